@@ -1,0 +1,3 @@
+//! Finds the C libraries.
+
+fn main() {}

@@ -1,0 +1,142 @@
+//! Commands on queue pairs, one per state transition.
+//!
+//! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
+//! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
+
+use super::layout;
+
+layout! {
+    create_qp_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        INPUT_QPN 0x8 23 24;
+        OPT_PARAM_MASK 0x10 31 32;
+        ECE 0x14 31 32;
+        QPC 0x18 31 1856;
+        WQ_UMEM_VALID 0x10c 31 1;
+        PAS 0x110 31 64;
+    }
+    create_qp_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        QPN 0x8 23 24;
+        ECE 0xc 31 32;
+    }
+    destroy_qp_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+    }
+    destroy_qp_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    query_qp_in 0x10 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+    }
+    query_qp_out 0x110 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        OPT_PARAM_MASK 0x10 31 32;
+        ECE 0x14 31 32;
+        QPC 0x18 31 1856;
+        PAS 0x110 31 64;
+    }
+    rst2init_qp_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+        OPT_PARAM_MASK 0x10 31 32;
+        ECE 0x14 31 32;
+        QPC 0x18 31 1856;
+    }
+    rst2init_qp_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        ECE 0xc 31 32;
+    }
+    init2rtr_qp_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+        OPT_PARAM_MASK 0x10 31 32;
+        ECE 0x14 31 32;
+        QPC 0x18 31 1856;
+    }
+    init2rtr_qp_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        ECE 0xc 31 32;
+    }
+    rtr2rts_qp_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+        OPT_PARAM_MASK 0x10 31 32;
+        ECE 0x14 31 32;
+        QPC 0x18 31 1856;
+    }
+    rtr2rts_qp_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        ECE 0xc 31 32;
+    }
+    rts2rts_qp_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+        OPT_PARAM_MASK 0x10 31 32;
+        ECE 0x14 31 32;
+        QPC 0x18 31 1856;
+    }
+    rts2rts_qp_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        ECE 0xc 31 32;
+    }
+    sqerr2rts_qp_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+        OPT_PARAM_MASK 0x10 31 32;
+        QPC 0x18 31 1856;
+    }
+    sqd2rts_qp_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+        OPT_PARAM_MASK 0x10 31 32;
+        QPC 0x18 31 1856;
+    }
+    init2init_qp_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+        OPT_PARAM_MASK 0x10 31 32;
+        ECE 0x14 31 32;
+        QPC 0x18 31 1856;
+    }
+    qp_2err_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+    }
+    qp_2rst_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+    }
+}

@@ -1,0 +1,219 @@
+//! Commands on everything queues stand on: CQ, EQ, mkey, PD, UAR, transport domain.
+//!
+//! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
+//! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
+
+use super::layout;
+
+layout! {
+    create_cq_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        CQ_CONTEXT 0x10 31 512;
+        CQ_UMEM_VALID 0x5c 31 1;
+        PAS 0x110 31 64;
+    }
+    create_cq_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        CQN 0x8 23 24;
+    }
+    destroy_cq_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        CQN 0x8 23 24;
+    }
+    destroy_cq_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    query_cq_in 0x10 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        CQN 0x8 23 24;
+    }
+    query_cq_out 0x110 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        CQ_CONTEXT 0x10 31 512;
+        PAS 0x110 31 64;
+    }
+    modify_cq_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        CQN 0x8 23 24;
+        MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT 0xc 31 32;
+        CQ_CONTEXT 0x10 31 512;
+        CQ_UMEM_VALID 0x5c 31 1;
+        PAS 0x110 31 64;
+    }
+    modify_cq_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    create_eq_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        EQ_CONTEXT_ENTRY 0x10 31 512;
+        EVENT_BITMASK 0x58 31 64;
+        PAS 0x110 31 64;
+    }
+    create_eq_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        EQ_NUMBER 0x8 7 8;
+    }
+    destroy_eq_in 0x10 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        EQ_NUMBER 0x8 7 8;
+    }
+    destroy_eq_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    create_mkey_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        PG_ACCESS 0xc 31 1;
+        MKEY_UMEM_VALID 0xc 30 1;
+        MEMORY_KEY_MKEY_ENTRY 0x10 31 512;
+        TRANSLATIONS_OCTWORD_ACTUAL_SIZE 0x60 31 32;
+        KLM_PAS_MTT 0x110 31 32;
+    }
+    create_mkey_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        MKEY_INDEX 0x8 23 24;
+    }
+    destroy_mkey_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        MKEY_INDEX 0x8 23 24;
+    }
+    destroy_mkey_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    query_mkey_in 0x10 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        MKEY_INDEX 0x8 23 24;
+        PG_ACCESS 0xc 31 1;
+    }
+    query_mkey_out 0x130 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        MEMORY_KEY_MKEY_ENTRY 0x10 31 512;
+        BSF0_KLM0_PAS_MTT0_1 0x110 31 8;
+        BSF1_KLM1_PAS_MTT2_3 0x120 31 8;
+    }
+    alloc_pd_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+    }
+    alloc_pd_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        PD 0x8 23 24;
+    }
+    dealloc_pd_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        PD 0x8 23 24;
+    }
+    dealloc_pd_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    alloc_uar_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+    }
+    alloc_uar_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        UAR 0x8 23 24;
+    }
+    dealloc_uar_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        UAR 0x8 23 24;
+    }
+    dealloc_uar_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    alloc_transport_domain_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+    }
+    alloc_transport_domain_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        TRANSPORT_DOMAIN 0x8 23 24;
+    }
+    dealloc_transport_domain_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        TRANSPORT_DOMAIN 0x8 23 24;
+    }
+    dealloc_transport_domain_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    alloc_xrcd_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+    }
+    alloc_xrcd_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        XRCD 0x8 23 24;
+    }
+    dealloc_xrcd_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        XRCD 0x8 23 24;
+    }
+    dealloc_xrcd_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    create_uctx_in 0x40 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        UCTX 0x10 31 384;
+    }
+    create_uctx_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        UID 0x8 15 16;
+    }
+    destroy_uctx_in 0x10 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        UID 0x8 15 16;
+    }
+    destroy_uctx_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    uctx 0x30 {
+        CAP 0x0 31 32;
+    }
+}

@@ -1,0 +1,1 @@
+//! Userspace mlx5.

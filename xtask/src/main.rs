@@ -1,0 +1,2 @@
+//! Sets the machine up.
+fn main() {}
