@@ -1,0 +1,72 @@
+//! The card: objects, port, clock, and what waits to leave it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::clock::{Clock, Random};
+use crate::memory::Memory;
+use crate::object::Objects;
+
+/// What the port is attached to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Link {
+    /// An InfiniBand subnet: LIDs, optional GRH.
+    InfiniBand,
+    /// Ethernet: RoCEv2, GIDs over IP and UDP.
+    Roce,
+}
+
+/// What a card is told when it is made.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// EUI-64 of the node; the port's follows from it.
+    pub node_guid: u64,
+    /// Link of the port.
+    pub link: Link,
+    /// LID of the port on an InfiniBand link.
+    pub lid: u16,
+    /// GID table of the port, by index. Empty entries are all zero. On InfiniBand entry 0 is the
+    /// subnet prefix and port GUID; on Ethernet the entries are IPv6 link-local and mapped IPv4
+    /// addresses of RoCEv2.
+    pub gids: Vec<[u8; 16]>,
+    /// Upper bits of every QP number: `number >> 8`. Another process of the same fabric has
+    /// another prefix, so that a packet's destination QP also names the process. More prefixes
+    /// are claimed by the engine when these 256 numbers are used up.
+    pub qpn_prefixes: Vec<u16>,
+    /// Seed of the card's randomness.
+    pub seed: u64,
+}
+
+/// One software ConnectX.
+pub struct Card {
+    /// Who it is.
+    pub identity: Identity,
+    /// Everything made by command.
+    pub objects: Objects,
+    /// The bus.
+    pub memory: Arc<dyn Memory>,
+    /// Time.
+    pub clock: Clock,
+    /// Randomness.
+    pub random: Random,
+    /// Packets that leave the port, oldest first; whoever runs the card carries them away.
+    pub outbox: VecDeque<crate::wire::Frame>,
+    /// MSI-X vectors raised, oldest first; whoever runs the card delivers them.
+    pub interrupts: VecDeque<u32>,
+}
+
+impl Card {
+    /// A card with no objects.
+    pub fn new(identity: Identity, memory: Arc<dyn Memory>, clock: Clock) -> Self {
+        let random = Random::seeded(identity.seed);
+        Self {
+            identity,
+            objects: Objects::default(),
+            memory,
+            clock,
+            random,
+            outbox: VecDeque::new(),
+            interrupts: VecDeque::new(),
+        }
+    }
+}

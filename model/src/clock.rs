@@ -1,0 +1,54 @@
+//! Time and randomness: one source, so that a run can be replayed.
+
+use std::time::Instant;
+
+/// Where the card's time comes from.
+#[derive(Clone, Debug)]
+pub enum Clock {
+    /// The machine's monotonic clock, counted from this instant.
+    Real(Instant),
+    /// A time that only moves when told: nanoseconds.
+    Manual(u64),
+}
+
+impl Clock {
+    /// The machine's clock, starting at zero now.
+    pub fn real() -> Self {
+        Self::Real(Instant::now())
+    }
+
+    /// Nanoseconds since the card was made.
+    pub fn now(&self) -> u64 {
+        match self {
+            Self::Real(start) => start.elapsed().as_nanos() as u64,
+            Self::Manual(now) => *now,
+        }
+    }
+
+    /// Moves a manual clock forward; a real one goes by itself.
+    pub fn advance(&mut self, nanoseconds: u64) {
+        if let Self::Manual(now) = self {
+            *now += nanoseconds;
+        }
+    }
+}
+
+/// A small generator (SplitMix64): enough for numbering, never for secrets.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// Starts from a seed; the same seed gives the same numbers.
+    pub fn seeded(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}

@@ -1,0 +1,2 @@
+//! The ways software reaches a card.
+pub mod uverbs;

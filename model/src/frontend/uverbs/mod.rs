@@ -1,0 +1,1 @@
+//! The kernel's verbs interface, in the process.

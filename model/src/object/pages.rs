@@ -1,0 +1,76 @@
+//! A buffer as the card knows it: a list of pages and where in them it starts.
+
+use crate::memory::{Fault, Memory};
+
+/// A buffer scattered over pages of equal size.
+#[derive(Clone, Debug, Default)]
+pub struct Pages {
+    pages: Vec<u64>,
+    log_page_size: u32,
+    offset: usize,
+    length: usize,
+}
+
+impl Pages {
+    /// A buffer of `length` bytes that starts `offset` bytes into the first of `pages`, bus
+    /// addresses of pages of `1 << log_page_size` bytes. `None` if the pages are too few.
+    pub fn new(pages: Vec<u64>, log_page_size: u32, offset: usize, length: usize) -> Option<Self> {
+        let room = (pages.len() as u64).checked_mul(1u64.checked_shl(log_page_size)?)?;
+        let end = (offset as u64).checked_add(length as u64)?;
+        (end <= room).then_some(Self { pages, log_page_size, offset, length })
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// A part of the buffer as a buffer of its own. `None` if it does not lie inside.
+    pub fn part(&self, offset: usize, length: usize) -> Option<Self> {
+        (offset.checked_add(length)? <= self.length).then(|| Self {
+            offset: self.offset + offset,
+            length,
+            ..self.clone()
+        })
+    }
+
+    /// Bus address of a byte and how many bytes follow it on its page, within the buffer.
+    pub fn locate(&self, offset: usize) -> Option<(u64, usize)> {
+        if offset >= self.length {
+            return None;
+        }
+        let at = self.offset + offset;
+        let size = 1usize << self.log_page_size;
+        let (page, within) = (at >> self.log_page_size, at & (size - 1));
+        Some((self.pages[page] + within as u64, (size - within).min(self.length - offset)))
+    }
+
+    /// Reads from the buffer. Leaving it is a fault at the address where it ends.
+    pub fn read(&self, memory: &dyn Memory, offset: usize, to: &mut [u8]) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < to.len() {
+            let (address, room) = self.locate(offset + done).ok_or(Fault(0))?;
+            let n = room.min(to.len() - done);
+            memory.read(address, &mut to[done..done + n])?;
+            done += n;
+        }
+        Ok(())
+    }
+
+    /// Writes to the buffer, in increasing order.
+    pub fn write(&self, memory: &dyn Memory, offset: usize, from: &[u8]) -> Result<(), Fault> {
+        let mut done = 0;
+        while done < from.len() {
+            let (address, room) = self.locate(offset + done).ok_or(Fault(0))?;
+            let n = room.min(from.len() - done);
+            memory.write(address, &from[done..done + n])?;
+            done += n;
+        }
+        Ok(())
+    }
+}

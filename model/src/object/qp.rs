@@ -1,0 +1,89 @@
+//! Queue pairs.
+
+use mlx5_sys::ifc::{Field, qpc};
+
+use super::Pages;
+use crate::transport::rc::Rc;
+
+/// State of a queue pair, as QPC encodes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum State {
+    /// Nothing is sent or received.
+    Reset = 0,
+    /// Receives may be posted.
+    Init = 1,
+    /// Ready to receive.
+    Rtr = 2,
+    /// Ready to send.
+    Rts = 3,
+    /// The send queue stopped on an error.
+    SqError = 4,
+    /// The send queue drains or is drained.
+    Sqd = 5,
+    /// Every request is flushed.
+    Error = 6,
+}
+
+/// Transport service of a queue pair, from QPC's `st`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Service {
+    /// Reliable connection.
+    Rc,
+    /// Unreliable connection.
+    Uc,
+    /// Unreliable datagram.
+    Ud,
+}
+
+/// The card's view of a send queue: blocks of 64 bytes.
+#[derive(Clone, Debug, Default)]
+pub struct SendQueue {
+    /// The ring itself.
+    pub pages: Pages,
+    /// Blocks in the ring, a power of two; 0 where there is no send queue.
+    pub blocks: u32,
+    /// Counter (not masked) of the next block to fetch a WQE from.
+    pub fetched: u16,
+    /// Counter up to which WQEs may be fetched: the doorbell record as last read.
+    pub producer: u16,
+}
+
+/// The card's view of a receive queue.
+#[derive(Clone, Debug, Default)]
+pub struct ReceiveQueue {
+    /// The ring itself.
+    pub pages: Pages,
+    /// WQEs in the ring, a power of two; 0 where there is no receive queue.
+    pub wqes: u32,
+    /// Bytes from one WQE to the next.
+    pub stride: u32,
+    /// Counter (not masked) of the next WQE to take.
+    pub taken: u16,
+}
+
+/// A queue pair.
+pub struct Qp {
+    /// Number.
+    pub number: u32,
+    /// State.
+    pub state: State,
+    /// Transport service.
+    pub service: Service,
+    /// The QP context as commands have set it. Counters and PSNs that move by themselves are kept
+    /// elsewhere and put in when it is queried.
+    pub context: Box<[u8; qpc::SIZE]>,
+    /// Send queue.
+    pub sq: SendQueue,
+    /// Receive queue.
+    pub rq: ReceiveQueue,
+    /// Requester and responder.
+    pub rc: Rc,
+}
+
+impl Qp {
+    /// A field of the context.
+    pub fn get(&self, field: Field) -> u32 {
+        field.get(&self.context[..]) as u32
+    }
+}

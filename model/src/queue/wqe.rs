@@ -1,0 +1,113 @@
+//! Decoded WQEs.
+
+/// How a request is ordered after those before it (`fm_ce_se` bits 7:5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fence {
+    /// No more than the queue's own order.
+    None,
+    /// Waits for local invalidations and UMRs before it.
+    Small,
+    /// Waits until every READ and atomic before it has its answer.
+    Full,
+}
+
+/// When a request that succeeded writes a CQE (`fm_ce_se` bits 3:2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Only if it failed.
+    OnError,
+    /// Always.
+    Always,
+}
+
+/// The remote address segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Remote {
+    /// Virtual address at the peer.
+    pub address: u64,
+    /// The peer's key.
+    pub key: u32,
+}
+
+/// The atomic segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Atomic {
+    /// What to swap in, or to add.
+    pub swap_or_add: u64,
+    /// What to compare with.
+    pub compare: u64,
+}
+
+/// A piece of local memory, or the bytes themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Data {
+    /// Memory behind a local key.
+    Pointer {
+        /// Bytes; 2 GiB where the segment said 0.
+        length: u32,
+        /// Local key.
+        key: u32,
+        /// Virtual address.
+        address: u64,
+    },
+    /// Inline payload.
+    Inline(Vec<u8>),
+}
+
+impl Data {
+    /// Bytes described.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Pointer { length, .. } => u64::from(*length),
+            Self::Inline(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Whether it describes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A send request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SendWqe {
+    /// Counter (not masked) of its first block: what its CQE names.
+    pub index: u16,
+    /// Blocks of 64 bytes it takes.
+    pub blocks: u16,
+    /// Opcode (`MLX5_OPCODE_*`).
+    pub opcode: u8,
+    /// Opcode modifier.
+    pub modifier: u8,
+    /// Order.
+    pub fence: Fence,
+    /// Completion.
+    pub signal: Signal,
+    /// Whether the peer's completion is solicited.
+    pub solicited: bool,
+    /// Immediate data, or key to invalidate, as it goes on the wire.
+    pub immediate: [u8; 4],
+    /// Remote address, for the operations that have one.
+    pub remote: Option<Remote>,
+    /// Atomic operands.
+    pub atomic: Option<Atomic>,
+    /// Local memory to gather from or scatter to.
+    pub data: Vec<Data>,
+}
+
+impl SendWqe {
+    /// Bytes of payload.
+    pub fn length(&self) -> u64 {
+        self.data.iter().map(Data::len).sum()
+    }
+}
+
+/// A receive request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiveWqe {
+    /// Counter (not masked): what its CQE names.
+    pub index: u16,
+    /// Memory to scatter to.
+    pub data: Vec<Data>,
+}
