@@ -214,6 +214,4 @@ opcodes! {
     SYNC_STEERING = 0xb00,
     QUERY_VHCA_STATE = 0xb0d,
     MODIFY_VHCA_STATE = 0xb0e,
-    GENERAL_START = 0xb00,
-    GENERAL_END = 0xd00,
 }

@@ -1,0 +1,1 @@
+#include <infiniband/mlx5dv.h>
