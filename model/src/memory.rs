@@ -29,3 +29,48 @@ pub trait Memory: Send + Sync {
     /// CQE or EQE visible only when it is whole.
     fn publish(&self, address: u64, from: &[u8]) -> Result<(), Fault>;
 }
+
+/// Memory of this process: a bus address is an address of the process.
+///
+/// Accesses are made by a few instructions whose faults are expected: the process's SIGSEGV and
+/// SIGBUS handler asks [`recover`] first, and resumes where it says. A thread that works on the
+/// card must not block these two signals.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProcessMemory {
+    guarded: bool,
+}
+
+impl ProcessMemory {
+    /// Memory of this process, where a signal handler that asks [`recover`] is (`guarded`) or is
+    /// not installed. Without it, every access is made by the kernel: slower, and [`Memory::update`]
+    /// is not atomic against this process's own threads.
+    pub fn new(guarded: bool) -> Self {
+        Self { guarded }
+    }
+}
+
+/// Where to resume a thread that faulted at instruction `rip` while it accessed memory for a card;
+/// `None` if the instruction is not one of ours. Nothing else needs to change in the context.
+/// Async-signal-safe.
+pub fn recover(rip: u64) -> Option<u64> {
+    todo!()
+}
+
+impl Memory for ProcessMemory {
+    fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault> {
+        todo!()
+    }
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        todo!()
+    }
+    fn update(
+        &self,
+        address: u64,
+        change: &mut dyn FnMut([u8; 8]) -> [u8; 8],
+    ) -> Result<[u8; 8], Fault> {
+        todo!()
+    }
+    fn publish(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        todo!()
+    }
+}

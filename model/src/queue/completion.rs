@@ -57,4 +57,12 @@ impl Card {
     pub fn complete(&mut self, completion: &Completion<'_>) {
         todo!()
     }
+
+    /// How many bytes of payload the queue's CQEs can carry themselves: 0, 32 or 64. A payload
+    /// that fits goes into [`Completion::inline`] and nowhere else. Asks for the receive queue
+    /// (SENDs) or, with `requester`, for READ and atomic answers; a request that writes no CQE
+    /// scatters to memory all the same.
+    pub fn inline_room(&self, qp: u32, requester: bool) -> usize {
+        todo!()
+    }
 }

@@ -9,4 +9,10 @@ impl Card {
     pub fn store(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
         todo!()
     }
+
+    /// Looks at every queue pair whose doorbells are on UAR page `uar`, as if each had been rung:
+    /// for front ends that see that something was stored, but not each store.
+    pub fn ring_all(&mut self, uar: u32) {
+        todo!()
+    }
 }

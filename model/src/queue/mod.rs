@@ -6,12 +6,14 @@
 
 mod completion;
 mod doorbell;
+mod event;
 mod receive;
 mod send;
 mod translate;
 mod wqe;
 
 pub use completion::{Completion, Opcode, Origin};
+pub use event::QpEvent;
 pub use translate::{Access, Denied};
 pub use wqe::{Atomic, Data, Fence, ReceiveWqe, Remote, SendWqe, Signal};
 
