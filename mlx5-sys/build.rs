@@ -32,8 +32,10 @@ fn main() {
         include_paths.iter().map(|path| format!("-I{}", path.display())).collect();
 
     write(mlx5dv(&include_args), "mlx5dv.rs");
+    write(verbs::supplement(builder(&include_args)), "verbs_supplement.rs");
+    write(verbs::check(builder(&include_args)), "verbs_check.rs");
     if !rdma_sys {
-        write(verbs::builder(builder(&include_args)), "verbs.rs");
+        write(verbs::whole(builder(&include_args)), "verbs.rs");
     }
 }
 

@@ -5,10 +5,5 @@ pub mod doorbell;
 pub mod dv;
 pub mod ifc;
 mod layout;
+pub mod verbs;
 pub mod wqe;
-
-/// Verbs, from rdma-sys.
-#[cfg(feature = "rdma-sys")]
-pub mod verbs {
-    pub use rdma_sys::*;
-}
