@@ -7,7 +7,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::exit;
 
-use bindgen::callbacks::{DeriveTrait, ImplementsTrait, ParseCallbacks};
+use bindgen::callbacks::{DeriveInfo, DeriveTrait, ImplementsTrait, ParseCallbacks, TypeKind};
 
 #[path = "build/verbs.rs"]
 mod verbs;
@@ -99,6 +99,7 @@ fn builder(include_args: &[String]) -> bindgen::Builder {
     bindgen::Builder::default()
         .clang_args(include_args)
         .parse_callbacks(Box::new(bindgen::CargoCallbacks::new()))
+        .parse_callbacks(Box::new(Derives))
         .rust_target(bindgen::RustTarget::stable(85, 0).expect("bindgen knows Rust 1.85"))
         .rust_edition(bindgen::RustEdition::Edition2024)
         .use_core()
@@ -115,7 +116,6 @@ fn builder(include_args: &[String]) -> bindgen::Builder {
 fn mlx5dv(include_args: &[String]) -> bindgen::Builder {
     builder(include_args)
         .header("wrapper/mlx5dv.h")
-        .parse_callbacks(Box::new(VerbsTypesAreCopy))
         .allowlist_function("_?mlx5dv_.*")
         .allowlist_type("_?mlx5.*")
         .allowlist_var("MLX5.*")
@@ -126,18 +126,28 @@ fn mlx5dv(include_args: &[String]) -> bindgen::Builder {
         .derive_default(true)
 }
 
-/// bindgen takes a blocklisted type to be neither `Copy` nor `Default`, and would wrap it in
-/// unions. The only ones that mlx5dv.h holds by value are plain: `ibv_tmh`, and the ctrl segment.
+/// What bindgen has to be told of types that it does not generate.
 #[derive(Debug)]
-struct VerbsTypesAreCopy;
+struct Derives;
 
-impl ParseCallbacks for VerbsTypesAreCopy {
+impl ParseCallbacks for Derives {
+    /// bindgen takes a type that it does not generate to be not even `Copy`, and would wrap it in
+    /// unions. These are plain: libc's, and the ones `src/dv.rs` writes.
     fn blocklisted_type_implements_trait(
         &self,
-        _name: &str,
+        name: &str,
         derive_trait: DeriveTrait,
     ) -> Option<ImplementsTrait> {
-        matches!(derive_trait, DeriveTrait::Copy).then_some(ImplementsTrait::Yes)
+        let copy = name.contains("pthread_") || name.contains("ibv_tmh");
+        (copy && matches!(derive_trait, DeriveTrait::Copy)).then_some(ImplementsTrait::Yes)
+    }
+
+    /// Structures here hold pointers and unions and are not printed; enums are.
+    fn add_derives(&self, info: &DeriveInfo<'_>) -> Vec<String> {
+        match info.kind {
+            TypeKind::Enum => vec!["Debug".to_owned()],
+            _ => Vec::new(),
+        }
     }
 }
 

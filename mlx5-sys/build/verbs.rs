@@ -88,7 +88,8 @@ const BY_HAND: &[&str] = &[
 ];
 
 /// What libc has.
-const FROM_LIBC: &[&str] = &["in6_addr", "pthread_.*", "sockaddr.*", "timespec"];
+const FROM_LIBC: &[&str] =
+    &["__atomic_wide_counter", "__pthread.*", "in6_addr", "pthread_.*", "sockaddr.*", "timespec"];
 
 fn shape(mut builder: Builder) -> Builder {
     builder = builder.header("wrapper/verbs.h").disable_untagged_union();
