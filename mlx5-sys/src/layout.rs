@@ -18,7 +18,8 @@ macro_rules! layouts {
         $name:ident $size:literal $(= $c:ident)? {
             $($(#[$field_meta:meta])* $field:ident: $type:ty = $offset:literal $(, $($path:ident).+)?;)*
         }
-    )*) => { $(
+    )*) => {
+        $(
         $(#[$meta])*
         #[repr(C)]
         #[derive(
@@ -61,7 +62,39 @@ macro_rules! layouts {
         };
 
         $crate::layout::layouts!(@c $name $($c)? { $($field: $type $(= $($path).+)?;)* });
-    )* };
+        )*
+
+        /// The same as at compile time, but a failure here says which field and where it lies.
+        #[cfg(test)]
+        #[test]
+        fn fields_lie_where_the_table_and_the_header_have_them() {
+            $($(
+                let span = memoffset::span_of!($name, $field);
+                assert_eq!(
+                    span,
+                    $offset..$offset + size_of::<$type>(),
+                    concat!(stringify!($name), "::", stringify!($field))
+                );
+            )*)*
+            $($crate::layout::layouts!(@span $name $($c)? { $($field $(= $($path).+)?;)* });)*
+        }
+    };
+
+    (@span $name:ident { $($rest:tt)* }) => {};
+    (@span $name:ident $c:ident { $($field:ident $(= $($path:ident).+)?;)* }) => {
+        $($(
+            let start = core::mem::offset_of!($crate::dv::$c, $($path).+);
+            let size = $crate::layout::field_size(|c: *const $crate::dv::$c| {
+                // SAFETY: never called; only the type of the projection is looked at.
+                unsafe { &raw const (*c).$($path).+ }
+            });
+            assert_eq!(
+                memoffset::span_of!($name, $field),
+                start..start + size,
+                concat!(stringify!($c), "::", stringify!($($path).+))
+            );
+        )?)*
+    };
 
     (@c $name:ident { $($rest:tt)* }) => {};
     (@c $name:ident $c:ident { $($field:ident: $type:ty $(= $($path:ident).+)?;)* }) => {

@@ -3,6 +3,15 @@
 //! Names are the header's. An enumeration is a type alias (`mlx5dv_obj_type`) and constants
 //! (`MLX5DV_OBJ_QP`). Types of verbs (`ibv_context`, `ibv_qp`, …) are those of
 //! [`verbs`](crate::verbs).
+//!
+//! The files beside this one hold what bindgen cannot see: inline functions, and the names that
+//! `mlx5_api.h` defines as macros for those of the kernel's interface.
+
+mod alias;
+mod inline;
+
+pub use alias::*;
+pub use inline::*;
 
 #[allow(
     missing_docs,
