@@ -37,6 +37,23 @@ pub struct Identity {
     pub seed: u64,
 }
 
+/// What software did that a card would suffer in silence. Tests hold drivers to zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Complaints {
+    /// Doorbells for a queue that does not exist or does not use that UAR page.
+    pub stray_doorbells: u64,
+    /// BlueFlame copies whose bytes are not those of the WQE in the ring.
+    pub blueflame_mismatches: u64,
+    /// Stores that are no access any register knows: wrong length, alignment or place.
+    pub unknown_stores: u64,
+    /// Doorbells that name another WQE than the one their doorbell record says is new.
+    pub wrong_doorbells: u64,
+    /// Doorbell records that claim more WQEs than the ring holds.
+    pub overfull_queues: u64,
+    /// Accesses to queues, doorbell records and rings that no memory answered.
+    pub unmapped_queues: u64,
+}
+
 /// One software ConnectX.
 pub struct Card {
     /// Who it is.
@@ -53,6 +70,10 @@ pub struct Card {
     pub outbox: VecDeque<crate::wire::Frame>,
     /// MSI-X vectors raised, oldest first; whoever runs the card delivers them.
     pub interrupts: VecDeque<u32>,
+    /// What software did that a card would suffer in silence.
+    pub complaints: Complaints,
+    /// Doorbells and copies that arrived in part.
+    pub(crate) registers: crate::queue::Registers,
 }
 
 impl Card {
@@ -67,6 +88,8 @@ impl Card {
             random,
             outbox: VecDeque::new(),
             interrupts: VecDeque::new(),
+            complaints: Complaints::default(),
+            registers: crate::queue::Registers::default(),
         }
     }
 }

@@ -2,18 +2,74 @@
 //!
 //! [`Objects`] holds every table. An object is entered and removed by `command/` alone; the queues
 //! and the transport look it up by number each time, so a number that is gone is simply not found.
+//! Contexts are kept as the bytes a command gave, with fields read by their `mlx5_ifc.h` names;
+//! what moves by itself is kept beside them and put in when a context is queried.
 
+mod cq;
+mod eq;
+mod mkey;
 mod pages;
 mod qp;
+mod table;
 
 use std::collections::HashMap;
 
+pub use cq::{Arm, Cq};
+pub use eq::Eq;
+pub use mkey::{Mkey, Translation};
 pub use pages::Pages;
 pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};
+pub use table::Table;
+
+/// An object that is nothing but a number someone owns: UAR, PD, XRCD, transport domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// User context that made it; 0 is the driver itself.
+    pub uid: u16,
+}
 
 /// Every object of one card, by number.
-#[derive(Default)]
 pub struct Objects {
     /// Queue pairs by 24-bit number.
     pub qps: HashMap<u32, Qp>,
+    /// Where the search for the next free QP number starts.
+    pub next_qpn: u32,
+    /// Completion queues by 24-bit number.
+    pub cqs: Table<Cq>,
+    /// Event queues by 8-bit number.
+    pub eqs: Table<Eq>,
+    /// Memory keys by 24-bit index: the key without its low byte.
+    pub mkeys: Table<Mkey>,
+    /// Protection domains.
+    pub pds: Table<Owned>,
+    /// XRC domains.
+    pub xrcds: Table<Owned>,
+    /// Transport domains.
+    pub transport_domains: Table<Owned>,
+    /// UAR pages.
+    pub uars: Table<Owned>,
+    /// User contexts, by the `uid` that commands carry.
+    pub uctxs: Table<()>,
+    /// Entries of the GID table as SET_ROCE_ADDRESS wrote them, by index.
+    pub roce_addresses: HashMap<u16, [u8; 32]>,
+}
+
+impl Default for Objects {
+    fn default() -> Self {
+        // Numbers start apart from zero and from each other, so that one taken for another is not
+        // found. Key 0x100 ends short receive lists, so no key may have index 1.
+        Self {
+            qps: HashMap::new(),
+            next_qpn: 0,
+            cqs: Table::new(0x400, 0x00ff_ffff),
+            eqs: Table::new(1, 0xff),
+            mkeys: Table::new(0x800, 0x00ff_ffff),
+            pds: Table::new(0x10, 0x00ff_ffff),
+            xrcds: Table::new(0x10, 0x00ff_ffff),
+            transport_domains: Table::new(0x10, 0x00ff_ffff),
+            uars: Table::new(1, 0xffff),
+            uctxs: Table::new(1, 0xffff),
+            roce_addresses: HashMap::new(),
+        }
+    }
 }

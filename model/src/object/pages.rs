@@ -54,7 +54,8 @@ impl Pages {
     pub fn read(&self, memory: &dyn Memory, offset: usize, to: &mut [u8]) -> Result<(), Fault> {
         let mut done = 0;
         while done < to.len() {
-            let (address, room) = self.locate(offset + done).ok_or(Fault(0))?;
+            let (address, room) =
+                offset.checked_add(done).and_then(|at| self.locate(at)).ok_or(Fault(0))?;
             let n = room.min(to.len() - done);
             memory.read(address, &mut to[done..done + n])?;
             done += n;
@@ -66,11 +67,85 @@ impl Pages {
     pub fn write(&self, memory: &dyn Memory, offset: usize, from: &[u8]) -> Result<(), Fault> {
         let mut done = 0;
         while done < from.len() {
-            let (address, room) = self.locate(offset + done).ok_or(Fault(0))?;
+            let (address, room) =
+                offset.checked_add(done).and_then(|at| self.locate(at)).ok_or(Fault(0))?;
             let n = room.min(from.len() - done);
             memory.write(address, &from[done..done + n])?;
             done += n;
         }
         Ok(())
+    }
+
+    /// Writes to the buffer as [`Memory::publish`] does: the last byte after all others, and after
+    /// every write before.
+    pub fn publish(&self, memory: &dyn Memory, offset: usize, from: &[u8]) -> Result<(), Fault> {
+        let Some(end) = offset.checked_add(from.len()).filter(|end| *end <= self.length) else {
+            return Err(Fault(0));
+        };
+        if from.is_empty() {
+            return Ok(());
+        }
+        // Only the part on the last page needs to be published; what is before it is before it.
+        let (address, _) = self.locate(end - 1).ok_or(Fault(0))?;
+        let page = 1u64 << self.log_page_size;
+        let part = ((address & (page - 1)) + 1).min(from.len() as u64) as usize;
+        let (head, tail) = from.split_at(from.len() - part);
+        self.write(memory, offset, head)?;
+        memory.publish(address + 1 - part as u64, tail)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::test::Flat;
+
+    #[test]
+    fn a_buffer_follows_its_pages() {
+        let memory = Flat::new(0x1_0000, 0x4000);
+        let pages = Pages::new(vec![0x1_3000, 0x1_0000, 0x1_2000], 12, 0xf80, 0x1100).unwrap();
+        let data: Vec<u8> = (0..0x1100u32).map(|i| (i % 251) as u8).collect();
+        pages.write(&memory, 0, &data).unwrap();
+        let mut first = [0; 0x80];
+        memory.read(0x1_3f80, &mut first).unwrap();
+        assert_eq!(first, data[..0x80]);
+        let mut third = [0; 0x80];
+        memory.read(0x1_2000, &mut third).unwrap();
+        assert_eq!(third, data[0x1080..]);
+        let mut all = vec![0; data.len()];
+        pages.read(&memory, 0, &mut all).unwrap();
+        assert_eq!(all, data);
+        let part = pages.part(0x60, 0x40).unwrap();
+        let mut bytes = [0; 0x40];
+        part.read(&memory, 0, &mut bytes).unwrap();
+        assert_eq!(bytes, data[0x60..0xa0]);
+    }
+
+    #[test]
+    fn publishing_crosses_pages() {
+        let memory = Flat::new(0x1_0000, 0x4000);
+        let pages = Pages::new(vec![0x1_3000, 0x1_0000], 12, 0, 0x2000).unwrap();
+        for (offset, length) in [(0xfc0, 128), (0, 64), (0xff0, 16), (0xff1, 16), (0x1fff, 1)] {
+            let data = vec![offset as u8 | 1; length];
+            pages.publish(&memory, offset, &data).unwrap();
+            let mut back = vec![0; length];
+            pages.read(&memory, offset, &mut back).unwrap();
+            assert_eq!(back, data);
+        }
+        assert!(pages.publish(&memory, 0x1fc1, &[0; 64]).is_err());
+    }
+
+    #[test]
+    fn what_does_not_fit_is_no_buffer() {
+        assert!(Pages::new(vec![0; 2], 12, 1, 0x2000).is_none());
+        assert!(Pages::new(vec![0; 2], 64, 0, 1).is_none());
+        assert!(Pages::new(vec![0; 2], 12, usize::MAX, 2).is_none());
+        let pages = Pages::new(vec![0x1000], 12, 0, 64).unwrap();
+        assert!(pages.locate(64).is_none());
+        assert!(pages.part(1, 64).is_none());
+        assert!(pages.part(usize::MAX, 1).is_none());
+        let memory = Flat::new(0x1000, 0x1000);
+        assert!(pages.read(&memory, 32, &mut [0; 33]).is_err());
+        assert!(pages.write(&memory, usize::MAX, &[0; 33]).is_err());
     }
 }

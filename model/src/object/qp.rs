@@ -47,6 +47,9 @@ pub struct SendQueue {
     pub fetched: u16,
     /// Counter up to which WQEs may be fetched: the doorbell record as last read.
     pub producer: u16,
+    /// Whether the doorbell was rung since the record was last found without news: a card looks at
+    /// the record only then.
+    pub rung: bool,
 }
 
 /// The card's view of a receive queue.
@@ -60,12 +63,16 @@ pub struct ReceiveQueue {
     pub stride: u32,
     /// Counter (not masked) of the next WQE to take.
     pub taken: u16,
+    /// Counter up to which WQEs may be taken: the doorbell record as last read.
+    pub producer: u16,
 }
 
 /// A queue pair.
 pub struct Qp {
     /// Number.
     pub number: u32,
+    /// User context that made it.
+    pub uid: u16,
     /// State.
     pub state: State,
     /// Transport service.
@@ -85,5 +92,22 @@ impl Qp {
     /// A field of the context.
     pub fn get(&self, field: Field) -> u32 {
         field.get(&self.context[..]) as u32
+    }
+
+    /// Address of the doorbell record: receive counter, then send counter, each four bytes.
+    pub fn record(&self) -> u64 {
+        qpc::DBR_ADDR.get(&self.context[..])
+    }
+
+    /// The context with what moves by itself.
+    pub fn query(&self) -> [u8; qpc::SIZE] {
+        let mut context = *self.context;
+        self.rc.describe(&mut context);
+        qpc::STATE.set(&mut context, self.state as u64);
+        qpc::HW_SQ_WQEBB_COUNTER.set(&mut context, self.sq.fetched.into());
+        qpc::SW_SQ_WQEBB_COUNTER.set(&mut context, self.sq.producer.into());
+        qpc::HW_RQ_COUNTER.set(&mut context, self.rq.taken.into());
+        qpc::SW_RQ_COUNTER.set(&mut context, self.rq.producer.into());
+        context
     }
 }

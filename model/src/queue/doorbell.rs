@@ -1,18 +1,230 @@
 //! Registers of the UAR pages.
 
+use std::collections::HashMap;
+
+use mlx5_sys::ifc::{cqc, qpc};
+
+use super::send::BLOCK;
 use crate::card::Card;
+
+/// Offsets into a UAR page (`mlx5dv.h`, `mlx5_ifc.h`; `device.h` for the EQ's).
+const CQ_ARM: usize = 0x20;
+const EQ_ARM: usize = 0x40;
+const EQ_UPDATE: usize = 0x48;
+/// BlueFlame registers of 0x200 bytes, each of two halves, up to the end of the page.
+const BLUEFLAME: usize = 0x800;
+const HALF: usize = 0x100;
+const PAGE: usize = 0x1000;
+
+/// Stores that wait for their other part.
+#[derive(Debug, Default)]
+pub struct Registers {
+    /// The upper four bytes of an 8-byte register: UAR page, offset.
+    upper: Option<(u32, usize, [u8; 4])>,
+    /// BlueFlame copies by UAR page and offset of the half.
+    copies: HashMap<(u32, usize), Copy>,
+}
+
+/// A BlueFlame copy under way.
+#[derive(Clone, Copy, Debug)]
+struct Copy {
+    qp: u32,
+    index: u16,
+    /// Bytes that the WQE has.
+    length: usize,
+    /// Bytes that have arrived.
+    reached: usize,
+}
 
 impl Card {
     /// A store reached a register: `offset` bytes into UAR page `uar`, in the order the bus saw
     /// them. A BlueFlame copy arrives as one store of its full length or as several; the first
-    /// eight bytes at a BlueFlame register's half are the doorbell.
+    /// eight bytes at a BlueFlame register's half are the doorbell. Eight bytes may arrive as two
+    /// stores of four, the upper ones first.
     pub fn store(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
-        todo!()
+        let upper = self.registers.upper.take();
+        match (offset, bytes.len()) {
+            (EQ_ARM | EQ_UPDATE, 4) => {
+                let word = be32(bytes, 0);
+                self.update_eq(uar, word >> 24, word, offset == EQ_ARM);
+            }
+            (CQ_ARM, 8) => self.arm_register(uar, be32(bytes, 0), be32(bytes, 4)),
+            (CQ_ARM, 4) => self.registers.upper = Some((uar, offset, first(bytes))),
+            (at, 4)
+                if at % 8 == 4 && matches!(upper, Some((u, o, _)) if (u, o) == (uar, at - 4)) =>
+            {
+                let mut whole = [0; 8];
+                if let Some((_, _, half)) = upper {
+                    whole[..4].copy_from_slice(&half);
+                }
+                whole[4..].copy_from_slice(&first(bytes));
+                self.store(uar, offset - 4, &whole);
+            }
+            (at, n) if at >= BLUEFLAME && at < PAGE && at % HALF + n <= HALF && n > 0 => {
+                self.blueflame(uar, at & !(HALF - 1), at % HALF, bytes);
+            }
+            (_, n) => {
+                tracing::warn!(uar, offset, n, "a store to no register");
+                self.complaints.unknown_stores += 1;
+            }
+        }
     }
 
-    /// Looks at every queue pair whose doorbells are on UAR page `uar`, as if each had been rung:
-    /// for front ends that see that something was stored, but not each store.
+    /// Looks at every queue pair whose doorbells are on UAR page `uar`, as if each had been rung,
+    /// and at the arm words of its CQs: for front ends that see that something was stored, but not
+    /// each store.
     pub fn ring_all(&mut self, uar: u32) {
-        todo!()
+        let mut queues: Vec<u32> = self
+            .objects
+            .qps
+            .values()
+            .filter(|qp| qp.get(qpc::UAR_PAGE) == uar && qp.sq.blocks > 0)
+            .map(|qp| qp.number)
+            .collect();
+        queues.sort_unstable();
+        for qp in queues {
+            let news = self.read_producer(qp).is_some_and(|(old, new)| old != new);
+            if news {
+                self.send_ready(qp);
+            }
+        }
+        let cqs: Vec<(u32, u64, u32)> = self
+            .objects
+            .cqs
+            .iter()
+            .filter(|(_, cq)| cq.get(cqc::UAR_PAGE) == uar)
+            .map(|(n, cq)| (n, cq.record(), cq.arm_word))
+            .collect();
+        for (cqn, record, seen) in cqs {
+            let mut word = [0; 4];
+            if self.memory.read(record.wrapping_add(4), &mut word).is_ok()
+                && u32::from_be_bytes(word) != seen
+            {
+                self.arm_cq(cqn, u32::from_be_bytes(word));
+            }
+        }
     }
+
+    fn arm_register(&mut self, uar: u32, word: u32, cqn: u32) {
+        if self.objects.cqs.get(cqn).is_none_or(|cq| cq.get(cqc::UAR_PAGE) != uar) {
+            tracing::warn!(uar, cqn, "an arm of a CQ that is not on this UAR page");
+            self.complaints.stray_doorbells += 1;
+            return;
+        }
+        self.arm_cq(cqn, word);
+    }
+
+    fn blueflame(&mut self, uar: u32, half: usize, at: usize, bytes: &[u8]) {
+        if at == 0 && bytes.len() == 4 {
+            self.registers.upper = Some((uar, half, first(bytes)));
+            return;
+        }
+        if at == 0 && bytes.len() >= 8 {
+            let (control, rest) = bytes.split_at(8);
+            let index = u16::from_be_bytes([control[1], control[2]]);
+            let (qp, ds) = (be32(control, 4) >> 8, control[7] & 0x3f);
+            let length = usize::from(ds) * 16;
+            self.registers.copies.insert((uar, half), Copy { qp, index, length, reached: 8 });
+            if !rest.is_empty() {
+                self.compare(uar, half, 8, rest);
+            }
+            self.doorbell(uar, qp, index);
+            return;
+        }
+        match self.registers.copies.get(&(uar, half)) {
+            Some(copy) if copy.reached == at => self.compare(uar, half, at, bytes),
+            _ => {
+                tracing::warn!(uar, half, at, "a BlueFlame store that continues nothing");
+                self.complaints.unknown_stores += 1;
+            }
+        }
+    }
+
+    /// Compares a part of a BlueFlame copy with the WQE in the ring, which is what is executed.
+    fn compare(&mut self, uar: u32, half: usize, at: usize, bytes: &[u8]) {
+        let Some(copy) = self.registers.copies.get_mut(&(uar, half)) else { return };
+        copy.reached = at + bytes.len();
+        let copy = *copy;
+        let Some(qp) = self.objects.qps.get(&copy.qp) else { return };
+        let ring = qp.sq.blocks as usize * BLOCK;
+        // What is copied beyond the WQE's end fills the last block and means nothing.
+        let length = bytes.len().min(copy.length.saturating_sub(at));
+        if ring == 0 || length == 0 {
+            return;
+        }
+        let mut met = vec![0; length];
+        for (i, chunk) in met.chunks_mut(8).enumerate() {
+            let offset = (usize::from(copy.index) * BLOCK + at + i * 8) % ring;
+            // Copies are of multiples of eight bytes from an aligned ring; others differ below.
+            let room = chunk.len().min(ring - offset);
+            if qp.sq.pages.read(&*self.memory, offset, &mut chunk[..room]).is_err() {
+                self.complaints.unmapped_queues += 1;
+                return;
+            }
+        }
+        if met != bytes[..length] {
+            tracing::warn!(
+                qp = copy.qp,
+                index = copy.index,
+                at,
+                "a BlueFlame copy differs from its WQE"
+            );
+            self.complaints.blueflame_mismatches += 1;
+        }
+    }
+
+    fn doorbell(&mut self, uar: u32, number: u32, index: u16) {
+        let Some(qp) = self
+            .objects
+            .qps
+            .get(&number)
+            .filter(|qp| qp.get(qpc::UAR_PAGE) == uar && qp.sq.blocks > 0)
+        else {
+            tracing::warn!(uar, qp = number, "a doorbell for a QP that is not on this UAR page");
+            self.complaints.stray_doorbells += 1;
+            return;
+        };
+        let blocks = qp.sq.blocks;
+        if let Some((_, producer)) = self.read_producer(number) {
+            let behind = u32::from(producer.wrapping_sub(index));
+            if behind == 0 || behind > blocks {
+                tracing::warn!(
+                    qp = number,
+                    index,
+                    producer,
+                    "a doorbell for a WQE that its record does not hold"
+                );
+                self.complaints.wrong_doorbells += 1;
+            }
+        }
+        self.send_ready(number);
+    }
+
+    /// Reads the send counter of a doorbell record, as a rung doorbell makes a card do: the counter
+    /// before and now.
+    fn read_producer(&mut self, number: u32) -> Option<(u16, u16)> {
+        let qp = self.objects.qps.get_mut(&number)?;
+        qp.sq.rung = true;
+        let mut word = [0; 4];
+        if let Err(fault) = self.memory.read(qp.record().wrapping_add(4), &mut word) {
+            tracing::error!(qp = number, %fault, "the doorbell record is not there");
+            self.complaints.unmapped_queues += 1;
+            return None;
+        }
+        let old = qp.sq.producer;
+        qp.sq.producer = u32::from_be_bytes(word) as u16;
+        if u32::from(qp.sq.producer.wrapping_sub(qp.sq.fetched)) > qp.sq.blocks {
+            tracing::warn!(qp = number, "more WQEs are posted than the ring holds");
+            self.complaints.overfull_queues += 1;
+        }
+        Some((old, qp.sq.producer))
+    }
+}
+
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).map_or(0, |word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
+}
+
+fn first(bytes: &[u8]) -> [u8; 4] {
+    be32(bytes, 0).to_be_bytes()
 }

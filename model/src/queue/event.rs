@@ -1,6 +1,15 @@
 //! Event queues: EQEs, what makes them, and the interrupts that announce them.
 
+use mlx5_sys::ifc::{cqc, eqc};
+
 use crate::card::Card;
+
+/// Counters of CQs and EQs have 24 bits.
+pub(super) const COUNTER: u32 = 0x00ff_ffff;
+
+/// Event types that are not of queue pairs (`device.h`).
+const COMPLETION: u8 = 0x00;
+const CQ_ERROR: u8 = 0x04;
 
 /// An asynchronous event of a queue pair (`device.h`, `MLX5_EVENT_TYPE_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +31,97 @@ pub enum QpEvent {
     AccessError = 0x11,
 }
 
+/// Why a CQ failed (`device.h`, syndrome of the CQ error event).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum CqFailure {
+    /// A CQE had no room.
+    Overrun = 0x01,
+    /// The ring's memory did not answer.
+    Access = 0x02,
+}
+
 impl Card {
     /// Writes the EQE of an asynchronous event of a queue pair, to the EQ that listens for its
     /// type. Where none does, it is lost, as on a card.
     pub fn qp_event(&mut self, qp: u32, event: QpEvent) {
-        todo!()
+        let mut data = [0; 28];
+        // Byte 0x14 tells the kind of queue: 0 is a QP (`mlx5_ifc.h`, qp_events).
+        data[0x18..].copy_from_slice(&(qp & COUNTER).to_be_bytes());
+        self.asynchronous(event as u8, data);
+    }
+
+    pub(super) fn cq_error_event(&mut self, cq: u32, failure: CqFailure) {
+        let mut data = [0; 28];
+        data[..4].copy_from_slice(&(cq & COUNTER).to_be_bytes());
+        data[11] = failure as u8;
+        self.asynchronous(CQ_ERROR, data);
+    }
+
+    /// Tells the EQ of a CQ that it has completions.
+    pub(super) fn completion_event(&mut self, cq: u32) {
+        let Some(eq) = self.objects.cqs.get(cq).map(|cq| cq.get(cqc::C_EQN_OR_APU_ELEMENT)) else {
+            return;
+        };
+        let mut data = [0; 28];
+        data[0x18..].copy_from_slice(&(cq & COUNTER).to_be_bytes());
+        self.post_eqe(eq, COMPLETION, data);
+    }
+
+    fn asynchronous(&mut self, kind: u8, data: [u8; 28]) {
+        let listener = self.objects.eqs.iter().find(|(_, eq)| eq.listens(kind)).map(|(n, _)| n);
+        match listener {
+            Some(eq) => self.post_eqe(eq, kind, data),
+            None => tracing::debug!(kind, "no EQ listens for an event"),
+        }
+    }
+
+    fn post_eqe(&mut self, number: u32, kind: u8, data: [u8; 28]) {
+        let Some(eq) = self.objects.eqs.get_mut(number) else { return };
+        if eq.failed {
+            return;
+        }
+        let used = eq.producer.wrapping_sub(eq.consumer) & COUNTER;
+        if used >= eq.entries && eq.get(eqc::OI) == 0 {
+            tracing::error!(eq = number, "an EQ overran");
+            eq.failed = true;
+            return;
+        }
+        let mut eqe = [0; 64];
+        eqe[1] = kind;
+        eqe[0x20..0x3c].copy_from_slice(&data);
+        eqe[0x3f] = u8::from(eq.producer & eq.entries != 0);
+        let slot = (eq.producer & (eq.entries - 1)) as usize * eqe.len();
+        if let Err(fault) = eq.pages.publish(&*self.memory, slot, &eqe) {
+            tracing::error!(eq = number, %fault, "the ring of an EQ is not there");
+            self.complaints.unmapped_queues += 1;
+            eq.failed = true;
+            return;
+        }
+        eq.producer = (eq.producer + 1) & COUNTER;
+        if eq.armed {
+            eq.armed = false;
+            let vector = eq.get(eqc::INTR);
+            self.interrupts.push_back(vector);
+        }
+    }
+
+    /// The EQ registers: software has taken events up to `consumer`, and with `arm` wants the
+    /// interrupt for those that are or come after it.
+    pub(super) fn update_eq(&mut self, uar: u32, number: u32, consumer: u32, arm: bool) {
+        let Some(eq) = self.objects.eqs.get_mut(number).filter(|eq| eq.get(eqc::UAR_PAGE) == uar)
+        else {
+            tracing::warn!(uar, eq = number, "a doorbell for an EQ that is not on this UAR page");
+            self.complaints.stray_doorbells += 1;
+            return;
+        };
+        eq.consumer = consumer & COUNTER;
+        if arm {
+            eq.armed = eq.producer == eq.consumer;
+            if !eq.armed {
+                let vector = eq.get(eqc::INTR);
+                self.interrupts.push_back(vector);
+            }
+        }
     }
 }

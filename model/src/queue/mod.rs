@@ -5,6 +5,7 @@
 //! remote accesses), and reports how each ended ([`Card::complete`]).
 
 mod completion;
+mod decode;
 mod doorbell;
 mod event;
 mod receive;
@@ -13,6 +14,7 @@ mod translate;
 mod wqe;
 
 pub use completion::{Completion, Opcode, Origin};
+pub(crate) use doorbell::Registers;
 pub use event::QpEvent;
 pub use translate::{Access, Denied};
 pub use wqe::{Atomic, Data, Fence, ReceiveWqe, Remote, SendWqe, Signal};

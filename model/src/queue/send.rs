@@ -1,12 +1,99 @@
 //! Fetching from send queues.
 
-use super::Fetch;
+use mlx5_sys::ifc::qpc;
+
+use super::decode::{self, Control};
+use super::{Fetch, Syndrome};
 use crate::card::Card;
+use crate::object::{Service, State};
+
+/// Bytes of a block (WQEBB).
+pub(super) const BLOCK: usize = 64;
 
 impl Card {
-    /// Takes the next send WQE of a queue pair: looks at the producer counter, reading the doorbell
-    /// record again, and moves the fetch counter past it.
+    /// Takes the next send WQE of a queue pair and moves the fetch counter past it, also where the
+    /// WQE is malformed. Gives WQEs in RTS, and in the error states, where they are to be flushed.
+    /// The producer counter is read again from the doorbell record when all up to it is fetched,
+    /// but only if the doorbell was rung since that last gave nothing, as a card would.
     pub fn fetch_send(&mut self, qp: u32) -> Fetch {
-        todo!()
+        let Some(qp) = self.objects.qps.get_mut(&qp) else { return Fetch::Empty };
+        if !matches!(qp.state, State::Rts | State::SqError | State::Error) || qp.sq.blocks == 0 {
+            return Fetch::Empty;
+        }
+        if qp.sq.fetched == qp.sq.producer {
+            if !qp.sq.rung && qp.state == State::Rts {
+                return Fetch::Empty;
+            }
+            let mut word = [0; 4];
+            match self.memory.read(qp.record().wrapping_add(4), &mut word) {
+                Ok(()) => qp.sq.producer = u32::from_be_bytes(word) as u16,
+                Err(fault) => {
+                    tracing::error!(qp = qp.number, %fault, "the doorbell record is not there");
+                    self.complaints.unmapped_queues += 1;
+                }
+            }
+            if qp.sq.fetched == qp.sq.producer {
+                qp.sq.rung = false;
+                return Fetch::Empty;
+            }
+        }
+        let index = qp.sq.fetched;
+        let posted = qp.sq.producer.wrapping_sub(index);
+        let ring = qp.sq.blocks as usize * BLOCK;
+        let start = (u32::from(index) & (qp.sq.blocks - 1)) as usize * BLOCK;
+        let malformed = |opcode, syndrome| Fetch::Malformed { index, opcode, syndrome };
+
+        let mut first = [0; 16];
+        if let Err(fault) = qp.sq.pages.read(&*self.memory, start, &mut first) {
+            tracing::error!(qp = qp.number, %fault, "the send queue is not there");
+            self.complaints.unmapped_queues += 1;
+            qp.sq.fetched = index.wrapping_add(1);
+            return malformed(0, Syndrome::LocalProtection);
+        }
+        let control = Control::decode(&first);
+        let blocks = u16::from(control.ds).div_ceil(4);
+        qp.sq.fetched = index.wrapping_add(blocks.clamp(1, posted));
+        if control.ds == 0
+            || blocks > posted
+            || u32::from(blocks) > qp.sq.blocks
+            || control.index != index
+            || control.qpn != qp.number
+        {
+            tracing::warn!(
+                qp = qp.number,
+                index,
+                posted,
+                ?control,
+                "a control segment that does not belong where it is"
+            );
+            return malformed(control.opcode, Syndrome::LocalQpOperation);
+        }
+        let mut bytes = vec![0; usize::from(control.ds) * 16];
+        let before = bytes.len().min(ring - start);
+        let (head, tail) = bytes.split_at_mut(before);
+        let read = qp
+            .sq
+            .pages
+            .read(&*self.memory, start, head)
+            .and_then(|()| qp.sq.pages.read(&*self.memory, 0, tail));
+        if let Err(fault) = read {
+            tracing::error!(qp = qp.number, %fault, "the send queue is not there");
+            self.complaints.unmapped_queues += 1;
+            return malformed(control.opcode, Syndrome::LocalProtection);
+        }
+        let decoded = match qp.service {
+            Service::Rc => decode::rc(&bytes),
+            Service::Uc | Service::Ud => Err(Syndrome::LocalQpOperation),
+        };
+        match decoded {
+            Ok(wqe) if wqe.length() > 1 << qp.get(qpc::LOG_MSG_MAX) => {
+                malformed(control.opcode, Syndrome::LocalLength)
+            }
+            Ok(wqe) => Fetch::Wqe(wqe),
+            Err(syndrome) => {
+                tracing::warn!(qp = qp.number, index, ?control, ?syndrome, "a malformed WQE");
+                malformed(control.opcode, syndrome)
+            }
+        }
     }
 }

@@ -1,0 +1,76 @@
+//! Completion queues.
+
+use mlx5_sys::ifc::{Field, cqc};
+
+use super::Pages;
+
+/// What a CQ is armed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arm {
+    /// The next completion.
+    Any,
+    /// The next solicited completion, or an error.
+    Solicited,
+}
+
+/// A completion queue.
+#[derive(Clone, Debug)]
+pub struct Cq {
+    /// User context that made it.
+    pub uid: u16,
+    /// The CQ context as commands have set it.
+    pub context: Box<[u8; cqc::SIZE]>,
+    /// The ring.
+    pub pages: Pages,
+    /// CQEs in the ring, a power of two.
+    pub entries: u32,
+    /// Bytes of a CQE: 64 or 128.
+    pub cqe_size: usize,
+    /// Counter (24 bits) of the next CQE to write.
+    pub producer: u32,
+    /// Counter (24 bits) of the first CQE not yet taken: the doorbell record as last read.
+    pub consumer: u32,
+    /// What it is armed for.
+    pub armed: Option<Arm>,
+    /// Sequence number of the arm that gave the last event: arming again with it is a repetition.
+    pub fired: Option<u8>,
+    /// The last arm: sequence number in bits 29:28, command in 24, consumer counter below.
+    pub arm_word: u32,
+    /// Producer counter at the last event: completions before it have been told.
+    pub notified: u32,
+    /// Counter behind the last solicited or failed completion.
+    pub solicited: u32,
+    /// Whether it failed: nothing is written any more.
+    pub failed: bool,
+}
+
+impl Cq {
+    /// A field of the context.
+    pub fn get(&self, field: Field) -> u32 {
+        field.get(&self.context[..]) as u32
+    }
+
+    /// Address of the doorbell record.
+    pub fn record(&self) -> u64 {
+        cqc::DBR_ADDR.get(&self.context[..])
+    }
+
+    /// The context with what moves by itself.
+    pub fn query(&self) -> [u8; cqc::SIZE] {
+        let mut context = *self.context;
+        cqc::STATUS.set(&mut context, if self.failed { 0x9 } else { 0 });
+        cqc::ST.set(
+            &mut context,
+            match (self.armed, self.fired) {
+                (Some(Arm::Solicited), _) => 0x6,
+                (Some(Arm::Any), _) => 0x9,
+                (None, _) => 0xa,
+            },
+        );
+        cqc::PRODUCER_COUNTER.set(&mut context, self.producer.into());
+        cqc::CONSUMER_COUNTER.set(&mut context, self.consumer.into());
+        cqc::LAST_NOTIFIED_INDEX.set(&mut context, self.notified.into());
+        cqc::LAST_SOLICIT_INDEX.set(&mut context, self.solicited.into());
+        context
+    }
+}

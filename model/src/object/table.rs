@@ -1,0 +1,93 @@
+//! Numbered objects.
+
+use std::collections::BTreeMap;
+
+/// Objects by number. Numbers are given in turn, so that one that was freed comes back late.
+#[derive(Debug)]
+pub struct Table<T> {
+    entries: BTreeMap<u32, T>,
+    first: u32,
+    last: u32,
+    next: u32,
+}
+
+impl<T> Table<T> {
+    /// An empty table that numbers from `first` to `last`.
+    pub fn new(first: u32, last: u32) -> Self {
+        Self { entries: BTreeMap::new(), first, last, next: first }
+    }
+
+    /// The number the next object gets; `None` if all are taken.
+    pub fn vacant(&self) -> Option<u32> {
+        if self.entries.len() > (self.last - self.first) as usize {
+            return None;
+        }
+        let mut number = self.next;
+        while self.entries.contains_key(&number) {
+            number = if number == self.last { self.first } else { number + 1 };
+        }
+        Some(number)
+    }
+
+    /// Enters an object under the number [`Table::vacant`] told.
+    pub fn insert(&mut self, number: u32, entry: T) {
+        self.entries.insert(number, entry);
+        self.next = if number == self.last { self.first } else { number + 1 };
+    }
+
+    /// Enters an object under the next free number; `None` if all are taken.
+    pub fn add(&mut self, entry: T) -> Option<u32> {
+        let number = self.vacant()?;
+        self.insert(number, entry);
+        Some(number)
+    }
+
+    /// Looks an object up.
+    pub fn get(&self, number: u32) -> Option<&T> {
+        self.entries.get(&number)
+    }
+
+    /// Looks an object up to change it.
+    pub fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        self.entries.get_mut(&number)
+    }
+
+    /// Takes an object out.
+    pub fn remove(&mut self, number: u32) -> Option<T> {
+        self.entries.remove(&number)
+    }
+
+    /// Every object with its number, in increasing order.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.entries.iter().map(|(number, entry)| (*number, entry))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_given_in_turn_and_run_out() {
+        let mut table = Table::new(3, 5);
+        assert_eq!(table.add('a'), Some(3));
+        assert_eq!(table.add('b'), Some(4));
+        assert_eq!(table.remove(3), Some('a'));
+        assert_eq!(table.add('c'), Some(5));
+        assert_eq!(table.add('d'), Some(3));
+        assert_eq!(table.add('e'), None);
+        assert_eq!(table.remove(4), Some('b'));
+        assert_eq!(table.add('f'), Some(4));
+        assert_eq!(table.iter().map(|(_, c)| *c).collect::<String>(), "dfc");
+    }
+}
