@@ -1,2 +1,91 @@
-//! Sets the machine up.
-fn main() {}
+//! `cargo xtask`: sets the machine up, then builds, runs and tests.
+//!
+//! It needs nothing but the standard library, so that it compiles in seconds on a machine where
+//! nothing else of the project can be built yet.
+
+mod bench;
+mod build;
+mod ci;
+mod demo;
+mod libclang;
+mod needs;
+mod pair;
+mod preload;
+mod setup;
+mod steps;
+mod test;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+Sets the machine up, then builds, runs and tests the mlx5 crates.
+
+usage: cargo xtask COMMAND [ARGUMENTS]
+
+  setup                  install what building and testing need and the machine lacks
+  demo [-- ARGUMENTS]    messages between two processes; ARGUMENTS go to both sides of
+                         examples/rc_pingpong (`--mode write --size 4096`, for example)
+  run [--roce] [--mode trapped|polled|manual] -- PROGRAM [ARGUMENTS]
+                         run any verbs program on the model, the software ConnectX
+  test [ARGUMENTS]       everything that can be tested on this machine; ARGUMENTS go to `cargo test`
+  bench [--quick]        the benchmarks; --quick only shows that they run
+  ci                     test, then formatting, clippy, rustdoc and `bench --quick`
+
+`demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,
+or where sudo asks for no password, apt-get does so; otherwise the line to run is printed. Where
+nothing is missing, nothing is installed and the network is left alone.
+
+LIBCLANG_PATH, CARGO_TARGET_DIR and an existing LD_PRELOAD are respected.
+";
+
+/// What a command ends with when it fails: a sentence with cause and cure, for the person at the
+/// terminal.
+type Result<T = ()> = std::result::Result<T, String>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> =
+        match std::env::args_os().skip(1).map(|a| a.into_string()).collect() {
+            Ok(arguments) => arguments,
+            Err(argument) => {
+                eprintln!("error: the argument {argument:?} is not UTF-8");
+                return ExitCode::from(2);
+            }
+        };
+    let Some((command, rest)) = arguments.split_first() else {
+        eprint!("{HELP}");
+        return ExitCode::from(2);
+    };
+    let before_program: Vec<&str> =
+        rest.iter().map(String::as_str).take_while(|argument| *argument != "--").collect();
+    if before_program.contains(&"--help") || before_program.contains(&"-h") {
+        print!("{HELP}");
+        return ExitCode::SUCCESS;
+    }
+    let outcome = match command.as_str() {
+        "setup" => no_arguments(command, rest).and_then(|()| setup::command()),
+        "demo" => demo::command(rest),
+        "run" => preload::command(rest),
+        "test" => test::command(rest),
+        "bench" => bench::command(rest),
+        "ci" => no_arguments(command, rest).and_then(|()| ci::command()),
+        "help" | "--help" | "-h" => {
+            print!("{HELP}");
+            Ok(())
+        }
+        unknown => Err(format!("there is no command `{unknown}`; see `cargo xtask --help`")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("error: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn no_arguments(command: &str, rest: &[String]) -> Result {
+    match rest.first() {
+        None => Ok(()),
+        Some(argument) => Err(format!("`{command}` takes no argument, but got `{argument}`")),
+    }
+}

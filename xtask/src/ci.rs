@@ -1,0 +1,36 @@
+//! `cargo xtask ci`: the tests, then what keeps the tree tidy.
+
+use crate::Result;
+use crate::bench;
+use crate::build;
+use crate::setup::{self, For};
+use crate::steps::Steps;
+use crate::test;
+
+/// `cargo xtask ci`.
+pub fn command() -> Result {
+    let mut steps = Steps::default();
+    let mut decision = None;
+    steps.step("set-up", || {
+        decision = Some(setup::ready(For::Testing)?);
+        Ok(())
+    });
+    let Some(decision) = decision else { return steps.finish("cargo xtask ci") };
+
+    test::add_steps(&mut steps, &decision, &[]);
+    steps.step("cargo fmt --check", || {
+        build::run("cargo fmt", build::cargo("fmt").args(["--all", "--check"]))
+    });
+    steps.step("cargo clippy", || {
+        let mut command = build::cargo_with("clippy", &decision);
+        command.args(["--workspace", "--all-targets", "--", "-D", "warnings"]);
+        build::run("cargo clippy", &mut command)
+    });
+    steps.step("cargo doc", || {
+        let mut command = build::cargo_with("doc", &decision);
+        command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
+        build::run("cargo doc", &mut command)
+    });
+    steps.step("cargo xtask bench --quick", || bench::run(&decision, true));
+    steps.finish("cargo xtask ci")
+}

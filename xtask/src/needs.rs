@@ -1,0 +1,90 @@
+//! What building and testing need from the machine, and how to see that it is there.
+//!
+//! A need is judged by what the build or test will look for (a command, a file, a pkg-config
+//! module), not by what a package database says: that holds on any distribution, and for
+//! libraries that were installed without packages.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// One Debian package, and what shows that its content is on the machine.
+pub struct Need {
+    /// Debian's and Ubuntu's name.
+    pub package: &'static str,
+    /// All of these must be there.
+    evidence: &'static [Evidence],
+}
+
+enum Evidence {
+    /// An executable in PATH.
+    Program(&'static str),
+    /// A file or folder.
+    Path(&'static str),
+    /// A library that pkg-config knows.
+    Library(&'static str),
+}
+
+/// What `cargo build` needs, besides libclang (see [`crate::libclang`]).
+pub const BUILD: &[Need] = &[
+    Need { package: "gcc", evidence: &[Evidence::Program("cc")] },
+    Need { package: "libc6-dev", evidence: &[Evidence::Path("/usr/include/stdio.h")] },
+    Need { package: "pkg-config", evidence: &[Evidence::Program("pkg-config")] },
+    Need {
+        package: "libibverbs-dev",
+        evidence: &[Evidence::Library("libibverbs"), Evidence::Library("libmlx5")],
+    },
+    Need { package: "librdmacm-dev", evidence: &[Evidence::Library("librdmacm")] },
+];
+
+/// What the tests need besides: programs that run on the model.
+pub const TEST: &[Need] = &[
+    Need {
+        package: "ibverbs-utils",
+        evidence: &[Evidence::Program("ibv_rc_pingpong"), Evidence::Program("ibv_devinfo")],
+    },
+    Need {
+        package: "perftest",
+        evidence: &[Evidence::Program("ib_write_lat"), Evidence::Program("ib_atomic_bw")],
+    },
+    Need {
+        package: "python3-pyverbs",
+        evidence: &[
+            Evidence::Path("/usr/lib/python3/dist-packages/pyverbs"),
+            // rdma-core's tests come as documentation, which container images like to leave out.
+            Evidence::Path("/usr/share/doc/rdma-core/tests/run_tests.py"),
+        ],
+    },
+    Need {
+        package: "python3-scapy",
+        evidence: &[Evidence::Path("/usr/lib/python3/dist-packages/scapy")],
+    },
+    Need { package: "valgrind", evidence: &[Evidence::Program("valgrind")] },
+];
+
+impl Need {
+    /// Whether everything this need stands for is on the machine.
+    pub fn is_met(&self) -> bool {
+        self.evidence.iter().all(Evidence::is_there)
+    }
+}
+
+impl Evidence {
+    fn is_there(&self) -> bool {
+        match self {
+            Self::Program(name) => program_exists(name),
+            Self::Path(path) => Path::new(path).exists(),
+            Self::Library(module) => Command::new("pkg-config")
+                .args(["--exists", module])
+                .stdin(Stdio::null())
+                .status()
+                .is_ok_and(|status| status.success()),
+        }
+    }
+}
+
+/// Whether `name` is a file in one of PATH's folders.
+pub fn program_exists(name: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(name).is_file())
+}

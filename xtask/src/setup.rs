@@ -1,0 +1,175 @@
+//! Installs what the machine lacks, or says how.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Stdio};
+
+use crate::Result;
+use crate::libclang::{self, Decision};
+use crate::needs::{self, Need};
+
+/// How much has to be there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum For {
+    Building,
+    Testing,
+}
+
+/// `cargo xtask setup`.
+pub fn command() -> Result {
+    ready(For::Testing)?;
+    println!("Everything that building and testing need is here.");
+    Ok(())
+}
+
+/// Makes the machine ready and returns how the workspace is built on it.
+///
+/// Installs nothing and leaves the network alone where nothing is missing.
+pub fn ready(purpose: For) -> Result<Decision> {
+    if !missing(purpose).is_empty() || libclang::decide().is_none() {
+        install(purpose)?;
+    }
+    let decision = libclang::decide().ok_or_else(|| {
+        "no libclang was found: install libclang-14-dev (or libclang-dev), or let LIBCLANG_PATH \
+         name the folder or file of one"
+            .to_owned()
+    })?;
+    eprintln!("xtask: {decision}");
+    Ok(decision)
+}
+
+fn missing(purpose: For) -> Vec<&'static Need> {
+    let tests = match purpose {
+        For::Building => &[][..],
+        For::Testing => needs::TEST,
+    };
+    needs::BUILD.iter().chain(tests).filter(|need| !need.is_met()).collect()
+}
+
+/// Who may run apt-get.
+enum Authority {
+    Root,
+    Sudo,
+    Nobody,
+}
+
+impl Authority {
+    fn find() -> Self {
+        // The owner of /proc/self is the process's effective user.
+        if fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0) {
+            return Self::Root;
+        }
+        let passwordless = Command::new("sudo")
+            .args(["-n", "true"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        if passwordless { Self::Sudo } else { Self::Nobody }
+    }
+
+    fn apt_get(&self) -> Command {
+        let mut command = match self {
+            Self::Sudo => {
+                let mut command = Command::new("sudo");
+                command.args(["-n", "env", "DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+                command
+            }
+            Self::Root | Self::Nobody => {
+                let mut command = Command::new("apt-get");
+                command.env("DEBIAN_FRONTEND", "noninteractive");
+                command
+            }
+        };
+        command.stdin(Stdio::null()).args(["-o", "DPkg::Lock::Timeout=300"]);
+        command
+    }
+}
+
+fn install(purpose: For) -> Result {
+    let mut packages: Vec<&str> = missing(purpose).iter().map(|need| need.package).collect();
+    let libclang_missing = libclang::decide().is_none();
+    if !needs::program_exists("apt-get") {
+        if libclang_missing {
+            packages.push(libclang::PACKAGE_OF_ANY_VERSION);
+        }
+        return Err(format!(
+            "this machine lacks what Debian packages as {}, and has no apt-get to install it with: \
+             install what your distribution calls these, and run the command again",
+            packages.join(", ")
+        ));
+    }
+    let authority = Authority::find();
+    if matches!(authority, Authority::Nobody) {
+        if libclang_missing {
+            packages.push(libclang_package());
+        }
+        return Err(format!(
+            "packages are missing, and installing them needs root. Run this, then the command \
+             again:\n\n  sudo apt-get update && sudo apt-get install -y {}\n",
+            packages.join(" ")
+        ));
+    }
+
+    if !run(authority.apt_get().args(["-q", "update"]))? {
+        // One unreachable source does not matter if the others have the packages.
+        eprintln!("xtask: apt-get update failed; trying with the package lists at hand");
+    }
+    if libclang_missing {
+        packages.push(libclang_package());
+    }
+    eprintln!("xtask: installing {}", packages.join(" "));
+    let mut command = authority.apt_get();
+    command.args(["-q", "-y", "--no-install-recommends"]);
+    // Container images tell dpkg to leave documentation out, and rdma-core's tests come as such.
+    command.args(["-o", "Dpkg::Options::=--path-include=/usr/share/doc/rdma-core/*"]);
+    if packages.iter().any(|package| dpkg_says_installed(package)) {
+        command.arg("--reinstall");
+    }
+    let installed = run(command.arg("install").args(&packages))?;
+    let still_missing: Vec<&str> = missing(purpose).iter().map(|need| need.package).collect();
+    if !installed || !still_missing.is_empty() {
+        let names = if still_missing.is_empty() { packages } else { still_missing };
+        return Err(format!(
+            "apt-get could not install {}: see its messages above; a machine without network needs \
+             them from elsewhere",
+            names.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+/// The libclang package to install here: one that rdma-sys can use, where the distribution has it.
+fn libclang_package() -> &'static str {
+    libclang::PACKAGES_FOR_RDMA_SYS
+        .iter()
+        .find(|package| apt_knows(package))
+        .unwrap_or(&libclang::PACKAGE_OF_ANY_VERSION)
+}
+
+fn apt_knows(package: &str) -> bool {
+    Command::new("apt-cache")
+        .args(["show", "--no-all-versions", package])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+fn dpkg_says_installed(package: &str) -> bool {
+    Command::new("dpkg-query")
+        .args(["-W", "-f", "${db:Status-Status}", package])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()
+        .is_ok_and(|output| output.stdout == b"installed")
+}
+
+fn run(command: &mut Command) -> Result<bool> {
+    let status = command
+        .status()
+        .map_err(|error| format!("cannot run {:?}: {error}", command.get_program()))?;
+    Ok(status.success())
+}

@@ -1,0 +1,58 @@
+//! Steps that all run, each with its time, and a summary at the end.
+
+use std::time::{Duration, Instant};
+
+use crate::Result;
+
+/// What has run so far.
+#[derive(Default)]
+pub struct Steps {
+    done: Vec<(String, Duration, Result)>,
+}
+
+impl Steps {
+    /// Runs one step. A failure is kept for the summary, so that later steps still run.
+    pub fn step(&mut self, name: &str, work: impl FnOnce() -> Result) {
+        println!("\n== {name}");
+        let started = Instant::now();
+        let outcome = work();
+        let elapsed = started.elapsed();
+        match &outcome {
+            Ok(()) => println!("== {name}: ok, {elapsed:.1?}"),
+            Err(sentence) => println!("== {name}: FAILED after {elapsed:.1?}: {sentence}"),
+        }
+        self.done.push((name.to_owned(), elapsed, outcome));
+    }
+
+    /// Prints the summary; an error if any step failed.
+    pub fn finish(self, task: &str) -> Result {
+        println!("\n{task}:");
+        for (name, elapsed, outcome) in &self.done {
+            let word = if outcome.is_ok() { "ok" } else { "FAILED" };
+            println!("  {word:<6} {:>7.1} s  {name}", elapsed.as_secs_f64());
+        }
+        match self.done.iter().filter(|(_, _, outcome)| outcome.is_err()).count() {
+            0 => Ok(()),
+            failed => Err(format!("{failed} of {} steps failed", self.done.len())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_does_not_stop_the_others_but_counts() {
+        let mut steps = Steps::default();
+        let mut ran = 0;
+        steps.step("first", || Err("broken".to_owned()));
+        steps.step("second", || {
+            ran += 1;
+            Ok(())
+        });
+        assert_eq!(ran, 1);
+        assert_eq!(steps.finish("task").unwrap_err(), "1 of 2 steps failed");
+        assert!(Steps::default().finish("nothing").is_ok());
+    }
+}
