@@ -1,1 +1,2 @@
 //! The kernel's verbs interface, in the process.
+mod instruction;
