@@ -383,17 +383,15 @@ pub unsafe fn ibv_create_srq_ex(
     let pd = ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_PD.0;
     let typed = ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_TYPE.0;
     let plain = mask == pd || mask == pd | typed && kind == ibv_srq_type::IBV_SRQT_BASIC;
-    match verbs_get_ctx_op!(context, create_srq_ex) {
-        // SAFETY: the extended attributes start with the plain ones.
-        _ if plain => {
-            Some(unsafe { ibv_create_srq((*srq_init_attr_ex).pd, srq_init_attr_ex.cast()) })
-        }
-        // SAFETY: the table was found with this member set.
-        Some(table) => Some(unsafe {
-            (*table).create_srq_ex.expect("create_srq_ex")(context, srq_init_attr_ex)
-        }),
-        None => fail(EOPNOTSUPP),
+    if plain {
+        // SAFETY: the caller's contract is the library's; extended attributes start with plain ones.
+        return Some(unsafe { ibv_create_srq((*srq_init_attr_ex).pd, srq_init_attr_ex.cast()) });
     }
+    let Some(table) = verbs_get_ctx_op!(context, create_srq_ex) else {
+        return fail(EOPNOTSUPP);
+    };
+    // SAFETY: the table was found with this member set.
+    Some(unsafe { (*table).create_srq_ex.expect("create_srq_ex")(context, srq_init_attr_ex) })
 }
 
 /// `ibv_post_srq_ops` of `verbs.h`. Returns 0 or an `errno`.
@@ -430,17 +428,15 @@ pub unsafe fn ibv_create_qp_ex(
 ) -> Option<*mut ibv_qp> {
     // SAFETY: the caller gives valid attributes.
     let mask = unsafe { (*qp_init_attr_ex).comp_mask };
-    match verbs_get_ctx_op!(context, create_qp_ex) {
-        // SAFETY: the extended attributes start with the plain ones.
-        _ if mask == ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0 => {
-            Some(unsafe { ibv_create_qp((*qp_init_attr_ex).pd, qp_init_attr_ex.cast()) })
-        }
-        // SAFETY: the table was found with this member set.
-        Some(table) => {
-            Some(unsafe { (*table).create_qp_ex.expect("create_qp_ex")(context, qp_init_attr_ex) })
-        }
-        None => fail(EOPNOTSUPP),
+    if mask == ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0 {
+        // SAFETY: the caller's contract is the library's; extended attributes start with plain ones.
+        return Some(unsafe { ibv_create_qp((*qp_init_attr_ex).pd, qp_init_attr_ex.cast()) });
     }
+    let Some(table) = verbs_get_ctx_op!(context, create_qp_ex) else {
+        return fail(EOPNOTSUPP);
+    };
+    // SAFETY: the table was found with this member set.
+    Some(unsafe { (*table).create_qp_ex.expect("create_qp_ex")(context, qp_init_attr_ex) })
 }
 
 /// `ibv_query_device_ex` of `verbs.h`. Returns 0 or an `errno`; what an old kernel does not tell is

@@ -1,0 +1,14 @@
+//! Checks the machine while the crates that need its headers are still being compiled.
+
+#[path = "src/lib.rs"]
+#[allow(dead_code, reason = "the build script does not link")]
+mod probe;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/lib.rs");
+    println!("cargo::rerun-if-env-changed=LIBCLANG_PATH");
+    if let Err(sentence) = probe::libraries(false).and_then(|_| probe::libclang()) {
+        probe::stop(&sentence);
+    }
+}
