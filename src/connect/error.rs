@@ -1,0 +1,94 @@
+//! How an exchange can fail.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::message::{LIMIT, VERSION};
+
+/// An exchange with a peer failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address to connect to names nothing.
+    #[error("{address:?} is no address: {error}")]
+    Address {
+        /// What was given.
+        address: String,
+        /// What the resolver said.
+        error: io::Error,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// The address.
+        address: String,
+        /// Why.
+        error: io::Error,
+    },
+    /// Nothing listens there.
+    #[error("nobody listens on {address}: is the other side running?")]
+    Refused {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// The deadline passed.
+    #[error("no {waiting_for} from the peer within {after:?}")]
+    TimedOut {
+        /// What was waited for.
+        waiting_for: &'static str,
+        /// The timeout.
+        after: Duration,
+    },
+    /// The peer closed the connection in the middle.
+    #[error(
+        "the peer closed the connection after {got} of the {wanted} bytes of the {waiting_for}"
+    )]
+    ClosedEarly {
+        /// What was waited for.
+        waiting_for: &'static str,
+        /// Bytes that came of its header, or of what follows.
+        got: usize,
+        /// Bytes that belong to it.
+        wanted: usize,
+    },
+    /// The peer's first bytes are not this protocol's.
+    #[error("the peer speaks another protocol: it began with {got:02x?}")]
+    NotThisProtocol {
+        /// Its first bytes.
+        got: [u8; 4],
+    },
+    /// The peer speaks another version.
+    #[error("the peer speaks version {theirs} of the protocol, this side version {VERSION}")]
+    Version {
+        /// Its version.
+        theirs: u16,
+    },
+    /// The peer announces more than any message has.
+    #[error("the peer announces {announced} bytes; a message has at most {LIMIT}")]
+    TooLong {
+        /// What it announces.
+        announced: u32,
+    },
+    /// The two sides are not at the same step.
+    #[error("the peer is at another step: it sent {got}, this side waits for {waiting_for}")]
+    OutOfStep {
+        /// What this side waits for.
+        waiting_for: String,
+        /// What came.
+        got: String,
+    },
+    /// A field holds what it cannot.
+    #[error("the {field} is {value}: {rule}")]
+    Malformed {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        rule: &'static str,
+    },
+    /// The connection failed.
+    #[error("the connection to the peer failed: {0}")]
+    Io(io::Error),
+}

@@ -1,0 +1,333 @@
+//! The messages, byte for byte. All numbers are big-endian.
+//!
+//! | offset | bytes | header |
+//! |---|---|---|
+//! | 0 | 4 | `MLX5` |
+//! | 4 | 2 | version |
+//! | 6 | 2 | kind: 1 endpoint, 2 barrier |
+//! | 8 | 4 | bytes that follow |
+//!
+//! | offset | bytes | endpoint |
+//! |---|---|---|
+//! | 0 | 4 | queue pair number, 24 bits |
+//! | 4 | 4 | first PSN to be sent, 24 bits |
+//! | 8 | 2 | LID |
+//! | 10 | 1 | path MTU, code 1 to 5 |
+//! | 11 | 1 | responder depth |
+//! | 12 | 1 | initiator depth |
+//! | 13 | 3 | zero |
+//! | 16 | 16 | GID, zero if there is none |
+//! | 32 | 8 | address of the memory offered |
+//! | 40 | 8 | its length; 0 if none is offered |
+//! | 48 | 4 | its rkey |
+//! | 52 | 4 | bytes of private data, at most 1024 |
+//! | 56 | | private data |
+//!
+//! A barrier is one byte: the number of the step.
+
+use super::ConnectError;
+use crate::verbs::{Gid, MemoryRegion, Mtu};
+
+/// The version of the protocol.
+pub const VERSION: u16 = 1;
+
+const MAGIC: [u8; 4] = *b"MLX5";
+pub(super) const HEADER: usize = 12;
+const ENDPOINT: usize = 56;
+const PRIVATE_DATA: usize = 1024;
+/// The longest message after its header.
+pub(super) const LIMIT: usize = ENDPOINT + PRIVATE_DATA;
+
+/// Everything one side tells the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Queue pair number, 24 bits.
+    pub qpn: u32,
+    /// The first PSN this side will send, 24 bits: its `sq_psn`, the peer's `rq_psn`.
+    pub psn: u32,
+    /// The port's LID; 0 on RoCE.
+    pub lid: u16,
+    /// The port's GID, where one is used.
+    pub gid: Option<Gid>,
+    /// The largest path MTU this side can do; the smaller of the two is used.
+    pub mtu: Mtu,
+    /// READs and atomics this side answers at a time.
+    pub responder_depth: u8,
+    /// READs and atomics this side wants to have under way at a time.
+    pub initiator_depth: u8,
+    /// Memory that the peer may reach.
+    pub region: Option<RemoteRegion>,
+    /// Up to 1024 bytes of the program's own.
+    pub private_data: Vec<u8>,
+}
+
+/// Memory at the peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteRegion {
+    /// Address of the first byte.
+    pub address: u64,
+    /// Bytes, at least 1.
+    pub length: u64,
+    /// The key that lets this side in.
+    pub rkey: u32,
+}
+
+impl From<&MemoryRegion> for RemoteRegion {
+    fn from(region: &MemoryRegion) -> RemoteRegion {
+        RemoteRegion {
+            address: region.remote_address(),
+            length: region.len() as u64,
+            rkey: region.rkey(),
+        }
+    }
+}
+
+impl Endpoint {
+    /// An endpoint of that queue pair and path MTU; PSN 0, no LID, no GID, depths 1, no memory.
+    pub fn new(qpn: u32, mtu: Mtu) -> Endpoint {
+        Endpoint {
+            qpn,
+            psn: 0,
+            lid: 0,
+            gid: None,
+            mtu,
+            responder_depth: 1,
+            initiator_depth: 1,
+            region: None,
+            private_data: Vec::new(),
+        }
+    }
+
+    /// The whole message.
+    ///
+    /// # Errors
+    /// [`ConnectError::Malformed`] where a field does not fit.
+    pub(super) fn encode(&self) -> Result<Vec<u8>, ConnectError> {
+        check_24_bits("queue pair number", self.qpn)?;
+        check_24_bits("PSN", self.psn)?;
+        let private = &self.private_data;
+        if private.len() > PRIVATE_DATA {
+            return Err(malformed("private data", private.len(), "it has at most 1024 bytes"));
+        }
+        if self.region.is_some_and(|region| region.length == 0) {
+            return Err(malformed("region's length", 0, "it has at least 1 byte"));
+        }
+        let region = self.region.unwrap_or(RemoteRegion { address: 0, length: 0, rkey: 0 });
+        let mut bytes = header(Kind::Endpoint, ENDPOINT + private.len());
+        bytes.extend(self.qpn.to_be_bytes());
+        bytes.extend(self.psn.to_be_bytes());
+        bytes.extend(self.lid.to_be_bytes());
+        bytes.extend([self.mtu.code(), self.responder_depth, self.initiator_depth, 0, 0, 0]);
+        bytes.extend(self.gid.unwrap_or_default().0);
+        bytes.extend(region.address.to_be_bytes());
+        bytes.extend(region.length.to_be_bytes());
+        bytes.extend(region.rkey.to_be_bytes());
+        bytes.extend((private.len() as u32).to_be_bytes());
+        bytes.extend(private);
+        Ok(bytes)
+    }
+
+    /// From what follows the header.
+    ///
+    /// # Errors
+    /// [`ConnectError::Malformed`] names the field.
+    pub(super) fn decode(body: &[u8]) -> Result<Endpoint, ConnectError> {
+        let mut fields = Fields(body);
+        let qpn = u32::from_be_bytes(fields.take()?);
+        let psn = u32::from_be_bytes(fields.take()?);
+        let lid = u16::from_be_bytes(fields.take()?);
+        let [mtu, responder_depth, initiator_depth] = fields.take()?;
+        let reserved: [u8; 3] = fields.take()?;
+        let gid = Gid(fields.take()?);
+        let address = u64::from_be_bytes(fields.take()?);
+        let length = u64::from_be_bytes(fields.take()?);
+        let rkey = u32::from_be_bytes(fields.take()?);
+        let private = u32::from_be_bytes(fields.take()?);
+        let private_data = fields.0.to_vec();
+        check_24_bits("queue pair number", qpn)?;
+        check_24_bits("PSN", psn)?;
+        if reserved != [0; 3] {
+            return Err(malformed("reserved field", format_args!("{reserved:?}"), "it is zero"));
+        }
+        if length != 0 && address.checked_add(length - 1).is_none() {
+            return Err(malformed("region's length", length, "it wraps around the address space"));
+        }
+        if private as usize != private_data.len() || private_data.len() > PRIVATE_DATA {
+            return Err(malformed(
+                "length of the private data",
+                private,
+                "the message has another",
+            ));
+        }
+        Ok(Endpoint {
+            qpn,
+            psn,
+            lid,
+            gid: (!gid.is_zero()).then_some(gid),
+            mtu: Mtu::from_code(mtu)
+                .ok_or_else(|| malformed("path MTU", mtu, "its code is 1 to 5"))?,
+            responder_depth,
+            initiator_depth,
+            region: (length != 0).then_some(RemoteRegion { address, length, rkey }),
+            private_data,
+        })
+    }
+}
+
+/// What a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Endpoint,
+    Barrier,
+}
+
+impl Kind {
+    fn code(self) -> u16 {
+        match self {
+            Kind::Endpoint => 1,
+            Kind::Barrier => 2,
+        }
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Kind::Endpoint => "endpoint",
+            Kind::Barrier => "barrier",
+        }
+    }
+}
+
+fn header(kind: Kind, length: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER + length);
+    bytes.extend(MAGIC);
+    bytes.extend(VERSION.to_be_bytes());
+    bytes.extend(kind.code().to_be_bytes());
+    bytes.extend((length as u32).to_be_bytes());
+    bytes
+}
+
+/// A barrier of that step.
+pub(super) fn encode_barrier(step: u8) -> Vec<u8> {
+    let mut bytes = header(Kind::Barrier, 1);
+    bytes.push(step);
+    bytes
+}
+
+/// Kind of a message and how many bytes follow, from its header.
+pub(super) fn decode_header(bytes: &[u8; HEADER]) -> Result<(Kind, usize), ConnectError> {
+    let mut fields = Fields(bytes);
+    let got: [u8; 4] = fields.take()?;
+    if got != MAGIC {
+        return Err(ConnectError::NotThisProtocol { got });
+    }
+    let theirs = u16::from_be_bytes(fields.take()?);
+    if theirs != VERSION {
+        return Err(ConnectError::Version { theirs });
+    }
+    let kind = u16::from_be_bytes(fields.take()?);
+    let announced = u32::from_be_bytes(fields.take()?);
+    if announced as usize > LIMIT {
+        return Err(ConnectError::TooLong { announced });
+    }
+    let length = announced as usize;
+    let (kind, fits) = match kind {
+        1 => (Kind::Endpoint, length >= ENDPOINT),
+        2 => (Kind::Barrier, length == 1),
+        _ => return Err(malformed("kind of the message", kind, "it is 1 or 2")),
+    };
+    if !fits {
+        return Err(malformed("length of the message", length, "its kind has another"));
+    }
+    Ok((kind, length))
+}
+
+/// Bytes that are taken from the front.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], ConnectError> {
+        let Some((field, rest)) = self.0.split_first_chunk() else {
+            return Err(malformed("message", "cut short", "it ends in the middle of a field"));
+        };
+        self.0 = rest;
+        Ok(*field)
+    }
+}
+
+fn check_24_bits(field: &'static str, value: u32) -> Result<(), ConnectError> {
+    if value >= 1 << 24 {
+        return Err(malformed(field, format_args!("{value:#x}"), "it has 24 bits"));
+    }
+    Ok(())
+}
+
+fn malformed(
+    field: &'static str,
+    value: impl std::fmt::Display,
+    rule: &'static str,
+) -> ConnectError {
+    ConnectError::Malformed { field, value: value.to_string(), rule }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn endpoint() -> Endpoint {
+        Endpoint {
+            qpn: 0x12_3456,
+            psn: 0xab_cdef,
+            lid: 7,
+            gid: Some("fe80::1".parse().unwrap()),
+            mtu: Mtu::Mtu4096,
+            responder_depth: 16,
+            initiator_depth: 8,
+            region: Some(RemoteRegion { address: 0x1000, length: 4096, rkey: 0xdead_beef }),
+            private_data: b"hello".to_vec(),
+        }
+    }
+
+    #[test]
+    fn an_endpoint_has_the_documented_bytes() {
+        let bytes = endpoint().encode().unwrap();
+        assert_eq!(bytes.len(), 12 + 56 + 5);
+        assert_eq!(&bytes[..12], b"MLX5\0\x01\0\x01\0\0\0\x3d");
+        assert_eq!(&bytes[12..28], b"\0\x12\x34\x56\0\xab\xcd\xef\0\x07\x05\x10\x08\0\0\0");
+        assert_eq!(&bytes[44..64], b"\0\0\0\0\0\0\x10\0\0\0\0\0\0\0\x10\0\xde\xad\xbe\xef");
+        assert_eq!(&bytes[64..], b"\0\0\0\x05hello");
+    }
+
+    #[test]
+    fn endpoints_survive_the_way_there_and_back() {
+        for endpoint in [endpoint(), Endpoint::new(1, Mtu::Mtu256)] {
+            let bytes = endpoint.encode().unwrap();
+            let (kind, length) = decode_header(bytes[..12].try_into().unwrap()).unwrap();
+            assert_eq!((kind, length), (Kind::Endpoint, bytes.len() - 12));
+            assert_eq!(Endpoint::decode(&bytes[12..]).unwrap(), endpoint);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_not_sent() {
+        let wrong: [fn(&mut Endpoint); 4] = [
+            |it| it.qpn = 1 << 24,
+            |it| it.psn = 1 << 24,
+            |it| it.private_data = vec![0; 1025],
+            |it| it.region = Some(RemoteRegion { address: 1, length: 0, rkey: 0 }),
+        ];
+        for change in wrong {
+            let mut endpoint = endpoint();
+            change(&mut endpoint);
+            assert!(matches!(endpoint.encode(), Err(ConnectError::Malformed { .. })));
+        }
+    }
+
+    #[test]
+    fn every_truncation_is_refused() {
+        let bytes = endpoint().encode().unwrap();
+        for length in 0..bytes.len() - 12 {
+            let result = Endpoint::decode(&bytes[12..12 + length]);
+            assert!(matches!(result, Err(ConnectError::Malformed { .. })), "{length}: {result:?}");
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Memory that a program owns and can hand to a region.
+
+use std::ptr::NonNull;
+
+use super::Pages;
+
+/// Bytes at an address that does not change while their owner is moved: a heap or mmap buffer.
+///
+/// A region takes the buffer apart and keeps its parts, not the buffer, so that no owner with
+/// exclusive access exists while the card may write; it is put together again when the region
+/// gives it back.
+///
+/// # Safety
+/// `into_parts` returns an address at which `length` initialised bytes stay valid for reads and
+/// writes, reachable by nobody else, until `from_parts` is called; it may be called in another
+/// thread.
+pub unsafe trait Buffer: Send + 'static {
+    /// Takes the buffer apart: address, length in bytes, and one word of the implementation's own.
+    fn into_parts(self) -> (NonNull<u8>, usize, usize);
+
+    /// Puts a buffer together again.
+    ///
+    /// # Safety
+    /// The three values come from one `into_parts` of the same type and are used once.
+    unsafe fn from_parts(address: NonNull<u8>, length: usize, word: usize) -> Self;
+}
+
+// SAFETY: a mapping is owned by its `Pages` alone and stays where it is.
+unsafe impl Buffer for Pages {
+    fn into_parts(self) -> (NonNull<u8>, usize, usize) {
+        Pages::into_parts(self)
+    }
+
+    unsafe fn from_parts(address: NonNull<u8>, length: usize, word: usize) -> Self {
+        // SAFETY: the caller's promise is the same one.
+        unsafe { Pages::from_parts(address, length, word) }
+    }
+}
+
+// SAFETY: a leaked box is owned by whoever holds its pointer.
+unsafe impl Buffer for Box<[u8]> {
+    fn into_parts(self) -> (NonNull<u8>, usize, usize) {
+        let length = self.len();
+        (NonNull::from(Box::leak(self)).cast(), length, 0)
+    }
+
+    unsafe fn from_parts(address: NonNull<u8>, length: usize, _: usize) -> Self {
+        let slice = std::ptr::slice_from_raw_parts_mut(address.as_ptr(), length);
+        // SAFETY: the parts come from a box of this type that was leaked.
+        unsafe { Box::from_raw(slice) }
+    }
+}
+
+// SAFETY: as for a box; the word is the capacity.
+unsafe impl Buffer for Vec<u8> {
+    fn into_parts(self) -> (NonNull<u8>, usize, usize) {
+        let mut vec = std::mem::ManuallyDrop::new(self);
+        let address = NonNull::new(vec.as_mut_ptr()).expect("a Vec's pointer is never null");
+        (address, vec.len(), vec.capacity())
+    }
+
+    unsafe fn from_parts(address: NonNull<u8>, length: usize, capacity: usize) -> Self {
+        // SAFETY: the parts come from a Vec of this type that was not dropped.
+        unsafe { Vec::from_raw_parts(address.as_ptr(), length, capacity) }
+    }
+}
+
+// SAFETY: borrowed alone and for ever.
+unsafe impl Buffer for &'static mut [u8] {
+    fn into_parts(self) -> (NonNull<u8>, usize, usize) {
+        let length = self.len();
+        (NonNull::from(self).cast(), length, 0)
+    }
+
+    unsafe fn from_parts(address: NonNull<u8>, length: usize, _: usize) -> Self {
+        // SAFETY: the parts come from such a slice, which nothing else can reach.
+        unsafe { std::slice::from_raw_parts_mut(address.as_ptr(), length) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there_and_back<B: Buffer>(buffer: B) -> B {
+        let (address, length, word) = buffer.into_parts();
+        // SAFETY: parts of a buffer of the same type, used once.
+        unsafe { B::from_parts(address, length, word) }
+    }
+
+    #[test]
+    fn buffers_survive_being_taken_apart() {
+        let mut vec = Vec::with_capacity(100);
+        vec.extend_from_slice(b"vector");
+        let vec = there_and_back(vec);
+        assert_eq!((vec.as_slice(), vec.capacity()), (&b"vector"[..], 100));
+        assert_eq!(&*there_and_back(Box::<[u8]>::from(&b"box"[..])), b"box");
+        assert_eq!(there_and_back(Vec::new().leak()), &[0u8; 0]);
+        let mut pages = Pages::new(5).unwrap();
+        pages.as_mut_slice().copy_from_slice(b"pages");
+        assert_eq!(there_and_back(pages).as_slice(), b"pages");
+    }
+}

@@ -1,0 +1,127 @@
+//! Completion channels: events instead of polling.
+
+use std::fmt;
+use std::os::fd::RawFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use mlx5_sys::verbs::{
+    ibv_ack_cq_events, ibv_comp_channel, ibv_create_comp_channel, ibv_destroy_comp_channel,
+    ibv_get_cq_event,
+};
+
+use super::cq::EventTarget;
+use super::error::{check, non_null};
+use super::event::{set_nonblocking, wait_readable, would_block};
+use super::{CompletionQueueHandle, Context, Result};
+
+/// A completion channel, on which completion queues announce completions. Clones are cheap and name
+/// the same channel.
+///
+/// The order that loses nothing: request notification, poll until the queue is empty, then wait for
+/// the event.
+#[derive(Clone)]
+pub struct CompletionChannel {
+    inner: Arc<ChannelInner>,
+}
+
+struct ChannelInner {
+    channel: NonNull<ibv_comp_channel>,
+    context: Context,
+}
+
+// SAFETY: libibverbs allows calls on one channel from several threads.
+unsafe impl Send for ChannelInner {}
+// SAFETY: as above.
+unsafe impl Sync for ChannelInner {}
+
+impl Drop for ChannelInner {
+    fn drop(&mut self) {
+        // SAFETY: created by this crate, destroyed once, here; its CQs held an Arc of it and are
+        // gone.
+        unsafe { ibv_destroy_comp_channel(self.channel.as_ptr()) };
+    }
+}
+
+impl CompletionChannel {
+    /// A new channel.
+    ///
+    /// # Errors
+    /// [`Error::Call`](super::Error::Call).
+    pub fn new(context: &Context) -> Result<CompletionChannel> {
+        // SAFETY: the context is open.
+        let channel = unsafe { ibv_create_comp_channel(context.as_raw().as_ptr()) };
+        let channel = non_null("ibv_create_comp_channel", channel)?;
+        let inner = ChannelInner { channel, context: context.clone() };
+        let channel = CompletionChannel { inner: Arc::new(inner) };
+        set_nonblocking(channel.fd())?;
+        Ok(channel)
+    }
+
+    /// The next event: the queue that has completions to poll, or `None` if none comes within
+    /// `timeout`.
+    ///
+    /// Events are acknowledged all at once when their queue is destroyed, because each
+    /// acknowledgement takes a lock.
+    ///
+    /// # Errors
+    /// [`Error::Call`](super::Error::Call).
+    pub fn get_event(&self, timeout: Duration) -> Result<Option<CompletionQueueHandle>> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            let mut cq = std::ptr::null_mut();
+            let mut target = std::ptr::null_mut();
+            // SAFETY: the channel is alive, and both pointers are live.
+            let result = unsafe { ibv_get_cq_event(self.as_raw().as_ptr(), &mut cq, &mut target) };
+            match check("ibv_get_cq_event", result) {
+                Ok(()) => {
+                    // SAFETY: every CQ of a channel of this crate is made by this crate, with its
+                    // EventTarget as context, and lives until this event is acknowledged, which
+                    // destruction waits for; the target outlives it.
+                    let target = unsafe { &*target.cast::<EventTarget>() };
+                    match target.queue() {
+                        Some(queue) => {
+                            queue.count_event();
+                            return Ok(Some(queue));
+                        }
+                        // Another thread is destroying the queue, and waits for this.
+                        // SAFETY: the CQ lives until then, and the event was got once.
+                        None => unsafe { ibv_ack_cq_events(cq, 1) },
+                    }
+                }
+                Err(error) if would_block(&error) => {
+                    if !wait_readable(self.fd(), deadline)? {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The descriptor that becomes readable when an event is there, for a program's own event loop.
+    /// It is non-blocking, and stays open as long as the channel.
+    pub fn fd(&self) -> RawFd {
+        // SAFETY: the channel is alive, and the field does not change.
+        unsafe { (*self.as_raw().as_ptr()).fd }
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// The channel, for calls that this crate does not wrap. It lives as long as `self`. A CQ that is
+    /// made on it by other means than this crate must not have its events read by
+    /// [`get_event`](Self::get_event).
+    pub fn as_raw(&self) -> NonNull<ibv_comp_channel> {
+        self.inner.channel
+    }
+}
+
+impl fmt::Debug for CompletionChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionChannel").field("fd", &self.fd()).finish()
+    }
+}

@@ -1,0 +1,301 @@
+//! An opened device.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use mlx5_sys::dv::{MLX5DV_CONTEXT_FLAGS_DEVX, mlx5dv_context_attr, mlx5dv_open_device};
+use mlx5_sys::verbs::{
+    ibv_close_device, ibv_context, ibv_device_attr, ibv_open_device, ibv_query_device,
+};
+
+use super::device::{board_id, device_name, sysfs_path};
+use super::error::{check, non_null};
+use super::{Cause, Device, Errno, Error, Guid, Result, devices};
+
+/// An opened device. Clones are cheap and name the same opened device, which is closed when the
+/// last of them, and the last object made from it, is gone.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) inner: Arc<ContextInner>,
+}
+
+pub(crate) struct ContextInner {
+    context: NonNull<ibv_context>,
+    devx: Devx,
+}
+
+// SAFETY: libibverbs allows calls on one context from several threads.
+unsafe impl Send for ContextInner {}
+// SAFETY: as above.
+unsafe impl Sync for ContextInner {}
+
+impl Drop for ContextInner {
+    fn drop(&mut self) {
+        // SAFETY: opened by this crate, closed once, here; every object made from the context held
+        // an Arc of it and is gone. A failure can be neither reported nor mended here.
+        unsafe { ibv_close_device(self.context.as_ptr()) };
+    }
+}
+
+/// Whether a context accepts firmware commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Devx {
+    /// Opened with the DEVX flag: firmware commands are accepted.
+    Open,
+    /// The device refused the DEVX flag and was opened without it. Verbs work; objects made by
+    /// firmware command do not.
+    Refused(Errno),
+}
+
+impl fmt::Display for Devx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Devx::Open => f.write_str("DevX"),
+            Devx::Refused(errno) => write!(
+                f,
+                "no DevX: {errno}; it takes CAP_NET_RAW and a card whose firmware allows user \
+                 contexts (ConnectX-4 or newer)"
+            ),
+        }
+    }
+}
+
+impl Context {
+    /// Opens the device of that name, with firmware commands (DevX) where the device allows them;
+    /// [`devx`](Self::devx) tells.
+    ///
+    /// # Errors
+    /// [`Error::NoDevices`] or [`Error::DeviceNotFound`] (which lists the names that are there),
+    /// [`Error::NotMlx5`] for another vendor's device, [`Error::Call`] where opening fails, with a
+    /// missing device node or a missing permission named.
+    pub fn open(name: &str) -> Result<Context> {
+        let devices = devices()?;
+        if devices.is_empty() {
+            return Err(no_devices());
+        }
+        match devices.iter().find(|device| device.name() == name) {
+            Some(device) => Context::open_device(device),
+            None => Err(Error::DeviceNotFound {
+                name: name.to_owned(),
+                present: devices.iter().map(Device::name).collect(),
+            }),
+        }
+    }
+
+    /// Opens the first device that libmlx5 drives.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_first() -> Result<Context> {
+        let devices = devices()?;
+        match devices.iter().find(|device| device.is_mlx5()) {
+            Some(device) => Context::open_device(device),
+            None => Err(match devices.first() {
+                Some(other) => Error::NotMlx5 { name: other.name() },
+                None => no_devices(),
+            }),
+        }
+    }
+
+    pub(crate) fn open_device(device: &Device) -> Result<Context> {
+        if !device.is_mlx5() {
+            return Err(Error::NotMlx5 { name: device.name() });
+        }
+        let mut attributes =
+            mlx5dv_context_attr { flags: MLX5DV_CONTEXT_FLAGS_DEVX as u32, comp_mask: 0 };
+        // SAFETY: `device` is valid, and `attributes` lives through the call.
+        let context = unsafe { mlx5dv_open_device(device.as_raw().as_ptr(), &mut attributes) };
+        let (context, devx) = match NonNull::new(context) {
+            Some(context) => (context, Devx::Open),
+            None => {
+                let refused = Errno::last();
+                // SAFETY: `device` is valid.
+                let context = unsafe { ibv_open_device(device.as_raw().as_ptr()) };
+                let context = non_null("ibv_open_device", context)
+                    .map_err(|error| explain_open(error, device))?;
+                (context, Devx::Refused(refused))
+            }
+        };
+        let context = Context { inner: Arc::new(ContextInner { context, devx }) };
+        // Waiting for events is by poll with a timeout, so a read must never block.
+        super::event::set_nonblocking(context.async_fd())?;
+        Ok(context)
+    }
+
+    /// Whether the device accepts firmware commands from this context.
+    pub fn devx(&self) -> Devx {
+        self.inner.devx
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> String {
+        device_name(self.device())
+    }
+
+    /// The card's board id (PSID) from sysfs, where it is told.
+    pub fn board_id(&self) -> Option<String> {
+        board_id(&sysfs_path(self.device()))
+    }
+
+    /// Names, versions and limits of the device. One call into the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn attributes(&self) -> Result<DeviceAttributes> {
+        let mut raw = MaybeUninit::<ibv_device_attr>::zeroed();
+        // SAFETY: the context is open, and `raw` has room for the attributes.
+        let result = unsafe { ibv_query_device(self.as_raw().as_ptr(), raw.as_mut_ptr()) };
+        check("ibv_query_device", result)?;
+        // SAFETY: integers only, so zeroes are valid, and the call has filled them.
+        let raw = unsafe { raw.assume_init() };
+        Ok(DeviceAttributes::new(self, &raw))
+    }
+
+    /// How many completion vectors (interrupts) CQs can be spread over.
+    pub fn completion_vectors(&self) -> u32 {
+        // SAFETY: the context is open, and the field does not change.
+        unsafe { (*self.as_raw().as_ptr()).num_comp_vectors }.try_into().unwrap_or(0)
+    }
+
+    pub(crate) fn async_fd(&self) -> std::os::fd::RawFd {
+        // SAFETY: the context is open, and the field does not change.
+        unsafe { (*self.as_raw().as_ptr()).async_fd }
+    }
+
+    /// The context, for calls that this crate does not wrap. It stays open as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_context> {
+        self.inner.context
+    }
+
+    fn device(&self) -> NonNull<mlx5_sys::verbs::ibv_device> {
+        // SAFETY: the context is open, and libibverbs sets the field to the device it opened.
+        let device = unsafe { (*self.as_raw().as_ptr()).device };
+        NonNull::new(device).expect("an open context has a device")
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("name", &self.name()).field("devx", &self.devx()).finish()
+    }
+}
+
+fn no_devices() -> Error {
+    Error::NoDevices {
+        why: "no card with a loaded driver (`modprobe mlx5_ib`; `lspci -d 15b3:` lists the \
+              cards), or it is not passed into this container",
+    }
+}
+
+fn explain_open(error: Error, device: &Device) -> Error {
+    let path = device.node_path();
+    let cause = match error.errno().map(|errno| errno.0) {
+        Some(libc::ENOENT | libc::ENXIO) => Some(Cause::NoDeviceNode { path }),
+        Some(libc::EACCES | libc::EPERM) => Some(Cause::NoPermission { path }),
+        _ if !path.exists() => Some(Cause::NoDeviceNode { path }),
+        _ => None,
+    };
+    error.because(cause)
+}
+
+/// What a device says of itself.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeviceAttributes {
+    /// Name in the system.
+    pub name: String,
+    /// The card's board id (PSID), where sysfs tells.
+    pub board_id: Option<String>,
+    /// Firmware version.
+    pub firmware: String,
+    /// GUID of the node.
+    pub node_guid: Guid,
+    /// GUID of the system it belongs to.
+    pub system_image_guid: Guid,
+    /// PCI vendor.
+    pub vendor_id: u32,
+    /// PCI device id, by which the vendor tells its products apart.
+    pub vendor_part_id: u32,
+    /// Revision.
+    pub hardware_version: u32,
+    /// Ports, numbered from 1.
+    pub ports: u8,
+    /// Queue pairs.
+    pub max_qp: u32,
+    /// Work requests of one queue.
+    pub max_qp_wr: u32,
+    /// Scatter/gather entries of a work request.
+    pub max_sge: u32,
+    /// Completion queues.
+    pub max_cq: u32,
+    /// Entries of one CQ.
+    pub max_cqe: u32,
+    /// Memory regions.
+    pub max_mr: u32,
+    /// Bytes of one memory region.
+    pub max_mr_size: u64,
+    /// Protection domains.
+    pub max_pd: u32,
+    /// READs and atomics that one QP answers at a time (responder depth).
+    pub max_responder_depth: u8,
+    /// READs and atomics that one QP asks for at a time (initiator depth).
+    pub max_initiator_depth: u8,
+    /// Entries of a port's P_Key table.
+    pub max_pkeys: u16,
+    /// Delay of the card's own ACKs, in the code of [`AckTimeout`](super::AckTimeout).
+    pub ack_delay: u8,
+}
+
+impl DeviceAttributes {
+    fn new(context: &Context, raw: &ibv_device_attr) -> DeviceAttributes {
+        let count = |value: libc::c_int| u32::try_from(value).unwrap_or(0);
+        let depth = |value: libc::c_int| u8::try_from(value.clamp(0, 255)).unwrap_or(u8::MAX);
+        // SAFETY: libibverbs ends the string with a zero inside the array.
+        let firmware = unsafe { CStr::from_ptr(raw.fw_ver.as_ptr()) };
+        DeviceAttributes {
+            name: context.name(),
+            board_id: context.board_id(),
+            firmware: firmware.to_string_lossy().into_owned(),
+            node_guid: Guid(u64::from_be(raw.node_guid)),
+            system_image_guid: Guid(u64::from_be(raw.sys_image_guid)),
+            vendor_id: raw.vendor_id,
+            vendor_part_id: raw.vendor_part_id,
+            hardware_version: raw.hw_ver,
+            ports: raw.phys_port_cnt,
+            max_qp: count(raw.max_qp),
+            max_qp_wr: count(raw.max_qp_wr),
+            max_sge: count(raw.max_sge),
+            max_cq: count(raw.max_cq),
+            max_cqe: count(raw.max_cqe),
+            max_mr: count(raw.max_mr),
+            max_mr_size: raw.max_mr_size,
+            max_pd: count(raw.max_pd),
+            max_responder_depth: depth(raw.max_qp_rd_atom),
+            max_initiator_depth: depth(raw.max_qp_init_rd_atom),
+            max_pkeys: raw.max_pkeys,
+            ack_delay: raw.local_ca_ack_delay,
+        }
+    }
+
+    /// The product, by PCI device id.
+    pub fn product(&self) -> &'static str {
+        match self.vendor_part_id {
+            0x1011 | 0x1012 => "Connect-IB",
+            0x1013 | 0x1014 => "ConnectX-4",
+            0x1015 | 0x1016 => "ConnectX-4 Lx",
+            0x1017..=0x101a => "ConnectX-5",
+            0x101b | 0x101c => "ConnectX-6",
+            0x101d | 0x101e => "ConnectX-6 Dx",
+            0x101f => "ConnectX-6 Lx",
+            0x1021 => "ConnectX-7",
+            0x1023 => "ConnectX-8",
+            0xa2d2 | 0xa2d3 => "BlueField",
+            0xa2d6 => "BlueField-2",
+            0xa2dc => "BlueField-3",
+            _ => "unknown ConnectX",
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Completion queues.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use mlx5_sys::dv::{MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE, mlx5dv_cq_init_attr, mlx5dv_create_cq};
+use mlx5_sys::verbs::{
+    ibv_ack_cq_events, ibv_cq, ibv_cq_init_attr_ex, ibv_destroy_cq, ibv_req_notify_cq,
+};
+
+use super::error::{check, non_null};
+use super::{Cause, CompletionChannel, Context, Error, Result};
+
+/// The size of a completion queue entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum CqeSize {
+    /// 64 bytes: up to 32 bytes of received data can travel inside.
+    #[default]
+    B64,
+    /// 128 bytes: up to 64 bytes of received data can travel inside.
+    B128,
+}
+
+impl CqeSize {
+    /// In bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            CqeSize::B64 => 64,
+            CqeSize::B128 => 128,
+        }
+    }
+}
+
+/// A completion queue, which any number of queue pairs report to.
+pub struct CompletionQueue {
+    inner: Arc<CqInner>,
+}
+
+/// Keeps a completion queue alive. Clones are cheap.
+#[derive(Clone)]
+pub struct CompletionQueueHandle {
+    inner: Arc<CqInner>,
+}
+
+pub(crate) struct CqInner {
+    cq: NonNull<ibv_cq>,
+    cqe_size: CqeSize,
+    /// Events that were read from the channel and not acknowledged yet.
+    unacknowledged: AtomicU32,
+    /// Whether a reader on the direct path owns the consumer index.
+    taken: AtomicBool,
+    /// What events of the queue name.
+    target: Arc<EventTarget>,
+    channel: Option<CompletionChannel>,
+    context: Context,
+}
+
+/// The `cq_context` of a queue, by which an event finds it. It outlives the verbs queue.
+#[derive(Default)]
+pub(crate) struct EventTarget {
+    queue: OnceLock<Weak<CqInner>>,
+}
+
+impl EventTarget {
+    /// The queue, unless it is being destroyed.
+    pub(crate) fn queue(&self) -> Option<CompletionQueueHandle> {
+        Some(CompletionQueueHandle { inner: self.queue.get()?.upgrade()? })
+    }
+}
+
+// SAFETY: libibverbs allows calls on one CQ from several threads; the counters are atomic.
+unsafe impl Send for CqInner {}
+// SAFETY: as above.
+unsafe impl Sync for CqInner {}
+
+impl Drop for CqInner {
+    fn drop(&mut self) {
+        let unacknowledged = *self.unacknowledged.get_mut();
+        if unacknowledged > 0 {
+            // SAFETY: the CQ is alive, and that many of its events were read from its channel.
+            unsafe { ibv_ack_cq_events(self.cq.as_ptr(), unacknowledged) };
+        }
+        // SAFETY: created by this crate, destroyed once, here, while context and channel live;
+        // queue pairs and readers held an Arc of it and are gone.
+        unsafe { ibv_destroy_cq(self.cq.as_ptr()) };
+    }
+}
+
+impl CompletionQueue {
+    /// A completion queue of at least `entries` entries of 64 bytes, to be polled.
+    ///
+    /// # Errors
+    /// As [`CompletionQueueBuilder::build`].
+    pub fn new(context: &Context, entries: u32) -> Result<CompletionQueue> {
+        CompletionQueue::builder(context, entries).build()
+    }
+
+    /// A completion queue of at least `entries` entries, with more to choose.
+    pub fn builder(context: &Context, entries: u32) -> CompletionQueueBuilder {
+        CompletionQueueBuilder {
+            context: context.clone(),
+            entries,
+            cqe_size: CqeSize::B64,
+            channel: None,
+            vector: 0,
+        }
+    }
+
+    /// How many completions it holds: a power of two less one, at least what was asked for.
+    pub fn capacity(&self) -> u32 {
+        // SAFETY: the CQ is alive, and the field changes by resizing only, which is not offered.
+        unsafe { (*self.as_raw().as_ptr()).cqe }.try_into().unwrap_or(0)
+    }
+
+    /// The size of its entries.
+    pub fn cqe_size(&self) -> CqeSize {
+        self.inner.cqe_size
+    }
+
+    /// Asks for one event on the channel when the next completion arrives; of a solicited message
+    /// or an error only, if `solicited_only`. Completions that are already there make none: poll
+    /// once more after asking.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] without a channel, [`Error::Call`].
+    pub fn request_notification(&self, solicited_only: bool) -> Result<()> {
+        if self.inner.channel.is_none() {
+            return Err(Error::attribute(
+                "completion channel",
+                "none",
+                "events go to a channel, which is given when the CQ is made",
+            ));
+        }
+        // SAFETY: the CQ is alive.
+        let result = unsafe { ibv_req_notify_cq(self.as_raw().as_ptr(), solicited_only.into()) };
+        check("ibv_req_notify_cq", result)
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// What keeps the queue alive.
+    pub fn handle(&self) -> CompletionQueueHandle {
+        CompletionQueueHandle { inner: Arc::clone(&self.inner) }
+    }
+
+    /// The queue, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_cq> {
+        self.inner.cq
+    }
+}
+
+impl CompletionQueueHandle {
+    /// The queue. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_cq> {
+        self.inner.cq
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// The size of its entries.
+    pub fn cqe_size(&self) -> CqeSize {
+        self.inner.cqe_size
+    }
+
+    /// Whether both name the same queue.
+    pub fn same(&self, other: &CompletionQueueHandle) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// Claims the consumer index for one reader, for the rest of the queue's life or until
+    /// [`release`](Self::release): two readers would take each other's completions.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`].
+    #[allow(dead_code, reason = "called by the rings")]
+    pub(crate) fn claim(&self) -> Result<()> {
+        if self.inner.taken.swap(true, Ordering::Acquire) {
+            return Err(Error::QueueInUse { queue: "completion queue" });
+        }
+        Ok(())
+    }
+
+    /// Gives the claim back.
+    #[allow(dead_code, reason = "called by the rings")]
+    pub(crate) fn release(&self) {
+        self.inner.taken.store(false, Ordering::Release);
+    }
+
+    /// Counts an event that was read from the channel.
+    pub(crate) fn count_event(&self) {
+        self.inner.unacknowledged.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl PartialEq<CompletionQueue> for CompletionQueueHandle {
+    fn eq(&self, other: &CompletionQueue) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue")
+            .field("capacity", &self.capacity())
+            .field("cqe_size", &self.inner.cqe_size)
+            .field("channel", &self.inner.channel)
+            .finish()
+    }
+}
+
+impl fmt::Debug for CompletionQueueHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueueHandle").field("cq", &self.inner.cq).finish()
+    }
+}
+
+/// What a completion queue is to be like.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before build"]
+pub struct CompletionQueueBuilder {
+    context: Context,
+    entries: u32,
+    cqe_size: CqeSize,
+    channel: Option<CompletionChannel>,
+    vector: u32,
+}
+
+impl CompletionQueueBuilder {
+    /// The size of its entries; 64 bytes if not called.
+    pub fn cqe_size(mut self, size: CqeSize) -> Self {
+        self.cqe_size = size;
+        self
+    }
+
+    /// The channel that its events go to; none if not called.
+    pub fn channel(mut self, channel: &CompletionChannel) -> Self {
+        self.channel = Some(channel.clone());
+        self
+    }
+
+    /// The completion vector (interrupt) that its events use; 0 if not called.
+    pub fn vector(mut self, vector: u32) -> Self {
+        self.vector = vector;
+        self
+    }
+
+    /// Makes the queue.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] where the entries or the vector are out of the device's range, or the
+    /// channel is another device's; [`Error::Call`] with the memory lock limit named.
+    pub fn build(self) -> Result<CompletionQueue> {
+        let limit = self.context.attributes()?.max_cqe;
+        if self.entries == 0 || self.entries > limit {
+            let rule = format!("of this device it is 1 to {limit}");
+            return Err(Error::attribute("CQ entries", self.entries, rule));
+        }
+        let vectors = self.context.completion_vectors();
+        if self.vector >= vectors {
+            let rule = format!("this device has {vectors}, numbered from 0");
+            return Err(Error::attribute("completion vector", self.vector, rule));
+        }
+        if let Some(channel) = &self.channel {
+            if channel.context().as_raw() != self.context.as_raw() {
+                return Err(Error::attribute(
+                    "completion channel",
+                    format_args!("of {}", channel.context().name()),
+                    "it belongs to another opened device",
+                ));
+            }
+        }
+        let target = Arc::new(EventTarget::default());
+        let cq = self.create(Arc::as_ptr(&target))?;
+        let inner = Arc::new(CqInner {
+            cq,
+            cqe_size: self.cqe_size,
+            unacknowledged: AtomicU32::new(0),
+            taken: AtomicBool::new(false),
+            target,
+            channel: self.channel,
+            context: self.context,
+        });
+        // No event comes before a notification is requested, which takes the queue made here.
+        inner.target.queue.set(Arc::downgrade(&inner)).expect("the target is new");
+        Ok(CompletionQueue { inner })
+    }
+
+    fn create(&self, target: *const EventTarget) -> Result<NonNull<ibv_cq>> {
+        let channel = self.channel.as_ref();
+        // SAFETY: integers and pointers only, for which zeroes mean "not given".
+        let mut attributes: ibv_cq_init_attr_ex = unsafe { std::mem::zeroed() };
+        attributes.cqe = self.entries;
+        attributes.cq_context = target.cast_mut().cast();
+        attributes.channel = channel.map_or(std::ptr::null_mut(), |it| it.as_raw().as_ptr());
+        attributes.comp_vector = self.vector;
+        // SAFETY: as above.
+        let mut mlx5: mlx5dv_cq_init_attr = unsafe { std::mem::zeroed() };
+        // Always told, because libmlx5 otherwise takes the size from an environment variable.
+        mlx5.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE as u64;
+        mlx5.cqe_size = self.cqe_size.bytes() as u16;
+        // SAFETY: the context is open, the attributes live through the call, and the channel
+        // outlives the queue, which holds it.
+        let cq =
+            unsafe { mlx5dv_create_cq(self.context.as_raw().as_ptr(), &mut attributes, &mut mlx5) };
+        let cq = non_null("mlx5dv_create_cq", cq).map_err(|error| {
+            let cause =
+                Cause::memlock(error.errno(), Some(self.entries as usize * self.cqe_size.bytes()));
+            error.because(cause)
+        })?;
+        // An ibv_cq_ex begins with the ibv_cq it extends.
+        Ok(cq.cast())
+    }
+}

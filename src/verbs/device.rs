@@ -1,0 +1,181 @@
+//! The devices that libibverbs finds.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use mlx5_sys::dv::mlx5dv_is_supported;
+use mlx5_sys::verbs::{
+    ibv_device, ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list, ibv_get_device_name,
+};
+
+use super::{Context, Error, Result};
+
+/// All RDMA devices that libibverbs finds now, of any vendor. Empty where there is none.
+///
+/// # Errors
+/// [`Error::NoDevices`] where the kernel has no RDMA support at all.
+pub fn devices() -> Result<Vec<Device>> {
+    let mut count = 0;
+    // SAFETY: `count` is a live int.
+    let list = unsafe { ibv_get_device_list(&mut count) };
+    let Some(list) = NonNull::new(list) else {
+        let error = Error::last("ibv_get_device_list");
+        return Err(match error.errno().map(|errno| errno.0) {
+            Some(libc::ENOSYS) => Error::NoDevices {
+                why: "the kernel has no verbs interface; load it with `modprobe ib_uverbs`",
+            },
+            _ => error,
+        });
+    };
+    let list = Arc::new(DeviceList(list));
+    Ok((0..usize::try_from(count).unwrap_or(0))
+        .filter_map(|index| {
+            // SAFETY: libibverbs returned `count` entries, and `list` keeps them.
+            let device = unsafe { list.0.add(index).read() };
+            Some(Device { device: NonNull::new(device)?, list: Arc::clone(&list) })
+        })
+        .collect())
+}
+
+struct DeviceList(NonNull<*mut ibv_device>);
+
+impl Drop for DeviceList {
+    fn drop(&mut self) {
+        // SAFETY: the list came from ibv_get_device_list and is freed once, here. Contexts opened
+        // from it hold their own reference on their device.
+        unsafe { ibv_free_device_list(self.0.as_ptr()) }
+    }
+}
+
+// SAFETY: the list is read only, and libibverbs counts references on devices atomically.
+unsafe impl Send for DeviceList {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceList {}
+
+/// A device that can be opened.
+#[derive(Clone)]
+pub struct Device {
+    device: NonNull<ibv_device>,
+    /// Keeps `device` valid.
+    list: Arc<DeviceList>,
+}
+
+// SAFETY: an ibv_device is immutable once it is listed, and `list` keeps it.
+unsafe impl Send for Device {}
+// SAFETY: as above.
+unsafe impl Sync for Device {}
+
+impl Device {
+    /// Its name in the system, `mlx5_0` for example.
+    pub fn name(&self) -> String {
+        device_name(self.device)
+    }
+
+    /// Its node GUID.
+    pub fn guid(&self) -> Guid {
+        // SAFETY: `list` keeps the device valid.
+        Guid(u64::from_be(unsafe { ibv_get_device_guid(self.device.as_ptr()) }))
+    }
+
+    /// Whether libmlx5 drives it.
+    pub fn is_mlx5(&self) -> bool {
+        // SAFETY: `list` keeps the device valid.
+        unsafe { mlx5dv_is_supported(self.device.as_ptr()) }
+    }
+
+    /// Its folder in sysfs.
+    pub fn sysfs_path(&self) -> PathBuf {
+        sysfs_path(self.device)
+    }
+
+    /// Its character device, which opening needs.
+    pub fn node_path(&self) -> PathBuf {
+        // SAFETY: `list` keeps the device valid; libibverbs ends the string with a zero.
+        let name = unsafe { CStr::from_ptr((&raw const (*self.device.as_ptr()).dev_name).cast()) };
+        Path::new("/dev/infiniband").join(name.to_string_lossy().as_ref())
+    }
+
+    /// The card's board id (PSID) from sysfs, where it is told.
+    pub fn board_id(&self) -> Option<String> {
+        board_id(&self.sysfs_path())
+    }
+
+    /// Opens the device; see [`Context::open`].
+    ///
+    /// # Errors
+    /// As [`Context::open`].
+    pub fn open(&self) -> Result<Context> {
+        Context::open_device(self)
+    }
+
+    pub(crate) fn as_raw(&self) -> NonNull<ibv_device> {
+        self.device
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("name", &self.name())
+            .field("guid", &self.guid())
+            .field("mlx5", &self.is_mlx5())
+            .field("listed_with", &Arc::strong_count(&self.list))
+            .finish()
+    }
+}
+
+/// The name of a device that the caller keeps valid.
+pub(crate) fn device_name(device: NonNull<ibv_device>) -> String {
+    // SAFETY: the caller's device is valid; libibverbs ends its name with a zero.
+    let name = unsafe { CStr::from_ptr(ibv_get_device_name(device.as_ptr())) };
+    name.to_string_lossy().into_owned()
+}
+
+/// The sysfs folder of a device that the caller keeps valid.
+pub(crate) fn sysfs_path(device: NonNull<ibv_device>) -> PathBuf {
+    // SAFETY: the caller's device is valid; libibverbs ends the string with a zero.
+    let path = unsafe { CStr::from_ptr((&raw const (*device.as_ptr()).ibdev_path).cast()) };
+    PathBuf::from(path.to_string_lossy().as_ref())
+}
+
+/// The board id that a device's sysfs folder tells.
+pub(crate) fn board_id(sysfs: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(sysfs.join("board_id")).ok()?;
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+/// A 64-bit EUI: of a node, a port or a system image.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Guid(pub u64);
+
+impl fmt::Display for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d] = [48, 32, 16, 0].map(|shift| (self.0 >> shift) & 0xffff);
+        write!(f, "{a:04x}:{b:04x}:{c:04x}:{d:04x}")
+    }
+}
+
+impl fmt::Debug for Guid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guids_print_as_ibv_devinfo_prints_them() {
+        assert_eq!(Guid(0x0c42_a103_0065_d8e1).to_string(), "0c42:a103:0065:d8e1");
+    }
+
+    #[test]
+    fn a_folder_without_a_board_id_has_none() {
+        assert_eq!(board_id(Path::new("/nonexistent")), None);
+    }
+}

@@ -1,0 +1,452 @@
+//! What can go wrong on the control path, with the cause and its cure where they are known.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::{GidType, PortState};
+use crate::connect::ConnectError;
+
+/// The control path's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of the control path. Its text names the call, the errno, and where it is known the
+/// cause with its cure.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No RDMA device is there at all.
+    #[error("no RDMA device found: {why}")]
+    NoDevices {
+        /// What the system lacks.
+        why: &'static str,
+    },
+    /// Devices are there, but none of that name.
+    #[error("no RDMA device is named {name:?}; present: {}", list(present))]
+    DeviceNotFound {
+        /// The name asked for.
+        name: String,
+        /// The names of the devices that are there.
+        present: Vec<String>,
+    },
+    /// The device is not driven by libmlx5, so its queues have another format.
+    #[error(
+        "device {name} is not a ConnectX that libmlx5 drives: its queues have another format \
+         (is the package ibverbs-providers installed?)"
+    )]
+    NotMlx5 {
+        /// The device's name.
+        name: String,
+    },
+    /// A call failed.
+    #[error("{call} failed: {errno}{}", because(cause))]
+    Call {
+        /// The C function.
+        call: &'static str,
+        /// What it reported.
+        errno: Errno,
+        /// Why, where that is known.
+        cause: Option<Cause>,
+    },
+    /// An attribute was refused before the call, because libibverbs would have said EINVAL only.
+    #[error("{attribute} is {value}: {rule}")]
+    Attribute {
+        /// The attribute's name.
+        attribute: &'static str,
+        /// The value given.
+        value: String,
+        /// What it must be.
+        rule: String,
+    },
+    /// The device has no port of that number.
+    #[error("device {device} has no port {port}: it has ports 1 to {ports}")]
+    NoSuchPort {
+        /// The device's name.
+        device: String,
+        /// The port asked for.
+        port: u8,
+        /// How many ports there are.
+        ports: u8,
+    },
+    /// The port carries no traffic.
+    #[error("port {port} of {device} is {state}: {}", port_cure(*state))]
+    PortNotActive {
+        /// The device's name.
+        device: String,
+        /// The port.
+        port: u8,
+        /// Its state.
+        state: PortState,
+    },
+    /// A GID index beyond the port's table.
+    #[error("GID index {index} is beyond the table of port {port} of {device}, which has {length}")]
+    GidIndexRange {
+        /// The device's name.
+        device: String,
+        /// The port.
+        port: u8,
+        /// The index asked for.
+        index: u32,
+        /// Entries of the table.
+        length: u32,
+    },
+    /// A GID index whose entry is empty.
+    #[error(
+        "GID index {index} of port {port} of {device} is empty; entries in use: {}",
+        list(valid)
+    )]
+    GidEmpty {
+        /// The device's name.
+        device: String,
+        /// The port.
+        port: u8,
+        /// The index asked for.
+        index: u32,
+        /// The entries that are in use.
+        valid: Vec<u32>,
+    },
+    /// The port has no GID of that type.
+    #[error("port {port} of {device} has no {wanted} GID; entries in use: {}", list(present))]
+    NoGidOfType {
+        /// The device's name.
+        device: String,
+        /// The port.
+        port: u8,
+        /// The type asked for.
+        wanted: GidType,
+        /// The entries that are in use, as text.
+        present: Vec<String>,
+    },
+    /// The source and the destination GID cannot reach each other.
+    #[error(
+        "GID index {index} ({source_gid}) is of the wrong kind for the destination {destination}: \
+         {rule}"
+    )]
+    GidKind {
+        /// The source GID's index.
+        index: u32,
+        /// The source GID.
+        source_gid: String,
+        /// The destination GID.
+        destination: String,
+        /// What does not fit.
+        rule: &'static str,
+    },
+    /// An Ethernet port was addressed by LID.
+    #[error(
+        "port {port} of {device} is Ethernet (RoCE), which has no LIDs: give the address a GID \
+         (AddressVector::gid)"
+    )]
+    GidRequired {
+        /// The device's name.
+        device: String,
+        /// The port.
+        port: u8,
+    },
+    /// Too few huge pages are free.
+    #[error(
+        "mmap failed: {errno}: {wanted} huge pages of {page_kib} KiB are wanted and {free} are free; \
+         reserve more with `echo {wanted} > /proc/sys/vm/nr_hugepages` (2 MiB pages), \
+         `echo {wanted} > /sys/kernel/mm/hugepages/hugepages-{page_kib}kB/nr_hugepages` (this size), \
+         or hugepagesz= and hugepages= on the kernel's command line"
+    )]
+    HugePages {
+        /// What mmap reported.
+        errno: Errno,
+        /// Pages wanted.
+        wanted: usize,
+        /// Size of one, in KiB.
+        page_kib: usize,
+        /// What the kernel says of free pages of this size: a number, or why there is none.
+        free: String,
+    },
+    /// The queue already has an owner on the direct path.
+    #[error("the {queue} is taken by the direct path: drop its owner there first")]
+    QueueInUse {
+        /// Which queue.
+        queue: &'static str,
+    },
+    /// Nothing came before the deadline.
+    #[error("no {what} within {after:?}")]
+    TimedOut {
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        after: std::time::Duration,
+    },
+    /// The exchange with the peer failed.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+}
+
+impl Error {
+    /// The errno of the call that failed, where a call failed.
+    pub fn errno(&self) -> Option<Errno> {
+        match self {
+            Error::Call { errno, .. } | Error::HugePages { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn attribute(
+        attribute: &'static str,
+        value: impl fmt::Display,
+        rule: impl Into<String>,
+    ) -> Error {
+        Error::Attribute { attribute, value: value.to_string(), rule: rule.into() }
+    }
+
+    /// The error of a call that left its reason in `errno`.
+    pub(crate) fn last(call: &'static str) -> Error {
+        Error::from_errno(call, Errno::last())
+    }
+
+    pub(crate) fn from_errno(call: &'static str, errno: Errno) -> Error {
+        Error::Call { call, errno, cause: Cause::of(errno) }
+    }
+
+    /// Replaces the cause of a failed call by one that the caller knows better.
+    pub(crate) fn because(self, cause: Option<Cause>) -> Error {
+        match (self, cause) {
+            (Error::Call { call, errno, .. }, Some(cause)) => {
+                Error::Call { call, errno, cause: Some(cause) }
+            }
+            (error, _) => error,
+        }
+    }
+}
+
+/// Judges a verb that returns 0, or an errno, or −1 with `errno` set.
+pub(crate) fn check(call: &'static str, result: libc::c_int) -> Result<()> {
+    match result {
+        0 => Ok(()),
+        errno if errno > 0 => Err(Error::from_errno(call, Errno(errno))),
+        _ => Err(Error::last(call)),
+    }
+}
+
+/// Judges a verb that returns a pointer, or null with `errno` set.
+pub(crate) fn non_null<T>(call: &'static str, pointer: *mut T) -> Result<std::ptr::NonNull<T>> {
+    std::ptr::NonNull::new(pointer).ok_or_else(|| Error::last(call))
+}
+
+/// An error number of the system.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(pub i32);
+
+impl Errno {
+    /// What the calling thread's last failed call left.
+    pub fn last() -> Errno {
+        Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    }
+
+    /// Its name in `errno.h`, where verbs calls are known to report it.
+    pub fn name(self) -> Option<&'static str> {
+        Some(match self.0 {
+            libc::EPERM => "EPERM",
+            libc::ENOENT => "ENOENT",
+            libc::EINTR => "EINTR",
+            libc::EIO => "EIO",
+            libc::ENXIO => "ENXIO",
+            libc::EBADF => "EBADF",
+            libc::EAGAIN => "EAGAIN",
+            libc::ENOMEM => "ENOMEM",
+            libc::EACCES => "EACCES",
+            libc::EFAULT => "EFAULT",
+            libc::EBUSY => "EBUSY",
+            libc::EEXIST => "EEXIST",
+            libc::ENODEV => "ENODEV",
+            libc::EINVAL => "EINVAL",
+            libc::ENFILE => "ENFILE",
+            libc::EMFILE => "EMFILE",
+            libc::ENOTTY => "ENOTTY",
+            libc::ENOSPC => "ENOSPC",
+            libc::EROFS => "EROFS",
+            libc::ERANGE => "ERANGE",
+            libc::ENOSYS => "ENOSYS",
+            libc::ENODATA => "ENODATA",
+            libc::EPROTO => "EPROTO",
+            libc::EOPNOTSUPP => "EOPNOTSUPP",
+            libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
+            libc::ENETUNREACH => "ENETUNREACH",
+            libc::EHOSTUNREACH => "EHOSTUNREACH",
+            libc::ETIMEDOUT => "ETIMEDOUT",
+            libc::EREMOTEIO => "EREMOTEIO",
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The system's text ends in "(os error N)"; the number is said here once, with its name.
+        let text = std::io::Error::from_raw_os_error(self.0).to_string();
+        let text = text.split(" (os error").next().unwrap_or_default();
+        match self.name() {
+            Some(name) => write!(f, "{text} ({name}, errno {})", self.0),
+            None => write!(f, "{text} (errno {})", self.0),
+        }
+    }
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Why a call failed, and what helps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The process may not lock as much memory as the call pins.
+    MemlockLimit {
+        /// RLIMIT_MEMLOCK in bytes.
+        limit: u64,
+        /// Bytes the call wanted to pin, where known.
+        wanted: Option<usize>,
+    },
+    /// The character device is missing.
+    NoDeviceNode {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// The character device may not be opened by this user.
+    NoPermission {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// A limit of the device was exceeded.
+    DeviceLimit {
+        /// Which.
+        what: &'static str,
+        /// The device's value.
+        limit: u64,
+    },
+    /// Something that a sentence says.
+    Known(&'static str),
+}
+
+impl Cause {
+    /// What an errno means for any verb.
+    fn of(errno: Errno) -> Option<Cause> {
+        Some(Cause::Known(match errno.0 {
+            libc::EIO | libc::ENODEV => {
+                "the device is gone or in a fatal error; look into the kernel's log and reopen it"
+            }
+            libc::EMFILE => "the process has no file descriptor left: raise it with `ulimit -n`",
+            libc::EACCES | libc::EPERM => {
+                "this user lacks the permission; check /dev/infiniband/uverbs* and CAP_NET_RAW"
+            }
+            libc::ENOSYS => "the kernel's driver does not implement it",
+            libc::EOPNOTSUPP => "this device or its driver does not support it",
+            libc::ENETUNREACH | libc::EHOSTUNREACH => {
+                "no route leads to the destination GID from the network device of the source GID"
+            }
+            _ => return None,
+        }))
+    }
+
+    /// The cause of an ENOMEM of a call that pins memory, if a limit is set.
+    pub(crate) fn memlock(errno: Option<Errno>, wanted: Option<usize>) -> Option<Cause> {
+        if errno != Some(Errno(libc::ENOMEM)) {
+            return None;
+        }
+        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: `limit` is a live rlimit that the call fills.
+        let result = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
+        (result == 0 && limit.rlim_cur != libc::RLIM_INFINITY)
+            .then_some(Cause::MemlockLimit { limit: limit.rlim_cur, wanted })
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cause::MemlockLimit { limit, wanted } => {
+                write!(f, "the process may lock {} KiB of memory", limit / 1024)?;
+                if let Some(wanted) = wanted {
+                    write!(f, " and {} KiB are to be pinned", wanted.div_ceil(1024))?;
+                }
+                write!(
+                    f,
+                    "; raise it with `ulimit -l unlimited`, a line `* - memlock unlimited` in \
+                     /etc/security/limits.conf, or LimitMEMLOCK=infinity for a systemd service \
+                     (DefaultLimitMEMLOCK for all)"
+                )
+            }
+            Cause::NoDeviceNode { path } => write!(
+                f,
+                "{} is missing: load the module ib_uverbs (`modprobe ib_uverbs`), and in a \
+                 container pass the device in (`--device /dev/infiniband`)",
+                path.display()
+            ),
+            Cause::NoPermission { path } => write!(
+                f,
+                "this user may not open {}: give it read and write permission, or add the user to \
+                 the group `rdma` where the system's udev rules use it",
+                path.display()
+            ),
+            Cause::DeviceLimit { what, limit } => write!(f, "the device's {what} is {limit}"),
+            Cause::Known(text) => f.write_str(text),
+        }
+    }
+}
+
+fn because(cause: &Option<Cause>) -> String {
+    cause.as_ref().map(|cause| format!(": {cause}")).unwrap_or_default()
+}
+
+fn list<T: fmt::Display>(items: &[T]) -> String {
+    if items.is_empty() {
+        return "none".to_owned();
+    }
+    items.iter().map(T::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn port_cure(state: PortState) -> &'static str {
+    match state {
+        PortState::Down => "check the cable and the link of the peer",
+        PortState::Init => "the link is up but no subnet manager has configured it: start opensm",
+        _ => "wait until the subnet manager has made it active",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_call_names_itself_the_errno_and_the_cure() {
+        let error = Error::from_errno("ibv_reg_mr", Errno(libc::ENOMEM))
+            .because(Some(Cause::MemlockLimit { limit: 64 << 10, wanted: Some(1 << 20) }));
+        let text = error.to_string();
+        for part in ["ibv_reg_mr", "ENOMEM", "errno 12", "64 KiB", "1024 KiB", "ulimit -l"] {
+            assert!(text.contains(part), "{part:?} is missing in {text:?}");
+        }
+        assert_eq!(error.errno(), Some(Errno(libc::ENOMEM)));
+    }
+
+    #[test]
+    fn return_values_are_judged_by_either_convention() {
+        assert!(check("ibv_dealloc_pd", 0).is_ok());
+        let error = check("ibv_dealloc_pd", libc::EBUSY).unwrap_err();
+        assert_eq!(error.errno(), Some(Errno(libc::EBUSY)));
+        // SAFETY: the thread's own errno.
+        unsafe { *libc::__errno_location() = libc::ENODATA };
+        let error = check("ibv_query_gid", -1).unwrap_err();
+        assert_eq!(error.errno(), Some(Errno(libc::ENODATA)));
+    }
+
+    #[test]
+    fn a_state_of_a_port_comes_with_what_helps() {
+        let text =
+            |state| Error::PortNotActive { device: "mlx5_0".into(), port: 1, state }.to_string();
+        assert!(text(PortState::Down).contains("cable"));
+        assert!(text(PortState::Init).contains("subnet manager"));
+    }
+
+    #[test]
+    fn unnamed_error_numbers_still_print() {
+        assert!(Errno(libc::EXDEV).to_string().contains("errno 18"));
+    }
+}

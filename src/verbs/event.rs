@@ -1,0 +1,217 @@
+//! Asynchronous events of a device, and waiting for descriptors with a timeout.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::time::{Duration, Instant};
+
+use mlx5_sys::verbs::{ibv_ack_async_event, ibv_async_event, ibv_get_async_event};
+
+use super::error::check;
+use super::{Context, Errno, Error, Result};
+
+/// Something that happened to a device, a port or a queue, outside of any request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct AsyncEvent {
+    /// `enum ibv_event_type`.
+    pub code: u32,
+    /// What it happened to.
+    pub source: EventSource,
+}
+
+/// What an asynchronous event happened to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EventSource {
+    /// A completion queue, by the address of its `ibv_cq`.
+    CompletionQueue(usize),
+    /// A queue pair, by number.
+    QueuePair(u32),
+    /// A shared receive queue, by the address of its `ibv_srq`.
+    SharedReceiveQueue(usize),
+    /// A work queue, by the address of its `ibv_wq`.
+    WorkQueue(usize),
+    /// A port, by number.
+    Port(u8),
+    /// The device as a whole.
+    Device,
+}
+
+/// Code, `IBV_EVENT_` name, and what it means.
+const EVENTS: [(&str, &str); 20] = [
+    ("CQ_ERR", "the completion queue was overrun or its memory cannot be reached"),
+    ("QP_FATAL", "the queue pair is in the error state: the card could not write its completion"),
+    ("QP_REQ_ERR", "the responder refused a request as invalid"),
+    ("QP_ACCESS_ERR", "the responder refused a request for lack of rights"),
+    ("COMM_EST", "the first packet arrived before the queue pair was moved to RTS"),
+    ("SQ_DRAINED", "the send queue has finished what it had begun"),
+    ("PATH_MIG", "the connection has moved to its alternate path"),
+    ("PATH_MIG_ERR", "the connection could not move to its alternate path"),
+    ("DEVICE_FATAL", "the device has failed; close it and open it again"),
+    ("PORT_ACTIVE", "the port carries traffic"),
+    ("PORT_ERR", "the port carries traffic no longer: check cable and subnet manager"),
+    ("LID_CHANGE", "the subnet manager gave the port another LID; exchange addresses anew"),
+    ("PKEY_CHANGE", "the port's P_Key table changed"),
+    ("SM_CHANGE", "another subnet manager took over"),
+    ("SRQ_ERR", "the shared receive queue failed"),
+    ("SRQ_LIMIT_REACHED", "the shared receive queue holds fewer receives than its limit"),
+    ("QP_LAST_WQE_REACHED", "the queue pair takes no more from its shared receive queue"),
+    ("CLIENT_REREGISTER", "the subnet manager asks for registrations anew"),
+    ("GID_CHANGE", "the port's GID table changed"),
+    ("WQ_FATAL", "the work queue failed"),
+];
+
+impl AsyncEvent {
+    /// The name after `IBV_EVENT_`, and what it means, where the code is known.
+    pub fn explanation(&self) -> Option<(&'static str, &'static str)> {
+        EVENTS.get(self.code as usize).copied()
+    }
+
+    /// # Safety
+    /// `raw` was filled by ibv_get_async_event and is not acknowledged yet.
+    unsafe fn new(raw: *const ibv_async_event) -> AsyncEvent {
+        // The code is read as the integer it is in C: a kernel may report one that the bindings'
+        // enum does not have.
+        // SAFETY: the field is there, four bytes, filled.
+        let code = unsafe { (&raw const (*raw).event_type).cast::<u32>().read() };
+        // SAFETY: every member of the union starts at its address; eight bytes of it are filled
+        // (or zero, after a port number).
+        let word = unsafe { (&raw const (*raw).element).cast::<usize>().read() };
+        let source = match code {
+            0 => EventSource::CompletionQueue(word),
+            1..=7 | 16 => {
+                // SAFETY: these events name a queue pair, which libibverbs keeps from being
+                // destroyed until the event is acknowledged.
+                EventSource::QueuePair(unsafe { (*(*raw).element.qp).qp_num })
+            }
+            9..=13 | 17 | 18 => EventSource::Port(word as u32 as u8),
+            14 | 15 => EventSource::SharedReceiveQueue(word),
+            19 => EventSource::WorkQueue(word),
+            _ => EventSource::Device,
+        };
+        AsyncEvent { code, source }
+    }
+}
+
+impl fmt::Display for AsyncEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.source {
+            EventSource::CompletionQueue(address) => write!(f, "completion queue {address:#x}")?,
+            EventSource::QueuePair(number) => write!(f, "queue pair {number:#x}")?,
+            EventSource::SharedReceiveQueue(address) => {
+                write!(f, "shared receive queue {address:#x}")?;
+            }
+            EventSource::WorkQueue(address) => write!(f, "work queue {address:#x}")?,
+            EventSource::Port(number) => write!(f, "port {number}")?,
+            EventSource::Device => f.write_str("device")?,
+        }
+        match self.explanation() {
+            Some((name, meaning)) => write!(f, ": {name}, {meaning}"),
+            None => write!(f, ": event {}", self.code),
+        }
+    }
+}
+
+impl Context {
+    /// The next asynchronous event of the device, or `None` if none comes within `timeout`.
+    ///
+    /// The event is acknowledged at once, so that the object it names can be destroyed.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
+        let deadline = Instant::now() + timeout;
+        let mut raw = MaybeUninit::<ibv_async_event>::zeroed();
+        loop {
+            // SAFETY: the context is open, and `raw` has room for an event.
+            let result = unsafe { ibv_get_async_event(self.as_raw().as_ptr(), raw.as_mut_ptr()) };
+            match check("ibv_get_async_event", result) {
+                Ok(()) => {
+                    // SAFETY: filled by the call, acknowledged after this.
+                    let event = unsafe { AsyncEvent::new(raw.as_ptr()) };
+                    // SAFETY: got once, acknowledged once.
+                    unsafe { ibv_ack_async_event(raw.as_mut_ptr()) };
+                    return Ok(Some(event));
+                }
+                Err(error) if would_block(&error) => {
+                    if !wait_readable(self.async_fd(), deadline)? {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The descriptor that becomes readable when an asynchronous event is there, for a program's
+    /// own event loop. It is non-blocking, and stays open as long as the context.
+    pub fn async_event_fd(&self) -> RawFd {
+        self.async_fd()
+    }
+}
+
+pub(crate) fn would_block(error: &Error) -> bool {
+    matches!(error.errno(), Some(Errno(libc::EAGAIN | libc::EINTR)))
+}
+
+/// Makes reads of a descriptor return EAGAIN instead of waiting.
+pub(crate) fn set_nonblocking(fd: RawFd) -> Result<()> {
+    // SAFETY: no memory is involved; the caller keeps the descriptor open.
+    let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+    // SAFETY: as above.
+    if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
+        return Err(Error::last("fcntl"));
+    }
+    Ok(())
+}
+
+/// Waits until a descriptor is readable (`true`) or the deadline has passed.
+pub(crate) fn wait_readable(fd: RawFd, deadline: Instant) -> Result<bool> {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Rounded up, so that the last wait is not a string of empty ones.
+        let milliseconds = left.as_nanos().div_ceil(1_000_000).min(i32::MAX as u128) as i32;
+        let mut poll = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one live pollfd.
+        match unsafe { libc::poll(&mut poll, 1, milliseconds) } {
+            0 if Instant::now() >= deadline => return Ok(false),
+            0 => {}
+            1.. => return Ok(true),
+            _ => match Error::last("poll") {
+                error if error.errno() == Some(Errno(libc::EINTR)) => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn events_are_explained() {
+        let event = AsyncEvent { code: 3, source: EventSource::QueuePair(0x4a) };
+        assert_eq!(
+            event.to_string(),
+            "queue pair 0x4a: QP_ACCESS_ERR, the responder refused a request for lack of rights"
+        );
+        let event = AsyncEvent { code: 99, source: EventSource::Device };
+        assert_eq!(event.to_string(), "device: event 99");
+    }
+
+    #[test]
+    fn waiting_ends_with_data_or_the_deadline() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let deadline = Instant::now() + Duration::from_millis(20);
+        assert!(!wait_readable(far.as_raw_fd(), deadline).unwrap());
+        assert!(Instant::now() >= deadline);
+        near.write_all(b"x").unwrap();
+        assert!(wait_readable(far.as_raw_fd(), Instant::now()).unwrap());
+    }
+}

@@ -1,0 +1,48 @@
+//! The control path: everything that goes through libibverbs and the kernel.
+//!
+//! A [`Device`] is opened to a [`Context`]; a context makes [`ProtectionDomain`]s and
+//! [`CompletionQueue`]s; a protection domain registers [`MemoryRegion`]s and makes [`QueuePair`]s,
+//! which move from RESET to RTS by methods that consume one state and return the next. Each owner
+//! holds its parents alive, so whatever order a program drops them in, the destroy verbs are called
+//! children first. Nothing here is on the path of a message: these calls take microseconds to
+//! milliseconds, allocate, and enter the kernel.
+
+mod access;
+mod buffer;
+mod channel;
+mod context;
+mod cq;
+mod device;
+mod error;
+mod event;
+mod gid;
+mod mr;
+mod pages;
+mod pd;
+mod port;
+mod qp;
+mod units;
+mod volatile;
+
+pub use access::Access;
+pub use buffer::Buffer;
+pub use channel::CompletionChannel;
+pub use context::{Context, DeviceAttributes, Devx};
+pub use cq::{CompletionQueue, CompletionQueueBuilder, CompletionQueueHandle, CqeSize};
+pub use device::{Device, Guid, devices};
+pub use error::{Cause, Errno, Error, Result};
+pub(crate) use event::wait_readable;
+pub use event::{AsyncEvent, EventSource};
+pub use gid::{Gid, GidEntry, GidType};
+pub use mr::{MemoryRegion, ReclaimError, RegisterError};
+pub use pages::{HugePageSize, Pages};
+pub use pd::ProtectionDomain;
+pub use port::{LinkLayer, PortAttributes, PortState};
+#[allow(unused_imports, reason = "used by the rings")]
+pub(crate) use qp::WorkQueue;
+pub use qp::{
+    AddressVector, AlternatePath, Capacities, GlobalRoute, Init, InitAttributes, MigrationState,
+    QpState, QueuePair, QueuePairAttributes, QueuePairBuilder, QueuePairHandle, Rc, Reset, Rtr,
+    RtrAttributes, Rts, RtsAttributes, State, TransitionError, Transport, state,
+};
+pub use units::{AckTimeout, Mtu, RnrTimer};

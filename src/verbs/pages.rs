@@ -1,0 +1,205 @@
+//! Memory that the crate allocates: whole pages from mmap, of the usual size or huge.
+
+use std::ptr::NonNull;
+
+use super::{Errno, Error, Result};
+
+/// The size of a huge page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HugePageSize {
+    /// 2 MiB.
+    Mib2,
+    /// 1 GiB.
+    Gib1,
+}
+
+impl HugePageSize {
+    /// In bytes.
+    pub const fn bytes(self) -> usize {
+        match self {
+            HugePageSize::Mib2 => 2 << 20,
+            HugePageSize::Gib1 => 1 << 30,
+        }
+    }
+}
+
+/// Zeroed, page-aligned memory, given back to the system on drop. Its address never changes.
+#[derive(Debug)]
+pub struct Pages {
+    address: NonNull<u8>,
+    /// What was asked for.
+    length: usize,
+    /// What is mapped: whole pages.
+    mapped: usize,
+}
+
+// SAFETY: the mapping is owned, and reached through `&self` and `&mut self` only.
+unsafe impl Send for Pages {}
+// SAFETY: as above.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// `length` bytes on pages of the usual size.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for no byte at all, [`Error::Call`] where mmap fails.
+    pub fn new(length: usize) -> Result<Pages> {
+        Pages::map(length, page_size(), 0).map_err(|errno| match errno {
+            Refusal::Length(error) => error,
+            Refusal::Errno(errno) => Error::from_errno("mmap", errno),
+        })
+    }
+
+    /// `length` bytes on huge pages. The last page may be partly used; all of it is taken.
+    ///
+    /// # Errors
+    /// [`Error::HugePages`] where too few are reserved, with how to reserve them.
+    pub fn huge(length: usize, size: HugePageSize) -> Result<Pages> {
+        let log2 = size.bytes().trailing_zeros() as libc::c_int;
+        let flags = libc::MAP_HUGETLB | (log2 << libc::MAP_HUGE_SHIFT);
+        Pages::map(length, size.bytes(), flags).map_err(|errno| match errno {
+            Refusal::Length(error) => error,
+            Refusal::Errno(errno) => {
+                let page_kib = size.bytes() >> 10;
+                Error::HugePages {
+                    errno,
+                    wanted: length.div_ceil(size.bytes()),
+                    page_kib,
+                    free: free_huge_pages(page_kib),
+                }
+            }
+        })
+    }
+
+    fn map(length: usize, page: usize, flags: libc::c_int) -> Result<Pages, Refusal> {
+        if length == 0 {
+            return Err(Refusal::Length(Error::attribute(
+                "length",
+                0,
+                "memory has at least 1 byte",
+            )));
+        }
+        let Some(mapped) = length.checked_next_multiple_of(page) else {
+            return Err(Refusal::Errno(Errno(libc::ENOMEM)));
+        };
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice touches no memory
+        // that exists.
+        let address = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapped,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags,
+                -1,
+                0,
+            )
+        };
+        match NonNull::new(address.cast::<u8>()) {
+            Some(address) if address.as_ptr().cast() != libc::MAP_FAILED => {
+                Ok(Pages { address, length, mapped })
+            }
+            _ => Err(Refusal::Errno(Errno::last())),
+        }
+    }
+
+    /// Where it lies.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// Bytes asked for.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Never: there is at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: `length` bytes are mapped, initialised by the kernel, and owned by `self`.
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.length) }
+    }
+
+    /// The bytes, to write.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as for `as_slice`, and `self` is borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.length) }
+    }
+
+    /// Gives up the memory without unmapping it: address, length, mapped bytes.
+    pub(crate) fn into_parts(self) -> (NonNull<u8>, usize, usize) {
+        let pages = std::mem::ManuallyDrop::new(self);
+        (pages.address, pages.length, pages.mapped)
+    }
+
+    /// # Safety
+    /// The three values come from one [`into_parts`](Self::into_parts) and are used once.
+    pub(crate) unsafe fn from_parts(address: NonNull<u8>, length: usize, mapped: usize) -> Pages {
+        Pages { address, length, mapped }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is owned, and nothing refers to it after this. Unmapping a whole
+        // mapping of one's own cannot fail.
+        unsafe { libc::munmap(self.address.as_ptr().cast(), self.mapped) };
+    }
+}
+
+enum Refusal {
+    Length(Error),
+    Errno(Errno),
+}
+
+/// The system's usual page size.
+pub(crate) fn page_size() -> usize {
+    // SAFETY: no memory is involved.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096)
+}
+
+/// What the kernel says of free huge pages of this size.
+fn free_huge_pages(page_kib: usize) -> String {
+    let path = format!("/sys/kernel/mm/hugepages/hugepages-{page_kib}kB/free_hugepages");
+    match std::fs::read_to_string(&path) {
+        Ok(text) => text.trim().to_owned(),
+        Err(_) => "none (this kernel has none of that size)".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_aligned_zeroed_and_writable() {
+        let mut pages = Pages::new(10_000).unwrap();
+        assert_eq!(pages.as_ptr().as_ptr() as usize % page_size(), 0);
+        assert_eq!(pages.len(), 10_000);
+        assert!(pages.as_slice().iter().all(|&byte| byte == 0));
+        pages.as_mut_slice()[9_999] = 7;
+        assert_eq!(pages.as_slice()[9_999], 7);
+    }
+
+    #[test]
+    fn no_bytes_are_refused() {
+        assert!(matches!(Pages::new(0), Err(Error::Attribute { .. })));
+        assert!(matches!(Pages::new(usize::MAX), Err(Error::Call { .. })));
+    }
+
+    #[test]
+    fn too_few_huge_pages_are_explained() {
+        // More than any machine has reserved.
+        match Pages::huge(1 << 46, HugePageSize::Mib2) {
+            Err(error @ Error::HugePages { .. }) => {
+                let text = error.to_string();
+                assert!(text.contains("/proc/sys/vm/nr_hugepages"), "{text}");
+                assert!(text.contains("2048 KiB"), "{text}");
+            }
+            other => panic!("64 TiB of huge pages: {other:?}"),
+        }
+    }
+}

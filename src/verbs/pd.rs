@@ -1,0 +1,65 @@
+//! Protection domains.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use mlx5_sys::verbs::{ibv_alloc_pd, ibv_dealloc_pd, ibv_pd};
+
+use super::error::non_null;
+use super::{Context, Result};
+
+/// A protection domain: its queue pairs reach its memory regions, and no others.
+///
+/// Clones are cheap and name the same domain, which is freed when the last of them, and the last
+/// object made in it, is gone.
+#[derive(Clone)]
+pub struct ProtectionDomain {
+    pub(crate) inner: Arc<PdInner>,
+}
+
+pub(crate) struct PdInner {
+    pd: NonNull<ibv_pd>,
+    context: Context,
+}
+
+// SAFETY: libibverbs allows calls on one PD from several threads.
+unsafe impl Send for PdInner {}
+// SAFETY: as above.
+unsafe impl Sync for PdInner {}
+
+impl Drop for PdInner {
+    fn drop(&mut self) {
+        // SAFETY: allocated by this crate, freed once, here, while its context is still open;
+        // regions and queue pairs held an Arc of it and are gone.
+        unsafe { ibv_dealloc_pd(self.pd.as_ptr()) };
+    }
+}
+
+impl ProtectionDomain {
+    /// A new domain.
+    ///
+    /// # Errors
+    /// [`Error::Call`](super::Error::Call).
+    pub fn new(context: &Context) -> Result<ProtectionDomain> {
+        // SAFETY: the context is open.
+        let pd = non_null("ibv_alloc_pd", unsafe { ibv_alloc_pd(context.as_raw().as_ptr()) })?;
+        Ok(ProtectionDomain { inner: Arc::new(PdInner { pd, context: context.clone() }) })
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// The domain, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_pd> {
+        self.inner.pd
+    }
+}
+
+impl fmt::Debug for ProtectionDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProtectionDomain").field("context", &self.inner.context).finish()
+    }
+}

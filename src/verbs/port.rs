@@ -1,0 +1,227 @@
+//! Ports: state, addresses, speed, partition keys.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use mlx5_sys::verbs::{___ibv_query_port, ibv_port_attr, ibv_query_pkey};
+
+use super::error::check;
+use super::{Context, Error, Mtu, Result};
+
+/// Whether a port carries traffic (`enum ibv_port_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PortState {
+    /// No link.
+    Down,
+    /// Link, but not configured by a subnet manager.
+    Init,
+    /// Configured, about to be made active.
+    Armed,
+    /// Carries traffic.
+    Active,
+    /// Carries traffic while the link recovers.
+    ActiveDefer,
+    /// A value this crate does not know.
+    Unknown(u32),
+}
+
+impl PortState {
+    fn new(raw: u32) -> PortState {
+        match raw {
+            1 => PortState::Down,
+            2 => PortState::Init,
+            3 => PortState::Armed,
+            4 => PortState::Active,
+            5 => PortState::ActiveDefer,
+            other => PortState::Unknown(other),
+        }
+    }
+
+    /// Whether packets get through, or will as soon as the subnet manager says so.
+    pub fn usable(self) -> bool {
+        matches!(self, PortState::Armed | PortState::Active | PortState::ActiveDefer)
+    }
+}
+
+impl fmt::Display for PortState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortState::Down => f.write_str("DOWN"),
+            PortState::Init => f.write_str("INIT"),
+            PortState::Armed => f.write_str("ARMED"),
+            PortState::Active => f.write_str("ACTIVE"),
+            PortState::ActiveDefer => f.write_str("ACTIVE_DEFER"),
+            PortState::Unknown(raw) => write!(f, "in unknown state {raw}"),
+        }
+    }
+}
+
+/// What a port speaks below the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LinkLayer {
+    /// InfiniBand: addressed by LID, by GID between subnets.
+    InfiniBand,
+    /// Ethernet (RoCE): addressed by GID.
+    Ethernet,
+    /// Not told; such a device is InfiniBand.
+    Unspecified,
+}
+
+impl fmt::Display for LinkLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LinkLayer::InfiniBand => "InfiniBand",
+            LinkLayer::Ethernet => "Ethernet",
+            LinkLayer::Unspecified => "unspecified",
+        })
+    }
+}
+
+/// What a port says of itself.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PortAttributes {
+    /// The port's number, from 1.
+    pub port: u8,
+    /// Whether it carries traffic.
+    pub state: PortState,
+    /// What it speaks.
+    pub link_layer: LinkLayer,
+    /// The largest MTU it can do.
+    pub max_mtu: Mtu,
+    /// The largest MTU that the link does now.
+    pub active_mtu: Mtu,
+    /// Its LID; 0 on Ethernet, or before a subnet manager gave one.
+    pub lid: u16,
+    /// How many low bits of the LID its peers may vary (LMC).
+    pub lid_mask_bits: u8,
+    /// The subnet manager's LID.
+    pub sm_lid: u16,
+    /// Service level towards the subnet manager.
+    pub sm_service_level: u8,
+    /// Entries of the GID table.
+    pub gid_table_length: u32,
+    /// Entries of the P_Key table.
+    pub pkey_table_length: u16,
+    /// The longest message, in bytes.
+    pub max_message: u32,
+    /// Lanes of the link: 1, 2, 4, 8 or 12; 0 where the code is unknown.
+    pub lanes: u8,
+    /// Signalling speed of one lane in Mbit/s; 0 where the code is unknown.
+    pub lane_mbps: u32,
+    /// Physical state (`IBTA` code: 2 polling, 3 disabled, 5 link up…).
+    pub physical_state: u8,
+    /// Capability mask.
+    pub capabilities: u32,
+}
+
+impl PortAttributes {
+    fn new(port: u8, raw: &ibv_port_attr) -> PortAttributes {
+        let mtu =
+            |code: u32| u8::try_from(code).ok().and_then(Mtu::from_code).unwrap_or(Mtu::Mtu256);
+        PortAttributes {
+            port,
+            state: PortState::new(raw.state),
+            link_layer: match raw.link_layer {
+                1 => LinkLayer::InfiniBand,
+                2 => LinkLayer::Ethernet,
+                _ => LinkLayer::Unspecified,
+            },
+            max_mtu: mtu(raw.max_mtu),
+            active_mtu: mtu(raw.active_mtu),
+            lid: raw.lid,
+            lid_mask_bits: raw.lmc,
+            sm_lid: raw.sm_lid,
+            sm_service_level: raw.sm_sl,
+            gid_table_length: u32::try_from(raw.gid_tbl_len).unwrap_or(0),
+            pkey_table_length: raw.pkey_tbl_len,
+            max_message: raw.max_msg_sz,
+            lanes: match raw.active_width {
+                1 => 1,
+                2 => 4,
+                4 => 8,
+                8 => 12,
+                16 => 2,
+                _ => 0,
+            },
+            lane_mbps: match raw.active_speed {
+                1 => 2_500,
+                2 => 5_000,
+                4 | 8 => 10_000,
+                16 => 14_000,
+                32 => 25_000,
+                64 => 50_000,
+                128 => 100_000,
+                _ => 0,
+            },
+            physical_state: raw.phys_state,
+            capabilities: raw.port_cap_flags,
+        }
+    }
+
+    /// The link's signalling speed in Mbit/s; 0 where a code is unknown.
+    pub fn mbps(&self) -> u32 {
+        u32::from(self.lanes) * self.lane_mbps
+    }
+
+    /// Whether peers are addressed by GID only.
+    pub fn is_ethernet(&self) -> bool {
+        self.link_layer == LinkLayer::Ethernet
+    }
+}
+
+impl Context {
+    /// What port `port` (from 1) says of itself. One call into the kernel.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPort`], [`Error::Call`].
+    pub fn port(&self, port: u8) -> Result<PortAttributes> {
+        let mut raw = MaybeUninit::<ibv_port_attr>::zeroed();
+        // SAFETY: the context is open, and `raw` has room for the attributes.
+        let result = unsafe { ___ibv_query_port(self.as_raw().as_ptr(), port, raw.as_mut_ptr()) };
+        check("ibv_query_port", result).map_err(|error| self.explain_port(error, port))?;
+        // SAFETY: integers only, so the zeroes that an older library leaves are valid.
+        Ok(PortAttributes::new(port, unsafe { raw.assume_init_ref() }))
+    }
+
+    /// Entry `index` of the port's P_Key table.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] beyond the table, [`Error::NoSuchPort`], [`Error::Call`].
+    pub fn pkey(&self, port: u8, index: u16) -> Result<u16> {
+        let length = self.port(port)?.pkey_table_length;
+        if index >= length {
+            return Err(Error::attribute(
+                "P_Key index",
+                index,
+                format!("the table of port {port} has {length} entries"),
+            ));
+        }
+        let mut pkey = 0u16;
+        // SAFETY: the context is open, and `pkey` is a live 16-bit word.
+        let result =
+            unsafe { ibv_query_pkey(self.as_raw().as_ptr(), port, index.into(), &mut pkey) };
+        check("ibv_query_pkey", result)?;
+        Ok(u16::from_be(pkey))
+    }
+
+    fn explain_port(&self, error: Error, port: u8) -> Error {
+        match self.attributes() {
+            Ok(attributes) if port == 0 || port > attributes.ports => {
+                Error::NoSuchPort { device: self.name(), port, ports: attributes.ports }
+            }
+            _ => error,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_that_carry_traffic_are_usable() {
+        let usable: Vec<u32> = (0..8).filter(|&raw| PortState::new(raw).usable()).collect();
+        assert_eq!(usable, [3, 4, 5]);
+    }
+}

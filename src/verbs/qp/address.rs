@@ -1,0 +1,204 @@
+//! How packets of a connection find their peer.
+
+use mlx5_sys::verbs::{ibv_ah_attr, ibv_gid, ibv_global_route};
+
+use crate::verbs::{AckTimeout, Context, Error, Gid, GidEntry, GidType, PortAttributes, Result};
+
+/// The address of a peer, and the port that leads to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressVector {
+    /// The local port, from 1.
+    pub port: u8,
+    /// The peer's LID; 0 on RoCE.
+    pub dlid: u16,
+    /// Service level, 0 to 15: which virtual lane, or which Ethernet priority.
+    pub service_level: u8,
+    /// Which of the port's LIDs to send from, below 2^LMC.
+    pub src_path_bits: u8,
+    /// Limit of the sending rate (`enum ibv_rate`); 0 is the port's full rate.
+    pub static_rate: u8,
+    /// Addressing by GID: required on RoCE and between InfiniBand subnets.
+    pub global: Option<GlobalRoute>,
+}
+
+/// Addressing by GID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GlobalRoute {
+    /// The peer's GID.
+    pub dgid: Gid,
+    /// Index of the own GID in the port's table; its type decides the packet's format.
+    pub sgid_index: u8,
+    /// Flow label, 20 bits. RoCEv2 cards may derive the UDP source port from it.
+    pub flow_label: u32,
+    /// How many routers may be crossed. RoCEv2 needs more than 1 between IP subnets.
+    pub hop_limit: u8,
+    /// Traffic class; on RoCEv2 DSCP and ECN.
+    pub traffic_class: u8,
+}
+
+/// The path that takes over when the first one fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AlternatePath {
+    /// The peer's address on it, and the local port.
+    pub address: AddressVector,
+    /// Index into that port's P_Key table.
+    pub pkey_index: u16,
+    /// The ACK timeout on it.
+    pub timeout: AckTimeout,
+}
+
+impl AddressVector {
+    /// The peer of that LID, on InfiniBand, through local port `port`.
+    pub const fn lid(port: u8, dlid: u16) -> AddressVector {
+        AddressVector {
+            port,
+            dlid,
+            service_level: 0,
+            src_path_bits: 0,
+            static_rate: 0,
+            global: None,
+        }
+    }
+
+    /// The peer of that GID, from entry `sgid_index` of the GID table of local port `port`, with a
+    /// hop limit of 64.
+    pub const fn gid(port: u8, sgid_index: u8, dgid: Gid) -> AddressVector {
+        let route =
+            GlobalRoute { dgid, sgid_index, flow_label: 0, hop_limit: 64, traffic_class: 0 };
+        AddressVector { global: Some(route), ..AddressVector::lid(port, 0) }
+    }
+
+    /// Checks the address against its port, and returns what the port says of itself.
+    pub(crate) fn check(&self, context: &Context) -> Result<PortAttributes> {
+        let port = context.port(self.port)?;
+        if !port.state.usable() {
+            return Err(Error::PortNotActive {
+                device: context.name(),
+                port: self.port,
+                state: port.state,
+            });
+        }
+        if self.service_level > 15 {
+            return Err(Error::attribute("service level", self.service_level, "it has 4 bits"));
+        }
+        if !port.is_ethernet() && u32::from(self.src_path_bits) >= 1 << port.lid_mask_bits {
+            let rule = format!("the port's LMC is {}", port.lid_mask_bits);
+            return Err(Error::attribute("source path bits", self.src_path_bits, rule));
+        }
+        match &self.global {
+            Some(route) => route.check(context, &port)?,
+            None if port.is_ethernet() => {
+                return Err(Error::GidRequired { device: context.name(), port: self.port });
+            }
+            None if !(1..=0xbfff).contains(&self.dlid) => {
+                return Err(Error::attribute(
+                    "destination LID",
+                    format_args!("{:#x}", self.dlid),
+                    "a unicast LID is 0x1 to 0xbfff; 0 means that the peer has none, because no \
+                     subnet manager gave one or because it is RoCE and wants a GID",
+                ));
+            }
+            None => {}
+        }
+        Ok(port)
+    }
+
+    pub(crate) fn to_raw(self) -> ibv_ah_attr {
+        let route = self.global.unwrap_or(GlobalRoute {
+            dgid: Gid::default(),
+            sgid_index: 0,
+            flow_label: 0,
+            hop_limit: 0,
+            traffic_class: 0,
+        });
+        ibv_ah_attr {
+            grh: ibv_global_route {
+                dgid: ibv_gid { raw: route.dgid.0 },
+                flow_label: route.flow_label,
+                sgid_index: route.sgid_index,
+                hop_limit: route.hop_limit,
+                traffic_class: route.traffic_class,
+            },
+            dlid: self.dlid,
+            sl: self.service_level,
+            src_path_bits: self.src_path_bits,
+            static_rate: self.static_rate,
+            is_global: self.global.is_some().into(),
+            port_num: self.port,
+        }
+    }
+
+    pub(crate) fn from_raw(raw: &ibv_ah_attr) -> AddressVector {
+        AddressVector {
+            port: raw.port_num,
+            dlid: raw.dlid,
+            service_level: raw.sl,
+            src_path_bits: raw.src_path_bits,
+            static_rate: raw.static_rate,
+            global: (raw.is_global != 0).then(|| GlobalRoute {
+                // SAFETY: every bit pattern is a valid array of bytes.
+                dgid: Gid(unsafe { raw.grh.dgid.raw }),
+                sgid_index: raw.grh.sgid_index,
+                flow_label: raw.grh.flow_label,
+                hop_limit: raw.grh.hop_limit,
+                traffic_class: raw.grh.traffic_class,
+            }),
+        }
+    }
+}
+
+impl GlobalRoute {
+    fn check(&self, context: &Context, port: &PortAttributes) -> Result<()> {
+        let source = context.gid(port.port, self.sgid_index.into())?;
+        if self.flow_label >= 1 << 20 {
+            return Err(Error::attribute("flow label", self.flow_label, "it has 20 bits"));
+        }
+        if self.dgid.is_zero() {
+            return Err(Error::attribute(
+                "destination GID",
+                self.dgid,
+                "it is empty: the peer told none",
+            ));
+        }
+        self.check_kind(&source)
+    }
+
+    fn check_kind(&self, source: &GidEntry) -> Result<()> {
+        let rule = match source.kind {
+            GidType::InfiniBand => return Ok(()),
+            _ if self.dgid.is_multicast() => "a connection has one peer, not a multicast group",
+            GidType::RoceV1 if self.dgid.ipv4().is_some() != source.gid.ipv4().is_some() => {
+                "one is an IPv4 address and the other is not"
+            }
+            GidType::RoceV2 if self.dgid.ipv4().is_some() && source.gid.ipv4().is_none() => {
+                "an IPv4 destination is reached from a RoCE v2 GID with an IPv4 address"
+            }
+            GidType::RoceV2 if self.dgid.ipv4().is_none() && source.gid.ipv4().is_some() => {
+                "an IPv6 destination is reached from a RoCE v2 GID with an IPv6 address"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::GidKind {
+            index: source.index,
+            source_gid: format!("{}, {}", source.gid, source.kind),
+            destination: self.dgid.to_string(),
+            rule,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_the_way_to_verbs_and_back() {
+        let plain = AddressVector { service_level: 3, ..AddressVector::lid(1, 0x17) };
+        assert_eq!(AddressVector::from_raw(&plain.to_raw()), plain);
+        let mut global = AddressVector::gid(2, 3, "192.0.2.1".parse().unwrap());
+        if let Some(route) = &mut global.global {
+            (route.flow_label, route.traffic_class) = (0xabcde, 0x68);
+        }
+        assert_eq!(AddressVector::from_raw(&global.to_raw()), global);
+    }
+}

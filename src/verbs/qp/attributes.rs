@@ -1,0 +1,172 @@
+//! What each move of a queue pair towards RTS needs.
+
+use crate::verbs::{
+    Access, AckTimeout, AddressVector, AlternatePath, Context, Error, Mtu, PortAttributes, Result,
+    RnrTimer,
+};
+
+/// RESET to INIT: which port, and what the peer may do.
+///
+/// `InitAttributes { access: Access::REMOTE_READ, ..InitAttributes::new(1) }`
+#[derive(Clone, Copy, Debug)]
+pub struct InitAttributes {
+    /// The local port, from 1.
+    pub port: u8,
+    /// Index into the port's P_Key table: the partition. Both sides must be in the same.
+    pub pkey_index: u16,
+    /// What the peer may do through this queue pair: a WRITE needs the right here and on the memory
+    /// region.
+    pub access: Access,
+}
+
+impl InitAttributes {
+    /// Port `port`, P_Key index 0, and every right, so that each memory region decides.
+    pub const fn new(port: u8) -> InitAttributes {
+        InitAttributes {
+            port,
+            pkey_index: 0,
+            access: Access::LOCAL_WRITE
+                .union(Access::REMOTE_WRITE)
+                .union(Access::REMOTE_READ)
+                .union(Access::REMOTE_ATOMIC),
+        }
+    }
+
+    pub(crate) fn check(&self, context: &Context) -> Result<()> {
+        // The P_Key table's length is asked from the port, which checks the port's number too.
+        context.pkey(self.port, self.pkey_index)?;
+        self.access.check_queue_pair()
+    }
+}
+
+/// INIT to RTR: who the peer is.
+///
+/// `RtrAttributes { path_mtu: Mtu::Mtu1024, ..RtrAttributes::new(qpn, address) }`
+#[derive(Clone, Copy, Debug)]
+pub struct RtrAttributes {
+    /// The peer's queue pair number, 24 bits.
+    pub destination: u32,
+    /// The first packet sequence number that the peer will send, 24 bits.
+    pub rq_psn: u32,
+    /// Payload of a packet; both sides must agree.
+    pub path_mtu: Mtu,
+    /// READs and atomics of the peer that are answered at a time (responder depth): at least the
+    /// peer's `max_rd_atomic`.
+    pub max_dest_rd_atomic: u8,
+    /// How long the peer is to wait when it sends and no receive is posted.
+    pub min_rnr_timer: RnrTimer,
+    /// Where the peer is.
+    pub address: AddressVector,
+    /// The path that takes over when this one fails.
+    pub alternate: Option<AlternatePath>,
+}
+
+impl RtrAttributes {
+    /// The peer of that number and address; MTU 1024, PSN 0, depth 1, RNR timer of 640 µs.
+    pub fn new(destination: u32, address: AddressVector) -> RtrAttributes {
+        RtrAttributes {
+            destination,
+            rq_psn: 0,
+            path_mtu: Mtu::Mtu1024,
+            max_dest_rd_atomic: 1,
+            min_rnr_timer: RnrTimer::default(),
+            address,
+            alternate: None,
+        }
+    }
+
+    pub(crate) fn check(&self, context: &Context) -> Result<()> {
+        check_24_bits("destination QP number", self.destination)?;
+        check_24_bits("rq_psn", self.rq_psn)?;
+        let limit = context.attributes()?.max_responder_depth;
+        if self.max_dest_rd_atomic > limit {
+            let rule = format!("this device answers up to {limit} READs and atomics at a time");
+            return Err(Error::attribute("max_dest_rd_atomic", self.max_dest_rd_atomic, rule));
+        }
+        check_mtu(self.path_mtu, &self.address.check(context)?)?;
+        match &self.alternate {
+            Some(path) => path.check(context),
+            None => Ok(()),
+        }
+    }
+}
+
+/// RTR to RTS: how to send.
+///
+/// `RtsAttributes { retry_cnt: 3, ..RtsAttributes::default() }`
+#[derive(Clone, Copy, Debug)]
+pub struct RtsAttributes {
+    /// The first packet sequence number to send, 24 bits: the peer's `rq_psn`.
+    pub sq_psn: u32,
+    /// How long to wait for an answer before sending again.
+    pub timeout: AckTimeout,
+    /// How often to send again before giving up, 0 to 7.
+    pub retry_cnt: u8,
+    /// How often to send again to a peer without a posted receive, 0 to 6; 7 is for ever.
+    pub rnr_retry: u8,
+    /// READs and atomics that are under way at a time (initiator depth): at most the peer's
+    /// `max_dest_rd_atomic`.
+    pub max_rd_atomic: u8,
+}
+
+impl Default for RtsAttributes {
+    /// PSN 0, 67 ms, 7 retries, RNR retries for ever, depth 1.
+    fn default() -> Self {
+        RtsAttributes {
+            sq_psn: 0,
+            timeout: AckTimeout::default(),
+            retry_cnt: 7,
+            rnr_retry: 7,
+            max_rd_atomic: 1,
+        }
+    }
+}
+
+impl RtsAttributes {
+    pub(crate) fn check(&self, context: &Context) -> Result<()> {
+        check_24_bits("sq_psn", self.sq_psn)?;
+        for (attribute, value) in [("retry_cnt", self.retry_cnt), ("rnr_retry", self.rnr_retry)] {
+            if value > 7 {
+                return Err(Error::attribute(attribute, value, "it has 3 bits, 0 to 7"));
+            }
+        }
+        let limit = context.attributes()?.max_initiator_depth;
+        if self.max_rd_atomic > limit {
+            let rule = format!("this device has up to {limit} READs and atomics under way");
+            return Err(Error::attribute("max_rd_atomic", self.max_rd_atomic, rule));
+        }
+        Ok(())
+    }
+}
+
+impl AlternatePath {
+    pub(crate) fn check(&self, context: &Context) -> Result<()> {
+        context.pkey(self.address.port, self.pkey_index)?;
+        self.address.check(context).map(drop)
+    }
+}
+
+fn check_24_bits(attribute: &'static str, value: u32) -> Result<()> {
+    if value >= 1 << 24 {
+        return Err(Error::attribute(attribute, format_args!("{value:#x}"), "it has 24 bits"));
+    }
+    Ok(())
+}
+
+fn check_mtu(mtu: Mtu, port: &PortAttributes) -> Result<()> {
+    if mtu > port.active_mtu {
+        let rule = format!(
+            "port {} does {} now and {} at most{}",
+            port.port,
+            port.active_mtu,
+            port.max_mtu,
+            if port.is_ethernet() {
+                "; RoCE takes it from the Ethernet MTU less headers"
+            } else {
+                ""
+            }
+        );
+        return Err(Error::attribute("path MTU", mtu, rule));
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! Making a queue pair.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+
+use mlx5_sys::verbs::{ibv_create_qp, ibv_qp_cap, ibv_qp_init_attr};
+
+use super::{QpInner, QpState, QueuePair, Rc, Reset, Transport};
+use crate::verbs::error::non_null;
+use crate::verbs::{
+    Cause, CompletionQueue, CompletionQueueHandle, Error, ProtectionDomain, Result,
+};
+
+/// What the queues of a pair hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacities {
+    /// Requests of the send queue.
+    pub max_send_wr: u32,
+    /// Receives of the receive queue.
+    pub max_recv_wr: u32,
+    /// Scatter/gather entries of a send request.
+    pub max_send_sge: u32,
+    /// Scatter/gather entries of a receive.
+    pub max_recv_sge: u32,
+    /// Payload bytes that can be written into a send request itself.
+    pub max_inline_data: u32,
+}
+
+impl From<ibv_qp_cap> for Capacities {
+    fn from(raw: ibv_qp_cap) -> Capacities {
+        Capacities {
+            max_send_wr: raw.max_send_wr,
+            max_recv_wr: raw.max_recv_wr,
+            max_send_sge: raw.max_send_sge,
+            max_recv_sge: raw.max_recv_sge,
+            max_inline_data: raw.max_inline_data,
+        }
+    }
+}
+
+/// What a queue pair is to be like.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before build"]
+pub struct QueuePairBuilder<T: Transport> {
+    pd: ProtectionDomain,
+    send_cq: CompletionQueueHandle,
+    receive_cq: CompletionQueueHandle,
+    capacities: Capacities,
+    signal_all: bool,
+    transport: PhantomData<fn() -> T>,
+}
+
+impl QueuePair<Rc, Reset> {
+    /// A reliable connection in `pd` that reports to `cq`: 64 sends, 64 receives, one SGE each, no
+    /// inline data, and completions only for the requests that ask for one.
+    pub fn builder(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePairBuilder<Rc> {
+        QueuePairBuilder {
+            pd: pd.clone(),
+            send_cq: cq.handle(),
+            receive_cq: cq.handle(),
+            capacities: Capacities {
+                max_send_wr: 64,
+                max_recv_wr: 64,
+                max_send_sge: 1,
+                max_recv_sge: 1,
+                max_inline_data: 0,
+            },
+            signal_all: false,
+            transport: PhantomData,
+        }
+    }
+}
+
+impl<T: Transport> QueuePairBuilder<T> {
+    /// The queue for completions of receives, if it is another than that of sends.
+    pub fn receive_cq(mut self, cq: &CompletionQueue) -> Self {
+        self.receive_cq = cq.handle();
+        self
+    }
+
+    /// Requests that the send queue holds at least.
+    pub fn max_send_wr(mut self, requests: u32) -> Self {
+        self.capacities.max_send_wr = requests;
+        self
+    }
+
+    /// Receives that the receive queue holds at least.
+    pub fn max_recv_wr(mut self, receives: u32) -> Self {
+        self.capacities.max_recv_wr = receives;
+        self
+    }
+
+    /// Scatter/gather entries of a send request.
+    pub fn max_send_sge(mut self, entries: u32) -> Self {
+        self.capacities.max_send_sge = entries;
+        self
+    }
+
+    /// Scatter/gather entries of a receive.
+    pub fn max_recv_sge(mut self, entries: u32) -> Self {
+        self.capacities.max_recv_sge = entries;
+        self
+    }
+
+    /// Payload bytes that can be written into a send request itself.
+    pub fn max_inline_data(mut self, bytes: u32) -> Self {
+        self.capacities.max_inline_data = bytes;
+        self
+    }
+
+    /// Has every send request of `ibv_post_send` make a completion (`sq_sig_all`). The direct path
+    /// says it for each request.
+    pub fn signal_all(mut self, all: bool) -> Self {
+        self.signal_all = all;
+        self
+    }
+
+    /// Makes the queue pair, in state RESET.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for capacities beyond the device's or another device's queues,
+    /// [`Error::Call`] with the memory lock limit named.
+    pub fn build(self) -> Result<QueuePair<T, Reset>> {
+        self.check()?;
+        let asked = self.capacities;
+        // SAFETY: integers and pointers only, for which zeroes mean "not given".
+        let mut attributes: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        attributes.send_cq = self.send_cq.as_raw().as_ptr();
+        attributes.recv_cq = self.receive_cq.as_raw().as_ptr();
+        attributes.cap = ibv_qp_cap {
+            max_send_wr: asked.max_send_wr,
+            max_recv_wr: asked.max_recv_wr,
+            max_send_sge: asked.max_send_sge,
+            max_recv_sge: asked.max_recv_sge,
+            max_inline_data: asked.max_inline_data,
+        };
+        attributes.qp_type = T::QP_TYPE;
+        attributes.sq_sig_all = self.signal_all.into();
+        // SAFETY: PD and CQs are alive and of one context, the attributes live through the call.
+        let qp = unsafe { ibv_create_qp(self.pd.as_raw().as_ptr(), &mut attributes) };
+        let qp = non_null("ibv_create_qp", qp).map_err(|error| {
+            let cause = match error.errno().map(|errno| errno.0) {
+                Some(libc::EINVAL) => Some(Cause::Known(
+                    "one send request may not be larger than the device allows: ask for fewer \
+                     SGEs, less inline data or fewer requests",
+                )),
+                _ => Cause::memlock(error.errno(), None),
+            };
+            error.because(cause)
+        })?;
+        // SAFETY: the queue pair was just made; its number does not change.
+        let number = unsafe { (*qp.as_ptr()).qp_num };
+        Ok(QueuePair::from_inner(Arc::new(QpInner {
+            qp,
+            number,
+            capacities: attributes.cap.into(),
+            state: AtomicU8::new(QpState::Reset as u8),
+            taken: AtomicU8::new(0),
+            pd: self.pd,
+            send_cq: self.send_cq,
+            receive_cq: self.receive_cq,
+        })))
+    }
+
+    fn check(&self) -> Result<()> {
+        let context = self.pd.context();
+        for cq in [&self.send_cq, &self.receive_cq] {
+            if cq.context().as_raw() != context.as_raw() {
+                return Err(Error::attribute(
+                    "completion queue",
+                    format_args!("of {}", cq.context().name()),
+                    "it belongs to another opened device than the protection domain",
+                ));
+            }
+        }
+        let limits = context.attributes()?;
+        let asked = &self.capacities;
+        for (attribute, value, limit) in [
+            ("max_send_wr", asked.max_send_wr, limits.max_qp_wr),
+            ("max_recv_wr", asked.max_recv_wr, limits.max_qp_wr),
+            ("max_send_sge", asked.max_send_sge, limits.max_sge),
+            ("max_recv_sge", asked.max_recv_sge, limits.max_sge),
+        ] {
+            if value > limit {
+                let rule = format!("this device allows {limit}");
+                return Err(Error::attribute(attribute, value, rule));
+            }
+        }
+        if asked.max_send_wr == 0 && asked.max_recv_wr == 0 {
+            return Err(Error::attribute("max_send_wr", 0, "max_recv_wr is 0 as well"));
+        }
+        Ok(())
+    }
+}

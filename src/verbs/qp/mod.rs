@@ -1,0 +1,199 @@
+//! Queue pairs. The type says the transport and the state the program moved the pair to; moving
+//! consumes one type and returns the next ([`state`]). What each move needs is in the attribute
+//! structures ([`InitAttributes`], [`RtrAttributes`], [`RtsAttributes`]), checked before the call
+//! where libibverbs would only say EINVAL.
+
+mod address;
+mod attributes;
+mod builder;
+mod query;
+pub mod state;
+mod transition;
+
+pub use address::{AddressVector, AlternatePath, GlobalRoute};
+pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
+pub use builder::{Capacities, QueuePairBuilder};
+pub use query::{MigrationState, QueuePairAttributes};
+pub use state::{Init, QpState, Rc, Reset, Rtr, Rts, State, Transport};
+pub use transition::TransitionError;
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use mlx5_sys::verbs::{ibv_destroy_qp, ibv_qp};
+
+use super::{CompletionQueueHandle, Context, Error, ProtectionDomain, Result};
+
+/// A queue pair of transport `T` that the program has moved to state `S`.
+///
+/// The card moves a pair to ERROR by itself when a request fails; the type still says what the
+/// program did, and [`query`](Self::query) says what is.
+pub struct QueuePair<T: Transport, S: State> {
+    inner: Arc<QpInner>,
+    marker: PhantomData<fn() -> (T, S)>,
+}
+
+/// Keeps a queue pair alive, whatever its state. Clones are cheap.
+#[derive(Clone)]
+pub struct QueuePairHandle {
+    inner: Arc<QpInner>,
+}
+
+struct QpInner {
+    qp: NonNull<ibv_qp>,
+    number: u32,
+    capacities: Capacities,
+    state: AtomicU8,
+    /// Which of the two queues are owned by the direct path: bits of [`WorkQueue`].
+    taken: AtomicU8,
+    pd: ProtectionDomain,
+    send_cq: CompletionQueueHandle,
+    receive_cq: CompletionQueueHandle,
+}
+
+/// One of the two queues of a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(dead_code, reason = "made by the rings")]
+pub(crate) enum WorkQueue {
+    Send = 1,
+    Receive = 2,
+}
+
+// SAFETY: libibverbs allows calls on one QP from several threads; the flags are atomic.
+unsafe impl Send for QpInner {}
+// SAFETY: as above.
+unsafe impl Sync for QpInner {}
+
+impl Drop for QpInner {
+    fn drop(&mut self) {
+        // SAFETY: created by this crate, destroyed once, here, while PD and CQs live; the direct
+        // path held an Arc of it and is gone.
+        unsafe { ibv_destroy_qp(self.qp.as_ptr()) };
+    }
+}
+
+impl<T: Transport, S: State> QueuePair<T, S> {
+    fn from_inner(inner: Arc<QpInner>) -> QueuePair<T, S> {
+        QueuePair { inner, marker: PhantomData }
+    }
+
+    /// Its number, which the peer addresses. 24 bits.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// What its queues hold, which is at least what was asked for.
+    pub fn capacities(&self) -> Capacities {
+        self.inner.capacities
+    }
+
+    /// The domain it belongs to.
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        &self.inner.pd
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        self.inner.pd.context()
+    }
+
+    /// The queue that its send completions go to.
+    pub fn send_cq(&self) -> &CompletionQueueHandle {
+        &self.inner.send_cq
+    }
+
+    /// The queue that its receive completions go to.
+    pub fn receive_cq(&self) -> &CompletionQueueHandle {
+        &self.inner.receive_cq
+    }
+
+    /// What keeps the queue pair alive.
+    pub fn handle(&self) -> QueuePairHandle {
+        QueuePairHandle { inner: Arc::clone(&self.inner) }
+    }
+
+    /// The queue pair, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_qp> {
+        self.inner.qp
+    }
+}
+
+impl QueuePairHandle {
+    /// The queue pair. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_qp> {
+        self.inner.qp
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// What its queues hold.
+    pub fn capacities(&self) -> Capacities {
+        self.inner.capacities
+    }
+
+    /// The state the program moved it to last. One load; the card may have moved it to ERROR since.
+    pub fn state(&self) -> QpState {
+        QpState::from_code(self.inner.state.load(Ordering::Acquire))
+    }
+
+    /// The queue that its send completions go to.
+    pub fn send_cq(&self) -> &CompletionQueueHandle {
+        &self.inner.send_cq
+    }
+
+    /// The queue that its receive completions go to.
+    pub fn receive_cq(&self) -> &CompletionQueueHandle {
+        &self.inner.receive_cq
+    }
+
+    /// Claims one of the queues for a writer on the direct path: two writers would overwrite each
+    /// other's WQEs. While claimed, the pair cannot be reset, which would set the card's counters
+    /// back under the writer.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`].
+    #[allow(dead_code, reason = "called by the rings")]
+    pub(crate) fn claim(&self, queue: WorkQueue) -> Result<()> {
+        if self.inner.taken.fetch_or(queue as u8, Ordering::Acquire) & queue as u8 != 0 {
+            let queue = match queue {
+                WorkQueue::Send => "send queue",
+                WorkQueue::Receive => "receive queue",
+            };
+            return Err(Error::QueueInUse { queue });
+        }
+        Ok(())
+    }
+
+    /// Gives a claim back.
+    #[allow(dead_code, reason = "called by the rings")]
+    pub(crate) fn release(&self, queue: WorkQueue) {
+        self.inner.taken.fetch_and(!(queue as u8), Ordering::Release);
+    }
+}
+
+impl<T: Transport, S: State> fmt::Debug for QueuePair<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePair")
+            .field("transport", &T::NAME)
+            .field("state", &S::STATE)
+            .field("number", &format_args!("{:#x}", self.number()))
+            .field("capacities", &self.capacities())
+            .finish()
+    }
+}
+
+impl fmt::Debug for QueuePairHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueuePairHandle")
+            .field("number", &format_args!("{:#x}", self.number()))
+            .field("state", &self.state())
+            .finish()
+    }
+}

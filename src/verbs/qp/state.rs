@@ -1,0 +1,124 @@
+//! Transports and states of a queue pair, as types.
+
+use std::fmt;
+
+use mlx5_sys::verbs::{ibv_qp_state, ibv_qp_type};
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A transport: a type that exists at compile time only.
+pub trait Transport: sealed::Sealed + Send + Sync + 'static {
+    /// `enum ibv_qp_type`.
+    const QP_TYPE: u32;
+    /// Its short name.
+    const NAME: &'static str;
+}
+
+/// Reliable connection: one peer, in order, acknowledged; SEND, WRITE, READ and atomics.
+#[derive(Clone, Copy, Debug)]
+pub enum Rc {}
+
+impl sealed::Sealed for Rc {}
+
+impl Transport for Rc {
+    const QP_TYPE: u32 = ibv_qp_type::IBV_QPT_RC;
+    const NAME: &'static str = "RC";
+}
+
+/// A state that a program moves a queue pair to.
+pub trait State: sealed::Sealed + Send + Sync + 'static {
+    /// Its value.
+    const STATE: QpState;
+}
+
+/// A state in which receives can be posted.
+pub trait CanReceive: State {}
+
+macro_rules! states {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub enum $name {}
+        impl sealed::Sealed for $name {}
+        impl State for $name {
+            const STATE: QpState = QpState::$name;
+        }
+    )*};
+}
+
+states! {
+    /// Just made, or reset: nothing can be posted.
+    Reset,
+    /// Bound to a port: receives can be posted, nothing arrives yet.
+    Init,
+    /// Connected to its peer, ready to receive.
+    Rtr,
+    /// Ready to send as well.
+    Rts,
+    /// Failed: every request, posted before or after, completes as flushed.
+    Error,
+}
+
+impl CanReceive for Init {}
+impl CanReceive for Rtr {}
+impl CanReceive for Rts {}
+impl CanReceive for Error {}
+
+/// A state as a value (`enum ibv_qp_state`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum QpState {
+    /// Nothing can be posted.
+    Reset = 0,
+    /// Receives can be posted.
+    Init = 1,
+    /// Receives arrive.
+    Rtr = 2,
+    /// Sends leave.
+    Rts = 3,
+    /// Send queue drained.
+    SqDrained = 4,
+    /// Send queue failed, receive queue works (not of RC).
+    SqError = 5,
+    /// Failed.
+    Error = 6,
+    /// A value this crate does not know.
+    Unknown = 7,
+}
+
+impl QpState {
+    pub(crate) fn from_code(code: u8) -> QpState {
+        match code {
+            0 => QpState::Reset,
+            1 => QpState::Init,
+            2 => QpState::Rtr,
+            3 => QpState::Rts,
+            4 => QpState::SqDrained,
+            5 => QpState::SqError,
+            6 => QpState::Error,
+            _ => QpState::Unknown,
+        }
+    }
+
+    /// `enum ibv_qp_state`.
+    pub(crate) fn raw(self) -> ibv_qp_state::Type {
+        self as ibv_qp_state::Type
+    }
+}
+
+impl fmt::Display for QpState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QpState::Reset => "RESET",
+            QpState::Init => "INIT",
+            QpState::Rtr => "RTR",
+            QpState::Rts => "RTS",
+            QpState::SqDrained => "SQD",
+            QpState::SqError => "SQE",
+            QpState::Error => "ERROR",
+            QpState::Unknown => "unknown",
+        })
+    }
+}

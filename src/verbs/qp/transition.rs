@@ -1,0 +1,216 @@
+//! Moving a queue pair from state to state.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mlx5_sys::verbs::{ibv_mig_state, ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mask as bit};
+
+use super::{
+    AlternatePath, Init, InitAttributes, QueuePair, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
+    State, Transport, state,
+};
+use crate::verbs::error::check;
+use crate::verbs::{Error, Result};
+
+/// A move that failed, with the queue pair, which is in the state it was in.
+pub struct TransitionError<T: Transport, S: State> {
+    /// The queue pair.
+    pub queue_pair: QueuePair<T, S>,
+    /// What went wrong.
+    pub error: Error,
+}
+
+/// The queue pair in its new state, or unmoved with the error.
+type Moved<T, To, From> = std::result::Result<QueuePair<T, To>, TransitionError<T, From>>;
+
+impl<T: Transport> QueuePair<T, Reset> {
+    /// RESET to INIT. From now on receives can be posted.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPort`], [`Error::Attribute`], [`Error::Call`].
+    pub fn init(self, attributes: &InitAttributes) -> Moved<T, Init, Reset> {
+        let mut attr = zeroed();
+        attr.port_num = attributes.port;
+        attr.pkey_index = attributes.pkey_index;
+        attr.qp_access_flags = attributes.access.bits();
+        let mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0 | bit::IBV_QP_ACCESS_FLAGS.0;
+        let checked = attributes.check(self.context());
+        self.step(checked, attr, mask)
+    }
+}
+
+impl<T: Transport> QueuePair<T, Init> {
+    /// INIT to RTR. From now on what the peer sends arrives.
+    ///
+    /// # Errors
+    /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
+    /// [`Error::Attribute`], [`Error::Call`].
+    pub fn rtr(self, attributes: &RtrAttributes) -> Moved<T, Rtr, Init> {
+        let mut attr = zeroed();
+        attr.path_mtu = attributes.path_mtu.code().into();
+        attr.dest_qp_num = attributes.destination;
+        attr.rq_psn = attributes.rq_psn;
+        attr.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
+        attr.min_rnr_timer = attributes.min_rnr_timer.code();
+        attr.ah_attr = attributes.address.to_raw();
+        let mut mask = bit::IBV_QP_AV.0
+            | bit::IBV_QP_PATH_MTU.0
+            | bit::IBV_QP_DEST_QPN.0
+            | bit::IBV_QP_RQ_PSN.0
+            | bit::IBV_QP_MAX_DEST_RD_ATOMIC.0
+            | bit::IBV_QP_MIN_RNR_TIMER.0;
+        if let Some(path) = &attributes.alternate {
+            mask |= set_alternate(&mut attr, path);
+        }
+        let checked = attributes.check(self.context());
+        self.step(checked, attr, mask)
+    }
+}
+
+impl<T: Transport> QueuePair<T, Rtr> {
+    /// RTR to RTS. From now on requests can be sent.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`], [`Error::Call`].
+    pub fn rts(self, attributes: &RtsAttributes) -> Moved<T, Rts, Rtr> {
+        let mut attr = zeroed();
+        attr.sq_psn = attributes.sq_psn;
+        attr.timeout = attributes.timeout.code();
+        attr.retry_cnt = attributes.retry_cnt;
+        attr.rnr_retry = attributes.rnr_retry;
+        attr.max_rd_atomic = attributes.max_rd_atomic;
+        let mask = bit::IBV_QP_SQ_PSN.0
+            | bit::IBV_QP_TIMEOUT.0
+            | bit::IBV_QP_RETRY_CNT.0
+            | bit::IBV_QP_RNR_RETRY.0
+            | bit::IBV_QP_MAX_QP_RD_ATOMIC.0;
+        let checked = attributes.check(self.context());
+        self.step(checked, attr, mask)
+    }
+}
+
+impl<T: Transport> QueuePair<T, Rts> {
+    /// Gives a connection that is up an alternate path, and has card and peer make ready to move to
+    /// it (both sides must do so).
+    ///
+    /// # Errors
+    /// As for the address in [`rtr`](QueuePair::rtr); [`Error::Call`] where the card has no
+    /// automatic path migration.
+    pub fn set_alternate_path(&self, path: &AlternatePath) -> Result<()> {
+        path.check(self.context())?;
+        let mut attr = zeroed();
+        attr.path_mig_state = ibv_mig_state::IBV_MIG_REARM;
+        let mask = set_alternate(&mut attr, path) | bit::IBV_QP_PATH_MIG_STATE.0;
+        self.modify(attr, mask)
+    }
+
+    /// Moves the connection to its alternate path now.
+    ///
+    /// # Errors
+    /// [`Error::Call`] where none is armed.
+    pub fn migrate(&self) -> Result<()> {
+        let mut attr = zeroed();
+        attr.path_mig_state = ibv_mig_state::IBV_MIG_MIGRATED;
+        self.modify(attr, bit::IBV_QP_PATH_MIG_STATE.0)
+    }
+}
+
+impl<T: Transport, S: State> QueuePair<T, S> {
+    /// Any state to ERROR: every request that is posted, and every one posted later, completes as
+    /// flushed.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn to_error(self) -> Moved<T, state::Error, S> {
+        self.step(Ok(()), zeroed(), 0)
+    }
+
+    /// Any state to RESET: everything that is posted is forgotten without a completion.
+    ///
+    /// Completions that were written before stay in the completion queue: poll them first, or they
+    /// will be taken for those of the pair's next life.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`] while the direct path owns one of its queues, [`Error::Call`].
+    pub fn reset(self) -> Moved<T, Reset, S> {
+        let taken = self.inner.taken.load(Ordering::Acquire);
+        let checked = match taken {
+            0 => Ok(()),
+            _ => Err(Error::QueueInUse {
+                queue: if taken & super::WorkQueue::Send as u8 != 0 {
+                    "send queue"
+                } else {
+                    "receive queue"
+                },
+            }),
+        };
+        self.step(checked, zeroed(), 0)
+    }
+
+    /// Moves to `To` if the attributes were found good.
+    fn step<To: State>(
+        self,
+        checked: Result<()>,
+        mut attr: ibv_qp_attr,
+        mask: u32,
+    ) -> Moved<T, To, S> {
+        attr.qp_state = To::STATE.raw();
+        match checked.and_then(|()| self.modify(attr, mask | bit::IBV_QP_STATE.0)) {
+            Ok(()) => {
+                self.inner.state.store(To::STATE as u8, Ordering::Release);
+                Ok(QueuePair::from_inner(Arc::clone(&self.inner)))
+            }
+            Err(error) => Err(TransitionError { queue_pair: self, error }),
+        }
+    }
+
+    fn modify(&self, mut attr: ibv_qp_attr, mask: u32) -> Result<()> {
+        // SAFETY: the queue pair is alive, and the attributes live through the call.
+        let result =
+            unsafe { ibv_modify_qp(self.as_raw().as_ptr(), &mut attr, mask as libc::c_int) };
+        check("ibv_modify_qp", result)
+    }
+}
+
+/// Attributes of which none is given yet.
+fn zeroed() -> ibv_qp_attr {
+    // SAFETY: integers and a union of integers, for which zeroes are valid.
+    unsafe { std::mem::zeroed() }
+}
+
+/// Sets the alternate path, and returns its bit of the mask.
+fn set_alternate(attr: &mut ibv_qp_attr, path: &AlternatePath) -> u32 {
+    attr.alt_ah_attr = path.address.to_raw();
+    attr.alt_port_num = path.address.port;
+    attr.alt_pkey_index = path.pkey_index;
+    attr.alt_timeout = path.timeout.code();
+    bit::IBV_QP_ALT_PATH.0
+}
+
+impl<T: Transport, S: State> From<TransitionError<T, S>> for Error {
+    /// Drops the queue pair.
+    fn from(error: TransitionError<T, S>) -> Error {
+        error.error
+    }
+}
+
+impl<T: Transport, S: State> fmt::Display for TransitionError<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "queue pair {:#x} stays in {}: {}",
+            self.queue_pair.number(),
+            S::STATE,
+            self.error
+        )
+    }
+}
+
+impl<T: Transport, S: State> fmt::Debug for TransitionError<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<T: Transport, S: State> std::error::Error for TransitionError<T, S> {}

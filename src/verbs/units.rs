@@ -1,0 +1,202 @@
+//! Units that verbs encode in a few bits: the path MTU and two kinds of timer.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::{Error, Result};
+
+/// A path MTU: how many bytes of payload one packet carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Mtu {
+    /// 256 bytes.
+    Mtu256 = 1,
+    /// 512 bytes.
+    Mtu512 = 2,
+    /// 1024 bytes: what RoCE takes of an Ethernet MTU of 1500.
+    Mtu1024 = 3,
+    /// 2048 bytes.
+    Mtu2048 = 4,
+    /// 4096 bytes: the usual MTU of InfiniBand, and of RoCE over jumbo frames.
+    Mtu4096 = 5,
+}
+
+impl Mtu {
+    /// Payload bytes per packet.
+    pub const fn bytes(self) -> usize {
+        128 << self as u8
+    }
+
+    /// `enum ibv_mtu`, 1 to 5.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// From `enum ibv_mtu`.
+    pub const fn from_code(code: u8) -> Option<Mtu> {
+        Some(match code {
+            1 => Mtu::Mtu256,
+            2 => Mtu::Mtu512,
+            3 => Mtu::Mtu1024,
+            4 => Mtu::Mtu2048,
+            5 => Mtu::Mtu4096,
+            _ => return None,
+        })
+    }
+
+    /// From a number of bytes, which must be one of the five.
+    pub fn from_bytes(bytes: usize) -> Result<Mtu> {
+        (1..=5).filter_map(Mtu::from_code).find(|mtu| mtu.bytes() == bytes).ok_or_else(|| {
+            Error::attribute("path MTU", bytes, "it is one of 256, 512, 1024, 2048 and 4096")
+        })
+    }
+}
+
+impl fmt::Display for Mtu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.bytes())
+    }
+}
+
+/// The local ACK timeout: how long a requester waits for an answer before it sends again.
+///
+/// The card waits between one and four times the value (InfiniBand 9.7.6.1.3), and cards have a
+/// lower bound of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AckTimeout(u8);
+
+impl AckTimeout {
+    /// Wait for ever: a lost packet is never noticed.
+    pub const INFINITE: AckTimeout = AckTimeout(0);
+
+    /// From the code, 0 to 31: 4.096 µs · 2^code, 0 meaning for ever.
+    pub fn from_code(code: u8) -> Result<AckTimeout> {
+        match code {
+            0..=31 => Ok(AckTimeout(code)),
+            _ => Err(Error::attribute("timeout", code, "its code has 5 bits, 0 to 31")),
+        }
+    }
+
+    /// The shortest timeout that is at least `duration`; beyond 8,796 seconds, the longest.
+    pub fn at_least(duration: Duration) -> AckTimeout {
+        (1..=31)
+            .map(AckTimeout)
+            .find(|timeout| timeout.duration().is_some_and(|value| value >= duration))
+            .unwrap_or(AckTimeout(31))
+    }
+
+    /// The code, 0 to 31.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// The timeout, or `None` for ever.
+    pub const fn duration(self) -> Option<Duration> {
+        match self.0 {
+            0 => None,
+            code => Some(Duration::from_nanos(4096 << code)),
+        }
+    }
+}
+
+impl Default for AckTimeout {
+    /// Code 14: 67 ms.
+    fn default() -> Self {
+        AckTimeout(14)
+    }
+}
+
+impl fmt::Display for AckTimeout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.duration() {
+            Some(duration) => write!(f, "{duration:?} (code {})", self.0),
+            None => write!(f, "infinite (code 0)"),
+        }
+    }
+}
+
+/// The RNR NAK timer: how long a responder without a posted receive asks the sender to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RnrTimer(u8);
+
+/// Microseconds of each code (InfiniBand table 45).
+const RNR_MICROSECONDS: [u32; 32] = [
+    655_360, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1_280, 1_920, 2_560, 3_840,
+    5_120, 7_680, 10_240, 15_360, 20_480, 30_720, 40_960, 61_440, 81_920, 122_880, 163_840,
+    245_760, 327_680, 491_520,
+];
+
+impl RnrTimer {
+    /// From the code, 0 to 31. Code 0 is the longest, 655 ms; codes 1 to 31 grow from 10 µs to
+    /// 492 ms.
+    pub fn from_code(code: u8) -> Result<RnrTimer> {
+        match code {
+            0..=31 => Ok(RnrTimer(code)),
+            _ => Err(Error::attribute("min_rnr_timer", code, "its code has 5 bits, 0 to 31")),
+        }
+    }
+
+    /// The shortest timer that is at least `duration`; beyond 655 ms, the longest.
+    pub fn at_least(duration: Duration) -> RnrTimer {
+        (1..=31).map(RnrTimer).find(|timer| timer.duration() >= duration).unwrap_or(RnrTimer(0))
+    }
+
+    /// The code, 0 to 31.
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+
+    /// The time.
+    pub const fn duration(self) -> Duration {
+        Duration::from_micros(RNR_MICROSECONDS[self.0 as usize] as u64)
+    }
+}
+
+impl Default for RnrTimer {
+    /// Code 12: 640 µs.
+    fn default() -> Self {
+        RnrTimer(12)
+    }
+}
+
+impl fmt::Display for RnrTimer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} (code {})", self.duration(), self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mtu_codes_and_bytes_go_both_ways() {
+        for (code, bytes) in [(1, 256), (2, 512), (3, 1024), (4, 2048), (5, 4096)] {
+            let mtu = Mtu::from_code(code).unwrap();
+            assert_eq!((mtu.bytes(), mtu.code()), (bytes, code));
+            assert_eq!(Mtu::from_bytes(bytes).unwrap(), mtu);
+        }
+        assert_eq!(Mtu::from_code(0), None);
+        assert_eq!(Mtu::from_code(6), None);
+        assert!(Mtu::from_bytes(1500).unwrap_err().to_string().contains("1500"));
+    }
+
+    #[test]
+    fn ack_timeouts_round_up() {
+        assert_eq!(AckTimeout::at_least(Duration::from_nanos(1)).code(), 1);
+        assert_eq!(AckTimeout::at_least(Duration::from_nanos(8192)).code(), 1);
+        assert_eq!(AckTimeout::at_least(Duration::from_nanos(8193)).code(), 2);
+        assert_eq!(AckTimeout::at_least(Duration::from_secs(1 << 30)).code(), 31);
+        assert_eq!(AckTimeout::INFINITE.duration(), None);
+        assert!(AckTimeout::from_code(32).is_err());
+    }
+
+    #[test]
+    fn rnr_timers_round_up_and_zero_is_the_longest() {
+        assert_eq!(RnrTimer::at_least(Duration::ZERO).code(), 1);
+        assert_eq!(RnrTimer::at_least(Duration::from_micros(641)).code(), 13);
+        assert_eq!(RnrTimer::at_least(Duration::from_millis(500)).code(), 0);
+        assert_eq!(RnrTimer::from_code(0x12).unwrap().duration(), Duration::from_micros(5_120));
+        assert!(RnrTimer::from_code(32).is_err());
+    }
+}
