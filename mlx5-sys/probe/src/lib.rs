@@ -6,9 +6,9 @@
 use std::path::PathBuf;
 use std::process::exit;
 
-/// The C libraries and the oldest versions that have what mlx5-sys binds: rdma-core 44. libmlx5
+/// The C libraries and the oldest versions that have what mlx5-sys binds: rdma-core 39. libmlx5
 /// needs libibverbs, so it comes first on the linker's line.
-const LIBRARIES: [(&str, &str); 2] = [("libmlx5", "1.24.44"), ("libibverbs", "1.14.44")];
+const LIBRARIES: [(&str, &str); 2] = [("libmlx5", "1.22.39"), ("libibverbs", "1.14.39")];
 
 /// What rdma-sys asks for besides.
 const RDMACM: (&str, &str) = ("librdmacm", "1.2.28");
@@ -55,8 +55,8 @@ fn find(name: &str, version: &str, link: bool) -> Result<Vec<PathBuf>, String> {
 /// Loads libclang, which bindgen reads the headers with.
 ///
 /// # Errors
-/// A sentence for the user: it is missing, or too new for rdma-sys, whose bindgen 0.59 makes
-/// bindings that do not compile with libclang 16 and newer.
+/// A sentence for the user: it is missing, or too new for rdma-sys, whose bindgen 0.59 panics at
+/// the names that libclang 16 and newer give unnamed unions.
 pub fn libclang() -> Result<(), String> {
     clang_sys::load().map_err(|error| {
         format!(

@@ -61,8 +61,8 @@ opcodes! {
     TAG_MATCHING = 0x28, MLX5_OPCODE_TAG_MATCHING;
     /// Several packets in one WQE. DPDK `mlx5_prm.h`.
     ENHANCED_MPSW = 0x29;
-    /// Writes a flow table entry.
-    FLOW_TBL_ACCESS = 0x2c, MLX5_OPCODE_FLOW_TBL_ACCESS;
+    /// Writes a flow table entry. `mlx5dv.h`, `MLX5_OPCODE_FLOW_TBL_ACCESS`, since rdma-core 42.
+    FLOW_TBL_ACCESS = 0x2c;
     /// Reads or writes an advanced steering object. DPDK `mlx5_prm.h`.
     ACCESS_ASO = 0x2d;
     /// Memory to memory operation, which the opcode modifier chooses.
