@@ -1,8 +1,21 @@
 //! Packets and what carries them.
 //!
-//! [`packet`] encodes and decodes the headers, [`icrc`] checks them; a [`Frame`] is one packet as
-//! it is on the wire. The engine carries frames between the cards of one process, and over local
-//! sockets to other processes.
+//! [`opcode`] names the packets of the transport and says which headers each has, [`route`] is how
+//! a packet is addressed on its link, [`packet`] encodes and decodes all headers together, [`icrc`]
+//! guards them; a [`Frame`] is one packet as it is on the wire. The engine carries frames between
+//! the cards of one process, and over local sockets to other processes. [`lossy`] is a wire that
+//! loses, repeats, reorders and corrupts, from a seed.
+
+pub mod icrc;
+pub mod lossy;
+pub mod opcode;
+pub mod packet;
+pub mod route;
+
+pub use lossy::Lossy;
+pub use opcode::Opcode;
+pub use packet::{Acknowledge, Aeth, AtomicEth, Header, Malformed, NakCode, Reth};
+pub use route::{Global, Route};
 
 /// One packet as it is on the wire: LRH, optional GRH and transport headers on InfiniBand; IP, UDP
 /// and transport headers on Ethernet; ICRC at the end.

@@ -1,0 +1,464 @@
+//! Transport headers: BTH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt and IETH.
+
+use std::ops::Range;
+
+use super::icrc::{ICRC, icrc};
+use super::{Frame, Opcode, Route};
+use crate::card::Link;
+
+const BTH: usize = 12;
+const RETH: usize = 16;
+const ATOMIC_ETH: usize = 28;
+const AETH: usize = 4;
+const ATOMIC_ACK_ETH: usize = 8;
+const IMMEDIATE: usize = 4;
+
+/// Why bytes are no packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// The headers do not fit.
+    #[error("shorter than its headers")]
+    Short,
+    /// A length field disagrees with the bytes there are.
+    #[error("a length field disagrees with the packet's length")]
+    Length,
+    /// No route header this port understands.
+    #[error("no known route header")]
+    Route,
+    /// A transport version, or a reserved opcode or syndrome.
+    #[error("no known transport header")]
+    Transport,
+    /// Damaged on the way.
+    #[error("the ICRC does not match")]
+    Icrc,
+}
+
+/// RDMA extended transport header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reth {
+    /// Virtual address.
+    pub address: u64,
+    /// R_Key.
+    pub key: u32,
+    /// Bytes of the whole message.
+    pub length: u32,
+}
+
+/// Atomic extended transport header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicEth {
+    /// Virtual address.
+    pub address: u64,
+    /// R_Key.
+    pub key: u32,
+    /// What to swap in or to add.
+    pub swap_or_add: u64,
+    /// What to compare with.
+    pub compare: u64,
+}
+
+/// Code of a NAK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum NakCode {
+    /// A packet is missing.
+    Sequence = 0,
+    /// The request is not valid on this queue pair.
+    InvalidRequest = 1,
+    /// The key does not grant it.
+    RemoteAccess = 2,
+    /// The responder itself failed.
+    RemoteOperation = 3,
+}
+
+/// Syndrome of an AETH.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Acknowledge {
+    /// Done, with a credit code; 31 where credits are not counted.
+    Ack(u8),
+    /// No receive is posted: wait as long as this timer code says.
+    Rnr(u8),
+    /// Refused.
+    Nak(NakCode),
+}
+
+/// Acknowledge extended transport header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aeth {
+    /// Syndrome.
+    pub syndrome: Acknowledge,
+    /// Message sequence number, 24 bits.
+    pub msn: u32,
+}
+
+impl Aeth {
+    fn encode(self) -> u32 {
+        let syndrome = match self.syndrome {
+            Acknowledge::Ack(credits) => credits & 0x1f,
+            Acknowledge::Rnr(timer) => 0x20 | timer & 0x1f,
+            Acknowledge::Nak(code) => 0x60 | code as u8,
+        };
+        u32::from(syndrome) << 24 | self.msn & 0xff_ffff
+    }
+
+    fn decode(word: u32) -> Option<Self> {
+        let syndrome = (word >> 24) as u8;
+        let code = syndrome & 0x1f;
+        let syndrome = match syndrome >> 5 {
+            0 => Acknowledge::Ack(code),
+            1 => Acknowledge::Rnr(code),
+            3 => Acknowledge::Nak(match code {
+                0 => NakCode::Sequence,
+                1 => NakCode::InvalidRequest,
+                2 => NakCode::RemoteAccess,
+                3 => NakCode::RemoteOperation,
+                _ => return None,
+            }),
+            _ => return None,
+        };
+        Some(Self { syndrome, msn: word & 0xff_ffff })
+    }
+}
+
+/// Every header of a packet. Those the opcode does not have are neither written nor read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Addresses.
+    pub route: Route,
+    /// Opcode.
+    pub opcode: Opcode,
+    /// Solicited event.
+    pub solicited: bool,
+    /// Migration state: set once migrated, which is the rule without an alternate path.
+    pub migrated: bool,
+    /// Partition key.
+    pub p_key: u16,
+    /// Destination queue pair, 24 bits.
+    pub destination: u32,
+    /// Whether an acknowledge is asked for.
+    pub ack_request: bool,
+    /// Packet sequence number, 24 bits.
+    pub psn: u32,
+    /// Remote memory.
+    pub reth: Option<Reth>,
+    /// Atomic operation.
+    pub atomic: Option<AtomicEth>,
+    /// Acknowledge.
+    pub aeth: Option<Aeth>,
+    /// What an atomic operation found.
+    pub original: Option<u64>,
+    /// Immediate data or key to invalidate.
+    pub immediate: Option<[u8; 4]>,
+}
+
+impl Header {
+    /// A header with no extension.
+    pub fn new(route: Route, opcode: Opcode, p_key: u16, destination: u32, psn: u32) -> Self {
+        Self {
+            route,
+            opcode,
+            solicited: false,
+            migrated: true,
+            p_key,
+            destination,
+            ack_request: false,
+            psn,
+            reth: None,
+            atomic: None,
+            aeth: None,
+            original: None,
+            immediate: None,
+        }
+    }
+
+    /// Makes the packet with `length` bytes of payload, at most 4096, which `fill` writes.
+    ///
+    /// # Errors
+    /// What `fill` says.
+    pub fn frame<E>(
+        &self,
+        length: usize,
+        fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Frame, E> {
+        debug_assert!(length <= 4096);
+        let opcode = self.opcode;
+        let pad = length.wrapping_neg() & 3;
+        let rest = BTH + extensions(opcode) + length + pad + ICRC;
+        let mut to = Vec::with_capacity(self.route.len() + rest);
+        self.route.encode(rest, &mut to);
+        let flags = u8::from(self.solicited) << 7 | u8::from(self.migrated) << 6 | (pad as u8) << 4;
+        to.extend_from_slice(&[opcode as u8, flags]);
+        to.extend_from_slice(&self.p_key.to_be_bytes());
+        to.extend_from_slice(&(self.destination & 0xff_ffff).to_be_bytes());
+        let psn = u32::from(self.ack_request) << 31 | self.psn & 0xff_ffff;
+        to.extend_from_slice(&psn.to_be_bytes());
+        if opcode.has_reth() {
+            let reth = self.reth.unwrap_or(Reth { address: 0, key: 0, length: 0 });
+            to.extend_from_slice(&reth.address.to_be_bytes());
+            to.extend_from_slice(&reth.key.to_be_bytes());
+            to.extend_from_slice(&reth.length.to_be_bytes());
+        }
+        if opcode.has_atomic() {
+            let none = AtomicEth { address: 0, key: 0, swap_or_add: 0, compare: 0 };
+            let atomic = self.atomic.unwrap_or(none);
+            to.extend_from_slice(&atomic.address.to_be_bytes());
+            to.extend_from_slice(&atomic.key.to_be_bytes());
+            to.extend_from_slice(&atomic.swap_or_add.to_be_bytes());
+            to.extend_from_slice(&atomic.compare.to_be_bytes());
+        }
+        if opcode.has_aeth() {
+            let none = Aeth { syndrome: Acknowledge::Ack(31), msn: 0 };
+            to.extend_from_slice(&self.aeth.unwrap_or(none).encode().to_be_bytes());
+        }
+        if opcode == Opcode::AtomicAcknowledge {
+            to.extend_from_slice(&self.original.unwrap_or(0).to_be_bytes());
+        }
+        if opcode.has_immediate() {
+            to.extend_from_slice(&self.immediate.unwrap_or([0; 4]));
+        }
+        let payload = to.len();
+        to.resize(payload + length + pad, 0);
+        fill(&mut to[payload..payload + length])?;
+        // The headers are all there, so the packet has an ICRC.
+        to.extend_from_slice(&icrc(self.link(), &to).unwrap_or_default());
+        Ok(Frame(to))
+    }
+
+    fn link(&self) -> Link {
+        match self.route {
+            Route::InfiniBand { .. } => Link::InfiniBand,
+            Route::Ethernet { .. } => Link::Roce,
+        }
+    }
+
+    /// Reads the headers of a packet and says where its payload is. The ICRC is checked.
+    pub fn decode(link: Link, bytes: &[u8]) -> Result<(Self, Range<usize>), Malformed> {
+        let route = Route::decode(link, bytes)?;
+        let covered = bytes.len().checked_sub(ICRC).ok_or(Malformed::Short)?;
+        let mut rest = Reader { bytes: &bytes[..covered], at: route.len() };
+        let [opcode, flags, high, low] = rest.array()?;
+        let destination = rest.word()?;
+        let psn = rest.word()?;
+        if icrc(link, &bytes[..covered]).ok_or(Malformed::Short)? != bytes[covered..] {
+            return Err(Malformed::Icrc);
+        }
+        let opcode = Opcode::decode(opcode).ok_or(Malformed::Transport)?;
+        if flags & 0x0f != 0 {
+            return Err(Malformed::Transport);
+        }
+        let mut header = Self {
+            solicited: flags & 0x80 != 0,
+            migrated: flags & 0x40 != 0,
+            ack_request: psn >> 31 != 0,
+            ..Self::new(
+                route,
+                opcode,
+                u16::from_be_bytes([high, low]),
+                destination & 0xff_ffff,
+                psn & 0xff_ffff,
+            )
+        };
+        if opcode.has_reth() {
+            let (address, key, length) = (rest.long()?, rest.word()?, rest.word()?);
+            header.reth = Some(Reth { address, key, length });
+        }
+        if opcode.has_atomic() {
+            let (address, key) = (rest.long()?, rest.word()?);
+            let (swap_or_add, compare) = (rest.long()?, rest.long()?);
+            header.atomic = Some(AtomicEth { address, key, swap_or_add, compare });
+        }
+        if opcode.has_aeth() {
+            header.aeth = Some(Aeth::decode(rest.word()?).ok_or(Malformed::Transport)?);
+        }
+        if opcode == Opcode::AtomicAcknowledge {
+            header.original = Some(rest.long()?);
+        }
+        if opcode.has_immediate() {
+            header.immediate = Some(rest.array()?);
+        }
+        let pad = usize::from(flags >> 4 & 3);
+        let end = covered.checked_sub(pad).filter(|end| *end >= rest.at).ok_or(Malformed::Short)?;
+        Ok((header, rest.at..end))
+    }
+
+    /// Destination queue pair of a packet, unchecked: what whoever carries it needs to know.
+    pub fn destination(link: Link, bytes: &[u8]) -> Option<(Route, u32)> {
+        let route = Route::decode(link, bytes).ok()?;
+        let mut rest = Reader { bytes, at: route.len() + 4 };
+        Some((route, rest.word().ok()? & 0xff_ffff))
+    }
+}
+
+fn extensions(opcode: Opcode) -> usize {
+    let mut length = 0;
+    if opcode.has_reth() {
+        length += RETH;
+    }
+    if opcode.has_atomic() {
+        length += ATOMIC_ETH;
+    }
+    if opcode.has_aeth() {
+        length += AETH;
+    }
+    if opcode == Opcode::AtomicAcknowledge {
+        length += ATOMIC_ACK_ETH;
+    }
+    if opcode.has_immediate() {
+        length += IMMEDIATE;
+    }
+    length
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Reader<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let end = self.at + N;
+        let bytes = self.bytes.get(self.at..end).ok_or(Malformed::Short)?;
+        self.at = end;
+        bytes.try_into().map_err(|_| Malformed::Short)
+    }
+
+    fn word(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_be_bytes(self.array()?))
+    }
+
+    fn long(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_be_bytes(self.array()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::wire::Global;
+
+    fn gids() -> impl Strategy<Value = ([u8; 16], [u8; 16])> + Clone {
+        let mapped = any::<[u8; 4]>().prop_map(|address| {
+            let mut gid = [0; 16];
+            gid[10..12].fill(0xff);
+            gid[12..].copy_from_slice(&address);
+            gid
+        });
+        let link_local = any::<[u8; 16]>().prop_map(|mut gid| {
+            gid[0] = 0xfe;
+            gid
+        });
+        prop_oneof![(mapped.clone(), mapped), (link_local.clone(), link_local)]
+    }
+
+    fn routes() -> impl Strategy<Value = Route> {
+        let global = (gids(), any::<u8>(), 0..1u32 << 20, any::<u8>()).prop_map(
+            |((source, destination), traffic_class, flow_label, hop_limit)| {
+                let mapped = source[0] == 0;
+                let flow_label = if mapped { 0 } else { flow_label };
+                Global { traffic_class, flow_label, hop_limit, source, destination }
+            },
+        );
+        prop_oneof![
+            (0..16u8, any::<u16>(), any::<u16>(), proptest::option::of(global.clone())).prop_map(
+                |(level, source, destination, global)| Route::InfiniBand {
+                    level,
+                    source,
+                    destination,
+                    global
+                }
+            ),
+            (global, any::<u16>()).prop_map(|(global, port)| Route::Ethernet { global, port }),
+        ]
+    }
+
+    prop_compose! {
+        fn headers()(
+            route in routes(),
+            opcode in (0..0x18u8).prop_filter_map("reserved", Opcode::decode),
+            flags in any::<[bool; 3]>(),
+            p_key in any::<u16>(),
+            destination in 0..1u32 << 24,
+            psn in 0..1u32 << 24,
+            reth in any::<(u64, u32, u32)>(),
+            operands in any::<(u64, u64)>(),
+            syndrome in prop_oneof![
+                (0..32u8).prop_map(Acknowledge::Ack),
+                (0..32u8).prop_map(Acknowledge::Rnr),
+                Just(Acknowledge::Nak(NakCode::Sequence)),
+                Just(Acknowledge::Nak(NakCode::RemoteOperation)),
+            ],
+            immediate in any::<[u8; 4]>(),
+        ) -> Header {
+            let (address, key, length) = reth;
+            let (swap_or_add, compare) = operands;
+            Header {
+                solicited: flags[0],
+                migrated: flags[1],
+                ack_request: flags[2],
+                reth: opcode.has_reth().then_some(Reth { address, key, length }),
+                atomic: opcode.has_atomic().then_some(AtomicEth { address, key, swap_or_add, compare }),
+                aeth: opcode.has_aeth().then_some(Aeth { syndrome, msn: psn }),
+                original: (opcode == Opcode::AtomicAcknowledge).then_some(compare),
+                immediate: opcode.has_immediate().then_some(immediate),
+                ..Header::new(route, opcode, p_key, destination, psn)
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_decoded(header in headers(), payload in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let Ok(frame) = header.frame(payload.len(), |to| {
+                to.copy_from_slice(&payload);
+                Ok::<_, ()>(())
+            }) else { unreachable!() };
+            let (decoded, range) = Header::decode(header.link(), &frame.0).unwrap();
+            prop_assert_eq!(decoded, header);
+            prop_assert_eq!(&frame.0[range], &payload[..]);
+            prop_assert_eq!(Header::destination(header.link(), &frame.0), Some((header.route, header.destination)));
+        }
+
+        #[test]
+        fn damage_is_noticed(header in headers(), at in any::<prop::sample::Index>(), bit in 0..8u32) {
+            let Ok(mut frame) = header.frame(64, |_| Ok::<_, ()>(())) else { unreachable!() };
+            let at = at.index(frame.0.len());
+            frame.0[at] ^= 1u8 << bit;
+            // What routers may change is not covered; everything else must not pass.
+            if let Ok((decoded, range)) = Header::decode(header.link(), &frame.0) {
+                let plain = |mut header: Header| {
+                    let global = match &mut header.route {
+                        Route::InfiniBand { global: None, .. } => None,
+                        Route::InfiniBand { level, source, destination, global } => {
+                            (*level, *source, *destination) = (0, 0, 0);
+                            global.as_mut()
+                        }
+                        Route::Ethernet { global, .. } => Some(global),
+                    };
+                    if let Some(global) = global {
+                        (global.traffic_class, global.flow_label, global.hop_limit) = (0, 0, 0);
+                    }
+                    header
+                };
+                prop_assert_eq!(plain(decoded), plain(header));
+                prop_assert!(frame.0[range].iter().all(|byte| *byte == 0));
+            }
+        }
+
+        #[test]
+        fn any_bytes_are_safe(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            for link in [Link::InfiniBand, Link::Roce] {
+                let _ = Header::decode(link, &bytes);
+                let _ = Header::destination(link, &bytes);
+            }
+        }
+
+        #[test]
+        fn any_cut_is_safe(header in headers(), length in 0..200usize) {
+            let Ok(frame) = header.frame(40, |_| Ok::<_, ()>(())) else { unreachable!() };
+            let cut = &frame.0[..length.min(frame.0.len() - 1)];
+            prop_assert!(Header::decode(header.link(), cut).is_err());
+        }
+    }
+}

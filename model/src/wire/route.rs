@@ -1,0 +1,268 @@
+//! How a packet is addressed: LRH and GRH on InfiniBand, IP and UDP on Ethernet.
+
+use super::packet::Malformed;
+use crate::card::Link;
+
+/// Bytes of a local route header.
+pub const LRH: usize = 8;
+/// Bytes of a global route header, which is an IPv6 header.
+pub const GRH: usize = 40;
+/// Bytes of an IPv4 header without options.
+pub const IPV4: usize = 20;
+/// Bytes of a UDP header.
+pub const UDP: usize = 8;
+/// UDP destination port of RoCEv2.
+pub const ROCE_PORT: u16 = 4791;
+
+const NEXT_HEADER_IBA: u8 = 0x1b;
+const NEXT_HEADER_UDP: u8 = 17;
+const LNH_LOCAL: u8 = 2;
+const LNH_GLOBAL: u8 = 3;
+const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+/// A global address pair: GRH, or IP header on Ethernet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Global {
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits. IPv4 has none.
+    pub flow_label: u32,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Source GID.
+    pub source: [u8; 16],
+    /// Destination GID.
+    pub destination: [u8; 16],
+}
+
+/// Where a packet comes from and goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// Inside a subnet by LID, with a GRH where asked for.
+    InfiniBand {
+        /// Service level.
+        level: u8,
+        /// Source LID.
+        source: u16,
+        /// Destination LID.
+        destination: u16,
+        /// Global route.
+        global: Option<Global>,
+    },
+    /// RoCEv2: IPv4 where both GIDs are mapped IPv4 addresses, else IPv6.
+    Ethernet {
+        /// Addresses.
+        global: Global,
+        /// UDP source port.
+        port: u16,
+    },
+}
+
+impl Route {
+    /// The way back.
+    pub fn reverse(&self) -> Self {
+        let turn = |global: Global| Global {
+            source: global.destination,
+            destination: global.source,
+            ..global
+        };
+        match *self {
+            Self::InfiniBand { level, source, destination, global } => Self::InfiniBand {
+                level,
+                source: destination,
+                destination: source,
+                global: global.map(turn),
+            },
+            Self::Ethernet { global, port } => Self::Ethernet { global: turn(global), port },
+        }
+    }
+
+    /// Bytes of the headers before the BTH.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::InfiniBand { global: None, .. } => LRH,
+            Self::InfiniBand { .. } => LRH + GRH,
+            Self::Ethernet { global, .. } if is_ipv4(global) => IPV4 + UDP,
+            Self::Ethernet { .. } => GRH + UDP,
+        }
+    }
+
+    /// Never: a route is at least a header.
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Appends the headers. `rest` is the number of bytes that will follow them, ICRC included; it
+    /// is a multiple of four and leaves the packet under 8 KiB.
+    pub(super) fn encode(&self, rest: usize, to: &mut Vec<u8>) {
+        match self {
+            Self::InfiniBand { level, source, destination, global } => {
+                let next = if global.is_some() { LNH_GLOBAL } else { LNH_LOCAL };
+                let words = (self.len() + rest) / 4;
+                to.extend_from_slice(&[0, level << 4 | next]);
+                to.extend_from_slice(&destination.to_be_bytes());
+                to.extend_from_slice(&(words as u16 & 0x7ff).to_be_bytes());
+                to.extend_from_slice(&source.to_be_bytes());
+                if let Some(global) = global {
+                    encode_ipv6(global, rest, NEXT_HEADER_IBA, to);
+                }
+            }
+            Self::Ethernet { global, port } => {
+                if is_ipv4(global) {
+                    encode_ipv4(global, UDP + rest, to);
+                } else {
+                    encode_ipv6(global, UDP + rest, NEXT_HEADER_UDP, to);
+                }
+                to.extend_from_slice(&port.to_be_bytes());
+                to.extend_from_slice(&ROCE_PORT.to_be_bytes());
+                to.extend_from_slice(&((UDP + rest) as u16).to_be_bytes());
+                // No UDP checksum: the ICRC guards more than it would.
+                to.extend_from_slice(&[0, 0]);
+            }
+        }
+    }
+
+    /// Reads the headers of a whole packet; what follows starts at [`Route::len`].
+    pub fn decode(link: Link, bytes: &[u8]) -> Result<Self, Malformed> {
+        match link {
+            Link::InfiniBand => decode_infiniband(bytes),
+            Link::Roce => decode_roce(bytes),
+        }
+    }
+}
+
+fn is_ipv4(global: &Global) -> bool {
+    global.source.starts_with(&MAPPED) && global.destination.starts_with(&MAPPED)
+}
+
+fn encode_ipv6(global: &Global, length: usize, next: u8, to: &mut Vec<u8>) {
+    let first = 6 << 28 | u32::from(global.traffic_class) << 20 | global.flow_label & 0xf_ffff;
+    to.extend_from_slice(&first.to_be_bytes());
+    to.extend_from_slice(&(length as u16).to_be_bytes());
+    to.extend_from_slice(&[next, global.hop_limit]);
+    to.extend_from_slice(&global.source);
+    to.extend_from_slice(&global.destination);
+}
+
+fn encode_ipv4(global: &Global, length: usize, to: &mut Vec<u8>) {
+    let start = to.len();
+    to.extend_from_slice(&[0x45, global.traffic_class]);
+    to.extend_from_slice(&((IPV4 + length) as u16).to_be_bytes());
+    // No identification, do not fragment.
+    to.extend_from_slice(&[0, 0, 0x40, 0, global.hop_limit, NEXT_HEADER_UDP, 0, 0]);
+    to.extend_from_slice(&global.source[12..]);
+    to.extend_from_slice(&global.destination[12..]);
+    let sum = checksum(&to[start..]).to_be_bytes();
+    to[start + 10..start + 12].copy_from_slice(&sum);
+}
+
+/// Internet checksum of a header whose own checksum field is zero, or 0 of a header that is right.
+fn checksum(header: &[u8]) -> u16 {
+    let sum: u32 =
+        header.chunks_exact(2).map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]]))).sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}
+
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn gid(bytes: &[u8], at: usize) -> [u8; 16] {
+    let mut gid = [0; 16];
+    gid.copy_from_slice(&bytes[at..at + 16]);
+    gid
+}
+
+fn decode_infiniband(bytes: &[u8]) -> Result<Route, Malformed> {
+    if bytes.len() < LRH {
+        return Err(Malformed::Short);
+    }
+    if bytes[0] & 0x0f != 0 {
+        return Err(Malformed::Route);
+    }
+    if usize::from(be16(bytes, 4) & 0x7ff) * 4 != bytes.len() {
+        return Err(Malformed::Length);
+    }
+    let global = match bytes[1] & 3 {
+        LNH_LOCAL => None,
+        LNH_GLOBAL => Some(decode_ipv6(&bytes[LRH..], NEXT_HEADER_IBA)?),
+        _ => return Err(Malformed::Route),
+    };
+    Ok(Route::InfiniBand {
+        level: bytes[1] >> 4,
+        source: be16(bytes, 6),
+        destination: be16(bytes, 2),
+        global,
+    })
+}
+
+/// `bytes` starts at the header and ends with the packet.
+fn decode_ipv6(bytes: &[u8], next: u8) -> Result<Global, Malformed> {
+    if bytes.len() < GRH {
+        return Err(Malformed::Short);
+    }
+    if bytes[0] >> 4 != 6 || bytes[6] != next {
+        return Err(Malformed::Route);
+    }
+    if usize::from(be16(bytes, 4)) != bytes.len() - GRH {
+        return Err(Malformed::Length);
+    }
+    let first = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    Ok(Global {
+        traffic_class: (first >> 20) as u8,
+        flow_label: first & 0xf_ffff,
+        hop_limit: bytes[7],
+        source: gid(bytes, 8),
+        destination: gid(bytes, 24),
+    })
+}
+
+fn decode_ipv4(bytes: &[u8]) -> Result<Global, Malformed> {
+    if bytes.len() < IPV4 {
+        return Err(Malformed::Short);
+    }
+    if bytes[0] != 0x45 || bytes[9] != NEXT_HEADER_UDP || checksum(&bytes[..IPV4]) != 0 {
+        return Err(Malformed::Route);
+    }
+    if usize::from(be16(bytes, 2)) != bytes.len() {
+        return Err(Malformed::Length);
+    }
+    let mapped = |at: usize| {
+        let mut gid = [0; 16];
+        gid[..12].copy_from_slice(&MAPPED);
+        gid[12..].copy_from_slice(&bytes[at..at + 4]);
+        gid
+    };
+    Ok(Global {
+        traffic_class: bytes[1],
+        flow_label: 0,
+        hop_limit: bytes[8],
+        source: mapped(12),
+        destination: mapped(16),
+    })
+}
+
+fn decode_roce(bytes: &[u8]) -> Result<Route, Malformed> {
+    let (global, at) = match bytes.first().map(|byte| byte >> 4) {
+        None => return Err(Malformed::Short),
+        Some(4) => (decode_ipv4(bytes)?, IPV4),
+        Some(6) => (decode_ipv6(bytes, NEXT_HEADER_UDP)?, GRH),
+        Some(_) => return Err(Malformed::Route),
+    };
+    if bytes.len() < at + UDP {
+        return Err(Malformed::Short);
+    }
+    if be16(bytes, at + 2) != ROCE_PORT {
+        return Err(Malformed::Route);
+    }
+    if usize::from(be16(bytes, at + 4)) != bytes.len() - at {
+        return Err(Malformed::Length);
+    }
+    let route = Route::Ethernet { global, port: be16(bytes, at) };
+    // Mapped addresses in an IPv6 header would be sent back in an IPv4 one.
+    if route.len() != at + UDP {
+        return Err(Malformed::Route);
+    }
+    Ok(route)
+}
