@@ -66,6 +66,8 @@ pub struct Card {
     pub clock: Clock,
     /// Randomness.
     pub random: Random,
+    /// What the transport keeps for the port.
+    pub port: crate::transport::Port,
     /// Packets that leave the port, oldest first; whoever runs the card carries them away.
     pub outbox: VecDeque<crate::wire::Frame>,
     /// MSI-X vectors raised, oldest first; whoever runs the card delivers them.
@@ -86,6 +88,7 @@ impl Card {
             memory,
             clock,
             random,
+            port: crate::transport::Port::default(),
             outbox: VecDeque::new(),
             interrupts: VecDeque::new(),
             complaints: Complaints::default(),

@@ -1,44 +1,214 @@
 //! The InfiniBand transport services.
 //!
 //! Everything here is driven from outside: [`Card::send_ready`] after a doorbell or a change of
-//! state, [`Card::receive`] for a packet, [`Card::expire`] for the clock. Packets to send are put
-//! into [`Card::outbox`].
+//! state, [`Card::receive`] for a packet, [`Card::expire`] for the clock. None of them sends:
+//! they say which queue pairs have something to send, and [`Card::pump`] fills [`Card::outbox`]
+//! with as much as whoever carries the packets wants to take at a time. Completions wait until
+//! [`Card::settle`]: a program that sees one may exit, so the acknowledge must be on its way
+//! before. The order is always pump, carry the outbox away, settle, until nothing is left.
 
+mod held;
+mod parameters;
+mod port;
+mod psn;
 pub mod rc;
+mod timing;
+
+pub use held::{Held, Outcome};
+pub use parameters::Parameters;
+pub use port::Port;
+pub use psn::Psn;
 
 use crate::card::Card;
-use crate::wire::Frame;
+use crate::object::{Service, State};
+use crate::wire::{Frame, Header, Route};
+use rc::Rc;
+
+/// Packets put into the outbox before it has to be carried away.
+const OUTBOX: usize = 64;
 
 impl Card {
-    /// A send queue may have work: fetch and execute as far as window and fences allow.
+    /// A send queue may have work: it is fetched and executed as far as window and fences allow
+    /// when the card is pumped next. On a queue pair in Error it is flushed.
     pub fn send_ready(&mut self, qp: u32) {
-        todo!()
+        match self.objects.qps.get(&qp).map(|qp| (qp.service, qp.state)) {
+            Some((Service::Rc, State::Rts)) => {
+                self.connection(qp, |card, rc| rc.wake(card, qp));
+            }
+            Some((Service::Rc, State::Error)) => self.flush(qp),
+            _ => {}
+        }
     }
 
-    /// A packet has arrived at the port.
+    /// A packet has arrived at the port. What is damaged, not for this card, or not from the peer
+    /// of the queue pair it names is dropped.
     pub fn receive(&mut self, frame: &Frame) {
-        todo!()
+        let link = self.identity.link;
+        let (header, payload) = match Header::decode(link, &frame.0) {
+            Ok((header, range)) => (header, &frame.0[range]),
+            Err(malformed) => {
+                tracing::debug!(%malformed, "packet dropped");
+                return;
+            }
+        };
+        if !self.is_for_port(&header.route) {
+            return;
+        }
+        let Some(qp) = self.objects.qps.get(&header.destination) else { return };
+        if qp.service != Service::Rc || !matches!(qp.state, State::Rtr | State::Rts | State::Sqd) {
+            return;
+        }
+        self.connection(header.destination, |card, rc| rc.receive(card, &header, payload));
+    }
+
+    fn is_for_port(&self, route: &Route) -> bool {
+        match route {
+            Route::InfiniBand { destination, .. } => *destination == self.identity.lid,
+            Route::Ethernet { global, .. } => self.identity.gids.contains(&global.destination),
+        }
     }
 
     /// Fires every timer that is due.
     pub fn expire(&mut self) {
-        todo!()
+        let now = self.clock.now();
+        while let Some(qp) = self.port.due(now) {
+            let rts = self
+                .objects
+                .qps
+                .get(&qp)
+                .is_some_and(|qp| matches!(qp.state, State::Rts | State::Sqd));
+            self.connection(qp, |card, rc| {
+                rc.timer = None;
+                if rts {
+                    rc.expire(card, qp, now);
+                }
+            });
+        }
+        if self.port.watch_due(now) {
+            let mut found = false;
+            for qp in self.port.failed() {
+                if self.objects.qps.get(&qp).is_some_and(|qp| qp.state == State::Error) {
+                    let before = self.port.held_len();
+                    self.flush(qp);
+                    found |= self.port.held_len() != before;
+                } else {
+                    self.port.unwatch(qp);
+                }
+            }
+            self.port.watch_again(now, found);
+        }
     }
 
     /// When the next timer is due, in nanoseconds of the card's clock.
     pub fn deadline(&self) -> Option<u64> {
-        todo!()
+        self.port.deadline()
     }
 
-    /// A queue pair changed state by command. To Error: everything posted is flushed. To Reset:
-    /// transport state is forgotten. To Rtr, Rts: PSNs, timers and limits are taken from the context.
+    /// A queue pair changed state by command, or a command changed its context. To Error:
+    /// everything posted is flushed. To Reset: transport state is forgotten. To Rtr, Rts: PSNs,
+    /// timers and limits are taken from the context.
     pub fn state_changed(&mut self, qp: u32) {
-        todo!()
+        let Some(object) = self.objects.qps.get(&qp) else { return };
+        if object.service != Service::Rc {
+            return;
+        }
+        let state = object.state;
+        let parameters = Parameters::of(object, &self.identity);
+        match state {
+            State::Reset => {
+                self.connection(qp, |_, rc| *rc = Rc::default());
+                self.port.forget(qp);
+            }
+            State::Init => {}
+            State::Rtr | State::Rts | State::Sqd | State::SqError => {
+                self.connection(qp, |card, rc| {
+                    rc.configure(parameters, state);
+                    rc.wake(card, qp);
+                });
+            }
+            State::Error => self.fail(qp),
+        }
     }
 
-    /// Moves a queue pair to Error because of something that happened on it, flushes it, and
-    /// reports the async event where the cause has one.
+    /// Moves a queue pair to Error because of something that happened on it, and flushes it.
+    /// Requests that fail report their cause in their own completion; events that go with other
+    /// causes are for whoever calls.
     pub fn fail(&mut self, qp: u32) {
-        todo!()
+        let Some(object) = self.objects.qps.get(&qp) else { return };
+        let parameters = Parameters::of(object, &self.identity);
+        self.connection(qp, |card, rc| {
+            rc.know(parameters);
+            rc.fail(card, qp);
+        });
     }
+
+    /// Flushes what was posted to a queue pair that is already in Error.
+    fn flush(&mut self, qp: u32) {
+        self.connection(qp, |card, rc| rc.flush(card, qp));
+    }
+
+    /// Fills the outbox, to a limit, from the queue pairs that have something to send. Says
+    /// whether there was anything; whoever runs the card carries the outbox away and calls again.
+    pub fn pump(&mut self) -> bool {
+        let mut any = false;
+        while self.outbox.len() < OUTBOX {
+            let Some(qp) = self.port.next_ready() else { break };
+            any = true;
+            let more = self.connection(qp, |card, rc| {
+                if rc.parameters.is_some_and(|own| card.port.is_congested(own.remote)) {
+                    card.port.park(qp);
+                    return false;
+                }
+                let more = rc.pump(card, qp);
+                rc.queued = more;
+                more
+            });
+            if more == Some(true) {
+                self.port.ready(qp);
+            }
+        }
+        any
+    }
+
+    /// Writes the completions and events held back until the packets before them have left. Says
+    /// whether there were any.
+    pub fn settle(&mut self) -> bool {
+        let mut any = false;
+        while let Some(outcome) = self.port.release() {
+            any = true;
+            match outcome {
+                Outcome::Completion(held) => self.complete(&held.completion()),
+                Outcome::Event(qp, event) => self.qp_event(qp, event),
+            }
+        }
+        any
+    }
+
+    /// Works on the transport state of a queue pair with the rest of the card at hand.
+    fn connection<R>(&mut self, qp: u32, work: impl FnOnce(&mut Card, &mut Rc) -> R) -> Option<R> {
+        let mut rc = std::mem::take(&mut self.objects.qps.get_mut(&qp)?.rc);
+        let result = work(self, &mut rc);
+        // A timer that is set too early finds nothing to do; moving it with every packet would
+        // cost more.
+        if let Some(wanted) = rc.deadline() {
+            if rc.timer.is_none_or(|set| wanted < set) {
+                self.port.set_timer(qp, rc.timer, wanted);
+                rc.timer = Some(wanted);
+            }
+        }
+        if let Some(object) = self.objects.qps.get_mut(&qp) {
+            object.rc = rc;
+        }
+        Some(result)
+    }
+}
+
+/// Whether two partition keys are of one partition, with a full member among them.
+fn partition_matches(one: u16, other: u16) -> bool {
+    (one ^ other) & 0x7fff == 0 && (one | other) & 0x8000 != 0
+}
+
+/// The partition key at an index of the port's table, which holds the default partition alone.
+pub fn p_key(index: u32) -> Option<u16> {
+    (index == 0).then_some(0xffff)
 }

@@ -1,11 +1,200 @@
 //! Reliable connection: requester and responder of one queue pair.
+//!
+//! [`requester`] turns WQEs into request packets, [`answer`] takes what comes back and completes
+//! them, [`responder`] executes a peer's requests, and [`reply`] sends what it owes. They share
+//! nothing but [`Rc`], which holds both sides' state.
+
+mod answer;
+mod reply;
+mod requester;
+mod responder;
+
+use mlx5_sys::ifc::qpc;
+
+use super::{Held, Outcome, Parameters, Psn};
+use crate::card::Card;
+use crate::object::State;
+use crate::queue::{Fetch, Opcode, Origin, Syndrome};
+use crate::wire::Header;
+use requester::Requester;
+use responder::{Incoming, Responder};
+
+/// Packets one queue pair sends before the next has its turn.
+const QUANTUM: usize = 16;
 
 /// Transport state of a queue pair: PSNs, requests in flight, timers.
 #[derive(Debug, Default)]
-pub struct Rc {}
+pub struct Rc {
+    /// Settings; none before RTR.
+    pub(super) parameters: Option<Parameters>,
+    /// Whether it is in the port's queue of those that have something to send.
+    pub(super) queued: bool,
+    /// Its entry among the port's timers.
+    pub(super) timer: Option<u64>,
+    requester: Requester,
+    responder: Responder,
+}
 
 impl Rc {
     /// Puts what moves by itself into a context that QUERY_QP is about to return: next send and
     /// receive PSN, last acknowledged PSN, SSN, current retry counts.
-    pub fn describe(&self, _context: &mut [u8; mlx5_sys::ifc::qpc::SIZE]) {}
+    pub fn describe(&self, context: &mut [u8; qpc::SIZE]) {
+        let (requester, responder) = (&self.requester, &self.responder);
+        if requester.started {
+            qpc::NEXT_SEND_PSN.set(context, requester.next.get().into());
+            qpc::LAST_ACKED_PSN.set(context, requester.unacknowledged.previous().get().into());
+            qpc::SSN.set(context, requester.messages.into());
+            qpc::CUR_RETRY_COUNT.set(context, (requester.retries & 7).into());
+            qpc::CUR_RNR_RETRY.set(context, (requester.rnr_retries & 7).into());
+        }
+        if responder.started {
+            qpc::NEXT_RCV_PSN.set(context, responder.expected.get().into());
+            qpc::RMSN.set(context, responder.messages.into());
+        }
+    }
+
+    /// Takes settings from the context; PSNs only when a side starts.
+    pub(super) fn configure(&mut self, parameters: Parameters, state: State) {
+        self.parameters = Some(parameters);
+        if !self.responder.started {
+            self.responder.start(&parameters);
+        }
+        if state == State::Rts && !self.requester.started {
+            self.requester.start(&parameters);
+        }
+    }
+
+    /// Asks for a turn at the port.
+    pub(super) fn wake(&mut self, card: &mut Card, qp: u32) {
+        if !self.queued {
+            self.queued = true;
+            card.port.ready(qp);
+        }
+    }
+
+    /// When it wants to be woken.
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.requester.deadline()
+    }
+
+    /// Sends up to a quantum of packets: first what the responder owes, then requests. Says
+    /// whether there may be more.
+    pub(super) fn pump(&mut self, card: &mut Card, qp: u32) -> bool {
+        let Some(own) = self.parameters else { return false };
+        let mut budget = QUANTUM;
+        if let Err(refused) = self.responder.reply(card, &own, &mut budget) {
+            self.fail_responder(card, qp, refused);
+        }
+        let state = card.objects.qps.get(&qp).map(|qp| qp.state);
+        if self.requester.started && matches!(state, Some(State::Rts | State::Sqd)) {
+            let fetch = state == Some(State::Rts);
+            if let Err(syndrome) = self.requester.request(card, &own, fetch, &mut budget) {
+                self.fail_requester(card, qp, syndrome);
+            }
+        }
+        budget == 0
+    }
+
+    /// A packet of the right partition for this queue pair.
+    pub(super) fn receive(&mut self, card: &mut Card, header: &Header, payload: &[u8]) {
+        let Some(own) = self.parameters else { return };
+        if !own.is_peer(&header.route) || !super::partition_matches(own.p_key, header.p_key) {
+            return;
+        }
+        if header.opcode.is_response() {
+            if self.requester.started {
+                let now = card.clock.now();
+                match self.requester.answer(card, &own, header, payload, now) {
+                    Ok(()) => self.wake(card, own.number),
+                    Err(syndrome) => self.fail_requester(card, own.number, syndrome),
+                }
+            }
+        } else {
+            match self.responder.request(card, &own, header, payload) {
+                Ok(()) => self.wake(card, own.number),
+                Err(refused) => self.fail_responder(card, own.number, refused),
+            }
+        }
+    }
+
+    /// A timer is due.
+    pub(super) fn expire(&mut self, card: &mut Card, qp: u32, now: u64) {
+        match self.requester.expire(now) {
+            Ok(true) => self.wake(card, qp),
+            Ok(false) => {}
+            Err(syndrome) => self.fail_requester(card, qp, syndrome),
+        }
+    }
+
+    /// The oldest request failed: it says why, and the queue pair goes to Error.
+    fn fail_requester(&mut self, card: &mut Card, qp: u32, syndrome: Syndrome) {
+        if let Some(request) = self.requester.requests.pop_front() {
+            let origin = Origin::Requester { opcode: request.wqe.opcode };
+            let held = Held::new(qp, origin, request.wqe.index, Err(syndrome));
+            card.port.hold(Outcome::Completion(held));
+        }
+        self.fail(card, qp);
+    }
+
+    /// The peer's request was refused: it is told why, the receive it was using completes with an
+    /// error if there is one, and the queue pair goes to Error.
+    fn fail_responder(&mut self, card: &mut Card, qp: u32, refused: responder::Refused) {
+        self.responder.refuse(qp, refused);
+        self.fail(card, qp);
+        self.wake(card, qp);
+    }
+
+    /// Takes settings from the context of a queue pair that may never have been in RTR.
+    pub(super) fn know(&mut self, parameters: Parameters) {
+        self.parameters.get_or_insert(parameters);
+    }
+
+    /// Goes to Error and flushes.
+    pub(super) fn fail(&mut self, card: &mut Card, qp: u32) {
+        if let Some(object) = card.objects.qps.get_mut(&qp) {
+            object.state = State::Error;
+        }
+        let now = card.clock.now();
+        card.port.watch(qp, now);
+        self.flush(card, qp);
+    }
+
+    /// Completes everything posted as flushed, in order.
+    pub(super) fn flush(&mut self, card: &mut Card, qp: u32) {
+        self.requester.quiet();
+        let flushed = |opcode, index| {
+            let origin = Origin::Requester { opcode };
+            Outcome::Completion(Held::new(qp, origin, index, Err(Syndrome::Flushed)))
+        };
+        for request in self.requester.requests.drain(..) {
+            card.port.hold(flushed(request.wqe.opcode, request.wqe.index));
+        }
+        loop {
+            match card.fetch_send(qp) {
+                Fetch::Empty => break,
+                Fetch::Wqe(wqe) => card.port.hold(flushed(wqe.opcode, wqe.index)),
+                Fetch::Malformed { index, opcode, .. } => card.port.hold(flushed(opcode, index)),
+            }
+        }
+        let flushed = |index| {
+            let origin = Origin::Responder(Opcode::Send);
+            Outcome::Completion(Held::new(qp, origin, index, Err(Syndrome::Flushed)))
+        };
+        if let Incoming::Send { wqe, .. } = std::mem::take(&mut self.responder.incoming) {
+            self.responder.owe(flushed(wqe.index));
+        }
+        let shared = self.parameters.is_some_and(|own| own.shared_receive);
+        if !shared {
+            while let Ok(Some(wqe)) = card.take_receive(qp) {
+                self.responder.owe(flushed(wqe.index));
+            }
+        }
+        // In Error nothing is sent any more but what was owed before.
+        self.wake(card, qp);
+    }
+}
+
+/// Builds a packet to the peer.
+fn to_peer(own: &Parameters, opcode: crate::wire::Opcode, psn: Psn) -> Header {
+    Header::new(own.route, opcode, own.p_key, own.remote, psn.get())
 }

@@ -1,0 +1,67 @@
+//! Completions and events that wait for the packets before them.
+
+use crate::queue::{Completion, Origin, QpEvent, Syndrome};
+
+/// A [`Completion`] that owns its payload.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Queue pair.
+    pub qp: u32,
+    /// Queue.
+    pub origin: Origin,
+    /// Counter of the WQE.
+    pub wqe: u16,
+    /// How it ended.
+    pub result: Result<(), Syndrome>,
+    /// Bytes moved.
+    pub length: u32,
+    /// Immediate data.
+    pub immediate: [u8; 4],
+    /// Whether the event is solicited.
+    pub solicited: bool,
+    /// Payload for the CQE itself.
+    pub inline: Option<Vec<u8>>,
+    /// The peer's LID and service level.
+    pub source: (u16, u8),
+}
+
+impl Held {
+    /// A completion that says no more than how a WQE ended.
+    pub fn new(qp: u32, origin: Origin, wqe: u16, result: Result<(), Syndrome>) -> Self {
+        Self {
+            qp,
+            origin,
+            wqe,
+            result,
+            length: 0,
+            immediate: [0; 4],
+            solicited: false,
+            inline: None,
+            source: (0, 0),
+        }
+    }
+
+    /// What the queue is told.
+    pub fn completion(&self) -> Completion<'_> {
+        Completion {
+            qp: self.qp,
+            origin: self.origin,
+            wqe: self.wqe,
+            result: self.result,
+            length: self.length,
+            immediate: self.immediate,
+            solicited: self.solicited,
+            inline: self.inline.as_deref(),
+            source: self.source,
+        }
+    }
+}
+
+/// What software will see.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// A CQE.
+    Completion(Held),
+    /// An EQE.
+    Event(u32, QpEvent),
+}

@@ -1,0 +1,147 @@
+//! What the transport takes from a queue pair's context.
+
+use mlx5_sys::ifc::{Field, ads, qpc};
+
+use super::{p_key, timing};
+use crate::card::{Identity, Link};
+use crate::object::Qp;
+use crate::wire::{Global, Route};
+
+/// QPC `rq_type` of a queue pair that takes its receives from an SRQ.
+const SHARED_RECEIVE: u32 = 1;
+/// UDP source ports of RoCEv2 that no context chose lie here and above.
+const PORT_BASE: u16 = 0xc000;
+
+/// A queue pair's settings, as fast to read as the data path wants them.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameters {
+    /// The queue pair itself.
+    pub number: u32,
+    /// Protection domain.
+    pub pd: u32,
+    /// Bytes of a full packet's payload.
+    pub mtu: u32,
+    /// The peer's queue pair.
+    pub remote: u32,
+    /// The way to the peer.
+    pub route: Route,
+    /// Partition key; 0 where the index names none.
+    pub p_key: u16,
+    /// READs and atomics that may be outstanding.
+    pub initiator_depth: u32,
+    /// READs and atomics of the peer that may be.
+    pub responder_depth: u32,
+    /// Longest message.
+    pub message: u64,
+    /// Timeout in nanoseconds.
+    pub timeout: Option<u64>,
+    /// Repetitions before a request fails.
+    pub retries: u8,
+    /// RNR NAKs before a request fails; 7 for any number.
+    pub rnr_retries: u8,
+    /// Timer code this side's RNR NAKs carry.
+    pub rnr_timer: u8,
+    /// Whether the peer may READ.
+    pub remote_read: bool,
+    /// Whether the peer may WRITE.
+    pub remote_write: bool,
+    /// Whether the peer may do atomics.
+    pub remote_atomic: bool,
+    /// Whether receives come from an SRQ.
+    pub shared_receive: bool,
+    /// PSN of the first request, where the context sets it.
+    pub send_psn: u32,
+    /// PSN of the first request expected.
+    pub receive_psn: u32,
+}
+
+impl Parameters {
+    /// Reads a context.
+    pub fn of(qp: &Qp, identity: &Identity) -> Self {
+        let path = |field: Field| qp.get(field.within(qpc::PRIMARY_ADDRESS_PATH));
+        let message = match qp.get(qpc::LOG_MSG_MAX) {
+            0 => 31,
+            log => log.min(31),
+        };
+        Self {
+            number: qp.number,
+            pd: qp.get(qpc::PD),
+            mtu: 128 << qp.get(qpc::MTU).clamp(1, 5),
+            remote: qp.get(qpc::REMOTE_QPN),
+            route: route(qp, identity),
+            p_key: p_key(path(ads::PKEY_INDEX)).unwrap_or(0),
+            initiator_depth: 1 << qp.get(qpc::LOG_SRA_MAX),
+            responder_depth: 1 << qp.get(qpc::LOG_RRA_MAX),
+            message: 1 << message,
+            timeout: timing::timeout(path(ads::ACK_TIMEOUT)),
+            retries: qp.get(qpc::RETRY_COUNT) as u8,
+            rnr_retries: qp.get(qpc::RNR_RETRY) as u8,
+            rnr_timer: qp.get(qpc::MIN_RNR_NAK) as u8,
+            remote_read: qp.get(qpc::RRE) != 0,
+            remote_write: qp.get(qpc::RWE) != 0,
+            remote_atomic: qp.get(qpc::RAE) != 0,
+            shared_receive: qp.get(qpc::RQ_TYPE) == SHARED_RECEIVE,
+            send_psn: qp.get(qpc::NEXT_SEND_PSN),
+            receive_psn: qp.get(qpc::NEXT_RCV_PSN),
+        }
+    }
+
+    /// Packets a message of so many bytes takes; an empty one takes one too.
+    pub fn packets(&self, length: u64) -> u32 {
+        length.div_ceil(u64::from(self.mtu)).max(1) as u32
+    }
+
+    /// Whether a packet that came this way comes from the peer.
+    pub fn is_peer(&self, from: &Route) -> bool {
+        let same = |own: &Global, other: &Global| {
+            own.destination == other.source && own.source == other.destination
+        };
+        match (&self.route, from) {
+            (
+                Route::InfiniBand { destination, global, .. },
+                Route::InfiniBand { source, global: other, .. },
+            ) => match (global, other) {
+                (Some(global), Some(other)) => same(global, other),
+                (None, None) => destination == source,
+                _ => false,
+            },
+            (Route::Ethernet { global, .. }, Route::Ethernet { global: other, .. }) => {
+                same(global, other)
+            }
+            _ => false,
+        }
+    }
+}
+
+fn route(qp: &Qp, identity: &Identity) -> Route {
+    let path = |field: Field| qp.get(field.within(qpc::PRIMARY_ADDRESS_PATH));
+    let gid = ads::RGID_RIP.within(qpc::PRIMARY_ADDRESS_PATH).bit_offset() / 8;
+    let mut destination = [0; 16];
+    destination.copy_from_slice(&qp.context[gid..gid + 16]);
+    let index = path(ads::SRC_ADDR_INDEX) as usize;
+    let global = Global {
+        traffic_class: path(ads::TCLASS) as u8,
+        flow_label: path(ads::FLOW_LABEL),
+        hop_limit: path(ads::HOP_LIMIT) as u8,
+        source: identity.gids.get(index).copied().unwrap_or_default(),
+        destination,
+    };
+    match identity.link {
+        Link::InfiniBand => Route::InfiniBand {
+            level: path(ads::SL) as u8,
+            source: identity.lid,
+            destination: path(ads::RLID) as u16,
+            global: (path(ads::GRH) != 0).then_some(global),
+        },
+        Link::Roce => {
+            let port = match path(ads::UDP_SPORT) as u16 {
+                0 => {
+                    let mixed = qp.number ^ qp.get(qpc::REMOTE_QPN) ^ global.flow_label;
+                    PORT_BASE | (mixed ^ mixed >> 10) as u16 & 0x3fff
+                }
+                port => port,
+            };
+            Route::Ethernet { global, port }
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What the responder owes, in the order it is owed: acknowledges, READ and atomic responses, and
+//! the completions that may be seen only after them.
+
+use super::super::{Outcome, Parameters, Psn};
+use super::responder::{Refused, Responder};
+use super::to_peer;
+use crate::card::Card;
+use crate::queue::{Access, QpEvent};
+use crate::wire::{Acknowledge, Aeth, NakCode, Opcode, Reth};
+
+/// Credit code that says credits are not counted.
+const NO_CREDITS: u8 = 31;
+
+/// Something owed. `messages` is the MSN it carries.
+#[derive(Debug)]
+pub(super) enum Reply {
+    /// Everything up to this packet is executed.
+    Ack { psn: Psn, messages: u32 },
+    /// This packet is not.
+    Nak { psn: Psn, syndrome: Acknowledge, messages: u32 },
+    /// The response to a READ, `sent` of its packets so far.
+    Read { first: Psn, reth: Reth, sent: u32, packets: u32, messages: u32 },
+    /// What an atomic found.
+    Atomic { psn: Psn, original: u64, messages: u32 },
+    /// A completion or event.
+    Outcome(Outcome),
+}
+
+impl Responder {
+    /// Sends what is owed, at most `budget` packets.
+    pub(super) fn reply(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        budget: &mut usize,
+    ) -> Result<(), Refused> {
+        while let Some(reply) = self.replies.front_mut() {
+            if *budget == 0 && !matches!(reply, Reply::Outcome(_)) {
+                break;
+            }
+            let mut done = true;
+            match reply {
+                Reply::Ack { psn, messages } => {
+                    let syndrome = Acknowledge::Ack(NO_CREDITS);
+                    send(card, own, Opcode::Acknowledge, *psn, syndrome, *messages, None);
+                }
+                Reply::Nak { psn, syndrome, messages } => {
+                    send(card, own, Opcode::Acknowledge, *psn, *syndrome, *messages, None);
+                }
+                Reply::Atomic { psn, original, messages } => {
+                    let syndrome = Acknowledge::Ack(NO_CREDITS);
+                    let original = Some(*original);
+                    send(card, own, Opcode::AtomicAcknowledge, *psn, syndrome, *messages, original);
+                }
+                Reply::Read { first, reth, sent, packets, messages } => {
+                    let psn = first.plus(*sent);
+                    if !read_response(card, own, *first, *reth, (*sent, *packets), *messages) {
+                        // The region went away while it was read.
+                        self.replies.pop_front();
+                        return Err(Refused {
+                            psn,
+                            code: NakCode::RemoteAccess,
+                            receive: None,
+                            event: QpEvent::AccessError,
+                        });
+                    }
+                    *sent += 1;
+                    done = sent == packets;
+                }
+                Reply::Outcome(_) => {
+                    if let Some(Reply::Outcome(outcome)) = self.replies.pop_front() {
+                        card.port.hold(outcome);
+                    }
+                    continue;
+                }
+            }
+            *budget -= 1;
+            if done {
+                self.replies.pop_front();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn send(
+    card: &mut Card,
+    own: &Parameters,
+    opcode: Opcode,
+    psn: Psn,
+    syndrome: Acknowledge,
+    messages: u32,
+    original: Option<u64>,
+) {
+    let mut header = to_peer(own, opcode, psn);
+    header.aeth = Some(Aeth { syndrome, msn: messages });
+    header.original = original;
+    if let Ok(frame) = header.frame(0, |_| Ok::<_, std::convert::Infallible>(())) {
+        card.outbox.push_back(frame);
+    }
+}
+
+/// Sends packet `index` of the response to a READ; `false` if its memory is not there.
+fn read_response(
+    card: &mut Card,
+    own: &Parameters,
+    first: Psn,
+    reth: Reth,
+    (index, packets): (u32, u32),
+    messages: u32,
+) -> bool {
+    let opcode = match (index == 0, index + 1 == packets) {
+        (true, true) => Opcode::ReadResponseOnly,
+        (true, false) => Opcode::ReadResponseFirst,
+        (false, false) => Opcode::ReadResponseMiddle,
+        (false, true) => Opcode::ReadResponseLast,
+    };
+    let done = u64::from(index) * u64::from(own.mtu);
+    let length = (u64::from(reth.length) - done).min(own.mtu.into()) as usize;
+    let mut header = to_peer(own, opcode, first.plus(index));
+    header.aeth =
+        opcode.has_aeth().then_some(Aeth { syndrome: Acknowledge::Ack(NO_CREDITS), msn: messages });
+    let address = reth.address.wrapping_add(done);
+    let frame = header.frame(length, |to| match to.is_empty() {
+        true => Ok(()),
+        false => card.read_key(own.pd, reth.key, address, Access::RemoteRead, to),
+    });
+    match frame {
+        Ok(frame) => {
+            card.outbox.push_back(frame);
+            true
+        }
+        Err(denied) => {
+            tracing::debug!(qp = own.number, ?denied, "cannot read for the peer");
+            false
+        }
+    }
+}

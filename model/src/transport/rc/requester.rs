@@ -1,0 +1,481 @@
+//! WQEs into request packets: segmentation, fences, window, repetition.
+
+use std::collections::VecDeque;
+
+use super::super::{Held, Outcome, Parameters, Psn};
+use super::to_peer;
+use crate::card::Card;
+use crate::queue::{Fence, Fetch, Origin, SendWqe, Signal, Syndrome};
+use crate::wire::{AtomicEth, Opcode, Reth};
+
+/// Packets of SENDs and WRITEs that may be unacknowledged.
+const WINDOW: u32 = 128;
+/// Requests that may be in flight.
+const REQUESTS: usize = 256;
+/// An acknowledge is asked for with every packet of this many, and with the last of a message.
+const ACK_INTERVAL: u32 = 32;
+/// RNR retry count that stands for any number.
+const FOR_EVER: u8 = 7;
+
+/// What a request asks the peer to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Send {
+        immediate: bool,
+    },
+    Write {
+        immediate: bool,
+    },
+    Read,
+    CompareSwap,
+    FetchAdd,
+    /// Nothing: done when everything before it is.
+    Nop,
+    /// It cannot be executed: everything before it comes first, then the queue pair fails.
+    Failed(Syndrome),
+}
+
+impl Kind {
+    fn of(wqe: &SendWqe, longest: u64) -> Self {
+        let kind = match wqe.opcode {
+            0x00 => Self::Nop,
+            0x08 => Self::Write { immediate: false },
+            0x09 => Self::Write { immediate: true },
+            0x0a => Self::Send { immediate: false },
+            0x0b => Self::Send { immediate: true },
+            0x10 => Self::Read,
+            0x11 => Self::CompareSwap,
+            0x12 => Self::FetchAdd,
+            _ => return Self::Failed(Syndrome::LocalQpOperation),
+        };
+        let length = wqe.length();
+        match kind {
+            Self::Write { .. } | Self::Read if wqe.remote.is_none() => {
+                Self::Failed(Syndrome::LocalQpOperation)
+            }
+            Self::CompareSwap | Self::FetchAdd if wqe.remote.is_none() || wqe.atomic.is_none() => {
+                Self::Failed(Syndrome::LocalQpOperation)
+            }
+            Self::CompareSwap | Self::FetchAdd if length != 8 => {
+                Self::Failed(Syndrome::LocalLength)
+            }
+            Self::Nop => kind,
+            _ if length > longest => Self::Failed(Syndrome::LocalLength),
+            _ => kind,
+        }
+    }
+
+    /// Whether the answer carries data, so that an acknowledge does not do.
+    pub(super) fn is_fetch(self) -> bool {
+        matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd)
+    }
+}
+
+/// A WQE on its way.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) wqe: SendWqe,
+    pub(super) kind: Kind,
+    /// PSN of its first packet.
+    pub(super) first: Psn,
+    /// PSNs it takes: packets sent, or for a READ packets answered.
+    pub(super) packets: u32,
+    /// Bytes.
+    pub(super) length: u64,
+    /// Packets of a READ or atomic answered.
+    pub(super) answered: u32,
+    /// Answer that goes into the CQE instead of memory.
+    pub(super) inline: Option<Vec<u8>>,
+}
+
+impl Request {
+    pub(super) fn last(&self) -> Psn {
+        self.first.plus(self.packets).previous()
+    }
+}
+
+/// Requester side of a queue pair.
+#[derive(Debug, Default)]
+pub(super) struct Requester {
+    /// Whether it has been in RTS.
+    pub(super) started: bool,
+    /// Fetched and not completed, oldest first.
+    pub(super) requests: VecDeque<Request>,
+    /// The request whose packet goes next, and which of its packets.
+    cursor: usize,
+    sent: u32,
+    /// PSN of the next request to fetch.
+    pub(super) next: Psn,
+    /// Oldest PSN that may be unacknowledged.
+    pub(super) unacknowledged: Psn,
+    /// One past the newest PSN sent.
+    pub(super) high: Psn,
+    /// Messages sent.
+    pub(super) messages: u32,
+    pub(super) retries: u8,
+    pub(super) rnr_retries: u8,
+    /// Set after going back for a lost answer, until something is answered.
+    rewound: bool,
+    /// The peer asked to wait until then.
+    rnr_until: Option<u64>,
+    /// When what is in flight counts as lost.
+    ack_until: Option<u64>,
+}
+
+impl Requester {
+    pub(super) fn start(&mut self, own: &Parameters) {
+        let psn = Psn::new(own.send_psn);
+        *self = Self {
+            started: true,
+            next: psn,
+            unacknowledged: psn,
+            high: psn,
+            retries: own.retries,
+            rnr_retries: own.rnr_retries,
+            ..Self::default()
+        };
+    }
+
+    /// Stops every timer.
+    pub(super) fn quiet(&mut self) {
+        self.rnr_until = None;
+        self.ack_until = None;
+        self.cursor = 0;
+        self.sent = 0;
+    }
+
+    pub(super) fn deadline(&self) -> Option<u64> {
+        self.rnr_until.or(self.ack_until)
+    }
+
+    /// Sends requests, as many as `budget` and the window allow. An error is the oldest request's.
+    pub(super) fn request(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        fetch: bool,
+        budget: &mut usize,
+    ) -> Result<(), Syndrome> {
+        if self.rnr_until.is_some() {
+            return Ok(());
+        }
+        let mut in_flight = self.in_flight();
+        while *budget > 0 {
+            if self.cursor == self.requests.len() && !(fetch && self.fetch(card, own)) {
+                break;
+            }
+            let request = &self.requests[self.cursor];
+            match request.kind {
+                Kind::Failed(syndrome) if self.cursor == 0 => return Err(syndrome),
+                Kind::Failed(_) => break,
+                Kind::Nop => {
+                    self.cursor += 1;
+                    self.retire_idle(card, own);
+                    continue;
+                }
+                _ => {}
+            }
+            if self.sent == 0 && !self.may_start(own) {
+                break;
+            }
+            if request.kind.is_fetch() {
+                self.send_fetch(card, own);
+            } else {
+                if in_flight >= WINDOW {
+                    break;
+                }
+                if !self.send_packet(card, own) {
+                    continue;
+                }
+                in_flight += 1;
+            }
+            *budget -= 1;
+            if self.ack_until.is_none() {
+                self.ack_until = own.timeout.map(|timeout| card.clock.now() + timeout);
+            }
+        }
+        Ok(())
+    }
+
+    /// Packets of SENDs and WRITEs sent and not acknowledged.
+    fn in_flight(&self) -> u32 {
+        let sent = self.requests.iter().take(self.cursor).map(|request| match request.kind {
+            Kind::Send { .. } | Kind::Write { .. } => request.packets,
+            _ => 0,
+        });
+        let all = sent.sum::<u32>() + self.sent;
+        let acknowledged = match self.requests.front() {
+            Some(front) if !front.kind.is_fetch() => self.unacknowledged.after(front.first),
+            _ => 0,
+        };
+        all.saturating_sub(acknowledged)
+    }
+
+    /// Takes the next WQE; `false` if there is none or too much is in flight.
+    fn fetch(&mut self, card: &mut Card, own: &Parameters) -> bool {
+        if self.requests.len() >= REQUESTS {
+            return false;
+        }
+        let (wqe, kind) = match card.fetch_send(own.number) {
+            Fetch::Empty => return false,
+            Fetch::Wqe(wqe) => {
+                let kind = Kind::of(&wqe, own.message);
+                (wqe, kind)
+            }
+            Fetch::Malformed { index, opcode, syndrome } => {
+                let wqe = SendWqe {
+                    index,
+                    blocks: 1,
+                    opcode,
+                    modifier: 0,
+                    fence: Fence::None,
+                    signal: Signal::Always,
+                    solicited: false,
+                    immediate: [0; 4],
+                    remote: None,
+                    atomic: None,
+                    data: Vec::new(),
+                };
+                (wqe, Kind::Failed(syndrome))
+            }
+        };
+        let length = wqe.length();
+        let packets = match kind {
+            Kind::Nop | Kind::Failed(_) => 0,
+            Kind::CompareSwap | Kind::FetchAdd => 1,
+            _ => own.packets(length),
+        };
+        let room = if kind.is_fetch() && wqe.signal == Signal::Always {
+            card.inline_room(own.number, true) as u64
+        } else {
+            0
+        };
+        let inline = (length > 0 && length <= room).then(Vec::new);
+        let first = self.next;
+        self.next = first.plus(packets);
+        self.messages = (self.messages + 1) & 0xff_ffff;
+        self.requests.push_back(Request { wqe, kind, first, packets, length, answered: 0, inline });
+        true
+    }
+
+    /// Whether the request at the cursor may send its first packet.
+    fn may_start(&self, own: &Parameters) -> bool {
+        let request = &self.requests[self.cursor];
+        let outstanding =
+            self.requests.iter().take(self.cursor).filter(|before| before.kind.is_fetch()).count();
+        if request.wqe.fence == Fence::Full && outstanding > 0 {
+            return false;
+        }
+        if request.kind.is_fetch() && outstanding >= own.initiator_depth as usize {
+            return false;
+        }
+        request.first.after(self.unacknowledged) + request.packets <= Psn::WINDOW
+    }
+
+    /// Sends the packet at the cursor of a SEND or WRITE. `false` if its memory is not there.
+    fn send_packet(&mut self, card: &mut Card, own: &Parameters) -> bool {
+        let request = &mut self.requests[self.cursor];
+        let index = self.sent;
+        let (starts, ends) = (index == 0, index + 1 == request.packets);
+        let offset = u64::from(index) * u64::from(own.mtu);
+        let length = (request.length - offset).min(own.mtu.into()) as usize;
+        let opcode = match request.kind {
+            Kind::Write { immediate } => match (starts, ends, immediate) {
+                (true, true, false) => Opcode::WriteOnly,
+                (true, true, true) => Opcode::WriteOnlyImmediate,
+                (true, false, _) => Opcode::WriteFirst,
+                (false, false, _) => Opcode::WriteMiddle,
+                (false, true, false) => Opcode::WriteLast,
+                (false, true, true) => Opcode::WriteLastImmediate,
+            },
+            Kind::Send { immediate } => match (starts, ends, immediate) {
+                (true, true, false) => Opcode::SendOnly,
+                (true, true, true) => Opcode::SendOnlyImmediate,
+                (true, false, _) => Opcode::SendFirst,
+                (false, false, _) => Opcode::SendMiddle,
+                (false, true, false) => Opcode::SendLast,
+                (false, true, true) => Opcode::SendLastImmediate,
+            },
+            _ => return false,
+        };
+        let psn = request.first.plus(index);
+        let mut header = to_peer(own, opcode, psn);
+        header.solicited = ends && request.wqe.solicited;
+        header.ack_request = ends || index % ACK_INTERVAL == ACK_INTERVAL - 1;
+        header.immediate = opcode.has_immediate().then_some(request.wqe.immediate);
+        if let (true, Some(remote)) = (opcode.has_reth(), request.wqe.remote) {
+            header.reth = Some(Reth {
+                address: remote.address,
+                key: remote.key,
+                length: request.length as u32,
+            });
+        }
+        let data = &request.wqe.data;
+        let frame = header.frame(length, |to| {
+            if to.is_empty() { Ok(()) } else { card.gather(own.pd, data, offset, to) }
+        });
+        match frame {
+            Ok(frame) => card.outbox.push_back(frame),
+            Err(denied) => {
+                tracing::debug!(qp = own.number, ?denied, "cannot gather");
+                request.kind = Kind::Failed(Syndrome::LocalProtection);
+                return false;
+            }
+        }
+        self.note_sent(psn.plus(1));
+        self.sent += 1;
+        if ends {
+            self.cursor += 1;
+            self.sent = 0;
+        }
+        true
+    }
+
+    /// Sends the READ or atomic request at the cursor; of a READ only what is not answered yet.
+    fn send_fetch(&mut self, card: &mut Card, own: &Parameters) {
+        let request = &self.requests[self.cursor];
+        let psn = request.first.plus(request.answered);
+        let remote = request.wqe.remote.unwrap_or(crate::queue::Remote { address: 0, key: 0 });
+        let opcode = match request.kind {
+            Kind::CompareSwap => Opcode::CompareSwap,
+            Kind::FetchAdd => Opcode::FetchAdd,
+            _ => Opcode::ReadRequest,
+        };
+        let mut header = to_peer(own, opcode, psn);
+        if opcode == Opcode::ReadRequest {
+            let done = u64::from(request.answered) * u64::from(own.mtu);
+            header.reth = Some(Reth {
+                address: remote.address.wrapping_add(done),
+                key: remote.key,
+                length: (request.length - done) as u32,
+            });
+        } else if let Some(atomic) = request.wqe.atomic {
+            header.atomic = Some(AtomicEth {
+                address: remote.address,
+                key: remote.key,
+                swap_or_add: atomic.swap_or_add,
+                compare: atomic.compare,
+            });
+        }
+        let end = request.first.plus(request.packets);
+        if let Ok(frame) = header.frame(0, |_| Ok::<_, std::convert::Infallible>(())) {
+            card.outbox.push_back(frame);
+        }
+        self.note_sent(end);
+        self.cursor += 1;
+        self.sent = 0;
+    }
+
+    fn note_sent(&mut self, end: Psn) {
+        if end.after(self.unacknowledged) > self.high.after(self.unacknowledged) {
+            self.high = end;
+        }
+    }
+
+    /// Completes the oldest request, which is answered.
+    pub(super) fn retire(&mut self, card: &mut Card, own: &Parameters) {
+        let Some(request) = self.requests.pop_front() else { return };
+        if self.cursor > 0 {
+            self.cursor -= 1;
+        } else {
+            self.sent = 0;
+        }
+        self.unacknowledged = request.first.plus(request.packets);
+        if request.wqe.signal == Signal::Always {
+            let origin = Origin::Requester { opcode: request.wqe.opcode };
+            let mut held = Held::new(own.number, origin, request.wqe.index, Ok(()));
+            held.length = request.length as u32;
+            held.inline = request.inline;
+            card.port.hold(Outcome::Completion(held));
+        }
+    }
+
+    /// Completes requests that need no answer and have nothing before them.
+    pub(super) fn retire_idle(&mut self, card: &mut Card, own: &Parameters) {
+        while self.requests.front().is_some_and(|front| front.kind == Kind::Nop) {
+            self.retire(card, own);
+        }
+    }
+
+    /// Everything up to this packet of the oldest request, a SEND or WRITE, has arrived.
+    pub(super) fn acknowledge_partly(&mut self, end: Psn) {
+        if let Some(front) = self.requests.front() {
+            self.unacknowledged = end;
+            if self.cursor == 0 {
+                self.sent = self.sent.max(end.after(front.first));
+            }
+        }
+    }
+
+    /// Something was answered: every limit counts from here again.
+    pub(super) fn progress(&mut self, own: &Parameters, now: u64) {
+        self.retries = own.retries;
+        self.rnr_retries = own.rnr_retries;
+        self.rewound = false;
+        let outstanding = self.high != self.unacknowledged;
+        self.ack_until = own.timeout.filter(|_| outstanding).map(|timeout| now + timeout);
+    }
+
+    /// Goes back to the oldest packet that is not acknowledged.
+    fn rewind(&mut self) {
+        self.cursor = 0;
+        self.sent = match self.requests.front() {
+            Some(front) if !front.kind.is_fetch() && front.packets > 0 => {
+                self.unacknowledged.after(front.first)
+            }
+            _ => 0,
+        };
+        self.ack_until = None;
+    }
+
+    /// Sends again what is not acknowledged, if it has not been tried too often.
+    pub(super) fn retry(&mut self) -> Result<(), Syndrome> {
+        self.retries = self.retries.checked_sub(1).ok_or(Syndrome::TransportRetriesExceeded)?;
+        self.rewind();
+        Ok(())
+    }
+
+    /// An answer was skipped over: the same, but once until something is answered, since every
+    /// later acknowledge says so again.
+    pub(super) fn retry_skipped(&mut self) -> Result<(), Syndrome> {
+        if self.rewound {
+            return Ok(());
+        }
+        self.rewound = true;
+        self.retry()
+    }
+
+    /// The peer has no receive posted.
+    pub(super) fn wait(&mut self, until: u64) -> Result<(), Syndrome> {
+        if self.rnr_until.is_some() {
+            return Ok(());
+        }
+        if self.rnr_retries != FOR_EVER {
+            self.rnr_retries =
+                self.rnr_retries.checked_sub(1).ok_or(Syndrome::RnrRetriesExceeded)?;
+        }
+        self.rewind();
+        self.rnr_until = Some(until);
+        Ok(())
+    }
+
+    /// A timer may be due. Says whether there is something to send now.
+    pub(super) fn expire(&mut self, now: u64) -> Result<bool, Syndrome> {
+        if let Some(until) = self.rnr_until {
+            if until <= now {
+                self.rnr_until = None;
+                return Ok(true);
+            }
+            return Ok(false);
+        }
+        if self.ack_until.is_some_and(|until| until <= now) {
+            self.rewound = false;
+            self.ack_until = None;
+            if self.high != self.unacknowledged {
+                self.retry()?;
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

@@ -1,0 +1,468 @@
+//! The peer's requests: sequence, checks, execution.
+
+use std::collections::VecDeque;
+
+use super::super::{Held, Outcome, Parameters, Psn};
+use super::reply::Reply;
+use crate::card::Card;
+use crate::object::State;
+use crate::queue::{
+    Access, Data, Denied, Opcode as Received, Origin, QpEvent, ReceiveWqe, Syndrome,
+};
+use crate::wire::{Acknowledge, AtomicEth, Header, NakCode, Opcode, Reth, Route};
+
+/// Longest message of the transport.
+const LONGEST: u32 = 1 << 31;
+
+/// A message of which some packets have arrived.
+#[derive(Debug, Default)]
+pub(super) enum Incoming {
+    /// None.
+    #[default]
+    Idle,
+    /// A SEND into this receive.
+    Send {
+        /// The receive.
+        wqe: ReceiveWqe,
+        /// Bytes that have arrived.
+        received: u64,
+    },
+    /// A WRITE.
+    Write {
+        /// Where to.
+        reth: Reth,
+        /// Bytes that have arrived.
+        received: u32,
+    },
+}
+
+/// Why a request is refused for good.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// PSN of the packet.
+    pub(super) psn: Psn,
+    /// What the peer is told.
+    pub(super) code: NakCode,
+    /// The receive that was in use, and how it ends.
+    pub(super) receive: Option<(u16, Syndrome)>,
+    /// What software is told where no receive says it.
+    pub(super) event: QpEvent,
+}
+
+/// Responder side of a queue pair.
+#[derive(Debug, Default)]
+pub(super) struct Responder {
+    /// Whether it has been in RTR.
+    pub(super) started: bool,
+    /// PSN of the next new packet.
+    pub(super) expected: Psn,
+    /// Messages executed.
+    pub(super) messages: u32,
+    pub(super) incoming: Incoming,
+    /// A NAK told the peer to go back; until it does, what comes is not worth another.
+    told: bool,
+    /// Whether the first packet has been announced.
+    established: bool,
+    /// What is owed to the peer and to software, in order.
+    pub(super) replies: VecDeque<Reply>,
+    /// What the last atomics found, for the peer that did not hear.
+    saved: VecDeque<(Psn, u64)>,
+}
+
+impl Responder {
+    pub(super) fn start(&mut self, own: &Parameters) {
+        *self = Self { started: true, expected: Psn::new(own.receive_psn), ..Self::default() };
+    }
+
+    /// Owes software a completion or event, after the replies before it.
+    pub(super) fn owe(&mut self, outcome: Outcome) {
+        self.replies.push_back(Reply::Outcome(outcome));
+    }
+
+    /// Owes the peer a NAK, and software what goes with it.
+    pub(super) fn refuse(&mut self, qp: u32, refused: Refused) {
+        let syndrome = Acknowledge::Nak(refused.code);
+        self.replies.push_back(Reply::Nak { psn: refused.psn, syndrome, messages: self.messages });
+        self.owe(match refused.receive {
+            Some((index, syndrome)) => {
+                let origin = Origin::Responder(Received::Send);
+                Outcome::Completion(Held::new(qp, origin, index, Err(syndrome)))
+            }
+            None => Outcome::Event(qp, refused.event),
+        });
+    }
+
+    /// A request packet of the peer.
+    pub(super) fn request(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), Refused> {
+        let psn = Psn::new(header.psn);
+        if !self.established {
+            self.established = true;
+            if card.objects.qps.get(&own.number).is_some_and(|qp| qp.state == State::Rtr) {
+                self.owe(Outcome::Event(own.number, QpEvent::CommunicationEstablished));
+            }
+        }
+        match psn.since(self.expected) {
+            1.. => {
+                if !self.told {
+                    self.told = true;
+                    self.nak(self.expected, Acknowledge::Nak(NakCode::Sequence));
+                }
+                Ok(())
+            }
+            0 => {
+                self.told = false;
+                self.execute(card, own, header, payload)
+            }
+            _ => self.repeat(card, own, header),
+        }
+    }
+
+    fn nak(&mut self, psn: Psn, syndrome: Acknowledge) {
+        self.replies.push_back(Reply::Nak { psn, syndrome, messages: self.messages });
+    }
+
+    /// Owes an acknowledge; one that is owed already is taken further instead.
+    fn acknowledge(&mut self, psn: Psn) {
+        let messages = self.messages;
+        let last = self.replies.iter_mut().rev().find(|reply| !matches!(reply, Reply::Outcome(_)));
+        if let Some(Reply::Ack { psn: owed, messages: counted }) = last {
+            if psn.since(*owed) > 0 {
+                (*owed, *counted) = (psn, messages);
+            }
+            return;
+        }
+        self.replies.push_back(Reply::Ack { psn, messages });
+    }
+
+    fn fetches_owed(&self) -> usize {
+        let fetch = |reply: &&Reply| matches!(reply, Reply::Read { .. } | Reply::Atomic { .. });
+        self.replies.iter().filter(fetch).count()
+    }
+
+    /// The packet that is expected.
+    fn execute(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), Refused> {
+        let opcode = header.opcode;
+        let in_order = match self.incoming {
+            Incoming::Idle => opcode.starts(),
+            Incoming::Send { .. } => opcode.is_send() && !opcode.starts(),
+            Incoming::Write { .. } => opcode.is_write() && !opcode.starts(),
+        };
+        let mtu = own.mtu as usize;
+        let fits = match (opcode.starts(), opcode.ends()) {
+            (_, false) => payload.len() == mtu,
+            (true, true) => payload.len() <= mtu,
+            (false, true) => (1..=mtu).contains(&payload.len()),
+        };
+        let invalidates = matches!(opcode, Opcode::SendLastInvalidate | Opcode::SendOnlyInvalidate);
+        if !in_order || !fits || invalidates {
+            return Err(self.invalid(header));
+        }
+        if opcode.is_send() {
+            self.send(card, own, header, payload)
+        } else if opcode.is_write() {
+            self.write(card, own, header, payload)
+        } else if let Some(reth) = header.reth {
+            self.read(card, own, header, reth)
+        } else if let Some(atomic) = header.atomic {
+            self.atomic(card, own, header, atomic)
+        } else {
+            Err(self.invalid(header))
+        }
+    }
+
+    /// The packet is executed; more of its message may follow.
+    fn accept(&mut self, header: &Header, packets: u32) {
+        let psn = Psn::new(header.psn);
+        self.expected = psn.plus(packets);
+        if header.opcode.ends() {
+            self.messages = (self.messages + 1) & 0xff_ffff;
+        }
+    }
+
+    fn refused(&self, header: &Header, code: NakCode, event: QpEvent) -> Refused {
+        Refused { psn: Psn::new(header.psn), code, receive: None, event }
+    }
+
+    fn invalid(&mut self, header: &Header) -> Refused {
+        let mut refused = self.refused(header, NakCode::InvalidRequest, QpEvent::InvalidRequest);
+        if let Incoming::Send { wqe, .. } = std::mem::take(&mut self.incoming) {
+            refused.receive = Some((wqe.index, Syndrome::RemoteInvalidRequest));
+        }
+        refused
+    }
+
+    fn denied(&self, own: &Parameters, header: &Header, denied: Denied) -> Refused {
+        tracing::debug!(qp = own.number, ?denied, "remote access refused");
+        self.refused(header, NakCode::RemoteAccess, QpEvent::AccessError)
+    }
+
+    /// Takes a receive; without one the peer is told to wait.
+    fn receive(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+    ) -> Result<Option<ReceiveWqe>, Refused> {
+        match card.take_receive(own.number) {
+            Ok(Some(wqe)) => Ok(Some(wqe)),
+            Ok(None) => {
+                self.told = true;
+                self.nak(self.expected, Acknowledge::Rnr(own.rnr_timer));
+                Ok(None)
+            }
+            Err(_) => Err(self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)),
+        }
+    }
+
+    fn send(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), Refused> {
+        let (wqe, received) = match std::mem::take(&mut self.incoming) {
+            Incoming::Send { wqe, received } => (wqe, received),
+            _ => match self.receive(card, own, header)? {
+                Some(wqe) => (wqe, 0),
+                None => return Ok(()),
+            },
+        };
+        let total = received + payload.len() as u64;
+        let room: u64 = wqe.data.iter().map(Data::len).sum();
+        if total > room || total > LONGEST.into() {
+            return Err(Refused {
+                receive: Some((wqe.index, Syndrome::LocalLength)),
+                ..self.refused(header, NakCode::InvalidRequest, QpEvent::InvalidRequest)
+            });
+        }
+        let whole = header.opcode.starts() && header.opcode.ends();
+        let inline =
+            whole && !payload.is_empty() && payload.len() <= card.inline_room(own.number, false);
+        if !inline && !payload.is_empty() {
+            if let Err(denied) = card.scatter(own.pd, &wqe.data, received, payload) {
+                tracing::debug!(qp = own.number, ?denied, "cannot scatter");
+                return Err(Refused {
+                    receive: Some((wqe.index, Syndrome::LocalProtection)),
+                    ..self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)
+                });
+            }
+        }
+        self.accept(header, 1);
+        if header.ack_request || header.opcode.ends() {
+            self.acknowledge(Psn::new(header.psn));
+        }
+        if header.opcode.ends() {
+            let kind =
+                if header.immediate.is_some() { Received::SendImmediate } else { Received::Send };
+            let mut held = self.received(own, header, kind, wqe.index, total as u32);
+            held.inline = inline.then(|| payload.to_vec());
+            self.owe(Outcome::Completion(held));
+        } else {
+            self.incoming = Incoming::Send { wqe, received: total };
+        }
+        Ok(())
+    }
+
+    fn received(
+        &self,
+        own: &Parameters,
+        header: &Header,
+        kind: Received,
+        index: u16,
+        length: u32,
+    ) -> Held {
+        let mut held = Held::new(own.number, Origin::Responder(kind), index, Ok(()));
+        held.length = length;
+        held.immediate = header.immediate.unwrap_or_default();
+        held.solicited = header.solicited;
+        if let Route::InfiniBand { level, source, .. } = header.route {
+            held.source = (source, level);
+        }
+        held
+    }
+
+    fn write(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<(), Refused> {
+        let (reth, received) = match (header.reth, &self.incoming) {
+            (Some(reth), _) => {
+                if !own.remote_write || reth.length > LONGEST {
+                    return Err(self.invalid(header));
+                }
+                if reth.length > 0 {
+                    let length = reth.length.into();
+                    card.check(own.pd, reth.key, reth.address, length, Access::RemoteWrite)
+                        .map_err(|denied| self.denied(own, header, denied))?;
+                }
+                (reth, 0)
+            }
+            (None, Incoming::Write { reth, received }) => (*reth, *received),
+            _ => return Err(self.invalid(header)),
+        };
+        let total = u64::from(received) + payload.len() as u64;
+        let complete = total == u64::from(reth.length);
+        if total > reth.length.into() || complete != header.opcode.ends() {
+            return Err(self.invalid(header));
+        }
+        let receive = match header.immediate {
+            Some(_) => match self.receive(card, own, header)? {
+                Some(wqe) => Some(wqe),
+                None => return Ok(()),
+            },
+            None => None,
+        };
+        if !payload.is_empty() {
+            let address = reth.address.wrapping_add(received.into());
+            if let Err(denied) =
+                card.write_key(own.pd, reth.key, address, Access::RemoteWrite, payload)
+            {
+                let receive = receive.map(|wqe| (wqe.index, Syndrome::Flushed));
+                return Err(Refused { receive, ..self.denied(own, header, denied) });
+            }
+        }
+        self.accept(header, 1);
+        if header.ack_request || complete {
+            self.acknowledge(Psn::new(header.psn));
+        }
+        if let Some(wqe) = receive {
+            let held = self.received(own, header, Received::WriteImmediate, wqe.index, reth.length);
+            self.owe(Outcome::Completion(held));
+        }
+        self.incoming = if complete {
+            Incoming::Idle
+        } else {
+            Incoming::Write { reth, received: total as u32 }
+        };
+        Ok(())
+    }
+
+    fn read(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+        reth: Reth,
+    ) -> Result<(), Refused> {
+        if !own.remote_read
+            || reth.length > LONGEST
+            || self.fetches_owed() >= own.responder_depth as usize
+        {
+            return Err(self.invalid(header));
+        }
+        self.owe_read(card, own, header, reth)?;
+        self.accept(header, own.packets(reth.length.into()));
+        if let Some(Reply::Read { messages, .. }) = self.replies.back_mut() {
+            *messages = self.messages;
+        }
+        Ok(())
+    }
+
+    fn owe_read(
+        &mut self,
+        card: &Card,
+        own: &Parameters,
+        header: &Header,
+        reth: Reth,
+    ) -> Result<(), Refused> {
+        if reth.length > 0 {
+            let length = reth.length.into();
+            card.check(own.pd, reth.key, reth.address, length, Access::RemoteRead)
+                .map_err(|denied| self.denied(own, header, denied))?;
+        }
+        self.replies.push_back(Reply::Read {
+            first: Psn::new(header.psn),
+            reth,
+            sent: 0,
+            packets: own.packets(reth.length.into()),
+            messages: self.messages,
+        });
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+        atomic: AtomicEth,
+    ) -> Result<(), Refused> {
+        if !own.remote_atomic
+            || atomic.address % 8 != 0
+            || self.fetches_owed() >= own.responder_depth as usize
+        {
+            return Err(self.invalid(header));
+        }
+        let swap = header.opcode == Opcode::CompareSwap;
+        let found = card
+            .update_key(own.pd, atomic.key, atomic.address, &mut |bytes| {
+                let value = u64::from_le_bytes(bytes);
+                let changed = match swap {
+                    true if value == atomic.compare => atomic.swap_or_add,
+                    true => value,
+                    false => value.wrapping_add(atomic.swap_or_add),
+                };
+                changed.to_le_bytes()
+            })
+            .map_err(|denied| self.denied(own, header, denied))?;
+        let psn = Psn::new(header.psn);
+        let original = u64::from_le_bytes(found);
+        self.accept(header, 1);
+        while self.saved.len() >= own.responder_depth as usize {
+            self.saved.pop_front();
+        }
+        self.saved.push_back((psn, original));
+        self.replies.push_back(Reply::Atomic { psn, original, messages: self.messages });
+        Ok(())
+    }
+
+    /// A packet that was executed before: its answer was lost, or it came twice.
+    fn repeat(&mut self, card: &Card, own: &Parameters, header: &Header) -> Result<(), Refused> {
+        let psn = Psn::new(header.psn);
+        let opcode = header.opcode;
+        if let Some(reth) = header.reth.filter(|_| opcode == Opcode::ReadRequest) {
+            let packets = own.packets(reth.length.into());
+            let old = packets <= self.expected.after(psn);
+            // One that is still being answered will be.
+            let owed = self.replies.iter().any(|reply| match reply {
+                Reply::Read { first, sent, packets, .. } => {
+                    first.plus(*sent).since(psn) <= 0 && psn.since(first.plus(*packets)) < 0
+                }
+                _ => false,
+            });
+            let room = self.fetches_owed() < own.responder_depth as usize;
+            if own.remote_read && reth.length <= LONGEST && old && !owed && room {
+                return self.owe_read(card, own, header, reth);
+            }
+        } else if opcode.has_atomic() {
+            let owed = self
+                .replies
+                .iter()
+                .any(|reply| matches!(reply, Reply::Atomic { psn: other, .. } if *other == psn));
+            let saved = self.saved.iter().find(|(other, _)| *other == psn);
+            if let (Some((_, original)), false) = (saved, owed) {
+                let (original, messages) = (*original, self.messages);
+                self.replies.push_back(Reply::Atomic { psn, original, messages });
+            }
+        } else if header.ack_request || opcode.ends() {
+            self.acknowledge(psn);
+        }
+        Ok(())
+    }
+}
