@@ -224,6 +224,12 @@ impl Header {
         Ok(Frame(to))
     }
 
+    /// Makes the packet without payload.
+    pub fn bare(&self) -> Frame {
+        let Ok(frame) = self.frame(0, |_| Ok::<_, std::convert::Infallible>(()));
+        frame
+    }
+
     fn link(&self) -> Link {
         match self.route {
             Route::InfiniBand { .. } => Link::InfiniBand,

@@ -95,9 +95,7 @@ fn send(
     let mut header = to_peer(own, opcode, psn);
     header.aeth = Some(Aeth { syndrome, msn: messages });
     header.original = original;
-    if let Ok(frame) = header.frame(0, |_| Ok::<_, std::convert::Infallible>(())) {
-        card.outbox.push_back(frame);
-    }
+    card.outbox.push_back(header.bare());
 }
 
 /// Sends packet `index` of the response to a READ; `false` if its memory is not there.

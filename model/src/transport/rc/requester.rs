@@ -358,9 +358,7 @@ impl Requester {
             });
         }
         let end = request.first.plus(request.packets);
-        if let Ok(frame) = header.frame(0, |_| Ok::<_, std::convert::Infallible>(())) {
-            card.outbox.push_back(frame);
-        }
+        card.outbox.push_back(header.bare());
         self.note_sent(end);
         self.cursor += 1;
         self.sent = 0;
