@@ -1,12 +1,165 @@
 //! Firmware commands: the only way objects come to be.
+//!
+//! [`Card::execute`] looks the opcode up in a table, checks what all commands share (lengths, uid,
+//! op_mod), and hands over to the module of the object: [`capability`] and [`port`] for the
+//! function itself, [`resource`] for objects that are only numbers, [`mkey`], [`eq`], [`cq`],
+//! [`qp`] and, for its state, [`transition`]. What is refused is refused with a [`Refusal`], which
+//! is a status and a syndrome; a refused command has changed nothing.
+
+mod buffer;
+pub mod capability;
+mod cq;
+mod eq;
+mod mkey;
+mod port;
+mod qp;
+mod refusal;
+mod resource;
+#[cfg(test)]
+pub(crate) mod test;
+mod transition;
+
+use mlx5_sys::ifc::{Field, cmd_out, opcode};
 
 use crate::card::Card;
+pub use refusal::{Refusal, Status};
+
+/// What a command does to the card: input and output are at least as long as the table says.
+type Run = fn(&mut Card, &[u8], &mut [u8]) -> Result<(), Refusal>;
+
+/// A command: opcode, least length of input and of output, and what it does.
+struct Command {
+    opcode: u16,
+    input: usize,
+    output: usize,
+    /// Whether op_mod says something; where not it must be zero.
+    modifier: bool,
+    run: Run,
+}
+
+const fn command(opcode: u16, input: usize, output: usize, run: Run) -> Command {
+    Command { opcode, input, output, modifier: false, run }
+}
+
+const COMMANDS: &[Command] = &[
+    Command {
+        modifier: true,
+        ..command(opcode::QUERY_HCA_CAP, 0x10, 0x110, capability::query_hca_cap)
+    },
+    command(opcode::QUERY_ADAPTER, 0x10, 0x110, capability::query_adapter),
+    command(opcode::NOP, 0x10, 0x10, |_, _, _| Ok(())),
+    command(opcode::QUERY_HCA_VPORT_CONTEXT, 0x10, 0x210, port::query_context),
+    command(opcode::QUERY_HCA_VPORT_GID, 0x10, 0x20, port::query_gid),
+    command(opcode::QUERY_HCA_VPORT_PKEY, 0x10, 0x14, port::query_pkey),
+    command(opcode::QUERY_ROCE_ADDRESS, 0x10, 0x30, port::query_roce_address),
+    command(opcode::SET_ROCE_ADDRESS, 0x30, 0x10, port::set_roce_address),
+    command(opcode::CREATE_UCTX, 0x40, 0x10, resource::create_uctx),
+    command(opcode::DESTROY_UCTX, 0x10, 0x10, resource::destroy_uctx),
+    command(opcode::ALLOC_UAR, 0x10, 0x10, resource::alloc_uar),
+    command(opcode::DEALLOC_UAR, 0x10, 0x10, resource::dealloc_uar),
+    command(opcode::ALLOC_PD, 0x10, 0x10, resource::alloc_pd),
+    command(opcode::DEALLOC_PD, 0x10, 0x10, resource::dealloc_pd),
+    command(opcode::ALLOC_XRCD, 0x10, 0x10, resource::alloc_xrcd),
+    command(opcode::DEALLOC_XRCD, 0x10, 0x10, resource::dealloc_xrcd),
+    command(opcode::ALLOC_TRANSPORT_DOMAIN, 0x10, 0x10, resource::alloc_transport_domain),
+    command(opcode::DEALLOC_TRANSPORT_DOMAIN, 0x10, 0x10, resource::dealloc_transport_domain),
+    command(opcode::CREATE_MKEY, 0x110, 0x10, mkey::create),
+    command(opcode::QUERY_MKEY, 0x10, 0x110, mkey::query),
+    command(opcode::DESTROY_MKEY, 0x10, 0x10, mkey::destroy),
+    command(opcode::CREATE_EQ, 0x110, 0x10, eq::create),
+    command(opcode::QUERY_EQ, 0x10, 0x110, eq::query),
+    command(opcode::DESTROY_EQ, 0x10, 0x10, eq::destroy),
+    command(opcode::CREATE_CQ, 0x110, 0x10, cq::create),
+    command(opcode::QUERY_CQ, 0x10, 0x110, cq::query),
+    Command { modifier: true, ..command(opcode::MODIFY_CQ, 0x110, 0x10, cq::modify) },
+    command(opcode::DESTROY_CQ, 0x10, 0x10, cq::destroy),
+    command(opcode::CREATE_QP, 0x110, 0x10, qp::create),
+    command(opcode::QUERY_QP, 0x10, 0x110, qp::query),
+    command(opcode::DESTROY_QP, 0x10, 0x10, qp::destroy),
+    command(opcode::RST2INIT_QP, 0x100, 0x10, transition::rst2init),
+    command(opcode::INIT2INIT_QP, 0x100, 0x10, transition::init2init),
+    command(opcode::INIT2RTR_QP, 0x100, 0x10, transition::init2rtr),
+    command(opcode::RTR2RTS_QP, 0x100, 0x10, transition::rtr2rts),
+    command(opcode::RTS2RTS_QP, 0x100, 0x10, transition::rts2rts),
+    command(opcode::SQD_RTS_QP, 0x100, 0x10, transition::sqd2rts),
+    command(opcode::SQERR2RTS_QP, 0x100, 0x10, transition::sqerr2rts),
+    command(opcode::QP_2ERR, 0x10, 0x10, transition::to_error),
+    command(opcode::QP_2RST, 0x10, 0x10, transition::to_reset),
+];
+
+/// Fields every command has (`mlx5_ifc.h`, `cmd_in`, and `uid` where DevX puts it).
+const OPCODE: Field = Field::new(0, 31, 16);
+const UID: Field = Field::new(0, 15, 16);
+const OP_MOD: Field = Field::new(4, 15, 16);
 
 impl Card {
     /// Executes a firmware command: `input` is the command, big-endian, as `mlx5_ifc.h` lays it
     /// out; the reply fills `output` (status byte 0, syndrome at 4). What does not fit the
     /// command, the object it names or the state it is in is refused with a status and syndrome.
     pub fn execute(&mut self, input: &[u8], output: &mut [u8]) {
-        todo!()
+        output.fill(0);
+        if let Err(refusal) = self.dispatch(input, output) {
+            tracing::debug!(
+                command = input.get(..2).map_or("", |_| {
+                    opcode::name(get(input, OPCODE) as u16).unwrap_or("unknown")
+                }),
+                status = ?refusal.status(),
+                %refusal,
+                "refused"
+            );
+            output.fill(0);
+            let mut reply = [0; 8];
+            cmd_out::STATUS.set(&mut reply, refusal.status() as u64);
+            cmd_out::SYNDROME.set(&mut reply, refusal.syndrome().into());
+            let n = output.len().min(reply.len());
+            output[..n].copy_from_slice(&reply[..n]);
+        }
     }
+
+    fn dispatch(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+        if input.len() < 8 {
+            return Err(Refusal::InputLength);
+        }
+        let opcode = get(input, OPCODE) as u16;
+        let command =
+            COMMANDS.iter().find(|command| command.opcode == opcode).ok_or(Refusal::Opcode)?;
+        if input.len() < command.input {
+            return Err(Refusal::InputLength);
+        }
+        if output.len() < command.output {
+            return Err(Refusal::OutputLength);
+        }
+        let uid = get(input, UID);
+        if uid != 0 && self.objects.uctxs.get(uid).is_none() {
+            return Err(Refusal::User);
+        }
+        if !command.modifier && get(input, OP_MOD) != 0 {
+            return Err(Refusal::OpModifier);
+        }
+        (command.run)(self, input, output)
+    }
+}
+
+/// A field of a command, at most 32 bits wide. The table has the lengths that make it lie inside.
+fn get(input: &[u8], field: Field) -> u32 {
+    field.get(input) as u32
+}
+
+/// The user context that issues a command.
+fn uid(input: &[u8]) -> u16 {
+    get(input, UID) as u16
+}
+
+/// Whether a command of user context `user` may touch an object of user context `owner`: the
+/// driver itself may touch everything.
+fn owned(owner: u16, user: u16) -> Result<(), Refusal> {
+    if user == 0 || owner == user { Ok(()) } else { Err(Refusal::Owner) }
+}
+
+/// Copies a context out of a command.
+fn context<const N: usize>(input: &[u8], field: Field) -> Result<Box<[u8; N]>, Refusal> {
+    let bytes = input.get(field.bytes()).ok_or(Refusal::InputLength)?;
+    let bytes: [u8; N] =
+        bytes.get(..N).and_then(|b| b.try_into().ok()).ok_or(Refusal::InputLength)?;
+    Ok(Box::new(bytes))
 }

@@ -94,6 +94,17 @@ impl Qp {
         field.get(&self.context[..]) as u32
     }
 
+    /// Goes to Reset: the queues are empty and their counters start at zero again. The transport's
+    /// part follows when it is told of the state.
+    pub fn reset(&mut self) {
+        self.state = State::Reset;
+        self.sq.fetched = 0;
+        self.sq.producer = 0;
+        self.sq.rung = false;
+        self.rq.taken = 0;
+        self.rq.producer = 0;
+    }
+
     /// Address of the doorbell record: receive counter, then send counter, each four bytes.
     pub fn record(&self) -> u64 {
         qpc::DBR_ADDR.get(&self.context[..])

@@ -5,7 +5,7 @@ use mlx5_sys::ifc::{ads, cqc, qpc};
 use super::Syndrome;
 use super::event::{COUNTER, CqFailure, QpEvent};
 use crate::card::Card;
-use crate::object::{Arm, State};
+use crate::object::{Arm, Pages, State};
 
 /// Which queue a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +62,7 @@ mod opcode {
     pub const SEND: u8 = 2;
     pub const SEND_IMMEDIATE: u8 = 3;
     pub const SEND_INVALIDATE: u8 = 4;
+    pub const RESIZE: u8 = 5;
     pub const REQUESTER_ERROR: u8 = 13;
     pub const RESPONDER_ERROR: u8 = 14;
 }
@@ -204,6 +205,38 @@ impl Card {
             Some(Arm::Solicited) if urgent => self.fire_cq(cqn),
             _ => {}
         }
+    }
+
+    /// Moves a CQ to another ring: a last CQE in the old one says where the new one takes over.
+    /// `false`, and nothing changed, where what is not yet taken does not fit either.
+    pub(crate) fn resize_cq(&mut self, cqn: u32, pages: Pages, entries: u32) -> bool {
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return false };
+        let mut record = [0; 4];
+        if self.memory.read(cq.record(), &mut record).is_err() {
+            return false;
+        }
+        cq.consumer = u32::from_be_bytes(record) & COUNTER;
+        let waiting = cq.producer.wrapping_sub(cq.consumer) & COUNTER;
+        if waiting >= cq.entries || waiting >= entries {
+            return false;
+        }
+        let mut entry: Entry = [0; 128];
+        entry[CQE + 63] = opcode::RESIZE << 4;
+        let (armed, solicited) = (cq.armed.take(), cq.solicited);
+        let told = cq.notified == cq.producer;
+        self.post_cqe(cqn, &mut entry, false);
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return false };
+        // It is no completion: nobody waits for it.
+        (cq.armed, cq.solicited) = (armed, solicited);
+        if cq.failed {
+            return false;
+        }
+        if told {
+            cq.notified = cq.producer;
+        }
+        cq.pages = pages;
+        cq.entries = entries;
+        true
     }
 
     /// The arm word reached a CQ: `word` is what the register's upper half and the doorbell

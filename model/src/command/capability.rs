@@ -1,0 +1,158 @@
+//! What the card says it can do: QUERY_HCA_CAP and QUERY_ADAPTER.
+//!
+//! A ConnectX of the fifth generation, less what the model does not do: no capability is claimed
+//! that no code stands behind.
+
+use mlx5_sys::ifc::{
+    Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, query_adapter_out, query_adapter_param_block,
+    query_hca_cap_in, query_hca_cap_out, roce_cap,
+};
+
+use super::{OP_MOD, Refusal, get};
+use crate::card::{Card, Link};
+
+/// Limits that commands are held to.
+pub const LOG_MAX_EQ_SIZE: u32 = 22;
+/// log2 of CQEs in a CQ.
+pub const LOG_MAX_CQ_SIZE: u32 = 22;
+/// log2 of the longest message.
+pub const LOG_MAX_MESSAGE: u32 = 30;
+/// log2 of READs and atomics in flight, either way.
+pub const LOG_MAX_READS: u32 = 4;
+/// Bytes of the longest receive WQE.
+pub const MAX_RQ_WQE: usize = 512;
+/// Entries of the P_Key table.
+pub const PKEYS: usize = 128;
+/// Entries of the GID table of an InfiniBand port; an Ethernet port has twice as many.
+const GIDS: usize = 8;
+
+/// Frequency of the clock behind CQE timestamps: they count nanoseconds.
+pub const CLOCK_KHZ: u64 = 1_000_000;
+
+/// Groups of capabilities (`device.h`, `enum mlx5_cap_type`).
+mod group {
+    pub const GENERAL: u32 = 0;
+    pub const ODP: u32 = 2;
+    pub const ATOMIC: u32 = 3;
+    pub const ROCE: u32 = 4;
+    pub const GENERAL_2: u32 = 0x20;
+}
+
+impl Card {
+    /// Entries of the port's GID table; those the identity does not fill are empty.
+    pub fn gid_table_size(&self) -> usize {
+        match self.identity.link {
+            Link::InfiniBand => GIDS,
+            Link::Roce => GIDS * 2,
+        }
+    }
+}
+
+fn general(card: &Card) -> Vec<(Field, u64)> {
+    use cmd_hca_cap as c;
+    let roce = card.identity.link == Link::Roce;
+    vec![
+        (c::HCA_CAP_2, 1),
+        (c::VHCA_ID, 1),
+        (c::LOG_MAX_QP_SZ, 15),
+        (c::LOG_MAX_QP, 18),
+        (c::LOG_MAX_CQ_SZ, LOG_MAX_CQ_SIZE.into()),
+        (c::LOG_MAX_CQ, 24),
+        (c::LOG_MAX_EQ_SZ, LOG_MAX_EQ_SIZE.into()),
+        (c::LOG_MAX_EQ, 8),
+        (c::MAX_NUM_EQS, 255),
+        (c::LOG_MAX_MKEY, 24),
+        (c::FIXED_BUFFER_SIZE, 1),
+        (c::LOG_MAX_MRW_SZ, 47),
+        (c::LOG_MAX_RA_REQ_QP, LOG_MAX_READS.into()),
+        (c::LOG_MAX_RA_RES_QP, LOG_MAX_READS.into()),
+        // 8 << n entries.
+        (c::GID_TABLE_SIZE, u64::from(roce)),
+        // 128 << n entries.
+        (c::PKEY_TABLE_SIZE, 0),
+        (c::VPORT_GROUP_MANAGER, 1),
+        (c::IB_VIRT, u64::from(!roce)),
+        (c::LOCAL_CA_ACK_DELAY, 16),
+        (c::PORT_TYPE, u64::from(roce)),
+        (c::NUM_PORTS, 1),
+        (c::NUM_VHCA_PORTS, 1),
+        (c::NATIVE_PORT_NUM, 1),
+        (c::LOG_MAX_MSG, LOG_MAX_MESSAGE.into()),
+        (c::CQE_VERSION, 1),
+        (c::SCTR_DATA_CQE, 1),
+        (c::ATOMIC, 1),
+        (c::ROCE, u64::from(roce)),
+        (c::ROCE_RW_SUPPORTED, u64::from(roce)),
+        (c::CQ_OI, 1),
+        (c::CQ_RESIZE, 1),
+        (c::RC, 1),
+        (c::UAR_4K, 1),
+        (c::UAR_SZ, 5),
+        (c::LOG_PG_SZ, 12),
+        (c::BF, 1),
+        (c::LOG_BF_REG_SIZE, 9),
+        (c::NUM_OF_UARS_PER_PAGE, 1),
+        (c::MAX_WQE_SZ_SQ, 1024),
+        (c::MAX_WQE_SZ_RQ, MAX_RQ_WQE as u64),
+        (c::LOG_MAX_PD, 23),
+        (c::LOG_MAX_XRCD, 23),
+        (c::LOG_MAX_TRANSPORT_DOMAIN, 23),
+        (c::LOG_MAX_UCTX, 16),
+        (c::DEVICE_FREQUENCY_MHZ, CLOCK_KHZ / 1000),
+        (c::DEVICE_FREQUENCY_KHZ, CLOCK_KHZ),
+    ]
+}
+
+/// QUERY_HCA_CAP: one group of capabilities.
+pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    if get(input, query_hca_cap_in::OTHER_FUNCTION) == 1
+        || get(input, query_hca_cap_in::FUNCTION_ID) != 0
+    {
+        return Err(Refusal::OtherFunction);
+    }
+    // Bit 0 asks for the current values rather than the greatest; here they are the same.
+    let values = match get(input, OP_MOD) >> 1 {
+        group::GENERAL => general(card),
+        // Nothing in it yet is done; its log_min_mkey_entity_size has to say something true.
+        group::GENERAL_2 => vec![(cmd_hca_cap_2::LOG_MIN_MKEY_ENTITY_SIZE, 12)],
+        // No transport faults on a page that is not there.
+        group::ODP => Vec::new(),
+        group::ATOMIC => vec![
+            // Eight bytes, read and written in the host's byte order.
+            (atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE, 1),
+            (atomic_caps::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1, 1),
+            // Compare and swap, fetch and add.
+            (atomic_caps::ATOMIC_OPERATIONS, 0b11),
+            // By size: bit n is 2^n bytes.
+            (atomic_caps::ATOMIC_SIZE_QP, 1 << 3),
+        ],
+        group::ROCE if card.identity.link == Link::Roce => vec![
+            (roce_cap::L3_TYPE, 0b11),
+            // Bit 2 is RoCEv2.
+            (roce_cap::ROCE_VERSION, 1 << 2),
+            (roce_cap::R_ROCE_DEST_UDP_PORT, 4791),
+            (roce_cap::R_ROCE_MIN_SRC_UDP_PORT, 0xc000),
+            (roce_cap::R_ROCE_MAX_SRC_UDP_PORT, 0xffff),
+            (roce_cap::ROCE_ADDRESS_TABLE_SIZE, card.gid_table_size() as u64),
+        ],
+        _ => return Err(Refusal::Capability),
+    };
+    let start = query_hca_cap_out::CAPABILITY.bytes().start;
+    for (field, value) in values {
+        field.set(&mut output[start..], value);
+    }
+    Ok(())
+}
+
+/// Board identifier, which sysfs shows as `board_id`.
+const PSID: &[u8; 16] = b"MLX5_MODEL_00001";
+
+/// QUERY_ADAPTER: who made the board.
+pub fn query_adapter(_: &mut Card, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let block = &mut output[query_adapter_out::QUERY_ADAPTER_STRUCT.bytes()];
+    query_adapter_param_block::IEEE_VENDOR_ID.set(block, 0x00_02c9);
+    query_adapter_param_block::VSD_VENDOR_ID.set(block, 0x15b3);
+    let psid = query_adapter_param_block::VSD_CONTD_PSID.bytes().start;
+    block[psid..psid + PSID.len()].copy_from_slice(PSID);
+    Ok(())
+}

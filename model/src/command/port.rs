@@ -1,0 +1,159 @@
+//! Commands on the port: its state, GID and P_Key tables.
+
+use std::ops::Range;
+
+use mlx5_sys::ifc::{
+    Field, hca_vport_context, query_hca_vport_context_in, query_hca_vport_context_out,
+    query_hca_vport_gid_in, query_hca_vport_gid_out, query_hca_vport_pkey_in,
+    query_hca_vport_pkey_out, query_roce_address_in, query_roce_address_out, set_roce_address_in,
+};
+
+use super::capability::PKEYS;
+use super::{Refusal, get};
+use crate::card::{Card, Link};
+
+/// Asks for the whole table.
+const ALL: u32 = 0xffff;
+
+/// The one P_Key of the port: full member of the default partition.
+const DEFAULT_PKEY: u64 = 0xffff;
+
+/// `roce_addr_layout` of `mlx5_ifc.h`: GID, VLAN and MAC, then type and version.
+mod roce_address {
+    use super::Field;
+    pub const L3_TYPE: Field = Field::new(0x18, 11, 4);
+    pub const VERSION: Field = Field::new(0x18, 7, 8);
+}
+
+/// Checks the fields by which a command could name another virtual port or port.
+fn here(input: &[u8], other: Field, vport: Field, port: Field) -> Result<(), Refusal> {
+    if get(input, other) == 1 || get(input, vport) != 0 {
+        return Err(Refusal::OtherFunction);
+    }
+    // Zero where the function has one port only.
+    if get(input, port) > 1 { Err(Refusal::Port) } else { Ok(()) }
+}
+
+pub fn query_context(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    use hca_vport_context as c;
+    use query_hca_vport_context_in as q;
+    here(input, q::OTHER_VPORT, q::VPORT_NUMBER, q::PORT_NUM)?;
+    let context = &mut output[query_hca_vport_context_out::HCA_VPORT_CONTEXT.bytes()];
+    let identity = &card.identity;
+    let port_guid = match (identity.link, identity.gids.first()) {
+        (Link::InfiniBand, Some(gid)) => {
+            gid[8..].iter().fold(0, |guid, byte| guid << 8 | u64::from(*byte))
+        }
+        _ => identity.node_guid,
+    };
+    for (field, value) in [
+        // The port of a card that runs is up: LinkUp, Active.
+        (c::PORT_PHYSICAL_STATE, 5),
+        (c::PORT_STATE, 4),
+        (c::VPORT_STATE, 4),
+        (c::SYSTEM_IMAGE_GUID, identity.node_guid),
+        (c::NODE_GUID, identity.node_guid),
+        (c::PORT_GUID, port_guid),
+        // System image GUID, extended speeds.
+        (c::CAP_MASK1, 1 << 11 | 1 << 14),
+        (c::LID, identity.lid.into()),
+        (c::SM_LID, u64::from(identity.link == Link::InfiniBand)),
+        (c::SUBNET_TIMEOUT, 18),
+    ] {
+        field.set(context, value);
+    }
+    Ok(())
+}
+
+/// The entries of a table of `size` that an index asks for.
+fn range(index: u32, size: usize, refusal: Refusal) -> Result<Range<usize>, Refusal> {
+    match index {
+        ALL => Ok(0..size),
+        n if (n as usize) < size => Ok(n as usize..n as usize + 1),
+        _ => Err(refusal),
+    }
+}
+
+pub fn query_gid(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    use query_hca_vport_gid_in as q;
+    here(input, q::OTHER_VPORT, q::VPORT_NUMBER, q::PORT_NUM)?;
+    let range = range(get(input, q::GID_INDEX), card.gid_table_size(), Refusal::GidIndex)?;
+    let start = query_hca_vport_gid_out::GID.bytes().start;
+    let table = output.get_mut(start..start + range.len() * 16).ok_or(Refusal::OutputLength)?;
+    for (entry, index) in table.chunks_exact_mut(16).zip(range.clone()) {
+        if let Some(gid) = card.identity.gids.get(index) {
+            entry.copy_from_slice(gid);
+        }
+    }
+    query_hca_vport_gid_out::GIDS_NUM.set(output, range.len() as u64);
+    Ok(())
+}
+
+pub fn query_pkey(_: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    use query_hca_vport_pkey_in as q;
+    here(input, q::OTHER_VPORT, q::VPORT_NUMBER, q::PORT_NUM)?;
+    let range = range(get(input, q::PKEY_INDEX), PKEYS, Refusal::PkeyIndex)?;
+    let start = query_hca_vport_pkey_out::PKEY.bytes().start;
+    let table = output.get_mut(start..start + range.len() * 4).ok_or(Refusal::OutputLength)?;
+    if range.start == 0 {
+        Field::new(0, 15, 16).set(table, DEFAULT_PKEY);
+    }
+    Ok(())
+}
+
+fn index(card: &Card, input: &[u8], index: Field, port: Field) -> Result<u16, Refusal> {
+    if card.identity.link != Link::Roce {
+        return Err(Refusal::NotRoce);
+    }
+    if get(input, port) > 1 {
+        return Err(Refusal::Port);
+    }
+    let index = get(input, index);
+    if index as usize >= card.gid_table_size() {
+        return Err(Refusal::GidIndex);
+    }
+    Ok(index as u16)
+}
+
+pub fn query_roce_address(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    use query_roce_address_in as q;
+    let index = index(card, input, q::ROCE_ADDRESS_INDEX, q::VHCA_PORT_NUM)?;
+    let entry = &mut output[query_roce_address_out::ROCE_ADDRESS.bytes()];
+    match card.objects.roce_addresses.get(&index) {
+        Some(address) => entry.copy_from_slice(address),
+        // Entries the card was made with.
+        None => {
+            if let Some(gid) = card.identity.gids.get(usize::from(index)) {
+                entry[..16].copy_from_slice(gid);
+                if *gid != [0; 16] {
+                    roce_address::VERSION.set(entry, 2);
+                    let mapped = gid[..10] == [0; 10] && gid[10..12] == [0xff; 2];
+                    roce_address::L3_TYPE.set(entry, u64::from(!mapped));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+pub fn set_roce_address(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    use set_roce_address_in as q;
+    let index = index(card, input, q::ROCE_ADDRESS_INDEX, q::VHCA_PORT_NUM)?;
+    let mut address = [0; 32];
+    address.copy_from_slice(&input[q::ROCE_ADDRESS.bytes()]);
+    let gid: [u8; 16] = std::array::from_fn(|i| address[i]);
+    let empty = gid == [0; 16];
+    // `device.h`: version 2 is RoCEv2; type 0 is IPv4, 1 is IPv6.
+    if !empty
+        && (get(&address, roce_address::VERSION) != 2 || get(&address, roce_address::L3_TYPE) > 1)
+    {
+        return Err(Refusal::RoceVersion);
+    }
+    card.objects.roce_addresses.insert(index, address);
+    let gids = &mut card.identity.gids;
+    if gids.len() <= usize::from(index) {
+        gids.resize(usize::from(index) + 1, [0; 16]);
+    }
+    gids[usize::from(index)] = gid;
+    Ok(())
+}

@@ -1,0 +1,148 @@
+//! Why a command is refused: status and syndrome.
+
+/// Status byte of a reply (`device.h`, `MLX5_CMD_STAT_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+#[allow(missing_docs)]
+pub enum Status {
+    BadOperation = 0x02,
+    BadParameter = 0x03,
+    BadResource = 0x05,
+    ResourceBusy = 0x06,
+    LimitExceeded = 0x08,
+    BadResourceState = 0x09,
+    BadIndex = 0x0a,
+    NoResources = 0x0f,
+    BadQpState = 0x10,
+    BadSize = 0x40,
+    BadInputLength = 0x50,
+    BadOutputLength = 0x51,
+}
+
+macro_rules! refusals {
+    ($($name:ident = $syndrome:literal, $status:ident, $sentence:literal;)*) => {
+        /// Why a command is refused. The number is the reply's syndrome: the model's own, since
+        /// those of cards are not public.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+        #[repr(u32)]
+        pub enum Refusal {
+            $(
+                #[doc = $sentence]
+                #[error($sentence)]
+                $name = $syndrome,
+            )*
+        }
+
+        impl Refusal {
+            /// Every refusal, in order of syndrome.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            /// Status byte of the reply.
+            pub const fn status(self) -> Status {
+                match self {
+                    $(Self::$name => Status::$status,)*
+                }
+            }
+
+            /// Syndrome of the reply.
+            pub const fn syndrome(self) -> u32 {
+                self as u32
+            }
+
+            /// The refusal a reply's syndrome stands for.
+            pub fn from_syndrome(syndrome: u32) -> Option<Self> {
+                Self::ALL.iter().copied().find(|refusal| refusal.syndrome() == syndrome)
+            }
+        }
+    };
+}
+
+refusals! {
+    InputLength = 0x5c_0001, BadInputLength, "the command is shorter than its opcode and page list ask for";
+    OutputLength = 0x5c_0002, BadOutputLength, "the reply does not fit the buffer given for it";
+    Opcode = 0x5c_0003, BadOperation, "the model does not know this opcode";
+    OpModifier = 0x5c_0004, BadParameter, "the opcode has no such op_mod";
+    User = 0x5c_0005, BadParameter, "uid names no user context";
+    Owner = 0x5c_0006, BadResource, "the object belongs to another user context";
+    OtherFunction = 0x5c_0007, BadParameter, "the card has no other functions or virtual ports";
+    Capability = 0x5c_0008, BadParameter, "there is no such group of capabilities";
+    Port = 0x5c_0009, BadParameter, "the card has no port of that number";
+    GidIndex = 0x5c_000a, BadIndex, "the GID table has no such index";
+    PkeyIndex = 0x5c_000b, BadIndex, "the P_Key table has no such index";
+    NotRoce = 0x5c_000c, BadOperation, "the port is not an Ethernet port";
+    RoceVersion = 0x5c_000d, BadParameter, "a GID entry must be RoCEv2 over IPv4 or IPv6, or empty";
+    Exhausted = 0x5c_000e, NoResources, "every number of this kind of object is in use";
+    UserBusy = 0x5c_000f, ResourceBusy, "the user context still owns objects";
+    UserFromUser = 0x5c_0010, BadParameter, "only the driver itself makes and frees user contexts";
+
+    NoUar = 0x5c_0101, BadResource, "there is no such UAR page";
+    UarBusy = 0x5c_0102, BadResourceState, "queues still have their doorbells on the UAR page";
+    NoPd = 0x5c_0103, BadResource, "there is no such protection domain";
+    PdBusy = 0x5c_0104, BadResourceState, "queue pairs or memory keys still belong to the protection domain";
+    NoXrcd = 0x5c_0105, BadResource, "there is no such XRC domain";
+    NoTransportDomain = 0x5c_0106, BadResource, "there is no such transport domain";
+
+    PageOffset = 0x5c_0201, BadParameter, "page_offset leads out of the first page or breaks the entries' alignment";
+    PageAddress = 0x5c_0202, BadParameter, "a page address is not a multiple of the page size";
+    Umem = 0x5c_0203, BadParameter, "buffers and doorbell records by umem are not offered";
+    Record = 0x5c_0204, BadParameter, "a doorbell record lies on a multiple of eight bytes";
+
+    MkeyAccessMode = 0x5c_0301, BadParameter, "the key's access mode is not offered";
+    MkeyPageAccess = 0x5c_0302, BadParameter, "page access rights per page are not offered";
+    MkeyPageSize = 0x5c_0303, BadParameter, "log_page_size must be 12 or more";
+    MkeyLength = 0x5c_0304, BadSize, "a region has at least one byte, ends below 2^64 and within 2^47";
+    MkeyTranslation = 0x5c_0305, BadSize, "the translation entries are fewer than the region needs, or not as many as the command says";
+    MkeyQp = 0x5c_0306, BadParameter, "keys bound to one queue pair are not offered";
+    MkeySignature = 0x5c_0307, BadParameter, "signature and BSF are not offered";
+    NoMkey = 0x5c_0308, BadResource, "there is no such memory key";
+    MkeyPhysicalUser = 0x5c_0309, BadParameter, "only the driver itself makes keys over bus addresses";
+
+    EqSize = 0x5c_0401, BadSize, "log_eq_size is above the capability";
+    NoEq = 0x5c_0402, BadResource, "there is no such event queue";
+    EqBusy = 0x5c_0403, BadResourceState, "completion queues still report to the event queue";
+    EqEvents = 0x5c_0404, BadParameter, "another event queue has one of these events already";
+
+    CqSize = 0x5c_0501, BadSize, "log_cq_size is above the capability";
+    CqeSize = 0x5c_0502, BadParameter, "a CQE has 64 or 128 bytes";
+    CqCompression = 0x5c_0503, BadParameter, "CQE compression is not offered";
+    NoCq = 0x5c_0504, BadResource, "there is no such completion queue";
+    CqBusy = 0x5c_0505, BadResourceState, "queue pairs still complete to the completion queue";
+    CqModify = 0x5c_0506, BadParameter, "a field that is to be modified cannot be";
+    CqResize = 0x5c_0507, BadSize, "the CQEs not yet taken do not fit the new size";
+    CqFailed = 0x5c_0508, BadResourceState, "the completion queue has failed";
+
+    QpService = 0x5c_0601, BadParameter, "the transport service is not offered";
+    QpMigration = 0x5c_0602, BadParameter, "pm_state has no such value";
+    QpReceiveType = 0x5c_0603, BadParameter, "receive queues of this type are not offered";
+    QpReceiveStride = 0x5c_0604, BadSize, "a receive WQE is longer than the capability";
+    QpSignature = 0x5c_0605, BadParameter, "WQE signatures are not offered";
+    QpScatter = 0x5c_0606, BadParameter, "cs_req or cs_res has no such value, or does not fit the CQE size";
+    QpTimestamp = 0x5c_0607, BadParameter, "real-time timestamps are not offered";
+    QpNumber = 0x5c_0608, BadParameter, "the number of a new queue pair cannot be chosen";
+    NoQp = 0x5c_0609, BadResource, "there is no such queue pair";
+    QpState = 0x5c_060a, BadQpState, "the transition does not start from this state";
+    QpOptional = 0x5c_060b, BadParameter, "opt_param_mask has a parameter that the transition does not take";
+    QpMtu = 0x5c_060c, BadParameter, "mtu is none of 256 to 4096 bytes";
+    QpMessage = 0x5c_060d, BadParameter, "log_msg_max is above the capability";
+    QpReadDepth = 0x5c_060e, BadParameter, "log_rra_max or log_sra_max is above the capability";
+    QpAtomicMode = 0x5c_060f, BadParameter, "atomic_mode must be 8 bytes where rae is set";
+    QpServiceChanged = 0x5c_0610, BadParameter, "st is not the service the queue pair was made with";
+    QpPadding = 0x5c_0611, BadParameter, "padding of received packets is not offered";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn syndromes_rise_and_lead_back() {
+        for pair in Refusal::ALL.windows(2) {
+            assert!(pair[0].syndrome() < pair[1].syndrome(), "{pair:?}");
+        }
+        for refusal in Refusal::ALL {
+            assert_eq!(Refusal::from_syndrome(refusal.syndrome()), Some(*refusal));
+            assert_ne!(refusal.to_string(), "");
+        }
+        assert_eq!(Refusal::from_syndrome(0), None);
+    }
+}

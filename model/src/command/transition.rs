@@ -1,0 +1,344 @@
+//! Commands that move a queue pair from state to state.
+//!
+//! Each transition has fields it always takes from the command's context, and optional ones, taken
+//! where `opt_param_mask` has their bit; which are which depends on the service (PRM, "QP state
+//! transitions"; the bits are `MLX5_QP_OPTPAR_*` of `qp.h`). Every field that is taken is checked
+//! before the first is changed.
+
+use mlx5_sys::ifc::{Field, ads, qpc, rst2init_qp_in};
+
+use super::capability::{LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
+use super::{Refusal, context, get, owned, qp, uid};
+use crate::card::Card;
+use crate::object::{Service, State};
+
+/// Optional parameters: `opt_param_mask` bits.
+mod optional {
+    pub const ALTERNATE_PATH: u32 = 1 << 0;
+    pub const RRE: u32 = 1 << 1;
+    pub const RAE: u32 = 1 << 2;
+    pub const RWE: u32 = 1 << 3;
+    pub const PKEY_INDEX: u32 = 1 << 4;
+    pub const Q_KEY: u32 = 1 << 5;
+    pub const RNR_TIMEOUT: u32 = 1 << 6;
+    pub const PM_STATE: u32 = 1 << 10;
+    pub const LAG_TX_AFFINITY: u32 = 1 << 15;
+    pub const PORT: u32 = 1 << 16;
+    pub const COUNTER_SET: u32 = 1 << 25;
+}
+use optional::{
+    ALTERNATE_PATH, COUNTER_SET, LAG_TX_AFFINITY, PKEY_INDEX, PM_STATE, PORT, Q_KEY, RAE,
+    RNR_TIMEOUT, RRE, RWE,
+};
+
+/// One group of fields that a transition takes together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Take {
+    /// What an optional bit stands for.
+    Optional(u32),
+    /// MTU, message size, destination.
+    Peer,
+    /// The primary path, but for P_Key index, port and timeout.
+    Path,
+    /// Responder: depth, RNR timer, expected PSN.
+    Responder,
+    /// Requester: depth, retries, timeout, first PSN.
+    Requester,
+    /// The first PSN of an unreliable requester.
+    SendPsn,
+}
+
+/// What a transition asks for.
+struct Transition {
+    from: State,
+    to: State,
+    required: &'static [Take],
+    optional: u32,
+}
+
+fn start(
+    card: &mut Card,
+    input: &[u8],
+    transition: fn(Service) -> Transition,
+) -> Result<(), Refusal> {
+    let number = get(input, rst2init_qp_in::QPN);
+    let mask = get(input, rst2init_qp_in::OPT_PARAM_MASK);
+    let given: Box<[u8; qpc::SIZE]> = context(input, rst2init_qp_in::QPC)?;
+    let qp = card.objects.qps.get(&number).ok_or(Refusal::NoQp)?;
+    owned(qp.uid, uid(input))?;
+    let transition = transition(qp.service);
+    if qp.state != transition.from {
+        return Err(Refusal::QpState);
+    }
+    if get(&given[..], qpc::ST) != qp::code(qp.service) {
+        return Err(Refusal::QpServiceChanged);
+    }
+    if mask & !(transition.optional | LAG_TX_AFFINITY | COUNTER_SET) != 0 {
+        return Err(Refusal::QpOptional);
+    }
+    let bits = (0..32).map(|bit| 1 << bit).filter(|bit| mask & bit != 0).map(Take::Optional);
+    let taken: Vec<Take> = transition.required.iter().copied().chain(bits).collect();
+    let mut context = qp.context.clone();
+    for group in taken {
+        take(card, group, &given, &mut context)?;
+    }
+    let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
+    qp.context = context;
+    qp.state = transition.to;
+    card.state_changed(number);
+    Ok(())
+}
+
+/// Checks a group of fields and moves them into the queue pair's context.
+fn take(
+    card: &Card,
+    group: Take,
+    given: &[u8; qpc::SIZE],
+    context: &mut [u8; qpc::SIZE],
+) -> Result<(), Refusal> {
+    let field = |field| get(given, field);
+    let mut copy = |fields: &[Field]| {
+        for field in fields {
+            field.set(context, field.get(given));
+        }
+    };
+    match group {
+        Take::Optional(ALTERNATE_PATH) => {
+            path(card, given, qpc::SECONDARY_ADDRESS_PATH)?;
+            context[qpc::SECONDARY_ADDRESS_PATH.bytes()]
+                .copy_from_slice(&given[qpc::SECONDARY_ADDRESS_PATH.bytes()]);
+        }
+        Take::Optional(RRE) => copy(&[qpc::RRE]),
+        Take::Optional(RWE) => copy(&[qpc::RWE]),
+        Take::Optional(RAE) => {
+            // `qp.h`: mode 1 is IB's eight bytes, modes 2 and 3 allow up to as many.
+            if field(qpc::RAE) == 1 && !(1..=3).contains(&field(qpc::ATOMIC_MODE)) {
+                return Err(Refusal::QpAtomicMode);
+            }
+            copy(&[qpc::RAE, qpc::ATOMIC_MODE]);
+        }
+        Take::Optional(PKEY_INDEX) => {
+            let index = ads::PKEY_INDEX.within(qpc::PRIMARY_ADDRESS_PATH);
+            if field(index) as usize >= PKEYS {
+                return Err(Refusal::PkeyIndex);
+            }
+            copy(&[index]);
+        }
+        Take::Optional(PORT) => {
+            let port = ads::VHCA_PORT_NUM.within(qpc::PRIMARY_ADDRESS_PATH);
+            if field(port) != 1 {
+                return Err(Refusal::Port);
+            }
+            copy(&[port]);
+        }
+        Take::Optional(Q_KEY) => copy(&[qpc::Q_KEY]),
+        Take::Optional(RNR_TIMEOUT) => copy(&[qpc::MIN_RNR_NAK]),
+        Take::Optional(PM_STATE) => {
+            if field(qpc::PM_STATE) == 2 {
+                return Err(Refusal::QpMigration);
+            }
+            copy(&[qpc::PM_STATE]);
+        }
+        Take::Optional(LAG_TX_AFFINITY) => copy(&[qpc::LAG_TX_PORT_AFFINITY]),
+        Take::Optional(COUNTER_SET) => copy(&[qpc::COUNTER_SET_ID]),
+        Take::Optional(_) => return Err(Refusal::QpOptional),
+        Take::Peer => {
+            if !(1..=5).contains(&field(qpc::MTU)) {
+                return Err(Refusal::QpMtu);
+            }
+            if field(qpc::LOG_MSG_MAX) > LOG_MAX_MESSAGE {
+                return Err(Refusal::QpMessage);
+            }
+            copy(&[qpc::MTU, qpc::LOG_MSG_MAX, qpc::REMOTE_QPN]);
+        }
+        Take::Path => {
+            path(card, given, qpc::PRIMARY_ADDRESS_PATH)?;
+            let kept = [ads::PKEY_INDEX, ads::VHCA_PORT_NUM, ads::ACK_TIMEOUT]
+                .map(|field| field.within(qpc::PRIMARY_ADDRESS_PATH))
+                .map(|field| (field, field.get(&*context)));
+            context[qpc::PRIMARY_ADDRESS_PATH.bytes()]
+                .copy_from_slice(&given[qpc::PRIMARY_ADDRESS_PATH.bytes()]);
+            for (field, value) in kept {
+                field.set(context, value);
+            }
+        }
+        Take::Responder => {
+            if field(qpc::LOG_RRA_MAX) > LOG_MAX_READS {
+                return Err(Refusal::QpReadDepth);
+            }
+            copy(&[qpc::LOG_RRA_MAX, qpc::MIN_RNR_NAK, qpc::NEXT_RCV_PSN]);
+        }
+        Take::Requester => {
+            if field(qpc::LOG_SRA_MAX) > LOG_MAX_READS {
+                return Err(Refusal::QpReadDepth);
+            }
+            copy(&[
+                qpc::LOG_ACK_REQ_FREQ,
+                qpc::LOG_SRA_MAX,
+                qpc::RETRY_COUNT,
+                qpc::RNR_RETRY,
+                qpc::NEXT_SEND_PSN,
+                ads::ACK_TIMEOUT.within(qpc::PRIMARY_ADDRESS_PATH),
+            ]);
+        }
+        Take::SendPsn => copy(&[qpc::NEXT_SEND_PSN]),
+    }
+    Ok(())
+}
+
+/// Checks what a path names on this card.
+fn path(card: &Card, given: &[u8; qpc::SIZE], at: Field) -> Result<(), Refusal> {
+    let field = |field: Field| get(given, field.within(at));
+    // Zero leaves the port as it is.
+    if field(ads::VHCA_PORT_NUM) > 1 {
+        return Err(Refusal::Port);
+    }
+    if field(ads::PKEY_INDEX) as usize >= PKEYS {
+        return Err(Refusal::PkeyIndex);
+    }
+    if field(ads::SRC_ADDR_INDEX) as usize >= card.gid_table_size() {
+        return Err(Refusal::GidIndex);
+    }
+    Ok(())
+}
+
+const ACCESS: u32 = RRE | RWE | RAE;
+
+pub fn rst2init(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    start(card, input, |service| Transition {
+        from: State::Reset,
+        to: State::Init,
+        required: match service {
+            Service::Rc => &[
+                Take::Optional(PM_STATE),
+                Take::Optional(PKEY_INDEX),
+                Take::Optional(PORT),
+                Take::Optional(RRE),
+                Take::Optional(RWE),
+                Take::Optional(RAE),
+                Take::Optional(COUNTER_SET),
+            ],
+            Service::Uc => &[
+                Take::Optional(PM_STATE),
+                Take::Optional(PKEY_INDEX),
+                Take::Optional(PORT),
+                Take::Optional(RWE),
+                Take::Optional(COUNTER_SET),
+            ],
+            Service::Ud => &[
+                Take::Optional(PKEY_INDEX),
+                Take::Optional(PORT),
+                Take::Optional(Q_KEY),
+                Take::Optional(COUNTER_SET),
+            ],
+        },
+        optional: 0,
+    })
+}
+
+pub fn init2init(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    start(card, input, |service| Transition {
+        from: State::Init,
+        to: State::Init,
+        required: &[],
+        optional: PKEY_INDEX
+            | PORT
+            | match service {
+                Service::Rc => ACCESS,
+                Service::Uc => RWE,
+                Service::Ud => Q_KEY,
+            },
+    })
+}
+
+pub fn init2rtr(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    start(card, input, |service| Transition {
+        from: State::Init,
+        to: State::Rtr,
+        required: match service {
+            Service::Rc => &[Take::Peer, Take::Path, Take::Responder],
+            Service::Uc => &[Take::Peer, Take::Path, Take::Responder],
+            Service::Ud => &[Take::Peer],
+        },
+        optional: PKEY_INDEX
+            | match service {
+                Service::Rc => ALTERNATE_PATH | ACCESS,
+                Service::Uc => ALTERNATE_PATH | RWE,
+                Service::Ud => Q_KEY,
+            },
+    })
+}
+
+/// What may change while the queue pair sends.
+fn while_sending(service: Service) -> u32 {
+    match service {
+        Service::Rc => ALTERNATE_PATH | ACCESS | PM_STATE | RNR_TIMEOUT,
+        Service::Uc => ALTERNATE_PATH | RWE | PM_STATE,
+        Service::Ud => Q_KEY,
+    }
+}
+
+pub fn rtr2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    start(card, input, |service| Transition {
+        from: State::Rtr,
+        to: State::Rts,
+        required: match service {
+            Service::Rc => &[Take::Requester],
+            Service::Uc | Service::Ud => &[Take::SendPsn],
+        },
+        optional: while_sending(service),
+    })
+}
+
+pub fn rts2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    start(card, input, |service| Transition {
+        from: State::Rts,
+        to: State::Rts,
+        required: &[],
+        optional: while_sending(service),
+    })
+}
+
+pub fn sqd2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    start(card, input, |service| Transition {
+        from: State::Sqd,
+        to: State::Rts,
+        required: &[],
+        optional: match service {
+            Service::Rc => ACCESS | RNR_TIMEOUT,
+            Service::Uc => RWE,
+            Service::Ud => Q_KEY,
+        },
+    })
+}
+
+pub fn sqerr2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    start(card, input, |service| Transition {
+        from: State::SqError,
+        to: State::Rts,
+        required: &[],
+        optional: match service {
+            Service::Rc => ACCESS | RNR_TIMEOUT,
+            Service::Uc => RWE,
+            Service::Ud => Q_KEY,
+        },
+    })
+}
+
+pub fn to_error(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let number = get(input, rst2init_qp_in::QPN);
+    let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
+    owned(qp.uid, uid(input))?;
+    qp.state = State::Error;
+    card.state_changed(number);
+    Ok(())
+}
+
+pub fn to_reset(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let number = get(input, rst2init_qp_in::QPN);
+    let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
+    owned(qp.uid, uid(input))?;
+    qp.reset();
+    card.state_changed(number);
+    Ok(())
+}
