@@ -6,9 +6,11 @@
 //! caller gave.
 
 mod error;
+mod local;
 mod message;
 mod tcp;
 
 pub use error::ConnectError;
+pub use local::LocalPort;
 pub use message::{Endpoint, RemoteRegion, VERSION};
 pub use tcp::{Connection, Listener};

@@ -1,0 +1,128 @@
+//! This side of a connection: a port and a GID, and the attributes that follow from what both
+//! sides told.
+
+use std::hash::{BuildHasher, RandomState};
+
+use super::Endpoint;
+use crate::verbs::{
+    AddressVector, Context, Error, GidEntry, GidType, InitAttributes, PortAttributes, QueuePair,
+    Result, RtrAttributes, RtsAttributes, State, Transport,
+};
+
+/// A port of this host, as connections leave from it.
+///
+/// ```no_run
+/// # use mlx5::{connect::*, verbs::*};
+/// # fn connect(context: &Context, qp: QueuePair<Rc, Reset>, connection: &mut Connection)
+/// # -> Result<QueuePair<Rc, Rts>> {
+/// let local = LocalPort::new(context, 1, None)?;
+/// let mine = local.endpoint(&qp);
+/// let theirs = connection.exchange(&mine)?;
+/// let qp = qp.init(&local.init())?.rtr(&local.rtr(&mine, &theirs))?;
+/// let qp = qp.rts(&local.rts(&mine, &theirs))?;
+/// # Ok(qp)
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct LocalPort {
+    port: PortAttributes,
+    gid: Option<GidEntry>,
+    /// Index of `gid`, in the eight bits that an address has for it.
+    gid_index: u8,
+    responder_depth: u8,
+    initiator_depth: u8,
+}
+
+impl LocalPort {
+    /// Port `port` (from 1), addressed by its entry `gid_index` of the GID table. Without one, an
+    /// InfiniBand port is addressed by LID, and a RoCE port by its first RoCE v2 GID, one with an
+    /// IPv4 address preferred.
+    ///
+    /// # Errors
+    /// [`Error::GidEmpty`](crate::Error::GidEmpty),
+    /// [`Error::NoGidOfType`](crate::Error::NoGidOfType), and as [`Context::port`].
+    pub fn new(context: &Context, port: u8, gid_index: Option<u8>) -> Result<LocalPort> {
+        let device = context.attributes()?;
+        let attributes = context.port(port)?;
+        let gid = match gid_index {
+            Some(index) => Some(context.gid(port, index.into())?),
+            None if attributes.is_ethernet() => Some(context.find_gid(port, GidType::RoceV2)?),
+            None => None,
+        };
+        let gid_index = match gid {
+            Some(entry) => u8::try_from(entry.index).map_err(|_| {
+                Error::attribute("GID index", entry.index, "an address has 8 bits for it")
+            })?,
+            None => 0,
+        };
+        Ok(LocalPort {
+            port: attributes,
+            gid,
+            gid_index,
+            responder_depth: device.max_responder_depth,
+            initiator_depth: device.max_initiator_depth,
+        })
+    }
+
+    /// What the port says of itself.
+    pub fn attributes(&self) -> &PortAttributes {
+        &self.port
+    }
+
+    /// The GID that connections leave from, where one is used.
+    pub fn gid(&self) -> Option<GidEntry> {
+        self.gid
+    }
+
+    /// What to tell the peer of a queue pair: its number and a random PSN, the port's addresses and
+    /// MTU, and the device's depths. No memory, no private data.
+    pub fn endpoint<T: Transport, S: State>(&self, queue_pair: &QueuePair<T, S>) -> Endpoint {
+        Endpoint {
+            // A PSN of an earlier connection must not fit by accident: late packets of it would be
+            // taken for the new one's. The hasher's keys are random.
+            psn: RandomState::new().hash_one(queue_pair.number()) as u32 & 0xff_ffff,
+            lid: self.port.lid,
+            gid: self.gid.map(|entry| entry.gid),
+            responder_depth: self.responder_depth,
+            initiator_depth: self.initiator_depth,
+            ..Endpoint::new(queue_pair.number(), self.port.active_mtu)
+        }
+    }
+
+    /// RESET to INIT on this port, with the defaults of [`InitAttributes::new`].
+    pub fn init(&self) -> InitAttributes {
+        InitAttributes::new(self.port.port)
+    }
+
+    /// INIT to RTR towards the peer: the smaller MTU, the PSN it told, the depth that was told it.
+    pub fn rtr(&self, mine: &Endpoint, theirs: &Endpoint) -> RtrAttributes {
+        RtrAttributes {
+            rq_psn: theirs.psn,
+            path_mtu: mine.mtu.min(theirs.mtu),
+            max_dest_rd_atomic: mine.responder_depth,
+            ..RtrAttributes::new(theirs.qpn, self.address(theirs))
+        }
+    }
+
+    /// RTR to RTS: the PSN that the peer was told, the smaller depth, and the defaults of
+    /// [`RtsAttributes`].
+    pub fn rts(&self, mine: &Endpoint, theirs: &Endpoint) -> RtsAttributes {
+        RtsAttributes {
+            sq_psn: mine.psn,
+            max_rd_atomic: mine.initiator_depth.min(theirs.responder_depth),
+            ..RtsAttributes::default()
+        }
+    }
+
+    /// Where the peer is. If it told no GID and one is needed, moving to RTR says so.
+    fn address(&self, theirs: &Endpoint) -> AddressVector {
+        let port = self.port.port;
+        match self.gid {
+            Some(_) => AddressVector {
+                dlid: theirs.lid,
+                ..AddressVector::gid(port, self.gid_index, theirs.gid.unwrap_or_default())
+            },
+            None => AddressVector::lid(port, theirs.lid),
+        }
+    }
+}
