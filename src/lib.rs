@@ -1,10 +1,16 @@
 //! Userspace data path for NVIDIA ConnectX cards.
 //!
 //! libibverbs makes the queues and moves them to RTS ([`verbs`]); two sides tell each other where
-//! to send ([`connect`]); from then on the program writes WQEs into the send queue itself, rings
-//! the card itself and reads CQEs itself.
+//! to send ([`connect`]); from then on the program writes WQEs ([`wqe`]) into the send queue
+//! itself, rings the card itself and reads CQEs ([`cqe`]) itself ([`ring`]). [`text`] shows what
+//! the card sees.
 
 pub mod connect;
+pub mod cqe;
+mod doorbell;
+pub mod ring;
+pub mod text;
 pub mod verbs;
+pub mod wqe;
 
 pub use verbs::{Error, Result};

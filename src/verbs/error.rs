@@ -165,6 +165,9 @@ pub enum Error {
         /// Which queue.
         queue: &'static str,
     },
+    /// A queue could not be taken over by the direct path.
+    #[error(transparent)]
+    Queue(#[from] crate::ring::QueueError),
     /// Nothing came before the deadline.
     #[error("no {what} within {after:?}")]
     TimedOut {

@@ -47,7 +47,8 @@ struct QpInner {
     number: u32,
     capacities: Capacities,
     state: AtomicU8,
-    /// Which of the two queues are owned by the direct path: bits of [`WorkQueue`].
+    /// Which of the two queues are owned by the direct path: bits of [`WorkQueue`], and of
+    /// [`WorkQueue::unfinished`].
     taken: AtomicU8,
     pd: ProtectionDomain,
     send_cq: CompletionQueueHandle,
@@ -57,10 +58,16 @@ struct QpInner {
 /// One of the two queues of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-#[allow(dead_code, reason = "made by the rings")]
 pub(crate) enum WorkQueue {
     Send = 1,
     Receive = 2,
+}
+
+impl WorkQueue {
+    /// The bit that says that the last owner left work outstanding.
+    const fn unfinished(self) -> u8 {
+        (self as u8) << 2
+    }
 }
 
 // SAFETY: libibverbs allows calls on one QP from several threads; the flags are atomic.
@@ -158,10 +165,15 @@ impl QueuePairHandle {
     /// back under the writer.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`].
-    #[allow(dead_code, reason = "called by the rings")]
+    /// [`Error::QueueInUse`]; [`QueueError::Outstanding`](crate::ring::QueueError::Outstanding) if
+    /// the last owner left work outstanding.
     pub(crate) fn claim(&self, queue: WorkQueue) -> Result<()> {
-        if self.inner.taken.fetch_or(queue as u8, Ordering::Acquire) & queue as u8 != 0 {
+        let before = self.inner.taken.fetch_or(queue as u8, Ordering::Acquire);
+        if before & queue as u8 == 0 && before & queue.unfinished() != 0 {
+            self.inner.taken.fetch_and(!(queue as u8), Ordering::Release);
+            return Err(crate::ring::QueueError::Outstanding.into());
+        }
+        if before & queue as u8 != 0 {
             let queue = match queue {
                 WorkQueue::Send => "send queue",
                 WorkQueue::Receive => "receive queue",
@@ -171,9 +183,12 @@ impl QueuePairHandle {
         Ok(())
     }
 
-    /// Gives a claim back.
-    #[allow(dead_code, reason = "called by the rings")]
-    pub(crate) fn release(&self, queue: WorkQueue) {
+    /// Gives a claim back. If not `idle`, work of the owner is outstanding: the queue cannot be
+    /// claimed again before the pair was reset.
+    pub(crate) fn release(&self, queue: WorkQueue, idle: bool) {
+        if !idle {
+            self.inner.taken.fetch_or(queue.unfinished(), Ordering::Relaxed);
+        }
         self.inner.taken.fetch_and(!(queue as u8), Ordering::Release);
     }
 }

@@ -128,14 +128,16 @@ impl<T: Transport, S: State> QueuePair<T, S> {
 
     /// Any state to RESET: everything that is posted is forgotten without a completion.
     ///
-    /// Completions that were written before stay in the completion queue: poll them first, or they
-    /// will be taken for those of the pair's next life.
+    /// Completions that were written before stay in the completion queue. Rings of the direct path
+    /// drop them when they take a queue over; `ibv_poll_cq` takes them for those of the pair's next
+    /// life.
     ///
     /// # Errors
     /// [`Error::QueueInUse`] while the direct path owns one of its queues, [`Error::Call`].
     pub fn reset(self) -> Moved<T, Reset, S> {
         let taken = self.inner.taken.load(Ordering::Acquire);
-        let checked = match taken {
+        let owned = super::WorkQueue::Send as u8 | super::WorkQueue::Receive as u8;
+        let checked = match taken & owned {
             0 => Ok(()),
             _ => Err(Error::QueueInUse {
                 queue: if taken & super::WorkQueue::Send as u8 != 0 {
@@ -145,7 +147,10 @@ impl<T: Transport, S: State> QueuePair<T, S> {
                 },
             }),
         };
-        self.step(checked, zeroed(), 0)
+        let reset = self.step(checked, zeroed(), 0)?;
+        // In RESET nothing is outstanding.
+        reset.inner.taken.store(0, Ordering::Release);
+        Ok(reset)
     }
 
     /// Moves to `To` if the attributes were found good.

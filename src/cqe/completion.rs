@@ -1,0 +1,235 @@
+//! What a program gets from a poll.
+
+use core::fmt;
+
+use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::wqe::opcode;
+
+use super::{CqeRef, Status};
+
+/// What one CQE said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a completion says which request is done, or that one failed"]
+pub enum Completion {
+    /// A request of a send queue is done, and with it the unsignaled ones before it.
+    Send(SendDone),
+    /// A receive is done.
+    Receive(ReceiveDone),
+    /// A request failed, or was flushed because an earlier one had failed.
+    Failed(Failure),
+    /// A CQE that belongs to none of the queues given to the poll, or that makes no sense for its
+    /// queue. It is consumed from the CQ; here it is in full.
+    Unclaimed(Unclaimed),
+}
+
+/// A request of a send queue is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendDone {
+    /// The id that the request was posted with.
+    pub id: u64,
+    /// Number of the queue pair.
+    pub qpn: u32,
+    /// What was requested.
+    pub operation: SendOperation,
+    /// READ: bytes fetched. Atomics: 8. Otherwise 0.
+    pub byte_len: u32,
+}
+
+/// An operation of a send queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendOperation {
+    /// NOP.
+    Nop,
+    /// SEND.
+    Send,
+    /// SEND with immediate.
+    SendImm,
+    /// RDMA WRITE.
+    Write,
+    /// RDMA WRITE with immediate.
+    WriteImm,
+    /// RDMA READ.
+    Read,
+    /// Atomic compare and swap.
+    CompareSwap,
+    /// Atomic fetch and add.
+    FetchAdd,
+    /// An opcode that this crate does not post.
+    Other(u8),
+}
+
+impl SendOperation {
+    /// The operation of a WQE's opcode.
+    #[inline]
+    pub const fn from_opcode(code: u8) -> Self {
+        match code {
+            opcode::NOP => Self::Nop,
+            opcode::SEND => Self::Send,
+            opcode::SEND_IMM => Self::SendImm,
+            opcode::RDMA_WRITE => Self::Write,
+            opcode::RDMA_WRITE_IMM => Self::WriteImm,
+            opcode::RDMA_READ => Self::Read,
+            opcode::ATOMIC_CS => Self::CompareSwap,
+            opcode::ATOMIC_FA => Self::FetchAdd,
+            other => Self::Other(other),
+        }
+    }
+}
+
+/// A receive is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveDone {
+    /// The id that the receive was posted with.
+    pub id: u64,
+    /// Number of the queue pair.
+    pub qpn: u32,
+    /// What arrived.
+    pub kind: ReceiveKind,
+    /// Length of the message in bytes; of a WRITE with immediate, bytes written.
+    pub byte_len: u32,
+    /// Number of the peer's queue pair, where the transport says it (RC: 0).
+    pub src_qp: u32,
+    /// Source LID.
+    pub slid: u16,
+    /// Service level.
+    pub sl: u8,
+    /// Path bits of the destination LID.
+    pub dlid_path_bits: u8,
+    /// Whether the message had a global route header.
+    pub grh: bool,
+    /// Whether the peer asked for a solicited event.
+    pub solicited: bool,
+}
+
+impl ReceiveDone {
+    #[inline]
+    pub(crate) fn decode(id: u64, cqe: &CqeRef<'_>, kind: ReceiveKind) -> Self {
+        let flags_rqpn = cqe.flags_rqpn();
+        Self {
+            id,
+            qpn: cqe.qpn(),
+            kind,
+            byte_len: cqe.byte_count(),
+            src_qp: flags_rqpn & 0xff_ffff,
+            slid: cqe.slid(),
+            sl: (flags_rqpn >> 24) as u8 & 0xf,
+            dlid_path_bits: cqe.ml_path() & 0x7f,
+            grh: flags_rqpn >> 28 & 3 != 0,
+            solicited: cqe.solicited(),
+        }
+    }
+}
+
+/// What a receive took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveKind {
+    /// A SEND.
+    Send,
+    /// A SEND with immediate data.
+    SendImm(u32),
+    /// A SEND that invalidated this remote key.
+    SendInvalidate(u32),
+    /// A WRITE with immediate data. The payload is where the peer wrote it, not in the receive's
+    /// memory.
+    WriteImm(u32),
+}
+
+impl ReceiveKind {
+    /// What a responder's CQE says; `None` for other CQEs.
+    #[inline]
+    pub(crate) fn decode(cqe: &CqeRef<'_>) -> Option<Self> {
+        Some(match cqe.opcode() {
+            cqe_opcode::RESP_SEND => Self::Send,
+            cqe_opcode::RESP_SEND_IMM => Self::SendImm(cqe.immediate()),
+            cqe_opcode::RESP_SEND_INV => Self::SendInvalidate(cqe.immediate()),
+            cqe_opcode::RESP_WR_IMM => Self::WriteImm(cqe.immediate()),
+            _ => return None,
+        })
+    }
+}
+
+/// Which queue of a queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueKind {
+    /// Send queue.
+    Send,
+    /// Receive queue.
+    Receive,
+}
+
+/// A request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The id that the request was posted with.
+    pub id: u64,
+    /// Number of the queue pair.
+    pub qpn: u32,
+    /// The queue that the request is of.
+    pub queue: QueueKind,
+    /// What went wrong.
+    pub status: Status,
+    /// The vendor's own code for the cause; 0 where the card gave none.
+    pub vendor_error: u8,
+    /// Index of the WQE as the CQE names it: low 16 bits, in 64-byte blocks for a send queue.
+    pub wqe_index: u16,
+    /// Send queue: opcode of the WQE.
+    pub opcode: u8,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, qpn, status, vendor_error, wqe_index, .. } = self;
+        match self.queue {
+            QueueKind::Send => {
+                let name = opcode::name(self.opcode).unwrap_or("unknown opcode");
+                write!(f, "{name} {id:#x} of QP {qpn:#x} (WQE index {wqe_index:#06x})")?;
+            }
+            QueueKind::Receive => {
+                write!(f, "receive {id:#x} of QP {qpn:#x} (WQE index {wqe_index:#06x})")?;
+            }
+        }
+        write!(f, " failed: {status}, vendor code {vendor_error:#04x}. {}", status.explanation())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// A CQE that none of the queues given to the poll could take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Unclaimed {
+    /// Why.
+    pub reason: UnclaimedReason,
+    /// Number of the queue pair that it names.
+    pub qpn: u32,
+    /// Its opcode (`mlx5dv.h`, `MLX5_CQE_*`).
+    pub opcode: u8,
+    /// The CQE's 64 bytes; `text::Cqe` shows them.
+    pub bytes: [u8; 64],
+}
+
+impl Unclaimed {
+    #[cold]
+    pub(crate) fn new(reason: UnclaimedReason, cqe: &CqeRef<'_>) -> Self {
+        Self { reason, qpn: cqe.qpn(), opcode: cqe.opcode(), bytes: cqe.bytes() }
+    }
+}
+
+impl fmt::Debug for Unclaimed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { reason, qpn, .. } = self;
+        write!(f, "Unclaimed({reason:?}, QP {qpn:#x}, {})", crate::text::Cqe(&self.bytes))
+    }
+}
+
+/// Why a CQE could not be given to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnclaimedReason {
+    /// It names a queue pair that the poll was not given, or whose queue completes on another CQ.
+    UnknownQueue,
+    /// It names a WQE that is not outstanding in its queue.
+    NotOutstanding,
+    /// Its opcode is one that this reader does not know.
+    UnknownOpcode,
+}

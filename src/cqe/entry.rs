@@ -1,0 +1,203 @@
+//! A CQE in the CQ's memory.
+
+use core::marker::PhantomData;
+use core::mem::offset_of;
+use core::ptr::NonNull;
+
+use mlx5_sys::cqe::{
+    Cqe64, ErrorCqe, FORMAT_COMPRESSED, FORMAT_INLINE_32, FORMAT_INLINE_64, FORMAT_SHIFT,
+    NUMBER_MASK, OPCODE_SHIFT, SOLICITED, opcode,
+};
+
+use super::QueueKind;
+
+/// A CQE that software owns, in the memory that the card wrote it to.
+///
+/// Reads are volatile and of single fields: no reference to the memory exists. The card does not
+/// overwrite the CQE before the consumer index is published, which the borrow of the reader
+/// prevents.
+#[derive(Clone, Copy)]
+pub struct CqeRef<'a> {
+    /// The 64-byte CQE; in a 128-byte one, its second half.
+    entry: NonNull<u8>,
+    /// Where format-2 data lies, if the CQE has 128 bytes.
+    wide: bool,
+    op_own: u8,
+    reader: PhantomData<&'a ()>,
+}
+
+/// Message data that the card put into the CQE instead of the WQE's memory.
+pub(crate) struct InlineData {
+    bytes: [u8; 64],
+    length: usize,
+}
+
+impl InlineData {
+    /// The message.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+}
+
+impl CqeRef<'_> {
+    /// The CQE at `entry`, whose last byte was read as `op_own`.
+    ///
+    /// # Safety
+    /// 64 bytes at `entry` are readable and aligned to 64; with `wide`, so are the 64 before it.
+    /// The ownership test passed and was followed by its fence; the card does not write the CQE
+    /// during the result's lifetime.
+    #[inline(always)]
+    pub(crate) unsafe fn new(entry: NonNull<u8>, wide: bool, op_own: u8) -> Self {
+        Self { entry, wide, op_own, reader: PhantomData }
+    }
+
+    /// Reads a field. `T` is an integer and `OFFSET` a multiple of its size within the CQE.
+    #[inline(always)]
+    fn field<T: Copy, const OFFSET: usize>(&self) -> T {
+        const { assert!(OFFSET + size_of::<T>() <= Cqe64::SIZE && OFFSET % align_of::<T>() == 0) };
+        // SAFETY: within the 64 bytes that `new`'s caller vouches for, and aligned.
+        unsafe { self.entry.add(OFFSET).cast::<T>().read_volatile() }
+    }
+
+    /// Opcode of the CQE (`mlx5dv.h`, `MLX5_CQE_*`).
+    #[inline(always)]
+    pub fn opcode(&self) -> u8 {
+        self.op_own >> OPCODE_SHIFT
+    }
+
+    /// The queue that it completes a WQE of; `None` for opcodes that this crate does not know.
+    #[inline(always)]
+    pub(crate) fn queue(&self) -> Option<QueueKind> {
+        match self.opcode() {
+            opcode::REQ | opcode::REQ_ERR => Some(QueueKind::Send),
+            opcode::RESP_SEND
+            | opcode::RESP_SEND_IMM
+            | opcode::RESP_SEND_INV
+            | opcode::RESP_WR_IMM
+            | opcode::RESP_ERR => Some(QueueKind::Receive),
+            _ => None,
+        }
+    }
+
+    /// Whether the peer asked for a solicited event.
+    #[inline(always)]
+    pub fn solicited(&self) -> bool {
+        self.op_own & SOLICITED != 0
+    }
+
+    /// Whether it opens a compressed block.
+    #[inline(always)]
+    pub(crate) fn compressed(&self) -> bool {
+        self.format() == FORMAT_COMPRESSED
+    }
+
+    #[inline(always)]
+    fn format(&self) -> u8 {
+        self.op_own >> FORMAT_SHIFT & 3
+    }
+
+    /// Number of the queue pair.
+    #[inline(always)]
+    pub fn qpn(&self) -> u32 {
+        u32::from_be(self.field::<u32, { offset_of!(Cqe64, sop_drop_qpn) }>()) & NUMBER_MASK
+    }
+
+    /// Requester: opcode of the WQE.
+    #[inline(always)]
+    pub fn wqe_opcode(&self) -> u8 {
+        self.field::<u8, { offset_of!(Cqe64, sop_drop_qpn) }>()
+    }
+
+    /// Send queue: low 16 bits of the index of the WQE's first 64-byte block. Receive queue: low 16
+    /// bits of the index of the WQE.
+    #[inline(always)]
+    pub fn wqe_counter(&self) -> u16 {
+        u16::from_be(self.field::<u16, { offset_of!(Cqe64, wqe_counter) }>())
+    }
+
+    /// Length of the message in bytes.
+    #[inline(always)]
+    pub fn byte_count(&self) -> u32 {
+        u32::from_be(self.field::<u32, { offset_of!(Cqe64, byte_cnt) }>())
+    }
+
+    /// Immediate data, invalidated key, or P_Key index, by opcode and transport.
+    #[inline(always)]
+    pub fn immediate(&self) -> u32 {
+        u32::from_be(self.field::<u32, { offset_of!(Cqe64, imm_inval_pkey) }>())
+    }
+
+    /// Source LID.
+    #[inline(always)]
+    pub fn slid(&self) -> u16 {
+        u16::from_be(self.field::<u16, { offset_of!(Cqe64, slid) }>())
+    }
+
+    /// Path bits of the destination LID, and above them reserved bits.
+    #[inline(always)]
+    pub fn ml_path(&self) -> u8 {
+        self.field::<u8, { offset_of!(Cqe64, ml_path) }>()
+    }
+
+    /// GRH bits 29–28, service level 27–24, source QP number 23–0.
+    #[inline(always)]
+    pub fn flags_rqpn(&self) -> u32 {
+        u32::from_be(self.field::<u32, { offset_of!(Cqe64, flags_rqpn) }>())
+    }
+
+    /// The card's clock when it wrote the CQE.
+    #[inline(always)]
+    pub fn timestamp(&self) -> u64 {
+        u64::from_be(self.field::<u64, { offset_of!(Cqe64, timestamp) }>())
+    }
+
+    /// Error CQE: syndrome (`mlx5dv.h`, `MLX5_CQE_SYNDROME_*`).
+    pub fn syndrome(&self) -> u8 {
+        self.field::<u8, { offset_of!(ErrorCqe, syndrome) }>()
+    }
+
+    /// Error CQE: the vendor's own code for the cause.
+    pub fn vendor_syndrome(&self) -> u8 {
+        self.field::<u8, { offset_of!(ErrorCqe, vendor_err_synd) }>()
+    }
+
+    /// A copy of the CQE's 64 bytes.
+    pub fn bytes(&self) -> [u8; 64] {
+        // SAFETY: the CQE itself.
+        unsafe { read_64(self.entry) }
+    }
+
+    /// Whether the message's data is in the CQE, not in the memory that the WQE named.
+    #[inline(always)]
+    pub fn has_inline_data(&self) -> bool {
+        matches!(self.format(), FORMAT_INLINE_32 | FORMAT_INLINE_64)
+    }
+
+    /// The message's data, `length` bytes. `None` if there is none in the CQE, or less than
+    /// `length` fits the CQE's format.
+    #[cold]
+    pub(crate) fn inline_data(&self, length: u32) -> Option<InlineData> {
+        let length = length as usize;
+        let bytes = match self.format() {
+            FORMAT_INLINE_32 if length <= 32 => self.bytes(),
+            // SAFETY: the data half of a 128-byte CQE.
+            FORMAT_INLINE_64 if length <= 64 && self.wide => unsafe { read_64(self.entry.sub(64)) },
+            _ => return None,
+        };
+        Some(InlineData { bytes, length })
+    }
+}
+
+/// Copies 64 bytes, eight at a time.
+///
+/// # Safety
+/// 64 bytes at `from` are readable and aligned to eight.
+unsafe fn read_64(from: NonNull<u8>) -> [u8; 64] {
+    let mut bytes = [0; 64];
+    for (word, eight) in bytes.chunks_exact_mut(8).enumerate() {
+        // SAFETY: within the 64 bytes.
+        let value = unsafe { from.cast::<u64>().add(word).read_volatile() };
+        eight.copy_from_slice(&value.to_ne_bytes());
+    }
+    bytes
+}

@@ -1,0 +1,69 @@
+//! Fences, named by the two things that each keeps in order.
+//!
+//! Every one is also a barrier to the compiler, which may otherwise move stores to the ring past
+//! the store to a register: to it, they are unrelated memory.
+//!
+//! On x86-64 rings, records and CQEs are write-back memory, which cards read and write coherently,
+//! UAR pages are uncached or write-combining. Stores to write-back memory become visible in program
+//! order, and loads from it are performed in program order (Intel SDM volume 3, "Memory Ordering";
+//! AMD APM volume 2, "Memory System"), so between two of them only the compiler has to be stopped.
+//! Stores to write-combining memory are outside that order on both sides, so an SFENCE stands
+//! before them, and one after them, which also empties the write-combining buffer.
+//!
+//! arm64 orders nothing by itself: `dmb oshst` keeps stores to normal memory in order for
+//! observers in the outer shareable domain, where the card is; `dsb st` waits until earlier stores
+//! are complete, which empties gathering buffers; `dmb oshld` keeps later loads and stores behind
+//! earlier loads. These have not run on an Arm machine.
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("mlx5 knows the store order of x86-64 and arm64 only: see docs/ordering.md");
+
+macro_rules! fences {
+    ($($(#[$meta:meta])* $name:ident: $x86:literal, $arm:literal;)*) => { $(
+        $(#[$meta])*
+        #[inline(always)]
+        pub(crate) fn $name() {
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: a fence or nothing; touches no register and no memory of ours. Without
+            // `nomem`, the compiler must assume that it reads and writes all memory.
+            unsafe {
+                core::arch::asm!($x86, options(nostack, preserves_flags));
+            }
+            #[cfg(target_arch = "aarch64")]
+            // SAFETY: as above.
+            unsafe {
+                core::arch::asm!($arm, options(nostack, preserves_flags));
+            }
+        }
+    )* };
+}
+
+fences! {
+    /// Stores to WQEs (or reads of CQEs) before it, store to a doorbell record after it.
+    ///
+    /// x86-64: both write-back, so ordered; a store is never performed before an older load.
+    wqe_then_record: "", "dmb oshst";
+
+    /// Reads of CQEs before it, store to the consumer record after it: once the card sees the
+    /// record it may overwrite the CQEs.
+    ///
+    /// x86-64: a store is never performed before an older load. arm64: needs a load-store fence.
+    cqe_then_record: "", "dmb osh";
+
+    /// Store to a doorbell record before it, store to a register after it.
+    ///
+    /// x86-64: a write-combining store is not ordered behind older write-back stores without it.
+    record_then_register: "sfence", "dmb oshst";
+
+    /// Stores to a register before it; afterwards they are on their way to the card.
+    ///
+    /// x86-64: empties the write-combining buffer, which otherwise holds them for an unbounded
+    /// time, and keeps the next use of the other half behind this one.
+    flush_register: "sfence", "dsb st";
+
+    /// Read of a CQE's ownership byte before it, reads of the rest and of what the card wrote
+    /// before the CQE after it.
+    ///
+    /// x86-64: loads from write-back memory are performed in order.
+    ownership_then_cqe: "", "dmb oshld";
+}

@@ -1,0 +1,14 @@
+//! How the card learns of new WQEs: fences, doorbell records, UAR registers, and their order.
+//!
+//! [`fence`] names each fence by what it keeps apart, per architecture. [`record`](Record) words
+//! lie in memory that the card reads; [`SendDoorbell`] also has the register of a UAR page, whose
+//! store starts the card. The order of a post is one function, [`SendDoorbell::ring`]; that of a
+//! receive post and of a CQ's consumer update is [`Record::publish`]; that of a request for an
+//! event is [`ArmDoorbell::arm`]. `docs/ordering.md` lists them, with what holds each to the list.
+
+pub(crate) mod fence;
+mod record;
+mod register;
+
+pub(crate) use record::Record;
+pub(crate) use register::{ArmDoorbell, Image, SendDoorbell};

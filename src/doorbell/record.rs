@@ -1,0 +1,55 @@
+//! Doorbell records: words in memory that the card reads when it wants to know how far it may go.
+
+use core::ptr::NonNull;
+
+use volatile_register::RW;
+
+use super::fence;
+
+/// One word of a doorbell record: big-endian, four bytes, aligned to four.
+#[derive(Debug)]
+pub(crate) struct Record {
+    word: NonNull<RW<u32>>,
+}
+
+impl Record {
+    /// The word `index` of the record at `base`.
+    ///
+    /// # Safety
+    /// `base` is a doorbell record of two words, aligned to four bytes, that lives as long as the
+    /// result is used; only the result writes this word.
+    pub(crate) unsafe fn new(base: NonNull<u32>, index: usize) -> Self {
+        // SAFETY: the record has two words, as the caller vouches.
+        Self { word: unsafe { base.add(index) }.cast() }
+    }
+
+    /// What was stored last.
+    pub(crate) fn read(&self) -> u32 {
+        // SAFETY: `new`'s caller vouches for the memory; `RW` is a volatile cell, so the reference
+        // asserts nothing about its value. The card reads this word and never writes it.
+        u32::from_be(unsafe { self.word.as_ref() }.read())
+    }
+
+    /// Stores `value`: one store of four bytes, no fence.
+    #[inline(always)]
+    pub(crate) fn store(&mut self, value: u32) {
+        // SAFETY: as in `read`. What the card does because of the value is the business of the
+        // callers, which own the ring that the record belongs to.
+        unsafe { self.word.as_ref().write(value.to_be()) }
+    }
+
+    /// Hands over what was written to a ring before: a fence, and the store. No register follows;
+    /// the card looks at the record when it needs to.
+    #[inline(always)]
+    pub(crate) fn publish(&mut self, value: u32) {
+        fence::wqe_then_record();
+        self.store(value);
+    }
+
+    /// Gives back CQEs that have been read: a fence, and the store.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, value: u32) {
+        fence::cqe_then_record();
+        self.store(value);
+    }
+}

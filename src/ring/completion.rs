@@ -1,0 +1,488 @@
+//! The completion queue's reader.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use mlx5_sys::cqe::{Cqe64, OPCODE_SHIFT, OWNER_MASK, opcode};
+use mlx5_sys::doorbell::{
+    ARM_NEXT, ARM_SEQUENCE_SHIFT, ARM_SOLICITED, CQ_ARM_WORD, CQ_CONSUMER_WORD,
+};
+use mlx5_sys::verbs::ibv_cq;
+
+use super::credit::{Credit, Ledger};
+use super::cursor::{Counter, Shape};
+use super::keep::CqKeep;
+use super::{PollError, QueueError, ReceiveQueue, ReceiveSide, SendQueue, SendSide, takeover};
+use crate::cqe::{Completion, CqeRef, QueueKind, Unclaimed, UnclaimedReason};
+use crate::doorbell::{ArmDoorbell, Record, fence};
+use crate::verbs::{CompletionQueue, Transport};
+
+/// Which CQ a queue completes on: the address of its verbs object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct CqId(usize);
+
+impl CqId {
+    pub(super) fn of(cq: *mut ibv_cq) -> Self {
+        Self(cq.addr())
+    }
+}
+
+/// The queues whose completions a poll may meet.
+///
+/// Implemented by send and receive queues, references, pairs, slices, `Option` and `()`; a program
+/// with many queues implements it over a map of its own. A CQE of a queue that is not found is not
+/// lost: it comes out as [`Completion::Unclaimed`].
+pub trait Queues {
+    /// The send queue of the queue pair `qpn`.
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>>;
+    /// The receive queue of the queue pair `qpn`.
+    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>>;
+}
+
+/// No queue.
+impl Queues for () {
+    fn send_side(&mut self, _: u32) -> Option<SendSide<'_>> {
+        None
+    }
+
+    fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
+        None
+    }
+}
+
+impl<T: Transport> Queues for SendQueue<T> {
+    #[inline(always)]
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+        let side = self.side();
+        (side.qpn() == qpn).then_some(side)
+    }
+
+    #[inline(always)]
+    fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
+        None
+    }
+}
+
+impl Queues for ReceiveQueue {
+    #[inline(always)]
+    fn send_side(&mut self, _: u32) -> Option<SendSide<'_>> {
+        None
+    }
+
+    #[inline(always)]
+    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
+        let side = self.side();
+        (side.qpn() == qpn).then_some(side)
+    }
+}
+
+impl<Q: Queues + ?Sized> Queues for &mut Q {
+    #[inline(always)]
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+        (**self).send_side(qpn)
+    }
+
+    #[inline(always)]
+    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
+        (**self).receive_side(qpn)
+    }
+}
+
+/// The first that has the queue.
+impl<A: Queues, B: Queues> Queues for (A, B) {
+    #[inline(always)]
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+        let (first, second) = self;
+        first.send_side(qpn).or_else(|| second.send_side(qpn))
+    }
+
+    #[inline(always)]
+    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
+        let (first, second) = self;
+        first.receive_side(qpn).or_else(|| second.receive_side(qpn))
+    }
+}
+
+/// The first that has the queue.
+impl<Q: Queues> Queues for [Q] {
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+        self.iter_mut().find_map(|queue| queue.send_side(qpn))
+    }
+
+    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
+        self.iter_mut().find_map(|queue| queue.receive_side(qpn))
+    }
+}
+
+impl<Q: Queues> Queues for Option<Q> {
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+        self.as_mut()?.send_side(qpn)
+    }
+
+    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
+        self.as_mut()?.receive_side(qpn)
+    }
+}
+
+/// Reads a completion queue directly.
+///
+/// A poll that finds nothing costs one load. One that finds something reads what it needs of the
+/// CQE, retires the WQE in its queue, and stores the consumer index to the CQ's record: once per
+/// call, however many CQEs it took.
+pub struct Completions {
+    buffer: NonNull<u8>,
+    shape: Shape,
+    wide: bool,
+    consumer: Counter,
+    record: Record,
+    arm: ArmDoorbell,
+    /// Events taken since the CQ was made, modulo 4.
+    arm_sequence: u32,
+    cqn: u32,
+    overrun: bool,
+    ledger: Ledger,
+    id: CqId,
+    armed: bool,
+    keep: Option<CqKeep>,
+}
+
+/// What a completion reader is made of.
+pub(super) struct CqParts {
+    pub(super) buffer: NonNull<u8>,
+    pub(super) cqe_count: u32,
+    pub(super) cqe_size: u32,
+    pub(super) record: Record,
+    pub(super) arm: ArmDoorbell,
+    pub(super) cqn: u32,
+    pub(super) id: CqId,
+}
+
+// SAFETY: the CQ's consumer side belongs to the reader alone (`from_raw`'s contract), and the card
+// does not mind which thread reads.
+unsafe impl Send for Completions {}
+
+impl Completions {
+    /// Takes over a CQ, and keeps it alive. It can be taken over again when the result was dropped
+    /// after all queues that complete on it, and was never armed.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue).
+    pub fn new(cq: &CompletionQueue) -> crate::Result<Self> {
+        let keep = CqKeep::new(cq.handle())?;
+        // SAFETY: the reader holds the handle, which keeps the CQ alive; this crate does not resize
+        // CQs. The claim keeps other readers of this crate away; those that are not of this crate
+        // reach the CQ by its raw pointer only, whose users promise to respect that.
+        let mut reader = unsafe { Self::from_raw(cq.as_raw())? };
+        reader.keep = Some(keep);
+        Ok(reader)
+    }
+
+    /// Takes over a CQ. Reading goes on where its doorbell record says, so one that was polled
+    /// before can be taken over at any time.
+    ///
+    /// From here on libmlx5 leaves the CQ alone: it removes no CQEs of QPs that are reset or
+    /// destroyed. Queues that are taken over or restarted do that for their own.
+    ///
+    /// # Errors
+    /// [`QueueError`]: not a CQ of libmlx5, or an impossible geometry.
+    ///
+    /// # Safety
+    /// - `cq` stays alive as long as the result, and is not resized.
+    /// - Until the result is dropped, nothing else polls or arms it (`ibv_poll_cq`,
+    ///   `ibv_req_notify_cq`, another reader), and no event of it is waiting to be taken.
+    pub unsafe fn from_raw(cq: NonNull<ibv_cq>) -> Result<Self, QueueError> {
+        // SAFETY: the caller vouches for the CQ.
+        let view = unsafe { takeover::view_cq(cq)? };
+        let (Some(buffer), Some(base), Some(page)) = (
+            NonNull::new(view.buf.cast::<u8>()),
+            NonNull::new(view.dbrec),
+            NonNull::new(view.cq_uar.cast::<u8>()),
+        ) else {
+            return Err(QueueError::NoQueue);
+        };
+        // SAFETY: the library gave record and page; only this reader writes them for this CQ, as
+        // the caller vouches.
+        let (record, arm) = unsafe {
+            let arm = Record::new(base, CQ_ARM_WORD);
+            (Record::new(base, CQ_CONSUMER_WORD), ArmDoorbell::new(arm, page))
+        };
+        let parts = CqParts {
+            buffer,
+            cqe_count: view.cqe_cnt,
+            cqe_size: view.cqe_size,
+            record,
+            arm,
+            cqn: view.cqn,
+            id: CqId::of(cq.as_ptr()),
+        };
+        // SAFETY: the ring is the library's, and the reader's alone, as the caller vouches.
+        unsafe { Self::from_parts(parts) }
+    }
+
+    /// # Safety
+    /// `buffer` is a ring of `cqe_count` CQEs of `cqe_size` bytes, aligned to 64, that lives as
+    /// long as the result, and the doorbells are its own.
+    pub(super) unsafe fn from_parts(parts: CqParts) -> Result<Self, QueueError> {
+        let Some(shape) = Shape::new(parts.cqe_count) else {
+            return Err(QueueError::Geometry("the completion queue's size is not a power of two"));
+        };
+        if !matches!(parts.cqe_size, 64 | 128) {
+            return Err(QueueError::Geometry("a CQE is neither 64 nor 128 bytes"));
+        }
+        Ok(Self {
+            buffer: parts.buffer,
+            shape,
+            wide: parts.cqe_size == 128,
+            consumer: Counter::new(parts.record.read()),
+            arm_sequence: parts.arm.record().read() >> ARM_SEQUENCE_SHIFT & 3,
+            record: parts.record,
+            arm: parts.arm,
+            cqn: parts.cqn,
+            overrun: false,
+            ledger: Ledger::new(shape.entries()),
+            id: parts.id,
+            armed: false,
+            keep: None,
+        })
+    }
+
+    pub(super) fn id(&self) -> CqId {
+        self.id
+    }
+
+    pub(super) fn promise(&mut self, wanted: u32) -> Result<Credit, QueueError> {
+        self.ledger.promise(wanted)
+    }
+
+    /// Number of the CQ.
+    pub fn cqn(&self) -> u32 {
+        self.cqn
+    }
+
+    /// CQEs that the ring holds.
+    pub fn capacity(&self) -> u32 {
+        self.shape.entries()
+    }
+
+    /// Takes the next completion, if there is one.
+    ///
+    /// # Errors
+    /// [`PollError`]; nothing is taken then.
+    #[inline]
+    pub fn poll<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+    ) -> Result<Option<Completion>, PollError> {
+        let completion = self.take(queues)?;
+        if completion.is_some() {
+            self.release();
+        }
+        Ok(completion)
+    }
+
+    /// Takes up to as many completions as `into` has places for, and returns their number.
+    ///
+    /// # Errors
+    /// [`PollError`], if it is met before the first completion.
+    #[inline]
+    pub fn poll_many<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+        into: &mut [Completion],
+    ) -> Result<usize, PollError> {
+        let mut taken = 0;
+        for place in into {
+            match self.take(queues) {
+                Ok(Some(completion)) => *place = completion,
+                Ok(None) => break,
+                // The error stays: the next poll meets it again.
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
+            }
+            taken += 1;
+        }
+        if taken != 0 {
+            self.release();
+        }
+        Ok(taken)
+    }
+
+    /// The completions that are there, one after another. The consumer index is published when the
+    /// iterator is dropped; if it is leaked, by the next poll.
+    #[inline]
+    pub fn drain<'a, Q: Queues + ?Sized>(&'a mut self, queues: &'a mut Q) -> Drain<'a, Q> {
+        let start = self.consumer;
+        Drain { completions: self, queues, start }
+    }
+
+    /// Takes the CQE at the consumer index without publishing that.
+    #[inline(always)]
+    fn take<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+    ) -> Result<Option<Completion>, PollError> {
+        let Some(cqe) = self.peek(self.consumer) else {
+            return if self.overrun { Err(PollError::Overrun) } else { Ok(None) };
+        };
+        if cqe.compressed() {
+            return Err(PollError::Compressed);
+        }
+        let unclaimed = |reason| Completion::Unclaimed(Unclaimed::new(reason, &cqe));
+        let completion = match cqe.queue() {
+            Some(QueueKind::Send) => {
+                queues.send_side(cqe.qpn()).map(|side| side.complete(self.id, &cqe))
+            }
+            Some(QueueKind::Receive) => {
+                queues.receive_side(cqe.qpn()).map(|side| side.complete(self.id, &cqe))
+            }
+            None => Some(unclaimed(UnclaimedReason::UnknownOpcode)),
+        };
+        let completion = completion.unwrap_or_else(|| unclaimed(UnclaimedReason::UnknownQueue));
+        self.consumer = self.consumer.plus(1);
+        Ok(Some(completion))
+    }
+
+    /// The CQE at `index`, if software owns it.
+    #[inline(always)]
+    fn peek(&self, index: Counter) -> Option<CqeRef<'_>> {
+        let entry = self.entry(index);
+        // SAFETY: the last byte of a CQE of this ring.
+        let op_own = unsafe { entry.add(Cqe64::SIZE - 1).read_volatile() };
+        let mine = op_own & OWNER_MASK == u8::from(self.shape.lap(index));
+        if !mine || op_own >> OPCODE_SHIFT == opcode::INVALID {
+            return None;
+        }
+        fence::ownership_then_cqe();
+        // SAFETY: an entry of this ring that software owns; the card gets it back when the consumer
+        // index is published, which takes `&mut self`.
+        Some(unsafe { CqeRef::new(entry, self.wide, op_own) })
+    }
+
+    /// The 64-byte CQE at `index`.
+    #[inline(always)]
+    fn entry(&self, index: Counter) -> NonNull<u8> {
+        let slot = self.shape.slot(index);
+        let offset = if self.wide { slot * 128 + 64 } else { slot * 64 };
+        // SAFETY: an entry of the ring.
+        unsafe { self.buffer.add(offset) }
+    }
+
+    /// Gives all CQEs that were taken back to the card.
+    #[inline(always)]
+    fn release(&mut self) {
+        self.record.release(self.consumer.low24());
+    }
+
+    /// Asks for an event on the CQ's completion channel at the next completion, or with
+    /// `solicited_only` at the next solicited one or error. Poll once more afterwards: a completion
+    /// that came before may have raised none. One store to the record, one to a register, two store
+    /// fences.
+    pub fn arm(&mut self, solicited_only: bool) {
+        let command = if solicited_only { ARM_SOLICITED } else { ARM_NEXT };
+        let word = self.arm_sequence << ARM_SEQUENCE_SHIFT | command | self.consumer.low24();
+        self.armed = true;
+        self.arm.arm(word, self.cqn);
+    }
+
+    /// Says that an event of this CQ was taken from its channel, before [`arm`](Self::arm) is
+    /// called again: the card tells late requests from new ones by the number of events.
+    pub fn event_taken(&mut self) {
+        self.arm_sequence = (self.arm_sequence + 1) & 3;
+    }
+
+    /// Says that the context reported `IBV_EVENT_CQ_ERR` for this CQ: it overran. CQEs that are
+    /// still there can be polled, then every poll fails with [`PollError::Overrun`].
+    pub fn overrun(&mut self) {
+        self.overrun = true;
+    }
+
+    /// Drops the CQEs of one queue of a queue pair that are there, and returns their number. For a
+    /// queue without outstanding WQEs: they are of its life before a RESET. The other queues' CQEs
+    /// keep their order.
+    pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
+        let mut end = self.consumer;
+        while end.since(self.consumer) < self.shape.entries() && self.peek(end).is_some() {
+            end = end.plus(1);
+        }
+        // From the newest to the oldest: what stays moves up over what goes.
+        let mut dropped = 0;
+        for distance in 1..=end.since(self.consumer) {
+            let index = end.plus(distance.wrapping_neg());
+            let Some(cqe) = self.peek(index) else { break };
+            if cqe.qpn() == qpn && cqe.queue() == Some(queue) {
+                dropped += 1;
+            } else if dropped != 0 {
+                self.move_entry(index, index.plus(dropped));
+            }
+        }
+        if dropped != 0 {
+            self.consumer = self.consumer.plus(dropped);
+            self.release();
+        }
+        dropped
+    }
+
+    /// Copies a CQE that software owns over another one, which keeps its owner bit.
+    fn move_entry(&mut self, from: Counter, to: Counter) {
+        let (from, to) = (self.entry(from), self.entry(to));
+        let words = if self.wide { -8..8 } else { 0..8 };
+        for word in words {
+            // SAFETY: both are entries of the ring that software owns; the first half of a wide one
+            // lies before `entry`'s address.
+            unsafe {
+                let mut value = from.cast::<u64>().offset(word).read_volatile().to_ne_bytes();
+                let place = to.cast::<u64>().offset(word);
+                if word == 7 {
+                    let owner = place.cast::<u8>().add(7).read_volatile() & OWNER_MASK;
+                    value[7] = value[7] & !OWNER_MASK | owner;
+                }
+                place.write_volatile(u64::from_ne_bytes(value));
+            }
+        }
+    }
+}
+
+impl Drop for Completions {
+    fn drop(&mut self) {
+        if let Some(keep) = &mut self.keep {
+            keep.reusable = self.ledger.is_unpromised() && !self.armed;
+        }
+    }
+}
+
+impl fmt::Debug for Completions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completions")
+            .field("cqn", &self.cqn)
+            .field("consumer", &self.consumer)
+            .field("capacity", &self.capacity())
+            .field("overrun", &self.overrun)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The completions that are there, see [`Completions::drain`].
+#[must_use = "an iterator takes nothing until it is asked"]
+#[derive(Debug)]
+pub struct Drain<'a, Q: Queues + ?Sized> {
+    completions: &'a mut Completions,
+    queues: &'a mut Q,
+    start: Counter,
+}
+
+impl<Q: Queues + ?Sized> Iterator for Drain<'_, Q> {
+    type Item = Result<Completion, PollError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.completions.take(self.queues).transpose()
+    }
+}
+
+impl<Q: Queues + ?Sized> Drop for Drain<'_, Q> {
+    fn drop(&mut self) {
+        if self.completions.consumer != self.start {
+            self.completions.release();
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Index arithmetic of every ring: the only place that masks, wraps or compares counters.
+//!
+//! All counters are free-running 32-bit numbers here. The card sees their low 16 bits (WQE
+//! counters) or low 24 bits (CQ consumer index); entries are powers of two, so a slot is a counter
+//! masked, and the parity of a counter's lap is the ownership bit of a CQE.
+
+use std::fmt;
+
+/// A free-running counter: it never jumps back, and wraps at 2^32.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counter(u32);
+
+impl Counter {
+    /// A counter that starts at `value`.
+    pub const fn new(value: u32) -> Self {
+        Self(value)
+    }
+
+    /// The counter `n` entries later.
+    #[inline(always)]
+    pub const fn plus(self, n: u32) -> Self {
+        Self(self.0.wrapping_add(n))
+    }
+
+    /// How many entries `self` is ahead of `earlier`.
+    #[inline(always)]
+    pub const fn since(self, earlier: Self) -> u32 {
+        self.0.wrapping_sub(earlier.0)
+    }
+
+    /// What WQEs, CQEs and QP doorbell records carry: bits 15–0.
+    #[inline(always)]
+    pub const fn low16(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// What CQ doorbell records carry: bits 23–0.
+    #[inline(always)]
+    pub const fn low24(self) -> u32 {
+        self.0 & 0xff_ffff
+    }
+
+    /// The counter whose low 16 bits are `low`, looked for in the 2^16 values from `self` on.
+    #[inline(always)]
+    pub const fn next_with_low16(self, low: u16) -> Self {
+        self.plus(low.wrapping_sub(self.low16()) as u32)
+    }
+}
+
+impl fmt::Debug for Counter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// The shape of a ring: a number of entries that is a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    mask: u32,
+}
+
+impl Shape {
+    /// `entries` must be a power of two up to 2^24; anything else gives `None`.
+    pub const fn new(entries: u32) -> Option<Self> {
+        if entries.is_power_of_two() && entries <= 1 << 24 {
+            Some(Self { mask: entries - 1 })
+        } else {
+            None
+        }
+    }
+
+    /// Number of entries.
+    #[inline(always)]
+    pub const fn entries(self) -> u32 {
+        self.mask + 1
+    }
+
+    /// The slot of an entry, less than [`entries`](Self::entries).
+    #[inline(always)]
+    pub const fn slot(self, counter: Counter) -> usize {
+        (counter.0 & self.mask) as usize
+    }
+
+    /// Parity of the lap that `counter` is in: the owner bit that a CQE of this lap carries.
+    #[inline(always)]
+    pub const fn lap(self, counter: Counter) -> bool {
+        counter.0 & (self.mask + 1) != 0
+    }
+}
+
+/// The two ends of a work queue: `head` counts what was posted, `tail` what was retired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    shape: Shape,
+    head: Counter,
+    tail: Counter,
+}
+
+impl Cursor {
+    /// An empty queue whose next entry is `start`.
+    pub const fn new(shape: Shape, start: Counter) -> Self {
+        Self { shape, head: start, tail: start }
+    }
+
+    /// The ring's shape.
+    #[inline(always)]
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Counter of the next entry to be posted.
+    #[inline(always)]
+    pub const fn head(&self) -> Counter {
+        self.head
+    }
+
+    /// Counter of the oldest entry not retired.
+    #[inline(always)]
+    pub const fn tail(&self) -> Counter {
+        self.tail
+    }
+
+    /// Entries posted and not retired.
+    #[inline(always)]
+    pub const fn used(&self) -> u32 {
+        self.head.since(self.tail)
+    }
+
+    /// Entries that may be posted when `head` of this queue is, provisionally, at `head`.
+    #[inline(always)]
+    pub const fn free_from(&self, head: Counter) -> u32 {
+        self.shape.entries() - head.since(self.tail)
+    }
+
+    /// Moves the head: everything before `head` is posted.
+    #[inline(always)]
+    pub const fn publish(&mut self, head: Counter) {
+        debug_assert!(head.since(self.tail) <= self.shape.entries());
+        self.head = head;
+    }
+
+    /// The posted entry that a CQE names by its 16-bit counter; `None` if no such entry is
+    /// outstanding.
+    #[inline(always)]
+    pub const fn outstanding(&self, low: u16) -> Option<Counter> {
+        let counter = self.tail.next_with_low16(low);
+        if counter.since(self.tail) < self.used() { Some(counter) } else { None }
+    }
+
+    /// Moves the tail: everything before `tail` is retired. `false`, and nothing changes, if `tail`
+    /// is not within the posted entries.
+    #[inline(always)]
+    #[must_use]
+    pub const fn retire(&mut self, tail: Counter) -> bool {
+        if tail.since(self.tail) > self.used() {
+            return false;
+        }
+        self.tail = tail;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::random::Random;
+
+    #[test]
+    fn shapes_are_powers_of_two() {
+        for entries in [0, 3, 6, 1 << 25, u32::MAX] {
+            assert_eq!(Shape::new(entries), None, "{entries}");
+        }
+        assert_eq!(Shape::new(1).unwrap().entries(), 1);
+        assert_eq!(Shape::new(1 << 24).unwrap().entries(), 1 << 24);
+    }
+
+    /// The oracle keeps entries in a deque and counts with 64 bits, so it has no wraps.
+    #[test]
+    fn agrees_with_a_deque_from_random_starts() {
+        let mut random = Random::from_clock();
+        for _ in 0..200 {
+            let entries = 1 << random.below(16);
+            let shape = Shape::new(entries).unwrap();
+            // Starts close to the wraps of 16 and 32 bits as often as anywhere.
+            let near = [0, 0xffff, 0x1_0000, 0xff_ffff, u32::MAX];
+            let start = if random.below(2) == 0 {
+                near[random.below(5) as usize].wrapping_sub(random.below(40))
+            } else {
+                random.next() as u32
+            };
+            let mut cursor = Cursor::new(shape, Counter::new(start));
+            let mut oracle = std::collections::VecDeque::<u64>::new();
+            let mut next = u64::from(start);
+            for _ in 0..400 {
+                if random.below(2) == 0 {
+                    let n = random.below(entries + 2);
+                    let room = u64::from(entries) - oracle.len() as u64;
+                    assert_eq!(u64::from(cursor.free_from(cursor.head())), room);
+                    if u64::from(n) <= room {
+                        cursor.publish(cursor.head().plus(n));
+                        oracle.extend(next..next + u64::from(n));
+                        next += u64::from(n);
+                    }
+                } else if !oracle.is_empty() {
+                    let at = random.below(oracle.len() as u32) as usize;
+                    let named = oracle[at];
+                    let found = cursor.outstanding(named as u16);
+                    // With 2^16 entries or fewer the low 16 bits are unambiguous.
+                    assert_eq!(found, Some(Counter::new(named as u32)), "{}", random.seed());
+                    assert_eq!(shape.slot(found.unwrap()) as u64, named % u64::from(entries));
+                    assert_eq!(shape.lap(found.unwrap()), named / u64::from(entries) % 2 == 1);
+                    assert!(cursor.retire(found.unwrap().plus(1)));
+                    oracle.drain(..=at);
+                }
+                assert_eq!(cursor.used() as usize, oracle.len());
+                let foreign = (next as u16).wrapping_add(random.below(100) as u16);
+                if oracle.iter().all(|&entry| entry as u16 != foreign) {
+                    assert_eq!(cursor.outstanding(foreign), None);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn refuses_to_retire_what_was_not_posted() {
+        let mut cursor = Cursor::new(Shape::new(8).unwrap(), Counter::new(u32::MAX));
+        assert!(!cursor.retire(cursor.head().plus(1)));
+        cursor.publish(cursor.head().plus(3));
+        let before = cursor;
+        assert!(!cursor.retire(cursor.head().plus(1)));
+        assert_eq!(cursor, before);
+        assert!(cursor.retire(cursor.head()));
+        assert_eq!(cursor.used(), 0);
+    }
+}

@@ -1,0 +1,110 @@
+//! Errors of queues: small ones of the data path, and those of taking a queue over.
+
+use mlx5_sys::verbs::ibv_qp_state;
+
+/// Why nothing was posted. The queue is as it was before the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// Fewer free entries than the WQE needs.
+    #[error("queue full: poll the completion queue until WQEs are retired")]
+    QueueFull,
+    /// More inline bytes than the queue was made for.
+    #[error("inline payload longer than the queue's limit (max_inline_data)")]
+    InlineTooLong,
+    /// More scatter/gather entries than the queue was made for.
+    #[error("more scatter/gather entries than the queue's limit (max_send_sge or max_recv_sge)")]
+    TooManySges,
+    /// A scatter/gather entry over 2 GiB, the most that a data segment can say.
+    #[error("scatter/gather entry longer than 2 GiB")]
+    SgeTooLong,
+    /// Every CQE that this queue may have outstanding is taken.
+    #[error(
+        "the completion queue could overrun: as many completions are outstanding as it was given room for"
+    )]
+    CqOverrun,
+    /// The QP has left RTS: an error completion of this queue was seen.
+    #[error(
+        "the QP is no longer in RTS: a request failed; take it through RESET and restart the queue"
+    )]
+    WrongState,
+}
+
+/// Why a CQ cannot be polled further. Every later poll gives the same error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PollError {
+    /// The next CQE opens a compressed block, which this reader does not decode. The block stays
+    /// where it is.
+    #[error("compressed CQEs: make the CQ without compression")]
+    Compressed,
+    /// The card reported that the CQ overran ([`Completions::overrun`]); completions are lost.
+    ///
+    /// [`Completions::overrun`]: crate::ring::Completions::overrun
+    #[error("the completion queue overran and lost completions: recreate it and its queue pairs")]
+    Overrun,
+}
+
+/// Why a queue could not be taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum QueueError {
+    /// `mlx5dv_init_obj` failed.
+    #[error("mlx5dv_init_obj failed with errno {0}: the object is not one of libmlx5")]
+    InitObj(i32),
+    /// `ibv_query_qp` failed.
+    #[error("ibv_query_qp failed with errno {0}")]
+    QueryQp(i32),
+    /// The QP is in the wrong state for this queue: sends need RTS, receives INIT or later.
+    #[error("the QP is in state {name}, and this queue needs {needed}")]
+    WrongState {
+        /// `enum ibv_qp_state` of the QP.
+        found: u32,
+        /// Its name.
+        name: &'static str,
+        /// What would be right.
+        needed: &'static str,
+    },
+    /// The QP's transport is not the one of the type.
+    #[error("the QP's type is {0}, which is not this queue's transport")]
+    WrongTransport(u32),
+    /// The QP was made with no such queue: its size is 0, or receives come from an SRQ.
+    #[error("the QP has no such queue (size 0, or it receives from a shared receive queue)")]
+    NoQueue,
+    /// The completion reader is not the one of the CQ that this queue completes on.
+    #[error("the QP completes on another CQ than the one given")]
+    ForeignCq,
+    /// All CQEs of the CQ are promised to other queues.
+    #[error("all {cqes} entries of the CQ are promised to other queues: make it larger")]
+    CqFull {
+        /// Entries of the CQ.
+        cqes: u32,
+    },
+    /// The library reported a geometry that is not a ring: sizes must be powers of two.
+    #[error("the library reports an impossible geometry: {0}")]
+    Geometry(&'static str),
+    /// The queue's last owner left WQEs outstanding.
+    #[error("WQEs of the queue's last owner are outstanding: reset the QP first")]
+    Outstanding,
+    /// The QP was not reset since the queue was last started.
+    #[error("the QP was not taken through RESET since this queue was last started")]
+    NotReset,
+    /// Another queue of this process uses the QP's BlueFlame register.
+    #[error(
+        "the QP's BlueFlame register is used by another queue: give the QP a register of its own \
+         (a thread domain), or use plain doorbells on every queue that shares it"
+    )]
+    RegisterShared,
+}
+
+/// The name of a QP state.
+pub(crate) const fn state_name(state: u32) -> &'static str {
+    match state {
+        ibv_qp_state::IBV_QPS_RESET => "RESET",
+        ibv_qp_state::IBV_QPS_INIT => "INIT",
+        ibv_qp_state::IBV_QPS_RTR => "RTR",
+        ibv_qp_state::IBV_QPS_RTS => "RTS",
+        ibv_qp_state::IBV_QPS_SQD => "SQD",
+        ibv_qp_state::IBV_QPS_SQE => "SQE",
+        ibv_qp_state::IBV_QPS_ERR => "ERR",
+        _ => "unknown",
+    }
+}

@@ -1,0 +1,124 @@
+//! What queues made from this crate's verbs objects hold: the object, and the claim to be its only
+//! user on the direct path. Nothing of it is touched by a post or a poll.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use super::QueueError;
+use crate::verbs::{CompletionQueueHandle, QueuePairHandle, WorkQueue};
+
+/// A queue pair, with the claim of one of its queues.
+pub(super) struct QueueKeep {
+    qp: QueuePairHandle,
+    queue: WorkQueue,
+    /// Whether the queue had nothing outstanding when its owner was dropped.
+    pub(super) idle: bool,
+    /// The doorbell register's claim, for a send queue.
+    pub(super) register: Option<RegisterClaim>,
+}
+
+impl QueueKeep {
+    pub(super) fn send(qp: QueuePairHandle) -> crate::Result<Self> {
+        Self::claim(qp, WorkQueue::Send)
+    }
+
+    pub(super) fn receive(qp: QueuePairHandle) -> crate::Result<Self> {
+        Self::claim(qp, WorkQueue::Receive)
+    }
+
+    fn claim(qp: QueuePairHandle, queue: WorkQueue) -> crate::Result<Self> {
+        qp.claim(queue)?;
+        Ok(Self { qp, queue, idle: true, register: None })
+    }
+}
+
+impl Drop for QueueKeep {
+    fn drop(&mut self) {
+        self.qp.release(self.queue, self.idle);
+    }
+}
+
+/// A completion queue, with the claim of its consumer side.
+pub(super) struct CqKeep {
+    cq: CompletionQueueHandle,
+    /// Whether another reader could go on where this one stopped.
+    pub(super) reusable: bool,
+}
+
+impl CqKeep {
+    pub(super) fn new(cq: CompletionQueueHandle) -> crate::Result<Self> {
+        cq.claim()?;
+        Ok(Self { cq, reusable: true })
+    }
+}
+
+impl Drop for CqKeep {
+    fn drop(&mut self) {
+        if self.reusable {
+            self.cq.release();
+        }
+    }
+}
+
+/// The doorbell registers that send queues of this process use: by address, the number of sharers,
+/// or `None` for a single owner. Eight-byte doorbells of several queues do not disturb each other,
+/// but would end up inside a WQE that another thread is copying to the same register.
+static REGISTERS: Mutex<Option<HashMap<usize, Option<u32>>>> = Mutex::new(None);
+
+/// The use of one doorbell register; given back when dropped.
+pub(super) struct RegisterClaim {
+    address: usize,
+}
+
+impl RegisterClaim {
+    /// Claims the register at `address`, alone (`own`) or with others that do not need it alone.
+    pub(super) fn new(address: NonNull<u8>, own: bool) -> Result<Self, QueueError> {
+        let address = address.addr().get();
+        let mut registers = REGISTERS.lock().unwrap_or_else(PoisonError::into_inner);
+        match registers.get_or_insert_default().entry(address) {
+            Entry::Vacant(vacant) => {
+                vacant.insert(if own { None } else { Some(1) });
+            }
+            Entry::Occupied(mut occupied) => match occupied.get_mut() {
+                Some(sharers) if !own => *sharers += 1,
+                _ => return Err(QueueError::RegisterShared),
+            },
+        }
+        Ok(Self { address })
+    }
+}
+
+impl Drop for RegisterClaim {
+    fn drop(&mut self) {
+        let mut registers = REGISTERS.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(registers) = registers.as_mut() else { return };
+        match registers.get_mut(&self.address) {
+            Some(Some(sharers)) if *sharers > 1 => *sharers -= 1,
+            _ => {
+                registers.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_register_has_one_owner_or_sharers() {
+        let mut page = [0u8; 2];
+        let [first, second] = page.each_mut().map(NonNull::from);
+        let own = RegisterClaim::new(first, true).unwrap();
+        assert_eq!(RegisterClaim::new(first, true).err(), Some(QueueError::RegisterShared));
+        assert_eq!(RegisterClaim::new(first, false).err(), Some(QueueError::RegisterShared));
+        let _other = RegisterClaim::new(second, true).unwrap();
+        drop(own);
+        let sharers = [(); 2].map(|()| RegisterClaim::new(first, false).unwrap());
+        assert_eq!(RegisterClaim::new(first, true).err(), Some(QueueError::RegisterShared));
+        drop(sharers);
+        RegisterClaim::new(first, true).unwrap();
+    }
+}

@@ -1,0 +1,28 @@
+//! The rings that software and card share: send queue, receive queue, completion queue.
+//!
+//! [`SendQueue`] and [`ReceiveQueue`] write WQEs and ring; [`Completions`] reads CQEs and tells
+//! each queue what is retired. All three are taken over from verbs objects, made by this crate or
+//! by others, and from then on belong to one owner: methods take `&mut self`, nothing locks,
+//! nothing allocates, nothing calls the system. `cursor` has all index arithmetic; what the card
+//! could overwrite is never trusted: ids and indices live in private memory.
+//!
+//! This is the raw layer: the card reads and writes memory after a post returned, so committing a
+//! WQE is `unsafe`, at one place per queue, whose contract says what must stay alive until which
+//! completion. [`owned`] is the layer on top that owns the memory and needs no `unsafe`.
+
+mod completion;
+mod credit;
+mod cursor;
+mod error;
+mod keep;
+#[cfg(test)]
+pub(crate) mod random;
+mod receive;
+mod scatter;
+mod send;
+mod takeover;
+
+pub use completion::{Completions, Drain, Queues};
+pub use error::{PollError, PostError, QueueError};
+pub use receive::{ReceiveBatch, ReceiveConfig, ReceiveQueue, ReceiveSide};
+pub use send::{Batch, RegisterUse, SendConfig, SendQueue, SendSide};

@@ -1,0 +1,420 @@
+//! The receive queue.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::doorbell::RECEIVE_WORD;
+use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
+use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, SEGMENT_SIZE};
+
+use super::completion::{Completions, CqId};
+use super::credit::Credit;
+use super::cursor::{Counter, Cursor, Shape};
+use super::keep::QueueKeep;
+use super::takeover::{self, QpView};
+use super::{PostError, QueueError, scatter};
+use crate::cqe::{
+    Completion, CqeRef, Failure, QueueKind, ReceiveDone, ReceiveKind, Status, Unclaimed,
+    UnclaimedReason,
+};
+use crate::doorbell::Record;
+use crate::verbs::{QueuePair, Transport, state::CanReceive};
+use crate::wqe::{Limits, Linear, Segments, SgeList};
+
+/// The states in which receives may be posted: all but RESET.
+const POSTABLE: [u32; 6] = [
+    ibv_qp_state::IBV_QPS_INIT,
+    ibv_qp_state::IBV_QPS_RTR,
+    ibv_qp_state::IBV_QPS_RTS,
+    ibv_qp_state::IBV_QPS_SQD,
+    ibv_qp_state::IBV_QPS_SQE,
+    ibv_qp_state::IBV_QPS_ERR,
+];
+
+/// How a receive queue is taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReceiveConfig {
+    /// CQEs of the CQ to promise to this queue: receives that may be outstanding. Default and
+    /// most: the size of the queue. Fewer are promised where the CQ has fewer left.
+    pub receives: u32,
+}
+
+impl Default for ReceiveConfig {
+    fn default() -> Self {
+        Self { receives: u32::MAX }
+    }
+}
+
+/// A receive queue, written to directly.
+///
+/// Made by [`from_raw`](Self::from_raw) from a QP in INIT or later. Posting: a [`ReceiveBatch`] is
+/// filled and handed over, or [`post`](Self::post) does both for one receive. A post costs the
+/// stores of its WQE and one to the doorbell record; no register is rung, since the card looks at
+/// the record when a message needs a receive.
+pub struct ReceiveQueue {
+    cursor: Cursor,
+    buffer: NonNull<u8>,
+    stride: usize,
+    record: Record,
+    qpn: u32,
+    max_sge: u32,
+    /// By slot: the ids of posted receives.
+    shadow: Box<[u64]>,
+    credit: Credit,
+    cq: CqId,
+    qp: NonNull<ibv_qp>,
+    keep: Option<QueueKeep>,
+}
+
+/// What a receive queue is made of.
+pub(super) struct ReceiveParts {
+    pub(super) buffer: NonNull<u8>,
+    pub(super) entries: u32,
+    pub(super) stride: u32,
+    pub(super) record: Record,
+    pub(super) qpn: u32,
+    pub(super) credit: Credit,
+    pub(super) cq: CqId,
+    pub(super) qp: NonNull<ibv_qp>,
+}
+
+// SAFETY: the ring's memory belongs to the queue alone (`from_raw`'s contract), and the card does
+// not mind which thread stores to it.
+unsafe impl Send for ReceiveQueue {}
+
+impl ReceiveQueue {
+    /// Takes over the receive queue of a QP that completes on `completions`, and keeps the QP
+    /// alive. Until the result is dropped the QP cannot be reset. If receives are outstanding then,
+    /// it must be, before its receive queue can be taken over again.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): no
+    /// receive queue of its own, another CQ, no CQE left to promise. Nothing is changed then.
+    pub fn new<T: Transport, S: CanReceive>(
+        qp: &QueuePair<T, S>,
+        completions: &mut Completions,
+        config: ReceiveConfig,
+    ) -> crate::Result<Self> {
+        let keep = QueueKeep::receive(qp.handle())?;
+        // SAFETY: as for `SendQueue::new`.
+        let mut queue = unsafe { Self::from_raw(qp.as_raw(), completions, config)? };
+        queue.keep = Some(keep);
+        Ok(queue)
+    }
+
+    /// Takes over the receive queue of a QP in INIT or later that completes on `completions`. Its
+    /// next WQE goes where the doorbell record says, so a QP that has received before can be taken
+    /// over once no receive is outstanding. CQEs of the QP's receives that are still in the CQ are
+    /// dropped: they are of its life before a RESET.
+    ///
+    /// # Errors
+    /// [`QueueError`]: not a QP of libmlx5, in RESET, no receive queue of its own, another CQ, no
+    /// CQE left to promise. Nothing is changed then.
+    ///
+    /// # Safety
+    /// - `qp` stays alive as long as the result, and none of its receives is outstanding.
+    /// - Until the result is dropped, nothing else posts to the QP's receive queue
+    ///   (`ibv_post_recv`, another `ReceiveQueue`), and the QP stays on this side of RESET, except
+    ///   for [`restart`](Self::restart).
+    pub unsafe fn from_raw(
+        qp: NonNull<ibv_qp>,
+        completions: &mut Completions,
+        config: ReceiveConfig,
+    ) -> Result<Self, QueueError> {
+        // SAFETY: the caller vouches for the QP.
+        let view = unsafe { QpView::new(qp)? };
+        view.require(&POSTABLE, "INIT or later")?;
+        if completions.id() != CqId::of(view.receive_cq) {
+            return Err(QueueError::ForeignCq);
+        }
+        let (Some(buffer), Some(base)) =
+            (NonNull::new(view.dv.rq.buf.cast::<u8>()), NonNull::new(view.dv.dbrec))
+        else {
+            return Err(QueueError::NoQueue);
+        };
+        if view.dv.rq.wqe_cnt == 0 || view.has_srq {
+            return Err(QueueError::NoQueue);
+        }
+        // SAFETY: the library gave the QP's record; only this queue writes its receive word, as
+        // the caller vouches.
+        let record = unsafe { Record::new(base, RECEIVE_WORD) };
+        completions.discard(view.number, QueueKind::Receive);
+        let parts = ReceiveParts {
+            buffer,
+            entries: view.dv.rq.wqe_cnt,
+            stride: view.dv.rq.stride,
+            record,
+            qpn: view.number,
+            credit: completions.promise(config.receives.min(view.dv.rq.wqe_cnt))?,
+            cq: completions.id(),
+            qp,
+        };
+        // SAFETY: the ring is the library's, and this queue's alone, as the caller vouches.
+        unsafe { Self::from_parts(parts) }
+    }
+
+    /// # Safety
+    /// `buffer` is a ring of `entries` WQEs of `stride` bytes that only the result writes, and the
+    /// record is its own; both live as long as the result. `qp` is alive whenever
+    /// [`restart`](Self::restart) is called.
+    pub(super) unsafe fn from_parts(parts: ReceiveParts) -> Result<Self, QueueError> {
+        let Some(shape) = Shape::new(parts.entries).filter(|shape| shape.entries() <= 1 << 15)
+        else {
+            return Err(QueueError::Geometry("the receive queue's size is not a power of two"));
+        };
+        let stride = parts.stride as usize;
+        if stride == 0 || stride % SEGMENT_SIZE != 0 {
+            return Err(QueueError::Geometry("the receive queue's stride is not segments"));
+        }
+        let start = Counter::new(parts.record.read() & 0xffff);
+        Ok(Self {
+            cursor: Cursor::new(shape, start),
+            buffer: parts.buffer,
+            stride,
+            record: parts.record,
+            qpn: parts.qpn,
+            max_sge: (stride / SEGMENT_SIZE) as u32,
+            shadow: vec![0; shape.entries() as usize].into(),
+            credit: parts.credit,
+            cq: parts.cq,
+            qp: parts.qp,
+            keep: None,
+        })
+    }
+
+    /// Number of the queue pair.
+    pub fn qpn(&self) -> u32 {
+        self.qpn
+    }
+
+    /// Entries that a receive may have.
+    pub fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// Receives that the ring holds.
+    pub fn capacity(&self) -> u32 {
+        self.cursor.shape().entries()
+    }
+
+    /// Receives that may still be posted.
+    pub fn free(&self) -> u32 {
+        self.cursor.free_from(self.cursor.head()).min(self.credit.entries() - self.cursor.used())
+    }
+
+    /// Receives that are outstanding.
+    pub fn outstanding(&self) -> u32 {
+        self.cursor.used()
+    }
+
+    /// Starts a batch. Dropping it posts nothing.
+    #[inline]
+    pub fn batch(&mut self) -> ReceiveBatch<'_> {
+        let head = self.cursor.head();
+        ReceiveBatch { queue: self, head }
+    }
+
+    /// Posts one receive into the memory of `list` ([`Sge`](crate::wqe::Sge), an array or a slice
+    /// of them); a message fills one entry after another. `id` comes back with the completion.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing is posted then.
+    ///
+    /// # Safety
+    /// As [`ReceiveBatch::ring`].
+    #[inline]
+    pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
+        let mut batch = self.batch();
+        batch.append(id, list)?;
+        // SAFETY: passed on.
+        unsafe { batch.ring() };
+        Ok(())
+    }
+
+    /// Starts anew after the QP went through RESET to INIT or later: indices start at zero,
+    /// whatever was outstanding is forgotten, and its CQEs that are still in the CQ are dropped.
+    /// Before the peer sends again, or its first messages are dropped, too.
+    ///
+    /// # Errors
+    /// [`QueueError::WrongState`] if the QP is in RESET, [`QueueError::NotReset`] if it was not
+    /// reset since the last post, [`QueueError::ForeignCq`]; nothing is changed then.
+    ///
+    /// # Safety
+    /// The QP's receives are those of this queue only, as [`from_raw`](Self::from_raw) says, and
+    /// none was posted since the QP was reset.
+    pub unsafe fn restart(&mut self, completions: &mut Completions) -> Result<(), QueueError> {
+        // SAFETY: `from_raw`'s caller keeps the QP alive.
+        let (state, _) = unsafe { takeover::query(self.qp)? };
+        takeover::require(state, &POSTABLE, "INIT or later")?;
+        if completions.id() != self.cq {
+            return Err(QueueError::ForeignCq);
+        }
+        // libmlx5 clears the record on the way through RESET.
+        if self.record.read() != 0 {
+            return Err(QueueError::NotReset);
+        }
+        self.cursor = Cursor::new(self.cursor.shape(), Counter::default());
+        completions.discard(self.qpn, QueueKind::Receive);
+        Ok(())
+    }
+
+    /// For [`Queues`](super::Queues): lets a poll retire what this queue has posted.
+    #[inline(always)]
+    pub fn side(&mut self) -> ReceiveSide<'_> {
+        ReceiveSide { queue: self }
+    }
+
+    #[inline(always)]
+    fn wqe(&self, slot: usize) -> *mut u8 {
+        // SAFETY: a slot of the ring.
+        unsafe { self.buffer.as_ptr().add(slot * self.stride) }
+    }
+
+    /// Puts a message that came in the CQE where the receive says.
+    #[cold]
+    fn scatter(&self, slot: usize, cqe: &CqeRef<'_>) -> bool {
+        let Some(data) = cqe.inline_data(cqe.byte_count()) else { return false };
+        let segments = (0..self.max_sge as usize).map(|unit| {
+            // SAFETY: a segment of this WQE.
+            unsafe { scatter::Segment::read(self.wqe(slot).add(unit * SEGMENT_SIZE)) }
+        });
+        // SAFETY: the receive was outstanding until now, so its memory is writable, by the contract
+        // of `ReceiveBatch::ring`, until this completion is reported.
+        unsafe { scatter::scatter(data.bytes(), segments) }
+    }
+}
+
+impl Drop for ReceiveQueue {
+    fn drop(&mut self) {
+        if let Some(keep) = &mut self.keep {
+            keep.idle = self.cursor.used() == 0;
+        }
+    }
+}
+
+impl fmt::Debug for ReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceiveQueue")
+            .field("qpn", &self.qpn)
+            .field("cursor", &self.cursor)
+            .field("max_sge", &self.max_sge)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Receives that are written to the ring and not yet known to the card. Dropping the batch posts
+/// nothing.
+#[must_use = "a batch posts nothing until it is rung"]
+#[derive(Debug)]
+pub struct ReceiveBatch<'q> {
+    queue: &'q mut ReceiveQueue,
+    head: Counter,
+}
+
+impl ReceiveBatch<'_> {
+    /// Writes a receive after those already in the batch, as [`ReceiveQueue::post`].
+    ///
+    /// # Errors
+    /// [`PostError`]; the batch stays as it was, and can still be rung.
+    #[inline]
+    pub fn append<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
+        let queue = &mut *self.queue;
+        list.check(&Limits { max_sge: queue.max_sge, max_inline: 0 })?;
+        if queue.cursor.free_from(self.head) == 0 {
+            return Err(PostError::QueueFull);
+        }
+        if self.head.since(queue.cursor.tail()) >= queue.credit.entries() {
+            return Err(PostError::CqOverrun);
+        }
+        let slot = queue.cursor.shape().slot(self.head);
+        // SAFETY: the slot is free: the card does not read it before the record covers it. The list
+        // is no longer than the stride, and the terminator is only added to a shorter one.
+        unsafe {
+            let mut writer = Linear::new(queue.wqe(slot));
+            list.put(&mut writer);
+            if list.ds() < queue.max_sge {
+                let end =
+                    DataSeg { byte_count: 0.into(), lkey: INVALID_LKEY.into(), addr: 0.into() };
+                writer.put(end);
+            }
+        }
+        queue.shadow[slot] = id;
+        self.head = self.head.plus(1);
+        Ok(())
+    }
+
+    /// Receives in the batch.
+    pub fn len(&self) -> u32 {
+        self.head.since(self.queue.cursor.head())
+    }
+
+    /// Whether nothing was appended.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Posts the batch: one store to the doorbell record.
+    ///
+    /// # Safety
+    /// The card may put a message into each receive from now on. For each, until a poll returns its
+    /// completion, or the QP has been moved to RESET or destroyed: the memory that its entries name
+    /// stays allocated, and registered for local write under the `lkey` given, and nobody reads,
+    /// writes or holds a reference to it.
+    #[inline]
+    pub unsafe fn ring(self) {
+        if !self.is_empty() {
+            self.queue.cursor.publish(self.head);
+            self.queue.record.publish(u32::from(self.head.low16()));
+        }
+    }
+}
+
+/// A receive queue as a poll sees it, see [`Queues`](super::Queues).
+pub struct ReceiveSide<'a> {
+    queue: &'a mut ReceiveQueue,
+}
+
+impl ReceiveSide<'_> {
+    /// Number of the queue pair.
+    #[inline(always)]
+    pub fn qpn(&self) -> u32 {
+        self.queue.qpn
+    }
+
+    /// What a responder's CQE, of the CQ `cq`, completes: receives complete in order.
+    #[inline(always)]
+    pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
+        let queue = self.queue;
+        if queue.cq != cq || cqe.qpn() != queue.qpn {
+            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownQueue, cqe));
+        }
+        let tail = queue.cursor.tail();
+        if !queue.cursor.retire(tail.plus(1)) {
+            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::NotOutstanding, cqe));
+        }
+        let slot = queue.cursor.shape().slot(tail);
+        let id = queue.shadow[slot];
+        let failure = |status, vendor_error| {
+            Completion::Failed(Failure {
+                id,
+                qpn: queue.qpn,
+                queue: QueueKind::Receive,
+                status,
+                vendor_error,
+                wqe_index: cqe.wqe_counter(),
+                opcode: 0,
+            })
+        };
+        if cqe.opcode() == cqe_opcode::RESP_ERR {
+            return failure(Status::from_syndrome(cqe.syndrome()), cqe.vendor_syndrome());
+        }
+        if cqe.has_inline_data() && !queue.scatter(slot, cqe) {
+            return failure(Status::LocalLength, 0);
+        }
+        match ReceiveKind::decode(cqe) {
+            Some(kind) => Completion::Receive(ReceiveDone::decode(id, cqe, kind)),
+            None => Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownOpcode, cqe)),
+        }
+    }
+}

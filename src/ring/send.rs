@@ -1,0 +1,661 @@
+//! The send queue.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use core::{fmt, mem};
+
+use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::doorbell::SEND_WORD;
+use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
+use mlx5_sys::wqe::{
+    CE_ALWAYS, CE_MASK, CtrlSeg, InlineHeader, MAX_DS, RaddrSeg, SEGMENT_SIZE, WQEBB_SIZE, opcode,
+};
+
+use super::completion::{Completions, CqId};
+use super::credit::Credit;
+use super::cursor::{Counter, Cursor, Shape};
+use super::keep::{QueueKeep, RegisterClaim};
+use super::takeover::{self, QpView};
+use super::{PostError, QueueError, scatter};
+use crate::cqe::{
+    Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, Unclaimed,
+    UnclaimedReason,
+};
+use crate::doorbell::{Image, Record, SendDoorbell};
+use crate::verbs::{QueuePair, Rc, Rts, Transport};
+use crate::wqe::{Limits, Linear, PostOn, Segments, Wrapping};
+
+/// 16-byte units in a 64-byte block.
+const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
+
+/// Who stores to the QP's doorbell register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegisterUse {
+    /// This queue alone: short WQEs posted singly are copied to the register (BlueFlame), if the
+    /// register can.
+    Own,
+    /// Others may, too: 8-byte doorbells only, which do not disturb each other.
+    Shared,
+}
+
+/// How a send queue is taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendConfig {
+    /// Who stores to the doorbell register. Default: this queue alone.
+    pub register: RegisterUse,
+    /// CQEs of the CQ to promise to this queue: signaled requests that may be outstanding. Default
+    /// and most: the QP's `max_send_wr`. Fewer are promised where the CQ has fewer left.
+    pub signals: u32,
+}
+
+impl Default for SendConfig {
+    fn default() -> Self {
+        Self { register: RegisterUse::Own, signals: u32::MAX }
+    }
+}
+
+/// A send queue of transport `T`, written to directly.
+///
+/// Made from a QP in RTS by [`from_raw`](Self::from_raw). Posting: a [`Batch`] is filled and rung,
+/// or [`post`](Self::post) does both for one request. A post costs the stores of its WQE, one to
+/// the doorbell record, one to the register (or the WQE's blocks, by BlueFlame), and on x86-64 two
+/// store fences; no lock, no allocation, no system call.
+pub struct SendQueue<T: Transport = Rc> {
+    ring: SendRing,
+    keep: Option<QueueKeep>,
+    transport: PhantomData<T>,
+}
+
+/// What is common to send queues of all transports.
+struct SendRing {
+    cursor: Cursor,
+    buffer: NonNull<u8>,
+    doorbell: SendDoorbell,
+    /// QP number in bits 31–8, as in the ctrl segment.
+    qpn_shifted: u32,
+    limits: Limits,
+    /// Set in every WQE's flags: [`CE_ALWAYS`] if the QP was made to signal every request.
+    always: u8,
+    /// An error completion was seen; no more posts until the queue is restarted.
+    stopped: bool,
+    /// Signaled WQEs posted, and retired.
+    signaled: u32,
+    signals_retired: u32,
+    /// By slot of a WQE's first block.
+    shadow: Box<[Entry]>,
+    credit: Credit,
+    cq: CqId,
+    qp: NonNull<ibv_qp>,
+}
+
+/// What software must remember of a posted WQE; the card cannot reach it.
+#[derive(Clone, Copy, Default)]
+struct Entry {
+    id: u64,
+    /// [`SendRing::signaled`] after this WQE.
+    signaled: u32,
+    /// Low 16 bits of the counter of the WQE's first block.
+    first: u16,
+    ds: u8,
+    opcode: u8,
+}
+
+impl Entry {
+    #[inline(always)]
+    fn blocks(&self) -> u32 {
+        u32::from(self.ds).div_ceil(UNITS)
+    }
+}
+
+/// What a send queue is made of: where [`SendQueue::from_raw`] and tests of the writer meet.
+pub(super) struct SendParts {
+    pub(super) buffer: NonNull<u8>,
+    pub(super) blocks: u32,
+    pub(super) doorbell: SendDoorbell,
+    pub(super) qpn: u32,
+    pub(super) limits: Limits,
+    pub(super) signal_all: bool,
+    pub(super) start: Counter,
+    pub(super) credit: Credit,
+    pub(super) cq: CqId,
+    pub(super) qp: NonNull<ibv_qp>,
+}
+
+// SAFETY: the ring's memory belongs to the queue alone (`from_raw`'s contract), and the card does
+// not mind which thread stores to it.
+unsafe impl<T: Transport> Send for SendQueue<T> {}
+
+impl<T: Transport> SendQueue<T> {
+    /// Takes over the send queue of a QP that completes on `completions`, and keeps the QP alive.
+    /// Until the result is dropped the QP cannot be reset. If requests are outstanding then, it
+    /// must be, before its send queue can be taken over again.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue):
+    /// the QP is no longer in RTS, another CQ, no CQE left to promise, a doorbell register that
+    /// another send queue of this crate uses. Nothing is changed then.
+    pub fn new(
+        qp: &QueuePair<T, Rts>,
+        completions: &mut Completions,
+        config: SendConfig,
+    ) -> crate::Result<Self> {
+        let mut keep = QueueKeep::send(qp.handle())?;
+        // SAFETY: the queue holds the handle, which keeps QP, and through it CQ, alive. The claim
+        // keeps other writers of this crate away and forbids RESET; it is only given after RESET,
+        // or when nothing is outstanding. Writers that are not of this crate reach the QP by its
+        // raw pointer only, whose users promise to respect that. The register is claimed below,
+        // before anything can be posted.
+        let mut queue = unsafe { Self::from_raw(qp.as_raw(), completions, config)? };
+        let register = queue.ring.doorbell.register();
+        keep.register = Some(RegisterClaim::new(register, config.register == RegisterUse::Own)?);
+        queue.keep = Some(keep);
+        Ok(queue)
+    }
+
+    /// Takes over the send queue of a QP in RTS that completes on `completions`. Its next WQE goes
+    /// where the doorbell record says, so a QP that has posted before can be taken over once it is
+    /// idle. CQEs of the QP's sends that are still in the CQ are dropped: they are of its life
+    /// before a RESET.
+    ///
+    /// # Errors
+    /// [`QueueError`]: not a QP of libmlx5 or of transport `T`, not in RTS, another CQ, no CQE left
+    /// to promise. Nothing is changed then.
+    ///
+    /// # Safety
+    /// - `qp` stays alive as long as the result, and all its send WQEs are complete.
+    /// - Until the result is dropped, nothing else posts to the QP's send queue (`ibv_post_send`,
+    ///   another `SendQueue`), and the QP stays on this side of RESET, except for
+    ///   [`restart`](Self::restart).
+    /// - With [`RegisterUse::Own`], no other queue, here or in libmlx5, stores to the BlueFlame
+    ///   register that libmlx5 gave the QP.
+    pub unsafe fn from_raw(
+        qp: NonNull<ibv_qp>,
+        completions: &mut Completions,
+        config: SendConfig,
+    ) -> Result<Self, QueueError> {
+        // SAFETY: the caller vouches for the QP.
+        let view = unsafe { QpView::new(qp)? };
+        if view.qp_type != T::QP_TYPE {
+            return Err(QueueError::WrongTransport(view.qp_type));
+        }
+        view.require(&[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
+        if completions.id() != CqId::of(view.send_cq) {
+            return Err(QueueError::ForeignCq);
+        }
+        let (Some(buffer), Some(base), Some(page)) = (
+            NonNull::new(view.dv.sq.buf.cast::<u8>()),
+            NonNull::new(view.dv.dbrec),
+            NonNull::new(view.dv.bf.reg.cast::<u8>()),
+        ) else {
+            return Err(QueueError::NoQueue);
+        };
+        if view.dv.sq.wqe_cnt == 0 {
+            return Err(QueueError::NoQueue);
+        }
+        if view.dv.sq.stride as usize != WQEBB_SIZE {
+            return Err(QueueError::Geometry("the send queue's stride is not 64 bytes"));
+        }
+        // SAFETY: the library gave the QP's record; only this queue writes its send word, as the
+        // caller vouches.
+        let record = unsafe { Record::new(base, SEND_WORD) };
+        let start = Counter::new(record.read() & 0xffff);
+        let own = config.register == RegisterUse::Own;
+        // SAFETY: the library gave register and size, and size 0 where BlueFlame must not be used;
+        // the caller vouches for being alone where that matters.
+        let doorbell = unsafe { SendDoorbell::new(record, page, view.dv.bf.size as usize, own) };
+        completions.discard(view.number, QueueKind::Send);
+        let credit = completions.promise(config.signals.min(view.cap.max_send_wr))?;
+        let parts = SendParts {
+            buffer,
+            blocks: view.dv.sq.wqe_cnt,
+            doorbell,
+            qpn: view.number,
+            limits: Limits { max_sge: view.cap.max_send_sge, max_inline: view.cap.max_inline_data },
+            signal_all: view.signal_all,
+            start,
+            credit,
+            cq: completions.id(),
+            qp,
+        };
+        // SAFETY: the ring is the library's, and this queue's alone, as the caller vouches.
+        unsafe { Self::from_parts(parts) }
+    }
+
+    /// # Safety
+    /// `buffer` is a ring of `blocks` blocks that only the result writes, and the doorbell is its
+    /// own; both live as long as the result. `qp` is alive whenever [`restart`](Self::restart) is
+    /// called.
+    pub(super) unsafe fn from_parts(parts: SendParts) -> Result<Self, QueueError> {
+        let Some(shape) = Shape::new(parts.blocks).filter(|shape| shape.entries() <= 1 << 15)
+        else {
+            return Err(QueueError::Geometry("the send queue's size is not a power of two"));
+        };
+        // An RC WQE is a ctrl segment, a remote address, and the payload: with the limits kept to
+        // what is left for the payload, every WQE that passes them fits `ds` and the ring.
+        let max_ds = (parts.blocks * UNITS).min(MAX_DS as u32);
+        let payload = max_ds - (CtrlSeg::SIZE + RaddrSeg::SIZE) as u32 / SEGMENT_SIZE as u32;
+        let inline = payload * SEGMENT_SIZE as u32 - InlineHeader::SIZE as u32;
+        let limits = Limits {
+            max_sge: parts.limits.max_sge.min(payload),
+            max_inline: parts.limits.max_inline.min(inline),
+        };
+        let ring = SendRing {
+            cursor: Cursor::new(shape, parts.start),
+            buffer: parts.buffer,
+            doorbell: parts.doorbell,
+            qpn_shifted: parts.qpn << 8,
+            limits,
+            always: if parts.signal_all { CE_ALWAYS } else { 0 },
+            stopped: false,
+            signaled: 0,
+            signals_retired: 0,
+            shadow: vec![Entry::default(); shape.entries() as usize].into(),
+            credit: parts.credit,
+            cq: parts.cq,
+            qp: parts.qp,
+        };
+        Ok(Self { ring, keep: None, transport: PhantomData })
+    }
+
+    /// Number of the queue pair.
+    pub fn qpn(&self) -> u32 {
+        self.ring.qpn()
+    }
+
+    /// What a request may be.
+    pub fn limits(&self) -> Limits {
+        self.ring.limits
+    }
+
+    /// Size of the ring in 64-byte blocks.
+    pub fn blocks(&self) -> u32 {
+        self.ring.cursor.shape().entries()
+    }
+
+    /// Blocks that are free. A request takes one block per four segments.
+    pub fn free_blocks(&self) -> u32 {
+        self.ring.cursor.free_from(self.ring.cursor.head())
+    }
+
+    /// Whether every posted request is retired.
+    pub fn is_idle(&self) -> bool {
+        self.ring.cursor.used() == 0
+    }
+
+    /// Signaled requests that may be outstanding: CQEs that were promised to this queue.
+    ///
+    /// A QP that goes into the error state completes every outstanding request, unsignaled ones
+    /// too: a CQ smaller than the queue can then overrun, whatever this limit says.
+    pub fn signal_limit(&self) -> u32 {
+        self.ring.credit.entries()
+    }
+
+    /// Starts a batch. Dropping it unrung posts nothing.
+    #[inline]
+    pub fn batch(&mut self) -> Batch<'_, T> {
+        let (head, signaled) = (self.ring.cursor.head(), self.ring.signaled);
+        Batch { queue: self, head, signaled, last: Last::default(), count: 0 }
+    }
+
+    /// Appends one request and rings: as [`Batch::append`], then [`Batch::ring`]. A short WQE goes
+    /// by BlueFlame where the register allows it.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing is posted then.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`].
+    #[inline]
+    pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        let mut batch = self.batch();
+        batch.append(id, operation)?;
+        // SAFETY: passed on.
+        unsafe { batch.ring() };
+        Ok(())
+    }
+
+    /// Starts anew after the QP went through RESET and back to RTS: indices start at zero, whatever
+    /// was outstanding is forgotten, and its CQEs that are still in the CQ are dropped.
+    ///
+    /// # Errors
+    /// [`QueueError::WrongState`] if the QP is not in RTS, [`QueueError::NotReset`] if it was not
+    /// reset since the last post, [`QueueError::ForeignCq`]; nothing is changed then.
+    ///
+    /// # Safety
+    /// The QP's send WQEs are those of this queue only, as [`from_raw`](Self::from_raw) says, and
+    /// none was posted since the QP was reset.
+    pub unsafe fn restart(&mut self, completions: &mut Completions) -> Result<(), QueueError> {
+        // SAFETY: `from_raw`'s caller keeps the QP alive.
+        let (state, _) = unsafe { takeover::query(self.ring.qp)? };
+        takeover::require(state, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
+        if completions.id() != self.ring.cq {
+            return Err(QueueError::ForeignCq);
+        }
+        self.ring.restart()?;
+        completions.discard(self.qpn(), QueueKind::Send);
+        Ok(())
+    }
+
+    /// For [`Queues`](super::Queues): lets a poll retire what this queue has posted.
+    #[inline(always)]
+    pub fn side(&mut self) -> SendSide<'_> {
+        SendSide { ring: &mut self.ring }
+    }
+}
+
+impl<T: Transport> Drop for SendQueue<T> {
+    fn drop(&mut self) {
+        if let Some(keep) = &mut self.keep {
+            keep.idle = self.ring.cursor.used() == 0;
+        }
+    }
+}
+
+impl<T: Transport> fmt::Debug for SendQueue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendQueue")
+            .field("transport", &T::NAME)
+            .field("qpn", &self.qpn())
+            .field("cursor", &self.ring.cursor)
+            .field("limits", &self.ring.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SendRing {
+    #[inline(always)]
+    fn qpn(&self) -> u32 {
+        self.qpn_shifted >> 8
+    }
+
+    fn restart(&mut self) -> Result<(), QueueError> {
+        // libmlx5 clears the record on the way through RESET.
+        if self.doorbell.record().read() != 0 {
+            return Err(QueueError::NotReset);
+        }
+        self.cursor = Cursor::new(self.cursor.shape(), Counter::default());
+        self.signals_retired = self.signaled;
+        self.stopped = false;
+        Ok(())
+    }
+
+    /// Writes a WQE at `head`, which is at or after the cursor's own. Returns the head after it,
+    /// the signal count after it, and what its doorbell needs.
+    #[inline(always)]
+    fn encode<T: Transport, O: PostOn<T>>(
+        &mut self,
+        head: Counter,
+        signaled: u32,
+        id: u64,
+        operation: &O,
+    ) -> Result<(Counter, u32, Last), PostError> {
+        operation.check(&self.limits)?;
+        let ds = 1 + operation.body_ds();
+        let blocks = ds.div_ceil(UNITS);
+        if self.stopped {
+            return Err(PostError::WrongState);
+        }
+        if blocks > self.cursor.free_from(head) {
+            return Err(PostError::QueueFull);
+        }
+        let flags = operation.flags() | self.always;
+        let signaled = signaled.wrapping_add(u32::from(flags & CE_MASK == CE_ALWAYS));
+        if signaled.wrapping_sub(self.signals_retired) > self.credit.entries() {
+            return Err(PostError::CqOverrun);
+        }
+
+        let ctrl = CtrlSeg {
+            opmod_idx_opcode: (u32::from(head.low16()) << 8 | u32::from(O::OPCODE)).into(),
+            qpn_ds: (self.qpn_shifted | ds).into(),
+            signature: 0,
+            dci_stream_channel_id: 0.into(),
+            fm_ce_se: flags,
+            imm: operation.immediate().into(),
+        };
+        let slot = self.cursor.shape().slot(head);
+        let offset = slot * WQEBB_SIZE;
+        let size = self.cursor.shape().entries() as usize * WQEBB_SIZE;
+        // SAFETY: `blocks` free blocks start at `offset`; the card does not read them before the
+        // producer index covers them, and nobody else writes them (`from_parts`). A WQE that ends
+        // before the ring does is written in a line.
+        unsafe {
+            if offset + ds as usize * SEGMENT_SIZE <= size {
+                let mut writer = Linear::new(self.buffer.as_ptr().add(offset));
+                writer.put(ctrl);
+                operation.put(&mut writer);
+            } else {
+                encode_wrapping(self.buffer, size, offset, ctrl, operation);
+            }
+        }
+        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
+        let entry = unsafe { self.shadow.get_unchecked_mut(slot) };
+        *entry = Entry { id, signaled, first: head.low16(), ds: ds as u8, opcode: O::OPCODE };
+        Ok((head.plus(blocks), signaled, Last { ctrl, slot: slot as u32, ds }))
+    }
+
+    /// Makes everything before `head` known to the card.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`]; the WQEs before `head` were written, `last` is the last of them.
+    #[inline(always)]
+    unsafe fn commit(&mut self, head: Counter, signaled: u32, last: &Last, single: bool) {
+        self.cursor.publish(head);
+        self.signaled = signaled;
+        let image = (single && self.doorbell.takes(last.ds)).then(|| Image {
+            ring: self.buffer,
+            blocks: self.cursor.shape().entries() as usize,
+            first: last.slot as usize,
+            count: last.ds.div_ceil(UNITS) as usize,
+        });
+        // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
+        unsafe { self.doorbell.ring(head.low16(), last.doorbell(), image) }
+    }
+
+    /// The entry of the outstanding WQE that a CQE names; it and all before it are retired.
+    #[inline(always)]
+    fn retire(&mut self, named: u16) -> Option<(Entry, Counter)> {
+        let counter = self.cursor.outstanding(named)?;
+        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
+        let entry = *unsafe { self.shadow.get_unchecked(self.cursor.shape().slot(counter)) };
+        // The index may be of a block inside a WQE: then the slot holds an older lap's entry.
+        if entry.first != named || !self.cursor.retire(counter.plus(entry.blocks())) {
+            return None;
+        }
+        self.signals_retired = entry.signaled;
+        Some((entry, counter))
+    }
+
+    /// Puts a READ's or atomic's data, which came in the CQE, where the WQE says.
+    #[cold]
+    fn scatter(&self, entry: Entry, counter: Counter, cqe: &CqeRef<'_>, length: u32) -> bool {
+        let first = match entry.opcode {
+            opcode::RDMA_READ => 2,
+            opcode::ATOMIC_CS | opcode::ATOMIC_FA => 3,
+            _ => return false,
+        };
+        let Some(data) = cqe.inline_data(length) else { return false };
+        let shape = self.cursor.shape();
+        let size = shape.entries() as usize * WQEBB_SIZE;
+        let start = shape.slot(counter) * WQEBB_SIZE;
+        let segments = (first..usize::from(entry.ds)).map(|unit| {
+            let offset = (start + unit * SEGMENT_SIZE) % size;
+            // SAFETY: a multiple of 16 within the ring.
+            unsafe { scatter::Segment::read(self.buffer.as_ptr().add(offset)) }
+        });
+        // SAFETY: the WQE was outstanding until now, so its memory is writable, by the contract of
+        // `Batch::ring`, until this completion is reported.
+        unsafe { scatter::scatter(data.bytes(), segments) }
+    }
+}
+
+/// Writes a WQE that runs past the end of the ring.
+///
+/// # Safety
+/// As [`Wrapping::new`]; the WQE's blocks are free.
+#[cold]
+#[inline(never)]
+unsafe fn encode_wrapping<O: crate::wqe::Operation>(
+    ring: NonNull<u8>,
+    size: usize,
+    offset: usize,
+    ctrl: CtrlSeg,
+    operation: &O,
+) {
+    // SAFETY: passed on.
+    unsafe {
+        let mut writer = Wrapping::new(ring.as_ptr(), size, offset);
+        writer.put(ctrl);
+        operation.put(&mut writer);
+    }
+}
+
+/// What the doorbell needs to know of the last WQE of a batch.
+#[derive(Clone, Copy, Default)]
+struct Last {
+    ctrl: CtrlSeg,
+    slot: u32,
+    ds: u32,
+}
+
+impl Last {
+    /// The first eight bytes of the ctrl segment, as they lie in memory.
+    #[inline(always)]
+    fn doorbell(&self) -> u64 {
+        let CtrlSeg { opmod_idx_opcode, qpn_ds, .. } = self.ctrl;
+        // SAFETY: two arrays of four bytes are an integer of eight; zerocopy's types are arrays.
+        unsafe { mem::transmute([opmod_idx_opcode, qpn_ds]) }
+    }
+}
+
+/// Requests that are written to the ring and not yet known to the card.
+///
+/// One doorbell rings them all. Dropping the batch, or leaking it, posts nothing: its place in the
+/// ring is written anew by the next one.
+#[must_use = "a batch posts nothing until it is rung"]
+pub struct Batch<'q, T: Transport = Rc> {
+    queue: &'q mut SendQueue<T>,
+    head: Counter,
+    signaled: u32,
+    last: Last,
+    count: u32,
+}
+
+impl<T: Transport> Batch<'_, T> {
+    /// Writes a request after those already in the batch. `id` comes back with its completion.
+    ///
+    /// # Errors
+    /// [`PostError`]; the batch stays as it was, and can still be rung.
+    #[inline]
+    pub fn append<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        let ring = &mut self.queue.ring;
+        let (head, signaled, last) =
+            ring.encode::<T, O>(self.head, self.signaled, id, &operation)?;
+        self.head = head;
+        self.signaled = signaled;
+        self.last = last;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Requests in the batch.
+    pub fn len(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether nothing was appended.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Posts the batch: the doorbell record, then the register (`docs/ordering.md`). An empty batch
+    /// rings nothing. A batch of one short WQE goes by BlueFlame where the register allows it.
+    ///
+    /// # Safety
+    /// The card works on the requests from now on. For each of them, until it is retired:
+    /// - the memory that its entries name stays allocated, and registered under the `lkey` given;
+    /// - nobody writes what a SEND or WRITE reads, and nobody reads, writes or holds a reference
+    ///   to what a READ or atomic writes.
+    ///
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payloads are copied by
+    /// [`append`](Self::append) and need nothing.
+    #[inline]
+    pub unsafe fn ring(self) {
+        if self.count != 0 {
+            let single = self.count == 1;
+            // SAFETY: `append` wrote the WQEs before `head`, `last` is the last; the rest is the
+            // caller's promise.
+            unsafe { self.queue.ring.commit(self.head, self.signaled, &self.last, single) }
+        }
+    }
+}
+
+impl<T: Transport> fmt::Debug for Batch<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batch").field("len", &self.count).field("queue", self.queue).finish()
+    }
+}
+
+/// A send queue as a poll sees it, see [`Queues`](super::Queues).
+pub struct SendSide<'a> {
+    ring: &'a mut SendRing,
+}
+
+impl SendSide<'_> {
+    /// Number of the queue pair.
+    #[inline(always)]
+    pub fn qpn(&self) -> u32 {
+        self.ring.qpn()
+    }
+
+    /// What a requester's CQE, of the CQ `cq`, completes.
+    #[inline(always)]
+    pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
+        let ring = self.ring;
+        let qpn = ring.qpn();
+        if ring.cq != cq || cqe.qpn() != qpn {
+            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownQueue, cqe));
+        }
+        let Some((entry, counter)) = ring.retire(cqe.wqe_counter()) else {
+            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::NotOutstanding, cqe));
+        };
+        if cqe.opcode() != cqe_opcode::REQ {
+            return ring.fail(entry, cqe);
+        }
+        let byte_len = match entry.opcode {
+            opcode::RDMA_READ => cqe.byte_count(),
+            opcode::ATOMIC_CS | opcode::ATOMIC_FA => 8,
+            _ => 0,
+        };
+        if cqe.has_inline_data() && !ring.scatter(entry, counter, cqe, byte_len) {
+            let failure = Failure {
+                id: entry.id,
+                qpn,
+                queue: QueueKind::Send,
+                status: Status::LocalLength,
+                vendor_error: 0,
+                wqe_index: entry.first,
+                opcode: entry.opcode,
+            };
+            return Completion::Failed(failure);
+        }
+        let operation = SendOperation::from_opcode(entry.opcode);
+        Completion::Send(SendDone { id: entry.id, qpn, operation, byte_len })
+    }
+}
+
+impl SendRing {
+    #[cold]
+    fn fail(&mut self, entry: Entry, cqe: &CqeRef<'_>) -> Completion {
+        self.stopped = true;
+        Completion::Failed(Failure {
+            id: entry.id,
+            qpn: self.qpn(),
+            queue: QueueKind::Send,
+            status: Status::from_syndrome(cqe.syndrome()),
+            vendor_error: cqe.vendor_syndrome(),
+            wqe_index: cqe.wqe_counter(),
+            opcode: entry.opcode,
+        })
+    }
+}

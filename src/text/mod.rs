@@ -1,0 +1,30 @@
+//! What the card sees, as text.
+//!
+//! [`SendWqe`], [`ReceiveWqe`], [`Cqe`], [`QpRecord`] and [`CqRecord`] wrap bytes and implement
+//! `Display`: one line per segment. Any bytes print; what makes no sense is shown in hex and said
+//! to be wrong, and nothing panics.
+
+mod cqe;
+mod record;
+mod wqe;
+
+pub use cqe::Cqe;
+pub use record::{CqRecord, QpRecord};
+pub use wqe::{ReceiveWqe, SendWqe};
+
+use core::fmt;
+
+/// Bytes in hex, four to a group.
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, byte) in self.0.iter().enumerate() {
+            if index != 0 && index % 4 == 0 {
+                f.write_str(" ")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,88 @@
+//! Work requests as types: one per operation.
+//!
+//! An operation's constructor takes what it cannot do without; setters add the rest. What it sends
+//! or scatters to is a [`Payload`]: a scatter/gather entry ([`Sge`]), a list of them, or bytes that
+//! travel in the WQE ([`Inline`]). Which operation may be posted on which transport is a matter of
+//! types ([`PostOn`]): a program that posts one the transport does not have does not compile.
+//! [`SendQueue`](crate::ring::SendQueue) writes them into its ring; a WQE that runs past the ring's
+//! end goes on at its start, at a granularity of 16 bytes.
+
+mod operation;
+mod payload;
+mod transport;
+mod writer;
+
+pub use operation::{CompareSwap, FetchAdd, Nop, Operation, Read, Send, SendImm, Write, WriteImm};
+pub(crate) use payload::data_segment;
+pub use payload::{Inline, InlineBytes, InlineGather, Payload, SgeList};
+pub use transport::PostOn;
+pub(crate) use writer::{Linear, Segments, Wrapping};
+
+/// A scatter/gather entry: local memory that the card reads or writes.
+///
+/// A plain description: nothing is borrowed. What must stay alive until when is said where a WQE is
+/// committed, at [`Batch::ring`](crate::ring::Batch::ring). An entry of length 0 is left out of the
+/// WQE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Sge {
+    /// Virtual address, within the memory region of `lkey`.
+    pub addr: u64,
+    /// Length in bytes, at most 2^31.
+    pub length: u32,
+    /// Local key of the memory region.
+    pub lkey: u32,
+}
+
+impl Sge {
+    /// `length` bytes at `addr`, of the region with key `lkey`.
+    pub const fn new(addr: u64, length: u32, lkey: u32) -> Self {
+        Self { addr, length, lkey }
+    }
+}
+
+/// Memory of the peer: its address there, and the key that the peer gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Remote {
+    /// Virtual address at the peer.
+    pub addr: u64,
+    /// Remote key of the peer's memory region.
+    pub rkey: u32,
+}
+
+impl Remote {
+    /// The peer's memory at `addr`, under its key `rkey`.
+    pub const fn new(addr: u64, rkey: u32) -> Self {
+        Self { addr, rkey }
+    }
+
+    /// The memory `bytes` further on, wrapping at 2^64.
+    #[must_use]
+    pub const fn offset(self, bytes: u64) -> Self {
+        Self { addr: self.addr.wrapping_add(bytes), rkey: self.rkey }
+    }
+}
+
+/// Eight bytes of local memory, where an atomic puts the peer's old value (in host byte order).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Word {
+    /// Virtual address.
+    pub addr: u64,
+    /// Local key of the memory region.
+    pub lkey: u32,
+}
+
+impl Word {
+    /// The eight bytes at `addr`, of the region with key `lkey`.
+    pub const fn new(addr: u64, lkey: u32) -> Self {
+        Self { addr, lkey }
+    }
+}
+
+/// What a queue accepts, as it was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Scatter/gather entries in a WQE.
+    pub max_sge: u32,
+    /// Bytes of inline payload in a WQE.
+    pub max_inline: u32,
+}

@@ -1,0 +1,18 @@
+//! What each transport can do.
+
+use super::{CompareSwap, FetchAdd, Nop, Operation, Payload, Read, Send, SendImm};
+use super::{SgeList, Write, WriteImm};
+use crate::verbs::{Rc, Transport};
+
+/// An operation that queue pairs of transport `T` can execute.
+#[diagnostic::on_unimplemented(message = "`{Self}` cannot be posted on the transport `{T}`")]
+pub trait PostOn<T: Transport>: Operation {}
+
+impl PostOn<Rc> for Nop {}
+impl<P: Payload> PostOn<Rc> for Send<P> {}
+impl<P: Payload> PostOn<Rc> for SendImm<P> {}
+impl<P: Payload> PostOn<Rc> for Write<P> {}
+impl<P: Payload> PostOn<Rc> for WriteImm<P> {}
+impl<P: SgeList> PostOn<Rc> for Read<P> {}
+impl PostOn<Rc> for CompareSwap {}
+impl PostOn<Rc> for FetchAdd {}

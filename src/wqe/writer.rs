@@ -1,0 +1,131 @@
+//! Puts segments into a ring: in a straight line, or around its end.
+//!
+//! Both writers store through raw pointers only: the card reads this memory at any time after the
+//! doorbell, so no reference to it may exist.
+
+use mlx5_sys::wqe::{INLINE_SEG, InlineHeader, SEGMENT_SIZE};
+use zerocopy::{Immutable, IntoBytes};
+
+/// Where a WQE's segments go, one after another.
+pub trait Segments {
+    /// Stores one 16-byte segment.
+    ///
+    /// # Safety
+    /// There is space for it.
+    unsafe fn put<S: IntoBytes + Immutable>(&mut self, segment: S);
+
+    /// Stores an inline header, the payload's pieces one after another, and steps over the padding
+    /// to the next segment. The padding is not written: the card does not read it as payload.
+    ///
+    /// # Safety
+    /// There is space for header and payload; `length` is the sum of the pieces' lengths.
+    unsafe fn put_inline<'a>(&mut self, length: u32, pieces: impl Iterator<Item = &'a [u8]>);
+}
+
+/// Writes a WQE that ends before the ring does.
+pub(crate) struct Linear {
+    at: *mut u8,
+}
+
+impl Linear {
+    /// Starts at `at`.
+    ///
+    /// # Safety
+    /// The WQE's space, from `at` on, is writable memory of one allocation that nothing else
+    /// writes, and `at` is aligned to 16.
+    #[inline(always)]
+    pub(crate) unsafe fn new(at: *mut u8) -> Self {
+        Self { at }
+    }
+}
+
+impl Segments for Linear {
+    #[inline(always)]
+    unsafe fn put<S: IntoBytes + Immutable>(&mut self, segment: S) {
+        const { assert!(size_of::<S>() == SEGMENT_SIZE) };
+        // SAFETY: `new`'s caller vouches for the memory, this call's for space in it.
+        unsafe {
+            self.at.cast::<S>().write_unaligned(segment);
+            self.at = self.at.add(SEGMENT_SIZE);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put_inline<'a>(&mut self, length: u32, pieces: impl Iterator<Item = &'a [u8]>) {
+        let header = InlineHeader { byte_count: (INLINE_SEG | length).into() };
+        // SAFETY: as in `put`. The pieces are references, and this memory is only reached through
+        // raw pointers, so they do not overlap.
+        unsafe {
+            let start = self.at;
+            start.cast::<InlineHeader>().write_unaligned(header);
+            let mut at = start.add(InlineHeader::SIZE);
+            for piece in pieces {
+                at.copy_from_nonoverlapping(piece.as_ptr(), piece.len());
+                at = at.add(piece.len());
+            }
+            self.at = start.add((InlineHeader::SIZE + length as usize).next_multiple_of(16));
+        }
+    }
+}
+
+/// Writes a WQE that runs past the end of the ring and goes on at its start.
+pub(crate) struct Wrapping {
+    at: *mut u8,
+    start: *mut u8,
+    left: usize,
+}
+
+impl Wrapping {
+    /// Starts `offset` bytes into the ring of `size` bytes at `start`.
+    ///
+    /// # Safety
+    /// The ring is writable memory of one allocation; nothing else writes the WQE's space in it.
+    /// `start`, `size` and `offset` are multiples of 16, and `offset` is less than `size`.
+    pub(crate) unsafe fn new(start: *mut u8, size: usize, offset: usize) -> Self {
+        // SAFETY: `offset` lies in the ring, as the caller vouches.
+        Self { at: unsafe { start.add(offset) }, start, left: size - offset }
+    }
+
+    unsafe fn put_bytes(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.left == 0 {
+                self.at = self.start;
+                // A WQE is no longer than the ring, so its end is met once at most.
+                self.left = usize::MAX;
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(self.left));
+            // SAFETY: `now` fits before the ring's end, and the caller vouches for the space;
+            // `bytes` is a reference and so is not ring memory.
+            unsafe {
+                self.at.copy_from_nonoverlapping(now.as_ptr(), now.len());
+                self.at = self.at.add(now.len());
+            }
+            self.left -= now.len();
+            bytes = later;
+        }
+    }
+}
+
+impl Segments for Wrapping {
+    unsafe fn put<S: IntoBytes + Immutable>(&mut self, segment: S) {
+        const { assert!(size_of::<S>() == SEGMENT_SIZE) };
+        // Position and size are multiples of 16, so a segment is never split.
+        // SAFETY: passed on.
+        unsafe { self.put_bytes(segment.as_bytes()) }
+    }
+
+    unsafe fn put_inline<'a>(&mut self, length: u32, pieces: impl Iterator<Item = &'a [u8]>) {
+        let header = InlineHeader { byte_count: (INLINE_SEG | length).into() };
+        // SAFETY: passed on. The header starts at a multiple of 16, so it is not split.
+        unsafe {
+            self.put_bytes(header.as_bytes());
+            for piece in pieces {
+                self.put_bytes(piece);
+            }
+            let used = InlineHeader::SIZE + length as usize;
+            let padding = used.next_multiple_of(16) - used;
+            self.at = self.at.add(padding);
+            self.left -= padding;
+        }
+    }
+}
