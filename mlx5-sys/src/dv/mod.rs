@@ -19,6 +19,7 @@ pub use inline::*;
     non_snake_case,
     non_upper_case_globals,
     unsafe_op_in_unsafe_fn,
+    unknown_lints,
     unnecessary_transmutes,
     clippy::all,
     clippy::undocumented_unsafe_blocks,
@@ -72,13 +73,20 @@ pub struct mlx5_wqe_ctrl_seg {
     pub imm: u32,
 }
 
+// `wrapper/mlx5dv.h` holds the C structures to these very numbers.
 const _: () = {
     use core::mem::{align_of, offset_of, size_of};
     assert!(size_of::<mlx5_wqe_ctrl_seg>() == 16);
     assert!(align_of::<mlx5_wqe_ctrl_seg>() == 4);
+    assert!(offset_of!(mlx5_wqe_ctrl_seg, opmod_idx_opcode) == 0);
+    assert!(offset_of!(mlx5_wqe_ctrl_seg, qpn_ds) == 4);
+    assert!(offset_of!(mlx5_wqe_ctrl_seg, signature) == 8);
     assert!(offset_of!(mlx5_wqe_ctrl_seg, dci_stream_channel_id) == 9);
     assert!(offset_of!(mlx5_wqe_ctrl_seg, fm_ce_se) == 11);
     assert!(offset_of!(mlx5_wqe_ctrl_seg, imm) == 12);
     assert!(size_of::<ibv_tmh>() == 16);
+    assert!(offset_of!(ibv_tmh, opcode) == 0);
+    assert!(offset_of!(ibv_tmh, reserved) == 1);
+    assert!(offset_of!(ibv_tmh, app_ctx) == 4);
     assert!(offset_of!(ibv_tmh, tag) == 8);
 };

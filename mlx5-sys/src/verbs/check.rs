@@ -5,6 +5,7 @@
     dead_code,
     non_camel_case_types,
     non_snake_case,
+    unknown_lints,
     unnecessary_transmutes,
     clippy::all,
     clippy::undocumented_unsafe_blocks

@@ -28,6 +28,7 @@ mod types;
     non_snake_case,
     non_upper_case_globals,
     unsafe_op_in_unsafe_fn,
+    unknown_lints,
     unnecessary_transmutes,
     clippy::all,
     clippy::undocumented_unsafe_blocks,

@@ -71,3 +71,15 @@ opcodes! {
 
 /// Opcode modifier of [`MMO`] for a copy. rdma-core `providers/mlx5/wqe.h`.
 pub const OPMOD_MMO_DMA: u8 = 1;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opcodes_have_names() {
+        assert_eq!(name(RDMA_WRITE_IMM), Some("RDMA_WRITE_IMM"));
+        assert_eq!(name(0x2f), Some("MMO"));
+        assert_eq!(name(0xff), None);
+    }
+}
