@@ -218,8 +218,8 @@ mod tests {
     fn the_last_byte_holds_opcode_format_solicited_and_owner() {
         let cqe = |op_own| Cqe64 { op_own, ..Cqe64::default() };
         let view = |cqe: Cqe64| (cqe.opcode(), cqe.format(), cqe.solicited(), cqe.owner());
-        assert_eq!(view(cqe(0b1110_10_1_0)), (opcode::RESP_ERR, FORMAT_INLINE_64, true, 0));
-        assert_eq!(view(cqe(0b0000_00_0_1)), (opcode::REQ, 0, false, 1));
+        assert_eq!(view(cqe(0b1110_1010)), (opcode::RESP_ERR, FORMAT_INLINE_64, true, 0));
+        assert_eq!(view(cqe(0b0000_0001)), (opcode::REQ, 0, false, 1));
         assert_eq!(view(cqe(OP_OWN_FRESH)), (opcode::INVALID, 0, false, 0));
     }
 }
