@@ -108,7 +108,7 @@ fn install(purpose: For) -> Result {
         return Err(format!(
             "packages are missing, and installing them needs root. Run this, then the command \
              again:\n\n  sudo apt-get update && sudo apt-get install -y {}\n",
-            packages.join(" ")
+            for_a_shell(&install_arguments(&packages))
         ));
     }
 
@@ -121,13 +121,8 @@ fn install(purpose: For) -> Result {
     }
     eprintln!("xtask: installing {}", packages.join(" "));
     let mut command = authority.apt_get();
-    command.args(["-q", "-y", "--no-install-recommends"]);
-    // Container images tell dpkg to leave documentation out, and rdma-core's tests come as such.
-    command.args(["-o", "Dpkg::Options::=--path-include=/usr/share/doc/rdma-core/*"]);
-    if packages.iter().any(|package| dpkg_says_installed(package)) {
-        command.arg("--reinstall");
-    }
-    let installed = run(command.arg("install").args(&packages))?;
+    command.args(["-q", "-y", "--no-install-recommends", "install"]);
+    let installed = run(command.args(install_arguments(&packages)))?;
     let still_missing: Vec<&str> = missing(purpose).iter().map(|need| need.package).collect();
     if !installed || !still_missing.is_empty() {
         let names = if still_missing.is_empty() { packages } else { still_missing };
@@ -138,6 +133,37 @@ fn install(purpose: For) -> Result {
         ));
     }
     Ok(())
+}
+
+/// What follows `apt-get install` for these packages.
+fn install_arguments<'a>(packages: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = Vec::new();
+    if packages.contains(&"python3-pyverbs") && documentation_is_left_out() {
+        arguments.extend(["-o", "Dpkg::Options::=--path-include=/usr/share/doc/rdma-core/*"]);
+    }
+    if packages.iter().any(|package| dpkg_says_installed(package)) {
+        // The package is there, but not the part of it that was looked for.
+        arguments.push("--reinstall");
+    }
+    arguments.extend(packages);
+    arguments
+}
+
+fn for_a_shell(arguments: &[&str]) -> String {
+    let quoted: Vec<String> = arguments
+        .iter()
+        .map(|word| if word.contains('*') { format!("'{word}'") } else { (*word).to_owned() })
+        .collect();
+    quoted.join(" ")
+}
+
+/// Container images tell dpkg to leave documentation out, and rdma-core's tests come as such.
+fn documentation_is_left_out() -> bool {
+    let fragments = fs::read_dir("/etc/dpkg/dpkg.cfg.d").into_iter().flatten().flatten();
+    fragments
+        .map(|entry| entry.path())
+        .chain(["/etc/dpkg/dpkg.cfg".into()])
+        .any(|file| fs::read_to_string(file).is_ok_and(|text| text.contains("path-exclude")))
 }
 
 /// The libclang package to install here: one that rdma-sys can use, where the distribution has it.
