@@ -21,7 +21,6 @@ fn endpoint(qpn: u32) -> Endpoint {
         gid: Some("fe80::7".parse().unwrap()),
         responder_depth: 16,
         region: Some(RemoteRegion { address: 0x7000_0000, length: 4096, rkey: 0x1234 }),
-        private_data: b"more".to_vec(),
         ..Endpoint::new(qpn, Mtu::Mtu1024)
     }
 }
@@ -75,6 +74,7 @@ fn two_sides_tell_each_other_everything_and_meet_at_barriers() {
     let client = thread::spawn(move || {
         let mut connection = Connection::connect(address, PATIENCE).unwrap();
         let theirs = connection.exchange(&endpoint(2)).unwrap();
+        assert_eq!(connection.exchange_data(b"").unwrap(), [7; 1024]);
         for step in 0..=255 {
             connection.barrier(step).unwrap();
         }
@@ -83,6 +83,7 @@ fn two_sides_tell_each_other_everything_and_meet_at_barriers() {
     let mut connection = listener.accept(PATIENCE).unwrap();
     assert!(connection.peer_address().unwrap().ip().is_loopback());
     assert_eq!(connection.exchange(&endpoint(3)).unwrap(), endpoint(2));
+    assert_eq!(connection.exchange_data(&[7; 1024]).unwrap(), b"");
     for step in 0..=255 {
         connection.barrier(step).unwrap();
     }
@@ -138,7 +139,7 @@ fn a_peer_of_another_version_is_named() {
 
 #[test]
 fn a_peer_that_announces_too_much_is_not_waited_for() {
-    for announced in [1081, 1 << 20, u32::MAX] {
+    for announced in [1025, 1 << 20, u32::MAX] {
         let mut bytes = bytes_of(&endpoint(9));
         bytes[8..12].copy_from_slice(&u32::to_be_bytes(announced));
         let result = told(bytes);
@@ -150,11 +151,13 @@ fn a_peer_that_announces_too_much_is_not_waited_for() {
 }
 
 #[test]
-fn a_peer_that_announces_too_little_is_refused() {
-    let mut bytes = bytes_of(&endpoint(9));
-    bytes[8..12].copy_from_slice(&55u32.to_be_bytes());
-    let result = told(bytes);
-    assert!(matches!(result, Err(ConnectError::Malformed { .. })), "{result:?}");
+fn a_peer_that_announces_another_length_than_its_message_has_is_refused() {
+    for announced in [0, 51, 53, 1024] {
+        let mut bytes = bytes_of(&endpoint(9));
+        bytes[8..12].copy_from_slice(&u32::to_be_bytes(announced));
+        let result = told(bytes);
+        assert!(matches!(result, Err(ConnectError::Malformed { .. })), "{announced}: {result:?}");
+    }
 }
 
 #[test]
@@ -205,8 +208,7 @@ fn fields_that_hold_what_they_cannot_are_named() {
         (22, 6, "path MTU"),
         (25, 1, "reserved field"),
         (52, 0xff, "region's length"),
-        (67, 200, "length of the private data"),
-        (7, 3, "kind of the message"),
+        (7, 4, "kind of the message"),
     ] {
         let mut bytes = bytes.clone();
         if field == "region's length" {
@@ -298,7 +300,7 @@ proptest! {
 
     /// A good message with some bytes changed: nothing panics, and what is accepted is in range.
     #[test]
-    fn changed_messages_never_panic(changes in proptest::collection::vec((0usize..72, any::<u8>()), 1..4)) {
+    fn changed_messages_never_panic(changes in proptest::collection::vec((0usize..64, any::<u8>()), 1..4)) {
         let mut bytes = MESSAGE.with(Clone::clone);
         for (offset, value) in changes {
             bytes[offset] = value;
@@ -310,7 +312,6 @@ proptest! {
         });
         if let Ok(endpoint) = result {
             prop_assert!(endpoint.qpn < 1 << 24 && endpoint.psn < 1 << 24);
-            prop_assert!(endpoint.private_data.len() <= 1024);
         }
         prop_assert!(took < PATIENCE / 2);
     }

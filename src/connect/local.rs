@@ -75,7 +75,7 @@ impl LocalPort {
     }
 
     /// What to tell the peer of a queue pair: its number and a random PSN, the port's addresses and
-    /// MTU, and the device's depths. No memory, no private data.
+    /// MTU, and the device's depths. No memory.
     pub fn endpoint<T: Transport, S: State>(&self, queue_pair: &QueuePair<T, S>) -> Endpoint {
         Endpoint {
             // A PSN of an earlier connection must not fit by accident: late packets of it would be

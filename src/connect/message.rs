@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | 4 | `MLX5` |
 //! | 4 | 2 | version |
-//! | 6 | 2 | kind: 1 endpoint, 2 barrier |
+//! | 6 | 2 | kind: 1 endpoint, 2 barrier, 3 data |
 //! | 8 | 4 | bytes that follow |
 //!
 //! | offset | bytes | endpoint |
@@ -20,10 +20,9 @@
 //! | 32 | 8 | address of the memory offered |
 //! | 40 | 8 | its length; 0 if none is offered |
 //! | 48 | 4 | its rkey |
-//! | 52 | 4 | bytes of private data, at most 1024 |
-//! | 56 | | private data |
 //!
-//! A barrier is one byte: the number of the step.
+//! A barrier is one byte: the number of the step. Data is what the programs make of it, at most 1024
+//! bytes.
 
 use super::ConnectError;
 use crate::verbs::{Gid, MemoryRegion, Mtu};
@@ -33,10 +32,9 @@ pub const VERSION: u16 = 1;
 
 const MAGIC: [u8; 4] = *b"MLX5";
 pub(super) const HEADER: usize = 12;
-const ENDPOINT: usize = 56;
-const PRIVATE_DATA: usize = 1024;
+const ENDPOINT: usize = 52;
 /// The longest message after its header.
-pub(super) const LIMIT: usize = ENDPOINT + PRIVATE_DATA;
+pub(super) const LIMIT: usize = 1024;
 
 /// Everything one side tells the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,8 +55,6 @@ pub struct Endpoint {
     pub initiator_depth: u8,
     /// Memory that the peer may reach.
     pub region: Option<RemoteRegion>,
-    /// Up to 1024 bytes of the program's own.
-    pub private_data: Vec<u8>,
 }
 
 /// Memory at the peer.
@@ -94,7 +90,6 @@ impl Endpoint {
             responder_depth: 1,
             initiator_depth: 1,
             region: None,
-            private_data: Vec::new(),
         }
     }
 
@@ -105,15 +100,11 @@ impl Endpoint {
     pub(super) fn encode(&self) -> Result<Vec<u8>, ConnectError> {
         check_24_bits("queue pair number", self.qpn)?;
         check_24_bits("PSN", self.psn)?;
-        let private = &self.private_data;
-        if private.len() > PRIVATE_DATA {
-            return Err(malformed("private data", private.len(), "it has at most 1024 bytes"));
-        }
         if self.region.is_some_and(|region| region.length == 0) {
             return Err(malformed("region's length", 0, "it has at least 1 byte"));
         }
         let region = self.region.unwrap_or(RemoteRegion { address: 0, length: 0, rkey: 0 });
-        let mut bytes = header(Kind::Endpoint, ENDPOINT + private.len());
+        let mut bytes = header(Kind::Endpoint, ENDPOINT);
         bytes.extend(self.qpn.to_be_bytes());
         bytes.extend(self.psn.to_be_bytes());
         bytes.extend(self.lid.to_be_bytes());
@@ -122,8 +113,6 @@ impl Endpoint {
         bytes.extend(region.address.to_be_bytes());
         bytes.extend(region.length.to_be_bytes());
         bytes.extend(region.rkey.to_be_bytes());
-        bytes.extend((private.len() as u32).to_be_bytes());
-        bytes.extend(private);
         Ok(bytes)
     }
 
@@ -142,8 +131,9 @@ impl Endpoint {
         let address = u64::from_be_bytes(fields.take()?);
         let length = u64::from_be_bytes(fields.take()?);
         let rkey = u32::from_be_bytes(fields.take()?);
-        let private = u32::from_be_bytes(fields.take()?);
-        let private_data = fields.0.to_vec();
+        if !fields.0.is_empty() {
+            return Err(malformed("length of the message", body.len(), "its kind has another"));
+        }
         check_24_bits("queue pair number", qpn)?;
         check_24_bits("PSN", psn)?;
         if reserved != [0; 3] {
@@ -151,13 +141,6 @@ impl Endpoint {
         }
         if length != 0 && address.checked_add(length - 1).is_none() {
             return Err(malformed("region's length", length, "it wraps around the address space"));
-        }
-        if private as usize != private_data.len() || private_data.len() > PRIVATE_DATA {
-            return Err(malformed(
-                "length of the private data",
-                private,
-                "the message has another",
-            ));
         }
         Ok(Endpoint {
             qpn,
@@ -169,7 +152,6 @@ impl Endpoint {
             responder_depth,
             initiator_depth,
             region: (length != 0).then_some(RemoteRegion { address, length, rkey }),
-            private_data,
         })
     }
 }
@@ -179,6 +161,7 @@ impl Endpoint {
 pub(super) enum Kind {
     Endpoint,
     Barrier,
+    Data,
 }
 
 impl Kind {
@@ -186,6 +169,7 @@ impl Kind {
         match self {
             Kind::Endpoint => 1,
             Kind::Barrier => 2,
+            Kind::Data => 3,
         }
     }
 
@@ -193,6 +177,7 @@ impl Kind {
         match self {
             Kind::Endpoint => "endpoint",
             Kind::Barrier => "barrier",
+            Kind::Data => "data",
         }
     }
 }
@@ -213,6 +198,19 @@ pub(super) fn encode_barrier(step: u8) -> Vec<u8> {
     bytes
 }
 
+/// Data of the program.
+///
+/// # Errors
+/// [`ConnectError::Malformed`] where there is too much.
+pub(super) fn encode_data(data: &[u8]) -> Result<Vec<u8>, ConnectError> {
+    if data.len() > LIMIT {
+        return Err(malformed("length of the data", data.len(), "it is at most 1024"));
+    }
+    let mut bytes = header(Kind::Data, data.len());
+    bytes.extend(data);
+    Ok(bytes)
+}
+
 /// Kind of a message and how many bytes follow, from its header.
 pub(super) fn decode_header(bytes: &[u8; HEADER]) -> Result<(Kind, usize), ConnectError> {
     let mut fields = Fields(bytes);
@@ -231,9 +229,10 @@ pub(super) fn decode_header(bytes: &[u8; HEADER]) -> Result<(Kind, usize), Conne
     }
     let length = announced as usize;
     let (kind, fits) = match kind {
-        1 => (Kind::Endpoint, length >= ENDPOINT),
+        1 => (Kind::Endpoint, length == ENDPOINT),
         2 => (Kind::Barrier, length == 1),
-        _ => return Err(malformed("kind of the message", kind, "it is 1 or 2")),
+        3 => (Kind::Data, true),
+        _ => return Err(malformed("kind of the message", kind, "it is 1 to 3")),
     };
     if !fits {
         return Err(malformed("length of the message", length, "its kind has another"));
@@ -283,18 +282,16 @@ mod tests {
             responder_depth: 16,
             initiator_depth: 8,
             region: Some(RemoteRegion { address: 0x1000, length: 4096, rkey: 0xdead_beef }),
-            private_data: b"hello".to_vec(),
         }
     }
 
     #[test]
     fn an_endpoint_has_the_documented_bytes() {
         let bytes = endpoint().encode().unwrap();
-        assert_eq!(bytes.len(), 12 + 56 + 5);
-        assert_eq!(&bytes[..12], b"MLX5\0\x01\0\x01\0\0\0\x3d");
+        assert_eq!(bytes.len(), 12 + 52);
+        assert_eq!(&bytes[..12], b"MLX5\0\x01\0\x01\0\0\0\x34");
         assert_eq!(&bytes[12..28], b"\0\x12\x34\x56\0\xab\xcd\xef\0\x07\x05\x10\x08\0\0\0");
-        assert_eq!(&bytes[44..64], b"\0\0\0\0\0\0\x10\0\0\0\0\0\0\0\x10\0\xde\xad\xbe\xef");
-        assert_eq!(&bytes[64..], b"\0\0\0\x05hello");
+        assert_eq!(&bytes[44..], b"\0\0\0\0\0\0\x10\0\0\0\0\0\0\0\x10\0\xde\xad\xbe\xef");
     }
 
     #[test]
@@ -309,10 +306,9 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_not_sent() {
-        let wrong: [fn(&mut Endpoint); 4] = [
+        let wrong: [fn(&mut Endpoint); 3] = [
             |it| it.qpn = 1 << 24,
             |it| it.psn = 1 << 24,
-            |it| it.private_data = vec![0; 1025],
             |it| it.region = Some(RemoteRegion { address: 1, length: 0, rkey: 0 }),
         ];
         for change in wrong {
@@ -320,12 +316,16 @@ mod tests {
             change(&mut endpoint);
             assert!(matches!(endpoint.encode(), Err(ConnectError::Malformed { .. })));
         }
+        assert!(encode_data(&[0; 1024]).is_ok());
+        assert!(matches!(encode_data(&[0; 1025]), Err(ConnectError::Malformed { .. })));
     }
 
     #[test]
-    fn every_truncation_is_refused() {
-        let bytes = endpoint().encode().unwrap();
-        for length in 0..bytes.len() - 12 {
+    fn every_other_length_is_refused() {
+        let mut bytes = endpoint().encode().unwrap();
+        let right = bytes.len() - 12;
+        bytes.extend([0; 20]);
+        for length in (0..bytes.len() - 12).filter(|&length| length != right) {
             let result = Endpoint::decode(&bytes[12..12 + length]);
             assert!(matches!(result, Err(ConnectError::Malformed { .. })), "{length}: {result:?}");
         }

@@ -126,6 +126,17 @@ impl Connection {
         Endpoint::decode(&self.receive(Kind::Endpoint, deadline)?)
     }
 
+    /// Tells the peer up to 1024 bytes of the program's own and returns what it tells. Both sides
+    /// call this at the same step.
+    ///
+    /// # Errors
+    /// Any [`ConnectError`]; the connection is of no use afterwards.
+    pub fn exchange_data(&mut self, mine: &[u8]) -> Result<Vec<u8>> {
+        let deadline = Instant::now() + self.timeout;
+        self.send(&message::encode_data(mine)?, Kind::Data, deadline)?;
+        self.receive(Kind::Data, deadline)
+    }
+
     /// Returns when both sides have called it, with the same number of the step.
     ///
     /// # Errors

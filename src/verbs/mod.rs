@@ -21,6 +21,7 @@ mod pages;
 mod pd;
 mod port;
 mod qp;
+mod td;
 mod units;
 mod volatile;
 
@@ -45,4 +46,5 @@ pub use qp::{
     QpState, QueuePair, QueuePairAttributes, QueuePairBuilder, QueuePairHandle, Rc, Reset, Rtr,
     RtrAttributes, Rts, RtsAttributes, State, TransitionError, Transport, state,
 };
+pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};

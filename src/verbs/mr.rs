@@ -297,13 +297,13 @@ impl MemoryRegion {
                     std::any::type_name::<B>(),
                     "the region was made of another type",
                 );
-                return Err(ReclaimError { region: self, error });
+                return Err(ReclaimError { region: self, error: error.into() });
             }
         };
         // SAFETY: registered by this crate; where this succeeds the region is taken apart below and
         // not dropped, so it is deregistered once.
         if let Err(error) = check("ibv_dereg_mr", unsafe { ibv_dereg_mr(self.mr.as_ptr()) }) {
-            return Err(ReclaimError { region: self, error });
+            return Err(ReclaimError { region: self, error: error.into() });
         }
         let mut region = ManuallyDrop::new(self);
         // SAFETY: the region is not dropped, and its PD not used after this.
@@ -374,12 +374,12 @@ pub struct ReclaimError {
     /// The region, still registered.
     pub region: MemoryRegion,
     /// What went wrong.
-    pub error: Error,
+    pub error: Box<Error>,
 }
 
 impl From<ReclaimError> for Error {
     fn from(error: ReclaimError) -> Error {
-        error.error
+        *error.error
     }
 }
 

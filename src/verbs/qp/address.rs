@@ -135,7 +135,7 @@ impl AddressVector {
             service_level: raw.sl,
             src_path_bits: raw.src_path_bits,
             static_rate: raw.static_rate,
-            global: (raw.is_global != 0).then(|| GlobalRoute {
+            global: (raw.is_global != 0).then_some(GlobalRoute {
                 // SAFETY: every bit pattern is a valid array of bytes.
                 dgid: Gid(unsafe { raw.grh.dgid.raw }),
                 sgid_index: raw.grh.sgid_index,

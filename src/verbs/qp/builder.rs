@@ -8,8 +8,9 @@ use mlx5_sys::verbs::{ibv_create_qp, ibv_qp_cap, ibv_qp_init_attr};
 
 use super::{QpInner, QpState, QueuePair, Rc, Reset, Transport};
 use crate::verbs::error::non_null;
+use crate::verbs::td::ParentDomain;
 use crate::verbs::{
-    Cause, CompletionQueue, CompletionQueueHandle, Error, ProtectionDomain, Result,
+    Cause, CompletionQueue, CompletionQueueHandle, Error, ProtectionDomain, Result, ThreadDomain,
 };
 
 /// What the queues of a pair hold.
@@ -48,6 +49,7 @@ pub struct QueuePairBuilder<T: Transport> {
     receive_cq: CompletionQueueHandle,
     capacities: Capacities,
     signal_all: bool,
+    thread_domain: Option<ThreadDomain>,
     transport: PhantomData<fn() -> T>,
 }
 
@@ -67,6 +69,7 @@ impl QueuePair<Rc, Reset> {
                 max_inline_data: 0,
             },
             signal_all: false,
+            thread_domain: None,
             transport: PhantomData,
         }
     }
@@ -116,6 +119,13 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
+    /// The domain whose doorbell register the queue pair uses; one of libmlx5's choice if not
+    /// called.
+    pub fn thread_domain(mut self, domain: &ThreadDomain) -> Self {
+        self.thread_domain = Some(domain.clone());
+        self
+    }
+
     /// Makes the queue pair, in state RESET.
     ///
     /// # Errors
@@ -137,8 +147,13 @@ impl<T: Transport> QueuePairBuilder<T> {
         };
         attributes.qp_type = T::QP_TYPE;
         attributes.sq_sig_all = self.signal_all.into();
+        let parent = match &self.thread_domain {
+            Some(domain) => Some(ParentDomain::new(&self.pd, domain)?),
+            None => None,
+        };
+        let pd = parent.as_ref().map_or(self.pd.as_raw(), ParentDomain::as_raw);
         // SAFETY: PD and CQs are alive and of one context, the attributes live through the call.
-        let qp = unsafe { ibv_create_qp(self.pd.as_raw().as_ptr(), &mut attributes) };
+        let qp = unsafe { ibv_create_qp(pd.as_ptr(), &mut attributes) };
         let qp = non_null("ibv_create_qp", qp).map_err(|error| {
             let cause = match error.errno().map(|errno| errno.0) {
                 Some(libc::EINVAL) => Some(Cause::Known(
@@ -157,6 +172,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             capacities: attributes.cap.into(),
             state: AtomicU8::new(QpState::Reset as u8),
             taken: AtomicU8::new(0),
+            _parent: parent,
             pd: self.pd,
             send_cq: self.send_cq,
             receive_cq: self.receive_cq,
@@ -170,6 +186,15 @@ impl<T: Transport> QueuePairBuilder<T> {
                 return Err(Error::attribute(
                     "completion queue",
                     format_args!("of {}", cq.context().name()),
+                    "it belongs to another opened device than the protection domain",
+                ));
+            }
+        }
+        if let Some(domain) = &self.thread_domain {
+            if domain.context().as_raw() != context.as_raw() {
+                return Err(Error::attribute(
+                    "thread domain",
+                    format_args!("of {}", domain.context().name()),
                     "it belongs to another opened device than the protection domain",
                 ));
             }

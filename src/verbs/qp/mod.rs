@@ -25,6 +25,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use mlx5_sys::verbs::{ibv_destroy_qp, ibv_qp};
 
+use super::td::ParentDomain;
 use super::{CompletionQueueHandle, Context, Error, ProtectionDomain, Result};
 
 /// A queue pair of transport `T` that the program has moved to state `S`.
@@ -50,6 +51,8 @@ struct QpInner {
     /// Which of the two queues are owned by the direct path: bits of [`WorkQueue`], and of
     /// [`WorkQueue::unfinished`].
     taken: AtomicU8,
+    /// Where the pair was made in a thread domain; freed after the pair.
+    _parent: Option<ParentDomain>,
     pd: ProtectionDomain,
     send_cq: CompletionQueueHandle,
     receive_cq: CompletionQueueHandle,
