@@ -154,3 +154,80 @@ pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
     card.objects.cqs.remove(number);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::{Field, opcode};
+
+    use super::super::buffer::PAS;
+    use super::super::test::{Command, Rig};
+    use super::*;
+
+    fn field(field: Field) -> Field {
+        field.within(create_cq_in::CQ_CONTEXT)
+    }
+
+    #[test]
+    fn each_field_of_a_cq_is_checked() {
+        let mut rig = Rig::new();
+        let create = rig.create_cq();
+        rig.refuses(
+            &create,
+            &[
+                (create_cq_in::CQ_UMEM_VALID, 1, Refusal::Umem),
+                (field(cqc::DBR_UMEM_VALID), 1, Refusal::Umem),
+                (field(cqc::CQE_SZ), 3, Refusal::CqeSize),
+                (field(cqc::CQE_COMP_EN), 1, Refusal::CqCompression),
+                (field(cqc::CC), 1, Refusal::CqCompression),
+                (field(cqc::APU_CQ), 1, Refusal::CqCompression),
+                (field(cqc::LOG_CQ_SIZE), 23, Refusal::CqSize),
+                (field(cqc::LOG_CQ_SIZE), 7, Refusal::InputLength),
+                (field(cqc::UAR_PAGE), 0, Refusal::NoUar),
+                (field(cqc::C_EQN_OR_APU_ELEMENT), 0, Refusal::NoEq),
+                (field(cqc::DBR_ADDR), 0x10_0004, Refusal::Record),
+                (field(cqc::PAGE_OFFSET), 63, Refusal::InputLength),
+                (Field::new(0x110, 31, 64), 0x10_0040, Refusal::PageAddress),
+            ],
+        );
+        assert!(rig.card.objects.cqs.is_empty());
+        rig.run(&create).unwrap();
+        // A page of 4 KiB holds 16 CQEs of 64 bytes from its middle on.
+        let shifted = create.clone().set(field(cqc::PAGE_OFFSET), 32u64);
+        rig.run(&shifted).unwrap();
+    }
+
+    #[test]
+    fn a_cq_is_shown_changed_and_destroyed() {
+        let mut rig = Rig::new();
+        let cq = rig.cq();
+        let query = Command::new(opcode::QUERY_CQ, 0x10).set(query_cq_in::CQN, cq);
+        rig.refuses(&query, &[(query_cq_in::CQN, 1, Refusal::NoCq)]);
+        let modify = Command::new(opcode::MODIFY_CQ, PAS)
+            .set(modify_cq_in::CQN, cq)
+            .set(
+                modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT,
+                SELECT_OVERRUN | SELECT_COUNT,
+            )
+            .set(field(cqc::OI), 1u64)
+            .set(field(cqc::CQ_MAX_COUNT), 5u64)
+            .set(field(cqc::CQ_PERIOD), 9u64);
+        rig.refuses(
+            &modify,
+            &[
+                (modify_cq_in::CQN, 1, Refusal::NoCq),
+                (modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT, 1 << 4, Refusal::CqModify),
+                (OP_MOD, 2, Refusal::OpModifier),
+            ],
+        );
+        rig.run(&modify).unwrap();
+        let shown = rig.run(&query).unwrap();
+        let shown = &shown[query_cq_out::CQ_CONTEXT.bytes()];
+        assert_eq!(cqc::OI.get(shown), 1);
+        assert_eq!(cqc::CQ_MAX_COUNT.get(shown), 5);
+        assert_eq!(cqc::CQ_PERIOD.get(shown), 0);
+        let destroy = Command::new(opcode::DESTROY_CQ, 0x10).set(destroy_cq_in::CQN, cq);
+        rig.refuses(&destroy, &[(destroy_cq_in::CQN, 1, Refusal::NoCq)]);
+        rig.run(&destroy).unwrap();
+        assert_eq!(rig.run(&query).err(), Some(Refusal::NoCq));
+    }
+}

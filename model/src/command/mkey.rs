@@ -92,3 +92,92 @@ pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
     card.objects.mkeys.remove(index);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::{Field, opcode};
+
+    use super::super::UID;
+    use super::super::test::{Command, Rig};
+    use super::*;
+
+    fn field(field: Field) -> Field {
+        field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY)
+    }
+
+    #[test]
+    fn each_field_of_a_key_is_checked() {
+        let mut rig = Rig::new();
+        let create = rig.create_mkey();
+        rig.refuses(
+            &create,
+            &[
+                (create_mkey_in::MKEY_UMEM_VALID, 1, Refusal::Umem),
+                (create_mkey_in::PG_ACCESS, 1, Refusal::MkeyPageAccess),
+                (field(mkc::BSF_EN), 1, Refusal::MkeySignature),
+                (field(mkc::BSF_OCTWORD_SIZE), 4, Refusal::MkeySignature),
+                (field(mkc::QPN), 5, Refusal::MkeyQp),
+                (field(mkc::PD), 0, Refusal::NoPd),
+                (field(mkc::ACCESS_MODE_1_0), 2, Refusal::MkeyAccessMode),
+                (field(mkc::ACCESS_MODE_4_2), 1, Refusal::MkeyAccessMode),
+                (field(mkc::LOG_PAGE_SIZE), 11, Refusal::MkeyPageSize),
+                (field(mkc::LEN), 0, Refusal::MkeyLength),
+                (field(mkc::LEN), (1 << 47) + 1, Refusal::MkeyLength),
+                (field(mkc::LENGTH64), 1, Refusal::MkeyLength),
+                (field(mkc::START_ADDR), u64::MAX - 0xffe, Refusal::MkeyLength),
+                (field(mkc::LEN), 0x2000, Refusal::MkeyTranslation),
+                (field(mkc::TRANSLATIONS_OCTWORD_SIZE), 0, Refusal::MkeyTranslation),
+                (create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, 0, Refusal::MkeyTranslation),
+                (Field::new(0x110, 31, 64), 0x10_0100, Refusal::PageAddress),
+            ],
+        );
+        let long = create
+            .clone()
+            .set(field(mkc::LEN), 1u64 << 40)
+            .set(field(mkc::TRANSLATIONS_OCTWORD_SIZE), 1u64 << 30)
+            .set(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, 1u64 << 30);
+        assert_eq!(rig.run(&long).err(), Some(Refusal::InputLength));
+        assert!(rig.card.objects.mkeys.is_empty());
+    }
+
+    #[test]
+    fn a_key_is_shown_as_it_was_made() {
+        let mut rig = Rig::new();
+        let create = rig.create_mkey();
+        let index = rig.mkey(&create) >> 8;
+        let query = Command::new(opcode::QUERY_MKEY, 0x10).set(query_mkey_in::MKEY_INDEX, index);
+        rig.refuses(
+            &query,
+            &[
+                (query_mkey_in::MKEY_INDEX, 1, Refusal::NoMkey),
+                (query_mkey_in::PG_ACCESS, 1, Refusal::MkeyPageAccess),
+            ],
+        );
+        let shown = rig.run(&query).unwrap();
+        let context = create_mkey_in::MEMORY_KEY_MKEY_ENTRY.bytes();
+        assert_eq!(shown[query_mkey_out::MEMORY_KEY_MKEY_ENTRY.bytes()], create.0[context]);
+        let destroy =
+            Command::new(opcode::DESTROY_MKEY, 0x10).set(destroy_mkey_in::MKEY_INDEX, index);
+        rig.refuses(&destroy, &[(destroy_mkey_in::MKEY_INDEX, 1, Refusal::NoMkey)]);
+        rig.run(&destroy).unwrap();
+        assert_eq!(rig.run(&query).err(), Some(Refusal::NoMkey));
+    }
+
+    #[test]
+    fn users_get_no_physical_keys() {
+        let mut rig = Rig::new();
+        let create = Command::new(opcode::CREATE_UCTX, 0x40);
+        let user = rig.number(&create, mlx5_sys::ifc::create_uctx_out::UID);
+        let pd = rig.number(
+            &Command::new(opcode::ALLOC_PD, 0x10).set(UID, user),
+            mlx5_sys::ifc::alloc_pd_out::PD,
+        );
+        let physical = rig
+            .create_mkey()
+            .set(field(mkc::ACCESS_MODE_1_0), 0u64)
+            .set(field(mkc::LENGTH64), 1u64);
+        assert!(rig.run(&physical).is_ok());
+        let by_user = physical.set(UID, user).set(field(mkc::PD), pd);
+        assert_eq!(rig.run(&by_user).err(), Some(Refusal::MkeyPhysicalUser));
+    }
+}

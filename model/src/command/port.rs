@@ -157,3 +157,85 @@ pub fn set_roce_address(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(
     gids[usize::from(index)] = gid;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::opcode;
+
+    use super::super::test::{Command, Rig};
+    use super::*;
+
+    #[test]
+    fn the_port_is_up_and_has_its_names() {
+        use query_hca_vport_context_in as q;
+        let mut rig = Rig::new();
+        let query = Command::new(opcode::QUERY_HCA_VPORT_CONTEXT, 0x10);
+        rig.refuses(
+            &query,
+            &[
+                (q::OTHER_VPORT, 1, Refusal::OtherFunction),
+                (q::VPORT_NUMBER, 1, Refusal::OtherFunction),
+                (q::PORT_NUM, 2, Refusal::Port),
+            ],
+        );
+        let reply = rig.run(&query.set(q::PORT_NUM, 1u64)).unwrap();
+        let context = &reply[0x10..];
+        assert_eq!(hca_vport_context::LID.get(context), 7);
+        assert_eq!(hca_vport_context::PORT_STATE.get(context), 4);
+        assert_eq!(hca_vport_context::PORT_GUID.get(context), 0x5000_0000_0000_0001);
+    }
+
+    #[test]
+    fn tables_are_shown_whole_and_by_entry() {
+        let mut rig = Rig::new();
+        let gid = Command::new(opcode::QUERY_HCA_VPORT_GID, 0x10);
+        let index = query_hca_vport_gid_in::GID_INDEX;
+        rig.refuses(&gid, &[(index, 8, Refusal::GidIndex)]);
+        let one = rig.run(&gid).unwrap();
+        assert_eq!(one[0x10..0x20], rig.card.identity.gids[0]);
+        assert_eq!(query_hca_vport_gid_out::GIDS_NUM.get(&one), 1);
+        let all = rig.run(&gid.clone().set(index, ALL)).unwrap();
+        assert_eq!(all[0x10..0x20], rig.card.identity.gids[0]);
+        assert_eq!(query_hca_vport_gid_out::GIDS_NUM.get(&all), 8);
+        let short = rig.run_into(&gid.set(index, ALL), 0x20);
+        assert_eq!(short.err(), Some(Refusal::OutputLength));
+
+        let pkey = Command::new(opcode::QUERY_HCA_VPORT_PKEY, 0x10);
+        let index = query_hca_vport_pkey_in::PKEY_INDEX;
+        rig.refuses(&pkey, &[(index, 128, Refusal::PkeyIndex)]);
+        assert_eq!(rig.run(&pkey).unwrap()[0x10..0x14], [0, 0, 0xff, 0xff]);
+        assert_eq!(rig.run(&pkey.clone().set(index, 1u64)).unwrap()[0x10..0x14], [0; 4]);
+        assert_eq!(rig.run(&pkey.set(index, ALL)).unwrap()[0x10..0x14], [0, 0, 0xff, 0xff]);
+    }
+
+    #[test]
+    fn addresses_of_an_ethernet_port_can_be_set() {
+        let index = set_roce_address_in::ROCE_ADDRESS_INDEX;
+        let mut address = [0u8; 32];
+        address[10..16].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 1]);
+        roce_address::VERSION.set(&mut address, 2);
+        let mut set = Command::new(opcode::SET_ROCE_ADDRESS, 0x10).set(index, 2u64);
+        set.0.extend_from_slice(&address);
+        assert_eq!(Rig::new().run(&set).err(), Some(Refusal::NotRoce));
+
+        let mut rig = Rig::on(Link::Roce);
+        rig.refuses(
+            &set,
+            &[
+                (index, 16, Refusal::GidIndex),
+                (set_roce_address_in::VHCA_PORT_NUM, 2, Refusal::Port),
+                (Field::new(0x28, 7, 8), 0, Refusal::RoceVersion),
+                (Field::new(0x28, 11, 4), 2, Refusal::RoceVersion),
+            ],
+        );
+        rig.run(&set).unwrap();
+        assert_eq!(rig.card.identity.gids[2], address[..16]);
+        let query = Command::new(opcode::QUERY_ROCE_ADDRESS, 0x10);
+        let reply = rig.run(&query.clone().set(index, 2u64)).unwrap();
+        assert_eq!(reply[0x10..0x30], address);
+        let made = rig.run(&query).unwrap();
+        assert_eq!(made[0x10..0x20], rig.card.identity.gids[0]);
+        assert_eq!(roce_address::VERSION.get(&made[0x10..]), 2);
+        assert_eq!(roce_address::L3_TYPE.get(&made[0x10..]), 1);
+    }
+}

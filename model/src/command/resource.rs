@@ -120,3 +120,111 @@ pub fn dealloc_transport_domain(
     card.objects.transport_domains.remove(number);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::{Field, opcode};
+
+    use super::super::UID;
+    use super::super::test::{Command, Rig};
+    use super::*;
+
+    #[test]
+    fn plain_objects_come_and_go() {
+        for (alloc, number, dealloc, field, none) in [
+            (
+                opcode::ALLOC_UAR,
+                alloc_uar_out::UAR,
+                opcode::DEALLOC_UAR,
+                dealloc_uar_in::UAR,
+                Refusal::NoUar,
+            ),
+            (
+                opcode::ALLOC_PD,
+                alloc_pd_out::PD,
+                opcode::DEALLOC_PD,
+                dealloc_pd_in::PD,
+                Refusal::NoPd,
+            ),
+            (
+                opcode::ALLOC_XRCD,
+                alloc_xrcd_out::XRCD,
+                opcode::DEALLOC_XRCD,
+                dealloc_xrcd_in::XRCD,
+                Refusal::NoXrcd,
+            ),
+            (
+                opcode::ALLOC_TRANSPORT_DOMAIN,
+                alloc_transport_domain_out::TRANSPORT_DOMAIN,
+                opcode::DEALLOC_TRANSPORT_DOMAIN,
+                dealloc_transport_domain_in::TRANSPORT_DOMAIN,
+                Refusal::NoTransportDomain,
+            ),
+        ] {
+            let mut rig = Rig::new();
+            let alloc = Command::new(alloc, 0x10);
+            rig.refuses_lengths(&alloc);
+            let first = rig.number(&alloc, number);
+            let second = rig.number(&alloc, number);
+            assert_ne!(first, second);
+            let free = Command::new(dealloc, 0x10).set(field, first);
+            rig.refuses(&free, &[(field, 0xff_fff0, none)]);
+            rig.run(&free).unwrap();
+            assert_eq!(rig.run(&free).err(), Some(none));
+        }
+    }
+
+    #[test]
+    fn users_own_what_they_make() {
+        let mut rig = Rig::new();
+        let create = Command::new(opcode::CREATE_UCTX, 0x40);
+        rig.refuses_lengths(&create);
+        let (one, other) =
+            (rig.number(&create, create_uctx_out::UID), rig.number(&create, create_uctx_out::UID));
+        let by_user = create.clone().set(UID, one);
+        assert_eq!(rig.run(&by_user).err(), Some(Refusal::UserFromUser));
+
+        let pd = rig.number(&Command::new(opcode::ALLOC_PD, 0x10).set(UID, one), alloc_pd_out::PD);
+        let free = Command::new(opcode::DEALLOC_PD, 0x10).set(dealloc_pd_in::PD, pd);
+        assert_eq!(rig.run(&free.clone().set(UID, other)).err(), Some(Refusal::Owner));
+        let foreign = Command::new(opcode::DEALLOC_PD, 0x10).set(dealloc_pd_in::PD, rig.pd);
+        assert_eq!(rig.run(&foreign.set(UID, one)).err(), Some(Refusal::Owner));
+
+        // The uid to destroy is a field of its own.
+        let destroy =
+            |uid: u32| Command::new(opcode::DESTROY_UCTX, 0x10).set(Field::new(8, 15, 16), uid);
+        assert_eq!(rig.run(&destroy(one)).err(), Some(Refusal::UserBusy));
+        assert_eq!(rig.run(&destroy(99)).err(), Some(Refusal::User));
+        rig.run(&free.set(UID, one)).unwrap();
+        rig.run(&destroy(one)).unwrap();
+        rig.run(&destroy(other)).unwrap();
+    }
+
+    #[test]
+    fn what_is_in_use_stays() {
+        let mut rig = Rig::new();
+        let cq = rig.cq();
+        let qp = rig.qp(cq, cq);
+        let (uar, pd) = (rig.uar, rig.pd);
+        let free_uar = Command::new(opcode::DEALLOC_UAR, 0x10).set(dealloc_uar_in::UAR, uar);
+        let free_pd = Command::new(opcode::DEALLOC_PD, 0x10).set(dealloc_pd_in::PD, pd);
+        assert_eq!(rig.run(&free_uar).err(), Some(Refusal::UarBusy));
+        assert_eq!(rig.run(&free_pd).err(), Some(Refusal::PdBusy));
+        let create = rig.create_mkey();
+        let key = rig.mkey(&create);
+        let destroy =
+            |opcode, number: u32| Command::new(opcode, 0x10).set(Field::new(8, 23, 24), number);
+        assert_eq!(rig.run(&destroy(opcode::DESTROY_CQ, cq)).err(), Some(Refusal::CqBusy));
+        rig.run(&destroy(opcode::DESTROY_QP, qp)).unwrap();
+        assert_eq!(rig.run(&free_pd).err(), Some(Refusal::PdBusy));
+        rig.run(&destroy(opcode::DESTROY_MKEY, key >> 8)).unwrap();
+        rig.run(&free_pd).unwrap();
+        assert_eq!(rig.run(&free_uar).err(), Some(Refusal::UarBusy));
+        let eq = destroy(opcode::DESTROY_EQ, rig.eq);
+        assert_eq!(rig.run(&eq).err(), Some(Refusal::EqBusy));
+        rig.run(&destroy(opcode::DESTROY_CQ, cq)).unwrap();
+        assert_eq!(rig.run(&free_uar).err(), Some(Refusal::UarBusy));
+        rig.run(&eq).unwrap();
+        rig.run(&free_uar).unwrap();
+    }
+}

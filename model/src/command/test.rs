@@ -1,1 +1,259 @@
-//! Commands for tests.
+//! A card for tests, with commands that it accepts and that tests then spoil.
+
+use std::sync::Arc;
+
+use mlx5_sys::ifc::{
+    Field, ads, alloc_pd_out, alloc_uar_out, cqc, create_cq_in, create_cq_out, create_eq_in,
+    create_eq_out, create_mkey_in, create_mkey_out, create_qp_in, create_qp_out, eqc, mkc, opcode,
+    qpc, rst2init_qp_in,
+};
+
+use super::{OPCODE, Refusal, UID, buffer::PAS};
+use crate::card::{Card, Identity, Link};
+use crate::clock::Clock;
+use crate::memory::Memory;
+use crate::memory::test::Flat;
+
+pub const BASE: u64 = 0x10_0000;
+pub const SIZE: usize = 0x40_0000;
+const PAGE: u64 = 4096;
+
+/// A card with one UAR page, PD, EQ and CQ, and pages to give.
+pub struct Rig {
+    pub card: Card,
+    pub memory: Arc<Flat>,
+    pub uar: u32,
+    pub pd: u32,
+    pub eq: u32,
+    pub eq_ring: u64,
+    next: u64,
+}
+
+/// A command under construction.
+#[derive(Clone)]
+pub struct Command(pub Vec<u8>);
+
+impl Command {
+    pub fn new(opcode: u16, length: usize) -> Self {
+        Self(vec![0; length]).set(OPCODE, opcode)
+    }
+
+    pub fn set(mut self, field: Field, value: impl Into<u64>) -> Self {
+        field.set(&mut self.0, value.into());
+        self
+    }
+
+    fn page(mut self, address: u64) -> Self {
+        self.0.extend_from_slice(&address.to_be_bytes());
+        self
+    }
+}
+
+pub fn identity(link: Link) -> Identity {
+    let mut gid = [0; 16];
+    gid[..2].copy_from_slice(&[0xfe, 0x80]);
+    gid[8..].copy_from_slice(&0x5000_0000_0000_0001u64.to_be_bytes());
+    Identity {
+        node_guid: 0x5000_0000_0000_0001,
+        link,
+        lid: 7,
+        gids: vec![gid],
+        qpn_prefixes: vec![0x12],
+        seed: 1,
+    }
+}
+
+impl Rig {
+    pub fn new() -> Self {
+        Self::on(Link::InfiniBand)
+    }
+
+    pub fn on(link: Link) -> Self {
+        let memory = Arc::new(Flat::new(BASE, SIZE));
+        let card = Card::new(identity(link), memory.clone(), Clock::Manual(0));
+        let mut rig = Self { card, memory, uar: 0, pd: 0, eq: 0, eq_ring: 0, next: BASE };
+        rig.uar = rig.number(&Command::new(opcode::ALLOC_UAR, 0x10), alloc_uar_out::UAR);
+        rig.pd = rig.number(&Command::new(opcode::ALLOC_PD, 0x10), alloc_pd_out::PD);
+        let create = rig.create_eq();
+        rig.eq_ring = u64::from_be_bytes(create.0[PAS..PAS + 8].try_into().unwrap());
+        rig.eq = rig.number(&create, create_eq_out::EQ_NUMBER);
+        rig
+    }
+
+    /// The next unused page of memory.
+    pub fn page(&mut self) -> u64 {
+        self.next += PAGE;
+        assert!(self.next <= BASE + SIZE as u64);
+        self.next - PAGE
+    }
+
+    pub fn run(&mut self, command: &Command) -> Result<Vec<u8>, Refusal> {
+        self.run_into(command, 0x1010)
+    }
+
+    pub fn run_into(&mut self, command: &Command, length: usize) -> Result<Vec<u8>, Refusal> {
+        let mut output = vec![0xaa; length];
+        self.card.execute(&command.0, &mut output);
+        if output[0] == 0 {
+            return Ok(output);
+        }
+        let syndrome = u32::from_be_bytes(output[4..8].try_into().unwrap());
+        let refusal = Refusal::from_syndrome(syndrome).expect("a syndrome of the table");
+        assert_eq!(output[0], refusal.status() as u8);
+        assert!(output[8..].iter().all(|byte| *byte == 0), "a refusal answers nothing else");
+        Err(refusal)
+    }
+
+    /// Runs a command that must succeed and takes a number from its reply.
+    pub fn number(&mut self, command: &Command, field: Field) -> u32 {
+        field.get(&self.run(command).expect("accepted")) as u32
+    }
+
+    /// Runs variants of a command with one field changed, each of which must be refused.
+    pub fn refuses(&mut self, command: &Command, cases: &[(Field, u64, Refusal)]) {
+        for (field, value, refusal) in cases {
+            let spoiled = command.clone().set(*field, *value);
+            assert_eq!(self.run(&spoiled).err(), Some(*refusal), "{field:?} = {value:#x}");
+        }
+        self.refuses_lengths(command);
+        let stranger = command.clone().set(UID, 77u64);
+        assert_eq!(self.run(&stranger).err(), Some(Refusal::User));
+    }
+
+    /// Runs a command cut short and with too little room for the reply.
+    pub fn refuses_lengths(&mut self, command: &Command) {
+        let mut short = command.clone();
+        short.0.pop();
+        assert_eq!(self.run(&short).err(), Some(Refusal::InputLength));
+        assert_eq!(self.run_into(command, 0xf).err(), Some(Refusal::OutputLength));
+    }
+
+    pub fn create_eq(&mut self) -> Command {
+        let page = self.page();
+        let field = |field: Field| field.within(create_eq_in::EQ_CONTEXT_ENTRY);
+        Command::new(opcode::CREATE_EQ, PAS)
+            .set(field(eqc::LOG_EQ_SIZE), 4u64)
+            .set(field(eqc::UAR_PAGE), self.uar)
+            .set(field(eqc::INTR), 3u64)
+            .page(page)
+    }
+
+    /// 16 CQEs of 64 bytes on one page; the doorbell record is on a page of its own.
+    pub fn create_cq(&mut self) -> Command {
+        let (record, ring) = (self.page(), self.page());
+        let field = |field: Field| field.within(create_cq_in::CQ_CONTEXT);
+        Command::new(opcode::CREATE_CQ, PAS)
+            .set(field(cqc::LOG_CQ_SIZE), 4u64)
+            .set(field(cqc::UAR_PAGE), self.uar)
+            .set(field(cqc::C_EQN_OR_APU_ELEMENT), self.eq)
+            .set(field(cqc::DBR_ADDR), record)
+            .page(ring)
+    }
+
+    pub fn cq(&mut self) -> u32 {
+        let create = self.create_cq();
+        self.number(&create, create_cq_out::CQN)
+    }
+
+    /// An RC queue pair with 8 receive WQEs of 32 bytes and 16 send blocks.
+    pub fn create_qp(&mut self, send_cq: u32, receive_cq: u32) -> Command {
+        let (record, ring) = (self.page(), self.page());
+        let field = |field: Field| field.within(create_qp_in::QPC);
+        Command::new(opcode::CREATE_QP, PAS)
+            .set(field(qpc::PM_STATE), 3u64)
+            .set(field(qpc::PD), self.pd)
+            .set(field(qpc::UAR_PAGE), self.uar)
+            .set(field(qpc::USER_INDEX), 0xab_cdefu64)
+            .set(field(qpc::CQN_SND), send_cq)
+            .set(field(qpc::CQN_RCV), receive_cq)
+            .set(field(qpc::LOG_RQ_SIZE), 3u64)
+            .set(field(qpc::LOG_RQ_STRIDE), 1u64)
+            .set(field(qpc::LOG_SQ_SIZE), 4u64)
+            .set(field(qpc::DBR_ADDR), record)
+            .page(ring)
+    }
+
+    pub fn qp(&mut self, send_cq: u32, receive_cq: u32) -> u32 {
+        let create = self.create_qp(send_cq, receive_cq);
+        self.number(&create, create_qp_out::QPN)
+    }
+
+    /// A transition with everything RC asks for in any of them.
+    pub fn transition(&self, opcode: u16, qp: u32) -> Command {
+        let field = |field: Field| field.within(rst2init_qp_in::QPC);
+        let path = |f: Field| field(f.within(qpc::PRIMARY_ADDRESS_PATH));
+        Command::new(opcode, 0x110)
+            .set(rst2init_qp_in::QPN, qp)
+            .set(field(qpc::PM_STATE), 3u64)
+            .set(field(qpc::RRE), 1u64)
+            .set(field(qpc::RWE), 1u64)
+            .set(field(qpc::RAE), 1u64)
+            .set(field(qpc::ATOMIC_MODE), 1u64)
+            .set(path(ads::VHCA_PORT_NUM), 1u64)
+            .set(path(ads::RLID), 7u64)
+            .set(path(ads::ACK_TIMEOUT), 14u64)
+            .set(field(qpc::MTU), 3u64)
+            .set(field(qpc::LOG_MSG_MAX), 30u64)
+            .set(field(qpc::REMOTE_QPN), qp)
+            .set(field(qpc::LOG_RRA_MAX), 2u64)
+            .set(field(qpc::LOG_SRA_MAX), 2u64)
+            .set(field(qpc::MIN_RNR_NAK), 12u64)
+            .set(field(qpc::NEXT_RCV_PSN), 0x123u64)
+            .set(field(qpc::NEXT_SEND_PSN), 0x123u64)
+            .set(field(qpc::RETRY_COUNT), 7u64)
+            .set(field(qpc::RNR_RETRY), 7u64)
+    }
+
+    /// Moves a fresh queue pair to RTS.
+    pub fn rts(&mut self, qp: u32) {
+        for opcode in [opcode::RST2INIT_QP, opcode::INIT2RTR_QP, opcode::RTR2RTS_QP] {
+            let command = self.transition(opcode, qp);
+            self.run(&command).expect("accepted");
+        }
+    }
+
+    /// A key over 4,096 bytes that start 0x100 into the first of two pages that are not
+    /// neighbours; all rights.
+    pub fn create_mkey(&mut self) -> Command {
+        let (second, first) = (self.page(), self.page());
+        let field = |field: Field| field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY);
+        Command::new(opcode::CREATE_MKEY, PAS)
+            .set(field(mkc::ACCESS_MODE_1_0), 1u64)
+            .set(field(mkc::LR), 1u64)
+            .set(field(mkc::LW), 1u64)
+            .set(field(mkc::RR), 1u64)
+            .set(field(mkc::RW), 1u64)
+            .set(field(mkc::A), 1u64)
+            .set(field(mkc::QPN), 0xff_ffffu64)
+            .set(field(mkc::MKEY_7_0), 0x5au64)
+            .set(field(mkc::PD), self.pd)
+            .set(field(mkc::START_ADDR), 0x7000_0100u64)
+            .set(field(mkc::LEN), 0x1000u64)
+            .set(field(mkc::LOG_PAGE_SIZE), 12u64)
+            .set(field(mkc::TRANSLATIONS_OCTWORD_SIZE), 1u64)
+            .set(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, 1u64)
+            .page(first)
+            .page(second)
+    }
+
+    /// Creates a key; returns the key itself, index and variant.
+    pub fn mkey(&mut self, create: &Command) -> u32 {
+        let variant = mkc::MKEY_7_0.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY).get(&create.0);
+        self.number(create, create_mkey_out::MKEY_INDEX) << 8 | variant as u32
+    }
+
+    pub fn read<const N: usize>(&self, address: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.memory.read(address, &mut bytes).unwrap();
+        bytes
+    }
+
+    pub fn write(&self, address: u64, bytes: &[u8]) {
+        self.memory.write(address, bytes).unwrap();
+    }
+}
+
+/// Where a page list's entry puts a queue.
+pub fn ring(command: &Command) -> u64 {
+    u64::from_be_bytes(command.0[PAS..PAS + 8].try_into().unwrap())
+}
