@@ -21,6 +21,8 @@ mod receive;
 mod scatter;
 mod send;
 mod takeover;
+#[cfg(test)]
+mod tests;
 
 pub use completion::{Completions, Drain, Queues};
 pub use error::{PollError, PostError, QueueError};

@@ -1,0 +1,197 @@
+//! Tests of the rings over plain memory: what is written is compared with an oracle that lays WQEs
+//! out by itself, what is read is written by the test.
+
+mod poll;
+mod post;
+
+use core::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use mlx5_sys::cqe::Cqe64;
+use zerocopy::IntoBytes;
+
+use super::completion::{Completions, CqId, CqParts};
+use super::cursor::Counter;
+use super::receive::{ReceiveParts, ReceiveQueue};
+use super::send::{SendParts, SendQueue};
+use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
+use crate::verbs::Rc;
+use crate::wqe::Limits;
+
+const QPN: u32 = 0xab_cdef;
+const CQN: u32 = 0x77;
+
+/// Memory that both the test and the ring reach by raw pointers, aligned to 64.
+struct Memory {
+    words: NonNull<u64>,
+    bytes: usize,
+}
+
+impl Memory {
+    fn new(bytes: usize, fill: u8) -> Self {
+        let layout = std::alloc::Layout::from_size_align(bytes, 4096).unwrap();
+        // SAFETY: the size is not 0.
+        let words = NonNull::new(unsafe { std::alloc::alloc(layout) }).unwrap();
+        // SAFETY: just allocated.
+        unsafe { words.write_bytes(fill, bytes) };
+        Self { words: words.cast(), bytes }
+    }
+
+    fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset < self.bytes);
+        // SAFETY: within the allocation.
+        unsafe { self.words.cast::<u8>().add(offset) }
+    }
+
+    fn read(&self) -> Vec<u8> {
+        let at = |offset| {
+            // SAFETY: within the allocation, and aligned.
+            unsafe { self.at(offset).cast::<u64>().read_volatile() }.to_ne_bytes()
+        };
+        (0..self.bytes).step_by(8).flat_map(at).collect()
+    }
+
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        assert!(offset + bytes.len() <= self.bytes);
+        for (index, &byte) in bytes.iter().enumerate() {
+            // SAFETY: within the allocation.
+            unsafe { self.at(offset + index).write_volatile(byte) }
+        }
+    }
+
+    fn be32(&self, offset: usize) -> u32 {
+        u32::from_be_bytes(self.read()[offset..offset + 4].try_into().unwrap())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let layout = std::alloc::Layout::from_size_align(self.bytes, 4096).unwrap();
+        // SAFETY: allocated with this layout.
+        unsafe { std::alloc::dealloc(self.words.cast().as_ptr(), layout) }
+    }
+}
+
+/// A CQ with its reader, of a number of its own.
+struct Cq {
+    buffer: Memory,
+    record: Memory,
+    page: Memory,
+    cqe_size: usize,
+    /// CQEs written by the test.
+    produced: u32,
+    reader: Completions,
+}
+
+impl Cq {
+    fn new(cqes: u32, cqe_size: usize, start: u32) -> Self {
+        static CQS: AtomicUsize = AtomicUsize::new(1);
+        let buffer = Memory::new(cqes as usize * cqe_size, 0xf0);
+        let record = Memory::new(8, 0);
+        let page = Memory::new(4096, 0);
+        record.write(0, &(start & 0xff_ffff).to_be_bytes());
+        // Slots that the card has not come to in this lap still have the last lap's owner bit.
+        for slot in 0..cqes {
+            let behind = slot < start % cqes;
+            let lap = start / cqes % 2 == 1;
+            let owner = if behind { lap } else { !lap };
+            let at = slot as usize * cqe_size + cqe_size - 1;
+            buffer.write(at, &[u8::from(owner)]);
+        }
+        let id = CqId::of(core::ptr::without_provenance_mut(CQS.fetch_add(1, Ordering::Relaxed)));
+        // SAFETY: the memory lives as long as the reader, in the same structure.
+        let reader = unsafe {
+            let parts = CqParts {
+                buffer: buffer.at(0),
+                cqe_count: cqes,
+                cqe_size: cqe_size as u32,
+                record: Record::new(record.at(0).cast(), 0),
+                arm: ArmDoorbell::new(Record::new(record.at(0).cast(), 1), page.at(0)),
+                cqn: CQN,
+                id,
+            };
+            Completions::from_parts(parts).unwrap()
+        };
+        Self { buffer, record, page, cqe_size, produced: start, reader }
+    }
+
+    /// Writes the next CQE, with its owner bit; `before` goes to the data half of a wide one.
+    fn produce(&mut self, mut cqe: Cqe64, before: &[u8]) {
+        let cqes = self.reader.capacity();
+        cqe.op_own = cqe.op_own & !1 | (self.produced / cqes % 2) as u8;
+        let at = (self.produced % cqes) as usize * self.cqe_size;
+        self.buffer.write(at + self.cqe_size - 64, cqe.as_bytes());
+        self.buffer.write(at, before);
+        self.produced = self.produced.wrapping_add(1);
+    }
+}
+
+/// A send queue over plain memory.
+struct Sq {
+    buffer: Memory,
+    record: Memory,
+    page: Memory,
+    queue: SendQueue<Rc>,
+}
+
+/// What of a BlueFlame register a test's queue uses: its half, or 0.
+const HALF: usize = 256;
+const LIMITS: Limits = Limits { max_sge: 8, max_inline: 200 };
+
+impl Sq {
+    fn new(cq: &mut Cq, blocks: u32, start: u32, half: usize) -> Self {
+        let buffer = Memory::new(blocks as usize * 64, 0xee);
+        let record = Memory::new(8, 0);
+        let page = Memory::new(4096, 0);
+        record.write(4, &(start & 0xffff).to_be_bytes());
+        // SAFETY: the memory lives as long as the queue, in the same structure; `restart` is not
+        // called.
+        let queue = unsafe {
+            let record = Record::new(record.at(0).cast(), 1);
+            let parts = SendParts {
+                buffer: buffer.at(0),
+                blocks,
+                doorbell: SendDoorbell::new(record, page.at(0x800), half, true),
+                qpn: QPN,
+                limits: LIMITS,
+                signal_all: false,
+                start: Counter::new(start),
+                credit: cq.reader.promise(u32::MAX).unwrap(),
+                cq: cq.reader.id(),
+                qp: NonNull::dangling(),
+            };
+            SendQueue::from_parts(parts).unwrap()
+        };
+        Self { buffer, record, page, queue }
+    }
+}
+
+/// A receive queue over plain memory.
+struct Rq {
+    buffer: Memory,
+    record: Memory,
+    queue: ReceiveQueue,
+}
+
+impl Rq {
+    fn new(cq: &mut Cq, entries: u32, stride: u32, start: u32) -> Self {
+        let buffer = Memory::new((entries * stride) as usize, 0xee);
+        let record = Memory::new(8, 0);
+        record.write(0, &(start & 0xffff).to_be_bytes());
+        // SAFETY: as in `Sq::new`.
+        let queue = unsafe {
+            let parts = ReceiveParts {
+                buffer: buffer.at(0),
+                entries,
+                stride,
+                record: Record::new(record.at(0).cast(), 0),
+                qpn: QPN,
+                credit: cq.reader.promise(entries).unwrap(),
+                cq: cq.reader.id(),
+                qp: NonNull::dangling(),
+            };
+            ReceiveQueue::from_parts(parts).unwrap()
+        };
+        Self { buffer, record, queue }
+    }
+}
