@@ -154,8 +154,10 @@ impl Card {
         while self.outbox.len() < OUTBOX {
             let Some(qp) = self.port.next_ready() else { break };
             any = true;
+            let failed = self.objects.qps.get(&qp).is_some_and(|qp| qp.state == State::Error);
             let more = self.connection(qp, |card, rc| {
-                if rc.parameters.is_some_and(|own| card.port.is_congested(own.remote)) {
+                let remote = rc.parameters.map(|own| own.remote);
+                if !failed && remote.is_some_and(|remote| card.port.is_congested(remote)) {
                     card.port.park(qp);
                     return false;
                 }

@@ -157,6 +157,9 @@ impl Rc {
         let now = card.clock.now();
         card.port.watch(qp, now);
         self.flush(card, qp);
+        // It may be parked on a congested way, which no longer matters.
+        self.queued = true;
+        card.port.ready(qp);
     }
 
     /// Completes everything posted as flushed, in order.

@@ -1,0 +1,334 @@
+//! Packets to and from other processes of the machine.
+//!
+//! Each QP number prefix has a listening socket named after domain and prefix. Whoever has a packet
+//! for it connects, once, and sends; connections go one way. What does not fit waits in a backlog,
+//! and the queue pairs that send there are stopped meanwhile. A peer that is gone loses what was on
+//! its way, as on any network; the transport repeats or gives up.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+
+use super::socket::{self, BATCH, Batch};
+use crate::card::Card;
+use crate::clock::Random;
+use crate::wire::Frame;
+
+/// Frames that may wait for one peer; more are lost.
+const BACKLOG: usize = 8192;
+/// Batches taken from one connection before the others have their turn.
+const TURN: usize = 8;
+
+/// What the thread waits on. It outlives the network, so that the thread can be told of its end.
+pub(super) struct Waits {
+    pub(super) epoll: OwnedFd,
+    /// Written to once: the end.
+    stop: OwnedFd,
+}
+
+/// What a descriptor in the epoll set is.
+enum Source {
+    Listener { fd: OwnedFd, card: usize },
+    Inbound { fd: OwnedFd, card: usize },
+    Outbound { prefix: u16 },
+}
+
+/// The way to one other process.
+struct Peer {
+    fd: OwnedFd,
+    token: u64,
+    backlog: VecDeque<Frame>,
+    /// Whether the last frame did not fit.
+    full: bool,
+}
+
+/// Sockets of this process.
+pub(super) struct Network {
+    domain: String,
+    random: Random,
+    pub(super) waits: Arc<Waits>,
+    timer: OwnedFd,
+    /// When the timer will fire, in nanoseconds of the engine's time.
+    armed: Option<u64>,
+    sources: HashMap<u64, Source>,
+    next: u64,
+    peers: HashMap<u16, Peer>,
+    /// Peers whose backlog has something new.
+    fresh: Vec<u16>,
+    batch: Batch,
+}
+
+const TIMER: u64 = 0;
+const STOP: u64 = 1;
+
+impl Network {
+    pub(super) fn new(domain: &str, seed: u64) -> io::Result<Self> {
+        // SAFETY: none of these passes memory.
+        let epoll = socket::own(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+        // SAFETY: the same.
+        let timer = socket::own(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
+        // SAFETY: the same.
+        let stop =
+            socket::own(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        watch(&epoll, libc::EPOLL_CTL_ADD, &timer, TIMER, libc::EPOLLIN)?;
+        watch(&epoll, libc::EPOLL_CTL_ADD, &stop, STOP, libc::EPOLLIN)?;
+        // Prefixes that were just used by a process that is gone should not come back at once: its
+        // peers may still be repeating packets to them.
+        let entropy = u64::from(std::process::id()) << 32 ^ start_time();
+        Ok(Self {
+            domain: domain.to_owned(),
+            random: Random::seeded(seed ^ entropy),
+            waits: Arc::new(Waits { epoll, stop }),
+            timer,
+            armed: None,
+            sources: HashMap::new(),
+            next: STOP + 1,
+            peers: HashMap::new(),
+            fresh: Vec::new(),
+            batch: Batch::new(),
+        })
+    }
+
+    fn name(&self, prefix: u16) -> String {
+        format!("mlx5-model/{}/{prefix:04x}", self.domain)
+    }
+
+    fn add(&mut self, source: Source) -> io::Result<u64> {
+        let token = self.next;
+        self.next += 1;
+        if let Source::Listener { fd, .. } | Source::Inbound { fd, .. } = &source {
+            watch(&self.waits.epoll, libc::EPOLL_CTL_ADD, fd, token, libc::EPOLLIN)?;
+        }
+        self.sources.insert(token, source);
+        Ok(token)
+    }
+
+    /// Claims a prefix of QP numbers for a card.
+    pub(super) fn claim(&mut self, card: usize) -> io::Result<u16> {
+        let start = self.random.next() as u16;
+        for step in 0..=u16::MAX {
+            // Prefix 0 holds the QP numbers with a meaning of their own.
+            let prefix = start.wrapping_add(step);
+            if prefix == 0 {
+                continue;
+            }
+            match socket::listen(&self.name(prefix)) {
+                Ok(fd) => {
+                    self.add(Source::Listener { fd, card })?;
+                    return Ok(prefix);
+                }
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ErrorKind::AddrInUse.into())
+    }
+
+    /// Puts a frame on the way to the process with this prefix; [`Network::flush`] sends it.
+    pub(super) fn send(&mut self, prefix: u16, frame: Frame) {
+        if !self.peers.contains_key(&prefix) {
+            match self.connect(prefix) {
+                Ok(peer) => {
+                    self.peers.insert(prefix, peer);
+                }
+                Err(error) => {
+                    tracing::debug!(prefix, %error, "no way to the peer, packet dropped");
+                    return;
+                }
+            }
+        }
+        let Some(peer) = self.peers.get_mut(&prefix) else { return };
+        if peer.backlog.len() < BACKLOG {
+            peer.backlog.push_back(frame);
+            if !peer.full {
+                self.fresh.push(prefix);
+            }
+        }
+    }
+
+    fn connect(&mut self, prefix: u16) -> io::Result<Peer> {
+        let fd = socket::connect(&self.name(prefix))?;
+        let token = self.add(Source::Outbound { prefix })?;
+        Ok(Peer { fd, token, backlog: VecDeque::new(), full: false })
+    }
+
+    /// Sends what was put on its way since.
+    pub(super) fn flush(&mut self, cards: &mut [Card]) {
+        while let Some(prefix) = self.fresh.pop() {
+            self.drain(prefix, cards);
+        }
+    }
+
+    /// Sends as much to a peer as there is room for.
+    fn drain(&mut self, prefix: u16, cards: &mut [Card]) {
+        let Some(peer) = self.peers.get_mut(&prefix) else { return };
+        while !peer.backlog.is_empty() {
+            match socket::send(&peer.fd, peer.backlog.iter().take(BATCH)) {
+                Ok(sent) => {
+                    peer.backlog.drain(..sent);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    if !peer.full {
+                        peer.full = true;
+                        let _ = watch(
+                            &self.waits.epoll,
+                            libc::EPOLL_CTL_ADD,
+                            &peer.fd,
+                            peer.token,
+                            libc::EPOLLOUT,
+                        );
+                        congest(cards, prefix, true);
+                    }
+                    return;
+                }
+                Err(error) => {
+                    tracing::debug!(prefix, %error, "the peer is gone");
+                    if let Some(peer) = self.peers.remove(&prefix) {
+                        self.sources.remove(&peer.token);
+                    }
+                    congest(cards, prefix, false);
+                    return;
+                }
+            }
+        }
+        if peer.full {
+            peer.full = false;
+            let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, &peer.fd, peer.token, 0);
+            congest(cards, prefix, false);
+        }
+    }
+
+    /// A descriptor of the epoll set is ready; frames go to `deliver`.
+    pub(super) fn ready(
+        &mut self,
+        token: u64,
+        cards: &mut [Card],
+        deliver: &mut dyn FnMut(&mut Card, &Frame),
+    ) {
+        if token == TIMER {
+            let mut count = [0u8; 8];
+            // SAFETY: the buffer has the eight bytes asked for.
+            unsafe { libc::read(self.timer.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+            self.armed = None;
+            return;
+        }
+        match self.sources.get(&token) {
+            Some(Source::Listener { fd, card }) => {
+                let card = *card;
+                match socket::accept(fd) {
+                    Ok(fd) => {
+                        let _ = self.add(Source::Inbound { fd, card });
+                    }
+                    Err(error) => tracing::debug!(%error, "a peer could not connect"),
+                }
+            }
+            Some(Source::Inbound { fd, card }) => {
+                for _ in 0..TURN {
+                    match self.batch.receive(fd) {
+                        Ok([]) => {
+                            self.sources.remove(&token);
+                            return;
+                        }
+                        Ok(frames) => {
+                            let whole = frames.len() == BATCH;
+                            frames.iter().for_each(|frame| deliver(&mut cards[*card], frame));
+                            if !whole {
+                                return;
+                            }
+                        }
+                        Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                        Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                        Err(_) => {
+                            self.sources.remove(&token);
+                            return;
+                        }
+                    }
+                }
+            }
+            Some(Source::Outbound { prefix }) => {
+                let prefix = *prefix;
+                self.drain(prefix, cards);
+            }
+            None => {}
+        }
+    }
+
+    /// The connections for which packets wait.
+    pub(super) fn congested(&self) -> Vec<RawFd> {
+        let waiting = self.peers.values().filter(|peer| !peer.backlog.is_empty());
+        waiting.map(|peer| peer.fd.as_raw_fd()).collect()
+    }
+
+    /// Tries every backlog again.
+    pub(super) fn retry(&mut self, cards: &mut [Card]) {
+        let prefixes: Vec<u16> = self.peers.keys().copied().collect();
+        prefixes.into_iter().for_each(|prefix| self.drain(prefix, cards));
+    }
+
+    /// Sets the timer, if it would not fire by then anyway: the thread looks again whenever it
+    /// does, and most deadlines are moved before they come.
+    pub(super) fn arm(&mut self, now: u64, wait: u64) {
+        let at = now + wait;
+        if self.armed.is_some_and(|armed| armed <= at) {
+            return;
+        }
+        self.armed = Some(at);
+        // A wait of zero would stop the timer.
+        let wait = wait.max(1);
+        let value = libc::timespec {
+            tv_sec: (wait / 1_000_000_000) as libc::time_t,
+            tv_nsec: (wait % 1_000_000_000) as libc::c_long,
+        };
+        let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let setting = libc::itimerspec { it_interval: once, it_value: value };
+        // SAFETY: the setting is there, and no old one is asked for.
+        unsafe {
+            libc::timerfd_settime(self.timer.as_raw_fd(), 0, &setting, std::ptr::null_mut());
+        }
+    }
+
+    /// Tells the thread that there will be nothing more to wait for.
+    pub(super) fn stop(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: eight bytes are there.
+        unsafe { libc::write(self.waits.stop.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+    }
+
+    /// In the child of a fork: closes this process's copies of the parent's descriptors. The
+    /// thread's share of [`Waits`] was not copied with a thread, so they are closed by hand.
+    pub(super) fn abandon(self) {
+        for fd in [&self.waits.epoll, &self.waits.stop] {
+            // SAFETY: the owner is forgotten below, so nobody closes it again.
+            unsafe { libc::close(fd.as_raw_fd()) };
+        }
+        std::mem::forget(self.waits);
+    }
+}
+
+fn congest(cards: &mut [Card], prefix: u16, congested: bool) {
+    cards.iter_mut().for_each(|card| card.port.set_congested(prefix, congested));
+}
+
+fn watch(
+    epoll: &OwnedFd,
+    operation: libc::c_int,
+    fd: &OwnedFd,
+    token: u64,
+    events: libc::c_int,
+) -> io::Result<()> {
+    let mut event = libc::epoll_event { events: events as u32, u64: token };
+    // SAFETY: the event is there.
+    let result =
+        unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd.as_raw_fd(), &mut event) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Nanoseconds of the day the process started its network in: entropy, not time.
+fn start_time() -> u64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos() as u64)
+}

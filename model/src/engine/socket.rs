@@ -1,0 +1,205 @@
+//! Local sockets of messages, under names that vanish with the process.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use crate::wire::Frame;
+
+/// Descriptors are moved up to here and above, so that programs get the numbers they expect.
+const HIGH: RawFd = 512;
+/// Room asked for in each direction.
+static BUFFER: libc::c_int = 4 << 20;
+/// Frames moved by one system call.
+pub(super) const BATCH: usize = 32;
+/// Longest frame: 4096 bytes and every header.
+const LONGEST: usize = 4352;
+
+fn check(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Takes ownership of a descriptor that a system call has just made, and moves it out of the way.
+pub(super) fn own(result: libc::c_int) -> io::Result<OwnedFd> {
+    let fd = check(result)?;
+    // SAFETY: the caller has just made it; nobody else has it.
+    let low = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: no memory is passed.
+    let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) };
+    if high < 0 {
+        // The limit of open files is too low to move it.
+        return Ok(low);
+    }
+    // SAFETY: the same.
+    Ok(unsafe { OwnedFd::from_raw_fd(high) })
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    // SAFETY: no memory is passed.
+    own(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
+}
+
+fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
+    // SAFETY: all zeros is a valid address.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    // A first byte of zero: a name of the network namespace, not of the file system.
+    let room = address.sun_path.get_mut(1..=name.len()).ok_or(io::ErrorKind::InvalidInput)?;
+    for (to, from) in room.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    let length = std::mem::offset_of!(libc::sockaddr_un, sun_path) + 1 + name.len();
+    Ok((address, length as libc::socklen_t))
+}
+
+/// Binds a name and listens; `AddrInUse` if another process has it.
+pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
+    let fd = socket()?;
+    let (address, length) = address(name)?;
+    // SAFETY: `address` is an address of `length` bytes.
+    check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
+    // SAFETY: no memory is passed.
+    check(unsafe { libc::listen(fd.as_raw_fd(), 4096) })?;
+    Ok(fd)
+}
+
+/// Connects to a name without waiting.
+pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
+    let fd = socket()?;
+    let (address, length) = address(name)?;
+    enlarge(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
+    // SAFETY: `address` is an address of `length` bytes.
+    check(unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
+    trusted(&fd)?;
+    Ok(fd)
+}
+
+/// Accepts a connection; `WouldBlock` if none waits.
+pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+    let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: null asks for no address.
+    let fd = own(unsafe { libc::accept4(listener.as_raw_fd(), address, length, flags) })?;
+    trusted(&fd)?;
+    Ok(fd)
+}
+
+/// Only processes of the same user, or of root, are other slices of these cards.
+fn trusted(fd: &OwnedFd) -> io::Result<()> {
+    // SAFETY: all zeros is a valid value.
+    let mut peer: libc::ucred = unsafe { std::mem::zeroed() };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `peer` has room for `length` bytes.
+    check(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &mut length,
+        )
+    })?;
+    // SAFETY: always succeeds.
+    let own = unsafe { libc::geteuid() };
+    if peer.uid == own || peer.uid == 0 {
+        Ok(())
+    } else {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+/// Asks for room. Less is only slower, so a refusal does not matter.
+fn enlarge(fd: &OwnedFd, force: libc::c_int, plain: libc::c_int) {
+    for option in [force, plain] {
+        // SAFETY: the value is an int that is there.
+        let result = unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const BUFFER).cast(),
+                size_of::<libc::c_int>() as libc::socklen_t,
+            )
+        };
+        if result == 0 {
+            return;
+        }
+    }
+}
+
+/// Sends frames, one message each; how many went. `WouldBlock` if there is no room for the first.
+pub(super) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) -> io::Result<usize> {
+    // SAFETY: all zeros is a valid value of both.
+    let mut parts: [libc::iovec; BATCH] = unsafe { std::mem::zeroed() };
+    // SAFETY: the same.
+    let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
+    let mut count = 0;
+    for (frame, (part, message)) in frames.zip(parts.iter_mut().zip(&mut messages)) {
+        part.iov_base = frame.0.as_ptr().cast_mut().cast();
+        part.iov_len = frame.0.len();
+        message.msg_hdr.msg_iov = part;
+        message.msg_hdr.msg_iovlen = 1;
+        count += 1;
+    }
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: `count` messages point to parts that point to frames borrowed for this call.
+    let sent = unsafe {
+        libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as libc::c_uint, flags)
+    };
+    Ok(check(sent)? as usize)
+}
+
+/// Waits until one of these can be written to, at most so many milliseconds.
+pub(super) fn wait_writable(fds: &[RawFd], milliseconds: libc::c_int) {
+    let mut polled: Vec<libc::pollfd> =
+        fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLOUT, revents: 0 }).collect();
+    // SAFETY: so many entries are there. Whatever it says, the caller tries again or gives up.
+    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
+}
+
+/// Room for a batch of frames.
+pub(super) struct Batch(Vec<Frame>);
+
+impl Batch {
+    pub(super) fn new() -> Self {
+        Self((0..BATCH).map(|_| Frame(Vec::with_capacity(LONGEST))).collect())
+    }
+
+    /// Receives what waits, up to a batch. None is the end of the connection; `WouldBlock` means
+    /// that nothing waits.
+    pub(super) fn receive(&mut self, fd: &OwnedFd) -> io::Result<&[Frame]> {
+        // SAFETY: all zeros is a valid value of both.
+        let mut parts: [libc::iovec; BATCH] = unsafe { std::mem::zeroed() };
+        // SAFETY: the same.
+        let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
+        for (frame, (part, message)) in self.0.iter_mut().zip(parts.iter_mut().zip(&mut messages)) {
+            frame.0.clear();
+            let room = frame.0.spare_capacity_mut();
+            part.iov_base = room.as_mut_ptr().cast();
+            part.iov_len = room.len();
+            message.msg_hdr.msg_iov = part;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        // SAFETY: every message points to a part that points to the spare room of a frame.
+        let got = unsafe {
+            libc::recvmmsg(
+                fd.as_raw_fd(),
+                messages.as_mut_ptr(),
+                BATCH as libc::c_uint,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let mut got = check(got)? as usize;
+        for (index, (frame, message)) in self.0.iter_mut().zip(&messages[..got]).enumerate() {
+            // No frame is empty: an empty message is the end.
+            if message.msg_len == 0 {
+                got = index;
+                break;
+            }
+            // SAFETY: the kernel has written so many bytes, no more than there was room.
+            unsafe { frame.0.set_len(message.msg_len as usize) };
+        }
+        Ok(&self.0[..got])
+    }
+}

@@ -1,0 +1,74 @@
+//! The thread that waits for packets from other processes and for timers.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Weak};
+
+use super::network::Waits;
+use super::{Engine, State};
+
+/// Events taken at a time.
+const EVENTS: usize = 64;
+/// Niceness asked for: a peer that polls burns a processor until this thread has run.
+const NICE: libc::c_int = -20;
+
+/// Starts the thread. It ends with the engine.
+pub(super) fn start(engine: Weak<Engine>, state: &State) -> io::Result<()> {
+    let Some(network) = &state.network else { return Ok(()) };
+    let waits = Arc::clone(&network.waits);
+    let old = block_signals();
+    let started = std::thread::Builder::new()
+        .name("mlx5-model".into())
+        .spawn(move || run(&engine, &waits))
+        .map(drop);
+    // SAFETY: the mask is the one that was set before.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
+    started
+}
+
+/// Blocks every signal but the faults that memory accesses recover from; a thread started now
+/// inherits that. Returns the mask before.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: all zeros is a valid value; both sets are there.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+            libc::sigdelset(&mut all, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        old
+    }
+}
+
+fn run(engine: &Weak<Engine>, waits: &Waits) {
+    // SAFETY: no memory is passed. A refusal leaves the thread as it was, which is only slower.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    // SAFETY: all zeros is a valid value.
+    let mut events: [libc::epoll_event; EVENTS] = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: there is room for so many events.
+        let count = unsafe {
+            libc::epoll_wait(waits.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, -1)
+        };
+        let Some(engine) = engine.upgrade() else { return };
+        let Ok(count) = usize::try_from(count) else {
+            if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted {
+                continue;
+            }
+            tracing::error!("the engine's thread cannot wait");
+            return;
+        };
+        let mut state = engine.lock();
+        for event in &events[..count] {
+            let token = event.u64;
+            let State { network, cards, .. } = &mut *state;
+            if let Some(network) = network {
+                network.ready(token, cards, &mut |card, frame| card.receive(frame));
+            }
+        }
+        state.run();
+        state.arm();
+    }
+}
