@@ -116,6 +116,11 @@ impl Connection {
         self.stream.peer_addr().map_err(ConnectError::Io)
     }
 
+    /// Changes the timeout of the exchanges from here on.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
     /// Tells the peer `mine` and returns what it tells. Both sides call this at the same step.
     ///
     /// # Errors

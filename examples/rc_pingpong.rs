@@ -1,0 +1,556 @@
+//! Ping-pong over a reliable connection, posted and polled directly: latency and rate.
+//!
+//! ```text
+//! cargo run --release --example rc_pingpong -- --listen 127.0.0.1
+//! cargo run --release --example rc_pingpong -- --connect 127.0.0.1:PORT
+//! ```
+//!
+//! The server prints "listening on ADDRESS:PORT". The client says what is done, and both check every
+//! message:
+//! `--mode send|write|read` (send) · `--size BYTES` (64) · `--iters N` (10000).
+//! Each side may say: `--inline` (payload inside the WQE) · `--signal-every N` (1: every request
+//! makes a completion) · `--device NAME` · `--port N` (1) · `--gid-index N`.
+
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+use std::{env, fmt, thread};
+
+use mlx5::connect::{Connection, Listener, LocalPort};
+use mlx5::cqe::Completion;
+use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{
+    Access, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, Rc,
+};
+use mlx5::wqe::{Inline, Payload, Read, Remote, Send, Sge, Write};
+// Stands in for the card where the machine has none. A program for real cards leaves this out.
+use mlx5_model as _;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// How long the other side may take for one step.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a server waits for a client, or for a client that READs without telling.
+const PATIENCE: Duration = Duration::from_secs(3600);
+/// Receives that are posted ahead, each with a slot of its own.
+const RECEIVES: u64 = 2;
+
+fn main() -> Result<()> {
+    let options = Options::from_arguments()?;
+    let context = match &options.device {
+        Some(name) => Context::open(name)?,
+        None => Context::open_first()?,
+    };
+    let local = LocalPort::new(&context, options.port, options.gid_index)?;
+    println!("{}", describe(&context, &local)?);
+
+    match (&options.listen, &options.connect) {
+        (Some(address), None) => {
+            // A bare address leaves the port to the system.
+            let address = match address.parse::<IpAddr>() {
+                Ok(address) => SocketAddr::new(address, 0).to_string(),
+                Err(_) => address.clone(),
+            };
+            let listener = Listener::bind(address.as_str())?;
+            println!("listening on {}", listener.local_address()?);
+            let mut connection = listener.accept(PATIENCE)?;
+            connection.set_timeout(TIMEOUT);
+            let task = Task::from_bytes(&connection.exchange_data(b"")?)?;
+            let mut link = Link::new(&context, &local, task, &options, &mut connection)?;
+            serve(&mut link, &mut connection)?;
+            println!("{task}: done, every message was right");
+        }
+        (None, Some(address)) => {
+            let mut connection = Connection::connect(address.as_str(), TIMEOUT)?;
+            connection.exchange_data(options.task.to_string().as_bytes())?;
+            let mut link = Link::new(&context, &local, options.task, &options, &mut connection)?;
+            let start = Instant::now();
+            let times = ask(&mut link)?;
+            let elapsed = start.elapsed();
+            connection.barrier(2)?;
+            report(&options, times, elapsed);
+        }
+        _ => return Err("either --listen ADDRESS or --connect ADDRESS:PORT is needed".into()),
+    }
+    Ok(())
+}
+
+/// Client: each round trip, timed.
+fn ask(link: &mut Link) -> Result<Vec<Duration>> {
+    let task = link.task;
+    let mut times = Vec::with_capacity(usize::try_from(task.iterations)?);
+    for round in 0..task.iterations {
+        let start = Instant::now();
+        match task.mode {
+            Mode::Send | Mode::Write => {
+                link.send(round)?;
+                link.receive(round)?;
+            }
+            Mode::Read => link.read(round)?,
+        }
+        times.push(start.elapsed());
+    }
+    link.finish()?;
+    Ok(times)
+}
+
+/// Server: answers, or leaves its memory to be read.
+fn serve(link: &mut Link, connection: &mut Connection) -> Result<()> {
+    if link.task.mode == Mode::Read {
+        connection.set_timeout(PATIENCE);
+    } else {
+        for round in 0..link.task.iterations {
+            link.receive(round)?;
+            link.send(round)?;
+        }
+        link.finish()?;
+    }
+    Ok(connection.barrier(2)?)
+}
+
+/// One side of the connection, with everything that a round needs.
+///
+/// Its memory: slots for receives, then slots for sends, each of the message's size rounded up to
+/// cache lines. A slot for sends is written again only after its request is complete.
+struct Link {
+    task: Task,
+    sends: SendQueue<Rc>,
+    receives: ReceiveQueue,
+    completions: Completions,
+    /// Freed after the queues that use it.
+    region: MemoryRegion,
+    remote: Remote,
+    inline: bool,
+    signal_every: u64,
+    /// Slots for sends: requests that may be outstanding.
+    depth: u64,
+    /// Requests posted, and known to be complete.
+    posted: u64,
+    retired: u64,
+    /// Messages that arrived.
+    received: u64,
+}
+
+impl Link {
+    /// Makes memory, queues and connection.
+    fn new(
+        context: &Context,
+        local: &LocalPort,
+        task: Task,
+        options: &Options,
+        connection: &mut Connection,
+    ) -> Result<Link> {
+        let depth = 2 * options.signal_every;
+        let requests = u32::try_from(depth)?;
+        let pd = ProtectionDomain::new(context)?;
+        let slots = usize::try_from(RECEIVES + depth)?;
+        let length =
+            task.stride().checked_mul(slots).ok_or("message size times slots is too much")?;
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let region = pd.allocate(length, access)?;
+        let cq = CompletionQueue::new(context, requests + RECEIVES as u32)?;
+        let inline = if options.inline { u32::try_from(task.size)? } else { 0 };
+        let qp = QueuePair::builder(&pd, &cq)
+            .max_send_wr(requests)
+            .max_recv_wr(RECEIVES as u32)
+            .max_inline_data(inline)
+            .build()?;
+
+        let mut mine = local.endpoint(&qp);
+        mine.region = Some((&region).into());
+        let theirs = connection.exchange(&mine)?;
+        let offered = theirs.region.ok_or("the peer offers no memory")?;
+        let qp = qp.init(&local.init())?;
+        let mut completions = Completions::new(&cq)?;
+        let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
+        if task.mode == Mode::Send {
+            for receive in 0..RECEIVES {
+                let slot = Sge::new(
+                    region.address() + receive * task.stride() as u64,
+                    task.size as u32,
+                    region.lkey(),
+                );
+                // SAFETY: each receive has a slot of its own in a region that outlives the queue,
+                // and the slot is read after its completion only.
+                unsafe { receives.post(receive, slot)? };
+            }
+        }
+        let qp = qp.rtr(&local.rtr(&mine, &theirs))?;
+        let qp = qp.rts(&local.rts(&mine, &theirs))?;
+        let sends = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
+
+        // A READ fetches the first slot for sends; a WRITE goes to the first for receives.
+        let first = if task.mode == Mode::Read { RECEIVES } else { 0 };
+        let remote =
+            Remote::new(offered.address, offered.rkey).offset(first * task.stride() as u64);
+        let link = Link {
+            task,
+            region,
+            remote,
+            completions,
+            sends,
+            receives,
+            inline: options.inline,
+            signal_every: options.signal_every,
+            depth,
+            posted: 0,
+            retired: 0,
+            received: 0,
+        };
+        let body: Vec<u8> = (0..task.size).map(body_byte).collect();
+        for slot in 0..slots {
+            link.region.write(slot * task.stride(), &body);
+        }
+        link.stamp(RECEIVES, 0);
+        // Nobody sends, writes or reads before both sides are here.
+        connection.barrier(1)?;
+        Ok(link)
+    }
+
+    /// Sends the message of `round`, or writes it into the peer's memory.
+    fn send(&mut self, round: u64) -> Result<()> {
+        let deadline = Instant::now() + TIMEOUT;
+        let mut wait = Wait::new(deadline);
+        while self.posted - self.retired >= self.depth {
+            self.poll()?;
+            wait.once("completion of an earlier request")?;
+        }
+        let slot = RECEIVES + round % self.depth;
+        self.stamp(slot, round);
+        if self.inline {
+            let mut bytes = vec![0; self.task.size];
+            self.region.read(self.offset(slot), &mut bytes);
+            self.post(round, Inline(&bytes))
+        } else {
+            self.post(round, self.sge(slot))
+        }
+    }
+
+    fn post(&mut self, round: u64, payload: impl Payload) -> Result<()> {
+        let signaled = (round + 1) % self.signal_every == 0 || round + 1 == self.task.iterations;
+        // SAFETY: the slot lies in a region that outlives the queue, and is not written before a
+        // completion has retired the request: `send` counts.
+        let result = unsafe {
+            match self.task.mode {
+                Mode::Send => self.sends.post(round, Send::new(payload).signaled_if(signaled)),
+                _ => {
+                    let write = Write::new(payload, self.remote).signaled_if(signaled);
+                    self.sends.post(round, write)
+                }
+            }
+        };
+        result.map_err(|error: PostError| format!("round {round}: {error}"))?;
+        self.posted += 1;
+        Ok(())
+    }
+
+    /// Waits for the peer's message of `round` and checks it.
+    fn receive(&mut self, round: u64) -> Result<()> {
+        let mut wait = Wait::new(Instant::now() + TIMEOUT);
+        if self.task.mode == Mode::Send {
+            while self.received <= round {
+                self.poll()?;
+                wait.once("message")?;
+            }
+            let slot = round % RECEIVES;
+            self.check(slot, round)?;
+            // SAFETY: as in `new`; this slot's message was checked a line above.
+            unsafe { self.receives.post(round + RECEIVES, self.sge(slot))? };
+        } else {
+            // A WRITE makes no completion here; its last byte is the last to arrive.
+            let last = self.task.size - 1;
+            while self.region.poll_byte(last) != marker(round) {
+                // An error would come as a completion.
+                self.poll()?;
+                wait.once("peer's WRITE")?;
+            }
+            self.check(0, round)?;
+        }
+        Ok(())
+    }
+
+    /// Fetches the peer's memory and checks it. It always holds the message of round 0.
+    fn read(&mut self, round: u64) -> Result<()> {
+        let last = self.task.size - 1;
+        self.region.write(last, &[0]);
+        let into = self.sge(0);
+        // SAFETY: the slot lies in a region that outlives the queue, and is not touched before the
+        // completion, which is waited for below.
+        unsafe { self.sends.post(round, Read::new(into, self.remote).signaled())? };
+        self.posted += 1;
+        let mut wait = Wait::new(Instant::now() + TIMEOUT);
+        while self.retired < self.posted {
+            self.poll()?;
+            wait.once("completion of the READ")?;
+        }
+        self.check(0, 0)
+    }
+
+    /// Waits until every request is complete, and checks the last message byte for byte.
+    fn finish(&mut self) -> Result<()> {
+        let mut wait = Wait::new(Instant::now() + TIMEOUT);
+        while self.retired < self.posted {
+            self.poll()?;
+            wait.once("completion of the last request")?;
+        }
+        let slot = match self.task.mode {
+            Mode::Send => (self.task.iterations - 1) % RECEIVES,
+            _ => 0,
+        };
+        let mut bytes = vec![0; self.task.size];
+        self.region.read(self.offset(slot), &mut bytes);
+        let stamped = bytes.len().min(8);
+        let body = stamped..bytes.len().saturating_sub(1).max(stamped);
+        match body.clone().find(|&at| bytes[at] != body_byte(at)) {
+            None => Ok(()),
+            Some(at) => Err(format!("byte {at} of the last message is wrong").into()),
+        }
+    }
+
+    /// Takes a completion, if one is there.
+    fn poll(&mut self) -> Result<()> {
+        match self.completions.poll(&mut (&mut self.sends, &mut self.receives))? {
+            None => Ok(()),
+            // It retires the unsignaled requests before it as well.
+            Some(Completion::Send(done)) => {
+                self.retired = done.id + 1;
+                Ok(())
+            }
+            Some(Completion::Receive(done)) if done.byte_len as usize == self.task.size => {
+                self.received += 1;
+                Ok(())
+            }
+            Some(Completion::Failed(failure)) => Err(failure.into()),
+            Some(other) => Err(format!("unexpected completion: {other:?}").into()),
+        }
+    }
+
+    fn offset(&self, slot: u64) -> usize {
+        slot as usize * self.task.stride()
+    }
+
+    fn sge(&self, slot: u64) -> Sge {
+        let address = self.region.address() + self.offset(slot) as u64;
+        Sge::new(address, self.task.size as u32, self.region.lkey())
+    }
+
+    /// Makes a slot's message that of `round`: its first bytes count, its last one tells two
+    /// neighbours apart.
+    fn stamp(&self, slot: u64, round: u64) {
+        let count = round.to_le_bytes();
+        self.region.write(self.offset(slot), &count[..self.task.size.min(8)]);
+        self.region.write(self.offset(slot) + self.task.size - 1, &[marker(round)]);
+    }
+
+    /// Whether a slot holds the message of `round`.
+    fn check(&self, slot: u64, round: u64) -> Result<()> {
+        let mut wanted = round.to_le_bytes();
+        let stamped = self.task.size.min(8);
+        if self.task.size <= 8 {
+            wanted[stamped - 1] = marker(round);
+        }
+        let mut got = [0; 8];
+        self.region.read(self.offset(slot), &mut got[..stamped]);
+        let last = self.region.poll_byte(self.offset(slot) + self.task.size - 1);
+        if got[..stamped] != wanted[..stamped] || last != marker(round) {
+            return Err(format!(
+                "round {round}: the message begins {:02x?}, not {:02x?}, and ends {last:#04x}",
+                &got[..stamped],
+                &wanted[..stamped]
+            )
+            .into());
+        }
+        Ok(())
+    }
+}
+
+/// The last byte of a round's message: never 0, never that of the round before.
+fn marker(round: u64) -> u8 {
+    (round % 255) as u8 + 1
+}
+
+/// The bytes between.
+fn body_byte(at: usize) -> u8 {
+    (at * 7 + at / 256) as u8
+}
+
+/// Busy waiting with an end.
+struct Wait {
+    deadline: Instant,
+    turns: u32,
+}
+
+impl Wait {
+    fn new(deadline: Instant) -> Wait {
+        Wait { deadline, turns: 0 }
+    }
+
+    fn once(&mut self, what: &str) -> Result<()> {
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns % 1024 != 0 {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        if Instant::now() > self.deadline {
+            return Err(format!("no {what} within {TIMEOUT:?}").into());
+        }
+        // Where cores are few, the peer may be waiting for this one.
+        thread::yield_now();
+        Ok(())
+    }
+}
+
+fn describe(context: &Context, local: &LocalPort) -> Result<String> {
+    let device = context.attributes()?;
+    let kind = match device.board_id.as_deref() {
+        Some("MLX5-MODEL") => "the software model, no card".to_owned(),
+        Some(board) => format!("{}, board {board}", device.product()),
+        None => device.product().to_owned(),
+    };
+    let port = local.attributes();
+    let gid = local.gid().map(|entry| format!(", GID {entry}")).unwrap_or_default();
+    Ok(format!(
+        "{} ({kind}), port {} {} on {}, MTU {}{gid}",
+        device.name, port.port, port.state, port.link_layer, port.active_mtu
+    ))
+}
+
+fn report(options: &Options, mut times: Vec<Duration>, elapsed: Duration) {
+    let task = options.task;
+    println!(
+        "{task}{}, a completion for every {} requests: every message was right",
+        if options.inline { ", inline" } else { "" },
+        options.signal_every
+    );
+    times.sort_unstable();
+    let at = |percent: f64| {
+        let index = (percent / 100.0 * (times.len() - 1) as f64).round() as usize;
+        times[index].as_nanos() as f64 / 1e3
+    };
+    println!("round trip in µs, of {}:", times.len());
+    for percent in [0.0, 50.0, 90.0, 99.0, 99.9, 100.0] {
+        println!("  {percent:>5}% {:>10.2}", at(percent));
+    }
+    let rate = times.len() as f64 / elapsed.as_secs_f64();
+    println!("rate: {rate:.0} round trips/s, {:.2} MB/s each way", rate * task.size as f64 / 1e6);
+}
+
+/// What the client wants done.
+#[derive(Clone, Copy)]
+struct Task {
+    mode: Mode,
+    size: usize,
+    iterations: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Send,
+    Write,
+    Read,
+}
+
+impl Task {
+    /// From what a client says, which is not trusted.
+    fn from_bytes(bytes: &[u8]) -> Result<Task> {
+        let text = std::str::from_utf8(bytes)?;
+        match text.split(' ').collect::<Vec<_>>()[..] {
+            [mode, size, "bytes,", iterations, "rounds"] => {
+                Task { mode: mode.parse()?, size: size.parse()?, iterations: iterations.parse()? }
+                    .checked()
+            }
+            _ => Err(format!("the client asks for {text:?}: is it rc_pingpong?").into()),
+        }
+    }
+
+    fn checked(self) -> Result<Task> {
+        if self.size == 0 || self.size > 1 << 30 {
+            return Err(format!("--size {}: it is 1 to {}", self.size, 1 << 30).into());
+        }
+        if self.iterations == 0 {
+            return Err("--iters 0: at least one is needed".into());
+        }
+        Ok(self)
+    }
+
+    /// From one slot to the next.
+    fn stride(&self) -> usize {
+        self.size.next_multiple_of(64)
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = match self.mode {
+            Mode::Send => "send",
+            Mode::Write => "write",
+            Mode::Read => "read",
+        };
+        write!(f, "{mode} {} bytes, {} rounds", self.size, self.iterations)
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Mode, String> {
+        match text {
+            "send" => Ok(Mode::Send),
+            "write" => Ok(Mode::Write),
+            "read" => Ok(Mode::Read),
+            _ => Err(format!("mode {text:?}: it is send, write or read")),
+        }
+    }
+}
+
+struct Options {
+    listen: Option<String>,
+    connect: Option<String>,
+    task: Task,
+    inline: bool,
+    signal_every: u64,
+    device: Option<String>,
+    port: u8,
+    gid_index: Option<u8>,
+}
+
+impl Options {
+    fn from_arguments() -> Result<Options> {
+        let mut options = Options {
+            listen: None,
+            connect: None,
+            task: Task { mode: Mode::Send, size: 64, iterations: 10_000 },
+            inline: false,
+            signal_every: 1,
+            device: None,
+            port: 1,
+            gid_index: None,
+        };
+        let mut arguments = env::args().skip(1);
+        while let Some(name) = arguments.next() {
+            if name == "--inline" {
+                options.inline = true;
+                continue;
+            }
+            let value = arguments.next().ok_or(format!("{name} needs a value"))?;
+            match name.as_str() {
+                "--listen" => options.listen = Some(value),
+                "--connect" => options.connect = Some(value),
+                "--mode" => options.task.mode = value.parse()?,
+                "--size" => options.task.size = value.parse()?,
+                "--iters" => options.task.iterations = value.parse()?,
+                "--signal-every" => options.signal_every = value.parse()?,
+                "--device" => options.device = Some(value),
+                "--port" => options.port = value.parse()?,
+                "--gid-index" => options.gid_index = Some(value.parse()?),
+                _ => return Err(format!("unknown option {name}; see the head of the file").into()),
+            }
+        }
+        if options.signal_every == 0 {
+            return Err("--signal-every 0: the last request at least must make a completion".into());
+        }
+        options.task.checked()?;
+        Ok(options)
+    }
+}
