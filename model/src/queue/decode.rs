@@ -150,3 +150,131 @@ fn be32(segment: &[u8; 16], at: usize) -> u32 {
 fn be64(segment: &[u8; 16], at: usize) -> u64 {
     u64::from(be32(segment, at)) << 32 | u64::from(be32(segment, at + 4))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A control segment: opcode, segments in all, fm_ce_se.
+    fn control(opcode: u8, ds: u8, flags: u8) -> Vec<u8> {
+        vec![0, 0xab, 0xcd, opcode, 0, 0x12, 0x34, ds, 0, 0, 0, flags, 1, 2, 3, 4]
+    }
+
+    const REMOTE: [u8; 16] = [0, 0, 0, 0, 0x70, 0, 1, 0, 0, 0, 9, 0x5a, 0, 0, 0, 0];
+    const POINTER: [u8; 16] = [0, 0, 0, 8, 0, 0, 8, 0x11, 0, 0, 0, 0, 0x60, 0, 0, 0x10];
+    const OPERANDS: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0, 5];
+
+    fn wqe(segments: &[&[u8]]) -> Vec<u8> {
+        segments.concat()
+    }
+
+    fn pointer() -> Data {
+        Data::Pointer { length: 8, key: 0x811, address: 0x6000_0010 }
+    }
+
+    #[test]
+    fn a_send_with_pointers_and_inline_data() {
+        let mut inline = vec![0x80, 0, 0, 20];
+        inline.extend(1..=20);
+        inline.resize(32, 0);
+        let bytes = wqe(&[&control(opcode::SEND_IMM, 5, 0x8a), &POINTER, &inline, &POINTER]);
+        let decoded = rc(&bytes).unwrap();
+        assert_eq!(decoded.index, 0xabcd);
+        assert_eq!(decoded.blocks, 2);
+        assert_eq!(decoded.opcode, opcode::SEND_IMM);
+        assert_eq!(decoded.fence, Fence::Full);
+        assert_eq!(decoded.signal, Signal::Always);
+        assert!(decoded.solicited);
+        assert_eq!(decoded.immediate, [1, 2, 3, 4]);
+        assert_eq!(decoded.remote, None);
+        assert_eq!(decoded.data, [pointer(), Data::Inline((1..=20).collect()), pointer()]);
+        assert_eq!(decoded.length(), 36);
+    }
+
+    #[test]
+    fn remote_operations_carry_their_segments() {
+        let remote = Some(Remote { address: 0x7000_0100, key: 0x95a });
+        for opcode in [opcode::RDMA_WRITE, opcode::RDMA_WRITE_IMM, opcode::RDMA_READ] {
+            let decoded = rc(&wqe(&[&control(opcode, 3, 0), &REMOTE, &POINTER])).unwrap();
+            assert_eq!(decoded.remote, remote);
+            assert_eq!(decoded.data, [pointer()]);
+            assert_eq!(decoded.signal, Signal::OnError);
+            assert_eq!(decoded.fence, Fence::None);
+        }
+        for opcode in [opcode::ATOMIC_CS, opcode::ATOMIC_FA] {
+            let bytes = wqe(&[&control(opcode, 4, 0x20), &REMOTE, &OPERANDS, &POINTER]);
+            let decoded = rc(&bytes).unwrap();
+            assert_eq!(decoded.remote, remote);
+            assert_eq!(decoded.atomic, Some(Atomic { swap_or_add: 7, compare: 5 }));
+            assert_eq!(decoded.fence, Fence::Small);
+        }
+    }
+
+    #[test]
+    fn a_byte_count_of_zero_is_two_gibibytes() {
+        let mut pointer = POINTER;
+        pointer[3] = 0;
+        let decoded = rc(&wqe(&[&control(opcode::SEND, 2, 0), &pointer])).unwrap();
+        assert_eq!(decoded.length(), 1 << 31);
+    }
+
+    #[test]
+    fn nothing_to_send_is_a_message_too() {
+        assert_eq!(rc(&control(opcode::SEND, 1, 8)).unwrap().data, []);
+        assert_eq!(rc(&control(opcode::NOP, 1, 8)).unwrap().data, []);
+    }
+
+    #[test]
+    fn malformed_requests_are_told_apart() {
+        use Syndrome::{LocalLength, LocalQpOperation};
+        let inline = [0x80, 0, 0, 4, 1, 2, 3, 4, 0, 0, 0, 0, 0, 0, 0, 0];
+        let mut reserved = inline;
+        reserved[2] = 4;
+        let mut endless = inline;
+        endless[3] = 13;
+        let mut modified = control(opcode::SEND, 1, 0);
+        modified[0] = 1;
+        let mut long = POINTER;
+        long[3] = 16;
+        for (bytes, syndrome) in [
+            (control(0x0e, 1, 0), LocalQpOperation),
+            (control(0x01, 1, 0), LocalQpOperation),
+            (control(0x25, 1, 0), LocalQpOperation),
+            (control(opcode::SEND, 1, 0xa0), LocalQpOperation),
+            (modified, LocalQpOperation),
+            (control(opcode::RDMA_WRITE, 1, 0), LocalQpOperation),
+            (wqe(&[&control(opcode::ATOMIC_CS, 2, 0), &REMOTE]), LocalQpOperation),
+            (wqe(&[&control(opcode::ATOMIC_CS, 3, 0), &REMOTE, &OPERANDS]), LocalLength),
+            (wqe(&[&control(opcode::ATOMIC_FA, 4, 0), &REMOTE, &OPERANDS, &long]), LocalLength),
+            (wqe(&[&control(opcode::RDMA_READ, 3, 0), &REMOTE, &inline]), LocalQpOperation),
+            (wqe(&[&control(opcode::SEND, 2, 0), &reserved]), LocalQpOperation),
+            (wqe(&[&control(opcode::SEND, 2, 0), &endless]), LocalQpOperation),
+        ] {
+            assert_eq!(rc(&bytes), Err(syndrome), "{bytes:02x?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_never_panic(
+            opcode in any::<u8>(),
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..1008),
+            known in any::<bool>(),
+        ) {
+            if known && bytes.len() > 3 {
+                bytes[0] = 0;
+                bytes[3] = opcode % 0x13;
+            }
+            if let Ok(decoded) = rc(&bytes) {
+                let inline: usize = decoded
+                    .data
+                    .iter()
+                    .map(|data| if let Data::Inline(bytes) = data { bytes.len() } else { 0 })
+                    .sum();
+                prop_assert!(inline <= bytes.len());
+            }
+        }
+    }
+}
