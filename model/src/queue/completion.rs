@@ -85,21 +85,6 @@ impl Card {
 
         let mut entry: Entry = [0; 128];
         let (before, cqe) = entry.split_at_mut(CQE);
-        let mut format = 0;
-        if let (Ok(()), Some(data)) = (completion.result, completion.inline) {
-            match data.len() {
-                0 => {}
-                n if n <= 32.min(room) => {
-                    cqe[..n].copy_from_slice(data);
-                    format = 1;
-                }
-                n if n <= room => {
-                    before[..n].copy_from_slice(data);
-                    format = 2;
-                }
-                n => tracing::error!(n, room, "a payload does not fit a CQE"),
-            }
-        }
         cqe[32..36].copy_from_slice(&qp.get(qpc::USER_INDEX).to_be_bytes());
         let mut wqe_opcode = 0;
         let code = match (completion.result, completion.origin) {
@@ -132,6 +117,22 @@ impl Card {
             Err(syndrome) => {
                 cqe[54] = syndrome.vendor_code();
                 cqe[55] = syndrome as u8;
+            }
+        }
+        // After the fields: a payload of format 1 takes the place of LID and source QP.
+        let mut format = 0;
+        if let (Ok(()), Some(data)) = (completion.result, completion.inline) {
+            match data.len() {
+                0 => {}
+                n if n <= 32.min(room) => {
+                    cqe[..n].copy_from_slice(data);
+                    format = 1;
+                }
+                n if n <= room => {
+                    before[..n].copy_from_slice(data);
+                    format = 2;
+                }
+                n => tracing::error!(n, room, "a payload does not fit a CQE"),
             }
         }
         let origin = u32::from(wqe_opcode) << 24 | completion.qp & COUNTER;
@@ -292,5 +293,301 @@ impl Card {
             self.qp_event(qp, QpEvent::Catastrophic);
             self.fail(qp);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::{
+        create_cq_in, create_cq_out, create_qp_in, create_qp_out, modify_cq_in, opcode as command,
+    };
+
+    use super::*;
+    use crate::command::Refusal;
+    use crate::command::test::{BASE, Command, Rig, SIZE, ring};
+
+    /// A queue pair in RTS, its CQ, and where the CQ's ring and record are.
+    struct Queue {
+        rig: Rig,
+        qp: u32,
+        cq: u32,
+        ring: u64,
+        record: u64,
+    }
+
+    impl Queue {
+        fn new() -> Self {
+            Self::with(|cq| cq, |qp| qp)
+        }
+
+        fn with(cq: impl Fn(Command) -> Command, qp: impl Fn(Command) -> Command) -> Self {
+            let mut rig = Rig::new();
+            let create = cq(rig.create_cq());
+            let number = rig.number(&create, create_cq_out::CQN);
+            let record = cqc::DBR_ADDR.within(create_cq_in::CQ_CONTEXT).get(&create.0);
+            let made = qp(rig.create_qp(number, number));
+            let qp = rig.number(&made, create_qp_out::QPN);
+            rig.rts(qp);
+            Self { rig, qp, cq: number, ring: ring(&create), record }
+        }
+
+        fn sent(&self, wqe: u16, result: Result<(), Syndrome>) -> Completion<'static> {
+            Completion {
+                qp: self.qp,
+                origin: Origin::Requester { opcode: 0x0a },
+                wqe,
+                result,
+                length: 0x1234,
+                immediate: [9; 4],
+                solicited: false,
+                inline: None,
+                source: (0, 0),
+            }
+        }
+
+        fn received(&self, solicited: bool) -> Completion<'static> {
+            Completion {
+                origin: Origin::Responder(Opcode::SendImmediate),
+                solicited,
+                source: (0x1122, 5),
+                ..self.sent(3, Ok(()))
+            }
+        }
+
+        fn cqe(&self, slot: u64) -> [u8; 64] {
+            self.rig.read(self.ring + slot * 64)
+        }
+
+        fn arm(&mut self, sequence: u32, solicited: bool, consumer: u32) {
+            let word = sequence << 28 | u32::from(solicited) << 24 | consumer;
+            let bytes = (u64::from(word) << 32 | u64::from(self.cq)).to_be_bytes();
+            let uar = self.rig.uar;
+            self.rig.card.store(uar, 0x20, &bytes);
+        }
+
+        /// How many EQEs have been written.
+        fn events(&self) -> u32 {
+            self.rig.card.objects.eqs.get(self.rig.eq).unwrap().producer
+        }
+    }
+
+    #[test]
+    fn a_requester_cqe_has_its_fields_in_place() {
+        let mut queue = Queue::new();
+        queue.rig.card.clock.advance(0x0102_0304);
+        queue.rig.card.complete(&queue.sent(0xabcd, Ok(())));
+        let cqe = queue.cqe(0);
+        assert_eq!(cqe[32..36], [0, 0xab, 0xcd, 0xef]);
+        assert_eq!(cqe[44..48], [0, 0, 0x12, 0x34]);
+        assert_eq!(cqe[48..56], [0, 0, 0, 0, 1, 2, 3, 4]);
+        assert_eq!(cqe[56..60], [0x0a, 0, 0x12, 0]);
+        assert_eq!(cqe[60..62], [0xab, 0xcd]);
+        assert_eq!(cqe[63], 0x00);
+        assert_eq!(cqe[..32], [0; 32]);
+    }
+
+    #[test]
+    fn a_responder_cqe_has_its_fields_in_place() {
+        let mut queue = Queue::new();
+        queue.rig.card.complete(&queue.received(true));
+        let cqe = queue.cqe(0);
+        assert_eq!(cqe[22..24], [0x11, 0x22]);
+        assert_eq!(cqe[24..28], [0x05, 0, 0x12, 0]);
+        assert_eq!(cqe[36..40], [9; 4]);
+        assert_eq!(cqe[56..60], [0, 0, 0x12, 0]);
+        assert_eq!(cqe[60..62], [0, 3]);
+        assert_eq!(cqe[63], 0x32);
+    }
+
+    #[test]
+    fn error_cqes_name_syndrome_and_wqe() {
+        let mut queue = Queue::new();
+        queue.rig.card.complete(&queue.sent(5, Err(Syndrome::RemoteAccess)));
+        let failed = Completion { result: Err(Syndrome::LocalLength), ..queue.received(true) };
+        queue.rig.card.complete(&failed);
+        let cqe = queue.cqe(0);
+        assert_eq!(cqe[32..36], [0, 0xab, 0xcd, 0xef]);
+        assert_eq!(cqe[54..56], [0x88, 0x13]);
+        assert_eq!(cqe[56..62], [0x0a, 0, 0x12, 0, 0, 5]);
+        assert_eq!(cqe[63], 0xd0);
+        let cqe = queue.cqe(1);
+        assert_eq!(cqe[54..56], [0, 0x01]);
+        assert_eq!(cqe[63], 0xe0);
+    }
+
+    #[test]
+    fn the_owner_bit_turns_with_the_ring() {
+        let mut queue = Queue::new();
+        for i in 0..40u32 {
+            queue.rig.write(queue.record, &i.to_be_bytes());
+            queue.rig.card.complete(&queue.sent(i as u16, Ok(())));
+            let cqe = queue.cqe(u64::from(i % 16));
+            assert_eq!(cqe[63] & 1, (i / 16 % 2) as u8);
+            assert_eq!(cqe[61], i as u8);
+        }
+    }
+
+    #[test]
+    fn small_payloads_ride_in_the_cqe() {
+        let data: Vec<u8> = (1..=64).collect();
+        let field = |f: mlx5_sys::ifc::Field| f.within(create_qp_in::QPC);
+        let mut queue = Queue::with(
+            |cq| cq,
+            |qp| qp.set(field(qpc::CS_RES), 1u64).set(field(qpc::CS_REQ), 0x11u64),
+        );
+        assert_eq!(queue.rig.card.inline_room(queue.qp, false), 32);
+        assert_eq!(queue.rig.card.inline_room(queue.qp, true), 32);
+        let one = Completion { inline: Some(&data[..32]), ..queue.received(false) };
+        queue.rig.card.complete(&one);
+        assert_eq!(queue.cqe(0)[..32], data[..32]);
+        assert_eq!(queue.cqe(0)[63], 0x34);
+
+        let mut queue = Queue::with(
+            |cq| {
+                let size = cqc::CQE_SZ.within(create_cq_in::CQ_CONTEXT);
+                cq.set(size, 1u64).set(cqc::LOG_CQ_SIZE.within(create_cq_in::CQ_CONTEXT), 3u64)
+            },
+            |qp| qp.set(field(qpc::CS_RES), 2u64).set(field(qpc::CS_REQ), 0x22u64),
+        );
+        assert_eq!(queue.rig.card.inline_room(queue.qp, true), 64);
+        let answer = Completion { inline: Some(&data), ..queue.sent(1, Ok(())) };
+        queue.rig.card.complete(&answer);
+        assert_eq!(queue.cqe(0)[..], data);
+        assert_eq!(queue.cqe(1)[63], 0x08);
+        let small = Completion { inline: Some(&data[..8]), ..queue.sent(2, Ok(())) };
+        queue.rig.card.complete(&small);
+        assert_eq!(queue.cqe(3)[..8], data[..8]);
+        assert_eq!(queue.cqe(3)[63], 0x04);
+        assert_eq!(queue.rig.card.inline_room(queue.qp + 1, true), 0);
+    }
+
+    #[test]
+    fn an_armed_cq_tells_once() {
+        let mut queue = Queue::new();
+        let word = [0x40u64, 0x48].map(|_| queue.rig.eq << 24);
+        queue.rig.card.store(queue.rig.uar, 0x40, &word[0].to_be_bytes());
+        queue.rig.card.complete(&queue.sent(0, Ok(())));
+        assert_eq!(queue.events(), 0);
+        // What is there already and was not told of is told now.
+        queue.arm(0, false, 0);
+        assert_eq!(queue.events(), 1);
+        let eqe: [u8; 64] = queue.rig.read(queue.rig.eq_ring);
+        assert_eq!(eqe[1], 0);
+        assert_eq!(eqe[0x38..0x3c], queue.cq.to_be_bytes());
+        assert_eq!(eqe[0x3f], 0);
+        assert_eq!(queue.rig.card.interrupts, [3]);
+        // The same sequence number again is the same request.
+        queue.arm(0, false, 0);
+        queue.rig.card.complete(&queue.sent(1, Ok(())));
+        assert_eq!(queue.events(), 1);
+        // The completion that came between event and arm is newer than the event.
+        queue.arm(1, false, 0);
+        assert_eq!(queue.events(), 2);
+        // All were told of, though none was taken.
+        queue.arm(2, false, 0);
+        assert_eq!(queue.events(), 2);
+        queue.rig.card.complete(&queue.sent(2, Ok(())));
+        assert_eq!(queue.events(), 3);
+        // Newer than the last event, but taken already.
+        queue.rig.card.complete(&queue.sent(3, Ok(())));
+        queue.arm(3, false, 4);
+        assert_eq!(queue.events(), 3);
+        queue.rig.card.complete(&queue.sent(4, Ok(())));
+        assert_eq!(queue.events(), 4);
+    }
+
+    #[test]
+    fn solicited_arms_wait_for_solicited_completions_and_errors() {
+        let mut queue = Queue::new();
+        queue.arm(0, true, 0);
+        queue.rig.card.complete(&queue.sent(0, Ok(())));
+        queue.rig.card.complete(&queue.received(false));
+        assert_eq!(queue.events(), 0);
+        queue.rig.card.complete(&queue.received(true));
+        assert_eq!(queue.events(), 1);
+        queue.arm(1, true, 3);
+        queue.rig.card.complete(&queue.sent(1, Err(Syndrome::Flushed)));
+        assert_eq!(queue.events(), 2);
+        queue.rig.card.complete(&queue.sent(2, Ok(())));
+        queue.arm(2, true, 3);
+        assert_eq!(queue.events(), 2);
+    }
+
+    /// A second EQ that listens for CQ and queue pair errors; returns where its ring is.
+    fn listen(rig: &mut Rig) -> u64 {
+        let create = rig
+            .create_eq()
+            .set(mlx5_sys::ifc::create_eq_in::EVENT_BITMASK, 1u64 << 4 | 1 << 5 | 1 << 0x10);
+        rig.run(&create).unwrap();
+        ring(&create)
+    }
+
+    #[test]
+    fn an_overrun_fails_the_cq_and_its_queue_pairs() {
+        let mut queue = Queue::new();
+        let events = listen(&mut queue.rig);
+        for i in 0..16 {
+            queue.rig.card.complete(&queue.sent(i, Ok(())));
+        }
+        let before = queue.cqe(0);
+        queue.rig.card.complete(&queue.sent(16, Ok(())));
+        assert_eq!(queue.cqe(0), before);
+        assert!(queue.rig.card.objects.cqs.get(queue.cq).unwrap().failed);
+        assert_eq!(queue.rig.card.objects.qps[&queue.qp].state, State::Error);
+        let eqe: [u8; 64] = queue.rig.read(events);
+        assert_eq!(eqe[1], 4);
+        assert_eq!(eqe[0x20..0x24], queue.cq.to_be_bytes());
+        assert_eq!(eqe[0x2b], 1);
+        let eqe: [u8; 64] = queue.rig.read(events + 64);
+        assert_eq!(eqe[1], 5);
+        assert_eq!(eqe[0x34], 0);
+        assert_eq!(eqe[0x38..0x3c], queue.qp.to_be_bytes());
+        // Taking one now does not help.
+        queue.rig.write(queue.record, &16u32.to_be_bytes());
+        queue.rig.card.complete(&queue.sent(17, Ok(())));
+        assert_eq!(queue.cqe(0), before);
+    }
+
+    #[test]
+    fn a_cq_told_to_ignore_overruns_writes_on() {
+        let mut queue =
+            Queue::with(|cq| cq.set(cqc::OI.within(create_cq_in::CQ_CONTEXT), 1u64), |qp| qp);
+        for i in 0..17 {
+            queue.rig.card.complete(&queue.sent(i, Ok(())));
+        }
+        assert_eq!(queue.cqe(0)[60..64], [0, 16, 0, 1]);
+    }
+
+    #[test]
+    fn a_ring_that_is_not_there_fails_the_cq() {
+        let gone = BASE + SIZE as u64;
+        let mut queue =
+            Queue::with(|cq| cq.set(mlx5_sys::ifc::Field::new(0x110, 31, 64), gone), |qp| qp);
+        queue.rig.card.complete(&queue.sent(0, Ok(())));
+        assert!(queue.rig.card.objects.cqs.get(queue.cq).unwrap().failed);
+        assert!(queue.rig.card.complaints.unmapped_queues > 0);
+    }
+
+    #[test]
+    fn a_resize_marks_the_old_ring_and_goes_on_in_the_new() {
+        let mut queue = Queue::new();
+        for i in 0..3 {
+            queue.rig.card.complete(&queue.sent(i, Ok(())));
+        }
+        let page = queue.rig.page();
+        let log_size = cqc::LOG_CQ_SIZE.within(modify_cq_in::CQ_CONTEXT);
+        let mut resize = Command::new(command::MODIFY_CQ, 0x110)
+            .set(mlx5_sys::ifc::Field::new(4, 15, 16), 1u64)
+            .set(modify_cq_in::CQN, queue.cq)
+            .set(log_size, 5u64);
+        resize.0.extend_from_slice(&page.to_be_bytes());
+        let small = resize.clone().set(log_size, 1u64);
+        assert_eq!(queue.rig.run(&small).err(), Some(Refusal::CqResize));
+        queue.rig.run(&resize).unwrap();
+        assert_eq!(queue.cqe(3)[63], 0x50);
+        queue.rig.card.complete(&queue.sent(9, Ok(())));
+        let cqe: [u8; 64] = queue.rig.read(page + 4 * 64);
+        assert_eq!(cqe[60..64], [0, 9, 0, 0]);
+        assert_eq!(queue.events(), 0);
     }
 }
