@@ -15,6 +15,7 @@ mod port;
 mod qp;
 mod refusal;
 mod resource;
+mod take;
 #[cfg(test)]
 pub(crate) mod test;
 mod transition;

@@ -5,48 +5,16 @@
 //! transitions"; the bits are `MLX5_QP_OPTPAR_*` of `qp.h`). Every field that is taken is checked
 //! before the first is changed.
 
-use mlx5_sys::ifc::{Field, ads, qpc, rst2init_qp_in};
+use mlx5_sys::ifc::{qpc, rst2init_qp_in};
 
-use super::capability::{LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
-use super::{Refusal, context, get, owned, qp, uid};
-use crate::card::Card;
-use crate::object::{Service, State};
-
-/// Optional parameters: `opt_param_mask` bits.
-mod optional {
-    pub const ALTERNATE_PATH: u32 = 1 << 0;
-    pub const RRE: u32 = 1 << 1;
-    pub const RAE: u32 = 1 << 2;
-    pub const RWE: u32 = 1 << 3;
-    pub const PKEY_INDEX: u32 = 1 << 4;
-    pub const Q_KEY: u32 = 1 << 5;
-    pub const RNR_TIMEOUT: u32 = 1 << 6;
-    pub const PM_STATE: u32 = 1 << 10;
-    pub const LAG_TX_AFFINITY: u32 = 1 << 15;
-    pub const PORT: u32 = 1 << 16;
-    pub const COUNTER_SET: u32 = 1 << 25;
-}
-use optional::{
+use super::take::optional::{
     ALTERNATE_PATH, COUNTER_SET, LAG_TX_AFFINITY, PKEY_INDEX, PM_STATE, PORT, Q_KEY, RAE,
     RNR_TIMEOUT, RRE, RWE,
 };
-
-/// One group of fields that a transition takes together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Take {
-    /// What an optional bit stands for.
-    Optional(u32),
-    /// MTU, message size, destination.
-    Peer,
-    /// The primary path, but for P_Key index, port and timeout.
-    Path,
-    /// Responder: depth, RNR timer, expected PSN.
-    Responder,
-    /// Requester: depth, retries, timeout, first PSN.
-    Requester,
-    /// The first PSN of an unreliable requester.
-    SendPsn,
-}
+use super::take::{Take, take};
+use super::{Refusal, context, get, owned, qp, uid};
+use crate::card::Card;
+use crate::object::{Service, State};
 
 /// What a transition asks for.
 struct Transition {
@@ -86,119 +54,6 @@ fn start(
     qp.context = context;
     qp.state = transition.to;
     card.state_changed(number);
-    Ok(())
-}
-
-/// Checks a group of fields and moves them into the queue pair's context.
-fn take(
-    card: &Card,
-    group: Take,
-    given: &[u8; qpc::SIZE],
-    context: &mut [u8; qpc::SIZE],
-) -> Result<(), Refusal> {
-    let field = |field| get(given, field);
-    let mut copy = |fields: &[Field]| {
-        for field in fields {
-            field.set(context, field.get(given));
-        }
-    };
-    match group {
-        Take::Optional(ALTERNATE_PATH) => {
-            path(card, given, qpc::SECONDARY_ADDRESS_PATH)?;
-            context[qpc::SECONDARY_ADDRESS_PATH.bytes()]
-                .copy_from_slice(&given[qpc::SECONDARY_ADDRESS_PATH.bytes()]);
-        }
-        Take::Optional(RRE) => copy(&[qpc::RRE]),
-        Take::Optional(RWE) => copy(&[qpc::RWE]),
-        Take::Optional(RAE) => {
-            // `qp.h`: mode 1 is IB's eight bytes, modes 2 and 3 allow up to as many.
-            if field(qpc::RAE) == 1 && !(1..=3).contains(&field(qpc::ATOMIC_MODE)) {
-                return Err(Refusal::QpAtomicMode);
-            }
-            copy(&[qpc::RAE, qpc::ATOMIC_MODE]);
-        }
-        Take::Optional(PKEY_INDEX) => {
-            let index = ads::PKEY_INDEX.within(qpc::PRIMARY_ADDRESS_PATH);
-            if field(index) as usize >= PKEYS {
-                return Err(Refusal::PkeyIndex);
-            }
-            copy(&[index]);
-        }
-        Take::Optional(PORT) => {
-            let port = ads::VHCA_PORT_NUM.within(qpc::PRIMARY_ADDRESS_PATH);
-            if field(port) != 1 {
-                return Err(Refusal::Port);
-            }
-            copy(&[port]);
-        }
-        Take::Optional(Q_KEY) => copy(&[qpc::Q_KEY]),
-        Take::Optional(RNR_TIMEOUT) => copy(&[qpc::MIN_RNR_NAK]),
-        Take::Optional(PM_STATE) => {
-            if field(qpc::PM_STATE) == 2 {
-                return Err(Refusal::QpMigration);
-            }
-            copy(&[qpc::PM_STATE]);
-        }
-        Take::Optional(LAG_TX_AFFINITY) => copy(&[qpc::LAG_TX_PORT_AFFINITY]),
-        Take::Optional(COUNTER_SET) => copy(&[qpc::COUNTER_SET_ID]),
-        Take::Optional(_) => return Err(Refusal::QpOptional),
-        Take::Peer => {
-            if !(1..=5).contains(&field(qpc::MTU)) {
-                return Err(Refusal::QpMtu);
-            }
-            if field(qpc::LOG_MSG_MAX) > LOG_MAX_MESSAGE {
-                return Err(Refusal::QpMessage);
-            }
-            copy(&[qpc::MTU, qpc::LOG_MSG_MAX, qpc::REMOTE_QPN]);
-        }
-        Take::Path => {
-            path(card, given, qpc::PRIMARY_ADDRESS_PATH)?;
-            let kept = [ads::PKEY_INDEX, ads::VHCA_PORT_NUM, ads::ACK_TIMEOUT]
-                .map(|field| field.within(qpc::PRIMARY_ADDRESS_PATH))
-                .map(|field| (field, field.get(&*context)));
-            context[qpc::PRIMARY_ADDRESS_PATH.bytes()]
-                .copy_from_slice(&given[qpc::PRIMARY_ADDRESS_PATH.bytes()]);
-            for (field, value) in kept {
-                field.set(context, value);
-            }
-        }
-        Take::Responder => {
-            if field(qpc::LOG_RRA_MAX) > LOG_MAX_READS {
-                return Err(Refusal::QpReadDepth);
-            }
-            copy(&[qpc::LOG_RRA_MAX, qpc::MIN_RNR_NAK, qpc::NEXT_RCV_PSN]);
-        }
-        Take::Requester => {
-            if field(qpc::LOG_SRA_MAX) > LOG_MAX_READS {
-                return Err(Refusal::QpReadDepth);
-            }
-            copy(&[
-                qpc::LOG_ACK_REQ_FREQ,
-                qpc::LOG_SRA_MAX,
-                qpc::RETRY_COUNT,
-                qpc::RNR_RETRY,
-                qpc::NEXT_SEND_PSN,
-                ads::ACK_TIMEOUT.within(qpc::PRIMARY_ADDRESS_PATH),
-            ]);
-        }
-        Take::SendPsn => copy(&[qpc::NEXT_SEND_PSN]),
-    }
-    Ok(())
-}
-
-/// Checks what a path names on this card.
-fn path(card: &Card, given: &[u8; qpc::SIZE], at: Field) -> Result<(), Refusal> {
-    let field = |field: Field| get(given, field.within(at));
-    // Zero leaves the port as it is.
-    if field(ads::VHCA_PORT_NUM) > 1 {
-        return Err(Refusal::Port);
-    }
-    if field(ads::PKEY_INDEX) as usize >= PKEYS {
-        return Err(Refusal::PkeyIndex);
-    }
-    if field(ads::SRC_ADDR_INDEX) as usize >= card.gid_table_size() {
-        return Err(Refusal::GidIndex);
-    }
     Ok(())
 }
 
@@ -345,7 +200,7 @@ pub fn to_reset(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
 
 #[cfg(test)]
 mod tests {
-    use mlx5_sys::ifc::opcode;
+    use mlx5_sys::ifc::{Field, ads, opcode};
 
     use super::super::test::{Command, Rig};
     use super::*;

@@ -60,7 +60,7 @@ impl Card {
                 whole[4..].copy_from_slice(&first(bytes));
                 self.store(uar, offset - 4, &whole);
             }
-            (at, n) if at >= BLUEFLAME && at < PAGE && at % HALF + n <= HALF && n > 0 => {
+            (at, n) if (BLUEFLAME..PAGE).contains(&at) && at % HALF + n <= HALF && n > 0 => {
                 self.blueflame(uar, at & !(HALF - 1), at % HALF, bytes);
             }
             (_, n) => {

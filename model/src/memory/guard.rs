@@ -1,0 +1,110 @@
+//! Instructions whose faults are recovered from.
+
+use super::Fault;
+
+pub const AVAILABLE: bool = true;
+
+// Each function faults at one known instruction at most and leaves at a label right behind it,
+// where registers already say how far it came.
+core::arch::global_asm!(
+    ".pushsection .text.mlx5_model_guard, \"ax\", @progbits",
+    // (rdi to, rsi from, rdx length) -> rax bytes left
+    ".hidden mlx5_model_guard_copy",
+    ".globl mlx5_model_guard_copy",
+    ".type mlx5_model_guard_copy, @function",
+    "mlx5_model_guard_copy:",
+    "  mov rcx, rdx",
+    ".hidden mlx5_model_guard_copy_access",
+    ".globl mlx5_model_guard_copy_access",
+    "mlx5_model_guard_copy_access:",
+    "  rep movsb",
+    ".hidden mlx5_model_guard_copy_resume",
+    ".globl mlx5_model_guard_copy_resume",
+    "mlx5_model_guard_copy_resume:",
+    "  mov rax, rcx",
+    "  ret",
+    // (rdi address) -> rax value, rdx 0; or rdx 1 after a fault
+    ".hidden mlx5_model_guard_load",
+    ".globl mlx5_model_guard_load",
+    ".type mlx5_model_guard_load, @function",
+    "mlx5_model_guard_load:",
+    "  mov edx, 1",
+    ".hidden mlx5_model_guard_load_access",
+    ".globl mlx5_model_guard_load_access",
+    "mlx5_model_guard_load_access:",
+    "  mov rax, qword ptr [rdi]",
+    "  xor edx, edx",
+    ".hidden mlx5_model_guard_load_resume",
+    ".globl mlx5_model_guard_load_resume",
+    "mlx5_model_guard_load_resume:",
+    "  ret",
+    // (rdi address, rsi old, rdx new) -> rax value met, rdx 0; or rdx 1 after a fault
+    ".hidden mlx5_model_guard_exchange",
+    ".globl mlx5_model_guard_exchange",
+    ".type mlx5_model_guard_exchange, @function",
+    "mlx5_model_guard_exchange:",
+    "  mov rax, rsi",
+    "  mov rcx, rdx",
+    "  mov edx, 1",
+    ".hidden mlx5_model_guard_exchange_access",
+    ".globl mlx5_model_guard_exchange_access",
+    "mlx5_model_guard_exchange_access:",
+    "  lock cmpxchg qword ptr [rdi], rcx",
+    "  mov edx, 0",
+    ".hidden mlx5_model_guard_exchange_resume",
+    ".globl mlx5_model_guard_exchange_resume",
+    "mlx5_model_guard_exchange_resume:",
+    "  ret",
+    ".popsection",
+);
+
+#[repr(C)]
+struct Answer {
+    value: u64,
+    faulted: u64,
+}
+
+unsafe extern "C" {
+    fn mlx5_model_guard_copy(to: u64, from: u64, length: u64) -> u64;
+    fn mlx5_model_guard_load(address: u64) -> Answer;
+    fn mlx5_model_guard_exchange(address: u64, old: u64, new: u64) -> Answer;
+    static mlx5_model_guard_copy_access: u8;
+    static mlx5_model_guard_copy_resume: u8;
+    static mlx5_model_guard_load_access: u8;
+    static mlx5_model_guard_load_resume: u8;
+    static mlx5_model_guard_exchange_access: u8;
+    static mlx5_model_guard_exchange_resume: u8;
+}
+
+pub fn recover(rip: u64) -> Option<u64> {
+    let pairs = [
+        (&raw const mlx5_model_guard_copy_access, &raw const mlx5_model_guard_copy_resume),
+        (&raw const mlx5_model_guard_load_access, &raw const mlx5_model_guard_load_resume),
+        (&raw const mlx5_model_guard_exchange_access, &raw const mlx5_model_guard_exchange_resume),
+    ];
+    pairs.into_iter().find(|(access, _)| *access as u64 == rip).map(|(_, resume)| resume as u64)
+}
+
+/// Copies bytes; `address` is where the foreign side of the copy starts, for the fault.
+pub fn copy(address: u64, to: u64, from: u64, length: usize) -> Result<(), Fault> {
+    // SAFETY: one side is a live slice of the caller; the other is memory the program has
+    // registered with the card, which is the program's to give, or does not answer, which the
+    // signal handler turns into bytes left. Rust code holds no reference into registered
+    // memory while a card may access it: that is the contract of registering it.
+    match unsafe { mlx5_model_guard_copy(to, from, length as u64) } {
+        0 => Ok(()),
+        left => Err(Fault(address + (length as u64).saturating_sub(left))),
+    }
+}
+
+pub fn load(address: u64) -> Result<u64, Fault> {
+    // SAFETY: as in `copy`; an aligned load does nothing but read.
+    let answer = unsafe { mlx5_model_guard_load(address) };
+    if answer.faulted == 0 { Ok(answer.value) } else { Err(Fault(address)) }
+}
+
+pub fn compare_exchange(address: u64, old: u64, new: u64) -> Result<u64, Fault> {
+    // SAFETY: as in `copy`.
+    let answer = unsafe { mlx5_model_guard_exchange(address, old, new) };
+    if answer.faulted == 0 { Ok(answer.value) } else { Err(Fault(address)) }
+}

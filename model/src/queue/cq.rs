@@ -1,0 +1,302 @@
+//! Completion queues at work: CQEs find their place and owner bit, arms fire, overruns fail.
+
+use mlx5_sys::ifc::{cqc, qpc};
+
+use super::event::{COUNTER, CqFailure, QpEvent};
+use crate::card::Card;
+use crate::object::{Arm, Pages, State};
+
+/// Opcode of the CQE that marks where a resized CQ goes on in its new ring (`mlx5dv.h`).
+const RESIZE: u8 = 5;
+
+/// A CQE before it has its place: bytes 64 to 127 are the CQE of 64 bytes, those before it exist
+/// only where CQEs have 128.
+pub(super) type Entry = [u8; 128];
+
+/// Offset of the CQE of 64 bytes in an [`Entry`].
+pub(super) const CQE: usize = 64;
+
+impl Card {
+    /// Puts a CQE in its place, owner bit included; `urgent` ones are those that solicited arms
+    /// wait for.
+    pub(super) fn post_cqe(&mut self, cqn: u32, entry: &mut Entry, urgent: bool) {
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
+        if cq.failed {
+            return;
+        }
+        let full = |consumer: u32, producer: u32, entries: u32| {
+            producer.wrapping_sub(consumer) & COUNTER >= entries
+        };
+        if cq.get(cqc::OI) == 0 && full(cq.consumer, cq.producer, cq.entries) {
+            let mut record = [0; 4];
+            match self.memory.read(cq.record(), &mut record) {
+                Ok(()) => cq.consumer = u32::from_be_bytes(record) & COUNTER,
+                Err(fault) => {
+                    tracing::error!(cqn, %fault, "the doorbell record of a CQ is not there");
+                    self.complaints.unmapped_queues += 1;
+                }
+            }
+            if full(cq.consumer, cq.producer, cq.entries) {
+                tracing::warn!(cqn, "a CQ overran");
+                self.fail_cq(cqn, CqFailure::Overrun);
+                return;
+            }
+        }
+        entry[CQE + 63] = entry[CQE + 63] & !1 | u8::from(cq.producer & cq.entries != 0);
+        let slot = (cq.producer & (cq.entries - 1)) as usize * cq.cqe_size;
+        let bytes = if cq.cqe_size == 128 { &entry[..] } else { &entry[CQE..] };
+        if let Err(fault) = cq.pages.publish(&*self.memory, slot, bytes) {
+            tracing::error!(cqn, %fault, "the ring of a CQ is not there");
+            self.complaints.unmapped_queues += 1;
+            self.fail_cq(cqn, CqFailure::Access);
+            return;
+        }
+        cq.producer = (cq.producer + 1) & COUNTER;
+        if urgent {
+            cq.solicited = cq.producer;
+        }
+        match cq.armed {
+            Some(Arm::Any) => self.fire_cq(cqn),
+            Some(Arm::Solicited) if urgent => self.fire_cq(cqn),
+            _ => {}
+        }
+    }
+
+    /// Moves a CQ to another ring: a last CQE in the old one says where the new one takes over.
+    /// `false`, and nothing changed, where what is not yet taken does not fit either.
+    pub(crate) fn resize_cq(&mut self, cqn: u32, pages: Pages, entries: u32) -> bool {
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return false };
+        let mut record = [0; 4];
+        if self.memory.read(cq.record(), &mut record).is_err() {
+            return false;
+        }
+        cq.consumer = u32::from_be_bytes(record) & COUNTER;
+        let waiting = cq.producer.wrapping_sub(cq.consumer) & COUNTER;
+        if waiting >= cq.entries || waiting >= entries {
+            return false;
+        }
+        let mut entry: Entry = [0; 128];
+        entry[CQE + 63] = RESIZE << 4;
+        let (armed, solicited) = (cq.armed.take(), cq.solicited);
+        let told = cq.notified == cq.producer;
+        self.post_cqe(cqn, &mut entry, false);
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return false };
+        // It is no completion: nobody waits for it.
+        (cq.armed, cq.solicited) = (armed, solicited);
+        if cq.failed {
+            return false;
+        }
+        if told {
+            cq.notified = cq.producer;
+        }
+        cq.pages = pages;
+        cq.entries = entries;
+        true
+    }
+
+    /// The arm word reached a CQ: `word` is what the register's upper half and the doorbell
+    /// record's second word hold.
+    pub(super) fn arm_cq(&mut self, cqn: u32, word: u32) {
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
+        let sequence = (word >> 28 & 3) as u8;
+        cq.arm_word = word;
+        if cq.failed || cq.fired == Some(sequence) {
+            // The event of this sequence number is on its way already.
+            return;
+        }
+        let (arm, newest) = if word >> 24 & 1 == 1 {
+            (Arm::Solicited, cq.solicited)
+        } else {
+            (Arm::Any, cq.producer)
+        };
+        cq.armed = Some(arm);
+        // Completions the last event did not tell of and software has not taken yet. Counters
+        // wrap, so "newer than" is "less than half the circle ahead".
+        let newer = |than: u32| {
+            let ahead = newest.wrapping_sub(than) & COUNTER;
+            ahead != 0 && ahead <= COUNTER / 2
+        };
+        if newer(cq.notified) && newer(word & COUNTER) {
+            self.fire_cq(cqn);
+        }
+    }
+
+    fn fire_cq(&mut self, cqn: u32) {
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
+        cq.armed = None;
+        cq.fired = Some((cq.arm_word >> 28 & 3) as u8);
+        cq.notified = cq.producer;
+        self.completion_event(cqn);
+    }
+
+    fn fail_cq(&mut self, cqn: u32, failure: CqFailure) {
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
+        cq.failed = true;
+        cq.armed = None;
+        self.cq_error_event(cqn, failure);
+        let mut users: Vec<u32> = self
+            .objects
+            .qps
+            .values()
+            .filter(|qp| !matches!(qp.state, State::Reset | State::Error))
+            .filter(|qp| qp.get(qpc::CQN_SND) == cqn || qp.get(qpc::CQN_RCV) == cqn)
+            .map(|qp| qp.number)
+            .collect();
+        users.sort_unstable();
+        for qp in users {
+            self.qp_event(qp, QpEvent::Catastrophic);
+            self.fail(qp);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::{Field, create_cq_in, create_eq_in, modify_cq_in, opcode};
+
+    use super::super::Syndrome;
+    use super::super::test::Queue;
+    use super::*;
+    use crate::command::Refusal;
+    use crate::command::test::{BASE, Command, Rig, SIZE, ring};
+
+    #[test]
+    fn the_owner_bit_turns_with_the_ring() {
+        let mut queue = Queue::new();
+        for i in 0..40u32 {
+            queue.rig.write(queue.record, &i.to_be_bytes());
+            queue.rig.card.complete(&queue.sent(i as u16, Ok(())));
+            let cqe = queue.cqe(u64::from(i % 16));
+            assert_eq!(cqe[63] & 1, (i / 16 % 2) as u8);
+            assert_eq!(cqe[61], i as u8);
+        }
+    }
+
+    #[test]
+    fn an_armed_cq_tells_once() {
+        let mut queue = Queue::new();
+        let word = [0x40u64, 0x48].map(|_| queue.rig.eq << 24);
+        queue.rig.card.store(queue.rig.uar, 0x40, &word[0].to_be_bytes());
+        queue.rig.card.complete(&queue.sent(0, Ok(())));
+        assert_eq!(queue.events(), 0);
+        // What is there already and was not told of is told now.
+        queue.arm(0, false, 0);
+        assert_eq!(queue.events(), 1);
+        let eqe: [u8; 64] = queue.rig.read(queue.rig.eq_ring);
+        assert_eq!(eqe[1], 0);
+        assert_eq!(eqe[0x38..0x3c], queue.cq.to_be_bytes());
+        assert_eq!(eqe[0x3f], 0);
+        assert_eq!(queue.rig.card.interrupts, [3]);
+        // The same sequence number again is the same request.
+        queue.arm(0, false, 0);
+        queue.rig.card.complete(&queue.sent(1, Ok(())));
+        assert_eq!(queue.events(), 1);
+        // The completion that came between event and arm is newer than the event.
+        queue.arm(1, false, 0);
+        assert_eq!(queue.events(), 2);
+        // All were told of, though none was taken.
+        queue.arm(2, false, 0);
+        assert_eq!(queue.events(), 2);
+        queue.rig.card.complete(&queue.sent(2, Ok(())));
+        assert_eq!(queue.events(), 3);
+        // Newer than the last event, but taken already.
+        queue.rig.card.complete(&queue.sent(3, Ok(())));
+        queue.arm(3, false, 4);
+        assert_eq!(queue.events(), 3);
+        queue.rig.card.complete(&queue.sent(4, Ok(())));
+        assert_eq!(queue.events(), 4);
+    }
+
+    #[test]
+    fn solicited_arms_wait_for_solicited_completions_and_errors() {
+        let mut queue = Queue::new();
+        queue.arm(0, true, 0);
+        queue.rig.card.complete(&queue.sent(0, Ok(())));
+        queue.rig.card.complete(&queue.received(false));
+        assert_eq!(queue.events(), 0);
+        queue.rig.card.complete(&queue.received(true));
+        assert_eq!(queue.events(), 1);
+        queue.arm(1, true, 3);
+        queue.rig.card.complete(&queue.sent(1, Err(Syndrome::Flushed)));
+        assert_eq!(queue.events(), 2);
+        queue.rig.card.complete(&queue.sent(2, Ok(())));
+        queue.arm(2, true, 3);
+        assert_eq!(queue.events(), 2);
+    }
+
+    /// A second EQ that listens for CQ and queue pair errors; returns where its ring is.
+    fn listen(rig: &mut Rig) -> u64 {
+        let create =
+            rig.create_eq().set(create_eq_in::EVENT_BITMASK, 1u64 << 4 | 1 << 5 | 1 << 0x10);
+        rig.run(&create).unwrap();
+        ring(&create)
+    }
+
+    #[test]
+    fn an_overrun_fails_the_cq_and_its_queue_pairs() {
+        let mut queue = Queue::new();
+        let events = listen(&mut queue.rig);
+        for i in 0..16 {
+            queue.rig.card.complete(&queue.sent(i, Ok(())));
+        }
+        let before = queue.cqe(0);
+        queue.rig.card.complete(&queue.sent(16, Ok(())));
+        assert_eq!(queue.cqe(0), before);
+        assert!(queue.rig.card.objects.cqs.get(queue.cq).unwrap().failed);
+        assert_eq!(queue.rig.card.objects.qps[&queue.qp].state, State::Error);
+        let eqe: [u8; 64] = queue.rig.read(events);
+        assert_eq!(eqe[1], 4);
+        assert_eq!(eqe[0x20..0x24], queue.cq.to_be_bytes());
+        assert_eq!(eqe[0x2b], 1);
+        let eqe: [u8; 64] = queue.rig.read(events + 64);
+        assert_eq!(eqe[1], 5);
+        assert_eq!(eqe[0x34], 0);
+        assert_eq!(eqe[0x38..0x3c], queue.qp.to_be_bytes());
+        // Taking one now does not help.
+        queue.rig.write(queue.record, &16u32.to_be_bytes());
+        queue.rig.card.complete(&queue.sent(17, Ok(())));
+        assert_eq!(queue.cqe(0), before);
+    }
+
+    #[test]
+    fn a_cq_told_to_ignore_overruns_writes_on() {
+        let mut queue =
+            Queue::with(|cq| cq.set(cqc::OI.within(create_cq_in::CQ_CONTEXT), 1u64), |qp| qp);
+        for i in 0..17 {
+            queue.rig.card.complete(&queue.sent(i, Ok(())));
+        }
+        assert_eq!(queue.cqe(0)[60..64], [0, 16, 0, 1]);
+    }
+
+    #[test]
+    fn a_ring_that_is_not_there_fails_the_cq() {
+        let gone = BASE + SIZE as u64;
+        let mut queue = Queue::with(|cq| cq.set(Field::new(0x110, 31, 64), gone), |qp| qp);
+        queue.rig.card.complete(&queue.sent(0, Ok(())));
+        assert!(queue.rig.card.objects.cqs.get(queue.cq).unwrap().failed);
+        assert!(queue.rig.card.complaints.unmapped_queues > 0);
+    }
+
+    #[test]
+    fn a_resize_marks_the_old_ring_and_goes_on_in_the_new() {
+        let mut queue = Queue::new();
+        for i in 0..3 {
+            queue.rig.card.complete(&queue.sent(i, Ok(())));
+        }
+        let page = queue.rig.page();
+        let log_size = cqc::LOG_CQ_SIZE.within(modify_cq_in::CQ_CONTEXT);
+        let mut resize = Command::new(opcode::MODIFY_CQ, 0x110)
+            .set(Field::new(4, 15, 16), 1u64)
+            .set(modify_cq_in::CQN, queue.cq)
+            .set(log_size, 5u64);
+        resize.0.extend_from_slice(&page.to_be_bytes());
+        let small = resize.clone().set(log_size, 1u64);
+        assert_eq!(queue.rig.run(&small).err(), Some(Refusal::CqResize));
+        queue.rig.run(&resize).unwrap();
+        assert_eq!(queue.cqe(3)[63], 0x50);
+        queue.rig.card.complete(&queue.sent(9, Ok(())));
+        let cqe: [u8; 64] = queue.rig.read(page + 4 * 64);
+        assert_eq!(cqe[60..64], [0, 9, 0, 0]);
+        assert_eq!(queue.events(), 0);
+    }
+}
