@@ -17,6 +17,9 @@ pub enum PostError {
     /// A scatter/gather entry over 2 GiB, the most that a data segment can say.
     #[error("scatter/gather entry longer than 2 GiB")]
     SgeTooLong,
+    /// The memory for an atomic's old value has fewer than eight bytes.
+    #[error("the memory for an atomic's old value has fewer than 8 bytes")]
+    WordTooShort,
     /// Every CQE that this queue may have outstanding is taken.
     #[error(
         "the completion queue could overrun: as many completions are outstanding as it was given room for"
@@ -72,6 +75,9 @@ pub enum QueueError {
     /// The completion reader is not the one of the CQ that this queue completes on.
     #[error("the QP completes on another CQ than the one given")]
     ForeignCq,
+    /// The receiver is one of another QP.
+    #[error("the receiver belongs to another QP")]
+    ForeignQp,
     /// All CQEs of the CQ are promised to other queues.
     #[error("all {cqes} entries of the CQ are promised to other queues: make it larger")]
     CqFull {

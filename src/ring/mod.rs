@@ -15,6 +15,7 @@ mod credit;
 mod cursor;
 mod error;
 mod keep;
+pub mod owned;
 #[cfg(test)]
 pub(crate) mod random;
 mod receive;

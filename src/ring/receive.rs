@@ -319,6 +319,11 @@ impl ReceiveBatch<'_> {
     /// [`PostError`]; the batch stays as it was, and can still be rung.
     #[inline]
     pub fn append<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
+        self.append_ref(id, &list)
+    }
+
+    #[inline(always)]
+    pub(super) fn append_ref<L: SgeList>(&mut self, id: u64, list: &L) -> Result<(), PostError> {
         let queue = &mut *self.queue;
         list.check(&Limits { max_sge: queue.max_sge, max_inline: 0 })?;
         if queue.cursor.free_from(self.head) == 0 {

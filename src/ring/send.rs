@@ -547,9 +547,18 @@ impl<T: Transport> Batch<'_, T> {
     /// [`PostError`]; the batch stays as it was, and can still be rung.
     #[inline]
     pub fn append<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        self.append_ref(id, &operation)
+    }
+
+    #[inline(always)]
+    pub(super) fn append_ref<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+    ) -> Result<(), PostError> {
         let ring = &mut self.queue.ring;
         let (head, signaled, last) =
-            ring.encode::<T, O>(self.head, self.signaled, id, &operation)?;
+            ring.encode::<T, O>(self.head, self.signaled, id, operation)?;
         self.head = head;
         self.signaled = signaled;
         self.last = last;

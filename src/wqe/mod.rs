@@ -14,7 +14,7 @@ mod writer;
 
 pub use operation::{CompareSwap, FetchAdd, Nop, Operation, Read, Send, SendImm, Write, WriteImm};
 pub(crate) use payload::data_segment;
-pub use payload::{Inline, InlineBytes, InlineGather, Payload, SgeList};
+pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
 pub use transport::PostOn;
 pub(crate) use writer::{Linear, Segments, Wrapping};
 

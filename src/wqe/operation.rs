@@ -3,7 +3,7 @@
 use mlx5_sys::wqe::opcode;
 use mlx5_sys::wqe::{AtomicSeg, CE_ALWAYS, FENCE_SMALL_AND_FENCE, RaddrSeg, SOLICITED};
 
-use super::{Limits, Payload, Remote, Segments, Sge, SgeList, Word, data_segment};
+use super::{Limits, OldValue, Payload, Remote, Segments, Sge, SgeList, Word, data_segment};
 use crate::ring::PostError;
 
 mod sealed {
@@ -157,6 +157,11 @@ impl<P: Payload> Send<P> {
         Self { payload, flags: 0 }
     }
 
+    /// What it carries.
+    pub fn into_payload(self) -> P {
+        self.payload
+    }
+
     setters!(signaled);
     setters!(solicited);
 }
@@ -178,6 +183,11 @@ impl<P: Payload> SendImm<P> {
         Self { payload, imm, flags: 0 }
     }
 
+    /// What it carries.
+    pub fn into_payload(self) -> P {
+        self.payload
+    }
+
     setters!(signaled);
     setters!(solicited);
 }
@@ -197,6 +207,11 @@ impl<P: Payload> Write<P> {
     /// Writes `payload` to `remote`.
     pub const fn new(payload: P, remote: Remote) -> Self {
         Self { payload, remote, flags: 0 }
+    }
+
+    /// What it carries.
+    pub fn into_payload(self) -> P {
+        self.payload
     }
 
     setters!(signaled);
@@ -222,6 +237,11 @@ impl<P: Payload> WriteImm<P> {
         Self { payload, remote, imm, flags: 0 }
     }
 
+    /// What it carries.
+    pub fn into_payload(self) -> P {
+        self.payload
+    }
+
     setters!(signaled);
     setters!(solicited);
 }
@@ -243,6 +263,11 @@ impl<P: SgeList> Read<P> {
         Self { payload: into, remote, flags: 0 }
     }
 
+    /// What it carries.
+    pub fn into_payload(self) -> P {
+        self.payload
+    }
+
     setters!(signaled);
 }
 
@@ -251,19 +276,24 @@ encode!([P: SgeList] Read<P>, RDMA_READ, remote remote, payload payload);
 /// Atomic compare and swap on 8 bytes of the peer's memory.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct CompareSwap {
-    old: Word,
+pub struct CompareSwap<W = Word> {
+    old: W,
     remote: Remote,
     compare: u64,
     swap: u64,
     flags: u8,
 }
 
-impl CompareSwap {
+impl<W: OldValue> CompareSwap<W> {
     /// Replaces the 8 bytes at `remote` by `swap` if they equal `compare`; puts what was there
     /// before into `old`. Values are in host byte order. `remote` is a multiple of 8.
-    pub const fn new(old: Word, remote: Remote, compare: u64, swap: u64) -> Self {
+    pub const fn new(old: W, remote: Remote, compare: u64, swap: u64) -> Self {
         Self { old, remote, compare, swap, flags: 0 }
+    }
+
+    /// Where the old value goes.
+    pub fn into_old(self) -> W {
+        self.old
     }
 
     setters!(signaled);
@@ -277,18 +307,23 @@ impl CompareSwap {
 /// Atomic addition to 8 bytes of the peer's memory.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
-pub struct FetchAdd {
-    old: Word,
+pub struct FetchAdd<W = Word> {
+    old: W,
     remote: Remote,
     add: u64,
     flags: u8,
 }
 
-impl FetchAdd {
+impl<W: OldValue> FetchAdd<W> {
     /// Adds `add` to the 8 bytes at `remote`, wrapping; puts what was there before into `old`.
     /// Values are in host byte order. `remote` is a multiple of 8.
-    pub const fn new(old: Word, remote: Remote, add: u64) -> Self {
+    pub const fn new(old: W, remote: Remote, add: u64) -> Self {
         Self { old, remote, add, flags: 0 }
+    }
+
+    /// Where the old value goes.
+    pub fn into_old(self) -> W {
+        self.old
     }
 
     setters!(signaled);
@@ -301,11 +336,11 @@ impl FetchAdd {
 
 macro_rules! atomic {
     ($type:ident, $code:ident) => {
-        impl Operation for $type {
+        impl<W: OldValue> Operation for $type<W> {
             const OPCODE: u8 = opcode::$code;
         }
 
-        impl Encode for $type {
+        impl<W: OldValue> Encode for $type<W> {
             #[inline(always)]
             fn body_ds(&self) -> u32 {
                 3
@@ -313,7 +348,10 @@ macro_rules! atomic {
 
             #[inline(always)]
             fn check(&self, limits: &Limits) -> Result<(), PostError> {
-                if limits.max_sge == 0 { Err(PostError::TooManySges) } else { Ok(()) }
+                if limits.max_sge == 0 {
+                    return Err(PostError::TooManySges);
+                }
+                self.old.word().map(|_| ()).ok_or(PostError::WordTooShort)
             }
 
             #[inline(always)]
@@ -327,8 +365,10 @@ macro_rules! atomic {
             }
 
             #[inline(always)]
-            unsafe fn put<W: Segments>(&self, writer: &mut W) {
-                let old = Sge { addr: self.old.addr, length: 8, lkey: self.old.lkey };
+            unsafe fn put<S: Segments>(&self, writer: &mut S) {
+                // `check` has seen to it that there is one.
+                let old = self.old.word().unwrap_or_default();
+                let old = Sge { addr: old.addr, length: 8, lkey: old.lkey };
                 // SAFETY: these are the three segments that `body_ds` counts.
                 unsafe {
                     writer.put(raddr_segment(self.remote));

@@ -2,14 +2,21 @@
 
 use mlx5_sys::wqe::{DataSeg, InlineHeader, SEGMENT_SIZE};
 
-use super::{Limits, Segments, Sge};
+use super::{Limits, Segments, Sge, Word};
 use crate::ring::PostError;
+use crate::ring::owned::Slice;
 
 /// The longest entry; a data segment says it with 0.
 const MAX_SGE_LENGTH: u32 = 1 << 31;
 
 mod sealed {
-    use super::{Limits, PostError, Segments};
+    use super::{Limits, PostError, Segments, Word};
+
+    /// The eight bytes of local memory of an atomic.
+    pub trait EncodeWord {
+        /// Their address and key, if there are eight.
+        fn word(&self) -> Option<Word>;
+    }
 
     /// How a payload becomes segments. Sealed: the queue trusts `ds` to be what `put` writes.
     pub trait Encode {
@@ -24,26 +31,39 @@ mod sealed {
         unsafe fn put<W: Segments>(&self, writer: &mut W);
     }
 }
-use sealed::Encode;
+use sealed::{Encode, EncodeWord};
 
 /// What an operation carries.
 ///
-/// [`Sge`], `[Sge; N]` and `&[Sge]` name memory that the card reads or writes later. [`Inline`],
-/// [`InlineBytes`] and [`InlineGather`] are copied into the WQE when it is appended.
+/// [`Sge`], `[Sge; N]` and `&[Sge]` name memory that the card reads or writes later, [`Slice`] and
+/// `Vec<Slice>` own it. [`Inline`], [`InlineBytes`] and [`InlineGather`] are copied into the WQE
+/// when it is appended.
 pub trait Payload: Encode {}
 
 /// A payload of scatter/gather entries: what a READ can scatter to.
 pub trait SgeList: Payload {}
 
-impl Payload for Sge {}
-impl SgeList for Sge {}
-impl<const N: usize> Payload for [Sge; N] {}
-impl<const N: usize> SgeList for [Sge; N] {}
-impl Payload for &[Sge] {}
-impl SgeList for &[Sge] {}
-impl Payload for Inline<'_> {}
-impl<const N: usize> Payload for InlineBytes<N> {}
-impl Payload for InlineGather<'_> {}
+/// Where an atomic puts the peer's old value: a [`Word`] that is named, or a [`Slice`] of at least
+/// eight bytes that is owned, of which the first eight are written.
+pub trait OldValue: EncodeWord {}
+
+impl OldValue for Word {}
+impl OldValue for Slice {}
+
+impl EncodeWord for Word {
+    #[inline(always)]
+    fn word(&self) -> Option<Word> {
+        Some(*self)
+    }
+}
+
+impl EncodeWord for Slice {
+    #[inline(always)]
+    fn word(&self) -> Option<Word> {
+        let Sge { addr, length, lkey } = self.sge();
+        (length >= 8).then_some(Word { addr, lkey })
+    }
+}
 
 /// Bytes that travel in the WQE. They are copied when the operation is appended, so they may change
 /// right after. An empty slice adds nothing to the WQE.
@@ -70,11 +90,11 @@ pub(crate) fn data_segment(sge: &Sge) -> DataSeg {
 
 /// Whether a queue with room for `max` entries takes the list.
 #[inline(always)]
-fn check_list(list: &[Sge], max: u32) -> Result<(), PostError> {
+fn check_list(mut list: impl ExactSizeIterator<Item = Sge>, max: u32) -> Result<(), PostError> {
     if list.len() > max as usize {
         return Err(PostError::TooManySges);
     }
-    if list.iter().any(|sge| sge.length > MAX_SGE_LENGTH) {
+    if list.any(|sge| sge.length > MAX_SGE_LENGTH) {
         return Err(PostError::SgeTooLong);
     }
     Ok(())
@@ -82,11 +102,14 @@ fn check_list(list: &[Sge], max: u32) -> Result<(), PostError> {
 
 macro_rules! list {
     ([$($generics:tt)*] $type:ty, |$this:ident| $list:expr) => {
+        impl<$($generics)*> Payload for $type {}
+        impl<$($generics)*> SgeList for $type {}
+
         impl<$($generics)*> Encode for $type {
             #[inline(always)]
             fn ds(&self) -> u32 {
                 let $this = self;
-                $list.iter().map(|sge| u32::from(sge.length != 0)).sum()
+                $list.map(|sge| u32::from(sge.length != 0)).sum()
             }
 
             #[inline(always)]
@@ -98,21 +121,25 @@ macro_rules! list {
             #[inline(always)]
             unsafe fn put<W: Segments>(&self, writer: &mut W) {
                 let $this = self;
-                for sge in $list.iter().filter(|sge| sge.length != 0) {
+                for sge in $list.filter(|sge| sge.length != 0) {
                     // SAFETY: `ds` counted this entry, and the caller has that much space.
-                    unsafe { writer.put(data_segment(sge)) }
+                    unsafe { writer.put(data_segment(&sge)) }
                 }
             }
         }
     };
 }
 
-list!([] Sge, |this| core::slice::from_ref(this));
-list!([const N: usize] [Sge; N], |this| this.as_slice());
-list!([] & [Sge], |this| *this);
+list!([] Sge, |this| core::iter::once(*this));
+list!([const N: usize] [Sge; N], |this| this.iter().copied());
+list!(['a] &'a [Sge], |this| this.iter().copied());
+list!([] Slice, |this| core::iter::once(this.sge()));
+list!([] Vec<Slice>, |this| this.iter().map(Slice::sge));
 
 macro_rules! inline {
     ([$($generics:tt)*] $type:ty, |$this:ident| $length:expr, $pieces:expr) => {
+        impl<$($generics)*> Payload for $type {}
+
         impl<$($generics)*> Encode for $type {
             #[inline(always)]
             fn ds(&self) -> u32 {

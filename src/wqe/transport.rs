@@ -1,6 +1,6 @@
 //! What each transport can do.
 
-use super::{CompareSwap, FetchAdd, Nop, Operation, Payload, Read, Send, SendImm};
+use super::{CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, Read, Send, SendImm};
 use super::{SgeList, Write, WriteImm};
 use crate::verbs::{Rc, Transport};
 
@@ -14,5 +14,5 @@ impl<P: Payload> PostOn<Rc> for SendImm<P> {}
 impl<P: Payload> PostOn<Rc> for Write<P> {}
 impl<P: Payload> PostOn<Rc> for WriteImm<P> {}
 impl<P: SgeList> PostOn<Rc> for Read<P> {}
-impl PostOn<Rc> for CompareSwap {}
-impl PostOn<Rc> for FetchAdd {}
+impl<W: OldValue> PostOn<Rc> for CompareSwap<W> {}
+impl<W: OldValue> PostOn<Rc> for FetchAdd<W> {}

@@ -246,7 +246,7 @@ fn a_batch_that_is_not_rung_posts_nothing() {
         batch.append(id, Send::new(Inline(b"payload")).signaled()).unwrap();
     }
     drop(batch);
-    std::mem::forget(sq.queue.batch());
+    let _leaked = std::mem::ManuallyDrop::new(sq.queue.batch());
     assert_eq!(sq.record.be32(4), 0xfff8);
     assert!(sq.page.read().iter().all(|&byte| byte == 0));
     assert_eq!(sq.queue.free_blocks(), 16);
