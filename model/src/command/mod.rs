@@ -1,9 +1,9 @@
 //! Firmware commands: the only way objects come to be.
 //!
-//! [`Card::execute`] looks the opcode up in a table, checks what all commands share (lengths, uid,
-//! op_mod), and hands over to the module of the object: [`capability`] and [`port`] for the
-//! function itself, [`resource`] for objects that are only numbers, [`mkey`], [`eq`], [`cq`],
-//! [`qp`] and, for its state, [`transition`]. What is refused is refused with a [`Refusal`], which
+//! [`Card::execute`](crate::card::Card::execute) looks the opcode up in a table, checks what all commands share (lengths, uid,
+//! op_mod), and hands over to the module of the object: `capability` and `port` for the
+//! function itself, `resource` for objects that are only numbers, `mkey`, `eq`, `cq`,
+//! `qp` and, for its state, `transition`. What is refused is refused with a [`Refusal`], which
 //! is a status and a syndrome; a refused command has changed nothing.
 
 mod buffer;

@@ -3,6 +3,12 @@
 //! The transport asks for the next send WQE ([`Card::fetch_send`]) or receive WQE
 //! ([`Card::take_receive`]), moves bytes through mkeys ([`Card::gather`], [`Card::scatter`] and the
 //! remote accesses), and reports how each ended ([`Card::complete`]).
+//!
+//! [`Card::fetch_send`]: crate::card::Card::fetch_send
+//! [`Card::take_receive`]: crate::card::Card::take_receive
+//! [`Card::gather`]: crate::card::Card::gather
+//! [`Card::scatter`]: crate::card::Card::scatter
+//! [`Card::complete`]: crate::card::Card::complete
 
 mod completion;
 mod cq;
