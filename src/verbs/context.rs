@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::fmt;
 use std::mem::MaybeUninit;
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -190,14 +191,19 @@ fn no_devices() -> Error {
 }
 
 fn explain_open(error: Error, device: &Device) -> Error {
-    let path = device.node_path();
-    let cause = match error.errno().map(|errno| errno.0) {
-        Some(libc::ENOENT | libc::ENXIO) => Some(Cause::NoDeviceNode { path }),
-        Some(libc::EACCES | libc::EPERM) => Some(Cause::NoPermission { path }),
+    let cause = error.errno().and_then(|errno| why_not_open(errno, device.node_path()));
+    error.because(cause)
+}
+
+/// Why a device could not be opened, from the errno and its character device.
+fn why_not_open(errno: Errno, path: PathBuf) -> Option<Cause> {
+    match errno.0 {
+        libc::ENOENT | libc::ENXIO => Some(Cause::NoDeviceNode { path }),
+        libc::EACCES | libc::EPERM => Some(Cause::NoPermission { path }),
+        // libibverbs tries in several ways, and reports the last one's errno.
         _ if !path.exists() => Some(Cause::NoDeviceNode { path }),
         _ => None,
-    };
-    error.because(cause)
+    }
 }
 
 /// What a device says of itself.
@@ -296,5 +302,34 @@ impl DeviceAttributes {
             0xa2dc => "BlueField-3",
             _ => "unknown ConnectX",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_that_cannot_be_opened_says_what_to_do() {
+        let text = |errno, path: &str| {
+            let error = Error::from_errno("ibv_open_device", Errno(errno));
+            error.because(why_not_open(Errno(errno), path.into())).to_string()
+        };
+        let missing = text(libc::ENOENT, "/dev/infiniband/uverbs0");
+        assert!(missing.contains("/dev/infiniband/uverbs0 is missing"), "{missing}");
+        assert!(missing.contains("modprobe ib_uverbs"), "{missing}");
+        let forbidden = text(libc::EACCES, "/dev/infiniband/uverbs0");
+        assert!(forbidden.contains("may not open /dev/infiniband/uverbs0"), "{forbidden}");
+        // Another errno, and the node is missing all the same.
+        let missing = text(libc::EINVAL, "/nonexistent/uverbs0");
+        assert!(missing.contains("/nonexistent/uverbs0 is missing"), "{missing}");
+        // The node is there: the errno stands alone.
+        assert_eq!(why_not_open(Errno(libc::EINVAL), "/".into()), None);
+    }
+
+    #[test]
+    fn a_refused_devx_says_what_it_takes() {
+        let text = Devx::Refused(Errno(libc::EPERM)).to_string();
+        assert!(text.contains("EPERM") && text.contains("CAP_NET_RAW"), "{text}");
     }
 }
