@@ -12,6 +12,8 @@ mod parameters;
 mod port;
 mod psn;
 pub mod rc;
+#[cfg(test)]
+pub(crate) mod test;
 mod timing;
 
 pub use held::{Held, Outcome};

@@ -64,6 +64,12 @@ impl Rc {
         }
     }
 
+    /// Whether nothing is in flight and nothing is owed.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        self.requester.requests.is_empty() && self.responder.replies.is_empty()
+    }
+
     /// Asks for a turn at the port.
     pub(super) fn wake(&mut self, card: &mut Card, qp: u32) {
         if !self.queued {

@@ -269,7 +269,9 @@ impl Requester {
         if request.kind.is_fetch() && outstanding >= own.initiator_depth as usize {
             return false;
         }
-        request.first.after(self.unacknowledged) + request.packets <= Psn::WINDOW
+        // The oldest one may be on its way again, from its middle.
+        self.cursor == 0
+            || request.first.after(self.unacknowledged) + request.packets <= Psn::WINDOW
     }
 
     /// Sends the packet at the cursor of a SEND or WRITE. `false` if its memory is not there.

@@ -1,0 +1,146 @@
+//! Two cards, each with a queue pair made by command, joined by a wire that tests choose.
+//!
+//! [`side`] is one of them with its rings, [`Pair`] both with the wire and the time between them.
+//! The tests: [`traffic`] moves data whatever the wire does, [`errors`] provokes every error,
+//! [`timing`] measures waits on the manual clock.
+
+mod errors;
+pub mod side;
+mod timing;
+mod traffic;
+
+use side::Side;
+
+use crate::card::Link;
+use crate::wire::{Frame, Lossy};
+
+/// What queue pairs are made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub link: Link,
+    pub mtu: u32,
+    pub psn: [u32; 2],
+    pub depth: u32,
+    pub timeout: u32,
+    pub retries: u32,
+    pub rnr_retries: u32,
+    pub rnr_timer: u32,
+    pub scatter_to_cqe: bool,
+    pub grh: bool,
+    /// What the peer may do: READ, WRITE, atomics.
+    pub access: [bool; 3],
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self {
+            link: Link::InfiniBand,
+            mtu: 1024,
+            psn: [0x123, 0xabc],
+            depth: 4,
+            timeout: 14,
+            retries: 7,
+            rnr_retries: 7,
+            rnr_timer: 12,
+            scatter_to_cqe: false,
+            grh: false,
+            access: [true; 3],
+        }
+    }
+}
+
+/// Two sides and what is between them.
+pub struct Pair {
+    pub sides: [Side; 2],
+    pub wires: [Lossy; 2],
+    /// Drops what it says yes to, on its way from the side with this index.
+    pub drop: Box<dyn FnMut(usize, &Frame) -> bool>,
+}
+
+impl Pair {
+    pub fn new(setup: Setup) -> Self {
+        Self::lossy(setup, 0, 0)
+    }
+
+    /// `rate` thousandths of the packets suffer each kind of accident.
+    pub fn lossy(setup: Setup, seed: u64, rate: u64) -> Self {
+        Self::of([setup, setup], seed, rate)
+    }
+
+    /// Each side with settings of its own.
+    pub fn of(setups: [Setup; 2], seed: u64, rate: u64) -> Self {
+        let mut sides = [Side::new(setups[0], 0), Side::new(setups[1], 1)];
+        Self::connect(&mut sides, setups);
+        let wires = [Lossy::new(seed, rate), Lossy::new(seed ^ 0x5555, rate)];
+        Self { sides, wires, drop: Box::new(|_, _| false) }
+    }
+
+    /// Moves both queue pairs from Reset to RTS.
+    pub fn connect(sides: &mut [Side; 2], setups: [Setup; 2]) {
+        let peers = [1, 0].map(|other: usize| {
+            let side: &Side = &sides[other];
+            (side.qp, side.rig.card.identity.lid, side.rig.card.identity.gids[0])
+        });
+        for (index, side) in sides.iter_mut().enumerate() {
+            let setup = setups[index];
+            side.connect(setup, peers[index], [setup.psn[index], setup.psn[1 - index]]);
+        }
+    }
+
+    /// Runs both cards until nothing happens without time passing.
+    pub fn settle(&mut self) {
+        loop {
+            let mut busy = false;
+            for index in 0..2 {
+                let card = &mut self.sides[index].rig.card;
+                busy |= card.pump();
+                while let Some(frame) = card.outbox.pop_front() {
+                    if !(self.drop)(index, &frame) {
+                        self.wires[index].send(frame);
+                    }
+                }
+                busy |= card.settle();
+            }
+            for index in 0..2 {
+                while let Some(frame) = self.wires[index].receive() {
+                    self.sides[1 - index].rig.card.receive(&frame);
+                    busy = true;
+                }
+            }
+            if !busy {
+                return;
+            }
+        }
+    }
+
+    /// Lets time pass until the next timer of either side and fires it; the time, if there was one.
+    pub fn tick(&mut self) -> Option<u64> {
+        let deadlines = self.sides.iter().filter_map(|side| side.rig.card.deadline());
+        let next = deadlines.min()?;
+        for side in &mut self.sides {
+            let card = &mut side.rig.card;
+            card.clock.advance(next.saturating_sub(card.clock.now()));
+            card.expire();
+        }
+        self.settle();
+        Some(next)
+    }
+
+    /// Settles, and lets time pass until `done` or until so many timers have fired.
+    pub fn run(&mut self, ticks: usize, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        self.settle();
+        for _ in 0..ticks {
+            if done(self) {
+                return true;
+            }
+            if self.tick().is_none() {
+                return done(self);
+            }
+        }
+        done(self)
+    }
+
+    pub fn now(&self) -> u64 {
+        self.sides[0].rig.card.clock.now()
+    }
+}

@@ -1,0 +1,412 @@
+//! One card with a queue pair: its rings as a program would fill and poll them.
+
+use mlx5_sys::ifc::{
+    ads, alloc_pd_out, cqc, create_cq_in, create_cq_out, create_eq_in, create_mkey_in,
+    create_qp_in, create_qp_out, mkc, opcode, qpc, rst2init_qp_in,
+};
+
+use super::Setup;
+use crate::card::Link;
+use crate::command::test::{Command, Rig, ring};
+use crate::memory::Memory;
+use crate::object::State;
+
+/// Bytes of the region that all data lies in.
+pub const REGION: usize = 512 << 10;
+/// Its virtual address: not its bus address.
+pub const ADDRESS: u64 = 0x7f00_0000_0000;
+const PAGE: usize = 4096;
+/// Entries of each CQ.
+const CQES: u32 = 64;
+/// Entries of the EQ that asynchronous events go to.
+const EQES: u64 = 16;
+/// Events of queue pairs, by type.
+const EVENTS: u64 = 1 << 0x02 | 1 << 0x05 | 1 << 0x10 | 1 << 0x11;
+/// Receives posted at most.
+pub const RECEIVES: u16 = 32;
+/// Blocks of the send queue.
+pub const BLOCKS: u16 = 64;
+
+/// A completion as the CQE says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cqe {
+    pub opcode: u8,
+    pub syndrome: u8,
+    pub wqe: u16,
+    pub length: u32,
+    pub immediate: [u8; 4],
+    pub solicited: bool,
+    pub inline: Option<Vec<u8>>,
+}
+
+/// A send request.
+#[derive(Clone, Debug)]
+pub struct Post {
+    pub opcode: u8,
+    pub signaled: bool,
+    pub fence: bool,
+    pub solicited: bool,
+    pub immediate: u32,
+    pub remote: (u64, u32),
+    pub operands: (u64, u64),
+    /// Pieces of memory: offset in the region, bytes, key.
+    pub data: Vec<(u64, u32, u32)>,
+    pub inline: Option<Vec<u8>>,
+}
+
+impl Post {
+    pub fn new(opcode: u8) -> Self {
+        Self {
+            opcode,
+            signaled: true,
+            fence: false,
+            solicited: false,
+            immediate: 0,
+            remote: (0, 0),
+            operands: (0, 0),
+            data: Vec::new(),
+            inline: None,
+        }
+    }
+}
+
+pub struct Side {
+    pub rig: Rig,
+    pub qp: u32,
+    pub key: u32,
+    pages: Vec<u64>,
+    rq_ring: u64,
+    sq_ring: u64,
+    record: u64,
+    events: (u64, u64),
+    cqs: [(u64, u64, u32); 2],
+    pub sent: u16,
+    pub received: u16,
+}
+
+impl Side {
+    pub fn new(setup: Setup, index: usize) -> Self {
+        let mut rig = Rig::on(setup.link);
+        let identity = &mut rig.card.identity;
+        identity.qpn_prefixes = vec![0x12 + index as u16];
+        identity.lid = if setup.link == Link::Roce { 0 } else { 7 + index as u16 };
+        identity.gids[0][15] = 1 + index as u8;
+        Self::with(rig, setup)
+    }
+
+    /// On a card that has a name already.
+    pub fn with(mut rig: Rig, setup: Setup) -> Self {
+        let events = rig.create_eq().set(create_eq_in::EVENT_BITMASK, EVENTS);
+        let events = {
+            for entry in 0..EQES {
+                rig.write(ring(&events) + entry * 64 + 63, &[1]);
+            }
+            rig.run(&events).expect("accepted");
+            (ring(&events), 0)
+        };
+        let cqs = [0, 1].map(|_| {
+            let create = rig
+                .create_cq()
+                .set(cqc::LOG_CQ_SIZE.within(create_cq_in::CQ_CONTEXT), CQES.ilog2());
+            let record = cqc::DBR_ADDR.within(create_cq_in::CQ_CONTEXT).get(&create.0);
+            for entry in 0..u64::from(CQES) {
+                rig.write(ring(&create) + entry * 64 + 63, &[0xf0]);
+            }
+            (rig.number(&create, create_cq_out::CQN), ring(&create), record)
+        });
+        let field = |field: mlx5_sys::ifc::Field| field.within(create_qp_in::QPC);
+        let mut create = rig
+            .create_qp(cqs[0].0, cqs[1].0)
+            .set(field(qpc::LOG_RQ_SIZE), RECEIVES.ilog2())
+            .set(field(qpc::LOG_SQ_SIZE), BLOCKS.ilog2())
+            .set(field(qpc::CS_RES), u64::from(setup.scatter_to_cqe))
+            .set(field(qpc::CS_REQ), if setup.scatter_to_cqe { 0x11u64 } else { 0 });
+        // The receive ring fills a quarter of the first page, the send ring the page after.
+        let second = rig.page();
+        create.0.extend_from_slice(&second.to_be_bytes());
+        let first = ring(&create);
+        assert_eq!(second, first + PAGE as u64);
+        let record = field(qpc::DBR_ADDR);
+        let record = record.get(&create.0);
+        let qp = rig.number(&create, create_qp_out::QPN);
+        let rq_ring = first;
+        let sq_ring = first + u64::from(RECEIVES) * 32;
+
+        let pages: Vec<u64> = (0..REGION / PAGE).map(|_| rig.page()).collect();
+        // Neighbours in the region are none on the bus.
+        let pages: Vec<u64> = pages.iter().rev().copied().collect();
+        let key = mkey(&mut rig, &pages, |command| command);
+        Self {
+            rig,
+            qp,
+            key,
+            pages,
+            rq_ring,
+            sq_ring,
+            record,
+            events,
+            cqs: [(cqs[0].1, cqs[0].2, 0), (cqs[1].1, cqs[1].2, 0)],
+            sent: 0,
+            received: 0,
+        }
+    }
+
+    /// Another key over the region, with its context changed.
+    pub fn another_key(&mut self, change: impl Fn(Command) -> Command) -> u32 {
+        let pages = self.pages.clone();
+        mkey(&mut self.rig, &pages, change)
+    }
+
+    /// Posts a WRITE of the region's first bytes to the peer's at `offset`.
+    pub fn write_to(&mut self, offset: u64, length: u32, key: u32) -> u16 {
+        let mut post = Post::new(0x08);
+        post.data = vec![(0, length, self.key)];
+        post.remote = (Self::address(offset), key);
+        self.post(&post)
+    }
+
+    pub fn send(&mut self, length: u32) -> u16 {
+        let mut post = Post::new(0x0a);
+        post.data = vec![(0, length, self.key)];
+        self.post(&post)
+    }
+
+    pub fn another_pd(&mut self) -> u32 {
+        self.rig.number(&Command::new(opcode::ALLOC_PD, 0x10), alloc_pd_out::PD)
+    }
+
+    fn transition(
+        &self,
+        setup: Setup,
+        opcode: u16,
+        (qp, lid, gid): (u32, u16, [u8; 16]),
+        psn: [u32; 2],
+    ) -> Command {
+        let field = |field: mlx5_sys::ifc::Field| field.within(rst2init_qp_in::QPC);
+        let path = |f: mlx5_sys::ifc::Field| field(f.within(qpc::PRIMARY_ADDRESS_PATH));
+        let mut command = self
+            .rig
+            .transition(opcode, self.qp)
+            .set(path(ads::RLID), lid)
+            .set(path(ads::GRH), setup.grh)
+            .set(path(ads::HOP_LIMIT), 64u64)
+            .set(path(ads::ACK_TIMEOUT), setup.timeout)
+            .set(field(qpc::RRE), setup.access[0])
+            .set(field(qpc::RWE), setup.access[1])
+            .set(field(qpc::RAE), setup.access[2])
+            .set(field(qpc::MTU), setup.mtu.ilog2() - 7)
+            .set(field(qpc::REMOTE_QPN), qp)
+            .set(field(qpc::LOG_RRA_MAX), setup.depth.ilog2())
+            .set(field(qpc::LOG_SRA_MAX), setup.depth.ilog2())
+            .set(field(qpc::MIN_RNR_NAK), setup.rnr_timer)
+            .set(field(qpc::NEXT_SEND_PSN), psn[0])
+            .set(field(qpc::NEXT_RCV_PSN), psn[1])
+            .set(field(qpc::RETRY_COUNT), setup.retries)
+            .set(field(qpc::RNR_RETRY), setup.rnr_retries);
+        let at = path(ads::RGID_RIP).bit_offset() / 8;
+        command.0[at..at + 16].copy_from_slice(&gid);
+        command
+    }
+
+    /// Moves the queue pair to RTS; `psn` is its own first and the peer's.
+    pub fn connect(&mut self, setup: Setup, peer: (u32, u16, [u8; 16]), psn: [u32; 2]) {
+        for opcode in [opcode::RST2INIT_QP, opcode::INIT2RTR_QP, opcode::RTR2RTS_QP] {
+            let command = self.transition(setup, opcode, peer, psn);
+            self.rig.run(&command).expect("accepted");
+        }
+    }
+
+    /// Back to Reset, as if it was never used.
+    pub fn reset(&mut self) {
+        let command = Command::new(opcode::QP_2RST, 0x10).set(rst2init_qp_in::QPN, self.qp);
+        self.rig.run(&command).expect("accepted");
+        self.rig.write(self.record, &[0; 8]);
+        (self.sent, self.received) = (0, 0);
+    }
+
+    pub fn to_error(&mut self) {
+        let command = Command::new(opcode::QP_2ERR, 0x10).set(rst2init_qp_in::QPN, self.qp);
+        self.rig.run(&command).expect("accepted");
+    }
+
+    pub fn state(&self) -> State {
+        self.rig.card.objects.qps[&self.qp].state
+    }
+
+    pub fn address(offset: u64) -> u64 {
+        ADDRESS + offset
+    }
+
+    fn by_page(
+        &self,
+        offset: u64,
+        length: usize,
+        mut work: impl FnMut(u64, std::ops::Range<usize>),
+    ) {
+        let mut done = 0;
+        while done < length {
+            let at = offset as usize + done;
+            let step = (PAGE - at % PAGE).min(length - done);
+            work(self.pages[at / PAGE] + (at % PAGE) as u64, done..done + step);
+            done += step;
+        }
+    }
+
+    pub fn put(&self, offset: u64, bytes: &[u8]) {
+        self.by_page(offset, bytes.len(), |bus, range| self.rig.write(bus, &bytes[range]));
+    }
+
+    pub fn get(&self, offset: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.by_page(offset, length, |bus, range| {
+            self.rig.memory.read(bus, &mut bytes[range]).unwrap();
+        });
+        bytes
+    }
+
+    /// Posts a receive without telling the card.
+    pub fn receive(&mut self, data: &[(u64, u32, u32)]) -> u16 {
+        let index = self.received;
+        let mut wqe = Vec::new();
+        for (offset, length, key) in data {
+            wqe.extend_from_slice(&pointer(*offset, *length, *key));
+        }
+        if wqe.len() < 32 {
+            wqe.extend_from_slice(&[0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        let slot = u64::from(index % RECEIVES) * 32;
+        self.rig.write(self.rq_ring + slot, &wqe[..wqe.len().min(32)]);
+        self.received = index.wrapping_add(1);
+        self.rig.write(self.record, &u32::from(self.received).to_be_bytes());
+        index
+    }
+
+    /// Writes a WQE; [`Side::ring`] starts it.
+    pub fn write(&mut self, post: &Post) -> u16 {
+        let index = self.sent;
+        let mut wqe = vec![0; 16];
+        if matches!(post.opcode, 0x08 | 0x09 | 0x10 | 0x11 | 0x12) {
+            wqe.extend_from_slice(&post.remote.0.to_be_bytes());
+            wqe.extend_from_slice(&post.remote.1.to_be_bytes());
+            wqe.extend_from_slice(&[0; 4]);
+        }
+        if matches!(post.opcode, 0x11 | 0x12) {
+            wqe.extend_from_slice(&post.operands.0.to_be_bytes());
+            wqe.extend_from_slice(&post.operands.1.to_be_bytes());
+        }
+        if let Some(inline) = &post.inline {
+            wqe.extend_from_slice(&(0x8000_0000 | inline.len() as u32).to_be_bytes());
+            wqe.extend_from_slice(inline);
+            wqe.resize(wqe.len().next_multiple_of(16), 0);
+        }
+        for (offset, length, key) in &post.data {
+            wqe.extend_from_slice(&pointer(*offset, *length, *key));
+        }
+        let ds = (wqe.len() / 16) as u32;
+        let first = u32::from(index) << 8 | u32::from(post.opcode);
+        wqe[..4].copy_from_slice(&first.to_be_bytes());
+        wqe[4..8].copy_from_slice(&(self.qp << 8 | ds).to_be_bytes());
+        wqe[11] = u8::from(post.fence) << 7
+            | u8::from(post.signaled) << 3
+            | u8::from(post.solicited) << 1;
+        wqe[12..16].copy_from_slice(&post.immediate.to_be_bytes());
+        let size = u64::from(BLOCKS) * 64;
+        for (at, chunk) in wqe.chunks(16).enumerate() {
+            let offset = (u64::from(index) * 64 + at as u64 * 16) % size;
+            self.rig.write(self.sq_ring + offset, chunk);
+        }
+        self.sent = index.wrapping_add(ds.div_ceil(4) as u16);
+        self.rig.write(self.record + 4, &u32::from(self.sent).to_be_bytes());
+        index
+    }
+
+    /// What ringing the doorbell for the WQE at an index stores.
+    pub fn doorbell(&self, index: u16) -> [u8; 8] {
+        self.rig.read(self.sq_ring + u64::from(index % BLOCKS) * 64)
+    }
+
+    /// Rings the doorbell for the WQE at an index.
+    pub fn ring(&mut self, index: u16) {
+        let control = self.doorbell(index);
+        self.rig.card.store(self.rig.uar, 0x800, &control);
+    }
+
+    pub fn post(&mut self, post: &Post) -> u16 {
+        let index = self.write(post);
+        self.ring(index);
+        index
+    }
+
+    /// Takes the next completion of the send (0) or receive (1) CQ.
+    pub fn poll(&mut self, queue: usize) -> Option<Cqe> {
+        let (ring, record, consumer) = self.cqs[queue];
+        let bytes: [u8; 64] = self.rig.read(ring + u64::from(consumer % CQES) * 64);
+        let owner = bytes[63] & 1 != 0;
+        if bytes[63] >> 4 == 0xf || owner != (consumer & CQES != 0) {
+            return None;
+        }
+        self.cqs[queue].2 = consumer + 1;
+        self.rig.write(record, &(consumer + 1).to_be_bytes());
+        let failed = matches!(bytes[63] >> 4, 13 | 14);
+        let length = u32::from_be_bytes(bytes[44..48].try_into().unwrap());
+        let inline = bytes[63] >> 2 & 3 == 1;
+        Some(Cqe {
+            opcode: bytes[63] >> 4,
+            syndrome: if failed { bytes[55] } else { 0 },
+            wqe: u16::from_be_bytes([bytes[60], bytes[61]]),
+            length: if failed { 0 } else { length },
+            immediate: bytes[36..40].try_into().unwrap(),
+            solicited: bytes[63] & 2 != 0,
+            inline: inline.then(|| bytes[..length as usize].to_vec()),
+        })
+    }
+
+    /// Takes the types of the asynchronous events so far.
+    pub fn take_events(&mut self) -> Vec<u8> {
+        let mut types = Vec::new();
+        loop {
+            let (ring, consumer) = self.events;
+            let entry: [u8; 64] = self.rig.read(ring + consumer % EQES * 64);
+            if u64::from(entry[63] & 1) != consumer / EQES % 2 {
+                return types;
+            }
+            types.push(entry[1]);
+            self.events.1 += 1;
+        }
+    }
+
+    pub fn drain(&mut self, queue: usize) -> Vec<Cqe> {
+        std::iter::from_fn(|| self.poll(queue)).collect()
+    }
+
+    /// The syndromes of everything in a CQ, with the WQEs they name.
+    pub fn outcomes(&mut self, queue: usize) -> Vec<(u16, u8)> {
+        self.drain(queue).into_iter().map(|cqe| (cqe.wqe, cqe.syndrome)).collect()
+    }
+}
+
+fn pointer(offset: u64, length: u32, key: u32) -> [u8; 16] {
+    let mut segment = [0; 16];
+    segment[..4].copy_from_slice(&length.to_be_bytes());
+    segment[4..8].copy_from_slice(&key.to_be_bytes());
+    segment[8..].copy_from_slice(&Side::address(offset).to_be_bytes());
+    segment
+}
+
+fn mkey(rig: &mut Rig, pages: &[u64], change: impl Fn(Command) -> Command) -> u32 {
+    let field = |field: mlx5_sys::ifc::Field| field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY);
+    let octwords = pages.len() as u64 / 2;
+    let mut create = change(
+        rig.create_mkey()
+            .set(field(mkc::START_ADDR), ADDRESS)
+            .set(field(mkc::LEN), REGION as u64)
+            .set(field(mkc::TRANSLATIONS_OCTWORD_SIZE), octwords)
+            .set(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, octwords),
+    );
+    // In place of the two pages it came with.
+    create.0.truncate(create.0.len() - 16);
+    for page in pages {
+        create.0.extend_from_slice(&page.to_be_bytes());
+    }
+    rig.mkey(&create)
+}
