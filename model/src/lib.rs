@@ -17,5 +17,8 @@ pub mod frontend;
 pub mod memory;
 pub mod object;
 pub mod queue;
+pub mod stores;
 pub mod transport;
 pub mod wire;
+
+pub use frontend::uverbs::{Mode, Unavailable, offered, run, set_mode};

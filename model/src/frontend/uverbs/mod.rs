@@ -1,2 +1,86 @@
 //! The kernel's verbs interface, in the process.
+//!
+//! Unmodified libibverbs and libmlx5 look for devices in sysfs, open `/dev/infiniband/uverbs0`,
+//! speak ioctls to it and map register pages from it. Here is what answers. [`paths`], [`calls`]
+//! and [`signals`] are the functions of the C library that are looked at first; [`discovery`]
+//! decides whether the model stands in, [`sysfs`] is what programs find; [`ioctl`] and [`legacy`]
+//! take requests apart, and one file per kind of object turns them into firmware commands, as
+//! `ib_uverbs` and `mlx5_ib` do. [`trap`] and [`poll`] bring stores to registers to the card;
+//! [`event`] brings what the card has to say back.
+//!
+//! Locks are taken in this order: a file's state, the engine, event rings, listeners, an event
+//! queue.
+
+mod abi;
+mod ah;
+mod calls;
+mod command;
+mod config;
+mod cq;
+mod descriptors;
+mod device;
+mod devx;
+mod discovery;
+mod errno;
+mod event;
+mod file;
+mod function;
+mod identity;
+#[cfg(target_arch = "x86_64")]
 mod instruction;
+mod ioctl;
+mod legacy;
+mod methods;
+mod mr;
+mod path;
+mod paths;
+mod pd;
+mod poll;
+mod port;
+mod qp;
+mod qp_modify;
+mod qp_query;
+mod real;
+mod running;
+mod settings;
+mod signals;
+#[cfg(target_arch = "x86_64")]
+mod stack;
+mod sysfs;
+mod trap;
+mod uar;
+mod umem;
+mod user;
+mod xrcd;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use config::Mode;
+pub use discovery::mlx5_model_yield;
+pub use settings::{Unavailable, offered, run, set_mode};
+
+/// Locks, whatever happened to a thread that held the lock: what is kept under locks here is whole
+/// between any two statements, and a model that has panicked must not take the program with it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a thread that no signal of the program is delivered to.
+fn thread(work: impl FnOnce() + Send + 'static) {
+    // SAFETY: the sets are initialized by the calls that fill them and outlive their use.
+    let before = unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigdelset(&mut all, libc::SIGSEGV);
+        libc::sigdelset(&mut all, libc::SIGBUS);
+        real::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        before
+    };
+    let started = std::thread::Builder::new().name("mlx5-model".into()).spawn(work);
+    // SAFETY: the set was filled above.
+    unsafe { real::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    if let Err(error) = started {
+        eprintln!("mlx5-model: a thread cannot be started: {error}");
+    }
+}

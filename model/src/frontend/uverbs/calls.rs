@@ -1,0 +1,116 @@
+//! Interposed functions that take a descriptor: the model's are served here, all others pass.
+
+use libc::{c_int, c_ulong, c_void, off_t, size_t};
+
+use super::descriptors::{self, owned};
+use super::discovery::{Discovery, discovery};
+use super::errno::{errno, set_errno};
+use super::running::Running;
+use super::{ioctl, real, uar};
+
+/// Netlink family of RDMA, over which the kernel names its own devices only.
+const NETLINK_RDMA: c_int = 20;
+
+macro_rules! interpose {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block)*) => {$(
+        #[doc = concat!("`", stringify!($name), "`, which the model looks at first.")]
+        ///
+        /// # Safety
+        /// As the function of the C library.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
+            // SAFETY: the caller keeps the C library's contract, which asks no less than the model.
+            unsafe { $body }
+        }
+    )*};
+}
+
+interpose! {
+    ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
+        if request == ioctl::RDMA_VERBS_IOCTL && owned(fd) {
+            if let Some(running) = Running::current() {
+                return ioctl::serve(running, fd, argument as u64);
+            }
+        }
+        real::ioctl(fd, request, argument)
+    }
+    mmap(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
+        if fd >= 0 && owned(fd) {
+            if let Some(running) = Running::current() {
+                return uar::map(running, address, length, protection, flags, fd, offset);
+            }
+        }
+        real::mmap(address, length, protection, flags, fd, offset)
+    }
+    mmap64(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
+        if fd >= 0 && owned(fd) {
+            if let Some(running) = Running::current() {
+                return uar::map(running, address, length, protection, flags, fd, offset);
+            }
+        }
+        real::mmap64(address, length, protection, flags, fd, offset)
+    }
+    munmap(address: *mut c_void, length: size_t) -> c_int {
+        uar::unmapping(address as usize, length);
+        real::munmap(address, length)
+    }
+    close(fd: c_int) -> c_int {
+        if owned(fd) {
+            let before = errno();
+            descriptors::closing(fd);
+            set_errno(before);
+        }
+        real::close(fd)
+    }
+    dup(fd: c_int) -> c_int {
+        let copy = real::dup(fd);
+        if copy >= 0 && owned(fd) {
+            descriptors::copied(fd, copy);
+        }
+        copy
+    }
+    dup2(fd: c_int, to: c_int) -> c_int {
+        if fd != to && owned(to) {
+            descriptors::closing(to);
+        }
+        let copy = real::dup2(fd, to);
+        if copy >= 0 && copy != fd && owned(fd) {
+            descriptors::copied(fd, copy);
+        }
+        copy
+    }
+    dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+        if fd != to && owned(to) {
+            descriptors::closing(to);
+        }
+        let copy = real::dup3(fd, to, flags);
+        if copy >= 0 && owned(fd) {
+            descriptors::copied(fd, copy);
+        }
+        copy
+    }
+    fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+        let result = real::fcntl(fd, command, argument);
+        if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && owned(fd) {
+            descriptors::copied(fd, result);
+        }
+        result
+    }
+    fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+        let result = real::fcntl64(fd, command, argument);
+        if result >= 0 && matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) && owned(fd) {
+            descriptors::copied(fd, result);
+        }
+        result
+    }
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+        if domain == libc::AF_NETLINK
+            && protocol == NETLINK_RDMA
+            && matches!(discovery(), Discovery::On(_))
+        {
+            set_errno(libc::EPROTONOSUPPORT);
+            return -1;
+        }
+        real::socket(domain, kind, protocol)
+    }
+}

@@ -1,0 +1,164 @@
+//! File descriptors of the model: which are its own, and what they stand for.
+//!
+//! A descriptor is looked up without a lock, so that interposed calls on foreign descriptors cost
+//! one load and may be made anywhere, even from a signal handler or in a forked child. What a
+//! descriptor stands for lives until the last copy of it is closed.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use libc::c_int;
+
+use super::errno::{Errno, Result, set_errno};
+use super::event::EventQueue;
+use super::file::CommandFile;
+use super::lock;
+use super::real;
+use super::running::Running;
+
+/// Descriptors that can be told apart; a command file beyond is refused.
+const LIMIT: usize = 1 << 16;
+
+/// For each descriptor, the number of its entry plus one; 0 for foreign descriptors.
+static OWNED: [AtomicU32; LIMIT] = [const { AtomicU32::new(0) }; LIMIT];
+
+/// What a descriptor of the model stands for.
+#[derive(Clone)]
+pub(super) enum Descriptor {
+    /// An open device.
+    Command(Arc<CommandFile>),
+    /// A completion channel.
+    Completions(Arc<EventQueue>),
+    /// An asynchronous event file.
+    Events(Arc<EventQueue>),
+}
+
+/// The entries, one for each open file, however many descriptors it has.
+#[derive(Default)]
+pub(super) struct Descriptors(Mutex<Vec<Option<(Descriptor, usize)>>>);
+
+/// Whether a descriptor is the model's. One load.
+pub(super) fn owned(fd: c_int) -> bool {
+    usize::try_from(fd)
+        .ok()
+        .and_then(|fd| OWNED.get(fd))
+        .is_some_and(|entry| entry.load(Ordering::Acquire) != 0)
+}
+
+/// Forgets every descriptor, in the child of a fork: the files stay the parent's.
+pub(super) fn forget() {
+    for entry in &OWNED {
+        if entry.load(Ordering::Relaxed) != 0 {
+            entry.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Descriptors {
+    /// Makes a descriptor the model's.
+    pub fn enter(&self, fd: c_int, descriptor: Descriptor) -> Result<()> {
+        let place = usize::try_from(fd).ok().and_then(|fd| OWNED.get(fd)).ok_or(Errno::EMFILE)?;
+        let mut entries = lock(&self.0);
+        let index = match entries.iter().position(Option::is_none) {
+            Some(index) => index,
+            None => {
+                entries.push(None);
+                entries.len() - 1
+            }
+        };
+        entries[index] = Some((descriptor, 1));
+        place.store(index as u32 + 1, Ordering::Release);
+        Ok(())
+    }
+
+    /// What a descriptor stands for.
+    pub fn get(&self, fd: c_int) -> Option<Descriptor> {
+        let index = OWNED.get(usize::try_from(fd).ok()?)?.load(Ordering::Acquire).checked_sub(1)?;
+        lock(&self.0).get(index as usize)?.as_ref().map(|(descriptor, _)| descriptor.clone())
+    }
+
+    /// A copy of a descriptor was made.
+    pub fn copied(&self, from: c_int, to: c_int) {
+        let (Some(from), Some(to)) = (
+            usize::try_from(from).ok().and_then(|fd| OWNED.get(fd)),
+            usize::try_from(to).ok().and_then(|fd| OWNED.get(fd)),
+        ) else {
+            return;
+        };
+        let mut entries = lock(&self.0);
+        let number = from.load(Ordering::Acquire);
+        let Some(index) = number.checked_sub(1) else { return };
+        if let Some(Some((_, count))) = entries.get_mut(index as usize) {
+            *count += 1;
+            to.store(number, Ordering::Release);
+        }
+    }
+
+    /// A descriptor is about to be closed. Gives what it stood for if it was the last.
+    pub fn leave(&self, fd: c_int) -> Option<Descriptor> {
+        let place = OWNED.get(usize::try_from(fd).ok()?)?;
+        let mut entries = lock(&self.0);
+        let index = place.swap(0, Ordering::AcqRel).checked_sub(1)? as usize;
+        let entry = entries.get_mut(index)?;
+        let (_, count) = entry.as_mut()?;
+        *count -= 1;
+        if *count > 0 {
+            return None;
+        }
+        entry.take().map(|(descriptor, _)| descriptor)
+    }
+}
+
+/// A command file was opened as `fd`. Gives `fd`, or -1 with errno where it cannot be used.
+pub(super) fn opened(fd: c_int, device: usize) -> c_int {
+    let made = Running::get().and_then(|running| {
+        let file = CommandFile::new(running, device);
+        running.descriptors.enter(fd, Descriptor::Command(Arc::new(file)))
+    });
+    match made {
+        Ok(()) => fd,
+        Err(error) => {
+            // SAFETY: the descriptor was just opened and nobody else knows it.
+            unsafe { real::close(fd) };
+            set_errno(error.0);
+            -1
+        }
+    }
+}
+
+/// A descriptor of the model is about to be closed by this process.
+pub(super) fn closing(fd: c_int) {
+    // Without bookkeeping in a vfork child: its memory is the parent's, its descriptors are not.
+    let Some(running) = Running::current() else { return };
+    match running.descriptors.leave(fd) {
+        Some(Descriptor::Command(file)) => file.release(),
+        Some(Descriptor::Completions(queue) | Descriptor::Events(queue)) => queue.abandon(),
+        None => {}
+    }
+}
+
+/// A copy of a descriptor of the model was made by this process.
+pub(super) fn copied(from: c_int, to: c_int) {
+    if let Some(running) = Running::current() {
+        running.descriptors.copied(from, to);
+    }
+}
+
+/// Moves a descriptor out of the way of the program's own, which programs expect to be low, and
+/// closes it across exec.
+pub(super) fn aside(fd: c_int) -> Result<c_int> {
+    let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+    // SAFETY: the struct outlives the call, which fills it.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+    let high = (limit.rlim_cur.min(LIMIT as u64) / 4 * 3) as c_int;
+    for from in [high, 64, 0] {
+        // SAFETY: duplicating a descriptor touches no memory.
+        let moved = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, from as usize) };
+        if moved >= 0 {
+            // SAFETY: the descriptor is the caller's to give away.
+            unsafe { real::close(fd) };
+            return Ok(moved);
+        }
+    }
+    Err(super::errno::last())
+}

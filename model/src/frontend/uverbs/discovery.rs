@@ -1,0 +1,128 @@
+//! Whether the model stands in, and with which devices: decided once, when a program first looks
+//! for RDMA devices.
+
+use std::ffi::{CString, c_void};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::config::{Config, When};
+use super::identity::Device;
+use super::sysfs::{self, Tree};
+use crate::engine::identities;
+
+/// What was decided.
+#[derive(Debug)]
+pub(super) enum Discovery {
+    /// The kernel's devices are used, or none.
+    Off,
+    /// The model cannot be offered; why has been written to stderr.
+    Refused,
+    /// The model is offered.
+    On(Offer),
+}
+
+/// What the model offers.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub config: Config,
+    pub devices: Vec<Device>,
+    pub tree: Tree,
+}
+
+/// Set where another copy of the model, linked into the executable, is in charge.
+static YIELDED: AtomicBool = AtomicBool::new(false);
+
+/// Tells a copy of the model that was loaded behind this one to stay out of the way.
+///
+/// A program that has the model linked in may be run with the model preloaded as well. The one in
+/// the executable is met first by every call; it finds the other one through this symbol.
+#[unsafe(no_mangle)]
+pub extern "C" fn mlx5_model_yield() {
+    YIELDED.store(true, Ordering::Release);
+}
+
+/// Whether this copy has been told to stay out.
+pub(super) fn yielded() -> bool {
+    YIELDED.load(Ordering::Acquire)
+}
+
+/// What was decided, deciding at the first call.
+pub(super) fn discovery() -> &'static Discovery {
+    static DECIDED: OnceLock<Discovery> = OnceLock::new();
+    if yielded() {
+        return &Discovery::Off;
+    }
+    DECIDED.get_or_init(|| {
+        silence_next();
+        decide().unwrap_or_else(|reason| {
+            eprintln!("mlx5-model: no device is offered: {reason}");
+            Discovery::Refused
+        })
+    })
+}
+
+fn decide() -> Result<Discovery, String> {
+    let config = Config::from_environment()?;
+    match config.when {
+        When::Never => return Ok(Discovery::Off),
+        When::Auto if sysfs::hardware() => return Ok(Discovery::Off),
+        When::Auto | When::Always => {}
+    }
+    let devices: Vec<Device> = identities(config.devices, config.link, 0)
+        .iter()
+        .enumerate()
+        .map(|(index, identity)| Device::new(index, identity))
+        .collect();
+    let tree = Tree::new(&devices)
+        .map_err(|error| format!("the folder that stands for sysfs cannot be made: {error}"))?;
+    Ok(Discovery::On(Offer { config, devices, tree }))
+}
+
+/// Silences the copy that was loaded behind this one, if there is one.
+fn silence_next() {
+    // SAFETY: the name is a C string; RTLD_NEXT looks behind this object only.
+    let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"mlx5_model_yield".as_ptr()) };
+    let own = mlx5_model_yield as extern "C" fn() as *mut c_void;
+    if !next.is_null() && next != own {
+        // SAFETY: a symbol of this name is this very function in another copy.
+        let silence = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(next) };
+        silence();
+    }
+}
+
+/// Where a path is to be looked for.
+pub(super) enum Redirect {
+    /// Where it says.
+    No,
+    /// In the tree.
+    To(CString),
+    /// Nowhere: the call fails with this errno.
+    Refused(i32),
+}
+
+/// Where a path is to be looked for. Costs a comparison of a few bytes for foreign paths.
+///
+/// # Safety
+/// `path` is null or a C string.
+pub(super) unsafe fn redirect(path: *const libc::c_char) -> Redirect {
+    if path.is_null() {
+        return Redirect::No;
+    }
+    // SAFETY: not null, and a C string by this function's contract.
+    let path = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
+    if !sysfs::concerns(path) {
+        return Redirect::No;
+    }
+    match discovery() {
+        Discovery::Off => Redirect::No,
+        Discovery::Refused => Redirect::Refused(libc::ENODEV),
+        Discovery::On(offer) => match offer.tree.redirect(path) {
+            None => Redirect::No,
+            Some(path) => match CString::new(path.into_os_string().into_vec()) {
+                Ok(path) => Redirect::To(path),
+                Err(_) => Redirect::Refused(libc::EINVAL),
+            },
+        },
+    }
+}

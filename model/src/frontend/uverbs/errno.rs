@@ -1,0 +1,44 @@
+//! Errors as the kernel gives them.
+
+/// An errno.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Errno(pub i32);
+
+/// What a request of the verbs interface gives.
+pub(super) type Result<T> = std::result::Result<T, Errno>;
+
+macro_rules! errnos {
+    ($($name:ident)*) => {
+        impl Errno {
+            $(#[allow(missing_docs)] pub const $name: Self = Self(libc::$name);)*
+        }
+    };
+}
+
+errnos! {
+    EAGAIN EBADF EBUSY EFAULT EINVAL EIO EMFILE ENODATA ENODEV ENOENT ENOMEM ENOSPC ENOTTY
+    EOPNOTSUPP EPROTONOSUPPORT EREMOTEIO
+}
+
+impl From<crate::memory::Fault> for Errno {
+    fn from(_: crate::memory::Fault) -> Self {
+        Self::EFAULT
+    }
+}
+
+/// Sets the thread's errno.
+pub(super) fn set_errno(errno: i32) {
+    // SAFETY: the C library gives every thread a valid place for it.
+    unsafe { *libc::__errno_location() = errno };
+}
+
+/// The thread's errno.
+pub(super) fn errno() -> i32 {
+    // SAFETY: the C library gives every thread a valid place for it.
+    unsafe { *libc::__errno_location() }
+}
+
+/// The errno of a call to the C library that failed.
+pub(super) fn last() -> Errno {
+    Errno(errno())
+}

@@ -1,0 +1,256 @@
+//! Completion channels and asynchronous event files: socket pairs, of which the program holds one
+//! end, so that read, poll and epoll work by themselves.
+//!
+//! The kernel forgets events that were not read when their object is destroyed, and tells how many
+//! were; libibverbs waits for exactly so many acknowledgements. So the model keeps, in order, whose
+//! events are still unread, and takes those of a destroyed object back out of the socket.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use libc::{c_int, c_void};
+
+use super::descriptors::{Descriptor, aside};
+use super::errno::{Result, last};
+use super::running::Running;
+use super::{lock, real};
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    /// What the program calls it.
+    pub user_handle: u64,
+    /// What the file calls it: unique among objects that share a queue.
+    pub id: u64,
+}
+
+/// Events on their way to a program.
+pub(super) struct EventQueue {
+    state: Mutex<State>,
+}
+
+struct State {
+    /// The model's end.
+    sender: c_int,
+    /// Another descriptor of the program's end, to take back what it has not read.
+    receiver: c_int,
+    /// Bytes of one event.
+    size: usize,
+    /// Whose events are in the socket, oldest first; may still hold some that were read.
+    unread: VecDeque<Source>,
+    /// Events that did not fit the socket, and whether a thread is bringing them in.
+    waiting: VecDeque<(Source, Vec<u8>)>,
+    bringing: bool,
+    /// How many events each object, by id, has reported.
+    posted: HashMap<u64, u32>,
+    /// Whether the program has closed its end.
+    abandoned: bool,
+}
+
+/// Bytes of `ib_uverbs_comp_event_desc`.
+const COMPLETION: usize = 8;
+/// Bytes of `ib_uverbs_async_event_desc`.
+const ASYNC: usize = 16;
+
+impl EventQueue {
+    /// A completion channel and the program's descriptor of it.
+    pub fn completions(running: &Running) -> Result<(Arc<Self>, c_int)> {
+        Self::new(running, COMPLETION, Descriptor::Completions)
+    }
+
+    /// An asynchronous event file and the program's descriptor of it.
+    pub fn events(running: &Running) -> Result<(Arc<Self>, c_int)> {
+        Self::new(running, ASYNC, Descriptor::Events)
+    }
+
+    fn new(
+        running: &Running,
+        size: usize,
+        kind: impl FnOnce(Arc<Self>) -> Descriptor,
+    ) -> Result<(Arc<Self>, c_int)> {
+        let mut pair = [0; 2];
+        let flags = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+        // SAFETY: the array has room for the two descriptors.
+        if unsafe { libc::socketpair(libc::AF_UNIX, flags, 0, pair.as_mut_ptr()) } != 0 {
+            return Err(last());
+        }
+        let [user, sender] = pair;
+        let close = |fd| {
+            // SAFETY: the descriptor was made here and is known to nobody else.
+            unsafe { real::close(fd) };
+        };
+        let sender = aside(sender).inspect_err(|_| {
+            close(sender);
+            close(user);
+        })?;
+        // SAFETY: duplicating a descriptor touches no memory.
+        let receiver = unsafe { real::fcntl(user, libc::F_DUPFD_CLOEXEC, sender as usize) };
+        let receiver = if receiver < 0 { Err(last()) } else { Ok(receiver) };
+        let receiver = receiver.inspect_err(|_| {
+            close(sender);
+            close(user);
+        })?;
+        let state = State {
+            sender,
+            receiver,
+            size,
+            unread: VecDeque::new(),
+            waiting: VecDeque::new(),
+            bringing: false,
+            posted: HashMap::new(),
+            abandoned: false,
+        };
+        let queue = Arc::new(Self { state: Mutex::new(state) });
+        running.descriptors.enter(user, kind(queue.clone())).inspect_err(|_| close(user))?;
+        Ok((queue, user))
+    }
+
+    /// Tells of a completion event of a CQ.
+    pub fn post_completion(self: &Arc<Self>, source: Source) {
+        self.post(source, source.user_handle.to_ne_bytes().to_vec());
+    }
+
+    /// Tells of an asynchronous event (`enum ib_event_type`).
+    pub fn post_async(self: &Arc<Self>, source: Source, event: u32) {
+        let mut bytes = source.user_handle.to_ne_bytes().to_vec();
+        bytes.extend(event.to_ne_bytes());
+        bytes.extend([0; 4]);
+        self.post(source, bytes);
+    }
+
+    fn post(self: &Arc<Self>, source: Source, bytes: Vec<u8>) {
+        let mut state = lock(&self.state);
+        if state.abandoned {
+            return;
+        }
+        *state.posted.entry(source.id).or_default() += 1;
+        if state.waiting.is_empty() && state.send(source, &bytes) {
+            return;
+        }
+        state.waiting.push_back((source, bytes));
+        if !state.bringing {
+            state.bringing = true;
+            let queue = self.clone();
+            super::thread(move || queue.bring());
+        }
+    }
+
+    /// Brings in what did not fit, as the program reads.
+    fn bring(&self) {
+        loop {
+            let mut state = lock(&self.state);
+            while let Some((source, bytes)) = state.waiting.pop_front() {
+                if !state.send(source, &bytes) {
+                    state.waiting.push_front((source, bytes));
+                    break;
+                }
+            }
+            if state.waiting.is_empty() || state.abandoned {
+                state.bringing = false;
+                return;
+            }
+            let mut wait = libc::pollfd { fd: state.sender, events: libc::POLLOUT, revents: 0 };
+            drop(state);
+            // SAFETY: one pollfd, which outlives the call. The time limit only covers the case
+            // that the queue is abandoned meanwhile.
+            unsafe { libc::poll(&mut wait, 1, 1000) };
+        }
+    }
+
+    /// An object that reported here is gone: takes back its unread events, and gives how many of
+    /// its events were read.
+    pub fn retract(&self, id: u64) -> u32 {
+        let mut state = lock(&self.state);
+        let Some(posted) = state.posted.remove(&id) else { return 0 };
+        let waiting = state.waiting.len();
+        state.waiting.retain(|(source, _)| source.id != id);
+        let mut unread = waiting - state.waiting.len();
+        state.trim();
+        if state.unread.iter().any(|source| source.id == id) {
+            unread += state.take_back(id);
+        }
+        posted.saturating_sub(unread as u32)
+    }
+
+    /// The program has closed its last descriptor: nothing can be read any more.
+    pub fn abandon(&self) {
+        let mut state = lock(&self.state);
+        state.abandoned = true;
+        state.waiting.clear();
+        state.unread.clear();
+    }
+}
+
+impl State {
+    /// Puts an event into the socket, if it fits.
+    fn send(&mut self, source: Source, bytes: &[u8]) -> bool {
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        // SAFETY: the buffer has the length given.
+        let sent = unsafe { libc::send(self.sender, bytes.as_ptr().cast(), bytes.len(), flags) };
+        if sent == bytes.len() as isize {
+            self.unread.push_back(source);
+            if self.unread.len() > 64 {
+                self.trim();
+            }
+            return true;
+        }
+        // A program that has closed its end wants no events; only a full socket keeps them waiting.
+        !matches!(last().0, libc::EAGAIN | libc::ENOBUFS | libc::EINTR)
+    }
+
+    /// Empties the socket and fills it again without the events of one object. Gives how many
+    /// those were.
+    fn take_back(&mut self, id: u64) -> usize {
+        let mut taken = Vec::new();
+        loop {
+            let mut bytes = vec![0; self.size];
+            let (to, length) = (bytes.as_mut_ptr().cast::<c_void>(), bytes.len());
+            // SAFETY: the buffer has the length given.
+            let got = unsafe { libc::recv(self.receiver, to, length, libc::MSG_DONTWAIT) };
+            if got != length as isize {
+                break;
+            }
+            taken.push(bytes);
+        }
+        // What was read meanwhile was the oldest.
+        while self.unread.len() > taken.len() {
+            self.unread.pop_front();
+        }
+        let sources = std::mem::take(&mut self.unread);
+        let mut removed = 0;
+        for (source, bytes) in sources.into_iter().zip(taken) {
+            if source.id == id {
+                removed += 1;
+            } else {
+                // There is room: no more goes in than came out.
+                self.send(source, &bytes);
+            }
+        }
+        removed
+    }
+
+    /// Forgets whose the events were that have been read.
+    fn trim(&mut self) {
+        let mut bytes: c_int = 0;
+        // SAFETY: FIONREAD fills one int.
+        let asked = unsafe {
+            real::ioctl(self.receiver, libc::FIONREAD, (&raw mut bytes).cast::<c_void>())
+        };
+        if asked == 0 {
+            let unread = bytes as usize / self.size;
+            while self.unread.len() > unread {
+                self.unread.pop_front();
+            }
+        }
+    }
+}
+
+impl Drop for EventQueue {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        for fd in [state.sender, state.receiver] {
+            // SAFETY: both belong to the queue, which is going away.
+            unsafe { real::close(fd) };
+        }
+    }
+}

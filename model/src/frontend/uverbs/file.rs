@@ -1,0 +1,215 @@
+//! An open device: its context and its objects by handle.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::config::Mode;
+use super::errno::{Errno, Result};
+use super::event::{EventQueue, Source};
+use super::function::Function;
+use super::running::Running;
+use super::{ah, cq, device, lock, mr, pd, qp, settings, trap, uar, xrcd};
+
+/// A command file.
+pub(super) struct CommandFile {
+    /// The process's cards.
+    pub running: &'static Running,
+    /// How stores to its register pages are noticed.
+    pub mode: Mode,
+    device: usize,
+    state: Mutex<State>,
+}
+
+/// What a file holds.
+#[derive(Default)]
+pub(super) struct State {
+    context: Option<device::Context>,
+    objects: BTreeMap<u32, Object>,
+}
+
+/// An object of a file.
+pub(super) enum Object {
+    Pd(pd::Pd),
+    Mr(mr::Mr),
+    Cq(cq::Cq),
+    Qp(qp::Qp),
+    Ah(ah::Ah),
+    Uar(uar::Uar),
+    Xrcd(xrcd::Xrcd),
+}
+
+/// A kind of object: how to find it in the table.
+pub(super) trait Kind: Sized {
+    /// The object, if it is of this kind.
+    fn of(object: &Object) -> Option<&Self>;
+    /// The object, to be changed, if it is of this kind.
+    fn of_mut(object: &mut Object) -> Option<&mut Self>;
+}
+
+macro_rules! kinds {
+    ($($variant:ident $kind:ty;)*) => {$(
+        impl Kind for $kind {
+            fn of(object: &Object) -> Option<&Self> {
+                match object { Object::$variant(kind) => Some(kind), _ => None }
+            }
+            fn of_mut(object: &mut Object) -> Option<&mut Self> {
+                match object { Object::$variant(kind) => Some(kind), _ => None }
+            }
+        }
+    )*};
+}
+
+kinds! {
+    Pd pd::Pd;
+    Mr mr::Mr;
+    Cq cq::Cq;
+    Qp qp::Qp;
+    Ah ah::Ah;
+    Uar uar::Uar;
+    Xrcd xrcd::Xrcd;
+}
+
+impl CommandFile {
+    /// A file of a device, without a context yet.
+    pub fn new(running: &'static Running, device: usize) -> Self {
+        trap::unblock();
+        Self { running, mode: settings::mode(), device, state: Mutex::default() }
+    }
+
+    /// The card.
+    pub fn function(&self) -> &'static Function {
+        &self.running.functions[self.device]
+    }
+
+    /// Its context and objects. Held while a request is served.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The last descriptor is closed: everything goes, users before what they use.
+    pub fn release(&self) {
+        let mut state = self.state();
+        let rank = |object: &Object| match object {
+            Object::Qp(_) => 0,
+            Object::Mr(_) | Object::Ah(_) => 1,
+            Object::Cq(_) => 2,
+            Object::Xrcd(_) | Object::Pd(_) => 3,
+            Object::Uar(_) => 4,
+        };
+        for turn in 0..=4 {
+            let handles: Vec<u32> = state
+                .objects
+                .iter()
+                .filter(|(_, object)| rank(object) == turn)
+                .map(|(handle, _)| *handle)
+                .collect();
+            for handle in handles {
+                let uid = state.context.as_ref().map_or(0, |context| context.uid);
+                let Some(object) = state.objects.remove(&handle) else { continue };
+                let gone = match &object {
+                    Object::Qp(qp) => qp::destroy(self, uid, qp).map(|_| ()),
+                    Object::Mr(mr) => mr::destroy(self, uid, mr),
+                    Object::Ah(_) => Ok(()),
+                    Object::Cq(cq) => cq::destroy(self, uid, cq).map(|_| ()),
+                    Object::Xrcd(xrcd) => xrcd::destroy(self, uid, xrcd),
+                    Object::Pd(pd) => pd::destroy(self, uid, pd),
+                    Object::Uar(uar) => uar::destroy(self, uid, uar),
+                };
+                if let Err(error) = gone {
+                    tracing::warn!(handle, errno = error.0, "an object of a closed file stays");
+                }
+            }
+        }
+        if let Some(context) = state.context.take() {
+            device::destroy(self, &context);
+        }
+    }
+}
+
+impl State {
+    /// The context.
+    pub fn context(&self) -> Result<&device::Context> {
+        self.context.as_ref().ok_or(Errno::EINVAL)
+    }
+
+    /// Gives the file its context; it has at most one.
+    pub fn set_context(&mut self, context: device::Context) -> Result<()> {
+        if self.context.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        self.context = Some(context);
+        Ok(())
+    }
+
+    /// Where asynchronous events go unless an object says otherwise.
+    pub fn set_events(&mut self, queue: &Arc<EventQueue>) -> Result<()> {
+        let context = self.context.as_mut().ok_or(Errno::EINVAL)?;
+        context.events.get_or_insert_with(|| queue.clone());
+        Ok(())
+    }
+
+    /// Enters an object under the lowest free handle.
+    pub fn enter(&mut self, object: Object) -> u32 {
+        let mut handle = 0;
+        for taken in self.objects.keys() {
+            if *taken != handle {
+                break;
+            }
+            handle += 1;
+        }
+        self.objects.insert(handle, object);
+        handle
+    }
+
+    /// An object by handle.
+    pub fn get<T: Kind>(&self, handle: u32) -> Result<&T> {
+        self.objects.get(&handle).and_then(T::of).ok_or(Errno::ENOENT)
+    }
+
+    /// An object by handle, to be changed.
+    pub fn get_mut<T: Kind>(&mut self, handle: u32) -> Result<&mut T> {
+        self.objects.get_mut(&handle).and_then(T::of_mut).ok_or(Errno::ENOENT)
+    }
+
+    /// Destroys an object: if `destroy` succeeds, the handle is gone.
+    pub fn remove<T: Kind, R>(
+        &mut self,
+        handle: u32,
+        destroy: impl FnOnce(&T) -> Result<R>,
+    ) -> Result<R> {
+        let result = destroy(self.get::<T>(handle)?)?;
+        self.objects.remove(&handle);
+        Ok(result)
+    }
+
+    /// Whether any object satisfies the question: for objects that are used by others.
+    pub fn any<T: Kind>(&self, question: impl Fn(&T) -> bool) -> bool {
+        self.objects.values().filter_map(T::of).any(question)
+    }
+
+    /// The register page of an offset of `mmap`, if it is one of this file's.
+    pub fn page(&self, index: u64) -> Option<&'static uar::Page> {
+        self.objects
+            .values()
+            .filter_map(uar::Uar::of)
+            .find(|uar| uar.page.index == index)
+            .map(|uar| uar.page)
+    }
+
+    /// The register page behind a UAR number, if it is one of this file's.
+    pub fn page_of(&self, number: u32) -> Option<&'static uar::Page> {
+        self.objects
+            .values()
+            .filter_map(uar::Uar::of)
+            .find(|uar| uar.number == number)
+            .map(|uar| uar.page)
+    }
+}
+
+/// What an object is called in event queues: what the program calls it, and a number that no other
+/// object of the process ever has.
+pub(super) fn source(user_handle: u64) -> Source {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Source { user_handle, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+}

@@ -1,0 +1,300 @@
+//! One card as the kernel's driver holds it after probing: capabilities, event queues, register
+//! page, and who waits for which event.
+
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use mlx5_sys::ifc::{
+    alloc_uar_in, alloc_uar_out, create_eq_in, create_eq_out, eqc, opcode,
+};
+
+use super::command::{Caps, Command};
+use super::errno::{Errno, Result};
+use super::event::{EventQueue, Source};
+use super::identity::Device;
+use super::lock;
+use crate::card::Card;
+use crate::engine::Engine;
+
+/// Entries of each event queue.
+const EQES: usize = 1 << 12;
+/// Bytes of an EQE.
+const EQE: usize = 64;
+/// Page of an event queue's buffer.
+const PAGE: usize = 4096;
+
+/// Event types an asynchronous event queue listens for (`device.h`, `MLX5_EVENT_TYPE_*`).
+const ASYNC_EVENTS: [u8; 13] = [
+    event::PATH_MIGRATED,
+    event::COMMUNICATION_ESTABLISHED,
+    event::SEND_QUEUE_DRAINED,
+    event::CQ_ERROR,
+    event::QP_CATASTROPHIC,
+    event::PATH_MIGRATION_FAILED,
+    event::PORT_CHANGE,
+    event::QP_INVALID_REQUEST,
+    event::QP_ACCESS_ERROR,
+    event::SRQ_CATASTROPHIC,
+    event::SRQ_LAST_WQE,
+    event::SRQ_LIMIT,
+    event::GENERAL,
+];
+
+/// Event types (`device.h`, `MLX5_EVENT_TYPE_*`).
+mod event {
+    pub const COMPLETION: u8 = 0x00;
+    pub const PATH_MIGRATED: u8 = 0x01;
+    pub const COMMUNICATION_ESTABLISHED: u8 = 0x02;
+    pub const SEND_QUEUE_DRAINED: u8 = 0x03;
+    pub const CQ_ERROR: u8 = 0x04;
+    pub const QP_CATASTROPHIC: u8 = 0x05;
+    pub const PATH_MIGRATION_FAILED: u8 = 0x07;
+    pub const PORT_CHANGE: u8 = 0x09;
+    pub const QP_INVALID_REQUEST: u8 = 0x10;
+    pub const QP_ACCESS_ERROR: u8 = 0x11;
+    pub const SRQ_CATASTROPHIC: u8 = 0x12;
+    pub const SRQ_LAST_WQE: u8 = 0x13;
+    pub const SRQ_LIMIT: u8 = 0x14;
+    pub const GENERAL: u8 = 0x22;
+}
+
+/// One card.
+pub(super) struct Function {
+    /// Number of the card in its engine.
+    pub index: usize,
+    /// Who it is.
+    pub device: &'static Device,
+    /// Current capabilities.
+    pub caps: Caps,
+    /// Numbers of the completion event queues, by vector.
+    pub eqns: Vec<u32>,
+    engine: Arc<Engine>,
+    interrupts: Arc<Vec<Interrupts>>,
+}
+
+impl Function {
+    /// Brings a card up as the kernel's driver does: capabilities, a register page of its own, one
+    /// asynchronous event queue and one for completions for each processor.
+    pub fn probe(
+        engine: &Arc<Engine>,
+        index: usize,
+        device: &'static Device,
+        interrupts: Arc<Vec<Interrupts>>,
+    ) -> Result<Self> {
+        let run = |command: Command| engine.enter(index, |card| command.run(card));
+        let caps = engine.enter(index, Caps::query)?;
+        let reply = run(Command::new(opcode::ALLOC_UAR, alloc_uar_in::SIZE, alloc_uar_out::SIZE))?;
+        let uar = alloc_uar_out::UAR.get(&reply) as u32;
+        let vectors = std::thread::available_parallelism().map_or(1, usize::from).min(64);
+        let mut eqns = Vec::new();
+        for vector in 0..=vectors {
+            let buffer = Ring::new();
+            let mut command =
+                Command::new(opcode::CREATE_EQ, create_eq_in::SIZE, create_eq_out::SIZE);
+            command.set(eqc::LOG_EQ_SIZE.within(create_eq_in::EQ_CONTEXT_ENTRY), EQES.ilog2());
+            command.set(eqc::UAR_PAGE.within(create_eq_in::EQ_CONTEXT_ENTRY), uar);
+            command.set(eqc::INTR.within(create_eq_in::EQ_CONTEXT_ENTRY), vector as u32);
+            if vector == 0 {
+                let mask = ASYNC_EVENTS.iter().fold(0u64, |mask, event| mask | 1 << event);
+                command.set(create_eq_in::EVENT_BITMASK, mask);
+            }
+            command.pages((0..EQES * EQE / PAGE).map(|page| buffer.address() + (page * PAGE) as u64));
+            let reply = run(command)?;
+            let eqn = create_eq_out::EQ_NUMBER.get(&reply) as u32;
+            let mut queues = lock(&interrupts[index].queues);
+            queues.push(EventRing { ring: buffer, eqn, uar, consumer: 0 });
+            if vector > 0 {
+                eqns.push(eqn);
+            }
+        }
+        // Arms every queue for its first event.
+        engine.enter(index, |card| {
+            for queue in lock(&interrupts[index].queues).iter() {
+                queue.update(card);
+            }
+        });
+        Ok(Self { index, device, caps, eqns, engine: engine.clone(), interrupts })
+    }
+
+    /// Enters the card.
+    pub fn enter<R>(&self, work: impl FnOnce(&mut Card) -> R) -> R {
+        self.engine.enter(self.index, work)
+    }
+
+    /// Executes a command and gives its reply.
+    pub fn run(&self, command: Command) -> Result<Vec<u8>> {
+        self.enter(|card| command.run(card))
+    }
+
+    /// Who waits for events of this card.
+    pub fn listeners(&self) -> &Mutex<Listeners> {
+        &self.interrupts[self.index].listeners
+    }
+}
+
+/// Who waits for the events of a card.
+#[derive(Default)]
+pub(super) struct Listeners {
+    /// CQs by number: where completion events and where asynchronous events go.
+    pub cqs: HashMap<u32, CqListener>,
+    /// Queue pairs by number.
+    pub qps: HashMap<u32, (Arc<EventQueue>, Source)>,
+    /// Files that hear of the port.
+    pub ports: Vec<Arc<EventQueue>>,
+}
+
+/// Where the events of a CQ go.
+pub(super) struct CqListener {
+    /// The completion channel, if it has one.
+    pub channel: Option<(Arc<EventQueue>, Source)>,
+    /// The asynchronous event file.
+    pub events: Option<(Arc<EventQueue>, Source)>,
+}
+
+/// What a card's interrupts lead to.
+#[derive(Default)]
+pub(super) struct Interrupts {
+    queues: Mutex<Vec<EventRing>>,
+    listeners: Mutex<Listeners>,
+}
+
+impl Interrupts {
+    /// Serves an interrupt: takes every EQE of the vector's queue, tells who waits, arms again.
+    pub fn serve(&self, card: &mut Card, vector: u32) {
+        let mut queues = lock(&self.queues);
+        let Some(queue) = queues.get_mut(vector as usize) else { return };
+        let listeners = lock(&self.listeners);
+        while let Some(eqe) = queue.next() {
+            listeners.tell(&eqe);
+        }
+        queue.update(card);
+    }
+}
+
+impl Listeners {
+    fn tell(&self, eqe: &[u8; EQE]) {
+        let word = |at: usize| u32::from_be_bytes([eqe[at], eqe[at + 1], eqe[at + 2], eqe[at + 3]]);
+        // What `enum ib_event_type` calls an event of a queue pair.
+        let of_qp = |event: u32| {
+            if let Some((queue, source)) = self.qps.get(&(word(0x38) & 0xff_ffff)) {
+                queue.post_async(*source, event);
+            }
+        };
+        match eqe[1] {
+            event::COMPLETION => {
+                if let Some(cq) = self.cqs.get(&(word(0x38) & 0xff_ffff)) {
+                    if let Some((channel, source)) = &cq.channel {
+                        channel.post_completion(*source);
+                    }
+                }
+            }
+            event::CQ_ERROR => {
+                if let Some(cq) = self.cqs.get(&(word(0x20) & 0xff_ffff)) {
+                    if let Some((events, source)) = &cq.events {
+                        events.post_async(*source, 0);
+                    }
+                }
+            }
+            event::QP_CATASTROPHIC => of_qp(1),
+            event::QP_INVALID_REQUEST => of_qp(2),
+            event::QP_ACCESS_ERROR => of_qp(3),
+            event::COMMUNICATION_ESTABLISHED => of_qp(4),
+            event::SEND_QUEUE_DRAINED => of_qp(5),
+            event::PATH_MIGRATED => of_qp(6),
+            event::PATH_MIGRATION_FAILED => of_qp(7),
+            event::SRQ_LAST_WQE => of_qp(16),
+            event::PORT_CHANGE => {
+                // Subtype 1 is down, 4 active; the port is in the upper half of its byte.
+                let event = match eqe[3] {
+                    1 => 10,
+                    4 => 9,
+                    _ => return,
+                };
+                for queue in &self.ports {
+                    queue.post_async(Source { user_handle: u64::from(eqe[0x28] >> 4), id: 0 }, event);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// An event queue of the card, in memory of this process.
+struct EventRing {
+    ring: Ring,
+    eqn: u32,
+    uar: u32,
+    consumer: u32,
+}
+
+impl EventRing {
+    /// The next EQE, if the card has written it: its owner bit is the parity of the turn.
+    fn next(&mut self) -> Option<[u8; EQE]> {
+        let at = (self.consumer as usize & (EQES - 1)) * EQE;
+        let turn = (self.consumer >> EQES.ilog2() & 1) as u8;
+        let owner = self.ring.load(at + EQE - 1) & 1;
+        if owner != turn {
+            return None;
+        }
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        let mut eqe = [0; EQE];
+        for (offset, byte) in eqe.iter_mut().enumerate() {
+            *byte = self.ring.load(at + offset);
+        }
+        self.consumer = self.consumer.wrapping_add(1);
+        Some(eqe)
+    }
+
+    /// Tells the card how far the queue was read, and asks for an interrupt at the next event.
+    fn update(&self, card: &mut Card) {
+        let word = self.eqn << 24 | self.consumer & 0xff_ffff;
+        card.store(self.uar, 0x40, &word.to_be_bytes());
+    }
+}
+
+/// Page-aligned memory that the card writes to and this process reads. Never freed: a card may
+/// write to it as long as the process lives.
+struct Ring(NonNull<u8>);
+
+// SAFETY: the memory belongs to the ring alone and is accessed by volatile loads only.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    fn new() -> Self {
+        let layout = match Layout::from_size_align(EQES * EQE, PAGE) {
+            Ok(layout) => layout,
+            Err(_) => unreachable!("the size is a constant multiple of the page"),
+        };
+        // SAFETY: the layout is not empty.
+        let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+            handle_alloc_error(layout)
+        };
+        for entry in 0..EQES {
+            // The other owner's parity: nothing has been written yet.
+            // SAFETY: inside the allocation, which nobody else knows yet.
+            unsafe { memory.as_ptr().add(entry * EQE + EQE - 1).write(1) };
+        }
+        Self(memory)
+    }
+
+    fn address(&self) -> u64 {
+        self.0.as_ptr() as u64
+    }
+
+    fn load(&self, at: usize) -> u8 {
+        assert!(at < EQES * EQE);
+        // SAFETY: inside the allocation, as just checked; the card may write at any time, so the
+        // load is volatile and nothing borrows the memory.
+        unsafe { self.0.as_ptr().add(at).read_volatile() }
+    }
+}
+
+/// The vector's event queue, as `CREATE_CQ` wants it.
+impl Function {
+    /// Number of the event queue behind a completion vector.
+    pub fn eqn(&self, vector: u32) -> Result<u32> {
+        self.eqns.get(vector as usize).copied().ok_or(Errno::EINVAL)
+    }
+}

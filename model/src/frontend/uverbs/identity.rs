@@ -1,0 +1,77 @@
+//! What the cards of this machine are called, in sysfs and by verbs.
+//!
+//! Every process of the machine sees the same cards, as it would with hardware, so everything here
+//! follows from the number of the device and its identity alone.
+
+use crate::card::{Identity, Link};
+
+/// What a device is called and how its port is addressed.
+#[derive(Clone, Debug)]
+pub(super) struct Device {
+    /// `mlx5_<index>`.
+    pub name: String,
+    /// PCI address; the domain is one that no machine uses.
+    pub pci: String,
+    /// EUI-64 of node and port.
+    pub guid: u64,
+    /// What the port is attached to.
+    pub link: Link,
+    /// LID; 0 on Ethernet.
+    pub lid: u16,
+    /// The filled entries at the beginning of the GID table.
+    pub gids: Vec<[u8; 16]>,
+}
+
+/// PCI domain and bus of every card, and the folder of `/sys/devices` they are in.
+pub(super) const BUS: &str = "pci6d35:00";
+
+/// PCI vendor: Mellanox.
+pub(super) const VENDOR: u16 = 0x15b3;
+/// PCI device: ConnectX-6.
+pub(super) const PART: u16 = 0x101b;
+/// What it is called by its PCI device number (MT4123).
+pub(super) const HCA_TYPE: &str = "MT4123";
+/// How users are told that this is no hardware: in sysfs, and from there in `ibv_devinfo`.
+pub(super) const BOARD_ID: &str = "MLX5-MODEL";
+/// Firmware version.
+pub(super) const FIRMWARE: [u16; 3] = [20, 35, 1012];
+
+impl Device {
+    /// Device number `index` of the machine, which has this identity.
+    pub fn new(index: usize, identity: &Identity) -> Self {
+        Self {
+            name: format!("mlx5_{index}"),
+            pci: format!("6d35:00:{index:02x}.0"),
+            guid: identity.node_guid,
+            link: identity.link,
+            lid: identity.lid,
+            gids: identity.gids.clone(),
+        }
+    }
+
+    /// Entries in the GID table.
+    pub fn gid_table_size(&self) -> usize {
+        match self.link {
+            Link::InfiniBand => 8,
+            Link::Roce => 16,
+        }
+    }
+
+    /// Entries in the P_Key table.
+    pub fn pkey_table_size(&self) -> usize {
+        match self.link {
+            Link::InfiniBand => 128,
+            Link::Roce => 1,
+        }
+    }
+
+    /// P_Key by index: only the default partition exists.
+    pub fn pkey(&self, index: usize) -> u16 {
+        if index == 0 { 0xffff } else { 0 }
+    }
+
+    /// Firmware version as text.
+    pub fn firmware() -> String {
+        format!("{}.{}.{:04}", FIRMWARE[0], FIRMWARE[1], FIRMWARE[2])
+    }
+}

@@ -1,0 +1,121 @@
+//! The older form of requests, wrapped in an ioctl: a command number, one structure in, one out,
+//! and the same for the driver.
+
+use super::errno::{Errno, Result};
+use super::file::CommandFile;
+use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
+use super::{ah, cq, device, mr, pd, port, qp, qp_modify, qp_query, user, xrcd};
+
+/// Attributes of `INVOKE_WRITE`.
+const CORE_IN: u16 = 0;
+const CORE_OUT: u16 = 1;
+const COMMAND: u16 = 2;
+
+/// `IB_USER_VERBS_CMD_FLAG_EXTENDED`.
+const EXTENDED: u32 = 0x8000_0000;
+
+/// A legacy request.
+pub(super) struct Request {
+    /// The structure; other than for extended commands it begins with the address of a response.
+    pub core: Vec<u8>,
+    /// The driver's structure.
+    pub driver: Vec<u8>,
+    out: (u64, usize),
+    driver_out: (u64, usize),
+}
+
+impl Request {
+    /// A 32-bit word of the structure.
+    pub fn word(&self, at: usize) -> Result<u32> {
+        let bytes = self.core.get(at..at + 4).ok_or(Errno::ENOSPC)?;
+        Ok(u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    /// Room for the reply, in bytes.
+    pub fn room(&self) -> usize {
+        self.out.1
+    }
+
+    /// Room for the driver's reply, in bytes.
+    pub fn driver_room(&self) -> usize {
+        self.driver_out.1
+    }
+
+    /// Writes the reply, which has to fit.
+    pub fn reply(&self, bytes: &[u8]) -> Result<()> {
+        if bytes.len() > self.out.1 {
+            return Err(Errno::ENOSPC);
+        }
+        user::write(self.out.0, bytes)
+    }
+
+    /// Writes as much of the reply as there is room for.
+    pub fn reply_short(&self, bytes: &[u8]) -> Result<()> {
+        user::write(self.out.0, &bytes[..bytes.len().min(self.out.1)])
+    }
+
+    /// Writes as much of the driver's reply as there is room for.
+    pub fn reply_driver(&self, bytes: &[u8]) -> Result<()> {
+        user::write(self.driver_out.0, &bytes[..bytes.len().min(self.driver_out.1)])
+    }
+}
+
+/// What serves a command.
+type Serve = fn(&CommandFile, &Request) -> Result<()>;
+
+/// A legacy command: number, least room for structure and reply, what serves it.
+struct Known(u32, usize, usize, Serve);
+
+/// Every command, sorted by number (`IB_USER_VERBS_CMD_*`).
+const COMMANDS: &[Known] = &[
+    Known(0, 8, 8, device::get_context_legacy),
+    Known(1, 8, 176, device::query),
+    Known(2, 16, 40, port::query_legacy),
+    Known(3, 8, 4, pd::allocate),
+    Known(4, 4, 0, pd::dealloc_legacy),
+    Known(5, 56, 4, ah::create),
+    Known(8, 4, 0, ah::destroy_legacy),
+    Known(9, 40, 12, mr::register),
+    Known(11, 48, 8, mr::reregister),
+    Known(13, 4, 0, mr::deregister_legacy),
+    Known(17, 8, 4, cq::create_channel),
+    Known(18, 32, 8, cq::create_legacy),
+    Known(19, 16, 8, cq::resize),
+    Known(20, 16, 8, cq::destroy_legacy),
+    Known(24, 56, 32, qp::create_legacy),
+    Known(25, 16, 128, qp_query::query),
+    Known(26, 112, 0, qp_modify::modify),
+    Known(27, 16, 4, qp::destroy_legacy),
+    Known(37, 16, 4, xrcd::open),
+    Known(38, 4, 0, xrcd::close_legacy),
+    Known(EXTENDED | 1, 8, 176, device::query_extended),
+    Known(EXTENDED | 18, 32, 8, cq::create_extended),
+    Known(EXTENDED | 24, 64, 32, qp::create_extended),
+    Known(EXTENDED | 26, 112, 0, qp_modify::modify_extended),
+    Known(EXTENDED | 57, 16, 0, cq::moderate),
+];
+
+/// `INVOKE_WRITE`.
+pub(super) fn invoke(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let command = attributes.number(COMMAND)? as u32;
+    if command & !(EXTENDED | 0xff) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let known =
+        COMMANDS.iter().find(|known| known.0 == command).ok_or(Errno::EOPNOTSUPP)?;
+    let request = Request {
+        core: attributes.input(CORE_IN)?,
+        driver: attributes.input(DRIVER_IN)?,
+        out: attributes.target(CORE_OUT).unwrap_or((0, 0)),
+        driver_out: attributes.target(DRIVER_OUT).unwrap_or((0, 0)),
+    };
+    if request.core.len() < known.1 || request.room() < known.2 {
+        return Err(Errno::ENOSPC);
+    }
+    tracing::trace!(command, "a legacy request");
+    (known.3)(file, &request).inspect_err(|error| {
+        tracing::debug!(command, errno = error.0, "a legacy request was refused");
+    })?;
+    attributes.filled(CORE_OUT)?;
+    attributes.filled(DRIVER_OUT)
+}

@@ -1,0 +1,136 @@
+//! Every method of the ioctl interface that is served, with its attributes.
+
+use super::errno::Result;
+use super::file::CommandFile;
+use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must};
+use super::{ah, cq, device, devx, legacy, mr, pd, port, qp, uar, xrcd};
+
+/// A method.
+pub(super) struct Method {
+    object: u16,
+    method: u16,
+    /// Its attributes.
+    pub attributes: &'static [Declared],
+    /// What serves it.
+    pub serve: fn(&CommandFile, &mut Attributes) -> Result<()>,
+}
+
+/// The method of an object, if it is served.
+pub(super) fn find(object: u16, method: u16) -> Option<&'static Method> {
+    METHODS.iter().find(|known| known.object == object && known.method == method)
+}
+
+/// Any length that the header can say.
+const ANY: Kind = Kind::In(0, u16::MAX);
+/// A number of up to eight bytes.
+const NUMBER: Kind = Kind::In(1, 8);
+const FOUR: Kind = Kind::In(4, 4);
+const EIGHT: Kind = Kind::In(8, 8);
+
+macro_rules! methods {
+    ($($object:literal $method:literal $serve:path {
+        $($presence:ident $id:expr => $kind:expr;)*
+    })*) => {
+        &[$(Method {
+            object: $object,
+            method: $method,
+            attributes: &[$($presence($id, $kind)),*],
+            serve: $serve,
+        }),*]
+    };
+}
+
+const METHODS: &[Method] = methods! {
+    // UVERBS_OBJECT_DEVICE
+    0 0 legacy::invoke {
+        may 0 => ANY;
+        may 1 => Kind::Out(0);
+        must 2 => EIGHT;
+        may DRIVER_IN => ANY;
+        may DRIVER_OUT => Kind::Out(0);
+    }
+    0 2 port::query { must 0 => NUMBER; must 1 => Kind::Out(40); }
+    0 3 device::get_context {
+        may 0 => Kind::Out(4);
+        may 1 => Kind::Out(8);
+        may DRIVER_IN => ANY;
+        may DRIVER_OUT => Kind::Out(0);
+    }
+    0 5 port::gid_table {
+        must 0 => NUMBER;
+        may 1 => NUMBER;
+        must 2 => Kind::Out(0);
+        must 3 => Kind::Out(8);
+    }
+    0 6 port::gid_entry {
+        must 0 => NUMBER;
+        must 1 => NUMBER;
+        may 2 => NUMBER;
+        must 3 => Kind::Out(32);
+    }
+    // UVERBS_OBJECT_PD
+    1 0 pd::dealloc { must 0 => Kind::Handle; }
+    1 0x1000 pd::query { must 0x1000 => Kind::Handle; must 0x1001 => Kind::Out(4); }
+    // UVERBS_OBJECT_CQ
+    3 0 cq::create {
+        must 0 => Kind::NewHandle;
+        must 1 => FOUR;
+        must 2 => EIGHT;
+        may 3 => Kind::Handle;
+        must 4 => FOUR;
+        may 5 => FOUR;
+        must 6 => Kind::Out(4);
+        may 7 => Kind::Handle;
+        may DRIVER_IN => ANY;
+        may DRIVER_OUT => Kind::Out(0);
+    }
+    3 1 cq::destroy_handle { must 0 => Kind::Handle; must 1 => Kind::Out(8); }
+    // UVERBS_OBJECT_QP
+    4 0 qp::create {
+        must 0 => Kind::NewHandle;
+        may 1 => Kind::Handle;
+        may 2 => Kind::Handle;
+        may 3 => Kind::Handle;
+        may 4 => Kind::Handle;
+        may 5 => Kind::Handle;
+        may 6 => Kind::Handle;
+        must 7 => EIGHT;
+        must 8 => Kind::In(20, 20);
+        must 9 => EIGHT;
+        may 10 => FOUR;
+        may 11 => FOUR;
+        may 12 => Kind::Handle;
+        must 13 => Kind::Out(20);
+        must 14 => Kind::Out(4);
+        may DRIVER_IN => ANY;
+        may DRIVER_OUT => Kind::Out(0);
+    }
+    4 1 qp::destroy_handle { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
+    // UVERBS_OBJECT_AH
+    6 0 ah::destroy { must 0 => Kind::Handle; }
+    // UVERBS_OBJECT_MR
+    7 1 mr::deregister { must 0 => Kind::Handle; }
+    7 3 mr::query {
+        must 0 => Kind::Handle;
+        must 1 => Kind::Out(4);
+        must 2 => Kind::Out(4);
+        must 3 => Kind::Out(8);
+        may 4 => Kind::Out(8);
+    }
+    // UVERBS_OBJECT_XRCD
+    10 0 xrcd::close { must 0 => Kind::Handle; }
+    // UVERBS_OBJECT_ASYNC_EVENT
+    16 0 device::alloc_events { must 0 => Kind::NewHandle; }
+    // MLX5_IB_OBJECT_DEVX
+    0x1000 0x1000 devx::other { must 0x1000 => Kind::In(8, u16::MAX); must 0x1001 => Kind::Out(8); }
+    0x1000 0x1002 devx::query_eqn { must 0x1000 => FOUR; must 0x1001 => Kind::Out(4); }
+    // MLX5_IB_OBJECT_UAR
+    0x1008 0x1000 uar::allocate {
+        must 0x1000 => Kind::NewHandle;
+        must 0x1001 => NUMBER;
+        must 0x1002 => Kind::Out(8);
+        must 0x1003 => Kind::Out(4);
+        must 0x1004 => Kind::Out(4);
+    }
+    0x1008 0x1001 uar::deallocate { must 0x1000 => Kind::Handle; }
+};

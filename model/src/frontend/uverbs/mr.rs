@@ -1,0 +1,234 @@
+//! Memory regions.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use mlx5_sys::ifc::{
+    create_mkey_in, create_mkey_out, destroy_mkey_in, destroy_mkey_out, mkc, opcode,
+};
+
+use super::abi::{RegMr, RegMrReply, ReregMr, ReregMrReply};
+use super::command::Command;
+use super::errno::{Errno, Result};
+use super::file::{CommandFile, Object};
+use super::ioctl::Attributes;
+use super::legacy::Request;
+use super::pd::Pd;
+use super::umem::{PAGE, Umem};
+use super::user;
+
+/// A memory region.
+pub(super) struct Mr {
+    /// Handle of its protection domain.
+    pub pd: u32,
+    key: u32,
+    start: u64,
+    length: u64,
+    iova: u64,
+    access: u32,
+    umem: Umem,
+}
+
+/// `ib_uverbs_access_flags`.
+mod access {
+    pub const LOCAL_WRITE: u32 = 1 << 0;
+    pub const REMOTE_WRITE: u32 = 1 << 1;
+    pub const REMOTE_READ: u32 = 1 << 2;
+    pub const REMOTE_ATOMIC: u32 = 1 << 3;
+    pub const MW_BIND: u32 = 1 << 4;
+    pub const ON_DEMAND: u32 = 1 << 6;
+    pub const RELAXED_ORDERING: u32 = 1 << 20;
+    /// Those a device knows, and those it may ignore.
+    pub const KNOWN: u32 = 0xff | 0x3ff << 20;
+}
+
+/// Most entries of a page list before larger pages are used.
+const ENTRIES: u64 = 1 << 16;
+
+/// What a region is asked for with.
+struct Asked {
+    pd: u32,
+    pdn: u32,
+    start: u64,
+    length: u64,
+    iova: u64,
+    access: u32,
+}
+
+/// `REG_MR`.
+pub(super) fn register(file: &CommandFile, request: &Request) -> Result<()> {
+    let asked: RegMr = user::whole(&request.core)?;
+    if asked.start % PAGE != asked.hca_va % PAGE {
+        return Err(Errno::EINVAL);
+    }
+    check(asked.access_flags)?;
+    let mut state = file.state();
+    let uid = state.context()?.uid;
+    let mr = create(
+        file,
+        uid,
+        Asked {
+            pd: asked.pd_handle,
+            pdn: state.get::<Pd>(asked.pd_handle)?.number,
+            start: asked.start,
+            length: asked.length,
+            iova: asked.hca_va,
+            access: asked.access_flags,
+        },
+    )?;
+    let key = mr.key;
+    let mr_handle = state.enter(Object::Mr(mr));
+    request.reply(&user::bytes(&RegMrReply { mr_handle, lkey: key, rkey: key }))
+}
+
+/// Whether these rights can be given: nobody at a distance may write what cannot be written here.
+fn check(flags: u32) -> Result<()> {
+    let remote = flags & (access::REMOTE_WRITE | access::REMOTE_ATOMIC) != 0;
+    if flags & !access::KNOWN != 0
+        || flags & access::ON_DEMAND != 0
+        || (remote && flags & access::LOCAL_WRITE == 0)
+    {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
+    /// The low byte of keys, so that a key is not given twice in a row.
+    static VARIANT: AtomicU8 = AtomicU8::new(0);
+    /// Readable and writable, in an entry of a translation table.
+    const PRESENT: u64 = 3;
+
+    let writing = access::LOCAL_WRITE
+        | access::REMOTE_WRITE
+        | access::REMOTE_ATOMIC
+        | access::MW_BIND;
+    let umem = Umem::pin(file.running, asked.start, asked.length, asked.access & writing != 0)?;
+    // Addresses of a process are contiguous, so pages may be as large as start and first address
+    // agree; they are no larger than the list needs.
+    let mut shift = PAGE.ilog2();
+    let count = |shift: u32| {
+        ((asked.start + asked.length - 1) >> shift) - (asked.start >> shift) + 1
+    };
+    while count(shift) > ENTRIES && shift < 31 && (asked.start ^ asked.iova) >> shift & 1 == 0 {
+        shift += 1;
+    }
+    let entries = count(shift);
+    let octowords = entries.div_ceil(2);
+
+    let variant = VARIANT.fetch_add(1, Ordering::Relaxed);
+    let mut command =
+        Command::new(opcode::CREATE_MKEY, create_mkey_in::SIZE, create_mkey_out::SIZE);
+    command.set(create_mkey_in::UID, uid);
+    command.set(create_mkey_in::PG_ACCESS, 0u32);
+    command.set(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, octowords);
+    let mut context = |field: mlx5_sys::ifc::Field, value: u64| {
+        command.set(field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY), value);
+    };
+    let has = |flag: u32| u64::from(asked.access & flag != 0);
+    context(mkc::A, has(access::REMOTE_ATOMIC));
+    context(mkc::RW, has(access::REMOTE_WRITE));
+    context(mkc::RR, has(access::REMOTE_READ));
+    context(mkc::LW, has(access::LOCAL_WRITE));
+    context(mkc::LR, 1);
+    context(mkc::RELAXED_ORDERING_WRITE, has(access::RELAXED_ORDERING));
+    context(mkc::RELAXED_ORDERING_READ, has(access::RELAXED_ORDERING));
+    context(mkc::UMR_EN, 1);
+    // MLX5_MKC_ACCESS_MODE_MTT
+    context(mkc::ACCESS_MODE_1_0, 1);
+    context(mkc::QPN, 0xff_ffff);
+    context(mkc::MKEY_7_0, u64::from(variant));
+    context(mkc::PD, u64::from(asked.pdn));
+    context(mkc::START_ADDR, asked.iova);
+    context(mkc::LEN, asked.length);
+    context(mkc::TRANSLATIONS_OCTWORD_SIZE, octowords);
+    context(mkc::LOG_PAGE_SIZE, u64::from(shift));
+    let first = asked.start >> shift;
+    command.pages((0..entries).map(|page| (first + page) << shift | PRESENT));
+    command.pages(std::iter::repeat_n(0, (octowords * 2 - entries) as usize));
+    let reply = file.function().run(command)?;
+    let index = create_mkey_out::MKEY_INDEX.get(&reply) as u32;
+    Ok(Mr {
+        pd: asked.pd,
+        key: index << 8 | u32::from(variant),
+        start: asked.start,
+        length: asked.length,
+        iova: asked.iova,
+        access: asked.access,
+        umem,
+    })
+}
+
+/// A region goes.
+pub(super) fn destroy(file: &CommandFile, uid: u16, mr: &Mr) -> Result<()> {
+    let mut command =
+        Command::new(opcode::DESTROY_MKEY, destroy_mkey_in::SIZE, destroy_mkey_out::SIZE);
+    command.set(destroy_mkey_in::UID, uid);
+    command.set(destroy_mkey_in::MKEY_INDEX, mr.key >> 8);
+    file.function().run(command).map(|_| ())
+}
+
+/// `REREG_MR`: a new region takes the place of the old one; if it cannot be made, the old one
+/// stays.
+pub(super) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
+    const TRANSLATION: u32 = 1;
+    const DOMAIN: u32 = 2;
+    const ACCESS: u32 = 4;
+    let asked: ReregMr = user::whole(&request.core)?;
+    if asked.flags == 0 || asked.flags & !(TRANSLATION | DOMAIN | ACCESS) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if asked.flags & TRANSLATION != 0 && asked.start % PAGE != asked.hca_va % PAGE {
+        return Err(Errno::EINVAL);
+    }
+    if asked.flags & ACCESS != 0 {
+        check(asked.access_flags)?;
+    }
+    let mut state = file.state();
+    let uid = state.context()?.uid;
+    let old = state.get::<Mr>(asked.mr_handle)?;
+    let pd = if asked.flags & DOMAIN != 0 { asked.pd_handle } else { old.pd };
+    let place = if asked.flags & TRANSLATION != 0 {
+        (asked.start, asked.length, asked.hca_va)
+    } else {
+        (old.start, old.length, old.iova)
+    };
+    let access = if asked.flags & ACCESS != 0 { asked.access_flags } else { old.access };
+    let pdn = state.get::<Pd>(pd)?.number;
+    let (start, length, iova) = place;
+    let new = create(file, uid, Asked { pd, pdn, start, length, iova, access })?;
+    let mr = state.get_mut::<Mr>(asked.mr_handle)?;
+    if let Err(error) = destroy(file, uid, mr) {
+        destroy(file, uid, &new)?;
+        return Err(error);
+    }
+    *mr = new;
+    let key = mr.key;
+    tracing::trace!(pages = mr.umem.pages().count(), "a region was registered again");
+    request.reply(&user::bytes(&ReregMrReply { lkey: key, rkey: key }))
+}
+
+/// `MR_DESTROY`.
+pub(super) fn deregister(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    remove(file, attributes.handle(0)?)
+}
+
+/// `DEREG_MR`, legacy.
+pub(super) fn deregister_legacy(file: &CommandFile, request: &Request) -> Result<()> {
+    remove(file, request.word(0)?)
+}
+
+fn remove(file: &CommandFile, handle: u32) -> Result<()> {
+    let mut state = file.state();
+    let uid = state.context()?.uid;
+    state.remove(handle, |mr: &Mr| destroy(file, uid, mr))
+}
+
+/// `QUERY_MR`.
+pub(super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let state = file.state();
+    let mr = state.get::<Mr>(attributes.handle(0)?)?;
+    attributes.put(1, &mr.key.to_ne_bytes())?;
+    attributes.put(2, &mr.key.to_ne_bytes())?;
+    attributes.put(3, &mr.length.to_ne_bytes())?;
+    attributes.put(4, &mr.iova.to_ne_bytes())
+}

@@ -1,0 +1,357 @@
+//! Queue pairs: making and destroying.
+
+use std::sync::Arc;
+
+use libc::c_int;
+use mlx5_sys::ifc::{
+    Field, cmd_hca_cap, create_qp_in, create_qp_out, destroy_qp_in, destroy_qp_out, opcode, qpc,
+};
+use zerocopy::IntoBytes;
+
+use super::abi::{
+    Cap, CreateQp, CreateQpDriver, CreateQpDriverReply, CreateQpReply, ExCreateQp, ExCreateQpReply,
+};
+use super::command::Command;
+use super::errno::{Errno, Result};
+use super::event::EventQueue;
+use super::file::{self, CommandFile, Object, State};
+use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
+use super::legacy::Request;
+use super::pd::Pd;
+use super::umem::Umem;
+use super::{cq, lock, user};
+
+/// Transport of a queue pair (`ib_uverbs_qp_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Rc,
+    Uc,
+    Ud,
+}
+
+impl Kind {
+    /// Service type in the context.
+    pub fn service(self) -> u64 {
+        match self {
+            Self::Rc => 0,
+            Self::Uc => 1,
+            Self::Ud => 3,
+        }
+    }
+}
+
+/// A queue pair.
+pub(super) struct Qp {
+    /// The card's number.
+    pub number: u32,
+    /// Transport.
+    pub kind: Kind,
+    /// Handle of its protection domain.
+    pub pd: Option<u32>,
+    /// Handle of the send queue's completion queue.
+    pub send_cq: Option<u32>,
+    /// Handle of the receive queue's completion queue.
+    pub recv_cq: Option<u32>,
+    /// State as verbs last set it (`enum ib_qp_state`).
+    pub state: u8,
+    /// Port, once it was set.
+    pub port: u8,
+    /// Access flags as last set, and how deep the responder was made.
+    pub access: u32,
+    pub depth: u8,
+    /// Whether every request is signaled.
+    pub signal_all: bool,
+    /// Receive queue: WQEs, and SGEs of each.
+    pub receive: (u32, u32),
+    events: Option<(Arc<EventQueue>, u64)>,
+    _buffer: Option<Umem>,
+    _record: Umem,
+}
+
+/// What a queue pair is asked for with.
+struct Asked {
+    user_handle: u64,
+    pd: Option<u32>,
+    send_cq: Option<u32>,
+    recv_cq: Option<u32>,
+    srq: Option<u32>,
+    cap: Cap,
+    kind: u32,
+    flags: u32,
+    events: Option<c_int>,
+}
+
+/// `IB_UVERBS_QP_CREATE_SQ_SIG_ALL`
+const SIGNAL_ALL: u32 = 1 << 12;
+/// `IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK`
+const BLOCK_LOOPBACK: u32 = 1 << 1;
+
+/// Flags of the driver (`MLX5_QP_FLAG_*`).
+mod flag {
+    pub const SIGNATURE: u32 = 1 << 0;
+    pub const SCATTER_CQE: u32 = 1 << 1;
+    pub const ALLOW_SCATTER_CQE: u32 = 1 << 8;
+    pub const PACKET_BASED_CREDIT_MODE: u32 = 1 << 9;
+    pub const UAR_PAGE_INDEX: u32 = 1 << 10;
+    pub const KNOWN: u32 = SIGNATURE
+        | SCATTER_CQE
+        | ALLOW_SCATTER_CQE
+        | PACKET_BASED_CREDIT_MODE
+        | UAR_PAGE_INDEX;
+}
+
+/// `QP_CREATE`.
+pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let asked = Asked {
+        pd: attributes.optional_handle(2)?,
+        srq: attributes.optional_handle(3)?,
+        send_cq: attributes.optional_handle(4)?,
+        recv_cq: attributes.optional_handle(5)?,
+        user_handle: attributes.number(7)?,
+        cap: user::lenient(&attributes.input(8)?),
+        kind: attributes.number(9)? as u32,
+        flags: attributes.number(10)? as u32,
+        events: attributes.descriptor(12)?,
+    };
+    let driver = attributes.input(DRIVER_IN)?;
+    let mut state = file.state();
+    let (handle, number, reply) = make(file, &mut state, &asked, &driver)?;
+    attributes.put(13, asked.cap.as_bytes())?;
+    attributes.put(14, &number.to_ne_bytes())?;
+    attributes.put(DRIVER_OUT, reply.as_bytes())?;
+    attributes.put_handle(0, u64::from(handle))
+}
+
+/// `CREATE_QP`, legacy.
+pub(super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()> {
+    let given: CreateQp = user::whole(&request.core)?;
+    let asked = Asked {
+        user_handle: given.user_handle,
+        pd: Some(given.pd_handle),
+        send_cq: Some(given.send_cq_handle),
+        recv_cq: Some(given.recv_cq_handle),
+        srq: (given.is_srq != 0).then_some(given.srq_handle),
+        cap: given.cap,
+        kind: u32::from(given.qp_type),
+        flags: if given.sq_sig_all != 0 { SIGNAL_ALL } else { 0 },
+        events: None,
+    };
+    let (qp_handle, qpn, reply) = make(file, &mut file.state(), &asked, &request.driver)?;
+    let core = CreateQpReply { qp_handle, qpn, cap: asked.cap, reserved: 0 };
+    request.reply(core.as_bytes())?;
+    request.reply_driver(reply.as_bytes())
+}
+
+/// `CREATE_QP`, extended.
+pub(super) fn create_extended(file: &CommandFile, request: &Request) -> Result<()> {
+    let given: ExCreateQp = user::whole(&request.core)?;
+    // Indirection tables are for Ethernet.
+    if given.comp_mask != 0 || given.source_qpn != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let asked = Asked {
+        user_handle: given.user_handle,
+        pd: Some(given.pd_handle),
+        send_cq: Some(given.send_cq_handle),
+        recv_cq: Some(given.recv_cq_handle),
+        srq: (given.is_srq != 0).then_some(given.srq_handle),
+        cap: given.cap,
+        kind: u32::from(given.qp_type),
+        flags: given.create_flags | if given.sq_sig_all != 0 { SIGNAL_ALL } else { 0 },
+        events: None,
+    };
+    let (qp_handle, qpn, reply) = make(file, &mut file.state(), &asked, &request.driver)?;
+    let base = CreateQpReply { qp_handle, qpn, cap: asked.cap, reserved: 0 };
+    let response_length = request.room().min(size_of::<ExCreateQpReply>()) as u32;
+    request.reply_short(ExCreateQpReply { base, comp_mask: 0, response_length }.as_bytes())?;
+    request.reply_driver(reply.as_bytes())
+}
+
+fn kind(file: &CommandFile, kind: u32) -> Result<Kind> {
+    let (kind, cap) = match kind {
+        2 => (Kind::Rc, cmd_hca_cap::RC),
+        3 => (Kind::Uc, cmd_hca_cap::UC),
+        4 => (Kind::Ud, cmd_hca_cap::UD),
+        // Raw packets, XRC, and what drivers add.
+        8..=10 | 0xff => return Err(Errno::EOPNOTSUPP),
+        _ => return Err(Errno::EINVAL),
+    };
+    if file.function().caps.has(cap) { Ok(kind) } else { Err(Errno::EOPNOTSUPP) }
+}
+
+fn make(
+    file: &CommandFile,
+    state: &mut State,
+    asked: &Asked,
+    driver: &[u8],
+) -> Result<(u32, u32, CreateQpDriverReply)> {
+    /// No register of the context's own (`MLX5_IB_INVALID_BFREG`).
+    const NO_REGISTER: u32 = 1 << 31;
+    /// Path migration state: migrated.
+    const MIGRATED: u64 = 3;
+    /// `MLX5_ZERO_LEN_RQ`
+    const NO_RECEIVES: u64 = 3;
+
+    let uid = state.context()?.uid;
+    let function = file.function();
+    let caps = &function.caps;
+    let kind = kind(file, asked.kind)?;
+    let given: CreateQpDriver = user::lenient(driver);
+    if asked.flags & !(SIGNAL_ALL | BLOCK_LOOPBACK) != 0
+        || (asked.flags & BLOCK_LOOPBACK != 0 && !caps.has(cmd_hca_cap::BLOCK_LB_MC))
+    {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if given.flags & !flag::KNOWN != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // Shared receive queues are not offered; the handle cannot be one.
+    if asked.srq.is_some() {
+        return Err(Errno::ENOENT);
+    }
+    let (pd_handle, send_handle, recv_handle) = match (asked.pd, asked.send_cq, asked.recv_cq) {
+        (Some(pd), Some(send), Some(recv)) => (pd, send, recv),
+        _ => return Err(Errno::EINVAL),
+    };
+    let pdn = state.get::<Pd>(pd_handle)?.number;
+    let send_cq = state.get::<cq::Cq>(send_handle)?;
+    let recv_cq = state.get::<cq::Cq>(recv_handle)?;
+
+    // The rings: receive queue first, send queue right behind it.
+    let most = caps.power(cmd_hca_cap::LOG_MAX_QP_SZ);
+    if asked.cap.max_recv_wr > most || given.sq_wqe_count > most {
+        return Err(Errno::EINVAL);
+    }
+    let (rq_wqes, rq_shift) = if asked.cap.max_recv_wr == 0 {
+        (0, 0)
+    } else {
+        (given.rq_wqe_count, given.rq_wqe_shift)
+    };
+    let powers = [given.sq_wqe_count, rq_wqes];
+    if powers.iter().any(|count| *count != 0 && !count.is_power_of_two())
+        || (rq_wqes != 0 && !(4..=11).contains(&rq_shift))
+        || rq_wqes > most
+    {
+        return Err(Errno::EINVAL);
+    }
+    let length = (u64::from(rq_wqes) << rq_shift) + u64::from(given.sq_wqe_count) * 64;
+    let buffer = match (given.buf_addr, length) {
+        (0, _) | (_, 0) => None,
+        (address, length) => Some(Umem::pin(file.running, address, length, false)?),
+    };
+    let record = Umem::pin(file.running, given.db_addr, 8, true)?;
+
+    if given.flags & flag::UAR_PAGE_INDEX == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let uar = given.bfreg_index;
+    state.page_of(uar).ok_or(Errno::EINVAL)?;
+    if given.uidx & !0xff_ffff != 0 {
+        return Err(Errno::EINVAL);
+    }
+
+    let mut command = Command::new(opcode::CREATE_QP, create_qp_in::SIZE, create_qp_out::SIZE);
+    command.set(create_qp_in::UID, uid);
+    command.set(create_qp_in::ECE, given.ece_options);
+    let mut context = |field: Field, value: u64| {
+        command.set(field.within(create_qp_in::QPC), value);
+    };
+    context(qpc::ST, kind.service());
+    context(qpc::PM_STATE, MIGRATED);
+    context(qpc::PD, u64::from(pdn));
+    context(qpc::UAR_PAGE, u64::from(uar));
+    context(qpc::USER_INDEX, u64::from(given.uidx));
+    context(qpc::CQN_SND, u64::from(send_cq.number));
+    context(qpc::CQN_RCV, u64::from(recv_cq.number));
+    context(qpc::DBR_ADDR, given.db_addr);
+    context(qpc::LATENCY_SENSITIVE, 1);
+    context(qpc::WQ_SIGNATURE, u64::from(given.flags & flag::SIGNATURE != 0));
+    context(qpc::BLOCK_LB_MC, u64::from(asked.flags & BLOCK_LOOPBACK != 0));
+    if rq_wqes == 0 {
+        context(qpc::RQ_TYPE, NO_RECEIVES);
+    } else {
+        context(qpc::LOG_RQ_STRIDE, u64::from(rq_shift - 4));
+        context(qpc::LOG_RQ_SIZE, u64::from(rq_wqes.ilog2()));
+    }
+    if given.sq_wqe_count == 0 {
+        context(qpc::NO_SQ, 1);
+    } else {
+        context(qpc::LOG_SQ_SIZE, u64::from(given.sq_wqe_count.ilog2()));
+    }
+    if let Some(buffer) = &buffer {
+        context(qpc::PAGE_OFFSET, buffer.offset()?);
+    }
+    let scatter = given.flags & flag::SCATTER_CQE != 0
+        && kind == Kind::Rc
+        && caps.has(cmd_hca_cap::SCTR_DATA_CQE);
+    if scatter {
+        // MLX5_RES_SCAT_DATA64_CQE, _DATA32_CQE
+        context(qpc::CS_RES, if recv_cq.cqe_size == 128 { 2 } else { 1 });
+        if asked.flags & SIGNAL_ALL != 0 || given.flags & flag::ALLOW_SCATTER_CQE != 0 {
+            // MLX5_REQ_SCAT_DATA64_CQE, _DATA32_CQE
+            context(qpc::CS_REQ, if send_cq.cqe_size == 128 { 0x22 } else { 0x11 });
+        }
+    }
+    if let Some(buffer) = &buffer {
+        command.pages(buffer.pages());
+    }
+    let events = cq::events(file, state, asked.events)?;
+    let answer = function.run(command)?;
+    let number = create_qp_out::QPN.get(&answer) as u32;
+
+    let source = file::source(asked.user_handle);
+    if let Some(queue) = &events {
+        lock(function.listeners()).qps.insert(number, (queue.clone(), source));
+    }
+    let signature = u32::from(given.flags & flag::SIGNATURE != 0);
+    let handle = state.enter(Object::Qp(Qp {
+        number,
+        kind,
+        pd: Some(pd_handle),
+        send_cq: Some(send_handle),
+        recv_cq: Some(recv_handle),
+        state: super::qp_modify::RESET,
+        port: 0,
+        access: 0,
+        depth: 0,
+        signal_all: asked.flags & SIGNAL_ALL != 0,
+        receive: (rq_wqes, if rq_wqes == 0 { 0 } else { (1 << (rq_shift - 4)) - signature }),
+        events: events.map(|queue| (queue, source.id)),
+        _buffer: buffer,
+        _record: record,
+    }));
+    let reply = CreateQpDriverReply {
+        bfreg_index: NO_REGISTER,
+        ece_options: create_qp_out::ECE.get(&answer) as u32,
+        ..Default::default()
+    };
+    Ok((handle, number, reply))
+}
+
+/// A queue pair goes. Gives how many of its events were read.
+pub(super) fn destroy(file: &CommandFile, uid: u16, qp: &Qp) -> Result<u32> {
+    let function = file.function();
+    let mut command = Command::new(opcode::DESTROY_QP, destroy_qp_in::SIZE, destroy_qp_out::SIZE);
+    command.set(destroy_qp_in::UID, uid);
+    command.set(destroy_qp_in::QPN, qp.number);
+    function.run(command)?;
+    lock(function.listeners()).qps.remove(&qp.number);
+    Ok(qp.events.as_ref().map_or(0, |(queue, id)| queue.retract(*id)))
+}
+
+fn remove(file: &CommandFile, handle: u32) -> Result<u32> {
+    let mut state = file.state();
+    let uid = state.context()?.uid;
+    state.remove(handle, |qp: &Qp| destroy(file, uid, qp))
+}
+
+/// `QP_DESTROY`.
+pub(super) fn destroy_handle(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let events = remove(file, attributes.handle(0)?)?;
+    attributes.put(1, &events.to_ne_bytes())
+}
+
+/// `DESTROY_QP`, legacy.
+pub(super) fn destroy_legacy(file: &CommandFile, request: &Request) -> Result<()> {
+    request.reply(&remove(file, request.word(8)?)?.to_ne_bytes())
+}

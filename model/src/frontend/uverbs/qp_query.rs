@@ -1,0 +1,86 @@
+//! Queue pairs: what the card says of them.
+
+use mlx5_sys::ifc::{ads, opcode, qpc, query_qp_in, query_qp_out};
+use zerocopy::IntoBytes;
+
+use super::abi::{Cap, QueryQp, QueryQpReply};
+use super::command::Command;
+use super::errno::{Errno, Result};
+use super::file::CommandFile;
+use super::legacy::Request;
+use super::qp::Qp;
+use super::{path, user};
+
+/// `QUERY_QP`.
+pub(super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
+    /// Remote write, read, atomic (`ib_uverbs_access_flags`).
+    const RIGHTS: [u32; 3] = [1 << 1, 1 << 2, 1 << 3];
+    let asked: QueryQp = user::whole(&request.core)?;
+    let function = file.function();
+    let link = function.device.link;
+    let mut state = file.state();
+    let qp = state.get_mut::<Qp>(asked.qp_handle)?;
+    let mut command = Command::new(opcode::QUERY_QP, query_qp_in::SIZE, query_qp_out::SIZE);
+    command.set(query_qp_in::QPN, qp.number);
+    let answer = function.run(command)?;
+    let context = &answer[query_qp_out::QPC.bytes()];
+    let get = |field: mlx5_sys::ifc::Field| field.get(context) as u32;
+    let primary = |field: mlx5_sys::ifc::Field| get(field.within(qpc::PRIMARY_ADDRESS_PATH));
+    let alternate = |field: mlx5_sys::ifc::Field| get(field.within(qpc::SECONDARY_ADDRESS_PATH));
+
+    // `enum ib_qp_state` swaps the last but one two states with the card's numbering.
+    let (qp_state, draining) = match get(qpc::STATE) {
+        state @ 0..=3 => (state as u8, 0),
+        4 => (5, 0),
+        5 => (4, 0),
+        // Draining.
+        7 => (4, 1),
+        6 => (6, 0),
+        _ => return Err(Errno::EIO),
+    };
+    qp.state = qp_state;
+    let mut rights = 0;
+    for (field, right) in [qpc::RWE, qpc::RRE, qpc::RAE].into_iter().zip(RIGHTS) {
+        if get(field) != 0 {
+            rights |= right;
+        }
+    }
+    let reply = QueryQpReply {
+        destination: path::decode(context, qpc::PRIMARY_ADDRESS_PATH, link),
+        alternate: path::decode(context, qpc::SECONDARY_ADDRESS_PATH, link),
+        // Of send queues the library itself knows more.
+        cap: Cap {
+            max_recv_wr: qp.receive.0,
+            max_recv_sge: qp.receive.1,
+            ..Default::default()
+        },
+        qkey: get(qpc::Q_KEY),
+        rq_psn: get(qpc::NEXT_RCV_PSN),
+        sq_psn: get(qpc::NEXT_SEND_PSN),
+        dest_qp_num: get(qpc::REMOTE_QPN),
+        qp_access_flags: rights,
+        pkey_index: primary(ads::PKEY_INDEX) as u16,
+        alt_pkey_index: alternate(ads::PKEY_INDEX) as u16,
+        qp_state,
+        cur_qp_state: qp_state,
+        path_mtu: get(qpc::MTU) as u8,
+        path_mig_state: match get(qpc::PM_STATE) {
+            3 => 0,
+            1 => 1,
+            _ => 2,
+        },
+        sq_draining: draining,
+        max_rd_atomic: 1u8.checked_shl(get(qpc::LOG_SRA_MAX)).unwrap_or(u8::MAX),
+        max_dest_rd_atomic: 1u8.checked_shl(get(qpc::LOG_RRA_MAX)).unwrap_or(u8::MAX),
+        min_rnr_timer: get(qpc::MIN_RNR_NAK) as u8,
+        port_num: primary(ads::VHCA_PORT_NUM) as u8,
+        timeout: primary(ads::ACK_TIMEOUT) as u8,
+        retry_cnt: get(qpc::RETRY_COUNT) as u8,
+        rnr_retry: get(qpc::RNR_RETRY) as u8,
+        alt_port_num: alternate(ads::VHCA_PORT_NUM) as u8,
+        alt_timeout: alternate(ads::ACK_TIMEOUT) as u8,
+        sq_sig_all: u8::from(qp.signal_all),
+        reserved: [0; 5],
+    };
+    request.reply(reply.as_bytes())
+}

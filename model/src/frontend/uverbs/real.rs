@@ -1,0 +1,130 @@
+//! The functions of libc that stand behind the interposed ones, found with `dlsym(RTLD_NEXT)`.
+//!
+//! Each is looked up at its first use and kept. Nothing here allocates, and nothing calls an
+//! interposed function, so that these are safe to use at any time after the program was loaded.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{
+    DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, off_t, sighandler_t, sigset_t, size_t,
+    ssize_t,
+};
+
+/// One function, once found.
+struct Next {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Next {
+    const fn new(name: &'static str) -> Self {
+        match CStr::from_bytes_with_nul(name.as_bytes()) {
+            Ok(name) => Self { name, address: AtomicPtr::new(std::ptr::null_mut()) },
+            Err(_) => panic!("the name has no terminating zero"),
+        }
+    }
+
+    fn address(&self) -> *mut c_void {
+        let known = self.address.load(Ordering::Acquire);
+        if !known.is_null() {
+            return known;
+        }
+        // SAFETY: the name is a C string; RTLD_NEXT asks for the definition after this object's.
+        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        if found.is_null() {
+            // A C library without this function cannot have been asked for it by the program.
+            std::process::abort();
+        }
+        self.address.store(found, Ordering::Release);
+        found
+    }
+}
+
+macro_rules! next {
+    ($($name:ident($($argument:ident: $type:ty),* $(; $variadic:tt)?) -> $result:ty;)*) => {$(
+        #[doc = concat!("`", stringify!($name), "` of the C library.")]
+        ///
+        /// # Safety
+        /// As the function itself.
+        pub(super) unsafe fn $name($($argument: $type),*) -> $result {
+            static NEXT: Next = Next::new(concat!(stringify!($name), "\0"));
+            next!(@call NEXT; $($argument: $type),*; $result; $($variadic)?)
+        }
+    )*};
+    (@call $next:ident; $($argument:ident: $type:ty),*; $result:ty; ) => {{
+        // SAFETY: the symbol of this name has this type in every C library of Linux.
+        let next = unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(
+                $next.address(),
+            )
+        };
+        // SAFETY: the caller keeps the function's own contract.
+        unsafe { next($($argument),*) }
+    }};
+    // The last argument is the variable one.
+    (@call $next:ident; $first:ident: $ft:ty, $second:ident: $st:ty, $third:ident: $tt:ty; $result:ty; variadic) => {{
+        // SAFETY: the symbol of this name has this type in every C library of Linux.
+        let next = unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($ft, $st, ...) -> $result>(
+                $next.address(),
+            )
+        };
+        // SAFETY: the caller keeps the function's own contract.
+        unsafe { next($first, $second, $third) }
+    }};
+    (@call $next:ident; $first:ident: $ft:ty, $second:ident: $st:ty, $third:ident: $tt:ty, $fourth:ident: $qt:ty; $result:ty; variadic) => {{
+        // SAFETY: the symbol of this name has this type in every C library of Linux.
+        let next = unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($ft, $st, $tt, ...) -> $result>(
+                $next.address(),
+            )
+        };
+        // SAFETY: the caller keeps the function's own contract.
+        unsafe { next($first, $second, $third, $fourth) }
+    }};
+}
+
+next! {
+    open(path: *const c_char, flags: c_int, mode: mode_t; variadic) -> c_int;
+    open64(path: *const c_char, flags: c_int, mode: mode_t; variadic) -> c_int;
+    openat(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t; variadic) -> c_int;
+    openat64(directory: c_int, path: *const c_char, flags: c_int, mode: mode_t; variadic) -> c_int;
+    __open_2(path: *const c_char, flags: c_int) -> c_int;
+    __open64_2(path: *const c_char, flags: c_int) -> c_int;
+    __openat_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int;
+    __openat64_2(directory: c_int, path: *const c_char, flags: c_int) -> c_int;
+    opendir(path: *const c_char) -> *mut DIR;
+    scandir(path: *const c_char, list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int;
+    scandir64(path: *const c_char, list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int;
+    stat(path: *const c_char, to: *mut c_void) -> c_int;
+    stat64(path: *const c_char, to: *mut c_void) -> c_int;
+    lstat(path: *const c_char, to: *mut c_void) -> c_int;
+    lstat64(path: *const c_char, to: *mut c_void) -> c_int;
+    fstatat(directory: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int;
+    fstatat64(directory: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int;
+    statx(directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut c_void) -> c_int;
+    access(path: *const c_char, mode: c_int) -> c_int;
+    faccessat(directory: c_int, path: *const c_char, mode: c_int, flags: c_int) -> c_int;
+    readlink(path: *const c_char, to: *mut c_char, size: size_t) -> ssize_t;
+    readlinkat(directory: c_int, path: *const c_char, to: *mut c_char, size: size_t) -> ssize_t;
+    realpath(path: *const c_char, to: *mut c_char) -> *mut c_char;
+    fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    ioctl(fd: c_int, request: libc::c_ulong, argument: *mut c_void; variadic) -> c_int;
+    fcntl(fd: c_int, command: c_int, argument: usize; variadic) -> c_int;
+    fcntl64(fd: c_int, command: c_int, argument: usize; variadic) -> c_int;
+    mmap(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    mmap64(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    munmap(address: *mut c_void, length: size_t) -> c_int;
+    close(fd: c_int) -> c_int;
+    dup(fd: c_int) -> c_int;
+    dup2(fd: c_int, to: c_int) -> c_int;
+    dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
+    socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
+    signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
+    pthread_sigmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int;
+    sigprocmask(how: c_int, set: *const sigset_t, old: *mut sigset_t) -> c_int;
+}

@@ -1,0 +1,143 @@
+//! The cards of this process, from the first open of a device on.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::descriptors::{self, Descriptors};
+use super::discovery::{Discovery, discovery};
+use super::errno::{Errno, Result};
+use super::function::{Function, Interrupts};
+use super::uar::Registers;
+use super::trap;
+use crate::card::{Card, Link};
+use crate::clock::Clock;
+use crate::engine::{Engine, identities};
+use crate::memory::ProcessMemory;
+
+/// Everything of a process that has opened a device. Made once and never freed; a forked child
+/// starts over with its own.
+pub(super) struct Running {
+    /// Process it belongs to.
+    process: libc::pid_t,
+    /// The cards.
+    pub engine: Arc<Engine>,
+    /// What the kernel's driver keeps of each card.
+    pub functions: Vec<Function>,
+    /// Open files.
+    pub descriptors: Descriptors,
+    /// Register pages.
+    pub registers: Registers,
+    /// Pages that are pinned, against the limit of locked memory.
+    pub pinned: AtomicU64,
+}
+
+static RUNNING: AtomicPtr<Running> = AtomicPtr::new(std::ptr::null_mut());
+/// Whether some thread is about to make it. A flag, because a forked child has to be able to
+/// clear it.
+static STARTING: AtomicBool = AtomicBool::new(false);
+
+impl Running {
+    /// What runs in this process, if anything does.
+    pub fn current() -> Option<&'static Self> {
+        // SAFETY: what was stored here is never freed.
+        let running = unsafe { RUNNING.load(Ordering::Acquire).as_ref() }?;
+        // SAFETY: getpid has no preconditions.
+        (running.process == unsafe { libc::getpid() }).then_some(running)
+    }
+
+    /// What runs in this process, starting it at the first call.
+    pub fn get() -> Result<&'static Self> {
+        loop {
+            if let Some(running) = Self::current() {
+                return Ok(running);
+            }
+            if STARTING.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err()
+            {
+                std::thread::yield_now();
+                continue;
+            }
+            let made = match Self::current() {
+                Some(_) => Ok(()),
+                None => Self::start().map(|running| {
+                    RUNNING.store(Box::into_raw(Box::new(running)), Ordering::Release);
+                }),
+            };
+            STARTING.store(false, Ordering::Release);
+            made?;
+        }
+    }
+
+    fn start() -> Result<Self> {
+        let Discovery::On(offer) = discovery() else { return Err(Errno::ENODEV) };
+        static PREPARED: OnceLock<bool> = OnceLock::new();
+        let guarded = *PREPARED.get_or_init(|| {
+            // SAFETY: the handler only stores to atomics.
+            unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+            trap::install()
+        });
+        let memory = Arc::new(ProcessMemory::new(guarded));
+        let cards = identities(offer.devices.len(), offer.config.link, seed())
+            .into_iter()
+            .map(|identity| Card::new(identity, memory.clone(), Clock::real()))
+            .collect();
+        let interrupts: Arc<Vec<Interrupts>> =
+            Arc::new(offer.devices.iter().map(|_| Interrupts::default()).collect());
+        let serve = interrupts.clone();
+        // Cards of different links cannot reach each other, so they do not try.
+        let domain = match offer.config.link {
+            Link::InfiniBand => "infiniband",
+            Link::Roce => "roce",
+        };
+        let engine = Engine::connected(
+            domain,
+            cards,
+            Box::new(move |index, card, vector| {
+                if let Some(interrupts) = serve.get(index) {
+                    interrupts.serve(card, vector);
+                }
+            }),
+        )
+        .map_err(|error| {
+            eprintln!("mlx5-model: the cards cannot reach other processes: {error}");
+            Errno(error.raw_os_error().unwrap_or(libc::EIO))
+        })?;
+        let functions = offer
+            .devices
+            .iter()
+            .enumerate()
+            .map(|(index, device)| Function::probe(&engine, index, device, interrupts.clone()))
+            .collect::<Result<Vec<_>>>()
+            .inspect_err(|error| {
+                eprintln!(
+                    "mlx5-model: a card cannot be initialized: {}",
+                    std::io::Error::from_raw_os_error(error.0)
+                );
+            })?;
+        Ok(Self {
+            // SAFETY: getpid has no preconditions.
+            process: unsafe { libc::getpid() },
+            engine,
+            functions,
+            descriptors: Descriptors::default(),
+            registers: Registers::new()?,
+            pinned: AtomicU64::new(0),
+        })
+    }
+}
+
+/// What sets the cards of this process apart from those of others.
+fn seed() -> u64 {
+    let mut seed = [0; 8];
+    // SAFETY: the buffer has the length given. Where the kernel has no randomness yet, the process
+    // number has to do: the cards' randomness is for numbering.
+    let got = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), libc::GRND_NONBLOCK) };
+    if got == seed.len() as isize { u64::from_ne_bytes(seed) } else { u64::from(std::process::id()) }
+}
+
+/// In the child of a fork: the cards, files and threads are the parent's.
+extern "C" fn forked() {
+    RUNNING.store(std::ptr::null_mut(), Ordering::Release);
+    STARTING.store(false, Ordering::Release);
+    descriptors::forget();
+    trap::forget();
+}

@@ -1,0 +1,56 @@
+//! What a program with the model linked in may set.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::config::Mode;
+use super::discovery::{Discovery, discovery};
+use super::{poll, trap};
+
+/// Set by [`set_mode`]; 0 where the environment decides.
+static MODE: AtomicU8 = AtomicU8::new(0);
+
+/// Why a mode cannot be set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stores to registers cannot be trapped on this processor; use Mode::Polled")]
+pub struct Unavailable;
+
+/// Sets how stores to registers are noticed, for every device this process opens from now on.
+/// Devices that are open keep theirs.
+///
+/// # Errors
+/// [`Unavailable`] for [`Mode::Trapped`] on processors other than x86-64.
+pub fn set_mode(mode: Mode) -> Result<(), Unavailable> {
+    let value = match mode {
+        Mode::Trapped if !trap::AVAILABLE => return Err(Unavailable),
+        Mode::Trapped => 1,
+        Mode::Polled => 2,
+        Mode::Manual => 3,
+    };
+    MODE.store(value, Ordering::Release);
+    Ok(())
+}
+
+/// How stores are noticed on devices that are opened now.
+pub(super) fn mode() -> Mode {
+    match (MODE.load(Ordering::Acquire), discovery()) {
+        (1, _) => Mode::Trapped,
+        (2, _) => Mode::Polled,
+        (3, _) => Mode::Manual,
+        (_, Discovery::On(offer)) => offer.config.mode,
+        _ => Mode::Polled,
+    }
+}
+
+/// Lets the cards execute everything that was posted in [`Mode::Manual`] since the last call.
+///
+/// Doorbells of several posts before one call count as one, like the last of them: a card looks
+/// at the doorbell records anyway. Costs nothing for devices in other modes.
+pub fn run() {
+    poll::run();
+}
+
+/// Whether devices that this process finds are the model's. Decides now if it was not decided yet:
+/// see the variables in the crate's documentation.
+pub fn offered() -> bool {
+    matches!(discovery(), Discovery::On(_))
+}

@@ -1,0 +1,122 @@
+//! Interposed functions on signals: the model's handler stays first, and the signals it lives on
+//! are never blocked.
+
+use libc::{c_int, sighandler_t, sigset_t};
+
+use super::{real, trap};
+
+/// A mask without the signals that faults arrive as.
+///
+/// A thread that blocks them would be killed by its next doorbell. Blocking them has no other use:
+/// a fault that is blocked kills in any case.
+///
+/// # Safety
+/// `set` is null or points to a valid set.
+unsafe fn without_faults(set: *const sigset_t) -> Option<sigset_t> {
+    if set.is_null() {
+        return None;
+    }
+    // SAFETY: valid by this function's contract.
+    let mut copy = unsafe { *set };
+    // SAFETY: the copy is a valid set.
+    unsafe {
+        libc::sigdelset(&mut copy, libc::SIGSEGV);
+        libc::sigdelset(&mut copy, libc::SIGBUS);
+    }
+    Some(copy)
+}
+
+/// `sigaction`, which the model looks at first.
+///
+/// # Safety
+/// As the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
+    // SAFETY: `new` is null or valid by the C library's contract.
+    if let Some(before) = unsafe { trap::replace(signal, new) } {
+        if !old.is_null() {
+            // SAFETY: valid for writing by the C library's contract.
+            unsafe { *old = before };
+        }
+        return 0;
+    }
+    // SAFETY: the C library's contract is the caller's.
+    unsafe { real::sigaction(signal, new, old) }
+}
+
+/// Installs a plain handler through [`trap::replace`]; `None` if the signal is none of ours.
+fn plain(number: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandler_t> {
+    // SAFETY: all zero is a valid sigaction with an empty mask, and it outlives the call.
+    unsafe {
+        let mut new: libc::sigaction = std::mem::zeroed();
+        new.sa_sigaction = handler;
+        new.sa_flags = flags;
+        trap::replace(number, &new).map(|before| before.sa_sigaction)
+    }
+}
+
+/// `signal`, which the model looks at first.
+///
+/// # Safety
+/// As the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+    plain(number, handler, libc::SA_RESTART).unwrap_or_else(|| {
+        // SAFETY: the C library's contract is the caller's.
+        unsafe { real::signal(number, handler) }
+    })
+}
+
+/// `sysv_signal`, which the model looks at first.
+///
+/// # Safety
+/// As the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+    plain(number, handler, libc::SA_RESETHAND | libc::SA_NODEFER).unwrap_or_else(|| {
+        // SAFETY: the C library's contract is the caller's.
+        unsafe { real::sysv_signal(number, handler) }
+    })
+}
+
+/// `pthread_sigmask`, which the model looks at first.
+///
+/// # Safety
+/// As the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_sigmask(
+    how: c_int,
+    set: *const sigset_t,
+    old: *mut sigset_t,
+) -> c_int {
+    // SAFETY: the C library's contract is the caller's; the copy outlives the call.
+    unsafe {
+        match without_faults(set) {
+            Some(copy) if how != libc::SIG_UNBLOCK => real::pthread_sigmask(how, &copy, old),
+            _ => real::pthread_sigmask(how, set, old),
+        }
+    }
+}
+
+/// `sigprocmask`, which the model looks at first.
+///
+/// # Safety
+/// As the function of the C library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sigprocmask(
+    how: c_int,
+    set: *const sigset_t,
+    old: *mut sigset_t,
+) -> c_int {
+    // SAFETY: the C library's contract is the caller's; the copy outlives the call.
+    unsafe {
+        match without_faults(set) {
+            Some(copy) if how != libc::SIG_UNBLOCK => real::sigprocmask(how, &copy, old),
+            _ => real::sigprocmask(how, set, old),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Leaving the signal stack.
+
+use libc::c_void;
+
+use super::trap::Work;
+
+/// Runs the work on the stack of the interrupted code, below what it may use, if the handler was
+/// started on the signal stack: that one may be too small for a card, and a fault in the work
+/// would start over at its top.
+pub(super) fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work<'_>)) {
+    struct Call<'a, 'b> {
+        work: &'a mut Work<'b>,
+        run: fn(&mut Work<'_>),
+    }
+    extern "C" fn enter(call: *mut c_void) {
+        // SAFETY: the caller below passes its own `Call`, which outlives this.
+        let call = unsafe { &mut *call.cast::<Call<'_, '_>>() };
+        // SAFETY: all zero but the flag is what disabling takes; the frame brings the stack back
+        // when the handler returns. This code runs on another stack, so it may be disabled.
+        unsafe {
+            let mut disable: libc::stack_t = std::mem::zeroed();
+            disable.ss_flags = libc::SS_DISABLE;
+            libc::sigaltstack(&disable, std::ptr::null_mut());
+        }
+        (call.run)(call.work);
+    }
+
+    let signal = work.frame.uc_stack;
+    let interrupted = work.frame.uc_mcontext.gregs[libc::REG_RSP as usize] as usize;
+    let bottom = signal.ss_sp as usize;
+    let within = |address: usize| address >= bottom && address - bottom < signal.ss_size;
+    let here = std::ptr::from_ref(&signal) as usize;
+    if !within(here) || within(interrupted) {
+        return run(work);
+    }
+    let mut call = Call { work, run };
+    // The red zone of the interrupted code is 128 bytes.
+    let stack = (interrupted - 256) & !15;
+    // SAFETY: the stack below the red zone of interrupted code is free, and grows on demand like
+    // under any signal handler. R12 is preserved by `enter` and brings the stack pointer back;
+    // everything else that a call may change is declared as clobbered.
+    unsafe {
+        std::arch::asm!(
+            "xchg rsp, r12",
+            "call {enter}",
+            "mov rsp, r12",
+            enter = sym enter,
+            inout("r12") stack => _,
+            in("rdi") &raw mut call,
+            clobber_abi("C"),
+        );
+    }
+}

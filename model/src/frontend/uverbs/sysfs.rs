@@ -1,0 +1,356 @@
+//! What `/sys` and `/dev/infiniband` show of the cards: a real folder tree, to which paths are
+//! redirected.
+//!
+//! Directory streams, relative opens, symbolic links and everything else that programs do with
+//! sysfs then works without being imitated. The tree depends on the cards alone, so its folder is
+//! named after its contents and shared by the processes of a user; it is written under another
+//! name and renamed when it is whole. RDMA devices that the kernel does offer stay visible through
+//! links.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+
+use super::identity::{BOARD_ID, BUS, Device, HCA_TYPE, PART, VENDOR};
+use crate::card::Link;
+
+/// The kernel's own folders, by a name that is not redirected.
+const CLASS: &str = "/./sys/class";
+const NODES: &str = "/./dev/infiniband";
+
+/// Character device that stands for the command file: it exists everywhere, opens for everyone,
+/// and a command written to it fails loudly.
+pub(super) const NODE: &str = "/dev/full";
+/// Its number, as sysfs has to name it.
+const NODE_NUMBER: &str = "1:7";
+
+/// Folders and prefixes that are redirected into the tree.
+const REDIRECTED: [&str; 4] =
+    ["/sys/class/infiniband", "/dev/infiniband", "/sys/devices/pci6d35:00", "/sys/bus/pci/devices/6d35:"];
+
+/// One thing in the tree.
+enum Entry {
+    File(String),
+    Link(String),
+}
+
+/// The tree of a machine with these devices.
+#[derive(Debug)]
+pub(super) struct Tree {
+    root: PathBuf,
+    /// Number of the `uverbs` node of the first device.
+    first: usize,
+    devices: usize,
+}
+
+/// Whether the kernel itself offers an mlx5 device.
+pub(super) fn hardware() -> bool {
+    let Ok(list) = fs::read_dir(format!("{CLASS}/infiniband_verbs")) else { return false };
+    list.flatten().any(|entry| {
+        let driver = fs::read_link(entry.path().join("device/driver"));
+        driver.is_ok_and(|path| path.file_name() == Some(OsStr::new("mlx5_core")))
+    })
+}
+
+/// Whether a path may lead into the tree. Only looks at its first bytes.
+pub(super) fn concerns(path: &[u8]) -> bool {
+    REDIRECTED.iter().any(|prefix| path.starts_with(prefix.as_bytes()))
+}
+
+impl Tree {
+    /// Finds or writes the tree of these devices.
+    pub fn new(devices: &[Device]) -> io::Result<Self> {
+        let first = fs::read_dir(format!("{CLASS}/infiniband_verbs"))
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                entry.file_name().to_str()?.strip_prefix("uverbs")?.parse::<usize>().ok()
+            })
+            .max()
+            .map_or(0, |last| last + 1);
+        let mut entries = Vec::new();
+        for (index, device) in devices.iter().enumerate() {
+            describe(&mut entries, device, first + index);
+        }
+        let file = |entries: &mut Vec<_>, path: &str, text: &str| {
+            entries.push((path.to_string(), Entry::File(format!("{text}\n"))));
+        };
+        file(&mut entries, "sys/class/infiniband_verbs/abi_version", "6");
+        file(&mut entries, "sys/class/infiniband_mad/abi_version", "5");
+        for class in ["infiniband", "infiniband_verbs"] {
+            keep(&mut entries, &format!("{CLASS}/{class}"), &format!("sys/class/{class}"));
+        }
+        keep(&mut entries, NODES, "dev/infiniband");
+        Ok(Self { root: settle(&entries)?, first, devices: devices.len() })
+    }
+
+    /// Where a path leads; the same path if it is none of the tree's.
+    pub fn redirect(&self, path: &[u8]) -> Option<PathBuf> {
+        if !concerns(path) {
+            return None;
+        }
+        let relative = OsStr::from_bytes(path.strip_prefix(b"/")?);
+        Some(self.root.join(relative))
+    }
+
+    /// What a path in the tree is called outside of it.
+    pub fn restore(&self, path: &[u8]) -> Option<Vec<u8>> {
+        path.strip_prefix(self.root.as_os_str().as_bytes()).map(<[u8]>::to_vec)
+    }
+
+    /// Which device a command file belongs to.
+    pub fn device(&self, path: &[u8]) -> Option<usize> {
+        let number = path.strip_prefix(b"/dev/infiniband/uverbs")?;
+        let number: usize = std::str::from_utf8(number).ok()?.parse().ok()?;
+        number.checked_sub(self.first).filter(|index| *index < self.devices)
+    }
+}
+
+/// Links to what the kernel offers.
+fn keep(entries: &mut Vec<(String, Entry)>, from: &str, to: &str) {
+    for entry in fs::read_dir(from).into_iter().flatten().flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let path = format!("{to}/{name}");
+        if !entries.iter().any(|(known, _)| *known == path) {
+            entries.push((path, Entry::Link(format!("{from}/{name}"))));
+        }
+    }
+}
+
+/// Everything about one device.
+fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) {
+    let pci = format!("sys/devices/{BUS}/{}", device.pci);
+    let ib = format!("{pci}/infiniband/{}", device.name);
+    let uverbs = format!("{pci}/infiniband_verbs/uverbs{number}");
+    let class = if device.link == Link::InfiniBand { 0x020700 } else { 0x020000 };
+    let guid = eui(device.guid);
+
+    let mut file = |path: String, text: &str| {
+        entries.push((path, Entry::File(format!("{text}\n"))));
+    };
+    for (name, text) in [
+        ("vendor", format!("{VENDOR:#06x}")),
+        ("device", format!("{PART:#06x}")),
+        ("subsystem_vendor", format!("{VENDOR:#06x}")),
+        ("subsystem_device", "0x0000".into()),
+        ("class", format!("{class:#08x}")),
+        ("revision", "0x00".into()),
+        ("numa_node", "-1".into()),
+        ("local_cpus", cpu_mask()),
+        ("local_cpulist", cpu_list()),
+        ("current_link_speed", "16.0 GT/s PCIe".into()),
+        ("current_link_width", "16".into()),
+        ("max_link_speed", "16.0 GT/s PCIe".into()),
+        ("max_link_width", "16".into()),
+        (
+            "modalias",
+            format!(
+                "pci:v{VENDOR:08X}d{PART:08X}sv{VENDOR:08X}sd00000000bc02sc{:02X}i00",
+                class >> 8 & 0xff
+            ),
+        ),
+    ] {
+        file(format!("{pci}/{name}"), &text);
+    }
+    for (name, text) in [
+        ("node_type", "1: CA"),
+        ("node_guid", &guid),
+        ("sys_image_guid", &guid),
+        ("node_desc", "mlx5-model"),
+        ("fw_ver", &Device::firmware()),
+        ("hw_rev", "0"),
+        ("hca_type", HCA_TYPE),
+        ("board_id", BOARD_ID),
+    ] {
+        file(format!("{ib}/{name}"), text);
+    }
+    port(&mut file, device, &format!("{ib}/ports/1"));
+    for (name, text) in [("ibdev", device.name.as_str()), ("dev", NODE_NUMBER), ("abi_version", "1")]
+    {
+        file(format!("{uverbs}/{name}"), text);
+    }
+
+    for (path, target) in [
+        (format!("{ib}/device"), format!("../../../{}", device.pci)),
+        (format!("{uverbs}/device"), format!("../../../{}", device.pci)),
+        (format!("sys/class/infiniband/{}", device.name), format!("../../../{ib}")),
+        (format!("sys/class/infiniband_verbs/uverbs{number}"), format!("../../../{uverbs}")),
+        (format!("sys/bus/pci/devices/{}", device.pci), format!("../../../../{pci}")),
+        (format!("dev/infiniband/uverbs{number}"), NODE.into()),
+    ] {
+        entries.push((path, Entry::Link(target)));
+    }
+}
+
+/// The port's attributes.
+fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
+    let ethernet = device.link == Link::Roce;
+    for (name, text) in [
+        ("state", "4: ACTIVE".into()),
+        ("phys_state", "5: LinkUp".into()),
+        ("rate", super::port::RATE.into()),
+        ("lid", format!("{:#x}", device.lid)),
+        ("lid_mask_count", "0".into()),
+        ("sm_lid", format!("{:#x}", if ethernet { 0 } else { super::port::SM_LID })),
+        ("sm_sl", "0".into()),
+        ("cap_mask", format!("{:#010x}", super::port::capabilities(device.link))),
+        ("link_layer", String::from(if ethernet { "Ethernet" } else { "InfiniBand" })),
+    ] {
+        file(format!("{path}/{name}"), &text);
+    }
+    for index in 0..device.gid_table_size() {
+        let entry = device.gids.get(index);
+        let words: Vec<String> = entry
+            .unwrap_or(&[0; 16])
+            .chunks(2)
+            .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
+            .collect();
+        file(format!("{path}/gids/{index}"), &words.join(":"));
+        if entry.is_some() {
+            let kind = if ethernet { "RoCE v2" } else { "IB/RoCE v1" };
+            file(format!("{path}/gid_attrs/types/{index}"), kind);
+        }
+    }
+    for index in 0..device.pkey_table_size() {
+        file(format!("{path}/pkeys/{index}"), &format!("{:#06x}", device.pkey(index)));
+    }
+}
+
+fn eui(guid: u64) -> String {
+    let words: Vec<String> =
+        guid.to_be_bytes().chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
+    words.join(":")
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn cpu_list() -> String {
+    format!("0-{}", cpus() - 1)
+}
+
+/// One bit for each processor, in words of 32, the highest first.
+fn cpu_mask() -> String {
+    let cpus = cpus();
+    let words: Vec<String> = (0..cpus.div_ceil(32))
+        .rev()
+        .map(|word| {
+            let bits = (cpus - word * 32).min(32);
+            format!("{:08x}", u32::MAX >> (32 - bits))
+        })
+        .collect();
+    words.join(",")
+}
+
+/// Writes the tree, if no other process has, and gives its folder.
+fn settle(entries: &[(String, Entry)]) -> io::Result<PathBuf> {
+    let mut sum = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes.iter().chain(&[0]) {
+            sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for (path, entry) in entries {
+        add(path.as_bytes());
+        match entry {
+            Entry::File(text) | Entry::Link(text) => add(text.as_bytes()),
+        }
+    }
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for base in [std::env::temp_dir(), PathBuf::from("/tmp"), PathBuf::from("/dev/shm")] {
+        match write(&base, sum, entries) {
+            Ok(root) => return Ok(root),
+            Err(error) => {
+                let text = format!("{}: {error}", base.display());
+                last = io::Error::new(error.kind(), text);
+            }
+        }
+    }
+    Err(last)
+}
+
+fn write(base: &Path, sum: u64, entries: &[(String, Entry)]) -> io::Result<PathBuf> {
+    // SAFETY: geteuid has no preconditions.
+    let user = unsafe { libc::geteuid() };
+    let root = base.join(format!("mlx5-model-{user}-{sum:016x}"));
+    match fs::symlink_metadata(&root) {
+        Ok(found) if found.is_dir() && found.uid() == user => return Ok(root),
+        Ok(_) => {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("{} belongs to another user", root.display()),
+            ));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let draft = base.join(format!("mlx5-model-{user}-{sum:016x}.{}", std::process::id()));
+    let mut folder = fs::DirBuilder::new();
+    folder.recursive(true).mode(0o700);
+    let made = (|| {
+        folder.create(&draft)?;
+        for (path, entry) in entries {
+            let path = draft.join(path);
+            if let Some(parent) = path.parent() {
+                folder.create(parent)?;
+            }
+            match entry {
+                Entry::File(text) => fs::write(&path, text)?,
+                Entry::Link(target) => symlink(target, &path)?,
+            }
+        }
+        fs::rename(&draft, &root)
+    })();
+    match made {
+        Ok(()) => Ok(root),
+        Err(error) => {
+            // What cannot be removed is a leftover in the folder of temporary files.
+            let _ = fs::remove_dir_all(&draft);
+            // Another process may have been faster.
+            if root.is_dir() { Ok(root) } else { Err(error) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_are_one_bit_each() {
+        let mask = cpu_mask();
+        let bits: u32 = mask
+            .split(',')
+            .map(|word| u32::from_str_radix(word, 16).unwrap().count_ones())
+            .sum();
+        assert_eq!(bits as usize, cpus());
+    }
+
+    #[test]
+    fn the_tree_names_a_device_as_the_kernel_does() {
+        let devices: Vec<Device> = crate::engine::identities(2, Link::InfiniBand, 0)
+            .iter()
+            .enumerate()
+            .map(|(index, identity)| Device::new(index, identity))
+            .collect();
+        let tree = Tree::new(&devices).unwrap();
+        let read = |path: &str| {
+            fs::read_to_string(tree.redirect(path.as_bytes()).unwrap()).unwrap().trim().to_string()
+        };
+        assert_eq!(read("/sys/class/infiniband/mlx5_1/ports/1/lid"), "0x2");
+        assert_eq!(read("/sys/class/infiniband/mlx5_0/device/vendor"), "0x15b3");
+        let node = format!("/dev/infiniband/uverbs{}", tree.first + 1);
+        assert_eq!(tree.device(node.as_bytes()), Some(1));
+        assert_eq!(tree.device(b"/dev/infiniband/rdma_cm"), None);
+        let name = tree.redirect(b"/sys/class/infiniband/mlx5_0").unwrap();
+        let real = fs::canonicalize(name).unwrap();
+        let shown = tree.restore(real.as_os_str().as_bytes()).unwrap();
+        assert_eq!(shown, b"/sys/devices/pci6d35:00/6d35:00:00.0/infiniband/mlx5_0");
+        assert!(tree.redirect(b"/sys/class/net").is_none());
+    }
+}

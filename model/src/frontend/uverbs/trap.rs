@@ -1,0 +1,289 @@
+//! Stores to register pages, seen one by one: the pages are read-only to the program, and the
+//! handler of the fault does what the store would have done.
+//!
+//! The handler belongs to the process as long as it lives. A program's own handler of the same
+//! signal is kept here and called for every fault that is not ours. Accesses of the cards to the
+//! program's memory may fault as well; those are recovered first of all.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use libc::{c_int, c_void, siginfo_t, sigset_t, ucontext_t};
+
+use super::errno::{errno, set_errno};
+use super::real;
+use super::uar::Page;
+
+/// Whether stores can be decoded on this processor.
+pub(super) const AVAILABLE: bool = cfg!(target_arch = "x86_64");
+
+/// Bytes of a register page.
+pub(super) const PAGE: usize = 4096;
+
+/// Register pages that may be mapped at once.
+const MAPPED: usize = 4096;
+
+/// A page that a program has mapped.
+struct Region {
+    start: AtomicUsize,
+    page: AtomicPtr<Page>,
+}
+
+static REGIONS: [Region; MAPPED] = [const {
+    Region { start: AtomicUsize::new(0), page: AtomicPtr::new(std::ptr::null_mut()) }
+}; MAPPED];
+/// No region at or behind this index has ever been used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Whether the handler is in place.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// What the program wants done upon SIGSEGV and SIGBUS. Earlier ones are never freed: a thread may
+/// be reading them.
+static THEIRS: [AtomicPtr<libc::sigaction>; 2] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; 2];
+
+/// Place of a signal in [`THEIRS`]; `None` for signals the model has no interest in.
+fn place(signal: c_int) -> Option<&'static AtomicPtr<libc::sigaction>> {
+    match signal {
+        libc::SIGSEGV => Some(&THEIRS[0]),
+        libc::SIGBUS => Some(&THEIRS[1]),
+        _ => None,
+    }
+}
+
+/// Whether faults are handled here.
+pub(super) fn installed() -> bool {
+    INSTALLED.load(Ordering::Acquire)
+}
+
+/// Puts the handler in place. Gives whether faults are handled from now on.
+pub(super) fn install() -> bool {
+    if !AVAILABLE {
+        return false;
+    }
+    for signal in [libc::SIGSEGV, libc::SIGBUS] {
+        // SAFETY: all zero is a valid sigaction, and both outlive the calls that use them. The
+        // handler has the type that SA_SIGINFO asks for. SA_NODEFER, and leaving the two signals
+        // out of the mask, lets a card's access to bad memory fault inside the handler; everything
+        // else waits, because a handler of the program could wait for the card.
+        let installed = unsafe {
+            let mut ours: libc::sigaction = std::mem::zeroed();
+            let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_fault;
+            ours.sa_sigaction = handler as usize;
+            ours.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
+            libc::sigfillset(&mut ours.sa_mask);
+            libc::sigdelset(&mut ours.sa_mask, libc::SIGSEGV);
+            libc::sigdelset(&mut ours.sa_mask, libc::SIGBUS);
+            let mut before: libc::sigaction = std::mem::zeroed();
+            let result = real::sigaction(signal, &ours, &mut before);
+            if let (0, Some(place)) = (result, place(signal)) {
+                place.store(Box::into_raw(Box::new(before)), Ordering::Release);
+            }
+            result == 0
+        };
+        if !installed {
+            return false;
+        }
+    }
+    INSTALLED.store(true, Ordering::Release);
+    true
+}
+
+/// Takes a program's handler for a signal that is handled here, and gives the one before. `None`
+/// if the signal is none of ours.
+///
+/// # Safety
+/// `new` is null or points to a valid `sigaction`.
+pub(super) unsafe fn replace(
+    signal: c_int,
+    new: *const libc::sigaction,
+) -> Option<libc::sigaction> {
+    if !installed() {
+        return None;
+    }
+    let place = place(signal)?;
+    // SAFETY: what was stored is never freed.
+    let before = unsafe { *place.load(Ordering::Acquire) };
+    if !new.is_null() {
+        // SAFETY: valid by this function's contract.
+        let new = unsafe { *new };
+        place.store(Box::into_raw(Box::new(new)), Ordering::Release);
+    }
+    Some(before)
+}
+
+/// Lets faults reach this thread.
+pub(super) fn unblock() {
+    // SAFETY: the set is initialized by sigemptyset and outlives the calls.
+    unsafe {
+        let mut set: sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, libc::SIGSEGV);
+        libc::sigaddset(&mut set, libc::SIGBUS);
+        real::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
+    }
+}
+
+/// A program has mapped a register page read-only. Gives whether there was room to remember it.
+pub(super) fn mapped(start: usize, page: &'static Page) -> bool {
+    for (index, region) in REGIONS.iter().enumerate() {
+        let free = region.page.compare_exchange(
+            std::ptr::null_mut(),
+            std::ptr::from_ref(page).cast_mut(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        if free.is_ok() {
+            region.start.store(start, Ordering::Release);
+            USED.fetch_max(index + 1, Ordering::AcqRel);
+            return true;
+        }
+    }
+    false
+}
+
+/// A program unmaps memory: forgets the register pages in it.
+pub(super) fn unmapped(start: usize, length: usize) {
+    for region in &REGIONS[..USED.load(Ordering::Acquire)] {
+        let at = region.start.load(Ordering::Acquire);
+        if at != 0 && at >= start && at - start < length {
+            region.start.store(0, Ordering::Release);
+            region.page.store(std::ptr::null_mut(), Ordering::Release);
+        }
+    }
+}
+
+/// Forgets every register page, in the child of a fork, which does not inherit them.
+pub(super) fn forget() {
+    for region in &REGIONS[..USED.load(Ordering::Acquire)] {
+        region.start.store(0, Ordering::Release);
+        region.page.store(std::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// The register page an address is on, and where it starts.
+fn find(address: usize) -> Option<(usize, &'static Page)> {
+    REGIONS[..USED.load(Ordering::Acquire)].iter().find_map(|region| {
+        let start = region.start.load(Ordering::Acquire);
+        if start == 0 || address < start || address - start >= PAGE {
+            return None;
+        }
+        // SAFETY: pages are never freed.
+        unsafe { region.page.load(Ordering::Acquire).as_ref() }.map(|page| (start, page))
+    })
+}
+
+#[cfg(target_arch = "x86_64")]
+extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let before = errno();
+    // SAFETY: the kernel passes both, and nobody else has them.
+    let (details, frame) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
+    let rip = frame.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
+    if let Some(resume) = crate::memory::recover(rip) {
+        frame.uc_mcontext.gregs[libc::REG_RIP as usize] = resume as i64;
+        return;
+    }
+    // Only the kernel makes positive codes: those are faults, others were sent.
+    if signal == libc::SIGSEGV && details.si_code > 0 {
+        // SAFETY: a fault has an address.
+        let address = unsafe { details.si_addr() } as usize;
+        if let Some((start, page)) = find(address) {
+            let mut work = Work { frame, start, page, done: false };
+            super::stack::off_the_signal_stack(&mut work, emulate);
+            if work.done {
+                set_errno(before);
+                return;
+            }
+        }
+    }
+    set_errno(before);
+    chain(signal, info, context);
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    chain(signal, info, context);
+}
+
+/// A store that faulted.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Work<'a> {
+    pub frame: &'a mut ucontext_t,
+    start: usize,
+    page: &'static Page,
+    done: bool,
+}
+
+/// Does what the faulting instruction would have done, and steps over it.
+#[cfg(target_arch = "x86_64")]
+fn emulate(work: &mut Work<'_>) {
+    // SAFETY: the frame is that of a fault which the instruction at its RIP made just now.
+    let trapped = match unsafe { super::instruction::decode(work.frame) } {
+        Ok(trapped) => trapped,
+        Err(unknown) => {
+            eprintln!("mlx5-model: a register page was accessed by an {unknown}");
+            return;
+        }
+    };
+    let inside = (trapped.address as usize)
+        .checked_sub(work.start)
+        .filter(|offset| offset + trapped.bytes.len() <= PAGE);
+    if let Some(offset) = inside {
+        trapped.step(work.frame);
+        work.done = true;
+        work.page.store(offset, &trapped.bytes);
+    }
+}
+
+/// Calls what the program has in place for a signal, as the kernel would have.
+fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+    let Some(place) = place(signal) else { return };
+    // SAFETY: what was stored is never freed.
+    let Some(theirs) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else { return };
+    // SAFETY: the kernel passed it.
+    let fault = unsafe { (*info).si_code } > 0;
+    match theirs.sa_sigaction {
+        libc::SIG_IGN if !fault => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // Back at the faulting instruction the signal comes again, and now has its default
+            // effect; one that was sent has to be sent again.
+            // SAFETY: all zero is the default action.
+            unsafe {
+                let default: libc::sigaction = std::mem::zeroed();
+                real::sigaction(signal, &default, std::ptr::null_mut());
+                if !fault {
+                    libc::raise(signal);
+                }
+            }
+        }
+        handler => {
+            // SAFETY: all zero is a valid set; the handler is the program's, called with what the
+            // kernel gave, under the mask it asked for and with the type its flags name.
+            unsafe {
+                if theirs.sa_flags & libc::SA_RESETHAND != 0 {
+                    let default: libc::sigaction = std::mem::zeroed();
+                    place.store(Box::into_raw(Box::new(default)), Ordering::Release);
+                }
+                let mut mask = (*context.cast::<ucontext_t>()).uc_sigmask;
+                for other in 1..=64 {
+                    if libc::sigismember(&theirs.sa_mask, other) == 1 {
+                        libc::sigaddset(&mut mask, other);
+                    }
+                }
+                if theirs.sa_flags & libc::SA_NODEFER == 0 {
+                    libc::sigaddset(&mut mask, signal);
+                }
+                real::pthread_sigmask(libc::SIG_SETMASK, &mask, std::ptr::null_mut());
+                if theirs.sa_flags & libc::SA_SIGINFO != 0 {
+                    let call = std::mem::transmute::<
+                        usize,
+                        extern "C" fn(c_int, *mut siginfo_t, *mut c_void),
+                    >(handler);
+                    call(signal, info, context);
+                } else {
+                    let call = std::mem::transmute::<usize, extern "C" fn(c_int)>(handler);
+                    call(signal);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! UAR pages: allocation, what the program maps of them, and stores to them.
+//!
+//! All pages of a process lie in one anonymous file. The model writes to a page through its own
+//! mapping; the program's is read-only where stores trap, and writable where they are polled for.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use libc::{c_int, c_void, off_t, size_t};
+use mlx5_sys::ifc::{alloc_uar_in, alloc_uar_out, dealloc_uar_in, dealloc_uar_out, opcode};
+
+use super::command::Command;
+use super::config::Mode;
+use super::descriptors::{Descriptor, aside};
+use super::errno::{Errno, Result, last, set_errno};
+use super::file::{CommandFile, Object};
+use super::ioctl::Attributes;
+use super::running::Running;
+use super::trap::{self, PAGE};
+use super::{lock, poll, real};
+
+/// First page offset of objects; below are those that encode a command.
+const FIRST: u64 = 9 << 16;
+
+/// A register page.
+pub(super) struct Page {
+    /// The card's number of it. Changes when the page is used again.
+    pub uar: AtomicU32,
+    /// The card.
+    pub function: usize,
+    /// How stores to it are noticed.
+    pub mode: Mode,
+    /// The model's own mapping.
+    alias: usize,
+    /// Number of the page in the file, as offsets of `mmap` count.
+    pub index: u64,
+    /// Whether an object stands for it.
+    used: AtomicBool,
+    /// Completion queues that are armed through it, for the modes that do not see every store.
+    pub watched: Mutex<Vec<poll::Watch>>,
+    /// What was last seen on it, in those modes.
+    pub seen: Mutex<Vec<u8>>,
+    /// What it belongs to.
+    pub engine: std::sync::Arc<crate::engine::Engine>,
+}
+
+impl Page {
+    /// A store of the program reached the page.
+    pub fn store(&self, offset: usize, bytes: &[u8]) {
+        let uar = self.uar.load(Ordering::Acquire);
+        crate::stores::made(uar, offset, bytes);
+        for (index, byte) in bytes.iter().enumerate() {
+            // SAFETY: the caller has decoded a store that lies inside the page, and the alias of a
+            // page is never unmapped. The program may read the page meanwhile: the store is
+            // volatile.
+            unsafe { ((self.alias + offset + index) as *mut u8).write_volatile(*byte) };
+        }
+        self.engine.enter(self.function, |card| card.store(uar, offset, bytes));
+    }
+
+    /// What is on the page.
+    pub fn contents(&self) -> [u8; PAGE] {
+        let mut bytes = [0; PAGE];
+        for (word, place) in bytes.chunks_exact_mut(8).zip((self.alias..).step_by(8)) {
+            // SAFETY: the alias is a page that is never unmapped; the program may write meanwhile,
+            // so the load is volatile.
+            let value = unsafe { (place as *const u64).read_volatile() };
+            word.copy_from_slice(&value.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+/// Every register page of the process.
+pub(super) struct Registers {
+    file: c_int,
+    pages: Mutex<Vec<&'static Page>>,
+}
+
+impl Registers {
+    /// No pages yet.
+    pub fn new() -> Result<Self> {
+        // SAFETY: the name is a C string.
+        let file = unsafe { libc::memfd_create(c"mlx5-uar".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 {
+            return Err(last());
+        }
+        Ok(Self { file: aside(file)?, pages: Mutex::new(Vec::new()) })
+    }
+
+    /// A page for a card's UAR: one that is free again, or a new one.
+    fn page(&self, running: &Running, function: usize, mode: Mode, uar: u32) -> Result<&'static Page> {
+        let mut pages = lock(&self.pages);
+        let again = pages.iter().find(|page| {
+            page.function == function
+                && page.mode == mode
+                && !page.used.swap(true, Ordering::AcqRel)
+        });
+        if let Some(page) = again {
+            // SAFETY: the alias is a page that is never unmapped.
+            unsafe { std::ptr::write_bytes(page.alias as *mut u8, 0, PAGE) };
+            page.uar.store(uar, Ordering::Release);
+            lock(&page.watched).clear();
+            *lock(&page.seen) = vec![0; PAGE];
+            return Ok(page);
+        }
+        let index = pages.len() as u64;
+        // SAFETY: the file is the model's; the new mapping is of its own choosing.
+        let alias = unsafe {
+            if libc::ftruncate(self.file, (index as off_t + 1) * PAGE as off_t) != 0 {
+                return Err(last());
+            }
+            real::mmap(
+                std::ptr::null_mut(),
+                PAGE,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                self.file,
+                index as off_t * PAGE as off_t,
+            )
+        };
+        if alias == libc::MAP_FAILED {
+            return Err(last());
+        }
+        let page: &'static Page = Box::leak(Box::new(Page {
+            uar: AtomicU32::new(uar),
+            function,
+            mode,
+            alias: alias as usize,
+            index,
+            used: AtomicBool::new(true),
+            watched: Mutex::new(Vec::new()),
+            seen: Mutex::new(vec![0; PAGE]),
+            engine: running.engine.clone(),
+        }));
+        pages.push(page);
+        Ok(page)
+    }
+
+    /// The pages in use whose stores are noticed in this way.
+    pub fn of(&self, mode: Mode) -> Vec<&'static Page> {
+        lock(&self.pages)
+            .iter()
+            .filter(|page| page.mode == mode && page.used.load(Ordering::Acquire))
+            .copied()
+            .collect()
+    }
+}
+
+/// A UAR of a file.
+pub(super) struct Uar {
+    /// The card's number.
+    pub number: u32,
+    /// Its page.
+    pub page: &'static Page,
+}
+
+/// `UAR_OBJ_ALLOC`.
+pub(super) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    // BlueFlame and non-cached pages differ in how the processor maps them, which a process cannot.
+    if attributes.number(0x1001)? > 1 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let mut state = file.state();
+    let uid = state.context()?.uid;
+    let function = file.function();
+    let mut command = Command::new(opcode::ALLOC_UAR, alloc_uar_in::SIZE, alloc_uar_out::SIZE);
+    command.set(alloc_uar_in::UID, uid);
+    let number = alloc_uar_out::UAR.get(&function.run(command)?) as u32;
+    let page = match file.running.registers.page(file.running, function.index, file.mode, number) {
+        Ok(page) => page,
+        Err(error) => {
+            free(file, uid, number)?;
+            return Err(error);
+        }
+    };
+    if file.mode == Mode::Polled {
+        poll::start(file.running);
+    }
+    let handle = state.enter(Object::Uar(Uar { number, page }));
+    attributes.put(0x1002, &((FIRST + page.index) * PAGE as u64).to_ne_bytes())?;
+    attributes.put(0x1003, &(PAGE as u32).to_ne_bytes())?;
+    attributes.put(0x1004, &number.to_ne_bytes())?;
+    attributes.put_handle(0x1000, u64::from(handle))
+}
+
+/// `UAR_OBJ_DESTROY`.
+pub(super) fn deallocate(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let mut state = file.state();
+    let uid = state.context()?.uid;
+    state.remove(attributes.handle(0x1000)?, |uar: &Uar| destroy(file, uid, uar))
+}
+
+/// A UAR goes.
+pub(super) fn destroy(file: &CommandFile, uid: u16, uar: &Uar) -> Result<()> {
+    free(file, uid, uar.number)?;
+    uar.page.used.store(false, Ordering::Release);
+    Ok(())
+}
+
+fn free(file: &CommandFile, uid: u16, number: u32) -> Result<()> {
+    let mut command =
+        Command::new(opcode::DEALLOC_UAR, dealloc_uar_in::SIZE, dealloc_uar_out::SIZE);
+    command.set(dealloc_uar_in::UID, uid);
+    command.set(dealloc_uar_in::UAR, number);
+    file.function().run(command).map(|_| ())
+}
+
+/// `mmap` of a command file.
+///
+/// # Safety
+/// As `mmap`.
+pub(super) unsafe fn map(
+    running: &'static Running,
+    address: *mut c_void,
+    length: size_t,
+    protection: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: off_t,
+) -> *mut c_void {
+    let mapped = (|| {
+        let Some(Descriptor::Command(file)) = running.descriptors.get(fd) else {
+            return Err(Errno::ENODEV);
+        };
+        if flags & libc::MAP_SHARED == 0 || length > PAGE || offset % PAGE as off_t != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let index = u64::try_from(offset / PAGE as off_t)
+            .ok()
+            .and_then(|number| number.checked_sub(FIRST))
+            .ok_or(Errno::EINVAL)?;
+        let page = file.state().page(index).ok_or(Errno::EINVAL)?;
+        let trapped = page.mode == Mode::Trapped;
+        let allowed = if trapped { libc::PROT_READ } else { protection | libc::PROT_READ };
+        // SAFETY: the caller answers for the address; the file is the model's, and long enough.
+        let at = unsafe {
+            real::mmap(
+                address,
+                PAGE,
+                allowed,
+                flags,
+                running.registers.file,
+                page.index as off_t * PAGE as off_t,
+            )
+        };
+        if at == libc::MAP_FAILED {
+            return Err(last());
+        }
+        if trapped {
+            trap::unblock();
+            trap::unmapped(at as usize, PAGE);
+            if !trap::mapped(at as usize, page) {
+                // SAFETY: just mapped, and known to nobody else.
+                unsafe { real::munmap(at, PAGE) };
+                return Err(Errno::ENOMEM);
+            }
+        }
+        // As a card's registers, the page does not follow into a forked child.
+        // SAFETY: the page was just mapped.
+        unsafe { libc::madvise(at, PAGE, libc::MADV_DONTFORK) };
+        Ok(at)
+    })();
+    mapped.unwrap_or_else(|error| {
+        set_errno(error.0);
+        libc::MAP_FAILED
+    })
+}
+
+/// A program is about to unmap memory.
+pub(super) fn unmapping(start: usize, length: usize) {
+    trap::unmapped(start, length);
+}

@@ -1,0 +1,154 @@
+//! Memory of the program that a card may reach: checked as pinning would, counted against the limit
+//! of locked memory.
+
+use std::sync::atomic::Ordering;
+
+use super::errno::{Errno, Result};
+use super::running::Running;
+
+/// Page of the processor and of page lists.
+pub(super) const PAGE: u64 = 4096;
+
+/// Pinned memory; the count goes back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Umem {
+    running: &'static Running,
+    address: u64,
+    pages: u64,
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Running")
+    }
+}
+
+impl Umem {
+    /// Pins `length` bytes at `address`.
+    ///
+    /// # Errors
+    /// EINVAL for nothing, or what wraps around; ENOMEM beyond the limit of locked memory; EFAULT
+    /// for memory that is not mapped, or not with the rights asked for.
+    pub fn pin(
+        running: &'static Running,
+        address: u64,
+        length: u64,
+        writable: bool,
+    ) -> Result<Self> {
+        let end = address.checked_add(length).ok_or(Errno::EINVAL)?;
+        let last = end.checked_next_multiple_of(PAGE).ok_or(Errno::EINVAL)?;
+        let first = address / PAGE * PAGE;
+        if length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let pages = (last - first) / PAGE;
+        let pinned = running.pinned.fetch_add(pages, Ordering::AcqRel) + pages;
+        let umem = Self { running, address, pages };
+        if pinned > limit() && !may_lock() {
+            return Err(Errno::ENOMEM);
+        }
+        if mapped(first, last, writable) { Ok(umem) } else { Err(Errno::EFAULT) }
+    }
+
+    /// Addresses of its pages of 4 KiB.
+    pub fn pages(&self) -> impl Iterator<Item = u64> + use<> {
+        let first = self.address / PAGE * PAGE;
+        (0..self.pages).map(move |page| first + page * PAGE)
+    }
+
+    /// Where it starts in its first page, in units of 64 bytes, as queue contexts want it: EINVAL
+    /// where it is not a multiple.
+    pub fn offset(&self) -> Result<u64> {
+        let offset = self.address % PAGE;
+        if offset % 64 == 0 { Ok(offset / 64) } else { Err(Errno::EINVAL) }
+    }
+}
+
+impl Drop for Umem {
+    fn drop(&mut self) {
+        self.running.pinned.fetch_sub(self.pages, Ordering::AcqRel);
+    }
+}
+
+/// Pages that may be locked.
+fn limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct outlives the call, which fills it.
+    if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0 {
+        return u64::MAX;
+    }
+    if limit.rlim_cur == libc::RLIM_INFINITY { u64::MAX } else { limit.rlim_cur / PAGE }
+}
+
+/// Whether the limit of locked memory does not hold for this process.
+fn may_lock() -> bool {
+    const VERSION_3: u32 = 0x2008_0522;
+    const CAP_IPC_LOCK: u32 = 14;
+    let header = [VERSION_3, 0];
+    let mut sets = [0u32; 6];
+    // SAFETY: the header and the two sets of three words have the layout of version 3.
+    let asked = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
+    asked == 0 && sets[0] & 1 << CAP_IPC_LOCK != 0
+}
+
+/// Whether every page is mapped with the rights.
+fn mapped(first: u64, last: u64, writable: bool) -> bool {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+        // Without it nothing can be said; a card's access to memory that is not there fails later.
+        return true;
+    };
+    let mut at = first;
+    for line in maps.lines() {
+        let Some((range, rest)) = line.split_once(' ') else { continue };
+        let Some((start, end)) = range.split_once('-') else { continue };
+        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+        else {
+            continue;
+        };
+        if end <= at {
+            continue;
+        }
+        let rights = rest.as_bytes();
+        if start > at || rights[0] != b'r' || (writable && rights[1] != b'w') {
+            return false;
+        }
+        at = end;
+        if at >= last {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rights_are_those_of_the_mappings() {
+        // SAFETY: a new anonymous mapping, unmapped below.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                3 * PAGE as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        let at = start as u64;
+        assert!(mapped(at, at + 3 * PAGE, true));
+        // SAFETY: the last two pages of the mapping.
+        unsafe {
+            libc::mprotect(start.byte_add(PAGE as usize), PAGE as usize, libc::PROT_READ);
+            libc::munmap(start.byte_add(2 * PAGE as usize), PAGE as usize);
+        }
+        assert!(mapped(at, at + 2 * PAGE, false));
+        assert!(!mapped(at, at + 2 * PAGE, true));
+        assert!(!mapped(at, at + 3 * PAGE, false));
+        // SAFETY: what is left of the mapping.
+        unsafe { libc::munmap(start, 2 * PAGE as usize) };
+    }
+}

@@ -1,0 +1,62 @@
+//! A log of the stores that reached the registers, for tests of what software stores and in which
+//! order. Only trapped pages see every store.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::frontend::uverbs::lock;
+
+/// Most stores that are kept; older ones are dropped.
+pub const KEPT: usize = 1 << 16;
+
+/// One store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store {
+    /// Number of the UAR page.
+    pub uar: u32,
+    /// Bytes into the page.
+    pub offset: usize,
+    /// What was stored, in memory order; its length is the store's width.
+    pub bytes: Vec<u8>,
+}
+
+static RECORDING: AtomicUsize = AtomicUsize::new(0);
+static LOG: Mutex<VecDeque<Store>> = Mutex::new(VecDeque::new());
+
+/// Keeps the log running as long as it lives.
+#[derive(Debug)]
+#[must_use = "stores are recorded as long as this lives"]
+pub struct Recording(());
+
+/// Records every store of this process from now on, until what it gives is dropped.
+///
+/// The log is one for the process, in the order in which the stores were made; a test that runs
+/// beside others tells its own by the number of the UAR page.
+pub fn record() -> Recording {
+    RECORDING.fetch_add(1, Ordering::AcqRel);
+    Recording(())
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        RECORDING.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Takes what was recorded since the last call, oldest first.
+pub fn take() -> Vec<Store> {
+    lock(&LOG).drain(..).collect()
+}
+
+/// A store was made.
+pub(crate) fn made(uar: u32, offset: usize, bytes: &[u8]) {
+    if RECORDING.load(Ordering::Acquire) == 0 {
+        return;
+    }
+    let mut log = lock(&LOG);
+    if log.len() == KEPT {
+        log.pop_front();
+    }
+    log.push_back(Store { uar, offset, bytes: bytes.to_vec() });
+}
