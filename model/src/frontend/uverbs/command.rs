@@ -79,11 +79,8 @@ pub(super) struct Caps(Vec<u8>);
 impl Caps {
     /// Asks a card.
     pub fn query(card: &mut Card) -> Result<Self> {
-        let mut command = Command::new(
-            opcode::QUERY_HCA_CAP,
-            query_hca_cap_in::SIZE,
-            query_hca_cap_out::SIZE,
-        );
+        let mut command =
+            Command::new(opcode::QUERY_HCA_CAP, query_hca_cap_in::SIZE, query_hca_cap_out::SIZE);
         // General device capabilities (0), current values (1).
         command.set(query_hca_cap_in::OP_MOD, 1u32);
         let reply = command.run(card)?;

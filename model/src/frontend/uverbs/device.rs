@@ -87,7 +87,8 @@ fn open(file: &CommandFile, request: &[u8], room: usize) -> Result<UcontextReply
     } else if caps.get(cmd_hca_cap::LOG_MAX_UCTX) == 0 {
         return Err(Errno::EINVAL);
     } else {
-        let command = Command::new(opcode::CREATE_UCTX, create_uctx_in::SIZE, create_uctx_out::SIZE);
+        let command =
+            Command::new(opcode::CREATE_UCTX, create_uctx_in::SIZE, create_uctx_out::SIZE);
         create_uctx_out::UID.get(&function.run(command)?) as u16
     };
     let mut command = Command::new(
@@ -277,7 +278,9 @@ fn describe(file: &CommandFile) -> Result<QueryDevice> {
         node_guid: function.device.guid.to_be(),
         sys_image_guid: function.device.guid.to_be(),
         max_mr_size: u64::MAX,
-        page_size_cap: u64::from(!((1u64 << caps.get(cmd_hca_cap::LOG_PG_SZ)) as u32).wrapping_sub(1)),
+        page_size_cap: u64::from(
+            !((1u64 << caps.get(cmd_hca_cap::LOG_PG_SZ)) as u32).wrapping_sub(1),
+        ),
         vendor_id: vendor,
         vendor_part_id: u32::from(PART),
         hw_ver: 0,

@@ -6,9 +6,7 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use mlx5_sys::ifc::{
-    alloc_uar_in, alloc_uar_out, create_eq_in, create_eq_out, eqc, opcode,
-};
+use mlx5_sys::ifc::{alloc_uar_in, alloc_uar_out, create_eq_in, create_eq_out, eqc, opcode};
 
 use super::command::{Caps, Command};
 use super::errno::{Errno, Result};
@@ -100,7 +98,8 @@ impl Function {
                 let mask = ASYNC_EVENTS.iter().fold(0u64, |mask, event| mask | 1 << event);
                 command.set(create_eq_in::EVENT_BITMASK, mask);
             }
-            command.pages((0..EQES * EQE / PAGE).map(|page| buffer.address() + (page * PAGE) as u64));
+            command
+                .pages((0..EQES * EQE / PAGE).map(|page| buffer.address() + (page * PAGE) as u64));
             let reply = run(command)?;
             let eqn = create_eq_out::EQ_NUMBER.get(&reply) as u32;
             let mut queues = lock(&interrupts[index].queues);
@@ -213,7 +212,10 @@ impl Listeners {
                     _ => return,
                 };
                 for queue in &self.ports {
-                    queue.post_async(Source { user_handle: u64::from(eqe[0x28] >> 4), id: 0 }, event);
+                    queue.post_async(
+                        Source { user_handle: u64::from(eqe[0x28] >> 4), id: 0 },
+                        event,
+                    );
                 }
             }
             _ => {}

@@ -223,11 +223,8 @@ impl Attributes {
 
     /// Gives the handle or descriptor of what was made.
     pub fn put_handle(&mut self, id: u16, handle: u64) -> Result<()> {
-        let index = self
-            .given
-            .iter()
-            .position(|attribute| attribute.id == id)
-            .ok_or(Errno::EINVAL)?;
+        let index =
+            self.given.iter().position(|attribute| attribute.id == id).ok_or(Errno::EINVAL)?;
         let place = self.address + (index * size_of::<Attribute>()) as u64 + 8;
         user::write(place, &handle.to_ne_bytes())
     }

@@ -101,8 +101,7 @@ pub(super) fn invoke(file: &CommandFile, attributes: &mut Attributes) -> Result<
     if command & !(EXTENDED | 0xff) != 0 {
         return Err(Errno::EINVAL);
     }
-    let known =
-        COMMANDS.iter().find(|known| known.0 == command).ok_or(Errno::EOPNOTSUPP)?;
+    let known = COMMANDS.iter().find(|known| known.0 == command).ok_or(Errno::EOPNOTSUPP)?;
     let request = Request {
         core: attributes.input(CORE_IN)?,
         driver: attributes.input(DRIVER_IN)?,

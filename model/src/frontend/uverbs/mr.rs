@@ -98,17 +98,14 @@ fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
     /// Readable and writable, in an entry of a translation table.
     const PRESENT: u64 = 3;
 
-    let writing = access::LOCAL_WRITE
-        | access::REMOTE_WRITE
-        | access::REMOTE_ATOMIC
-        | access::MW_BIND;
+    let writing =
+        access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_ATOMIC | access::MW_BIND;
     let umem = Umem::pin(file.running, asked.start, asked.length, asked.access & writing != 0)?;
     // Addresses of a process are contiguous, so pages may be as large as start and first address
     // agree; they are no larger than the list needs.
     let mut shift = PAGE.ilog2();
-    let count = |shift: u32| {
-        ((asked.start + asked.length - 1) >> shift) - (asked.start >> shift) + 1
-    };
+    let count =
+        |shift: u32| ((asked.start + asked.length - 1) >> shift) - (asked.start >> shift) + 1;
     while count(shift) > ENTRIES && shift < 31 && (asked.start ^ asked.iova) >> shift & 1 == 0 {
         shift += 1;
     }

@@ -37,7 +37,10 @@ pub(super) fn encode(bytes: &mut [u8], at: Field, link: Link, path: &QpDestinati
     let mut set = |field: Field, value: u64| field.within(at).set(bytes, value);
     set(ads::VHCA_PORT_NUM, u64::from(path.port_num));
     // The card counts rates from the port's own on.
-    set(ads::STAT_RATE, if path.static_rate == 0 { 0 } else { u64::from(path.static_rate + 5) & 15 });
+    set(
+        ads::STAT_RATE,
+        if path.static_rate == 0 { 0 } else { u64::from(path.static_rate + 5) & 15 },
+    );
     if path.is_global != 0 {
         set(ads::SRC_ADDR_INDEX, u64::from(path.sgid_index));
         set(ads::HOP_LIMIT, u64::from(path.hop_limit));
@@ -54,10 +57,7 @@ pub(super) fn encode(bytes: &mut [u8], at: Field, link: Link, path: &QpDestinati
         Link::Roce => {
             let mac = mac(&path.dgid);
             set(ads::RMAC_47_32, u64::from(u16::from_be_bytes([mac[0], mac[1]])));
-            set(
-                ads::RMAC_31_0,
-                u64::from(u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])),
-            );
+            set(ads::RMAC_31_0, u64::from(u32::from_be_bytes([mac[2], mac[3], mac[4], mac[5]])));
             set(ads::ETH_PRIO, u64::from(path.sl & 7));
             set(ads::DSCP, u64::from(path.traffic_class >> 2));
             set(ads::UDP_SPORT, u64::from(source_port(path.flow_label)));

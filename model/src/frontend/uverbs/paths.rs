@@ -2,9 +2,7 @@
 
 use std::ffi::CStr;
 
-use libc::{
-    AT_FDCWD, DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, size_t, ssize_t,
-};
+use libc::{AT_FDCWD, DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, size_t, ssize_t};
 
 use super::discovery::{Discovery, Redirect, discovery, redirect};
 use super::errno::set_errno;

@@ -93,11 +93,8 @@ mod flag {
     pub const ALLOW_SCATTER_CQE: u32 = 1 << 8;
     pub const PACKET_BASED_CREDIT_MODE: u32 = 1 << 9;
     pub const UAR_PAGE_INDEX: u32 = 1 << 10;
-    pub const KNOWN: u32 = SIGNATURE
-        | SCATTER_CQE
-        | ALLOW_SCATTER_CQE
-        | PACKET_BASED_CREDIT_MODE
-        | UAR_PAGE_INDEX;
+    pub const KNOWN: u32 =
+        SIGNATURE | SCATTER_CQE | ALLOW_SCATTER_CQE | PACKET_BASED_CREDIT_MODE | UAR_PAGE_INDEX;
 }
 
 /// `QP_CREATE`.
@@ -222,11 +219,8 @@ fn make(
     if asked.cap.max_recv_wr > most || given.sq_wqe_count > most {
         return Err(Errno::EINVAL);
     }
-    let (rq_wqes, rq_shift) = if asked.cap.max_recv_wr == 0 {
-        (0, 0)
-    } else {
-        (given.rq_wqe_count, given.rq_wqe_shift)
-    };
+    let (rq_wqes, rq_shift) =
+        if asked.cap.max_recv_wr == 0 { (0, 0) } else { (given.rq_wqe_count, given.rq_wqe_shift) };
     let powers = [given.sq_wqe_count, rq_wqes];
     if powers.iter().any(|count| *count != 0 && !count.is_power_of_two())
         || (rq_wqes != 0 && !(4..=11).contains(&rq_shift))

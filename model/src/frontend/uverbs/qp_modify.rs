@@ -90,17 +90,12 @@ fn transition(kind: Kind, from: u8, to: u8) -> Option<(u32, u32)> {
             let reliable = TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC;
             (
                 by(reliable, SQ_PSN, SQ_PSN),
-                by(
-                    CUR_STATE | connected | MIN_RNR_TIMER,
-                    CUR_STATE | connected,
-                    CUR_STATE | QKEY,
-                ),
+                by(CUR_STATE | connected | MIN_RNR_TIMER, CUR_STATE | connected, CUR_STATE | QKEY),
             )
         }
-        (RTS | SQD, RTS) => (
-            0,
-            by(CUR_STATE | connected | MIN_RNR_TIMER, CUR_STATE | connected, CUR_STATE | QKEY),
-        ),
+        (RTS | SQD, RTS) => {
+            (0, by(CUR_STATE | connected | MIN_RNR_TIMER, CUR_STATE | connected, CUR_STATE | QKEY))
+        }
         (RTS, SQD) => (0, EN_SQD_ASYNC_NOTIFY),
         (SQD, SQD) => {
             let path = AV | connected | PKEY_INDEX;
@@ -171,12 +166,12 @@ fn allowed(kind: Kind, from: u8, to: u8) -> u32 {
     let reliable = RRE | RAE | RWE;
     let pkey = option::PKEY_INDEX;
     match (from, to) {
-        (INIT, INIT) => pick(reliable | pkey | PRI_PORT, RWE | pkey | PRI_PORT, pkey | Q_KEY | PRI_PORT),
-        (INIT, RTR) => pick(
-            ALT_ADDR_PATH | reliable | pkey,
-            ALT_ADDR_PATH | RWE | pkey,
-            pkey | Q_KEY,
-        ),
+        (INIT, INIT) => {
+            pick(reliable | pkey | PRI_PORT, RWE | pkey | PRI_PORT, pkey | Q_KEY | PRI_PORT)
+        }
+        (INIT, RTR) => {
+            pick(ALT_ADDR_PATH | reliable | pkey, ALT_ADDR_PATH | RWE | pkey, pkey | Q_KEY)
+        }
         (RTR, RTS) | (RTS, RTS) => pick(
             ALT_ADDR_PATH | reliable | PM_STATE | RNR_TIMEOUT,
             ALT_ADDR_PATH | RWE | PM_STATE,
@@ -284,9 +279,7 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
         return Err(Errno::EINVAL);
     }
     let (needed, besides) = transition(qp.kind, from, to).ok_or(Errno::EINVAL)?;
-    if asked.attr_mask & needed != needed
-        || asked.attr_mask & !(needed | besides | STATE) != 0
-    {
+    if asked.attr_mask & needed != needed || asked.attr_mask & !(needed | besides | STATE) != 0 {
         return Err(Errno::EINVAL);
     }
     check(file, qp, asked, to)?;
@@ -299,10 +292,8 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     let mut command = Command::new(opcode, rst2init_qp_in::SIZE, rst2init_qp_out::SIZE);
     command.set(rst2init_qp_in::UID, uid);
     command.set(rst2init_qp_in::QPN, qp.number);
-    command.set(
-        rst2init_qp_in::OPT_PARAM_MASK,
-        options(asked.attr_mask) & allowed(qp.kind, from, to),
-    );
+    command
+        .set(rst2init_qp_in::OPT_PARAM_MASK, options(asked.attr_mask) & allowed(qp.kind, from, to));
     if opcode != opcode::SQERR2RTS_QP && opcode != opcode::SQD_RTS_QP {
         command.set(rst2init_qp_in::ECE, driver.ece_options);
     }

@@ -7,8 +7,8 @@ use super::descriptors::{self, Descriptors};
 use super::discovery::{Discovery, discovery};
 use super::errno::{Errno, Result};
 use super::function::{Function, Interrupts};
-use super::uar::Registers;
 use super::trap;
+use super::uar::Registers;
 use crate::card::{Card, Link};
 use crate::clock::Clock;
 use crate::engine::{Engine, identities};
@@ -131,7 +131,11 @@ fn seed() -> u64 {
     // SAFETY: the buffer has the length given. Where the kernel has no randomness yet, the process
     // number has to do: the cards' randomness is for numbering.
     let got = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), libc::GRND_NONBLOCK) };
-    if got == seed.len() as isize { u64::from_ne_bytes(seed) } else { u64::from(std::process::id()) }
+    if got == seed.len() as isize {
+        u64::from_ne_bytes(seed)
+    } else {
+        u64::from(std::process::id())
+    }
 }
 
 /// In the child of a fork: the cards, files and threads are the parent's.

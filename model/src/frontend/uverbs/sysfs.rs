@@ -28,8 +28,12 @@ pub(super) const NODE: &str = "/dev/full";
 const NODE_NUMBER: &str = "1:7";
 
 /// Folders and prefixes that are redirected into the tree.
-const REDIRECTED: [&str; 4] =
-    ["/sys/class/infiniband", "/dev/infiniband", "/sys/devices/pci6d35:00", "/sys/bus/pci/devices/6d35:"];
+const REDIRECTED: [&str; 4] = [
+    "/sys/class/infiniband",
+    "/dev/infiniband",
+    "/sys/devices/pci6d35:00",
+    "/sys/bus/pci/devices/6d35:",
+];
 
 /// One thing in the tree.
 enum Entry {
@@ -169,7 +173,8 @@ fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) 
         file(format!("{ib}/{name}"), text);
     }
     port(&mut file, device, &format!("{ib}/ports/1"));
-    for (name, text) in [("ibdev", device.name.as_str()), ("dev", NODE_NUMBER), ("abi_version", "1")]
+    for (name, text) in
+        [("ibdev", device.name.as_str()), ("dev", NODE_NUMBER), ("abi_version", "1")]
     {
         file(format!("{uverbs}/{name}"), text);
     }
@@ -221,8 +226,11 @@ fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
 }
 
 fn eui(guid: u64) -> String {
-    let words: Vec<String> =
-        guid.to_be_bytes().chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
+    let words: Vec<String> = guid
+        .to_be_bytes()
+        .chunks(2)
+        .map(|pair| format!("{:02x}{:02x}", pair[0], pair[1]))
+        .collect();
     words.join(":")
 }
 
@@ -324,10 +332,8 @@ mod tests {
     #[test]
     fn processors_are_one_bit_each() {
         let mask = cpu_mask();
-        let bits: u32 = mask
-            .split(',')
-            .map(|word| u32::from_str_radix(word, 16).unwrap().count_ones())
-            .sum();
+        let bits: u32 =
+            mask.split(',').map(|word| u32::from_str_radix(word, 16).unwrap().count_ones()).sum();
         assert_eq!(bits as usize, cpus());
     }
 

@@ -28,9 +28,9 @@ struct Region {
     page: AtomicPtr<Page>,
 }
 
-static REGIONS: [Region; MAPPED] = [const {
-    Region { start: AtomicUsize::new(0), page: AtomicPtr::new(std::ptr::null_mut()) }
-}; MAPPED];
+static REGIONS: [Region; MAPPED] =
+    [const { Region { start: AtomicUsize::new(0), page: AtomicPtr::new(std::ptr::null_mut()) } };
+        MAPPED];
 /// No region at or behind this index has ever been used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 /// Whether the handler is in place.

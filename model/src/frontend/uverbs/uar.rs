@@ -89,7 +89,13 @@ impl Registers {
     }
 
     /// A page for a card's UAR: one that is free again, or a new one.
-    fn page(&self, running: &Running, function: usize, mode: Mode, uar: u32) -> Result<&'static Page> {
+    fn page(
+        &self,
+        running: &Running,
+        function: usize,
+        mode: Mode,
+        uar: u32,
+    ) -> Result<&'static Page> {
         let mut pages = lock(&self.pages);
         let again = pages.iter().find(|page| {
             page.function == function
