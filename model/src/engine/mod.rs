@@ -15,6 +15,8 @@ mod config;
 mod network;
 mod process;
 mod socket;
+#[cfg(test)]
+mod test;
 mod thread;
 
 use std::collections::VecDeque;
