@@ -418,11 +418,15 @@ fn describe(context: &Context, local: &LocalPort) -> Result<String> {
 
 fn report(options: &Options, mut times: Vec<Duration>, elapsed: Duration) {
     let task = options.task;
-    println!(
-        "{task}{}, a completion for every {} requests: every message was right",
-        if options.inline { ", inline" } else { "" },
-        options.signal_every
-    );
+    let how = match task.mode {
+        Mode::Read => String::new(),
+        _ => format!(
+            ", {}a completion for every {} requests",
+            if options.inline { "inline, " } else { "" },
+            options.signal_every
+        ),
+    };
+    println!("{task}{how}: every message was right");
     times.sort_unstable();
     let at = |percent: f64| {
         let index = (percent / 100.0 * (times.len() - 1) as f64).round() as usize;

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use mlx5::connect::{Connection, Listener, LocalPort};
-use mlx5::cqe::Completion;
-use mlx5::ring::{Completions, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
+use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
 use mlx5::verbs::{Access, CompletionQueue, Context, ProtectionDomain, QueuePair};
-use mlx5::wqe::{Read, Remote, Send, Sge, Write};
+use mlx5::wqe::{Read, Remote, Send, Write};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;
 
@@ -109,7 +109,6 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
         "memory",
         format!("{} bytes, lkey {:#x}, rkey {:#x}", region.len(), region.lkey(), region.rkey()),
     );
-    let whole = Sge::new(region.address(), BUFFER as u32, region.lkey());
 
     // 6. A queue pair: a send queue and a receive queue, both reporting to the CQ.
     let qp = QueuePair::builder(&pd, &cq).max_send_wr(4).max_recv_wr(4).build()?;
@@ -128,48 +127,52 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
     // 8. RESET to INIT: which port, and what the peer may do. From here on receives can be posted.
     let qp = qp.init(&local.init())?;
 
-    // 9. The direct path takes the queues over. Completions first: queues report to it.
+    // 9. The direct path takes the queues over: from here on no call into a library, no system
+    //    call. The receive queue first, since it works from INIT on. A slice is memory that moves
+    //    into a request and comes back with its completion, so that nobody touches it meanwhile.
     let mut completions = Completions::new(&cq)?;
-    let mut receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
+    let mut receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default())?;
+    let memory = Slice::new(region);
 
     // 10. The client posts a receive before the server can possibly send: a SEND that finds no
     //     receive is answered with "receiver not ready".
-    if side == Side::Client {
-        // SAFETY: the region outlives the receive, and is not read before its completion.
-        unsafe { receives.post(RECEIVE, whole)? };
-        say("receive", "posted".to_owned());
-    }
+    let memory = match side {
+        Side::Server => Some(memory),
+        Side::Client => {
+            receiver.post(RECEIVE, memory)?;
+            say("receive", "posted".to_owned());
+            None
+        }
+    };
 
     // 11. INIT to RTR: who the peer is. From here on its messages arrive.
     let qp = qp.rtr(&local.rtr(&mine, &theirs))?;
 
     // 12. RTR to RTS: how long to wait for answers, how often to try. From here on requests leave.
     let qp = qp.rts(&local.rts(&mine, &theirs))?;
-    let mut sends = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
-    say("connected", format!("{:?}", qp.query()?.state));
+    let mut channel = Channel::new(qp, receiver, completions, SendConfig::default())?;
+    say("connected", format!("the card says {}", channel.queue_pair().query()?.state));
 
     // 13. Both are ready.
     connection.barrier(1)?;
 
-    // 14. SEND: the message goes where the peer's receive says.
-    match side {
-        Side::Server => {
-            region.write(0, SERVERS_TEXT.as_bytes());
-            let text = Sge { length: SERVERS_TEXT.len() as u32, ..whole };
-            // SAFETY: the region outlives the request, and is not written before its completion.
-            unsafe { sends.post(SEND, Send::new(text).signaled())? };
-            wait(&mut completions, &mut (&mut sends, &mut receives), SEND)?;
+    // 14. SEND: the message goes where the peer's receive says. Both sides get a completion.
+    let mut memory = match memory {
+        Some(mut memory) => {
+            put(&mut memory, SERVERS_TEXT);
+            channel.post(SEND, Send::new(memory).signaled())?;
+            let mut memory = wait(&mut channel, SEND)?;
             say("SEND", format!("acknowledged: {SERVERS_TEXT:?}"));
-            region.write(0, &[0; BUFFER]);
-            region.write(0, SERVERS_SECOND.as_bytes());
+            put(&mut memory, SERVERS_SECOND);
+            memory
         }
-        Side::Client => {
-            let length = wait(&mut completions, &mut (&mut sends, &mut receives), RECEIVE)?;
-            let text = text_of(&region, length as usize);
-            say("receive", format!("{length} bytes arrived: {text:?}"));
-            expect(&text, SERVERS_TEXT)?;
+        None => {
+            let memory = wait(&mut channel, RECEIVE)?;
+            say("receive", format!("arrived: {:?}", text_of(&memory)));
+            expect(&memory, SERVERS_TEXT)?;
+            memory
         }
-    }
+    };
 
     // 15. The server's memory holds its second text from here on. One-sided operations need this
     //     word by other means: the server's CPU will not notice them.
@@ -178,32 +181,27 @@ fn run(side: Side, mut connection: Connection, options: &Options) -> Result<()> 
         let remote = Remote::new(offered.address, offered.rkey);
 
         // 16. READ: the card fetches the server's memory.
-        // SAFETY: the region outlives the request, and is not touched before its completion.
-        unsafe { sends.post(READ, Read::new(whole, remote).signaled())? };
-        wait(&mut completions, &mut (&mut sends, &mut receives), READ)?;
-        let text = text_of(&region, BUFFER);
-        say("READ", format!("fetched {text:?}"));
-        expect(&text, SERVERS_SECOND)?;
+        channel.post(READ, Read::new(memory, remote).signaled())?;
+        memory = wait(&mut channel, READ)?;
+        say("READ", format!("fetched {:?}", text_of(&memory)));
+        expect(&memory, SERVERS_SECOND)?;
 
         // 17. WRITE: the card puts this side's text into the server's memory.
-        region.write(0, &[0; BUFFER]);
-        region.write(0, CLIENTS_TEXT.as_bytes());
-        // SAFETY: as above.
-        unsafe { sends.post(WRITE, Write::new(whole, remote).signaled())? };
-        wait(&mut completions, &mut (&mut sends, &mut receives), WRITE)?;
+        put(&mut memory, CLIENTS_TEXT);
+        channel.post(WRITE, Write::new(memory, remote).signaled())?;
+        memory = wait(&mut channel, WRITE)?;
         say("WRITE", format!("acknowledged: {CLIENTS_TEXT:?}"));
     }
 
     // 18. The client is done, and the server looks.
     connection.barrier(3)?;
     if side == Side::Server {
-        let text = text_of(&region, BUFFER);
-        say("memory", format!("the client left {text:?}"));
-        expect(&text, CLIENTS_TEXT)?;
+        say("memory", format!("the client left {:?}", text_of(&memory)));
+        expect(&memory, CLIENTS_TEXT)?;
     }
 
-    // 19. Everything is freed in reverse: queues, queue pair, memory, CQ, domain, context. Whatever
-    //     the order of a program's variables, each owner keeps alive what it stands on.
+    // 19. Everything is freed: queues, queue pair, memory, CQ, domain, context. Whatever the order of
+    //     a program's variables, each owner keeps alive what it stands on.
     connection.barrier(4)?;
     say("done", "both sides are".to_owned());
     Ok(())
@@ -215,15 +213,19 @@ const SEND: u64 = 2;
 const READ: u64 = 3;
 const WRITE: u64 = 4;
 
-/// Polls until request `id` is complete, and returns how many bytes it received or fetched; an error
-/// completion says what went wrong, and what usually causes it.
-fn wait(completions: &mut Completions, queues: &mut impl Queues, id: u64) -> Result<u32> {
+/// Polls until request `id` is complete, and returns its memory; an error completion says what went
+/// wrong, and what usually causes it.
+fn wait(channel: &mut Channel, id: u64) -> Result<Slice> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        match completions.poll(queues)? {
-            Some(Completion::Send(done)) if done.id == id => return Ok(done.byte_len),
-            Some(Completion::Receive(done)) if done.id == id => return Ok(done.byte_len),
-            Some(Completion::Failed(failure)) => return Err(failure.into()),
+        match channel.poll()? {
+            Some(Event::Returned(returned)) => match returned.outcome {
+                Outcome::Failed(failure) => return Err(failure.into()),
+                _ if returned.id == id => {
+                    return returned.buffers.one().ok_or("it had no memory".into());
+                }
+                other => return Err(format!("unexpected completion {other:?}").into()),
+            },
             Some(other) => return Err(format!("unexpected completion {other:?}").into()),
             None if Instant::now() > deadline => {
                 return Err(format!("no completion of request {id} within {TIMEOUT:?}").into());
@@ -233,16 +235,24 @@ fn wait(completions: &mut Completions, queues: &mut impl Queues, id: u64) -> Res
     }
 }
 
-/// The text at the region's start, up to the first zero.
-fn text_of(region: &mlx5::verbs::MemoryRegion, length: usize) -> String {
-    let mut bytes = vec![0; length];
-    region.read(0, &mut bytes);
-    let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(length);
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
+/// Fills the memory with a text and zeroes.
+fn put(memory: &mut Slice, text: &str) {
+    memory.write(0, &[0; BUFFER]);
+    memory.write(0, text.as_bytes());
 }
 
-fn expect(got: &str, wanted: &str) -> Result<()> {
-    if got == wanted { Ok(()) } else { Err(format!("{got:?} is not {wanted:?}").into()) }
+/// The text in the memory, up to the first zero.
+fn text_of(memory: &Slice) -> String {
+    let bytes = memory.to_vec();
+    let text = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
+
+fn expect(memory: &Slice, wanted: &str) -> Result<()> {
+    match text_of(memory) {
+        got if got == wanted => Ok(()),
+        got => Err(format!("{got:?} is not {wanted:?}").into()),
+    }
 }
 
 struct Options {

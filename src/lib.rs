@@ -14,3 +14,8 @@ pub mod verbs;
 pub mod wqe;
 
 pub use verbs::{Error, Result};
+
+/// The README's example, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

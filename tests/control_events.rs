@@ -1,0 +1,162 @@
+//! Completion events: a program that sleeps until there is something to poll.
+
+use std::time::{Duration, Instant};
+
+use mlx5::connect::LocalPort;
+use mlx5::cqe::Completion;
+use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{
+    Access, CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
+    Rc, ThreadDomain,
+};
+use mlx5::wqe::{Inline, Send, Sge};
+use mlx5_model as _;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const SOON: Duration = Duration::from_millis(20);
+
+/// A queue pair that is connected to itself, with its CQ on a channel.
+struct Loop {
+    sends: SendQueue<Rc>,
+    receives: ReceiveQueue,
+    completions: Completions,
+    cq: CompletionQueue,
+    region: MemoryRegion,
+}
+
+impl Loop {
+    fn new(context: &Context, channel: &CompletionChannel) -> Loop {
+        let pd = ProtectionDomain::new(context).unwrap();
+        let cq = CompletionQueue::builder(context, 64).channel(channel).build().unwrap();
+        let region = pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
+        let thread = ThreadDomain::new(context).unwrap();
+        let qp = QueuePair::builder(&pd, &cq)
+            .max_send_wr(8)
+            .max_recv_wr(8)
+            .max_inline_data(32)
+            .thread_domain(&thread)
+            .build()
+            .unwrap();
+        let local = LocalPort::new(context, 1, None).unwrap();
+        let mine = local.endpoint(&qp);
+        let qp = qp.init(&local.init()).unwrap().rtr(&local.rtr(&mine, &mine)).unwrap();
+        let qp = qp.rts(&local.rts(&mine, &mine)).unwrap();
+        let mut completions = Completions::new(&cq).unwrap();
+        let receives = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
+        let sends = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+        Loop { sends, receives, completions, cq, region }
+    }
+
+    /// Sends itself a message, of which only the receive completes.
+    fn message(&mut self, solicited: bool) {
+        let into = Sge::new(self.region.address(), 64, self.region.lkey());
+        let send = Send::new(Inline(b"wake up"));
+        // SAFETY: the region outlives the queues, and is not read.
+        unsafe {
+            self.receives.post(1, into).unwrap();
+            let send = if solicited { send.solicited() } else { send };
+            self.sends.post(2, send.signaled()).unwrap();
+        }
+    }
+
+    /// Takes what there is, waiting for `count` completions.
+    fn drain(&mut self, count: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        let mut taken = 0;
+        while taken < count {
+            assert!(Instant::now() < deadline, "{taken} of {count} completions");
+            match self.completions.poll(&mut (&mut self.sends, &mut self.receives)).unwrap() {
+                Some(Completion::Send(_) | Completion::Receive(_)) => taken += 1,
+                Some(other) => panic!("{other:?}"),
+                None => std::thread::yield_now(),
+            }
+        }
+        let more = self.completions.poll(&mut (&mut self.sends, &mut self.receives)).unwrap();
+        assert_eq!(more, None);
+    }
+}
+
+#[test]
+fn an_armed_queue_announces_completions_once() {
+    let context = Context::open_first().unwrap();
+    let channel = CompletionChannel::new(&context).unwrap();
+    let mut queue = Loop::new(&context, &channel);
+    // Not armed: nothing is announced.
+    queue.message(false);
+    queue.drain(2);
+    assert!(channel.get_event(SOON).unwrap().is_none());
+    for _ in 0..5 {
+        queue.completions.arm(false);
+        queue.message(false);
+        let event = channel.get_event(PATIENCE).unwrap().expect("an event");
+        assert!(event == queue.cq);
+        queue.completions.event_taken();
+        queue.drain(2);
+        // One request, one event.
+        assert!(channel.get_event(SOON).unwrap().is_none());
+    }
+}
+
+#[test]
+fn solicited_messages_can_be_told_from_others() {
+    let context = Context::open_first().unwrap();
+    let channel = CompletionChannel::new(&context).unwrap();
+    let mut queue = Loop::new(&context, &channel);
+    queue.completions.arm(true);
+    queue.message(false);
+    queue.drain(2);
+    assert!(channel.get_event(SOON).unwrap().is_none());
+    queue.message(true);
+    assert!(channel.get_event(PATIENCE).unwrap().is_some());
+    queue.completions.event_taken();
+    queue.drain(2);
+}
+
+#[test]
+fn a_program_that_sleeps_is_woken_by_another_thread() {
+    let context = Context::open_first().unwrap();
+    let channel = CompletionChannel::new(&context).unwrap();
+    let mut queue = Loop::new(&context, &channel);
+    queue.completions.arm(false);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let sleeper = {
+        let channel = channel.clone();
+        std::thread::spawn(move || {
+            sender.send(()).unwrap();
+            channel.get_event(PATIENCE).unwrap().is_some()
+        })
+    };
+    receiver.recv().unwrap();
+    queue.message(false);
+    assert!(sleeper.join().unwrap());
+    queue.completions.event_taken();
+    queue.drain(2);
+}
+
+#[test]
+fn queues_with_events_that_were_read_or_not_can_be_destroyed() {
+    let context = Context::open_first().unwrap();
+    let channel = CompletionChannel::new(&context).unwrap();
+    let mut first = Loop::new(&context, &channel);
+    let mut second = Loop::new(&context, &channel);
+    for queue in [&mut first, &mut second] {
+        queue.completions.arm(false);
+        queue.message(false);
+    }
+    // One event of either was announced, and one is read: its acknowledgement is owed when the
+    // queue goes, or destroying it would wait for ever.
+    let event = channel.get_event(PATIENCE).unwrap().expect("an event");
+    let (read, mut unread) = if event == first.cq { (first, second) } else { (second, first) };
+    drop((event, read));
+    // The other one's is still in the channel.
+    let event = channel.get_event(PATIENCE).unwrap().expect("an event");
+    assert!(event == unread.cq);
+    unread.completions.event_taken();
+    unread.drain(2);
+    unread.completions.arm(false);
+    unread.message(false);
+    unread.drain(2);
+    drop((unread, event));
+    // The event of a queue that is gone went with it.
+    assert!(channel.get_event(SOON).unwrap().is_none());
+}

@@ -1,0 +1,148 @@
+//! The control path over RoCE, where peers are addressed by GID. On the model, which is asked for an
+//! Ethernet link before libibverbs first looks for devices.
+
+use std::sync::LazyLock;
+
+use mlx5::Error;
+use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::cqe::Completion;
+use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{
+    Access, AddressVector, CompletionQueue, Context, GidEntry, GidType, LinkLayer,
+    ProtectionDomain, QueuePair, RtrAttributes,
+};
+use mlx5::wqe::{Send, Sge};
+use mlx5_model as _;
+
+static ROCE: LazyLock<()> = LazyLock::new(|| {
+    // SAFETY: every test comes through here before it calls anything that reads the environment.
+    unsafe {
+        std::env::set_var("MLX5_MODEL", "always");
+        std::env::set_var("MLX5_MODEL_LINK", "roce");
+    }
+});
+
+fn open() -> Context {
+    LazyLock::force(&ROCE);
+    Context::open_first().unwrap()
+}
+
+fn of_kind(gids: &[GidEntry], kind: GidType, ipv4: bool) -> Option<GidEntry> {
+    gids.iter().copied().find(|it| it.kind == kind && it.gid.ipv4().is_some() == ipv4)
+}
+
+#[test]
+fn the_port_is_ethernet_and_has_gids_of_addresses() {
+    let context = open();
+    let port = context.port(1).unwrap();
+    assert_eq!((port.link_layer, port.lid), (LinkLayer::Ethernet, 0));
+    let gids = context.gids(1).unwrap();
+    assert!(gids.iter().all(|entry| entry.kind != GidType::InfiniBand), "{gids:?}");
+    let link_local = of_kind(&gids, GidType::RoceV2, false).expect("an IPv6 GID");
+    assert!(link_local.gid.is_link_local(), "{link_local}");
+    let ipv4 = of_kind(&gids, GidType::RoceV2, true).expect("an IPv4 GID");
+    assert_eq!(context.find_gid(1, GidType::RoceV2).unwrap(), ipv4);
+    assert_eq!(LocalPort::new(&context, 1, None).unwrap().gid(), Some(ipv4));
+    let text = context.find_gid(1, GidType::InfiniBand).unwrap_err().to_string();
+    assert!(text.contains("no IB GID") && text.contains(&ipv4.to_string()), "{text}");
+}
+
+#[test]
+fn addresses_that_do_not_fit_are_told_apart() {
+    let context = open();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 8).unwrap();
+    let local = LocalPort::new(&context, 1, None).unwrap();
+    let qp = QueuePair::builder(&pd, &cq).build().unwrap();
+    let mine = local.endpoint(&qp);
+    let good = local.rtr(&mine, &mine);
+    let qp = qp.init(&local.init()).unwrap();
+
+    let lid = RtrAttributes { address: AddressVector::lid(1, 5), ..good };
+    let refused = qp.rtr(&lid).unwrap_err();
+    assert!(matches!(refused.error, Error::GidRequired { port: 1, .. }), "{refused}");
+
+    let empty = RtrAttributes { address: AddressVector::gid(1, 250, mine.gid.unwrap()), ..good };
+    let refused = refused.queue_pair.rtr(&empty).unwrap_err();
+    assert!(
+        matches!(&refused.error, Error::GidEmpty { index: 250, valid, .. } if !valid.is_empty())
+            || matches!(refused.error, Error::GidIndexRange { index: 250, .. }),
+        "{refused}"
+    );
+
+    // A peer that told no GID, because it is InfiniBand perhaps.
+    let silent = local.rtr(&mine, &Endpoint { gid: None, ..mine.clone() });
+    let refused = refused.queue_pair.rtr(&silent).unwrap_err();
+    assert!(refused.to_string().contains("the peer told none"), "{refused}");
+
+    // A source of the wrong kind for the destination.
+    let gids = context.gids(1).unwrap();
+    let mut qp = refused.queue_pair;
+    let mut tried = 0;
+    for kind in [GidType::RoceV1, GidType::RoceV2] {
+        for ipv4 in [false, true] {
+            let Some(source) = of_kind(&gids, kind, ipv4) else { continue };
+            let other = if ipv4 { "2001:db8::1" } else { "192.0.2.1" };
+            let index = u8::try_from(source.index).unwrap();
+            let address = AddressVector::gid(1, index, other.parse().unwrap());
+            let refused = qp.rtr(&RtrAttributes { address, ..good }).unwrap_err();
+            assert!(matches!(refused.error, Error::GidKind { .. }), "{source}: {refused}");
+            qp = refused.queue_pair;
+            tried += 1;
+        }
+    }
+    assert!(tried >= 2, "{gids:?}");
+    qp.rtr(&good).unwrap();
+}
+
+#[test]
+fn a_message_travels_by_every_gid() {
+    let context = open();
+    for entry in context.gids(1).unwrap() {
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let cq = CompletionQueue::new(&context, 64).unwrap();
+        let region = pd.allocate(8192, Access::LOCAL_WRITE).unwrap();
+        let index = u8::try_from(entry.index).unwrap();
+        let local = LocalPort::new(&context, 1, Some(index)).unwrap();
+        // To itself.
+        let qp = QueuePair::builder(&pd, &cq).max_send_wr(4).max_recv_wr(4).build().unwrap();
+        let mine = local.endpoint(&qp);
+        assert_eq!((mine.lid, mine.gid), (0, Some(entry.gid)));
+        let qp = qp.init(&local.init()).unwrap().rtr(&local.rtr(&mine, &mine)).unwrap();
+        let qp = qp.rts(&local.rts(&mine, &mine)).unwrap();
+        let got = qp.query().unwrap().address.global.expect("a global route");
+        assert_eq!((got.dgid, got.sgid_index, got.hop_limit), (entry.gid, index, 64));
+
+        let mut completions = Completions::new(&cq).unwrap();
+        let mut receives =
+            ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
+        let mut sends = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+        let text = format!("by {entry}");
+        let length = text.len() as u32;
+        region.write(0, text.as_bytes());
+        // SAFETY: the region outlives the queues, and its halves are used as the requests say.
+        unsafe {
+            let into = Sge::new(region.address() + 4096, 4096, region.lkey());
+            receives.post(1, into).unwrap();
+            let from = Sge::new(region.address(), length, region.lkey());
+            sends.post(2, Send::new(from).signaled()).unwrap();
+        }
+        let mut received = None;
+        let mut sent = false;
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while received.is_none() || !sent {
+            assert!(std::time::Instant::now() < deadline, "{entry}: {received:?}, {sent}");
+            match completions.poll(&mut (&mut sends, &mut receives)).unwrap() {
+                Some(Completion::Receive(done)) => received = Some(done.byte_len),
+                Some(Completion::Send(_)) => sent = true,
+                Some(other) => panic!("{entry}: {other:?}"),
+                None => std::thread::yield_now(),
+            }
+        }
+        assert_eq!(received, Some(length));
+        let mut bytes = vec![0; text.len()];
+        region.read(4096, &mut bytes);
+        assert_eq!(bytes, text.as_bytes());
+        drop((sends, receives));
+    }
+}

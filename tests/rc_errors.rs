@@ -1,0 +1,691 @@
+//! Every error that a program can provoke on a reliable connection, on both sides: the right status
+//! for the right request, with an explanation; and afterwards the same queue pairs, taken through
+//! RESET to RTS, carry messages again.
+
+use std::time::{Duration, Instant};
+
+use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveKind, Status};
+use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{
+    Access, AckTimeout, AsyncEvent, CompletionQueue, Context, EventSource, InitAttributes,
+    MemoryRegion, Mtu, ProtectionDomain, QpState, QueuePair, Rc, Reset, RnrTimer, RtrAttributes,
+    Rts, RtsAttributes, ThreadDomain,
+};
+use mlx5::wqe::{
+    CompareSwap, FetchAdd, Inline, PostOn, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
+};
+use mlx5_model as _;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const LENGTH: usize = 16 << 10;
+const EVERYTHING: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
+
+/// How a pair of queue pairs is connected.
+#[derive(Clone)]
+struct Setup {
+    /// Rights of the responder's queue pair, and of its region.
+    queue_pair: Access,
+    region: Access,
+    rts: RtsAttributes,
+    rnr: RnrTimer,
+    responder_depth: u8,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            queue_pair: EVERYTHING,
+            region: EVERYTHING,
+            rts: RtsAttributes { max_rd_atomic: 4, ..RtsAttributes::default() },
+            rnr: RnrTimer::at_least(Duration::from_micros(10)),
+            responder_depth: 4,
+        }
+    }
+}
+
+/// A requester, `a`, and a responder, `b`, on one port.
+struct Pair {
+    setup: Setup,
+    a: End,
+    b: End,
+}
+
+struct End {
+    live: Option<Live>,
+    completions: Completions,
+    cq: CompletionQueue,
+    region: MemoryRegion,
+    pd: ProtectionDomain,
+    context: Context,
+}
+
+/// What goes when the queue pair goes.
+struct Live {
+    sends: SendQueue<Rc>,
+    receives: ReceiveQueue,
+    qp: QueuePair<Rc, Rts>,
+}
+
+impl Pair {
+    fn new(setup: Setup) -> Pair {
+        let context = Context::open_first().unwrap();
+        let a = End::new(&context, EVERYTHING);
+        let b = End::new(&context, setup.region);
+        let mut pair = Pair { setup, a, b };
+        let (a, b) = (pair.a.queue_pair(), pair.b.queue_pair());
+        pair.connect(a, b);
+        pair
+    }
+
+    fn connect(&mut self, a: QueuePair<Rc, Reset>, b: QueuePair<Rc, Reset>) {
+        let (number_a, number_b) = (a.number(), b.number());
+        self.a.connect(a, number_b, EVERYTHING, &self.setup);
+        self.b.connect(b, number_a, self.setup.queue_pair, &self.setup);
+    }
+
+    /// Takes both queue pairs through RESET to RTS, or makes those that are gone anew.
+    fn recover(&mut self) {
+        self.setup = Setup { queue_pair: EVERYTHING, ..self.setup.clone() };
+        let (a, b) = (self.a.reset(), self.b.reset());
+        self.connect(a, b);
+    }
+
+    /// Recovers, then sends messages each way.
+    fn works_again(&mut self) {
+        self.recover();
+        for round in 1..4 {
+            message(&mut self.a, &mut self.b, round);
+            message(&mut self.b, &mut self.a, round);
+        }
+    }
+}
+
+/// A message from one to the other.
+fn message(from: &mut End, to: &mut End, fill: u8) {
+    to.receive(7, to.sge(4096, 64));
+    from.region.write(0, &[fill; 64]);
+    from.post(8, Send::new(from.sge(0, 64)).signaled());
+    assert_eq!(from.success(), 8);
+    match to.next() {
+        Completion::Receive(done) => {
+            assert_eq!((done.id, done.byte_len, done.kind), (7, 64, ReceiveKind::Send));
+        }
+        other => panic!("{other:?}"),
+    }
+    let mut bytes = [0; 64];
+    to.region.read(4096, &mut bytes);
+    assert_eq!(bytes, [fill; 64]);
+}
+
+impl End {
+    fn new(context: &Context, access: Access) -> End {
+        let pd = ProtectionDomain::new(context).unwrap();
+        let cq = CompletionQueue::new(context, 128).unwrap();
+        End {
+            live: None,
+            completions: Completions::new(&cq).unwrap(),
+            cq,
+            region: pd.allocate(LENGTH, access).unwrap(),
+            pd,
+            context: context.clone(),
+        }
+    }
+
+    fn queue_pair(&self) -> QueuePair<Rc, Reset> {
+        // A register of its own, since several queue pairs of this context post at a time.
+        let thread = ThreadDomain::new(&self.context).unwrap();
+        QueuePair::builder(&self.pd, &self.cq)
+            .max_send_wr(16)
+            .max_recv_wr(16)
+            .max_send_sge(4)
+            .max_inline_data(64)
+            .thread_domain(&thread)
+            .build()
+            .unwrap()
+    }
+
+    fn connect(&mut self, qp: QueuePair<Rc, Reset>, peer: u32, access: Access, setup: &Setup) {
+        let local = LocalPort::new(&self.context, 1, None).unwrap();
+        let theirs = Endpoint {
+            lid: local.attributes().lid,
+            gid: local.gid().map(|entry| entry.gid),
+            ..Endpoint::new(peer, Mtu::Mtu1024)
+        };
+        let qp = qp.init(&InitAttributes { access, ..local.init() }).unwrap();
+        let receives =
+            ReceiveQueue::new(&qp, &mut self.completions, ReceiveConfig::default()).unwrap();
+        let rtr = RtrAttributes {
+            min_rnr_timer: setup.rnr,
+            max_dest_rd_atomic: setup.responder_depth,
+            ..local.rtr(&theirs, &theirs)
+        };
+        let qp = qp.rtr(&rtr).unwrap().rts(&setup.rts).unwrap();
+        let sends = SendQueue::new(&qp, &mut self.completions, SendConfig::default()).unwrap();
+        self.live = Some(Live { sends, receives, qp });
+    }
+
+    fn reset(&mut self) -> QueuePair<Rc, Reset> {
+        match self.live.take() {
+            Some(Live { sends, receives, qp }) => {
+                drop((sends, receives));
+                let number = qp.number();
+                let qp = qp.to_error().unwrap().reset().unwrap();
+                assert_eq!(qp.number(), number);
+                qp
+            }
+            None => self.queue_pair(),
+        }
+    }
+
+    fn live(&mut self) -> &mut Live {
+        self.live.as_mut().expect("connected")
+    }
+
+    fn sge(&self, offset: usize, length: u32) -> Sge {
+        Sge::new(self.region.address() + offset as u64, length, self.region.lkey())
+    }
+
+    fn remote(&self, offset: u64) -> Remote {
+        Remote::new(self.region.address() + offset, self.region.rkey())
+    }
+
+    fn post(&mut self, id: u64, operation: impl PostOn<Rc>) {
+        // SAFETY: every memory that a test names is a region's, which outlives its queue pair, or
+        // is not registered at all, which is what the card is to find out.
+        unsafe { self.live().sends.post(id, operation).unwrap() }
+    }
+
+    fn receive(&mut self, id: u64, sge: Sge) {
+        // SAFETY: as above.
+        unsafe { self.live().receives.post(id, sge).unwrap() }
+    }
+
+    /// The next completion.
+    fn next(&mut self) -> Completion {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(completion) = self.try_next() {
+                return completion;
+            }
+            assert!(Instant::now() < deadline, "no completion within {PATIENCE:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    fn try_next(&mut self) -> Option<Completion> {
+        let live = self.live.as_mut().expect("connected");
+        self.completions.poll(&mut (&mut live.sends, &mut live.receives)).unwrap()
+    }
+
+    /// The next completion, which is a send's success.
+    fn success(&mut self) -> u64 {
+        match self.next() {
+            Completion::Send(done) => done.id,
+            other => panic!("instead of a success: {other:?}"),
+        }
+    }
+
+    /// The next completion, which is the failure of request `id` with that status.
+    fn failure(&mut self, queue: QueueKind, id: u64, status: Status) -> Failure {
+        match self.next() {
+            Completion::Failed(failure) => {
+                println!("{failure}");
+                assert_eq!(
+                    (failure.queue, failure.id, failure.status),
+                    (queue, id, status),
+                    "{failure}"
+                );
+                check_text(&failure);
+                failure
+            }
+            other => panic!("instead of {status:?}: {other:?}"),
+        }
+    }
+
+    fn send_fails(&mut self, id: u64, status: Status) -> Failure {
+        let failure = self.failure(QueueKind::Send, id, status);
+        assert_eq!(self.state(), QpState::Error);
+        failure
+    }
+
+    fn receive_fails(&mut self, id: u64, status: Status) -> Failure {
+        let failure = self.failure(QueueKind::Receive, id, status);
+        assert_eq!(self.state(), QpState::Error);
+        failure
+    }
+
+    /// The state that the card reports.
+    fn state(&mut self) -> QpState {
+        self.live().qp.query().unwrap().state
+    }
+
+    /// Waits for an asynchronous event of this side's queue pair.
+    fn event(&mut self) -> AsyncEvent {
+        let number = self.live().qp.number();
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(event) = self.context.async_event(Duration::from_millis(100)).unwrap() {
+                if event.source == EventSource::QueuePair(number) {
+                    return event;
+                }
+            }
+        }
+        panic!("no event of queue pair {number:#x} within {PATIENCE:?}");
+    }
+}
+
+/// Name, number in `enum ibv_wc_status`, and what the explanation speaks of.
+const TEXTS: [(&str, u32, &str); 10] = [
+    ("IBV_WC_LOC_LEN_ERR", 1, "length"),
+    ("IBV_WC_LOC_QP_OP_ERR", 2, "WQE"),
+    ("IBV_WC_LOC_PROT_ERR", 4, "lkey"),
+    ("IBV_WC_WR_FLUSH_ERR", 5, "error state"),
+    ("IBV_WC_REM_INV_REQ_ERR", 9, "longer than its receive"),
+    ("IBV_WC_REM_ACCESS_ERR", 10, "rkey"),
+    ("IBV_WC_REM_OP_ERR", 11, "own side"),
+    ("IBV_WC_RETRY_EXC_ERR", 12, "queue pair is gone"),
+    ("IBV_WC_RNR_RETRY_EXC_ERR", 13, "post receives"),
+    ("IBV_WC_GENERAL_ERR", 21, "no reason"),
+];
+
+/// The text of a failure says which request it was, the status as verbs name it, and the cause.
+fn check_text(failure: &Failure) {
+    let text = failure.to_string();
+    let (_, number, cause) = TEXTS
+        .into_iter()
+        .find(|(name, ..)| *name == failure.status.name())
+        .unwrap_or_else(|| panic!("no text is known of {text}"));
+    assert_eq!(failure.status.wc_status(), number, "{text}");
+    for part in [failure.status.name(), cause, &format!("{:#x}", failure.qpn)] {
+        assert!(text.contains(part), "{part:?} is missing in {text:?}");
+    }
+}
+
+#[test]
+fn a_wrong_lkey_of_a_send_is_a_local_protection_error() {
+    let mut pair = Pair::new(Setup::default());
+    let mut sge = pair.a.sge(0, 64);
+    sge.lkey ^= 0x5500;
+    pair.b.receive(1, pair.b.sge(0, 64));
+    pair.a.post(2, Send::new(sge).signaled());
+    pair.a.send_fails(2, Status::LocalProtection);
+    // The peer is not concerned.
+    assert_eq!(pair.b.state(), QpState::Rts);
+    assert_eq!(pair.b.try_next(), None);
+    pair.works_again();
+}
+
+#[test]
+fn local_memory_beyond_its_region_is_a_local_protection_error() {
+    let mut pair = Pair::new(Setup::default());
+    pair.b.receive(1, pair.b.sge(0, LENGTH as u32));
+    pair.a.post(2, Write::new(pair.a.sge(LENGTH - 63, 64), pair.b.remote(0)).signaled());
+    pair.a.send_fails(2, Status::LocalProtection);
+    pair.works_again();
+}
+
+#[test]
+fn memory_of_another_protection_domain_is_out_of_reach() {
+    // As local memory …
+    let mut pair = Pair::new(Setup::default());
+    let foreign = ProtectionDomain::new(&pair.a.context).unwrap();
+    let foreign = foreign.allocate(4096, EVERYTHING).unwrap();
+    let sge = Sge::new(foreign.address(), 64, foreign.lkey());
+    pair.a.post(1, Write::new(sge, pair.b.remote(0)).signaled());
+    pair.a.send_fails(1, Status::LocalProtection);
+    pair.works_again();
+    // … and as the peer's.
+    let remote = Remote::new(foreign.address(), foreign.rkey());
+    pair.a.post(2, Write::new(pair.a.sge(0, 64), remote).signaled());
+    pair.a.send_fails(2, Status::RemoteAccess);
+    pair.works_again();
+}
+
+#[test]
+fn a_read_into_memory_that_may_not_be_written_is_a_local_protection_error() {
+    let mut pair = Pair::new(Setup::default());
+    let only = pair.a.pd.allocate(4096, Access::REMOTE_READ).unwrap();
+    let sge = Sge::new(only.address(), 64, only.lkey());
+    pair.a.post(1, Read::new(sge, pair.b.remote(0)).signaled());
+    pair.a.send_fails(1, Status::LocalProtection);
+    pair.works_again();
+}
+
+#[test]
+fn a_region_that_was_deregistered_is_gone() {
+    let mut pair = Pair::new(Setup::default());
+    let region = pair.a.pd.allocate(4096, EVERYTHING).unwrap();
+    let sge = Sge::new(region.address(), 64, region.lkey());
+    pair.a.post(1, Write::new(sge, pair.b.remote(0)).signaled());
+    assert_eq!(pair.a.success(), 1);
+    drop(region);
+    pair.a.post(2, Write::new(sge, pair.b.remote(0)).signaled());
+    pair.a.send_fails(2, Status::LocalProtection);
+    pair.works_again();
+}
+
+#[test]
+fn a_message_longer_than_the_transport_carries_is_a_local_length_error() {
+    let mut pair = Pair::new(Setup::default());
+    pair.b.receive(1, pair.b.sge(0, 64));
+    let gigabyte = Sge { length: 1 << 30, ..pair.a.sge(0, 0) };
+    pair.a.post(2, Send::new([gigabyte; 3]).signaled());
+    pair.a.send_fails(2, Status::LocalLength);
+    pair.works_again();
+}
+
+#[test]
+fn a_receive_shorter_than_the_message_fails_on_both_sides() {
+    for length in [65, 2000, 5000] {
+        let mut pair = Pair::new(Setup::default());
+        pair.b.receive(1, pair.b.sge(0, length - 1));
+        pair.b.receive(2, pair.b.sge(0, 64));
+        pair.a.post(3, Send::new(pair.a.sge(0, length)).signaled());
+        pair.a.send_fails(3, Status::RemoteInvalidRequest);
+        pair.b.receive_fails(1, Status::LocalLength);
+        pair.b.receive_fails(2, Status::Flushed);
+        pair.works_again();
+    }
+}
+
+#[test]
+fn a_wrong_lkey_of_a_receive_fails_on_both_sides() {
+    let mut pair = Pair::new(Setup::default());
+    let mut sge = pair.b.sge(0, 256);
+    sge.lkey ^= 0x5500;
+    pair.b.receive(1, sge);
+    pair.a.post(2, Send::new(pair.a.sge(0, 256)).signaled());
+    pair.a.send_fails(2, Status::RemoteOperation);
+    pair.b.receive_fails(1, Status::LocalProtection);
+    pair.works_again();
+}
+
+#[test]
+fn a_receive_into_memory_that_may_not_be_written_fails_on_both_sides() {
+    let mut pair = Pair::new(Setup::default());
+    let only = pair.b.pd.allocate(4096, Access::REMOTE_READ).unwrap();
+    pair.b.receive(1, Sge::new(only.address(), 256, only.lkey()));
+    pair.a.post(2, SendImm::new(pair.a.sge(0, 256), 5).signaled());
+    pair.a.send_fails(2, Status::RemoteOperation);
+    pair.b.receive_fails(1, Status::LocalProtection);
+    pair.works_again();
+}
+
+#[test]
+fn a_wrong_rkey_is_a_remote_access_error() {
+    let mut pair = Pair::new(Setup::default());
+    let remote = Remote { rkey: pair.b.region.rkey() ^ 0x5500, ..pair.b.remote(0) };
+    let sge = pair.a.sge(0, 64);
+    let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
+    for kind in 0..5 {
+        match kind {
+            0 => pair.a.post(1, Write::new(sge, remote).signaled()),
+            1 => pair.a.post(1, Read::new(sge, remote).signaled()),
+            2 => pair.a.post(1, CompareSwap::new(word, remote, 0, 1).signaled()),
+            3 => pair.a.post(1, FetchAdd::new(word, remote, 1).signaled()),
+            _ => {
+                pair.b.receive(9, pair.b.sge(0, 64));
+                pair.a.post(1, WriteImm::new(sge, remote, 7).signaled());
+            }
+        }
+        let failure = pair.a.send_fails(1, Status::RemoteAccess);
+        assert_ne!(failure.opcode, 0, "{failure}");
+        // The responder fails with it, without a completion of its own request to say so.
+        let event = pair.b.event();
+        assert!(event.to_string().contains("QP_ACCESS_ERR"), "{event}");
+        assert_eq!(pair.b.state(), QpState::Error);
+        if kind == 4 {
+            pair.b.receive_fails(9, Status::Flushed);
+        }
+        pair.works_again();
+    }
+}
+
+#[test]
+fn remote_memory_beyond_its_region_is_a_remote_access_error() {
+    let mut pair = Pair::new(Setup::default());
+    for (offset, length) in [(LENGTH as u64 - 63, 64), (u64::MAX, 64), (LENGTH as u64, 1)] {
+        let address = pair.b.region.address().wrapping_add(offset);
+        let remote = Remote::new(address, pair.b.region.rkey());
+        pair.a.post(1, Write::new(pair.a.sge(0, length), remote).signaled());
+        pair.a.send_fails(1, Status::RemoteAccess);
+        pair.works_again();
+        pair.a.post(2, Read::new(pair.a.sge(0, length), remote).signaled());
+        pair.a.send_fails(2, Status::RemoteAccess);
+        pair.works_again();
+    }
+    // What lies inside is reached to the last byte.
+    let remote = pair.b.remote(LENGTH as u64 - 64);
+    pair.a.post(3, Write::new(pair.a.sge(0, 64), remote).signaled());
+    assert_eq!(pair.a.success(), 3);
+}
+
+#[test]
+fn rights_that_the_region_lacks_are_remote_access_errors() {
+    for (region, kind) in [
+        (EVERYTHING - Access::REMOTE_WRITE, "write"),
+        (EVERYTHING - Access::REMOTE_READ, "read"),
+        (EVERYTHING - Access::REMOTE_ATOMIC, "atomic"),
+    ] {
+        let mut pair = Pair::new(Setup { region, ..Setup::default() });
+        post(&mut pair, kind);
+        pair.a.send_fails(1, Status::RemoteAccess);
+        pair.works_again();
+    }
+}
+
+#[test]
+fn rights_that_the_queue_pair_lacks_make_a_request_invalid() {
+    for (queue_pair, kind) in [
+        (EVERYTHING - Access::REMOTE_WRITE, "write"),
+        (EVERYTHING - Access::REMOTE_READ, "read"),
+        (EVERYTHING - Access::REMOTE_ATOMIC, "atomic"),
+    ] {
+        let mut pair = Pair::new(Setup { queue_pair, ..Setup::default() });
+        post(&mut pair, kind);
+        pair.a.send_fails(1, Status::RemoteInvalidRequest);
+        assert_eq!(pair.b.state(), QpState::Error);
+        // Recovering gives the queue pair every right.
+        pair.works_again();
+        post(&mut pair, kind);
+        assert_eq!(pair.a.success(), 1);
+    }
+}
+
+fn post(pair: &mut Pair, kind: &str) {
+    let sge = pair.a.sge(0, 64);
+    let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
+    let remote = pair.b.remote(0);
+    match kind {
+        "write" => pair.a.post(1, Write::new(sge, remote).signaled()),
+        "read" => pair.a.post(1, Read::new(sge, remote).signaled()),
+        _ => pair.a.post(1, FetchAdd::new(word, remote, 1).signaled()),
+    }
+}
+
+#[test]
+fn an_atomic_at_an_odd_address_is_refused() {
+    let mut pair = Pair::new(Setup::default());
+    let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
+    pair.a.post(1, FetchAdd::new(word, pair.b.remote(4), 1).signaled());
+    // Cards of different age call it an invalid request or an access error.
+    match pair.a.next() {
+        Completion::Failed(failure) => {
+            let status = failure.status;
+            assert!(
+                matches!(status, Status::RemoteInvalidRequest | Status::RemoteAccess),
+                "{failure}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    pair.works_again();
+}
+
+#[test]
+fn a_peer_without_receives_is_tried_again_and_given_up() {
+    let rts = RtsAttributes { rnr_retry: 2, ..Setup::default().rts };
+    let rnr = RnrTimer::at_least(Duration::from_millis(1));
+    let mut pair = Pair::new(Setup { rts, rnr, ..Setup::default() });
+    let start = Instant::now();
+    pair.a.post(1, Send::new(Inline(b"anybody there?")).signaled());
+    pair.a.send_fails(1, Status::RnrRetriesExceeded);
+    // The peer asked for a millisecond each time.
+    assert!(start.elapsed() >= Duration::from_millis(2), "{:?}", start.elapsed());
+    // It has not failed.
+    assert_eq!(pair.b.state(), QpState::Rts);
+    pair.works_again();
+}
+
+#[test]
+fn a_receive_posted_while_the_sender_waits_is_found() {
+    let rnr = RnrTimer::at_least(Duration::from_millis(5));
+    let mut pair = Pair::new(Setup { rnr, ..Setup::default() });
+    pair.a.post(1, Send::new(pair.a.sge(0, 64)).signaled());
+    assert_eq!(pair.a.try_next(), None);
+    pair.b.receive(2, pair.b.sge(0, 64));
+    assert_eq!(pair.a.success(), 1);
+    assert!(matches!(pair.b.next(), Completion::Receive(done) if done.id == 2));
+}
+
+/// Gives up after a fraction of a second.
+fn impatient() -> Setup {
+    let timeout = AckTimeout::at_least(Duration::from_millis(4));
+    let rts = RtsAttributes { timeout, retry_cnt: 2, ..Setup::default().rts };
+    Setup { rts, ..Setup::default() }
+}
+
+#[test]
+fn a_peer_that_is_gone_is_tried_again_and_given_up() {
+    let mut pair = Pair::new(impatient());
+    pair.b.live = None;
+    pair.a.post(1, Write::new(pair.a.sge(0, 64), pair.b.remote(0)).signaled());
+    pair.a.send_fails(1, Status::RetriesExceeded);
+    pair.works_again();
+}
+
+#[test]
+fn a_peer_that_has_failed_does_not_answer() {
+    let mut pair = Pair::new(impatient());
+    let Live { sends, receives, qp } = pair.b.live.take().unwrap();
+    drop((sends, receives));
+    let failed = qp.to_error().unwrap();
+    pair.a.post(1, Send::new(pair.a.sge(0, 64)).signaled());
+    pair.a.send_fails(1, Status::RetriesExceeded);
+    drop(failed);
+    pair.works_again();
+}
+
+#[test]
+fn requests_after_the_one_that_failed_are_flushed_in_order() {
+    let mut pair = Pair::new(Setup::default());
+    for id in 10..13 {
+        pair.a.receive(id, pair.a.sge(0, 64));
+    }
+    let wrong = Remote { rkey: !0, ..pair.b.remote(0) };
+    let (sge, right) = (pair.a.sge(0, 64), pair.b.remote(0));
+    let mut batch = pair.a.live().sends.batch();
+    for (id, remote) in [(1, right), (2, wrong), (3, right), (4, right)] {
+        batch.append(id, Write::new(sge, remote)).unwrap();
+    }
+    // SAFETY: as for `End::post`.
+    unsafe { batch.ring() };
+    // No request was signaled: those that fail complete all the same.
+    pair.a.failure(QueueKind::Send, 2, Status::RemoteAccess);
+    let (mut sent, mut received) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        match pair.a.next() {
+            Completion::Failed(failure) => {
+                assert_eq!(failure.status, Status::Flushed, "{failure}");
+                check_text(&failure);
+                match failure.queue {
+                    QueueKind::Send => sent.push(failure.id),
+                    QueueKind::Receive => received.push(failure.id),
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((sent, received), (vec![3, 4], vec![10, 11, 12]));
+    assert_eq!(pair.a.try_next(), None);
+    // The queue refuses more, and says why; the queue pair needs RESET first.
+    let again = Write::new(pair.a.sge(0, 64), pair.b.remote(0));
+    // SAFETY: as for `End::post`.
+    let refused = unsafe { pair.a.live().sends.post(3, again) };
+    assert_eq!(refused, Err(PostError::WrongState));
+    pair.works_again();
+}
+
+#[test]
+fn moving_to_error_flushes_both_queues() {
+    // A peer without receives, asked for ever: the sends stay outstanding.
+    let mut pair = Pair::new(Setup::default());
+    for id in 0..3 {
+        pair.a.receive(10 + id, pair.a.sge(0, 64));
+        pair.a.post(20 + id, Send::new(pair.a.sge(0, 64)));
+    }
+    assert_eq!(pair.a.try_next(), None);
+    let Live { sends, receives, qp } = pair.a.live.take().unwrap();
+    let failed = qp.to_error().unwrap();
+    let mut queues = (sends, receives);
+    let (mut sent, mut received) = (Vec::new(), Vec::new());
+    let deadline = Instant::now() + PATIENCE;
+    while sent.len() + received.len() < 6 {
+        assert!(Instant::now() < deadline, "flushed: {sent:?}, {received:?}");
+        match pair.a.completions.poll(&mut queues).unwrap() {
+            Some(Completion::Failed(failure)) => {
+                assert_eq!(failure.status, Status::Flushed, "{failure}");
+                match failure.queue {
+                    QueueKind::Send => sent.push(failure.id),
+                    QueueKind::Receive => received.push(failure.id),
+                }
+            }
+            Some(other) => panic!("{other:?}"),
+            None => std::thread::yield_now(),
+        }
+    }
+    assert_eq!((sent, received), (vec![20, 21, 22], vec![10, 11, 12]));
+    // A queue pair whose queues are in use cannot be pulled away under them.
+    let refused = failed.reset().unwrap_err();
+    assert!(refused.to_string().contains("is taken by the direct path"), "{refused}");
+    drop(queues);
+    let a = refused.queue_pair.reset().unwrap();
+    let b = pair.b.reset();
+    pair.connect(a, b);
+    pair.works_again();
+}
+
+#[test]
+fn an_operation_that_the_card_does_not_know_is_a_local_operation_error() {
+    let mut pair = Pair::new(Setup::default());
+    let live = pair.a.live();
+    // The direct path cannot be brought to write such a WQE, so its opcode is changed in the ring
+    // before the doorbell rings.
+    let ring = send_ring(&live.qp);
+    let mut batch = live.sends.batch();
+    batch.append(1, Send::new(Inline(b"x")).signaled()).unwrap();
+    // SAFETY: the first WQE of the ring, which is written and not rung; its opcode is the last byte
+    // of the first word.
+    unsafe { ring.add(3).write_volatile(0x3f) };
+    // SAFETY: no memory is named.
+    unsafe { batch.ring() };
+    pair.a.send_fails(1, Status::LocalQpOperation);
+    pair.works_again();
+}
+
+/// Start of the send queue.
+fn send_ring(qp: &QueuePair<Rc, Rts>) -> *mut u8 {
+    use mlx5_sys::dv;
+    // SAFETY: integers and pointers only.
+    let (mut object, mut out): (dv::mlx5dv_obj, dv::mlx5dv_qp) = unsafe { std::mem::zeroed() };
+    object.qp.in_ = qp.as_raw().as_ptr();
+    object.qp.out = &mut out;
+    // SAFETY: the queue pair is alive, and so are both structures.
+    let result = unsafe { dv::mlx5dv_init_obj(&mut object, u64::from(dv::MLX5DV_OBJ_QP)) };
+    assert_eq!(result, 0);
+    out.sq.buf.cast()
+}
