@@ -23,7 +23,8 @@ pub fn command(arguments: &[String]) -> Result {
 /// Runs them all.
 pub fn run(decision: &Decision, quick: bool) -> Result {
     let mut command = build::cargo_with("bench", decision);
-    command.args(["--package", "mlx5", "--benches"]);
+    // `--benches` would also run the library's own harness, which does not know `--quick`.
+    command.args(["--package", "mlx5", "--bench", "*"]);
     if quick {
         command.args(["--", "--quick"]);
     }

@@ -3,7 +3,7 @@
 use crate::card::{Identity, Link};
 
 /// Upper bytes of the node GUIDs: NVIDIA's (Mellanox's) OUI.
-const OUI: u64 = 0x506b_4b << 40;
+const OUI: u64 = 0x0050_6b4b << 40;
 /// GUID of the first card without its OUI.
 const FIRST: u64 = 0x03_00c0_4e00;
 /// Subnet prefix of a fabric that nobody configured.

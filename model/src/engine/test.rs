@@ -105,7 +105,7 @@ fn stations(setup: Setup) -> [Station; 2] {
 fn engines_of_one_domain_reach_each_other() {
     for link in [Link::InfiniBand, Link::Roce] {
         let [mut one, mut other] = stations(Setup { link, mtu: 4096, ..Setup::default() });
-        let bytes: Vec<u8> = (0..300_000u32).map(|n| (n * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..300_000u32).map(|n| ((n * 7) >> 3) as u8).collect();
         one.side.put(0, &bytes);
         let started = Instant::now();
         for _ in 0..50 {
@@ -299,7 +299,7 @@ fn start_peer(domain: &str, rounds: usize) -> (std::process::Child, impl FnMut(&
 fn what_a_process_saw_before_it_died_is_acknowledged() {
     for round in 0..5 {
         let domain = domain();
-        let setup = Setup { timeout: 12, retries: 1, rnr_timer: 10, ..Setup::default() };
+        let setup = Setup { timeout: 12, retries: 7, rnr_timer: 10, ..Setup::default() };
         let mut own = Station::new(&domain, setup);
         let (mut child, mut said) = start_peer(&domain, 3);
         let numbers = said("peer");

@@ -305,7 +305,7 @@ fn what_is_posted_in_error_is_flushed() {
     let mut pair = Pair::new(Setup::default());
     let own = &mut pair.sides[0];
     own.receive(&[]);
-    own.to_error();
+    own.break_off();
     pair.settle();
     let own = &mut pair.sides[0];
     assert_eq!(own.outcomes(1), [(0, FLUSHED)]);
@@ -331,7 +331,7 @@ fn receives_posted_in_init_are_flushed() {
     let command = side.rig.transition(mlx5_sys::ifc::opcode::RST2INIT_QP, side.qp);
     side.rig.run(&command).expect("accepted");
     side.receive(&[]);
-    side.to_error();
+    side.break_off();
     side.rig.card.pump();
     side.rig.card.settle();
     assert_eq!(side.outcomes(1), [(0, FLUSHED)]);
@@ -347,7 +347,7 @@ fn a_message_half_received_is_flushed() {
     own.rig.card.pump();
     let first = own.rig.card.outbox.pop_front().expect("a packet");
     peer.rig.card.receive(&first);
-    peer.to_error();
+    peer.break_off();
     peer.rig.card.pump();
     peer.rig.card.settle();
     assert_eq!(peer.outcomes(1), [(0, FLUSHED), (1, FLUSHED)]);
@@ -447,7 +447,7 @@ fn random_packets_of_the_peer_are_survived() {
                     length: [0, 8, 256, 600, 1 << 31, u32::MAX][random.next() as usize % 6],
                 }),
                 atomic: Some(crate::wire::AtomicEth {
-                    address: Side::address(word % 4096 & !3),
+                    address: Side::address((word % 4096) & !3),
                     key: peer.key,
                     swap_or_add: word,
                     compare: 0,

@@ -49,12 +49,15 @@ impl Default for Setup {
     }
 }
 
+/// Which packets are lost: asked with the index of the side that sends.
+pub type Loss = Box<dyn FnMut(usize, &Frame) -> bool>;
+
 /// Two sides and what is between them.
 pub struct Pair {
     pub sides: [Side; 2],
     pub wires: [Lossy; 2],
     /// Drops what it says yes to, on its way from the side with this index.
-    pub drop: Box<dyn FnMut(usize, &Frame) -> bool>,
+    pub drop: Loss,
 }
 
 impl Pair {

@@ -224,7 +224,7 @@ impl Side {
         (self.sent, self.received) = (0, 0);
     }
 
-    pub fn to_error(&mut self) {
+    pub fn break_off(&mut self) {
         let command = Command::new(opcode::QP_2ERR, 0x10).set(rst2init_qp_in::QPN, self.qp);
         self.rig.run(&command).expect("accepted");
     }

@@ -228,8 +228,7 @@ fn random_traffic(seed: u64, rate: u64, setup: Setup) {
     let mut got_receives: [Vec<(u8, u32, [u8; 4])>; 2] = [vec![], vec![]];
     let mut counts = [0u64; 2];
     for round in 0..8u64 {
-        for own in 0..2 {
-            let peer = 1 - own;
+        for (own, peer) in [(0, 1), (1, 0)] {
             let requests = 1 + random.next() % 4;
             for number in 0..requests {
                 let place = (round * 4 + number) % 32 * slot;
@@ -327,11 +326,11 @@ fn random_traffic(seed: u64, rate: u64, setup: Setup) {
     }
     assert_eq!(got_sends, expected_sends, "seed {seed}");
     assert_eq!(got_receives, expected_receives, "seed {seed}");
-    for side in 0..2 {
-        oracle.memory[side][counter as usize..].copy_from_slice(&counts[side].to_le_bytes());
-        let bytes = pair.sides[side].get(0, REGION);
-        let wrong = bytes.iter().zip(&oracle.memory[side]).position(|(got, want)| got != want);
-        assert_eq!(wrong, None, "seed {seed}: side {side} differs");
+    for ((side, memory), count) in pair.sides.iter().zip(&mut oracle.memory).zip(counts) {
+        memory[counter as usize..].copy_from_slice(&count.to_le_bytes());
+        let bytes = side.get(0, REGION);
+        let wrong = bytes.iter().zip(&*memory).position(|(got, want)| got != want);
+        assert_eq!(wrong, None, "seed {seed}: side {} differs", side.qp);
     }
 }
 

@@ -1,0 +1,273 @@
+//! Verbs programs of rdma-core and perftest, each as server and client in two processes.
+
+mod support;
+
+use support::Model;
+use support::process::Output;
+
+const INFINIBAND: Model = Model { roce: false, mode: None };
+const ROCE: Model = Model { roce: true, mode: None };
+
+/// Message sizes: the smallest, one packet, several packets of the path MTU, many.
+const SIZES: [u32; 4] = [2, 1024, 5000, 65536];
+
+#[test]
+fn ibv_devices_lists_the_device() {
+    let output = INFINIBAND.run("ibv_devices", &[]);
+    output.assert_success();
+    let guid = output
+        .stdout
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("mlx5_0"))
+        .unwrap_or_else(|| panic!("no mlx5_0 in {output}"))
+        .trim();
+    let value = u64::from_str_radix(guid, 16).unwrap_or_else(|_| panic!("node GUID in {output}"));
+    assert_ne!(value, 0, "{output}");
+}
+
+/// `ibv_devinfo -v` as `(field, value)`, in its order.
+fn devinfo(model: Model) -> Vec<(String, String)> {
+    let output = model.run("ibv_devinfo", &["-v", "-d", "mlx5_0"]);
+    output.assert_success();
+    output
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(field, value)| (field.trim().to_owned(), value.trim().to_owned()))
+        .collect()
+}
+
+#[track_caller]
+fn field<'a>(fields: &'a [(String, String)], name: &str) -> &'a str {
+    match fields.iter().find(|(field, _)| field == name) {
+        Some((_, value)) => value,
+        None => panic!("ibv_devinfo shows no {name}: {fields:#?}"),
+    }
+}
+
+/// The number that a field's value begins with, decimal or after 0x.
+#[track_caller]
+fn number(fields: &[(String, String)], name: &str) -> u64 {
+    let value = field(fields, name).split_whitespace().next().unwrap_or_default();
+    match value.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => value.parse(),
+    }
+    .unwrap_or_else(|_| panic!("{name} is no number: {value}"))
+}
+
+#[test]
+fn ibv_devinfo_shows_a_connectx() {
+    let fields = devinfo(INFINIBAND);
+    assert_eq!(field(&fields, "hca_id"), "mlx5_0");
+    assert_eq!(field(&fields, "transport"), "InfiniBand (0)");
+    // Major 16 is ConnectX-5's firmware line; the form is what tools parse.
+    let firmware: Vec<&str> = field(&fields, "fw_ver").split('.').collect();
+    assert!(
+        firmware.len() == 3 && firmware.iter().all(|part| part.parse::<u32>().is_ok()),
+        "fw_ver {firmware:?}"
+    );
+    assert_ne!(field(&fields, "node_guid"), "0000:0000:0000:0000");
+    assert_ne!(field(&fields, "sys_image_guid"), "0000:0000:0000:0000");
+    assert_eq!(number(&fields, "vendor_id"), 0x02c9);
+    // ConnectX-4 is 4115; every later card has a higher number.
+    assert!((4115..4140).contains(&number(&fields, "vendor_part_id")));
+    assert_eq!(number(&fields, "phys_port_cnt"), 1);
+    for (name, least) in [
+        ("max_mr_size", 1 << 40),
+        ("page_size_cap", 4096),
+        ("max_qp", 1024),
+        ("max_qp_wr", 1024),
+        ("max_sge", 4),
+        ("max_cq", 1024),
+        ("max_cqe", 4096),
+        ("max_mr", 1024),
+        ("max_pd", 256),
+        ("max_qp_rd_atom", 1),
+        ("max_qp_init_rd_atom", 1),
+        ("max_pkeys", 1),
+    ] {
+        let value = number(&fields, name);
+        assert!(value >= least, "{name} is {value}, less than {least}");
+    }
+    assert!(field(&fields, "atomic_cap").starts_with("ATOMIC_HCA"));
+
+    assert_eq!(field(&fields, "state"), "PORT_ACTIVE (4)");
+    assert_eq!(field(&fields, "max_mtu"), "4096 (5)");
+    assert_eq!(field(&fields, "link_layer"), "InfiniBand");
+    assert_ne!(number(&fields, "port_lid"), 0);
+    assert_ne!(number(&fields, "sm_lid"), 0);
+    assert!(field(&fields, "phys_state").starts_with("LINK_UP"));
+    assert!(field(&fields, "GID[  0]").starts_with("fe80"));
+}
+
+#[test]
+fn ibv_devinfo_shows_an_ethernet_port() {
+    let fields = devinfo(ROCE);
+    assert_eq!(field(&fields, "link_layer"), "Ethernet");
+    assert_eq!(field(&fields, "state"), "PORT_ACTIVE (4)");
+    assert_eq!(number(&fields, "port_lid"), 0);
+    let rocev2 = fields
+        .iter()
+        .filter(|(name, _)| name.starts_with("GID["))
+        .any(|(_, value)| value.contains("RoCE v2"));
+    assert!(rocev2, "no RoCEv2 GID: {fields:#?}");
+}
+
+fn rc_pingpong(model: Model, extra: &[&str]) {
+    let mut arguments = vec!["-n", "500", "-s", "4096"];
+    arguments.extend_from_slice(extra);
+    let (server, client) = model.pair("ibv_rc_pingpong", &arguments);
+    for side in [&server, &client] {
+        side.assert_success();
+        assert!(side.stdout.contains("4096000 bytes in "), "{side}");
+        assert!(side.stdout.contains("500 iters in "), "{side}");
+        assert!(!side.stdout.contains("invalid data"), "{side}");
+        assert_eq!(side.stderr, "", "{side}");
+    }
+    // The two sides tell each other the truth about their queues.
+    let address = |output: &Output, which: &str| {
+        let line = output.stdout.lines().find(|line| line.trim_start().starts_with(which));
+        line.unwrap_or_else(|| panic!("no {which} in {output}"))
+            .split_once(':')
+            .map(|(_, address)| address.trim().to_owned())
+    };
+    assert_eq!(address(&server, "local address"), address(&client, "remote address"));
+    assert_eq!(address(&client, "local address"), address(&server, "remote address"));
+    assert_ne!(address(&client, "local address"), address(&server, "local address"));
+}
+
+#[test]
+fn rc_pingpong_polls() {
+    rc_pingpong(INFINIBAND, &[]);
+}
+
+#[test]
+fn rc_pingpong_sleeps_on_events() {
+    rc_pingpong(INFINIBAND, &["-e"]);
+}
+
+#[test]
+fn rc_pingpong_checks_its_data() {
+    rc_pingpong(INFINIBAND, &["-c"]);
+}
+
+#[test]
+fn rc_pingpong_on_roce() {
+    rc_pingpong(ROCE, &["-g", "0"]);
+}
+
+#[test]
+fn rc_pingpong_with_doorbells_polled() {
+    rc_pingpong(Model { mode: Some("polled"), ..INFINIBAND }, &[]);
+}
+
+/// The row of perftest's table for `size` and `iterations`: what follows the two, as numbers.
+fn row(output: &Output, size: u32, iterations: u32) -> Vec<f64> {
+    let (size, iterations) = (size.to_string(), iterations.to_string());
+    let rest = output.stdout.lines().find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(&size) && words.next() == Some(&iterations)).then_some(words)
+    });
+    let rest = rest.unwrap_or_else(|| panic!("no row of {size} bytes in {output}"));
+    rest.map(|word| word.parse().unwrap_or_else(|_| panic!("{word} is no number in {output}")))
+        .collect()
+}
+
+/// How many messages each of perftest's queue pairs sends.
+const ITERATIONS: u32 = 200;
+
+/// Runs a perftest program with RC once per size and checks its table.
+fn perftest(model: Model, program: &str, sizes: &[u32], extra: &[&str]) {
+    perftest_counting(model, program, sizes, extra, ITERATIONS);
+}
+
+/// [`perftest`], where the table counts `counted` messages.
+fn perftest_counting(model: Model, program: &str, sizes: &[u32], extra: &[&str], counted: u32) {
+    let iterations = ITERATIONS.to_string();
+    for &size in sizes {
+        let text = size.to_string();
+        let mut arguments = vec!["-F", "-c", "RC", "-n", &iterations];
+        if !program.starts_with("ib_atomic") {
+            arguments.extend(["-s", &text]);
+        }
+        arguments.extend_from_slice(extra);
+        let (server, client) = model.pair(program, &arguments);
+        server.assert_success();
+        client.assert_success();
+        for side in [&server, &client] {
+            assert!(side.stdout.contains("Connection type : RC"), "{side}");
+            assert!(!side.stderr.contains("Completion with error"), "{side}");
+        }
+        let row = row(&client, size, counted);
+        if program.ends_with("_lat") {
+            // t_min, t_max, t_typical, t_avg, t_stdev, 99 %, 99.9 %.
+            assert!(row.len() == 7 && row[0] > 0.0 && row[0] <= row[1], "{client}");
+        } else {
+            // Peak and average bandwidth, message rate; the peak is not measured for few messages.
+            assert!(row.len() == 3 && row[1] > 0.0 && row[2] > 0.0, "{client}");
+        }
+    }
+}
+
+#[test]
+fn ib_write_lat() {
+    perftest(INFINIBAND, "ib_write_lat", &SIZES, &[]);
+}
+
+#[test]
+fn ib_write_bw() {
+    perftest(INFINIBAND, "ib_write_bw", &SIZES, &[]);
+}
+
+#[test]
+fn ib_read_lat() {
+    perftest(INFINIBAND, "ib_read_lat", &SIZES, &[]);
+}
+
+#[test]
+fn ib_read_bw() {
+    perftest(INFINIBAND, "ib_read_bw", &SIZES, &[]);
+}
+
+#[test]
+fn ib_send_lat() {
+    perftest(INFINIBAND, "ib_send_lat", &SIZES, &[]);
+}
+
+#[test]
+fn ib_send_lat_on_events() {
+    perftest(INFINIBAND, "ib_send_lat", &[64], &["-e"]);
+}
+
+#[test]
+fn ib_send_bw() {
+    perftest(INFINIBAND, "ib_send_bw", &SIZES, &[]);
+}
+
+#[test]
+fn ib_send_bw_both_ways() {
+    perftest(INFINIBAND, "ib_send_bw", &[4096], &["-b"]);
+}
+
+#[test]
+fn ib_atomic_lat() {
+    perftest(INFINIBAND, "ib_atomic_lat", &[8], &["-A", "FETCH_AND_ADD"]);
+    perftest(INFINIBAND, "ib_atomic_lat", &[8], &["-A", "CMP_AND_SWAP"]);
+}
+
+#[test]
+fn ib_atomic_bw() {
+    perftest(INFINIBAND, "ib_atomic_bw", &[8], &["-A", "FETCH_AND_ADD"]);
+    perftest(INFINIBAND, "ib_atomic_bw", &[8], &["-A", "CMP_AND_SWAP"]);
+}
+
+#[test]
+fn ib_write_bw_on_roce() {
+    perftest(ROCE, "ib_write_bw", &[2, 65536], &["-x", "0"]);
+}
+
+#[test]
+fn several_queue_pairs_at_once() {
+    perftest_counting(INFINIBAND, "ib_write_bw", &[4096], &["-q", "4"], 4 * ITERATIONS);
+}

@@ -1,0 +1,144 @@
+//! rdma-core's own Python tests, unmodified, on the model.
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::time::Duration;
+
+use support::Model;
+use support::process::Process;
+
+/// Where Debian's python3-pyverbs puts them, the larger ones gzipped.
+const INSTALLED: &str = "/usr/share/doc/rdma-core/tests";
+
+/// Their bindings are built for the distribution's interpreter alone.
+const PYTHON: &str = "/usr/bin/python3";
+
+const MODULES: [&str; 7] = [
+    "tests.test_device",
+    "tests.test_pd",
+    "tests.test_mr",
+    "tests.test_cq",
+    "tests.test_cq_events",
+    "tests.test_qp",
+    "tests.test_atomic",
+];
+
+/// They take seconds; a hang takes for ever.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// What may be skipped and why: a `test: reason` a line.
+const SKIPS: &str = include_str!("pyverbs_skips.txt");
+
+/// A copy of the tests that goes away with the value.
+struct Unpacked(PathBuf);
+
+impl Unpacked {
+    fn new() -> Self {
+        assert!(
+            Path::new(INSTALLED).join("run_tests.py").is_file(),
+            "rdma-core's Python tests are not in {INSTALLED}: run `cargo xtask setup`, or \
+             `apt-get install python3-pyverbs python3-scapy` (with dpkg's \
+             --path-include=/usr/share/doc/rdma-core/* where documentation is left out)"
+        );
+        let folder = env::temp_dir().join(format!("mlx5-model-pyverbs-{}", process::id()));
+        fs::create_dir(&folder).expect("a new temporary folder");
+        let unpacked = Self(folder);
+        for entry in fs::read_dir(INSTALLED).expect("the folder of the tests") {
+            let path = entry.expect("an entry of the folder").path();
+            let name = path.file_name().expect("an entry has a name");
+            fs::copy(&path, unpacked.0.join(name)).expect("copying a test");
+            if path.extension().is_some_and(|extension| extension == "gz") {
+                let unzipped = Command::new("gzip").arg("-d").arg(unpacked.0.join(name)).status();
+                assert!(unzipped.expect("gzip is there").success());
+            }
+        }
+        unpacked
+    }
+}
+
+impl Drop for Unpacked {
+    fn drop(&mut self) {
+        // A copy left behind in the temporary folder harms nobody.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn rdma_cores_python_tests() {
+    let unpacked = Unpacked::new();
+    let mut command = Model::default().command(PYTHON);
+    command.current_dir(&unpacked.0).args(["run_tests.py", "--dev", "mlx5_0", "-v"]).args(MODULES);
+    let output = Process::start("rdma-core's tests", command).finish(LIMIT);
+    output.assert_success();
+
+    // unittest reports on stderr: "Ran 120 tests in 1.2s", and "OK (skipped=40)" or "OK".
+    let ran: usize = output
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("Ran ")?.split_whitespace().next()?.parse().ok())
+        .unwrap_or_else(|| panic!("no count of tests: {output}"));
+    let counted: usize = output
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("OK (skipped=")?.strip_suffix(')')?.parse().ok())
+        .unwrap_or(0);
+    let skips = skips(&output.stderr);
+    assert_eq!(skips.len(), counted, "the skips found are those unittest counted: {output}");
+
+    let allowed: BTreeSet<&str> = SKIPS.lines().filter(|line| !line.starts_with('#')).collect();
+    let new: Vec<&String> = skips.iter().filter(|skip| !allowed.contains(skip.as_str())).collect();
+    assert!(
+        new.is_empty(),
+        "tests are skipped that model/tests/pyverbs_skips.txt does not list:\n{new:#?}"
+    );
+    assert!(ran > allowed.len(), "only {ran} tests ran");
+    println!("{ran} tests, {} skipped", skips.len());
+}
+
+/// The skips in unittest's verbose report, as `test: reason`, each once.
+fn skips(report: &str) -> BTreeSet<String> {
+    let mut skips = BTreeSet::new();
+    let mut test = String::new();
+    for line in report.lines() {
+        if let Some(name) = test_name(line) {
+            test = name;
+        }
+        let Some((_, reason)) = line.rsplit_once("skipped ") else { continue };
+        // A Python string literal, in whichever quotes it does not contain.
+        let quoted = |quote| reason.strip_prefix(quote)?.strip_suffix(quote);
+        if let Some(reason) = quoted('\'').or_else(|| quoted('"')) {
+            skips.insert(format!("{test}: {reason}"));
+        }
+    }
+    skips
+}
+
+/// The full name in "test_open (tests.test_device.DeviceTest.test_open) ... ok"; before Python
+/// 3.11 the parentheses do not repeat the method.
+fn test_name(line: &str) -> Option<String> {
+    let (method, rest) = line.split_once(" (")?;
+    let (name, _) = rest.split_once(')')?;
+    if !name.starts_with("tests.") || method.contains(' ') {
+        return None;
+    }
+    let repeated = name.ends_with(&format!(".{method}"));
+    Some(if repeated { name.to_owned() } else { format!("{name}.{method}") })
+}
+
+#[test]
+fn skips_are_found_in_unittests_report() {
+    let report = "test_a (tests.test_mr.MRTest.test_a)\n\
+                  What it does. ... skipped 'no such capability'\n\
+                  test_b (tests.test_mr.MRTest.test_b) ... ok\n\
+                  test_c (tests.test_mr.MRTest) ... skipped \"isn't there\"\n";
+    let expected = [
+        "tests.test_mr.MRTest.test_a: no such capability",
+        "tests.test_mr.MRTest.test_c: isn't there",
+    ];
+    assert_eq!(skips(report), expected.map(str::to_owned).into());
+}

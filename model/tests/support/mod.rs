@@ -1,0 +1,109 @@
+//! Programs that nobody here wrote, run on the model by LD_PRELOAD of its shared library.
+//!
+//! [`process`] starts one and never leaves it behind, [`port`] finds a TCP port for a pair of them
+//! and tells when the server listens on it; this file knows where the library is and which Debian
+//! package a program comes from.
+
+#![allow(dead_code, reason = "each test file uses its own part of this module")]
+
+pub mod port;
+pub mod process;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use process::{Output, Process};
+
+/// How long any one program may take. Far more than it needs, so that only a hang reaches it.
+pub const LIMIT: Duration = Duration::from_secs(120);
+
+/// Which link the model shows, and how it notices doorbells.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Model {
+    pub roce: bool,
+    pub mode: Option<&'static str>,
+}
+
+impl Model {
+    /// `program`, found in PATH, on the model.
+    ///
+    /// # Panics
+    /// With the name of the package to install where the program is not on the machine: a test
+    /// that could not run must not pass.
+    pub fn command(self, program: &str) -> Command {
+        let found = Path::new(program).is_absolute() && Path::new(program).is_file()
+            || env::split_paths(&env::var_os("PATH").unwrap_or_default())
+                .any(|folder| folder.join(program).is_file());
+        assert!(
+            found,
+            "{program} is not installed: run `cargo xtask setup`, or `apt-get install {}`",
+            package_of(program)
+        );
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", library());
+        command.env("MLX5_MODEL", "always");
+        command.env_remove("MLX5_MODEL_DEVICES");
+        command.env("MLX5_MODEL_LINK", if self.roce { "roce" } else { "infiniband" });
+        match self.mode {
+            Some(mode) => command.env("MLX5_MODEL_MODE", mode),
+            None => command.env_remove("MLX5_MODEL_MODE"),
+        };
+        command
+    }
+
+    /// Runs one program to its end.
+    pub fn run(self, program: &str, arguments: &[&str]) -> Output {
+        let mut command = self.command(program);
+        command.args(arguments);
+        Process::start(program, command).finish(LIMIT)
+    }
+
+    /// Runs `program` as server and, once it listens, as client with the server's host as last
+    /// argument, both with `-p PORT`, and returns the output of both, server first.
+    ///
+    /// Pairs run one after the other: two programs that poll keep two cores busy.
+    pub fn pair(self, program: &str, arguments: &[&str]) -> (Output, Output) {
+        let _turn = turn();
+        let port = port::free().to_string();
+        let side = |name: &str, host: Option<&str>| {
+            let mut command = self.command(program);
+            command.args(["-p", &port]).args(arguments).args(host);
+            Process::start(&format!("{program} ({name})"), command)
+        };
+        let mut server = side("server", None);
+        port::wait_for_listener(&port, &mut server, LIMIT);
+        let client = side("client", Some("127.0.0.1")).finish(LIMIT);
+        (server.finish(LIMIT), client)
+    }
+}
+
+/// Waits until no other pair of this test binary runs.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // Another test's failure says nothing about this one.
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The model's shared library, which cargo builds with the package's library for every
+/// integration test and leaves beside the test's own executable.
+pub fn library() -> PathBuf {
+    let test = env::current_exe().expect("the test knows its executable");
+    let library = test.with_file_name("libmlx5_model.so");
+    assert!(
+        library.is_file(),
+        "{} does not exist: run the tests by `cargo test`, which builds mlx5-model as a cdylib",
+        library.display()
+    );
+    library
+}
+
+fn package_of(program: &str) -> &'static str {
+    match program {
+        "ibv_devices" | "ibv_devinfo" | "ibv_rc_pingpong" => "ibverbs-utils",
+        "/usr/bin/python3" => "python3-pyverbs python3-scapy",
+        _ => "perftest",
+    }
+}

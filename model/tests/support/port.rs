@@ -1,0 +1,60 @@
+//! TCP ports for programs that are told theirs and do not say when they listen.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::process::Process;
+
+/// Below what Linux gives to outgoing connections, so that none takes a port in between.
+const FIRST: u32 = 18_600;
+const COUNT: u32 = 14_000;
+
+/// A port that nobody listens on, different at each call.
+pub fn free() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    // Test binaries that run at the same time start at different places.
+    let offset = process::id().wrapping_mul(37);
+    for _ in 0..COUNT {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = FIRST + offset.wrapping_add(step) % COUNT;
+        let port = u16::try_from(port).expect("the range ends below 65536");
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free TCP port from {FIRST} on");
+}
+
+/// Returns once somebody listens on `port`; the kernel's socket tables tell, since a connection
+/// made to find out would be taken for the client.
+///
+/// # Panics
+/// If the server ends first, or after `limit`.
+pub fn wait_for_listener(port: &str, server: &mut Process, limit: Duration) {
+    let port: u16 = port.parse().expect("a port number");
+    let started = Instant::now();
+    while !is_listening(port) {
+        // Either way the client, started now, fails to connect, and both outputs are shown.
+        if server.has_ended() || started.elapsed() > limit {
+            return;
+        }
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn is_listening(port: u16) -> bool {
+    let local = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        let table = fs::read_to_string(table).unwrap_or_default();
+        table.lines().skip(1).any(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            let address = fields.next().unwrap_or_default();
+            // The remote address lies between; 0A is TCP_LISTEN.
+            address.ends_with(&local) && fields.nth(1) == Some("0A")
+        })
+    })
+}
