@@ -180,7 +180,6 @@ impl CompletionQueueHandle {
     ///
     /// # Errors
     /// [`Error::QueueInUse`].
-    #[allow(dead_code, reason = "called by the rings")]
     pub(crate) fn claim(&self) -> Result<()> {
         if self.inner.taken.swap(true, Ordering::Acquire) {
             return Err(Error::QueueInUse { queue: "completion queue" });
@@ -189,7 +188,6 @@ impl CompletionQueueHandle {
     }
 
     /// Gives the claim back.
-    #[allow(dead_code, reason = "called by the rings")]
     pub(crate) fn release(&self) {
         self.inner.taken.store(false, Ordering::Release);
     }

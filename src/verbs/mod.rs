@@ -39,7 +39,6 @@ pub use mr::{MemoryRegion, ReclaimError, RegisterError};
 pub use pages::{HugePageSize, Pages};
 pub use pd::ProtectionDomain;
 pub use port::{LinkLayer, PortAttributes, PortState};
-#[allow(unused_imports, reason = "used by the rings")]
 pub(crate) use qp::WorkQueue;
 pub use qp::{
     AddressVector, AlternatePath, Capacities, GlobalRoute, Init, InitAttributes, MigrationState,
