@@ -2,6 +2,7 @@
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
+//! `input_mkey_index` is of Linux 6.2.
 
 use super::layout;
 
@@ -80,6 +81,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
+        INPUT_MKEY_INDEX 0x8 23 24;
         PG_ACCESS 0xc 31 1;
         MKEY_UMEM_VALID 0xc 30 1;
         MEMORY_KEY_MKEY_ENTRY 0x10 31 512;

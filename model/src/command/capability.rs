@@ -90,6 +90,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::UAR_SZ, 5),
         (c::LOG_PG_SZ, 12),
         (c::BF, 1),
+        (c::MKEY_BY_NAME, 1),
         (c::LOG_BF_REG_SIZE, 9),
         (c::NUM_OF_UARS_PER_PAGE, 1),
         (c::MAX_WQE_SZ_SQ, 1024),

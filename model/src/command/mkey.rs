@@ -36,7 +36,15 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         _ => return Err(Refusal::MkeyAccessMode),
     };
     let mkey = Mkey { uid: uid(input), context: mkc, translation };
-    let index = card.objects.mkeys.add(mkey).ok_or(Refusal::Exhausted)?;
+    let index = match get(input, create_mkey_in::INPUT_MKEY_INDEX) {
+        0 => card.objects.mkeys.add(mkey).ok_or(Refusal::Exhausted)?,
+        // By name: the index of a key that is gone.
+        index if card.objects.mkeys.is_vacant(index) => {
+            card.objects.mkeys.insert(index, mkey);
+            index
+        }
+        _ => return Err(Refusal::MkeyIndex),
+    };
     create_mkey_out::MKEY_INDEX.set(output, index.into());
     Ok(())
 }

@@ -96,6 +96,7 @@ refusals! {
     MkeySignature = 0x5c_0307, BadParameter, "signature and BSF are not offered";
     NoMkey = 0x5c_0308, BadResource, "there is no such memory key";
     MkeyPhysicalUser = 0x5c_0309, BadParameter, "only the driver itself makes keys over bus addresses";
+    MkeyIndex = 0x5c_030a, BadIndex, "input_mkey_index is taken, or no index a key can have";
 
     EqSize = 0x5c_0401, BadSize, "log_eq_size is above the capability";
     NoEq = 0x5c_0402, BadResource, "there is no such event queue";

@@ -26,6 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 pub use config::identities;
+pub(crate) use thread::be_brief;
 
 use crate::card::Card;
 use crate::clock::Clock;

@@ -12,6 +12,25 @@ const EVENTS: usize = 64;
 /// Niceness asked for: a peer that polls burns a processor until this thread has run.
 const NICE: libc::c_int = -20;
 
+/// Slice of processor time asked for, in nanoseconds: the kernel lets a thread with a shorter slice
+/// preempt one with a longer when it wakes (Linux 6.12 and newer).
+const SLICE: u64 = 100_000;
+
+/// Asks for a short slice of processor time for this thread: it is woken often and works briefly,
+/// and who waits for it polls. A refusal leaves the thread as it was, which is only slower.
+pub(crate) fn be_brief() {
+    // `struct sched_attr` (`linux/sched/types.h`) of 56 bytes: size, policy 0 (SCHED_OTHER), flags,
+    // nice, priority, then the runtime that is the slice.
+    let mut attributes = [0u64; 7];
+    attributes[0] = 56;
+    // SAFETY: getpriority passes no memory.
+    let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    attributes[2] = u64::from(nice as u32);
+    attributes[3] = SLICE;
+    // SAFETY: the attributes have the size that they say, and outlive the call.
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, attributes.as_ptr(), 0) };
+}
+
 /// Starts the thread. It ends with the engine.
 pub(super) fn start(engine: Weak<Engine>, state: &State) -> io::Result<()> {
     let Some(network) = &state.network else { return Ok(()) };
@@ -45,6 +64,7 @@ fn block_signals() -> libc::sigset_t {
 fn run(engine: &Weak<Engine>, waits: &Waits) {
     // SAFETY: no memory is passed. A refusal leaves the thread as it was, which is only slower.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    be_brief();
     // SAFETY: all zeros is a valid value.
     let mut events: [libc::epoll_event; EVENTS] = unsafe { std::mem::zeroed() };
     loop {

@@ -29,6 +29,11 @@ impl<T> Table<T> {
         Some(number)
     }
 
+    /// Whether a number is one of the table's, and free.
+    pub fn is_vacant(&self, number: u32) -> bool {
+        (self.first..=self.last).contains(&number) && !self.entries.contains_key(&number)
+    }
+
     /// Enters an object under the number [`Table::vacant`] told.
     pub fn insert(&mut self, number: u32, entry: T) {
         self.entries.insert(number, entry);

@@ -21,10 +21,9 @@ use super::file::{self, CommandFile, Object, State};
 use super::function::CqListener;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
-use super::poll::Watch;
 use super::qp::Qp;
 use super::umem::Umem;
-use super::{lock, uar, user};
+use super::{lock, user};
 
 /// A completion queue.
 pub(super) struct Cq {
@@ -35,7 +34,6 @@ pub(super) struct Cq {
     entries: u32,
     channel: Option<(Arc<EventQueue>, u64)>,
     events: Option<(Arc<EventQueue>, u64)>,
-    page: &'static uar::Page,
     /// The ring and the doorbell record, pinned as long as the queue lives.
     buffer: Umem,
     _record: Umem,
@@ -187,7 +185,7 @@ fn make(
         return Err(Errno::EINVAL);
     }
     let uar = u32::from(given.uar_page_index);
-    let page = state.page_of(uar).ok_or(Errno::EINVAL)?;
+    state.page_of(uar).ok_or(Errno::EINVAL)?;
     let channel = asked.channel.map(|fd| completions(file, fd)).transpose()?;
     let events = events(file, state, asked.events)?;
     let length = u64::from(entries) * u64::from(given.cqe_size);
@@ -221,14 +219,12 @@ fn make(
         events: events.clone().map(|queue| (queue, source)),
     };
     lock(function.listeners()).cqs.insert(number, listener);
-    lock(&page.watched).push(Watch { cqn: number, record: given.db_addr, arm: [0; 4] });
     let handle = state.enter(Object::Cq(Cq {
         number,
         cqe_size: given.cqe_size,
         entries,
         channel: channel.map(|queue| (queue, source.id)),
         events: events.map(|queue| (queue, source.id)),
-        page,
         buffer,
         _record: record,
     }));
@@ -243,7 +239,6 @@ pub(super) fn destroy(file: &CommandFile, uid: u16, cq: &Cq) -> Result<DestroyCq
     command.set(destroy_cq_in::CQN, cq.number);
     function.run(command)?;
     lock(function.listeners()).cqs.remove(&cq.number);
-    lock(&cq.page.watched).retain(|watch| watch.cqn != cq.number);
     let read = |queue: &Option<(Arc<EventQueue>, u64)>| {
         queue.as_ref().map_or(0, |(queue, id)| queue.retract(*id))
     };

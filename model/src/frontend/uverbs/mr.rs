@@ -25,7 +25,7 @@ pub(super) struct Mr {
     length: u64,
     iova: u64,
     access: u32,
-    umem: Umem,
+    _umem: Umem,
 }
 
 /// `ib_uverbs_access_flags`.
@@ -45,6 +45,7 @@ mod access {
 const ENTRIES: u64 = 1 << 16;
 
 /// What a region is asked for with.
+#[derive(Clone, Copy)]
 struct Asked {
     pd: u32,
     pdn: u32,
@@ -52,6 +53,8 @@ struct Asked {
     length: u64,
     iova: u64,
     access: u32,
+    /// The key it is to have; `None` for a new one.
+    key: Option<u32>,
 }
 
 /// `REG_MR`.
@@ -73,6 +76,7 @@ pub(super) fn register(file: &CommandFile, request: &Request) -> Result<()> {
             length: asked.length,
             iova: asked.hca_va,
             access: asked.access_flags,
+            key: None,
         },
     )?;
     let key = mr.key;
@@ -112,10 +116,12 @@ fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
     let entries = count(shift);
     let octowords = entries.div_ceil(2);
 
-    let variant = VARIANT.fetch_add(1, Ordering::Relaxed);
+    let variant =
+        asked.key.map_or_else(|| VARIANT.fetch_add(1, Ordering::Relaxed), |key| key as u8);
     let mut command =
         Command::new(opcode::CREATE_MKEY, create_mkey_in::SIZE, create_mkey_out::SIZE);
     command.set(create_mkey_in::UID, uid);
+    command.set(create_mkey_in::INPUT_MKEY_INDEX, asked.key.unwrap_or(0) >> 8);
     command.set(create_mkey_in::PG_ACCESS, 0u32);
     command.set(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, octowords);
     let mut context = |field: mlx5_sys::ifc::Field, value: u64| {
@@ -151,7 +157,7 @@ fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
         length: asked.length,
         iova: asked.iova,
         access: asked.access,
-        umem,
+        _umem: umem,
     })
 }
 
@@ -164,8 +170,8 @@ pub(super) fn destroy(file: &CommandFile, uid: u16, mr: &Mr) -> Result<()> {
     file.function().run(command).map(|_| ())
 }
 
-/// `REREG_MR`: a new region takes the place of the old one; if it cannot be made, the old one
-/// stays.
+/// `REREG_MR`: the region is made anew. Rights and protection domain change under the same key, as
+/// with the UMR request that the kernel posts; another place in memory gives another key.
 pub(super) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
     const TRANSLATION: u32 = 1;
     const DOMAIN: u32 = 2;
@@ -183,25 +189,44 @@ pub(super) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
     let mut state = file.state();
     let uid = state.context()?.uid;
     let old = state.get::<Mr>(asked.mr_handle)?;
-    let pd = if asked.flags & DOMAIN != 0 { asked.pd_handle } else { old.pd };
-    let place = if asked.flags & TRANSLATION != 0 {
-        (asked.start, asked.length, asked.hca_va)
-    } else {
-        (old.start, old.length, old.iova)
+    let before = Asked {
+        pd: old.pd,
+        pdn: state.get::<Pd>(old.pd)?.number,
+        start: old.start,
+        length: old.length,
+        iova: old.iova,
+        access: old.access,
+        key: Some(old.key),
     };
-    let access = if asked.flags & ACCESS != 0 { asked.access_flags } else { old.access };
-    let pdn = state.get::<Pd>(pd)?.number;
-    let (start, length, iova) = place;
-    let new = create(file, uid, Asked { pd, pdn, start, length, iova, access })?;
-    let mr = state.get_mut::<Mr>(asked.mr_handle)?;
-    if let Err(error) = destroy(file, uid, mr) {
-        destroy(file, uid, &new)?;
-        return Err(error);
+    let mut after = before;
+    if asked.flags & DOMAIN != 0 {
+        after.pd = asked.pd_handle;
+        after.pdn = state.get::<Pd>(asked.pd_handle)?.number;
     }
-    *mr = new;
-    let key = mr.key;
-    tracing::trace!(pages = mr.umem.pages().count(), "a region was registered again");
-    request.reply(&user::bytes(&ReregMrReply { lkey: key, rkey: key }))
+    if asked.flags & ACCESS != 0 {
+        after.access = asked.access_flags;
+    }
+    let mr = state.get_mut::<Mr>(asked.mr_handle)?;
+    if asked.flags & TRANSLATION != 0 {
+        (after.start, after.length, after.iova) = (asked.start, asked.length, asked.hca_va);
+        after.key = None;
+        let new = create(file, uid, after)?;
+        if let Err(error) = destroy(file, uid, mr) {
+            destroy(file, uid, &new)?;
+            return Err(error);
+        }
+        *mr = new;
+    } else {
+        destroy(file, uid, mr)?;
+        match create(file, uid, after) {
+            Ok(new) => *mr = new,
+            Err(error) => {
+                *mr = create(file, uid, before)?;
+                return Err(error);
+            }
+        }
+    }
+    request.reply(&user::bytes(&ReregMrReply { lkey: mr.key, rkey: mr.key }))
 }
 
 /// `MR_DESTROY`.

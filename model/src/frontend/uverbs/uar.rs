@@ -36,8 +36,6 @@ pub(super) struct Page {
     pub index: u64,
     /// Whether an object stands for it.
     used: AtomicBool,
-    /// Completion queues that are armed through it, for the modes that do not see every store.
-    pub watched: Mutex<Vec<poll::Watch>>,
     /// What was last seen on it, in those modes.
     pub seen: Mutex<Vec<u8>>,
     /// What it belongs to.
@@ -106,7 +104,6 @@ impl Registers {
             // SAFETY: the alias is a page that is never unmapped.
             unsafe { std::ptr::write_bytes(page.alias as *mut u8, 0, PAGE) };
             page.uar.store(uar, Ordering::Release);
-            lock(&page.watched).clear();
             *lock(&page.seen) = vec![0; PAGE];
             return Ok(page);
         }
@@ -135,7 +132,6 @@ impl Registers {
             alias: alias as usize,
             index,
             used: AtomicBool::new(true),
-            watched: Mutex::new(Vec::new()),
             seen: Mutex::new(vec![0; PAGE]),
             engine: running.engine.clone(),
         }));

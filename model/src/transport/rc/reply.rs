@@ -18,10 +18,11 @@ pub(super) enum Reply {
     Ack { psn: Psn, messages: u32 },
     /// This packet is not.
     Nak { psn: Psn, syndrome: Acknowledge, messages: u32 },
-    /// The response to a READ, `sent` of its packets so far.
-    Read { first: Psn, reth: Reth, sent: u32, packets: u32, messages: u32 },
+    /// The response to a READ, `sent` of its packets so far. `again` for one that was executed
+    /// before: it does not count against the depth that the peer has agreed to.
+    Read { first: Psn, reth: Reth, sent: u32, packets: u32, messages: u32, again: bool },
     /// What an atomic found.
-    Atomic { psn: Psn, original: u64, messages: u32 },
+    Atomic { psn: Psn, original: u64, messages: u32, again: bool },
     /// A completion or event.
     Outcome(Outcome),
 }
@@ -47,12 +48,12 @@ impl Responder {
                 Reply::Nak { psn, syndrome, messages } => {
                     send(card, own, Opcode::Acknowledge, *psn, *syndrome, *messages, None);
                 }
-                Reply::Atomic { psn, original, messages } => {
+                Reply::Atomic { psn, original, messages, .. } => {
                     let syndrome = Acknowledge::Ack(NO_CREDITS);
                     let original = Some(*original);
                     send(card, own, Opcode::AtomicAcknowledge, *psn, syndrome, *messages, original);
                 }
-                Reply::Read { first, reth, sent, packets, messages } => {
+                Reply::Read { first, reth, sent, packets, messages, .. } => {
                     let psn = first.plus(*sent);
                     if !read_response(card, own, *first, *reth, (*sent, *packets), *messages) {
                         // The region went away while it was read.

@@ -140,8 +140,14 @@ impl Responder {
         self.replies.push_back(Reply::Ack { psn, messages });
     }
 
-    fn fetches_owed(&self) -> usize {
-        let fetch = |reply: &&Reply| matches!(reply, Reply::Read { .. } | Reply::Atomic { .. });
+    /// Answers to READs and atomics that are owed: for the first time, or `again`.
+    fn fetches_owed(&self, again: bool) -> usize {
+        let fetch = |reply: &&Reply| match reply {
+            Reply::Read { again: other, .. } | Reply::Atomic { again: other, .. } => {
+                *other == again
+            }
+            _ => false,
+        };
         self.replies.iter().filter(fetch).count()
     }
 
@@ -362,11 +368,11 @@ impl Responder {
     ) -> Result<(), Refused> {
         if !own.remote_read
             || reth.length > LONGEST
-            || self.fetches_owed() >= own.responder_depth as usize
+            || self.fetches_owed(false) >= own.responder_depth as usize
         {
             return Err(self.invalid(header));
         }
-        self.owe_read(card, own, header, reth)?;
+        self.owe_read(card, own, header, reth, false)?;
         self.accept(header, own.packets(reth.length.into()));
         if let Some(Reply::Read { messages, .. }) = self.replies.back_mut() {
             *messages = self.messages;
@@ -380,6 +386,7 @@ impl Responder {
         own: &Parameters,
         header: &Header,
         reth: Reth,
+        again: bool,
     ) -> Result<(), Refused> {
         if reth.length > 0 {
             let length = reth.length.into();
@@ -392,6 +399,7 @@ impl Responder {
             sent: 0,
             packets: own.packets(reth.length.into()),
             messages: self.messages,
+            again,
         });
         Ok(())
     }
@@ -405,7 +413,7 @@ impl Responder {
     ) -> Result<(), Refused> {
         if !own.remote_atomic
             || atomic.address % 8 != 0
-            || self.fetches_owed() >= own.responder_depth as usize
+            || self.fetches_owed(false) >= own.responder_depth as usize
         {
             return Err(self.invalid(header));
         }
@@ -428,7 +436,12 @@ impl Responder {
             self.saved.pop_front();
         }
         self.saved.push_back((psn, original));
-        self.replies.push_back(Reply::Atomic { psn, original, messages: self.messages });
+        self.replies.push_back(Reply::Atomic {
+            psn,
+            original,
+            messages: self.messages,
+            again: false,
+        });
         Ok(())
     }
 
@@ -446,9 +459,9 @@ impl Responder {
                 }
                 _ => false,
             });
-            let room = self.fetches_owed() < own.responder_depth as usize;
+            let room = self.fetches_owed(true) < own.responder_depth as usize;
             if own.remote_read && reth.length <= LONGEST && old && !owed && room {
-                return self.owe_read(card, own, header, reth);
+                return self.owe_read(card, own, header, reth, true);
             }
         } else if opcode.has_atomic() {
             let owed = self
@@ -458,7 +471,7 @@ impl Responder {
             let saved = self.saved.iter().find(|(other, _)| *other == psn);
             if let (Some((_, original)), false) = (saved, owed) {
                 let (original, messages) = (*original, self.messages);
-                self.replies.push_back(Reply::Atomic { psn, original, messages });
+                self.replies.push_back(Reply::Atomic { psn, original, messages, again: true });
             }
         } else if header.ack_request || opcode.ends() {
             self.acknowledge(psn);
