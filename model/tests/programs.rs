@@ -204,8 +204,9 @@ fn perftest_counting(model: Model, program: &str, sizes: &[u32], extra: &[&str],
             // t_min, t_max, t_typical, t_avg, t_stdev, 99 %, 99.9 %.
             assert!(row.len() == 7 && row[0] > 0.0 && row[0] <= row[1], "{client}");
         } else {
-            // Peak and average bandwidth, message rate; the peak is not measured for few messages.
-            assert!(row.len() == 3 && row[1] > 0.0 && row[2] > 0.0, "{client}");
+            // Peak and average bandwidth, and message rate. The former two are printed in MB/s with
+            // two digits, which small messages on a busy machine may not reach.
+            assert!(row.len() == 3 && row[0] >= row[1] && row[2] > 0.0, "{client}");
         }
     }
 }
