@@ -1,0 +1,408 @@
+//! Traffic end to end on the model, both sides in this process, on the raw layer.
+
+mod rig;
+
+use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation, Status};
+use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::wqe::{
+    CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
+};
+use rig::random::Random;
+use rig::{Rig, verbs, wait};
+
+/// One side: a queue pair with its queues and memory.
+struct Side {
+    memory: MemoryRegion,
+    send: SendQueue<Rc>,
+    receive: ReceiveQueue,
+    completions: Completions,
+    qp: QueuePair<Rc, Rts>,
+}
+
+/// Bytes of each side's memory.
+const MEMORY: usize = 1 << 16;
+
+impl Side {
+    fn sge(&self, offset: usize, length: usize) -> Sge {
+        assert!(offset + length <= MEMORY);
+        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
+    }
+
+    fn remote(&self, offset: usize) -> Remote {
+        Remote::new(self.memory.remote_address() + offset as u64, self.memory.rkey())
+    }
+
+    fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.memory.read(offset, &mut bytes);
+        bytes
+    }
+
+    fn wait(&mut self) -> Completion {
+        wait(&mut self.completions, &mut (&mut self.send, &mut self.receive))
+    }
+
+    fn is_quiet(&mut self) {
+        let queues = &mut (&mut self.send, &mut self.receive);
+        assert_eq!(self.completions.poll(queues), Ok(None));
+    }
+}
+
+struct Shape {
+    max_send_wr: u32,
+    max_sge: u32,
+    max_inline: u32,
+    cqes: u32,
+    cqe_size: CqeSize,
+    receives: u32,
+}
+
+const SHAPE: Shape = Shape {
+    max_send_wr: 64,
+    max_sge: 4,
+    max_inline: 200,
+    cqes: 512,
+    cqe_size: CqeSize::B64,
+    receives: 64,
+};
+
+fn pair(rig: &Rig, shape: &Shape) -> [Side; 2] {
+    let make = || {
+        let cq = CompletionQueue::builder(&rig.context, shape.cqes).cqe_size(shape.cqe_size);
+        let cq = cq.build().unwrap();
+        let builder = QueuePair::builder(&rig.pd, &cq)
+            .max_send_wr(shape.max_send_wr)
+            .max_recv_wr(64)
+            .max_send_sge(shape.max_sge)
+            .max_recv_sge(shape.max_sge)
+            .max_inline_data(shape.max_inline);
+        let qp = rig.init(builder);
+        let mut completions = Completions::new(&cq).unwrap();
+        let config = ReceiveConfig { receives: shape.receives };
+        let receive = ReceiveQueue::new(&qp, &mut completions, config).unwrap();
+        (qp, completions, receive)
+    };
+    let ((first, first_cq, first_rq), (second, second_cq, second_rq)) = (make(), make());
+    let (first, second) = rig.connect(first, second);
+    [(first, first_cq, first_rq), (second, second_cq, second_rq)].map(
+        |(qp, mut completions, receive)| {
+            let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+            Side { memory: rig.memory(MEMORY), send, receive, completions, qp }
+        },
+    )
+}
+
+impl Side {
+    /// Everything but memory, so that the queue pair can be reset.
+    fn into_qp(self) -> (MemoryRegion, Completions, QueuePair<Rc, Rts>) {
+        let Self { memory, send, receive, completions, qp } = self;
+        drop((send, receive));
+        (memory, completions, qp)
+    }
+}
+
+fn failed(completion: Completion) -> (u64, QueueKind, Status) {
+    match completion {
+        Completion::Failed(failure) => (failure.id, failure.queue, failure.status),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn sent(completion: Completion) -> (u64, SendOperation, u32) {
+    match completion {
+        Completion::Send(done) => (done.id, done.operation, done.byte_len),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn received(completion: Completion) -> (u64, ReceiveKind, u32) {
+    match completion {
+        Completion::Receive(done) => (done.id, done.kind, done.byte_len),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_operation_moves_its_bytes() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    for cqe_size in [CqeSize::B64, CqeSize::B128] {
+        let [mut a, mut b] = pair(&rig, &Shape { cqe_size, ..SHAPE });
+        // SAFETY: for every post here, memory lives to the end, and is only touched when what was
+        // posted on it is complete.
+        unsafe {
+            a.memory.write(0, b"sent by entries");
+            b.receive.post(1, [b.sge(100, 4), b.sge(200, 60)]).unwrap();
+            a.send.post(2, Send::new([a.sge(0, 5), a.sge(5, 10)]).signaled()).unwrap();
+            assert_eq!(received(b.wait()), (1, ReceiveKind::Send, 15));
+            assert_eq!(sent(a.wait()), (2, SendOperation::Send, 0));
+            assert_eq!(
+                (b.bytes(100, 4), b.bytes(200, 11)),
+                (b"sent".into(), b" by entries".into())
+            );
+
+            b.receive.post(3, b.sge(300, 100)).unwrap();
+            let request = SendImm::new(Inline(b"sent inline"), 0x1234_5678).signaled().solicited();
+            a.send.post(4, request).unwrap();
+            assert_eq!(received(b.wait()), (3, ReceiveKind::SendImm(0x1234_5678), 11));
+            assert_eq!(sent(a.wait()), (4, SendOperation::SendImm, 0));
+            assert_eq!(b.bytes(300, 11), b"sent inline");
+
+            a.memory.write(1000, &[0x5a; 5000]);
+            a.send.post(5, Write::new(a.sge(1000, 5000), b.remote(2000)).signaled()).unwrap();
+            assert_eq!(sent(a.wait()), (5, SendOperation::Write, 0));
+            assert_eq!(b.bytes(1999, 5002), [&[0][..], &[0x5a; 5000], &[0]].concat());
+
+            b.receive.post(6, b.sge(0, 0)).unwrap();
+            let request = WriteImm::new(Inline(&[7; 150]), b.remote(9000), 99).signaled();
+            a.send.post(7, request).unwrap();
+            assert_eq!(received(b.wait()), (6, ReceiveKind::WriteImm(99), 150));
+            assert_eq!(sent(a.wait()), (7, SendOperation::WriteImm, 0));
+            assert_eq!(b.bytes(9000, 150), [7; 150]);
+
+            b.memory.write(10_000, &(0..200).collect::<Vec<u8>>());
+            let into = [a.sge(20_000, 3), a.sge(21_000, 197)];
+            a.send.post(8, Read::new(into, b.remote(10_000)).signaled()).unwrap();
+            assert_eq!(sent(a.wait()), (8, SendOperation::Read, 200));
+            assert_eq!(a.bytes(20_000, 3), [0, 1, 2]);
+            assert_eq!(a.bytes(21_000, 197), (3..200).collect::<Vec<u8>>());
+
+            let word = |side: &Side, at| u64::from_ne_bytes(side.bytes(at, 8).try_into().unwrap());
+            b.memory.write(16, &40u64.to_ne_bytes());
+            let old = Word::new(a.memory.address() + 64, a.memory.lkey());
+            a.send.post(9, FetchAdd::new(old, b.remote(16), 2).signaled()).unwrap();
+            assert_eq!(sent(a.wait()), (9, SendOperation::FetchAdd, 8));
+            assert_eq!((word(&a, 64), word(&b, 16)), (40, 42));
+            for (compare, id, after) in [(41, 10, 42), (42, 11, 1000)] {
+                let request =
+                    CompareSwap::new(old, b.remote(16), compare, 1000).signaled().fenced();
+                a.send.post(id, request).unwrap();
+                assert_eq!(sent(a.wait()), (id, SendOperation::CompareSwap, 8));
+                assert_eq!((word(&a, 64), word(&b, 16)), (42, after));
+            }
+
+            a.send.post(12, Nop::new().signaled()).unwrap();
+            assert_eq!(sent(a.wait()), (12, SendOperation::Nop, 0));
+        }
+        a.is_quiet();
+        b.is_quiet();
+    }
+}
+
+/// Batches of random WRITEs and READs of random sizes, mostly unsignaled, through many laps of
+/// small rings and over the wrap of the 16-bit counter, against an oracle of both memories.
+#[test]
+fn batches_wrap_and_retire_through_many_laps() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let mut random = Random::new();
+    for cqe_size in [CqeSize::B64, CqeSize::B128] {
+        let cqes = 8 << random.below(3);
+        let max_send_wr = 8 << random.below(2);
+        let shape = Shape { max_send_wr, cqes, cqe_size, receives: 2, ..SHAPE };
+        let [mut a, b] = pair(&rig, &shape);
+        let mut oracle = [vec![0; MEMORY], vec![0; MEMORY]];
+        // Ids of signaled requests that are outstanding.
+        let mut expected = std::collections::VecDeque::new();
+        let mut next = 0u64;
+        let mut requests = 0;
+        let mut unsignaled = 0;
+        // Most requests take more than one block, and the counter of blocks has 16 bits: it wraps.
+        while requests < 40_000 {
+            let mut batch = a.send.batch();
+            let mut refused = false;
+            for _ in 0..=random.below(6) {
+                let longest = if random.one_in(8) { 3000 } else { 200 };
+                let length = random.below(longest) as usize;
+                let here = random.below((MEMORY - length) as u32) as usize;
+                let there = random.below((MEMORY - length) as u32) as usize;
+                let sge = |offset: usize, length: usize| {
+                    let (address, lkey) = (a.memory.address(), a.memory.lkey());
+                    Sge::new(address + offset as u64, length as u32, lkey)
+                };
+                let cut = random.below(length as u32 + 1) as usize;
+                let list = [sge(here, cut), sge(here + cut, length - cut)];
+                let remote = b.remote(there);
+                // A ring that is full of unsignaled requests would never be free again. The
+                // smallest here has 32 blocks, and a request takes four at most.
+                let signaled = unsignaled == 4 || random.one_in(3);
+                // All are fenced: without that, what follows a READ may change what it fetches.
+                let (posted, write) = match random.below(3) {
+                    0 => {
+                        let write = Write::new(list, remote).signaled_if(signaled).fenced();
+                        (batch.append(next, write), true)
+                    }
+                    1 if length <= 200 => {
+                        let bytes = random.bytes(length);
+                        let write =
+                            Write::new(Inline(&bytes), remote).signaled_if(signaled).fenced();
+                        let posted = batch.append(next, write);
+                        if posted.is_ok() {
+                            oracle[1][there..there + length].copy_from_slice(&bytes);
+                        }
+                        (posted, false)
+                    }
+                    _ => {
+                        let read = Read::new(list, remote).signaled_if(signaled).fenced();
+                        let posted = batch.append(next, read);
+                        if posted.is_ok() {
+                            let [here_bytes, there_bytes] = &mut oracle;
+                            here_bytes[here..here + length]
+                                .copy_from_slice(&there_bytes[there..there + length]);
+                        }
+                        (posted, false)
+                    }
+                };
+                match posted {
+                    Ok(()) => {}
+                    Err(PostError::QueueFull | PostError::CqOverrun) => {
+                        refused = true;
+                        break;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+                if write {
+                    let [here_bytes, there_bytes] = &mut oracle;
+                    there_bytes[there..there + length]
+                        .copy_from_slice(&here_bytes[here..here + length]);
+                }
+                unsignaled += 1;
+                if signaled {
+                    expected.push_back(next);
+                    unsignaled = 0;
+                }
+                next += 1;
+            }
+            requests += batch.len();
+            // SAFETY: both memories live to the end, and are looked at when everything is complete.
+            unsafe { batch.ring() };
+            let mut poll = refused || random.one_in(2);
+            while poll && !expected.is_empty() {
+                let (id, ..) = sent(a.wait());
+                assert_eq!(Some(id), expected.pop_front());
+                poll = refused || random.one_in(2);
+            }
+        }
+        while let Some(id) = expected.pop_front() {
+            assert_eq!(sent(a.wait()).0, id);
+        }
+        a.is_quiet();
+        assert!(a.bytes(0, MEMORY) == oracle[0], "this side's memory");
+        assert!(b.bytes(0, MEMORY) == oracle[1], "the other side's memory");
+    }
+}
+
+/// A failed request comes out with its status, what follows is flushed, nothing more can be posted;
+/// after a reset the queues start from zero and do not see the old completions.
+#[test]
+fn a_queue_pair_fails_and_works_again() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let [mut a, mut b] = pair(&rig, &SHAPE);
+    let bad = Remote::new(b.memory.remote_address() + MEMORY as u64 - 4, b.memory.rkey());
+    // SAFETY: memory lives to the end, and is only touched when what was posted on it is complete.
+    unsafe {
+        b.receive.post(100, b.sge(0, 64)).unwrap();
+        let mut batch = a.send.batch();
+        batch.append(1, Write::new(Inline(b"12345678"), b.remote(0))).unwrap();
+        batch.append(2, Write::new(Inline(b"12345678"), bad)).unwrap();
+        batch.append(3, Send::new(Inline(b"never"))).unwrap();
+        batch.append(4, Nop::new().signaled()).unwrap();
+        batch.ring();
+    }
+    let status = Status::RemoteAccess;
+    assert_eq!(failed(a.wait()), (2, QueueKind::Send, status));
+    assert_eq!(failed(a.wait()), (3, QueueKind::Send, Status::Flushed));
+    // SAFETY: nothing is posted.
+    assert_eq!(unsafe { a.send.post(5, Nop::new()) }, Err(PostError::WrongState));
+    // The last flush, and the peer's, are left in the CQs.
+    assert_eq!(b.bytes(0, 8), b"12345678");
+
+    let [(a_memory, mut a_cq, a_qp), (b_memory, mut b_cq, b_qp)] = [a, b].map(Side::into_qp);
+    let again = |qp: QueuePair<Rc, Rts>| {
+        let qp = qp.reset().map_err(|failed| failed.error).unwrap();
+        rig.to_init(qp)
+    };
+    let (a_qp, b_qp) = (again(a_qp), again(b_qp));
+    let mut b_receive = ReceiveQueue::new(&b_qp, &mut b_cq, ReceiveConfig::default()).unwrap();
+    let sge = Sge::new(b_memory.address(), 64, b_memory.lkey());
+    // SAFETY: as above.
+    unsafe { b_receive.post(7, sge).unwrap() };
+    let (a_qp, _b_qp) = rig.connect(a_qp, b_qp);
+    let mut a_send = SendQueue::new(&a_qp, &mut a_cq, SendConfig::default()).unwrap();
+    // SAFETY: inline.
+    unsafe { a_send.post(8, Send::new(Inline(b"again")).signaled()).unwrap() };
+    assert_eq!(sent(wait(&mut a_cq, &mut a_send)), (8, SendOperation::Send, 0));
+    assert_eq!(received(wait(&mut b_cq, &mut b_receive)), (7, ReceiveKind::Send, 5));
+    drop(a_memory);
+}
+
+/// Whoever takes a queue over has it alone, and no reset gets between.
+#[test]
+fn a_queue_has_one_owner() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let [mut a, b] = pair(&rig, &SHAPE);
+    let mut second = |config| SendQueue::new(&a.qp, &mut a.completions, config).err();
+    let error = second(SendConfig::default()).unwrap();
+    assert!(matches!(error, mlx5::Error::QueueInUse { .. }), "{error}");
+    // SAFETY: inline.
+    unsafe { a.send.post(1, Write::new(Inline(b"x"), b.remote(0)).signaled()).unwrap() };
+    let Side { send, receive, mut completions, qp, .. } = a;
+    drop(send);
+    // Its completion was never polled: the card could still be at work.
+    let error = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap_err();
+    assert!(error.to_string().contains("outstanding"), "{error}");
+    let refused = qp.reset().unwrap_err();
+    assert!(refused.error.to_string().contains("receive queue"), "{}", refused.error);
+    drop(receive);
+    let qp = refused.queue_pair.reset().map_err(|failed| failed.error).unwrap();
+    drop((qp, b));
+}
+
+/// The raw layer takes a queue pair over from libmlx5 at any index, and gives it back.
+#[test]
+fn queues_are_taken_over_where_libmlx5_left_them() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let mut random = Random::new();
+    let (cq, peer_cq) = (rig.cq(64), rig.cq(64));
+    let first = rig.init(QueuePair::builder(&rig.pd, &cq).max_inline_data(32));
+    let second = rig.init(QueuePair::builder(&rig.pd, &peer_cq));
+    let (qp, peer) = rig.connect(first, second);
+    let memory = rig.memory(4096);
+    let request = |id| verbs::Request {
+        id,
+        opcode: mlx5_sys::verbs::ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+        list: vec![Sge::new(memory.address(), 8, memory.lkey())],
+        inline: false,
+        signaled: true,
+        solicited: false,
+        fenced: false,
+        remote: (memory.remote_address() + 64, memory.rkey()),
+        imm: 0,
+        compare: 0,
+        swap_add: 0,
+    };
+    let theirs = random.below(150);
+    for id in 0..u64::from(theirs) {
+        // SAFETY: QP, CQ and memory live to the end.
+        unsafe {
+            verbs::post_send(qp.as_raw(), &[request(id)]).unwrap();
+            assert_eq!(verbs::poll(cq.as_raw()).unwrap().unwrap().wr_id, id);
+        }
+    }
+    // SAFETY: QP and CQ live to the end; libmlx5 has nothing outstanding, and is not called again.
+    let (mut completions, mut queue) = unsafe {
+        let mut completions = Completions::from_raw(cq.as_raw()).unwrap();
+        let config = SendConfig::default();
+        let queue = SendQueue::<Rc>::from_raw(qp.as_raw(), &mut completions, config).unwrap();
+        (completions, queue)
+    };
+    for id in 0..300 {
+        let remote = Remote::new(memory.remote_address() + 128, memory.rkey());
+        // SAFETY: inline.
+        unsafe { queue.post(id, Write::new(Inline(b"direct"), remote).signaled()).unwrap() };
+        assert_eq!(sent(wait(&mut completions, &mut queue)).0, id);
+    }
+    let mut bytes = [0; 6];
+    memory.read(128, &mut bytes);
+    assert_eq!(&bytes, b"direct");
+    drop(peer);
+}

@@ -1,0 +1,89 @@
+//! What the tests across modules share: queue pairs connected to each other in one process, on the
+//! model, and random numbers with a seed.
+
+#![allow(dead_code, reason = "no test uses all of it")]
+
+pub mod random;
+pub mod verbs;
+
+use std::time::{Duration, Instant};
+
+use mlx5::connect::LocalPort;
+use mlx5::cqe::Completion;
+use mlx5::ring::{Completions, PollError, Queues};
+use mlx5::verbs::{
+    Access, CompletionQueue, Context, Init, MemoryRegion, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Rc, Reset, Rts,
+};
+
+/// How long anything may take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Everything: memory that both sides may read and write.
+pub fn all_rights() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
+}
+
+/// An opened device of the model with a protection domain.
+pub struct Rig {
+    pub context: Context,
+    pub local: LocalPort,
+    pub pd: ProtectionDomain,
+}
+
+impl Rig {
+    /// Opens the model, whose registers are noticed as `mode` says.
+    pub fn new(mode: mlx5_model::Mode) -> Self {
+        mlx5_model::set_mode(mode).expect("stores can be noticed so");
+        assert!(mlx5_model::offered(), "these tests are about the model: set MLX5_MODEL=always");
+        let context = Context::open_first().expect("a device");
+        let local = LocalPort::new(&context, 1, None).expect("port 1");
+        let pd = ProtectionDomain::new(&context).expect("a domain");
+        Self { context, local, pd }
+    }
+
+    pub fn memory(&self, length: usize) -> MemoryRegion {
+        self.pd.allocate(length, all_rights()).expect("memory")
+    }
+
+    pub fn cq(&self, entries: u32) -> CompletionQueue {
+        CompletionQueue::new(&self.context, entries).expect("a CQ")
+    }
+
+    /// A queue pair in INIT.
+    pub fn init(&self, builder: QueuePairBuilder<Rc>) -> QueuePair<Rc, Init> {
+        self.to_init(builder.build().expect("a queue pair"))
+    }
+
+    pub fn to_init(&self, qp: QueuePair<Rc, Reset>) -> QueuePair<Rc, Init> {
+        qp.init(&self.local.init()).map_err(|failed| failed.error).expect("INIT")
+    }
+
+    /// Connects two queue pairs to each other.
+    pub fn connect(
+        &self,
+        first: QueuePair<Rc, Init>,
+        second: QueuePair<Rc, Init>,
+    ) -> (QueuePair<Rc, Rts>, QueuePair<Rc, Rts>) {
+        let ends = (self.local.endpoint(&first), self.local.endpoint(&second));
+        let up = |qp: QueuePair<Rc, Init>, mine, theirs| {
+            let qp = qp.rtr(&self.local.rtr(mine, theirs)).map_err(|failed| failed.error);
+            let qp = qp.expect("RTR").rts(&self.local.rts(mine, theirs));
+            qp.map_err(|failed| failed.error).expect("RTS")
+        };
+        (up(first, &ends.0, &ends.1), up(second, &ends.1, &ends.0))
+    }
+}
+
+/// Polls until there is a completion.
+pub fn wait<Q: Queues + ?Sized>(completions: &mut Completions, queues: &mut Q) -> Completion {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match completions.poll(queues) {
+            Ok(Some(completion)) => return completion,
+            Ok(None) => assert!(Instant::now() < deadline, "no completion"),
+            Err(error @ (PollError::Compressed | PollError::Overrun)) => panic!("{error}"),
+        }
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,209 @@
+//! libmlx5's own data path, and a look at the memory that it shares with the card.
+
+use std::mem::{MaybeUninit, zeroed};
+use std::ptr::{NonNull, null_mut};
+
+use mlx5::wqe::Sge;
+use mlx5_sys::dv;
+use mlx5_sys::verbs::{
+    ibv_cq, ibv_poll_cq, ibv_post_recv, ibv_post_send, ibv_qp, ibv_recv_wr, ibv_send_flags,
+    ibv_send_wr, ibv_sge, ibv_wc, ibv_wr_opcode,
+};
+
+/// A request, in verbs' terms.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub id: u64,
+    pub opcode: ibv_wr_opcode::Type,
+    pub list: Vec<Sge>,
+    pub inline: bool,
+    pub signaled: bool,
+    pub solicited: bool,
+    pub fenced: bool,
+    pub remote: (u64, u32),
+    pub imm: u32,
+    pub compare: u64,
+    pub swap_add: u64,
+}
+
+fn sges(list: &[Sge]) -> Vec<ibv_sge> {
+    list.iter().map(|sge| ibv_sge { addr: sge.addr, length: sge.length, lkey: sge.lkey }).collect()
+}
+
+/// Posts a list of requests in one call.
+///
+/// # Safety
+/// The QP is alive, and what the requests name stays so until they are complete.
+pub unsafe fn post_send(qp: NonNull<ibv_qp>, requests: &[Request]) -> Result<(), i32> {
+    let mut lists: Vec<_> = requests.iter().map(|request| sges(&request.list)).collect();
+    let mut chain: Vec<ibv_send_wr> = requests
+        .iter()
+        .zip(&mut lists)
+        .map(|(request, list)| {
+            // SAFETY: integers, pointers and unions of them.
+            let mut wr: ibv_send_wr = unsafe { zeroed() };
+            wr.wr_id = request.id;
+            wr.sg_list = list.as_mut_ptr();
+            wr.num_sge = list.len() as i32;
+            wr.opcode = request.opcode;
+            let flag = |yes: bool, flag: ibv_send_flags| if yes { flag.0 } else { 0 };
+            wr.send_flags = flag(request.inline, ibv_send_flags::IBV_SEND_INLINE)
+                | flag(request.signaled, ibv_send_flags::IBV_SEND_SIGNALED)
+                | flag(request.solicited, ibv_send_flags::IBV_SEND_SOLICITED)
+                | flag(request.fenced, ibv_send_flags::IBV_SEND_FENCE);
+            wr.imm_data_invalidated_rkey_union.imm_data = request.imm.to_be();
+            let (address, rkey) = request.remote;
+            match request.opcode {
+                ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => {
+                    wr.wr.atomic.remote_addr = address;
+                    wr.wr.atomic.rkey = rkey;
+                    wr.wr.atomic.compare_add = request.compare;
+                    wr.wr.atomic.swap = request.swap_add;
+                }
+                ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => {
+                    wr.wr.atomic.remote_addr = address;
+                    wr.wr.atomic.rkey = rkey;
+                    wr.wr.atomic.compare_add = request.swap_add;
+                }
+                _ => {
+                    wr.wr.rdma.remote_addr = address;
+                    wr.wr.rdma.rkey = rkey;
+                }
+            }
+            wr
+        })
+        .collect();
+    for at in 1..chain.len() {
+        chain[at - 1].next = &raw mut chain[at];
+    }
+    let mut bad = null_mut();
+    // SAFETY: the chain and its lists live through the call; the rest is the caller's promise.
+    match unsafe { ibv_post_send(qp.as_ptr(), chain.as_mut_ptr(), &mut bad) } {
+        0 => Ok(()),
+        errno => Err(errno),
+    }
+}
+
+/// Posts one receive.
+///
+/// # Safety
+/// The QP is alive, and the memory stays so until the receive is complete.
+pub unsafe fn post_receive(qp: NonNull<ibv_qp>, id: u64, list: &[Sge]) -> Result<(), i32> {
+    let mut list = sges(list);
+    // SAFETY: integers and pointers.
+    let mut wr: ibv_recv_wr = unsafe { zeroed() };
+    wr.wr_id = id;
+    wr.sg_list = list.as_mut_ptr();
+    wr.num_sge = list.len() as i32;
+    let mut bad = null_mut();
+    // SAFETY: request and list live through the call; the rest is the caller's promise.
+    match unsafe { ibv_post_recv(qp.as_ptr(), &mut wr, &mut bad) } {
+        0 => Ok(()),
+        errno => Err(errno),
+    }
+}
+
+/// Takes one completion.
+///
+/// # Safety
+/// The CQ is alive and no other reader has it.
+pub unsafe fn poll(cq: NonNull<ibv_cq>) -> Result<Option<ibv_wc>, i32> {
+    let mut wc = MaybeUninit::<ibv_wc>::zeroed();
+    // SAFETY: room for one; the rest is the caller's promise.
+    match unsafe { ibv_poll_cq(cq.as_ptr(), 1, wc.as_mut_ptr()) } {
+        0 => Ok(None),
+        // SAFETY: all-zero is a completion, and the library has filled it.
+        1 => Ok(Some(unsafe { wc.assume_init() })),
+        error => Err(error),
+    }
+}
+
+/// Where a QP's rings and record are.
+#[derive(Clone, Copy)]
+pub struct QpMemory {
+    pub dv: dv::mlx5dv_qp,
+}
+
+impl QpMemory {
+    /// # Safety
+    /// The QP is alive, and stays so as long as the result is used.
+    pub unsafe fn new(qp: NonNull<ibv_qp>) -> Self {
+        let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
+        let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+        // SAFETY: all-zero is a value of these C structures.
+        unsafe {
+            let object = object.assume_init_mut();
+            object.qp.in_ = qp.as_ptr();
+            object.qp.out = out.as_mut_ptr();
+            assert_eq!(dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_QP.into()), 0);
+            Self { dv: out.assume_init() }
+        }
+    }
+
+    /// The send ring's bytes.
+    pub fn send_ring(&self) -> Vec<u8> {
+        read(self.dv.sq.buf.cast(), (self.dv.sq.wqe_cnt * self.dv.sq.stride) as usize)
+    }
+
+    /// The receive ring's bytes.
+    pub fn receive_ring(&self) -> Vec<u8> {
+        read(self.dv.rq.buf.cast(), (self.dv.rq.wqe_cnt * self.dv.rq.stride) as usize)
+    }
+
+    /// The doorbell record.
+    pub fn record(&self) -> [u8; 8] {
+        read(self.dv.dbrec.cast(), 8).try_into().expect("8 bytes")
+    }
+}
+
+/// Where a CQ's ring and record are. Looking marks the CQ as taken from libmlx5, which goes on
+/// polling it all the same.
+#[derive(Clone, Copy)]
+pub struct CqMemory {
+    pub dv: dv::mlx5dv_cq,
+}
+
+impl CqMemory {
+    /// # Safety
+    /// The CQ is alive, and stays so as long as the result is used.
+    pub unsafe fn new(cq: NonNull<ibv_cq>) -> Self {
+        let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
+        let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+        // SAFETY: all-zero is a value of these C structures.
+        unsafe {
+            let object = object.assume_init_mut();
+            object.cq.in_ = cq.as_ptr();
+            object.cq.out = out.as_mut_ptr();
+            assert_eq!(dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_CQ.into()), 0);
+            Self { dv: out.assume_init() }
+        }
+    }
+
+    /// The entry `slot`: 64 or 128 bytes.
+    pub fn entry(&self, slot: usize) -> Vec<u8> {
+        assert!(slot < self.dv.cqe_cnt as usize);
+        let size = self.dv.cqe_size as usize;
+        // SAFETY: within the ring.
+        read(unsafe { self.dv.buf.cast::<u8>().add(slot * size) }, size)
+    }
+
+    /// Writes the entry `slot`, its last byte last.
+    pub fn write(&self, slot: usize, bytes: &[u8]) {
+        let size = self.dv.cqe_size as usize;
+        assert!(slot < self.dv.cqe_cnt as usize && bytes.len() == size);
+        for (at, &byte) in bytes.iter().enumerate() {
+            // SAFETY: within the ring.
+            unsafe { self.dv.buf.cast::<u8>().add(slot * size + at).write_volatile(byte) }
+        }
+    }
+
+    /// The doorbell record.
+    pub fn record(&self) -> [u8; 8] {
+        read(self.dv.dbrec.cast(), 8).try_into().expect("8 bytes")
+    }
+}
+
+fn read(from: *const u8, length: usize) -> Vec<u8> {
+    // SAFETY: memory of a queue, as the callers have it from the library.
+    (0..length).map(|at| unsafe { from.add(at).read_volatile() }).collect()
+}
