@@ -9,7 +9,7 @@ use super::{Engine, State};
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
-/// Niceness asked for: a peer that polls burns a processor until this thread has run.
+/// Niceness asked for where no real-time priority is to be had.
 const NICE: libc::c_int = -20;
 
 /// Slice of processor time asked for, in nanoseconds: the kernel lets a thread with a shorter slice
@@ -61,10 +61,22 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
+/// Asks to be run as soon as a packet comes. Programs that poll burn every processor there is, and
+/// each would otherwise keep its own for milliseconds before the packets it polls for are carried.
+/// A refusal leaves the thread as it was, which is only slower.
+fn hurry() {
+    let first = libc::sched_param { sched_priority: 1 };
+    let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
+    // SAFETY: the parameter is there.
+    if unsafe { libc::sched_setscheduler(0, policy, &first) } != 0 {
+        // SAFETY: no memory is passed.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+        be_brief();
+    }
+}
+
 fn run(engine: &Weak<Engine>, waits: &Waits) {
-    // SAFETY: no memory is passed. A refusal leaves the thread as it was, which is only slower.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
-    be_brief();
+    hurry();
     // SAFETY: all zeros is a valid value.
     let mut events: [libc::epoll_event; EVENTS] = unsafe { std::mem::zeroed() };
     loop {
