@@ -107,7 +107,7 @@ impl Network {
 
     /// Claims a prefix of QP numbers for a card.
     pub(super) fn claim(&mut self, card: usize) -> io::Result<u16> {
-        let start = self.random.next() as u16;
+        let start = self.random.draw() as u16;
         for step in 0..=u16::MAX {
             // Prefix 0 holds the QP numbers with a meaning of their own.
             let prefix = start.wrapping_add(step);

@@ -36,7 +36,7 @@ impl Lossy {
     }
 
     fn roll(&mut self, rate: u64) -> bool {
-        self.random.next() % 1000 < rate
+        self.random.draw() % 1000 < rate
     }
 
     /// Puts a frame on the wire.
@@ -45,7 +45,7 @@ impl Lossy {
             return;
         }
         if self.roll(self.corrupt) && !frame.0.is_empty() {
-            let bit = self.random.next() as usize % (frame.0.len() * 8);
+            let bit = self.random.draw() as usize % (frame.0.len() * 8);
             frame.0[bit / 8] ^= 1 << (bit % 8);
         }
         if self.roll(self.duplicate) {
@@ -57,7 +57,7 @@ impl Lossy {
     /// Takes the next frame that arrives.
     pub fn receive(&mut self) -> Option<Frame> {
         if self.flight.len() > 1 && self.roll(self.reorder) {
-            let behind = 1 + self.random.next() as usize % (self.flight.len() - 1).min(7);
+            let behind = 1 + self.random.draw() as usize % (self.flight.len() - 1).min(7);
             return self.flight.remove(behind);
         }
         self.flight.pop_front()

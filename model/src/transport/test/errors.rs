@@ -431,12 +431,12 @@ fn random_packets_of_the_peer_are_survived() {
         let (header, _) = Header::decode(own.rig.card.identity.link, &frame.0).expect("a packet");
         peer.rig.card.pump();
         for _ in 0..50 {
-            let Some(opcode) = crate::wire::Opcode::decode(random.next() as u8 % 0x18) else {
+            let Some(opcode) = crate::wire::Opcode::decode(random.draw() as u8 % 0x18) else {
                 continue;
             };
-            let near = [0, 0, 1, 2, 0xff_ffff, 0x1000][random.next() as usize % 6];
+            let near = [0, 0, 1, 2, 0xff_ffff, 0x1000][random.draw() as usize % 6];
             let base = if opcode.is_response() { 0xabc } else { header.psn };
-            let word = random.next();
+            let word = random.draw();
             let made = Header {
                 opcode,
                 psn: (base + near) & 0xff_ffff,
@@ -444,7 +444,7 @@ fn random_packets_of_the_peer_are_survived() {
                 reth: Some(crate::wire::Reth {
                     address: Side::address(word % 4096),
                     key: if word & 2 != 0 { peer.key } else { word as u32 },
-                    length: [0, 8, 256, 600, 1 << 31, u32::MAX][random.next() as usize % 6],
+                    length: [0, 8, 256, 600, 1 << 31, u32::MAX][random.draw() as usize % 6],
                 }),
                 atomic: Some(crate::wire::AtomicEth {
                     address: Side::address((word % 4096) & !3),
@@ -463,7 +463,7 @@ fn random_packets_of_the_peer_are_survived() {
                 immediate: Some([0; 4]),
                 ..header
             };
-            let length = [0, 1, 255, 256][random.next() as usize % 4];
+            let length = [0, 1, 255, 256][random.draw() as usize % 4];
             let Ok(frame) = made.frame(length, |_| Ok::<_, std::convert::Infallible>(()));
             peer.rig.card.receive(&frame);
             peer.rig.card.pump();

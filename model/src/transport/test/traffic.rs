@@ -18,7 +18,7 @@ const CQE_SEND: u8 = 2;
 const CQE_SEND_IMMEDIATE: u8 = 3;
 
 fn noise(random: &mut Random, length: usize) -> Vec<u8> {
-    (0..length).map(|_| random.next() as u8).collect()
+    (0..length).map(|_| random.draw() as u8).collect()
 }
 
 fn sizes(mtu: u32) -> Vec<u32> {
@@ -229,24 +229,24 @@ fn random_traffic(seed: u64, rate: u64, setup: Setup) {
     let mut counts = [0u64; 2];
     for round in 0..8u64 {
         for (own, peer) in [(0, 1), (1, 0)] {
-            let requests = 1 + random.next() % 4;
+            let requests = 1 + random.draw() % 4;
             for number in 0..requests {
                 let place = (round * 4 + number) % 32 * slot;
-                let length = match random.next() % 3 {
-                    0 => random.next() % 64,
-                    1 => u64::from(setup.mtu) + random.next() % 3 - 1,
-                    _ => random.next() % slot,
+                let length = match random.draw() % 3 {
+                    0 => random.draw() % 64,
+                    1 => u64::from(setup.mtu) + random.draw() % 3 - 1,
+                    _ => random.draw() % slot,
                 }
                 .min(slot) as u32;
-                let from = random.next() % (100 << 10);
+                let from = random.draw() % (100 << 10);
                 let source = from as usize..from as usize + length as usize;
                 let opcode = [WRITE, WRITE_IMMEDIATE, SEND, SEND_IMMEDIATE, READ, CAS, FAA]
-                    [random.next() as usize % 7];
+                    [random.draw() as usize % 7];
                 let key = pair.sides[own].key;
                 let mut post = Post::new(opcode);
-                post.immediate = random.next() as u32;
-                post.signaled = random.next() % 3 != 0;
-                post.fence = random.next() % 4 == 0;
+                post.immediate = random.draw() as u32;
+                post.signaled = random.draw() % 3 != 0;
+                post.fence = random.draw() % 4 == 0;
                 post.data = vec![(from, length, key)];
                 post.remote = (Side::address(writes + place), pair.sides[peer].key);
                 let mut receive = None;
@@ -282,12 +282,12 @@ fn random_traffic(seed: u64, rate: u64, setup: Setup) {
                         post.remote = (Side::address(counter), pair.sides[peer].key);
                         let before = counts[peer];
                         if opcode == FAA {
-                            post.operands = (random.next() % 1000, 0);
+                            post.operands = (random.draw() % 1000, 0);
                             counts[peer] = before.wrapping_add(post.operands.0);
                         } else {
                             // Half of them find what they compare with.
-                            let compare = before + random.next() % 2;
-                            post.operands = (random.next() >> 8, compare);
+                            let compare = before + random.draw() % 2;
+                            post.operands = (random.draw() >> 8, compare);
                             if compare == before {
                                 counts[peer] = post.operands.0;
                             }
