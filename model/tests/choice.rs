@@ -1,0 +1,88 @@
+//! Whether the model stands in: what the environment says, and which copy is in charge where a
+//! program has the model linked in and preloaded as well.
+
+mod support;
+
+use std::process::{Command, Output};
+
+use mlx5_model as _;
+use mlx5_sys::verbs::*;
+
+/// What a child of these tests is asked to do: print its devices.
+const MARK: &str = "MLX5_MODEL_TEST_LIST";
+
+fn child(environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "a_child_lists_its_devices", "--nocapture"]).env(MARK, "1");
+    for name in ["MLX5_MODEL", "MLX5_MODEL_LINK", "MLX5_MODEL_MODE", "MLX5_MODEL_DEVICES"] {
+        command.env_remove(name);
+    }
+    command.envs(environment.iter().copied()).output().unwrap()
+}
+
+fn devices(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().filter_map(|line| Some(line.split_once("device: ")?.1.to_string())).collect()
+}
+
+#[test]
+fn a_child_lists_its_devices() {
+    if std::env::var_os(MARK).is_none() {
+        return;
+    }
+    let mut count = 0;
+    // SAFETY: the list is read before it is freed.
+    unsafe {
+        let list = ibv_get_device_list(&mut count);
+        for index in 0..if list.is_null() { 0 } else { count as usize } {
+            let device = *list.add(index);
+            let name = std::ffi::CStr::from_ptr(ibv_get_device_name(device)).to_str().unwrap();
+            let context = ibv_open_device(device);
+            assert!(!context.is_null(), "{name}");
+            println!("\ndevice: {name}");
+            assert_eq!(ibv_close_device(context), 0);
+        }
+        if !list.is_null() {
+            ibv_free_device_list(list);
+        }
+    }
+    println!("\nlisted");
+}
+
+#[test]
+fn there_are_as_many_devices_as_asked_for() {
+    assert_eq!(devices(&child(&[("MLX5_MODEL_DEVICES", "3")])), ["mlx5_0", "mlx5_1", "mlx5_2"]);
+    assert_eq!(devices(&child(&[("MLX5_MODEL", "always")])), ["mlx5_0"]);
+}
+
+#[test]
+fn the_model_can_be_turned_off() {
+    let output = child(&[("MLX5_MODEL", "never")]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("listed"), "{output:?}");
+    let real = std::fs::read_dir("/./sys/class/infiniband").map_or(0, Iterator::count);
+    assert_eq!(devices(&output).len(), real);
+}
+
+#[test]
+fn a_value_that_is_not_known_offers_nothing_and_says_why() {
+    for (name, value) in [
+        ("MLX5_MODEL", "perhaps"),
+        ("MLX5_MODEL_LINK", "token-ring"),
+        ("MLX5_MODEL_MODE", "fast"),
+        ("MLX5_MODEL_DEVICES", "0"),
+    ] {
+        let output = child(&[(name, value)]);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(text.contains(name) && text.contains(value), "{output:?}");
+        assert!(devices(&output).is_empty(), "{output:?}");
+    }
+}
+
+#[test]
+fn a_copy_that_was_preloaded_too_stays_out() {
+    let library = support::library();
+    let library = library.to_str().unwrap();
+    let output = child(&[("LD_PRELOAD", library), ("MLX5_MODEL", "always")]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(devices(&output), ["mlx5_0"]);
+}
