@@ -303,11 +303,13 @@ fn a_requests_error_becomes_a_completion_and_an_async_event() {
 #[test]
 fn a_child_of_a_fork_starts_over() {
     let device = Device::open(0);
+    // SAFETY: the context lives.
     let fd = unsafe { device.context.as_ref() }.cmd_fd;
     // SAFETY: the child only looks, opens, and leaves without running destructors.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // What the parent has open is not the child's; a device of its own is.
+        // SAFETY: refused before the pointer is looked at.
         let theirs = unsafe { libc::ioctl(fd, 0xc018_1b01, null_mut::<u8>()) } == -1
             && errno() == libc::ENOTTY;
         let own = Device::open(0);
@@ -318,6 +320,7 @@ fn a_child_of_a_fork_starts_over() {
         other.receive(1, target, 64);
         one.send(2, source, 8, ibv_send_flags(0));
         let passed = own.poll_now().is_some() && own.poll_now().is_some() && to[..8] == from[..8];
+        // SAFETY: ends the child without running what is the parent's.
         unsafe { libc::_exit(if theirs && passed { 0 } else { 1 }) };
     }
     let mut status = 0;

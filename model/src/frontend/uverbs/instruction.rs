@@ -427,7 +427,7 @@ mod tests {
 
     #[test]
     fn stores_from_general_registers_and_immediates() {
-        // SAFETY (all asm of these tests): the stores trap, the handler steps over them.
+        // SAFETY: the stores trap, and the handler steps over them.
         let seen = trapped(|page| unsafe {
             asm!("mov qword ptr [{p} + 0x800], {v}", p = in(reg) page, v = in(reg) 0x0102_0304_0506_0708u64);
             asm!("mov dword ptr [{p} + {i}*8 + 0x20], {v:e}", p = in(reg) page, i = in(reg) 2u64, v = in(reg) 0x0a0b_0c0du32);
@@ -452,6 +452,7 @@ mod tests {
     #[test]
     fn stores_from_vector_registers() {
         let source = pattern(64);
+        // SAFETY: the stores trap, and the handler steps over them.
         let seen = trapped(|page| unsafe {
             asm!("movdqu xmm9, [{s}]", "movdqu [{p} + 0x100], xmm9", p = in(reg) page, s = in(reg) source.as_ptr(), out("xmm9") _);
             asm!("movdqu xmm1, [{s}]", "movntdq [{p}], xmm1", p = in(reg) page, s = in(reg) source.as_ptr(), out("xmm1") _);
@@ -471,6 +472,7 @@ mod tests {
     fn stores_from_wide_vector_registers_where_the_cpu_has_them() {
         let source = pattern(64);
         let mut expected = Vec::new();
+        // SAFETY: the stores trap, and the handler steps over them.
         let seen = trapped(|page| unsafe {
             if is_x86_feature_detected!("avx") {
                 asm!("vmovdqu ymm12, [{s}]", "vmovdqu [{p}], ymm12", "vzeroupper", p = in(reg) page, s = in(reg) source.as_ptr(), out("ymm12") _);
@@ -492,6 +494,7 @@ mod tests {
         let (mut left, mut to, mut from) = (0u64, 0u64, 0u64);
         let mut start = 0;
         let mut expected = vec![(0x40, source[..96].to_vec()), (0xfc0, source[..64].to_vec())];
+        // SAFETY: the stores trap, and the handler steps over them.
         let seen = trapped(|page| unsafe {
             start = page as u64;
             asm!("rep movsb", inout("rcx") 96u64 => left, inout("rdi") page.add(0x40) => to, inout("rsi") source.as_ptr() => from);
@@ -503,7 +506,10 @@ mod tests {
             }
         });
         expected.push((0, vec![7, 0, 0, 0, 0, 0, 0, 0]));
-        if unsafe { __cpuid_count(7, 0) }.ecx & (1 << 28) != 0 {
+        // SAFETY: every x86-64 processor has the leaf.
+        #[allow(unused_unsafe)]
+        let leaf = unsafe { __cpuid_count(7, 0) };
+        if leaf.ecx & (1 << 28) != 0 {
             expected.push((0x800, source[..64].to_vec()));
         }
         assert_eq!(seen, expected);
