@@ -17,9 +17,7 @@ use mlx5::ring::{
     Batch, Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
 };
 use mlx5::text;
-use mlx5::verbs::{
-    CompletionQueue, Init, MemoryRegion, ProtectionDomain, QueuePair, Rc, Rts, ThreadDomain,
-};
+use mlx5::verbs::{CompletionQueue, Init, MemoryRegion, QueuePair, Rc, Rts, ThreadDomain};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, InlineGather, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
 };
