@@ -689,3 +689,19 @@ fn send_ring(qp: &QueuePair<Rc, Rts>) -> *mut u8 {
     assert_eq!(result, 0);
     out.sq.buf.cast()
 }
+
+/// The model can also look at its registers from a thread, which sees fewer stores: everything above
+/// holds all the same.
+#[test]
+fn all_of_it_holds_where_registers_are_polled() {
+    if std::env::var_os("MLX5_MODEL_MODE").is_some() {
+        // This is the run below, or somebody has chosen a mode for all.
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .env("MLX5_MODEL_MODE", "polled")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -4,7 +4,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use super::config::Mode;
-use super::lock;
 use super::running::Running;
 use super::trap::PAGE;
 use super::uar::Page;
@@ -15,24 +14,19 @@ const ARM: usize = 0x20;
 /// Looks at a page, and does everything that doorbells on it may have asked for if something was
 /// stored since the last time, or if it `must`. Gives whether something was.
 fn look(page: &Page, must: bool) -> bool {
-    let now = page.contents();
-    let mut seen = lock(&page.seen);
-    let changed = seen[..] != now[..];
-    if !changed && !must {
+    let stored = page.take();
+    if stored.is_empty() && !must {
         return false;
     }
-    let arm = (seen[ARM..ARM + 8] != now[ARM..ARM + 8]).then_some(&now[ARM..ARM + 8]);
-    seen.copy_from_slice(&now);
-    drop(seen);
     let uar = page.uar.load(Ordering::Acquire);
     page.engine.enter(page.function, |card| {
         // The first arm of a queue is all zero but for its number: the records do not tell it.
-        if let Some(arm) = arm {
+        if let Some((_, arm)) = stored.iter().find(|(offset, _)| *offset == ARM) {
             card.store(uar, ARM, arm);
         }
         card.ring_all(uar);
     });
-    changed
+    !stored.is_empty()
 }
 
 /// Executes everything that was posted to the cards in manual mode since the last call.

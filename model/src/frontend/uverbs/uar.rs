@@ -4,7 +4,7 @@
 //! mapping; the program's is read-only where stores trap, and writable where they are polled for.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use libc::{c_int, c_void, off_t, size_t};
 use mlx5_sys::ifc::{alloc_uar_in, alloc_uar_out, dealloc_uar_in, dealloc_uar_out, opcode};
@@ -36,8 +36,6 @@ pub(super) struct Page {
     pub index: u64,
     /// Whether an object stands for it.
     used: AtomicBool,
-    /// What was last seen on it, in those modes.
-    pub seen: Mutex<Vec<u8>>,
     /// What it belongs to.
     pub engine: std::sync::Arc<crate::engine::Engine>,
 }
@@ -56,16 +54,20 @@ impl Page {
         self.engine.enter(self.function, |card| card.store(uar, offset, bytes));
     }
 
-    /// What is on the page.
-    pub fn contents(&self) -> [u8; PAGE] {
-        let mut bytes = [0; PAGE];
-        for (word, place) in bytes.chunks_exact_mut(8).zip((self.alias..).step_by(8)) {
-            // SAFETY: the alias is a page that is never unmapped; the program may write meanwhile,
-            // so the load is volatile.
-            let value = unsafe { (place as *const u64).read_volatile() };
-            word.copy_from_slice(&value.to_ne_bytes());
+    /// Takes what was stored since the last time, by offset, and leaves zeroes, so that the same
+    /// value stored again is seen again: a queue that was reset rings the doorbells of its former
+    /// life. No register is stored a zero.
+    pub fn take(&self) -> Vec<(usize, [u8; 8])> {
+        let mut stored = Vec::new();
+        for offset in (0..PAGE).step_by(8) {
+            // SAFETY: the alias is a page that is never unmapped; an aligned word of it may be
+            // written by the program meanwhile, in one piece, as an atomic allows.
+            let word = unsafe { AtomicU64::from_ptr((self.alias + offset) as *mut u64) };
+            if word.load(Ordering::Acquire) != 0 {
+                stored.push((offset, word.swap(0, Ordering::AcqRel).to_ne_bytes()));
+            }
         }
-        bytes
+        stored
     }
 }
 
@@ -104,7 +106,6 @@ impl Registers {
             // SAFETY: the alias is a page that is never unmapped.
             unsafe { std::ptr::write_bytes(page.alias as *mut u8, 0, PAGE) };
             page.uar.store(uar, Ordering::Release);
-            *lock(&page.seen) = vec![0; PAGE];
             return Ok(page);
         }
         let index = pages.len() as u64;
@@ -132,7 +133,6 @@ impl Registers {
             alias: alias as usize,
             index,
             used: AtomicBool::new(true),
-            seen: Mutex::new(vec![0; PAGE]),
             engine: running.engine.clone(),
         }));
         pages.push(page);
