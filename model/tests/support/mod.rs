@@ -1,13 +1,17 @@
-//! Programs that nobody here wrote, run on the model by LD_PRELOAD of its shared library.
+//! Programs that nobody here wrote, run on the model by LD_PRELOAD of its shared library, and
+//! processes of the tests' own with the model linked in.
 //!
-//! [`process`] starts one and never leaves it behind, [`port`] finds a TCP port for a pair of them
-//! and tells when the server listens on it; this file knows where the library is and which Debian
-//! package a program comes from.
+//! [`process`] starts a program and never leaves it behind, [`port`] finds a TCP port for a pair of
+//! them and tells when the server listens on it; this file knows where the library is and which
+//! Debian package a program comes from. [`role`] starts the test's own executable as another
+//! process, and [`verbs`] is what such a process holds.
 
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
 pub mod port;
 pub mod process;
+pub mod role;
+pub mod verbs;
 
 use std::env;
 use std::path::{Path, PathBuf};
