@@ -1,0 +1,295 @@
+//! The safe layer end to end on the model, without a word of `unsafe`; and events of the direct
+//! path's own arming.
+
+#![forbid(unsafe_code)]
+
+use std::time::{Duration, Instant};
+
+use mlx5::connect::LocalPort;
+use mlx5::cqe::{QueueKind, ReceiveKind, SendOperation, Status};
+use mlx5::ring::owned::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
+use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig};
+use mlx5::verbs::{
+    Access, CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
+};
+use mlx5::wqe::{CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Write, WriteImm};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Rig {
+    context: Context,
+    local: LocalPort,
+    pd: ProtectionDomain,
+}
+
+impl Rig {
+    fn new() -> Self {
+        assert!(mlx5_model::offered(), "these tests are about the model: set MLX5_MODEL=always");
+        let context = Context::open_first().unwrap();
+        let local = LocalPort::new(&context, 1, None).unwrap();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        Self { context, local, pd }
+    }
+
+    fn memory(&self, length: usize) -> MemoryRegion {
+        let access = Access::LOCAL_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_ATOMIC;
+        self.pd.allocate(length, access).unwrap()
+    }
+
+    fn private(&self, length: usize) -> Slice {
+        self.pd.allocate(length, Access::LOCAL_WRITE).unwrap().into()
+    }
+
+    /// Two channels connected to each other; the second has receives of these slices posted, with
+    /// ids from 100 on. With `events`, the first one's CQ has a completion channel.
+    fn channels(
+        &self,
+        receives: Vec<Slice>,
+        events: Option<&CompletionChannel>,
+    ) -> (Channel, Channel) {
+        let cq = || CompletionQueue::builder(&self.context, 64);
+        let first_cq = match events {
+            Some(channel) => cq().channel(channel).build().unwrap(),
+            None => cq().build().unwrap(),
+        };
+        let second_cq = cq().build().unwrap();
+        let second_receive_cq = cq().build().unwrap();
+        let first = QueuePair::builder(&self.pd, &first_cq);
+        let second = QueuePair::builder(&self.pd, &second_cq).receive_cq(&second_receive_cq);
+        let make = |builder: mlx5::verbs::QueuePairBuilder<_>| {
+            let builder = builder.max_send_wr(16).max_recv_wr(16).max_send_sge(4).max_recv_sge(4);
+            let qp = builder.max_inline_data(64).build().unwrap();
+            qp.init(&self.local.init()).map_err(|failed| failed.error).unwrap()
+        };
+        let (first, second) = (make(first), make(second));
+        let mut first_completions = Completions::new(&first_cq).unwrap();
+        let second_completions = Completions::new(&second_cq).unwrap();
+        let mut second_receives = Completions::new(&second_receive_cq).unwrap();
+        let config = ReceiveConfig::default();
+        let first_receiver = Receiver::new(&first, &mut first_completions, config).unwrap();
+        let mut second_receiver = Receiver::new(&second, &mut second_receives, config).unwrap();
+        for (id, slice) in (100..).zip(receives) {
+            second_receiver.post(id, slice).unwrap();
+        }
+        let ends = (self.local.endpoint(&first), self.local.endpoint(&second));
+        let up = |qp: QueuePair<_, _>, mine, theirs| {
+            let qp = qp.rtr(&self.local.rtr(mine, theirs)).map_err(|failed| failed.error).unwrap();
+            qp.rts(&self.local.rts(mine, theirs)).map_err(|failed| failed.error).unwrap()
+        };
+        let (first, second) = (up(first, &ends.0, &ends.1), up(second, &ends.1, &ends.0));
+        let config = SendConfig::default();
+        (
+            Channel::new(first, first_receiver, first_completions, config).unwrap(),
+            Channel::with_receive_completions(
+                second,
+                second_receiver,
+                second_completions,
+                second_receives,
+                config,
+            )
+            .unwrap(),
+        )
+    }
+}
+
+fn wait(channel: &mut Channel) -> Returned {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match channel.poll().unwrap() {
+            Some(Event::Returned(returned)) => return returned,
+            Some(Event::Unclaimed(unclaimed)) => panic!("{unclaimed:?}"),
+            None => assert!(Instant::now() < deadline, "no completion"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn sent(returned: Returned, id: u64, operation: SendOperation) -> Buffers {
+    let Outcome::Sent(done) = returned.outcome else { panic!("{returned:?}") };
+    assert_eq!((returned.id, done.id, done.operation), (id, id, operation));
+    returned.buffers
+}
+
+fn received(returned: Returned, id: u64) -> (ReceiveKind, u32, Buffers) {
+    let Outcome::Received(done) = returned.outcome else { panic!("{returned:?}") };
+    assert_eq!((returned.id, done.id), (id, id));
+    (done.kind, done.byte_len, returned.buffers)
+}
+
+#[test]
+fn every_operation_gives_its_memory_back() {
+    let rig = Rig::new();
+    let (mut a, mut b) = rig.channels((0..3).map(|_| rig.private(128)).collect(), None);
+    let target = Slice::new(rig.memory(256));
+    let remote = target.remote();
+
+    let mut text = rig.private(64);
+    text.write(0, b"sent by the safe layer");
+    let tail = text.split_off(22);
+    a.post(1, Send::new(text).signaled()).unwrap();
+    let text = sent(wait(&mut a), 1, SendOperation::Send).one().unwrap();
+    let (kind, length, buffers) = received(wait(&mut b), 100);
+    assert_eq!((kind, length), (ReceiveKind::Send, 22));
+    assert_eq!(&buffers.one().unwrap().to_vec()[..22], b"sent by the safe layer");
+
+    // Gathered from two slices of one region, in the other order.
+    a.post(2, SendImm::new(vec![tail, text], 0xfeed).signaled().solicited()).unwrap();
+    let mut pieces = sent(wait(&mut a), 2, SendOperation::SendImm).many().unwrap();
+    let (kind, length, buffers) = received(wait(&mut b), 101);
+    assert_eq!((kind, length), (ReceiveKind::SendImm(0xfeed), 64));
+    assert_eq!(&buffers.one().unwrap().to_vec()[42..64], b"sent by the safe layer");
+    let (text, tail) = (pieces.pop().unwrap(), pieces.pop().unwrap());
+    let whole = text.join(tail).unwrap();
+    assert_eq!(whole.len(), 64);
+
+    // Unsignaled requests come back before the one that retires them.
+    a.post(3, Write::new(whole, remote)).unwrap();
+    a.post(4, Write::new(Inline(b"inline"), remote.offset(64))).unwrap();
+    a.post(5, WriteImm::new(Inline(b"last"), remote.offset(72), 5).signaled()).unwrap();
+    let returned = wait(&mut a);
+    assert_eq!(returned.id, 3);
+    assert_eq!(returned.outcome, Outcome::SentUnsignaled { byte_len: 64 });
+    let whole = returned.buffers.one().unwrap();
+    assert_eq!(wait(&mut a).outcome, Outcome::SentUnsignaled { byte_len: 0 });
+    assert!(matches!(sent(wait(&mut a), 5, SendOperation::WriteImm), Buffers::None));
+    let (kind, length, _) = received(wait(&mut b), 102);
+    assert_eq!((kind, length), (ReceiveKind::WriteImm(5), 4));
+    let bytes = target.to_vec();
+    assert_eq!(&bytes[..22], b"sent by the safe layer");
+    assert_eq!((&bytes[64..70], &bytes[72..76]), (&b"inline"[..], &b"last"[..]));
+
+    a.post(6, Read::new(whole, remote.offset(60)).signaled()).unwrap();
+    let whole = sent(wait(&mut a), 6, SendOperation::Read).one().unwrap();
+    assert_eq!(whole.to_vec(), bytes[60..124]);
+
+    a.post(7, FetchAdd::new(whole, remote.offset(128), 7).signaled()).unwrap();
+    let whole = sent(wait(&mut a), 7, SendOperation::FetchAdd).one().unwrap();
+    assert_eq!(whole.to_vec()[..8], 0u64.to_ne_bytes());
+    a.post(8, CompareSwap::new(whole, remote.offset(128), 7, 9).signaled().fenced()).unwrap();
+    let mut whole = sent(wait(&mut a), 8, SendOperation::CompareSwap).one().unwrap();
+    assert_eq!(whole.to_vec()[..8], 7u64.to_ne_bytes());
+    assert_eq!(target.to_vec()[128..136], 9u64.to_ne_bytes());
+    a.post(9, Nop::new().signaled()).unwrap();
+    assert!(matches!(sent(wait(&mut a), 9, SendOperation::Nop), Buffers::None));
+
+    // Memory that no peer may write is lent; the target's is not.
+    whole.as_mut_slice().unwrap()[0] = 1;
+    assert!(Slice::as_mut_slice(&mut { target }).is_none());
+    assert_eq!(whole.into_region().unwrap().len(), 64);
+}
+
+#[test]
+fn what_is_refused_is_given_back() {
+    let rig = Rig::new();
+    let (mut a, _b) = rig.channels(vec![], None);
+    let remote = Remote::new(0, 0);
+    let refused = a.post(1, Write::new(vec![], remote)).err();
+    assert!(refused.is_none(), "an empty list is a WRITE of nothing");
+    let mut whole = rig.private(100);
+    let five: Vec<_> = (0..4).map(|_| whole.split_off(20)).chain([rig.private(1)]).collect();
+    let refused = a.post(2, Read::new(five, remote)).unwrap_err();
+    assert_eq!(refused.error, PostError::TooManySges);
+    assert_eq!(refused.operation.into_payload().len(), 5);
+    let refused = a.post(3, FetchAdd::new(rig.private(7), remote, 1)).unwrap_err();
+    assert_eq!(refused.error, PostError::WordTooShort);
+    assert_eq!(refused.operation.into_old().len(), 7);
+    let refused = a.post(4, Send::new(Inline(&[0; 1000]))).unwrap_err();
+    assert_eq!(refused.error, PostError::InlineTooLong);
+    let mut slice = rig.private(8);
+    for id in 0.. {
+        match a.post(id, Write::new(slice, remote).signaled()) {
+            Ok(()) => slice = rig.private(8),
+            Err(refused) => {
+                // As many signaled requests as the queue pair was made for, none polled.
+                assert_eq!(refused.error, PostError::CqOverrun);
+                assert_eq!(refused.operation.into_payload().len(), 8);
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failure_gives_memory_back_and_close_the_rest() {
+    let rig = Rig::new();
+    let (mut a, b) = rig.channels(vec![rig.private(16)], None);
+    a.post_receive(50, rig.private(32)).unwrap();
+    a.post_receive(51, vec![rig.private(4), rig.private(4)]).unwrap();
+    let nowhere = Remote::new(0x1000, 0xdead_00);
+    a.post(1, Write::new(rig.private(8), nowhere)).unwrap();
+    a.post(2, Send::new(rig.private(9)).signaled()).unwrap();
+    // Two queues of one QP are flushed in any order.
+    let (mut sends, mut receives) = (Vec::new(), Vec::new());
+    while sends.len() < 2 {
+        let returned = wait(&mut a);
+        let Outcome::Failed(failure) = returned.outcome else { panic!("{returned:?}") };
+        assert_eq!(failure.id, returned.id);
+        match failure.queue {
+            QueueKind::Send => {
+                let length = returned.buffers.one().unwrap().len();
+                sends.push((returned.id, failure.status, length));
+            }
+            QueueKind::Receive => {
+                assert_eq!(failure.status, Status::Flushed);
+                receives.push(returned.id);
+            }
+        }
+    }
+    assert_eq!(sends, [(1, Status::RemoteAccess, 8), (2, Status::Flushed, 9)]);
+    let refused = a.post(3, Nop::new()).unwrap_err();
+    assert_eq!(refused.error, PostError::WrongState);
+
+    // What nobody has polled is given back by RESET.
+    let closed = a.close().unwrap();
+    assert!(closed.sends.is_empty());
+    receives.extend(closed.receives.into_iter().map(|(id, _)| id));
+    assert_eq!(receives, [50, 51]);
+    let closed = b.close().unwrap();
+    assert_eq!(closed.receives.len(), 1);
+}
+
+#[test]
+fn dropping_and_leaking_in_flight_is_harmless() {
+    let rig = Rig::new();
+    let (a, mut b) = rig.channels(vec![], None);
+    let mut kept = rig.private(64);
+    let posted = kept.split_off(32);
+    b.post_receive(1, posted).unwrap();
+    drop(b);
+    // The other half is still this side's, and its region with it; the whole is gone for good.
+    kept.write(0, &[7; 32]);
+    assert_eq!(kept.to_vec(), [7; 32]);
+    assert!(kept.into_region().is_err());
+    std::mem::forget(a);
+}
+
+#[test]
+fn events_come_for_what_was_asked() {
+    let rig = Rig::new();
+    let events = CompletionChannel::new(&rig.context).unwrap();
+    let (mut a, mut b) = rig.channels(vec![], Some(&events));
+    for id in 0..6 {
+        // Asked for solicited events only, a plain SEND makes none.
+        let solicited = id % 2 == 1;
+        a.post_receive(id, rig.private(8)).unwrap();
+        a.completions().arm(id >= 2);
+        b.post(id, {
+            let send = Send::new(Inline(b"event")).signaled();
+            if solicited { send.solicited() } else { send }
+        })
+        .unwrap();
+        let expected = id < 2 || solicited;
+        let patience = if expected { PATIENCE } else { Duration::from_millis(50) };
+        let event = events.get_event(patience).unwrap();
+        assert_eq!(event.is_some(), expected, "message {id}");
+        if event.is_some() {
+            a.completions().event_taken();
+        }
+        let (_, length, _) = received(wait(&mut a), id);
+        assert_eq!(length, 5);
+        sent(wait(&mut b), id, SendOperation::Send);
+    }
+}
