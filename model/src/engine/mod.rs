@@ -64,8 +64,9 @@ struct State {
 }
 
 impl Engine {
-    /// Takes over cards that reach each other and nobody else. Cards without QP number prefixes
-    /// are given some.
+    /// Takes over cards that reach each other and nobody else, and run only while somebody is
+    /// inside [`Engine::enter`]: there is no thread, and a timer that is due fires at the next
+    /// entry. Cards without QP number prefixes are given some.
     pub fn new(cards: Vec<Card>, interrupt: Interrupt) -> Arc<Self> {
         let engine = Self::with(cards, interrupt, None);
         let _ = engine.lock().provide_numbers();

@@ -57,6 +57,8 @@ pub(super) struct Network {
     /// Peers whose backlog has something new.
     fresh: Vec<u16>,
     batch: Batch,
+    /// A descriptor to do without when there are no more, so that a peer can be told.
+    reserve: Option<OwnedFd>,
 }
 
 const TIMER: u64 = 0;
@@ -81,6 +83,7 @@ impl Network {
             domain: domain.to_owned(),
             random: Random::seeded(seed ^ entropy),
             waits: Arc::new(Waits { epoll, stop }),
+            reserve: socket::duplicate(&timer).ok(),
             timer,
             armed: None,
             sources: HashMap::new(),
@@ -221,6 +224,13 @@ impl Network {
                 match socket::accept(fd) {
                     Ok(fd) => {
                         let _ = self.add(Source::Inbound { fd, card });
+                    }
+                    Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                        // It would be ready, and fail, for ever: the peer is let in and sent away.
+                        self.reserve = None;
+                        drop(socket::accept(fd));
+                        self.reserve = socket::duplicate(&self.timer).ok();
+                        tracing::warn!("a peer was sent away: too many open files");
                     }
                     Err(error) => tracing::debug!(%error, "a peer could not connect"),
                 }

@@ -33,6 +33,12 @@ pub(super) fn own(result: libc::c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(high) })
 }
 
+/// Another descriptor of the same thing.
+pub(super) fn duplicate(fd: &OwnedFd) -> io::Result<OwnedFd> {
+    // SAFETY: no memory is passed.
+    own(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0) })
+}
+
 fn socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no memory is passed.

@@ -102,8 +102,8 @@ impl Parameters {
                 Route::InfiniBand { source, global: other, .. },
             ) => match (global, other) {
                 (Some(global), Some(other)) => same(global, other),
-                (None, None) => destination == source,
-                _ => false,
+                // A GRH on one way only is nothing to object to.
+                _ => destination == source,
             },
             (Route::Ethernet { global, .. }, Route::Ethernet { global: other, .. }) => {
                 same(global, other)
