@@ -5,6 +5,42 @@
 //! travel over a wire, and CQEs and EQEs are written back. It knows no driver; unmodified
 //! libibverbs and libmlx5 run on it through [`frontend::uverbs`].
 //!
+//! # In a program
+//!
+//! Naming the crate is enough: the linker puts the model's `open`, `ioctl`, `mmap` and the like
+//! before those of the C library, and libibverbs finds `mlx5_0` where the machine has no card.
+//!
+//! ```
+//! use mlx5_model as _;
+//! use mlx5_sys::verbs::{ibv_free_device_list, ibv_get_device_list};
+//!
+//! let mut count = 0;
+//! // SAFETY: the list is freed once, and not used afterwards.
+//! unsafe {
+//!     let list = ibv_get_device_list(&mut count);
+//!     assert!(!list.is_null() && count >= 1);
+//!     ibv_free_device_list(list);
+//! }
+//! ```
+//!
+//! Any other program runs on it with `LD_PRELOAD=libmlx5_model.so MLX5_MODEL=always`. Where a
+//! program has the model linked in and it is preloaded as well, the one in the executable is in
+//! charge.
+//!
+//! # Environment
+//!
+//! | variable | values | default |
+//! |---|---|---|
+//! | `MLX5_MODEL` | `auto`: where the kernel offers no mlx5 device; `always`; `never` | `auto` |
+//! | `MLX5_MODEL_LINK` | `infiniband`, `roce` | `infiniband` |
+//! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual`: see [`Mode`] | `trapped` (x86-64), `polled` |
+//! | `MLX5_MODEL_DEVICES` | 1 to 16 | 1 |
+//!
+//! A value that is none of these is reported on stderr, and no device is found. Programs can tell
+//! the model from a card: its board id (`board_id` in sysfs and `ibv_devinfo`) is `MLX5-MODEL`.
+//!
+//! # Inside
+//!
 //! From the wire inwards: [`wire`] carries packets, [`transport`] is the requester and responder
 //! of each service, [`queue`] fetches WQEs and writes CQEs, [`object`] keeps the contexts,
 //! [`command`] executes firmware commands, [`card`] holds them together, [`engine`] runs cards.

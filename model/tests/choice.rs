@@ -1,8 +1,6 @@
 //! Whether the model stands in: what the environment says, and which copy is in charge where a
 //! program has the model linked in and preloaded as well.
 
-mod support;
-
 use std::process::{Command, Output};
 
 use mlx5_model as _;
@@ -80,9 +78,58 @@ fn a_value_that_is_not_known_offers_nothing_and_says_why() {
 
 #[test]
 fn a_copy_that_was_preloaded_too_stays_out() {
-    let library = support::library();
+    let library = std::env::current_exe().unwrap().with_file_name("libmlx5_model.so");
+    assert!(library.is_file(), "{} is built with the tests", library.display());
     let library = library.to_str().unwrap();
     let output = child(&[("LD_PRELOAD", library), ("MLX5_MODEL", "always")]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(devices(&output), ["mlx5_0"]);
+}
+
+#[test]
+fn this_executable_comes_before_the_c_library() {
+    // By address: a function that was not exported, or not linked in, is the C library's.
+    let own = std::env::current_exe().unwrap().canonicalize().unwrap();
+    for name in [
+        c"open",
+        c"open64",
+        c"openat",
+        c"openat64",
+        c"__open_2",
+        c"__openat_2",
+        c"opendir",
+        c"stat",
+        c"stat64",
+        c"lstat",
+        c"statx",
+        c"access",
+        c"readlink",
+        c"realpath",
+        c"fopen",
+        c"scandir",
+        c"ioctl",
+        c"mmap",
+        c"mmap64",
+        c"munmap",
+        c"close",
+        c"dup",
+        c"dup2",
+        c"fcntl",
+        c"fcntl64",
+        c"socket",
+        c"sigaction",
+        c"signal",
+        c"pthread_sigmask",
+        c"sigprocmask",
+    ] {
+        // SAFETY: the names are C strings; dladdr fills the structure, and its name is a C string
+        // that lives as long as the executable.
+        let file = unsafe {
+            let address = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+            let mut found: libc::Dl_info = std::mem::zeroed();
+            assert_ne!(libc::dladdr(address, &mut found), 0, "{name:?}");
+            std::ffi::CStr::from_ptr(found.dli_fname).to_str().unwrap().to_string()
+        };
+        assert_eq!(std::fs::canonicalize(&file).unwrap(), own, "{name:?} is from {file}");
+    }
 }

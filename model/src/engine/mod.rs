@@ -8,7 +8,7 @@
 //! timers.
 //!
 //! All processes of one machine that share a *domain* hold slices of the same cards: the same LIDs,
-//! GIDs and GUIDs. A QP number's upper 16 bits, its prefix, name the process: [`network`] claims
+//! GIDs and GUIDs. A QP number's upper 16 bits, its prefix, name the process: `network` claims
 //! a prefix by binding the local socket of its name, which vanishes with the process.
 
 mod config;

@@ -1,13 +1,5 @@
-//! What the environment says: every variable the model reads, in one place.
-//!
-//! | variable | values | default |
-//! |---|---|---|
-//! | `MLX5_MODEL` | `auto`: where no mlx5 device is found; `always`; `never` | `auto` |
-//! | `MLX5_MODEL_LINK` | `infiniband`, `roce` | `infiniband` |
-//! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual` | `trapped` |
-//! | `MLX5_MODEL_DEVICES` | 1 to 16 | 1 |
-//!
-//! A value that is none of these is reported on stderr, and no device is found.
+//! What the environment says. Every variable the model reads is read here; the crate's
+//! documentation lists them.
 
 use crate::card::Link;
 

@@ -46,7 +46,7 @@ unsafe fn opening(path: *const c_char, call: impl FnOnce(*const c_char) -> c_int
     }
 }
 
-/// Opens relative to a folder; only absolute paths are redirected.
+/// Whether a path is absolute: only those are redirected.
 ///
 /// # Safety
 /// `path` is null or a C string.
@@ -145,6 +145,12 @@ interpose! {
     fstatat64(directory: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int {
         at(path, -1, |path| real::fstatat64(directory, path, to, flags))
     }
+    __fxstatat(_version: c_int, directory: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int {
+        at(path, -1, |path| real::fstatat(directory, path, to, flags))
+    }
+    __fxstatat64(_version: c_int, directory: c_int, path: *const c_char, to: *mut c_void, flags: c_int) -> c_int {
+        at(path, -1, |path| real::fstatat64(directory, path, to, flags))
+    }
     statx(directory: c_int, path: *const c_char, flags: c_int, mask: c_uint, to: *mut c_void) -> c_int {
         at(path, -1, |path| real::statx(directory, path, flags, mask, to))
     }
@@ -155,6 +161,13 @@ interpose! {
         at(path, -1, |path| real::faccessat(directory, path, mode, flags))
     }
     readlink(path: *const c_char, to: *mut c_char, size: size_t) -> ssize_t {
+        at(path, -1, |path| real::readlink(path, to, size))
+    }
+    __readlink_chk(path: *const c_char, to: *mut c_char, size: size_t, room: size_t) -> ssize_t {
+        if room < size {
+            // What the checked form is there for.
+            std::process::abort();
+        }
         at(path, -1, |path| real::readlink(path, to, size))
     }
     readlinkat(directory: c_int, path: *const c_char, to: *mut c_char, size: size_t) -> ssize_t {

@@ -1,7 +1,7 @@
 //! Reliable connection: requester and responder of one queue pair.
 //!
-//! [`requester`] turns WQEs into request packets, [`answer`] takes what comes back and completes
-//! them, [`responder`] executes a peer's requests, and [`reply`] sends what it owes. They share
+//! `requester` turns WQEs into request packets, `answer` takes what comes back and completes
+//! them, `responder` executes a peer's requests, and `reply` sends what it owes. They share
 //! nothing but [`Rc`], which holds both sides' state.
 
 mod answer;
