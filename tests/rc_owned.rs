@@ -218,7 +218,7 @@ fn a_failure_gives_memory_back_and_close_the_rest() {
     let (mut a, b) = rig.channels(vec![rig.private(16)], None);
     a.post_receive(50, rig.private(32)).unwrap();
     a.post_receive(51, vec![rig.private(4), rig.private(4)]).unwrap();
-    let nowhere = Remote::new(0x1000, 0xdead_00);
+    let nowhere = Remote::new(0x1000, 0x00de_ad00);
     a.post(1, Write::new(rig.private(8), nowhere)).unwrap();
     a.post(2, Send::new(rig.private(9)).signaled()).unwrap();
     // Two queues of one QP are flushed in any order.

@@ -45,6 +45,11 @@
 //! of each service, [`queue`] fetches WQEs and writes CQEs, [`object`] keeps the contexts,
 //! [`command`] executes firmware commands, [`card`] holds them together, [`engine`] runs cards.
 
+#![allow(
+    rustdoc::private_intra_doc_links,
+    reason = "a folder's page explains its private files too"
+)]
+
 pub mod card;
 pub mod clock;
 pub mod command;

@@ -37,15 +37,19 @@ impl Ledger {
 
     /// Promises up to `wanted` entries, at least one.
     pub(super) fn promise(&self, wanted: u32) -> Result<Credit, QueueError> {
-        let given = |promised| wanted.min(self.entries - promised);
-        let before = self.promised.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |promised| {
-            (given(promised) > 0).then(|| promised + given(promised))
-        });
-        match before {
-            Ok(before) => {
-                Ok(Credit { entries: given(before), promised: Arc::clone(&self.promised) })
+        let mut before = self.promised.load(Ordering::Relaxed);
+        loop {
+            let given = wanted.min(self.entries - before);
+            if given == 0 {
+                return Err(QueueError::CqFull { cqes: self.entries });
             }
-            Err(_) => Err(QueueError::CqFull { cqes: self.entries }),
+            let (now, order) = (before + given, Ordering::Relaxed);
+            match self.promised.compare_exchange_weak(before, now, order, order) {
+                Ok(_) => {
+                    return Ok(Credit { entries: given, promised: Arc::clone(&self.promised) });
+                }
+                Err(changed) => before = changed,
+            }
         }
     }
 }

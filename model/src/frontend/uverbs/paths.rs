@@ -61,6 +61,13 @@ macro_rules! interpose {
         ///
         /// # Safety
         /// As the function of the C library.
+        // In C some of these are variadic, which Rust cannot define. On x86-64 and arm64 a variadic
+        // argument arrives where a plain one does.
+        #[allow(
+            unknown_lints,
+            invalid_runtime_symbol_definitions,
+            reason = "the lint is younger than the oldest Rust supported"
+        )]
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             // SAFETY: the caller keeps the C library's contract, which asks no less than the model.
