@@ -11,6 +11,7 @@ use mlx5_sys::verbs::{ibv_qp_state, ibv_wc_status};
 use support::Model;
 use support::process::Process;
 use support::role::{Player, hear, play, say};
+use support::target::{meet, reach, target};
 use support::verbs::{Address, Device, PATIENCE, Station, Timing, connect, exchange, poll};
 use support::{LIMIT, port};
 
@@ -70,80 +71,6 @@ fn contexts_and_devices_of_one_process_reach_each_other() {
     let mut command = Player::command("devices");
     command.env("MLX5_MODEL_DEVICES", "3");
     Player::start(command).end_well();
-}
-
-/// Makes stations as asked and connects them, then is written to, and writes on demand:
-/// `connect INDEX ADDRESS`, `stream INDEX`, `exchange INDEX INDEX`.
-fn target() -> i32 {
-    let device = Device::open(0);
-    let mut stations: Vec<Station> = Vec::new();
-    let mut peers: Vec<Option<Address>> = Vec::new();
-    while let Some(line) = hear() {
-        let mut words = line.split_whitespace();
-        let order = words.next().unwrap_or_default();
-        let rest: Vec<&str> = words.collect();
-        match order {
-            "make" => {
-                let station = Station::new(device);
-                say(station.address());
-                stations.push(station);
-                peers.push(None);
-            }
-            "connect" => {
-                let index: usize = rest[0].parse().expect("an index");
-                let peer: Address = rest[1..].join(" ").parse().expect("an address");
-                stations[index].connect(peer, Timing::PATIENT);
-                peers[index] = Some(peer);
-                say("connected");
-            }
-            // Until it is killed.
-            "stream" => {
-                let index: usize = rest[0].parse().expect("an index");
-                let (station, peer) = (&stations[index], peers[index].expect("connected"));
-                for turn in 1u64.. {
-                    station.put(0, &turn.to_ne_bytes());
-                    station.write(turn, 0, 16384, peer);
-                    station.expect(turn);
-                }
-            }
-            "unmap" => {
-                let index: usize = rest[0].parse().expect("an index");
-                // SAFETY: the mapping is the station's, and nobody but the card uses it again.
-                unsafe { libc::munmap(stations[index].buffer.cast(), support::verbs::LENGTH) };
-                say("unmapped");
-            }
-            other => panic!("no such order: {other}"),
-        }
-    }
-    0
-}
-
-/// A station of a player, and what this process needs to speak to it.
-fn make(player: &mut Player) -> Address {
-    player.tell("make");
-    player.hear().parse().expect("an address")
-}
-
-/// Connects a station of this process with one of a player.
-fn meet(station: &Station, player: &mut Player, index: usize, timing: Timing) -> Address {
-    let peer = make(player);
-    player.tell(format_args!("connect {index} {}", station.address()));
-    assert_eq!(player.hear(), "connected");
-    station.connect(peer, timing);
-    peer
-}
-
-/// WRITEs and READs back.
-#[track_caller]
-fn reach(station: &Station, peer: Address) {
-    let message: Vec<u8> = (0..5000u32).map(|n| (n * 11 >> 2) as u8).collect();
-    station.put(0, &message);
-    station.write(1, 0, message.len(), peer);
-    station.expect(1);
-    station.put(0, &vec![0; message.len()]);
-    station.read(2, 0, message.len(), peer);
-    station.expect(2);
-    assert_eq!(station.get(0, message.len()), message);
 }
 
 #[test]

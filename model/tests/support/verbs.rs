@@ -34,6 +34,8 @@ pub struct Device {
 
 // SAFETY: libibverbs may be called from any thread.
 unsafe impl Send for Device {}
+// SAFETY: the same, and it locks what threads share.
+unsafe impl Sync for Device {}
 
 impl Device {
     /// Opens the device of this index in the library's list.

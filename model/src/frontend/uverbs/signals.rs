@@ -44,8 +44,19 @@ pub unsafe extern "C" fn sigaction(
         }
         return 0;
     }
-    // SAFETY: the C library's contract is the caller's.
-    unsafe { real::sigaction(signal, new, old) }
+    // SAFETY: `new` is null or valid by the C library's contract, and so is what the caller gives
+    // besides; the copy outlives the call.
+    unsafe {
+        if new.is_null() {
+            return real::sigaction(signal, new, old);
+        }
+        // What a handler blocks while it runs must not stop a doorbell in it.
+        let mut copy = *new;
+        if let Some(mask) = without_faults(&copy.sa_mask) {
+            copy.sa_mask = mask;
+        }
+        real::sigaction(signal, &copy, old)
+    }
 }
 
 /// Installs a plain handler through [`trap::replace`]; `None` if the signal is none of ours.
