@@ -23,8 +23,7 @@ fn role() {
 /// Several contexts of several devices, each exchanging with each.
 fn devices() -> i32 {
     assert_eq!(Device::count(), 3);
-    let contexts: Vec<Device> =
-        [0, 0, 1, 1, 2].into_iter().map(|index| Device::open(index)).collect();
+    let contexts: Vec<Device> = [0, 0, 1, 1, 2].into_iter().map(Device::open).collect();
     let lids: Vec<u16> = contexts.iter().map(|device| device.lid()).collect();
     assert_eq!(lids[0], lids[1]);
     assert_ne!(lids[0], lids[2]);

@@ -17,9 +17,12 @@ const ROLE: &str = "MLX5_MODEL_TEST_ROLE";
 /// What lines of a role begin with, to be told from those of the test harness.
 const MARK: &str = "role: ";
 
+/// What a process does in its role; gives its exit code.
+pub type Role = fn() -> i32;
+
 /// Plays the role that this process was started for, if it was started for one. Never returns
 /// then: the process ends with what the role gives.
-pub fn play(roles: &[(&str, fn() -> i32)]) {
+pub fn play(roles: &[(&str, Role)]) {
     let Ok(name) = env::var(ROLE) else { return };
     let (_, role) = roles.iter().find(|(known, _)| *known == name).expect("a known role");
     let code = role();

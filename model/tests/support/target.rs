@@ -67,7 +67,7 @@ pub fn meet(station: &Station, player: &mut Player, index: usize, timing: Timing
 /// WRITEs and READs back.
 #[track_caller]
 pub fn reach(station: &Station, peer: Address) {
-    let message: Vec<u8> = (0..5000u32).map(|n| (n * 11 >> 2) as u8).collect();
+    let message: Vec<u8> = (0..5000u32).map(|n| ((n * 11) >> 2) as u8).collect();
     station.put(0, &message);
     station.write(1, 0, message.len(), peer);
     station.expect(1);

@@ -452,7 +452,7 @@ pub fn connect(one: &Station, other: &Station) {
 /// A message one way and a WRITE and a READ the other, with their bytes checked.
 #[track_caller]
 pub fn exchange(one: &Station, other: &Station) {
-    let message: Vec<u8> = (0..3000u32).map(|n| (n * 7 >> 3) as u8 ^ 0x5a).collect();
+    let message: Vec<u8> = (0..3000u32).map(|n| ((n * 7) >> 3) as u8 ^ 0x5a).collect();
     one.put(0, &message);
     other.receive(1, 8192, 4096);
     one.send(2, 0, message.len());
