@@ -3,7 +3,9 @@
 mod rig;
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation, Status};
-use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::ring::{
+    Completions, PollError, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
+};
 use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
@@ -405,4 +407,33 @@ fn queues_are_taken_over_where_libmlx5_left_them() {
     memory.read(128, &mut bytes);
     assert_eq!(&bytes, b"direct");
     drop(peer);
+}
+
+/// A CQ with room for all signaled requests, but not for the flush of all others, overruns when the
+/// queue pair fails; the device says so, and the reader tells it from an empty queue.
+#[test]
+fn an_overrun_is_not_an_empty_queue() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let [mut a, b] = pair(&rig, &Shape { cqes: 3, receives: 1, ..SHAPE });
+    assert_eq!((a.completions.capacity(), a.send.signal_limit()), (4, 3));
+    let mut batch = a.send.batch();
+    let nowhere = Remote::new(b.memory.remote_address(), !b.memory.rkey());
+    batch.append(0, Write::new(Inline(b"x"), nowhere)).unwrap();
+    for id in 1..8 {
+        batch.append(id, Nop::new()).unwrap();
+    }
+    // SAFETY: inline.
+    unsafe { batch.ring() };
+    loop {
+        let event = rig.context.async_event(rig::PATIENCE).unwrap().expect("an event");
+        if event.explanation().is_some_and(|(name, _)| name == "CQ_ERR") {
+            break;
+        }
+    }
+    a.completions.overrun();
+    for id in 0..4 {
+        assert_eq!(failed(a.wait()).0, id);
+    }
+    let queues = &mut (&mut a.send, &mut a.receive);
+    assert_eq!(a.completions.poll(queues), Err(PollError::Overrun));
 }

@@ -21,6 +21,7 @@ pub(crate) mod random;
 mod receive;
 mod scatter;
 mod send;
+mod send_ring;
 mod takeover;
 #[cfg(test)]
 mod tests;
@@ -28,4 +29,5 @@ mod tests;
 pub use completion::{Completions, Drain, Queues};
 pub use error::{PollError, PostError, QueueError};
 pub use receive::{ReceiveBatch, ReceiveConfig, ReceiveQueue, ReceiveSide};
-pub use send::{Batch, RegisterUse, SendConfig, SendQueue, SendSide};
+pub use send::{Batch, RegisterUse, SendConfig, SendQueue};
+pub use send_ring::SendSide;

@@ -5,6 +5,13 @@ use super::{SgeList, Write, WriteImm};
 use crate::verbs::{Rc, Transport};
 
 /// An operation that queue pairs of transport `T` can execute.
+///
+/// Payloads are checked the same way: a READ has no inline data.
+///
+/// ```compile_fail
+/// use mlx5::wqe::{Inline, Read, Remote};
+/// Read::new(Inline(b"data"), Remote::new(0, 0));
+/// ```
 #[diagnostic::on_unimplemented(message = "`{Self}` cannot be posted on the transport `{T}`")]
 pub trait PostOn<T: Transport>: Operation {}
 
