@@ -341,10 +341,11 @@ impl ReceiveBatch<'_> {
             if list.ds() < queue.max_sge {
                 let end =
                     DataSeg { byte_count: 0.into(), lkey: INVALID_LKEY.into(), addr: 0.into() };
-                writer.put(end);
+                writer.put(zerocopy::transmute!(end));
             }
         }
-        queue.shadow[slot] = id;
+        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
+        *unsafe { queue.shadow.get_unchecked_mut(slot) } = id;
         self.head = self.head.plus(1);
         Ok(())
     }
@@ -399,7 +400,8 @@ impl ReceiveSide<'_> {
             return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::NotOutstanding, cqe));
         }
         let slot = queue.cursor.shape().slot(tail);
-        let id = queue.shadow[slot];
+        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
+        let id = *unsafe { queue.shadow.get_unchecked(slot) };
         let failure = |status, vendor_error| {
             Completion::Failed(Failure {
                 id,

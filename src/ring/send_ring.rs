@@ -1,6 +1,6 @@
 //! The send ring: what send queues of all transports have in common.
 
-use core::mem;
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
@@ -17,7 +17,7 @@ use crate::cqe::{
 };
 use crate::doorbell::{Image, SendDoorbell};
 use crate::verbs::Transport;
-use crate::wqe::{Limits, Linear, Operation, PostOn, Segments, Wrapping};
+use crate::wqe::{Limits, Linear, Operation, PostOn, Segment, Segments, Wrapping};
 
 /// 16-byte units in a 64-byte block.
 pub(super) const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
@@ -105,14 +105,8 @@ impl SendRing {
             return Err(PostError::CqOverrun);
         }
 
-        let ctrl = CtrlSeg {
-            opmod_idx_opcode: (u32::from(head.low16()) << 8 | u32::from(O::OPCODE)).into(),
-            qpn_ds: (self.qpn_shifted | ds).into(),
-            signature: 0,
-            dci_stream_channel_id: 0.into(),
-            fm_ce_se: flags,
-            imm: operation.immediate().into(),
-        };
+        let first = u32::from(head.low16()) << 8 | u32::from(O::OPCODE);
+        let ctrl = ctrl_segment(first, self.qpn_shifted | ds, flags, operation.immediate());
         let slot = self.cursor.shape().slot(head);
         let offset = slot * WQEBB_SIZE;
         let size = self.cursor.shape().entries() as usize * WQEBB_SIZE;
@@ -131,7 +125,7 @@ impl SendRing {
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
         let entry = unsafe { self.shadow.get_unchecked_mut(slot) };
         *entry = Entry { id, signaled, first: head.low16(), ds: ds as u8, opcode: O::OPCODE };
-        Ok((head.plus(blocks), signaled, Last { ctrl, slot: slot as u32, ds }))
+        Ok((head.plus(blocks), signaled, Last { doorbell: ctrl[0], slot: slot as u32, ds }))
     }
 
     /// Makes everything before `head` known to the card.
@@ -155,7 +149,7 @@ impl SendRing {
             count: last.ds.div_ceil(UNITS) as usize,
         });
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
-        unsafe { self.doorbell.ring(head.low16(), last.doorbell(), image) }
+        unsafe { self.doorbell.ring(head.low16(), last.doorbell, image) }
     }
 
     /// The entry of the outstanding WQE that a CQE names; it and all before it are retired.
@@ -205,7 +199,7 @@ unsafe fn encode_wrapping<O: Operation>(
     ring: NonNull<u8>,
     size: usize,
     offset: usize,
-    ctrl: CtrlSeg,
+    ctrl: Segment,
     operation: &O,
 ) {
     // SAFETY: passed on.
@@ -216,22 +210,26 @@ unsafe fn encode_wrapping<O: Operation>(
     }
 }
 
+/// A [`CtrlSeg`] without signature and stream, as two words that can be stored, and copied to a
+/// BlueFlame buffer, eight bytes at a time. The first one is the doorbell.
+#[inline(always)]
+fn ctrl_segment(opmod_idx_opcode: u32, qpn_ds: u32, fm_ce_se: u8, imm: u32) -> Segment {
+    const {
+        assert!(offset_of!(CtrlSeg, opmod_idx_opcode) == 0 && offset_of!(CtrlSeg, qpn_ds) == 4);
+        assert!(offset_of!(CtrlSeg, fm_ce_se) == 11 && offset_of!(CtrlSeg, imm) == 12);
+    }
+    let first = u64::from(opmod_idx_opcode) << 32 | u64::from(qpn_ds);
+    let second = u64::from(fm_ce_se) << 32 | u64::from(imm);
+    [first.to_be(), second.to_be()]
+}
+
 /// What the doorbell needs to know of the last WQE of a batch.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Last {
-    ctrl: CtrlSeg,
+    /// The first eight bytes of the ctrl segment, as they lie in memory.
+    doorbell: u64,
     slot: u32,
     ds: u32,
-}
-
-impl Last {
-    /// The first eight bytes of the ctrl segment, as they lie in memory.
-    #[inline(always)]
-    fn doorbell(&self) -> u64 {
-        let CtrlSeg { opmod_idx_opcode, qpn_ds, .. } = self.ctrl;
-        // SAFETY: two arrays of four bytes are an integer of eight; zerocopy's types are arrays.
-        unsafe { mem::transmute([opmod_idx_opcode, qpn_ds]) }
-    }
 }
 
 /// A send queue as a poll sees it, see [`Queues`](super::Queues).

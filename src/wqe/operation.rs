@@ -3,7 +3,9 @@
 use mlx5_sys::wqe::opcode;
 use mlx5_sys::wqe::{AtomicSeg, CE_ALWAYS, FENCE_SMALL_AND_FENCE, RaddrSeg, SOLICITED};
 
-use super::{Limits, OldValue, Payload, Remote, Segments, Sge, SgeList, Word, data_segment};
+use super::{
+    Limits, OldValue, Payload, Remote, Segment, Segments, Sge, SgeList, Word, data_segment,
+};
 use crate::ring::PostError;
 
 mod sealed {
@@ -121,8 +123,12 @@ const fn segments_of(_: Remote) -> u32 {
 }
 
 #[inline(always)]
-fn raddr_segment(remote: Remote) -> RaddrSeg {
-    RaddrSeg { raddr: remote.addr.into(), rkey: remote.rkey.into(), reserved: 0.into() }
+fn raddr_segment(remote: Remote) -> Segment {
+    zerocopy::transmute!(RaddrSeg {
+        raddr: remote.addr.into(),
+        rkey: remote.rkey.into(),
+        reserved: 0.into()
+    })
 }
 
 /// Does nothing but take its place in the queue, and complete.
@@ -299,8 +305,8 @@ impl<W: OldValue> CompareSwap<W> {
     setters!(signaled);
 
     #[inline(always)]
-    fn operands(&self) -> AtomicSeg {
-        AtomicSeg { swap_add: self.swap.into(), compare: self.compare.into() }
+    fn operands(&self) -> Segment {
+        zerocopy::transmute!(AtomicSeg { swap_add: self.swap.into(), compare: self.compare.into() })
     }
 }
 
@@ -329,8 +335,8 @@ impl<W: OldValue> FetchAdd<W> {
     setters!(signaled);
 
     #[inline(always)]
-    fn operands(&self) -> AtomicSeg {
-        AtomicSeg { swap_add: self.add.into(), compare: 0.into() }
+    fn operands(&self) -> Segment {
+        zerocopy::transmute!(AtomicSeg { swap_add: self.add.into(), compare: 0.into() })
     }
 }
 

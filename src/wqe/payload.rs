@@ -2,7 +2,7 @@
 
 use mlx5_sys::wqe::{DataSeg, InlineHeader, SEGMENT_SIZE};
 
-use super::{Limits, Segments, Sge, Word};
+use super::{Limits, Segment, Segments, Sge, Word};
 use crate::ring::PostError;
 use crate::ring::owned::Slice;
 
@@ -80,12 +80,12 @@ pub struct InlineGather<'a>(pub &'a [&'a [u8]]);
 
 /// The data segment of an entry that is not empty.
 #[inline(always)]
-pub(crate) fn data_segment(sge: &Sge) -> DataSeg {
-    DataSeg {
+pub(crate) fn data_segment(sge: &Sge) -> Segment {
+    zerocopy::transmute!(DataSeg {
         byte_count: (sge.length & !MAX_SGE_LENGTH).into(),
         lkey: sge.lkey.into(),
         addr: sge.addr.into(),
-    }
+    })
 }
 
 /// Whether a queue with room for `max` entries takes the list.
