@@ -178,7 +178,11 @@ impl Rc {
         for request in self.requester.requests.drain(..) {
             card.port.hold(flushed(request.wqe.opcode, request.wqe.index));
         }
-        loop {
+        // No more than the rings hold: a doorbell record may claim anything, and what is left is
+        // flushed when it is looked at again.
+        let (blocks, receives) =
+            card.objects.qps.get(&qp).map_or((0, 0), |qp| (qp.sq.blocks, qp.rq.wqes));
+        for _ in 0..blocks {
             match card.fetch_send(qp) {
                 Fetch::Empty => break,
                 Fetch::Wqe(wqe) => card.port.hold(flushed(wqe.opcode, wqe.index)),
@@ -194,7 +198,8 @@ impl Rc {
         }
         let shared = self.parameters.is_some_and(|own| own.shared_receive);
         if !shared {
-            while let Ok(Some(wqe)) = card.take_receive(qp) {
+            for _ in 0..receives {
+                let Ok(Some(wqe)) = card.take_receive(qp) else { break };
                 self.responder.owe(flushed(wqe.index));
             }
         }
