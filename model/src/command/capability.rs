@@ -86,6 +86,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::CQ_OI, 1),
         (c::CQ_RESIZE, 1),
         (c::RC, 1),
+        (c::UC, 1),
+        (c::UD, 1),
         (c::UAR_4K, 1),
         (c::UAR_SZ, 5),
         (c::LOG_PG_SZ, 12),

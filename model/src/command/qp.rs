@@ -8,6 +8,7 @@ use super::{Refusal, context, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Qp, ReceiveQueue, SendQueue, Service, State};
 use crate::transport::rc::Rc;
+use crate::transport::unreliable::Unreliable;
 
 /// Receive queue types (`qp.h`): a ring of its own, and none.
 const RQ_REGULAR: u32 = 0;
@@ -124,6 +125,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
                 ..ReceiveQueue::default()
             },
             rc: Rc::default(),
+            unreliable: Unreliable::default(),
         },
     );
     create_qp_out::QPN.set(output, number.into());

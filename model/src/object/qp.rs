@@ -4,6 +4,7 @@ use mlx5_sys::ifc::{Field, qpc};
 
 use super::Pages;
 use crate::transport::rc::Rc;
+use crate::transport::unreliable::Unreliable;
 
 /// State of a queue pair, as QPC encodes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,8 +85,10 @@ pub struct Qp {
     pub sq: SendQueue,
     /// Receive queue.
     pub rq: ReceiveQueue,
-    /// Requester and responder.
+    /// Requester and responder of a reliable connection.
     pub rc: Rc,
+    /// Sender and receiver of an unreliable service.
+    pub unreliable: Unreliable,
 }
 
 impl Qp {
@@ -114,6 +117,7 @@ impl Qp {
     pub fn query(&self) -> [u8; qpc::SIZE] {
         let mut context = *self.context;
         self.rc.describe(&mut context);
+        self.unreliable.describe(&mut context);
         qpc::STATE.set(&mut context, self.state as u64);
         qpc::HW_SQ_WQEBB_COUNTER.set(&mut context, self.sq.fetched.into());
         qpc::SW_SQ_WQEBB_COUNTER.set(&mut context, self.sq.producer.into());

@@ -53,6 +53,8 @@ pub struct Completion<'a> {
     pub inline: Option<&'a [u8]>,
     /// The peer's LID and service level, where the packet said.
     pub source: (u16, u8),
+    /// Of a datagram: its sender's queue pair, and whether it came with a GRH.
+    pub sender: Option<(u32, bool)>,
 }
 
 /// CQE opcodes (`mlx5dv.h`, `MLX5_CQE_*`).
@@ -97,9 +99,11 @@ impl Card {
                 if !requester {
                     let (lid, sl) = completion.source;
                     cqe[22..24].copy_from_slice(&lid.to_be_bytes());
-                    let grh = qp.get(ads::GRH.within(qpc::PRIMARY_ADDRESS_PATH));
-                    let flags =
-                        grh << 28 | u32::from(sl & 0xf) << 24 | qp.get(qpc::REMOTE_QPN) & COUNTER;
+                    let (peer, grh) = completion.sender.unwrap_or_else(|| {
+                        let grh = qp.get(ads::GRH.within(qpc::PRIMARY_ADDRESS_PATH));
+                        (qp.get(qpc::REMOTE_QPN), grh != 0)
+                    });
+                    let flags = u32::from(grh) << 28 | u32::from(sl & 0xf) << 24 | peer & COUNTER;
                     cqe[24..28].copy_from_slice(&flags.to_be_bytes());
                     cqe[36..40].copy_from_slice(&completion.immediate);
                 }
@@ -189,6 +193,16 @@ mod tests {
         assert_eq!(cqe[56..60], [0, 0, 0x12, 0]);
         assert_eq!(cqe[60..62], [0, 3]);
         assert_eq!(cqe[63], 0x32);
+    }
+
+    #[test]
+    fn a_datagrams_cqe_names_its_sender() {
+        let mut queue = Queue::new();
+        let datagram = Completion { sender: Some((0xfe_dcba, true)), ..queue.received(false) };
+        queue.rig.card.complete(&datagram);
+        let cqe = queue.cqe(0);
+        assert_eq!(cqe[22..24], [0x11, 0x22]);
+        assert_eq!(cqe[24..28], [0x15, 0xfe, 0xdc, 0xba]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //! from any encoder.
 
 use super::receive::TWO_GIB;
-use super::{Atomic, Data, Fence, Remote, SendWqe, Signal, Syndrome};
+use super::{Address, Atomic, Data, Extended, Fence, Remote, SendWqe, Signal, Syndrome};
+use crate::object::Service;
 
 /// Send opcodes (`mlx5dv.h`, `MLX5_OPCODE_*`).
 pub(super) mod opcode {
@@ -59,6 +60,40 @@ impl Segments<'_> {
         Ok(Remote { address: be64(&segment, 0), key: be32(&segment, 8) })
     }
 
+    /// An address vector: of 16 bytes, or extended to 48.
+    fn address(&mut self) -> Result<Address, Syndrome> {
+        /// `mlx5dv.h`, MLX5_EXTENDED_UD_AV.
+        const EXTENDED: u32 = 1 << 31;
+        const GRH: u32 = 1 << 30;
+        let base = self.next().ok_or(Syndrome::LocalQpOperation)?;
+        let number = be32(&base, 8);
+        let extended = if number & EXTENDED == 0 {
+            None
+        } else {
+            let middle = self.next().ok_or(Syndrome::LocalQpOperation)?;
+            let gid = self.next().ok_or(Syndrome::LocalQpOperation)?;
+            let mut mac = [0; 6];
+            mac.copy_from_slice(&middle[4..10]);
+            let word = be32(&middle, 12);
+            Some(Extended {
+                mac,
+                traffic_class: middle[10],
+                hop_limit: middle[11],
+                global: word & GRH != 0,
+                source_index: (word >> 20) as u8,
+                flow_label: word & 0xf_ffff,
+                gid,
+            })
+        };
+        Ok(Address {
+            q_key: be32(&base, 0),
+            destination: number & 0xff_ffff,
+            rate_level: base[12],
+            lid: u16::from_be_bytes([base[14], base[15]]),
+            extended,
+        })
+    }
+
     /// Pointers and inline payloads up to the end.
     fn data(&mut self, inline: bool) -> Result<Vec<Data>, Syndrome> {
         let mut data = Vec::new();
@@ -89,9 +124,18 @@ impl Segments<'_> {
     }
 }
 
-/// Decodes a WQE of an RC queue: all its segments, in order and without the ring's wrap. Anything
-/// that no RC request looks like is [`Syndrome::LocalQpOperation`].
-pub(super) fn rc(bytes: &[u8]) -> Result<SendWqe, Syndrome> {
+/// Whether a service has an operation.
+fn has(service: Service, code: u8) -> bool {
+    match service {
+        Service::Rc => true,
+        Service::Uc => !matches!(code, opcode::RDMA_READ | opcode::ATOMIC_CS | opcode::ATOMIC_FA),
+        Service::Ud => matches!(code, opcode::NOP | opcode::SEND | opcode::SEND_IMM),
+    }
+}
+
+/// Decodes a WQE of a service's queue: all its segments, in order and without the ring's wrap.
+/// Anything that no request of the service looks like is [`Syndrome::LocalQpOperation`].
+pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrome> {
     let mut segments = Segments(bytes);
     let control = Control::decode(&segments.next().ok_or(Syndrome::LocalQpOperation)?);
     let mut wqe = SendWqe {
@@ -108,18 +152,24 @@ pub(super) fn rc(bytes: &[u8]) -> Result<SendWqe, Syndrome> {
         signal: if control.flags & 0x08 == 0 { Signal::OnError } else { Signal::Always },
         solicited: control.flags & 0x02 != 0,
         immediate: control.immediate,
+        address: None,
         remote: None,
         atomic: None,
         data: Vec::new(),
     };
     // None of these operations has variants.
-    if control.modifier != 0 {
+    if control.modifier != 0 || !has(service, control.opcode) {
         return Err(Syndrome::LocalQpOperation);
     }
     match control.opcode {
         // What follows the control segment of a NOP is only room.
         opcode::NOP => {}
-        opcode::SEND | opcode::SEND_IMM => wqe.data = segments.data(true)?,
+        opcode::SEND | opcode::SEND_IMM => {
+            if service == Service::Ud {
+                wqe.address = Some(segments.address()?);
+            }
+            wqe.data = segments.data(true)?;
+        }
         opcode::RDMA_WRITE | opcode::RDMA_WRITE_IMM => {
             wqe.remote = Some(segments.remote()?);
             wqe.data = segments.data(true)?;
@@ -156,6 +206,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn rc(bytes: &[u8]) -> Result<SendWqe, Syndrome> {
+        request(Service::Rc, bytes)
+    }
 
     /// A control segment: opcode, segments in all, fm_ce_se.
     fn control(opcode: u8, ds: u8, flags: u8) -> Vec<u8> {
@@ -256,6 +310,64 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_datagram_says_where_it_goes() {
+        let base = [0x11, 0x11, 0, 7, 0, 0, 0, 0, 0x80, 0x12, 0x34, 0x56, 0xa5, 0, 0, 9];
+        let middle = [0, 0, 0, 0, 2, 3, 4, 5, 6, 7, 0x20, 64, 0x40, 0x3f, 0xed, 0xcb];
+        let gid: [u8; 16] = std::array::from_fn(|at| at as u8);
+        let bytes = wqe(&[&control(opcode::SEND, 5, 8), &base, &middle, &gid, &POINTER]);
+        let decoded = request(Service::Ud, &bytes).unwrap();
+        let extended = Extended {
+            mac: [2, 3, 4, 5, 6, 7],
+            traffic_class: 0x20,
+            hop_limit: 64,
+            global: true,
+            source_index: 3,
+            flow_label: 0xf_edcb,
+            gid,
+        };
+        let address = Address {
+            q_key: 0x1111_0007,
+            destination: 0x12_3456,
+            rate_level: 0xa5,
+            lid: 9,
+            extended: Some(extended),
+        };
+        assert_eq!(decoded.address, Some(address));
+        assert_eq!(decoded.data, [pointer()]);
+        // Without the bit that says it is extended, data follows at once.
+        let mut short = base;
+        short[8] = 0;
+        let bytes = wqe(&[&control(opcode::SEND_IMM, 3, 8), &short, &POINTER]);
+        let decoded = request(Service::Ud, &bytes).unwrap();
+        assert_eq!(decoded.address, Some(Address { extended: None, ..address }));
+        assert_eq!(decoded.data, [pointer()]);
+        for segments in [&[][..], &[&base[..]], &[&base[..], &middle]] {
+            let whole = control(opcode::SEND, 1 + segments.len() as u8, 0);
+            let bytes = [whole, segments.concat()].concat();
+            assert_eq!(request(Service::Ud, &bytes), Err(Syndrome::LocalQpOperation));
+        }
+    }
+
+    #[test]
+    fn unreliable_services_have_fewer_operations() {
+        let remote = |code| wqe(&[&control(code, 3, 0), &REMOTE, &POINTER]);
+        for code in [opcode::RDMA_WRITE, opcode::RDMA_WRITE_IMM, opcode::RDMA_READ] {
+            let uc = request(Service::Uc, &remote(code));
+            assert_eq!(uc.is_ok(), code != opcode::RDMA_READ);
+            assert_eq!(request(Service::Ud, &remote(code)), Err(Syndrome::LocalQpOperation));
+        }
+        for code in [opcode::ATOMIC_CS, opcode::ATOMIC_FA] {
+            let bytes = wqe(&[&control(code, 4, 0), &REMOTE, &OPERANDS, &POINTER]);
+            for service in [Service::Uc, Service::Ud] {
+                assert_eq!(request(service, &bytes), Err(Syndrome::LocalQpOperation));
+            }
+        }
+        for service in [Service::Uc, Service::Ud] {
+            assert!(request(service, &control(opcode::NOP, 1, 8)).is_ok());
+        }
+    }
+
     proptest! {
         #[test]
         fn random_bytes_never_panic(
@@ -267,7 +379,8 @@ mod tests {
                 bytes[0] = 0;
                 bytes[3] = opcode % 0x13;
             }
-            if let Ok(decoded) = rc(&bytes) {
+            for service in [Service::Rc, Service::Uc, Service::Ud] {
+                let Ok(decoded) = request(service, &bytes) else { continue };
                 let inline: usize = decoded
                     .data
                     .iter()

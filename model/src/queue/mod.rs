@@ -26,7 +26,7 @@ pub use completion::{Completion, Opcode, Origin};
 pub(crate) use doorbell::Registers;
 pub use event::QpEvent;
 pub use translate::{Access, Denied};
-pub use wqe::{Atomic, Data, Fence, ReceiveWqe, Remote, SendWqe, Signal};
+pub use wqe::{Address, Atomic, Data, Extended, Fence, ReceiveWqe, Remote, SendWqe, Signal};
 
 /// What fetching from a send queue gave.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use mlx5_sys::ifc::qpc;
 use super::decode::{self, Control};
 use super::{Fetch, Syndrome};
 use crate::card::Card;
-use crate::object::{Service, State};
+use crate::object::State;
 
 /// Bytes of a block (WQEBB).
 pub(super) const BLOCK: usize = 64;
@@ -81,11 +81,7 @@ impl Card {
             self.complaints.unmapped_queues += 1;
             return malformed(control.opcode, Syndrome::LocalProtection);
         }
-        let decoded = match qp.service {
-            Service::Rc => decode::rc(&bytes),
-            Service::Uc | Service::Ud => Err(Syndrome::LocalQpOperation),
-        };
-        match decoded {
+        match decode::request(qp.service, &bytes) {
             Ok(wqe) if wqe.length() > 1 << qp.get(qpc::LOG_MSG_MAX) => {
                 malformed(control.opcode, Syndrome::LocalLength)
             }

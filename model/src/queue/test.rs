@@ -41,6 +41,7 @@ impl Queue {
             solicited: false,
             inline: None,
             source: (0, 0),
+            sender: None,
         }
     }
 

@@ -20,6 +20,40 @@ pub enum Signal {
     Always,
 }
 
+/// The address vector of a datagram, as its segment says it. What it means depends on the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Q_Key.
+    pub q_key: u32,
+    /// Destination queue pair, 24 bits.
+    pub destination: u32,
+    /// Static rate in bits 7:4, service level in 3:0 (Ethernet: priority in 3:1).
+    pub rate_level: u8,
+    /// Destination LID; Ethernet: UDP source port.
+    pub lid: u16,
+    /// What an extended address vector adds.
+    pub extended: Option<Extended>,
+}
+
+/// The part of an address vector that is not in each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extended {
+    /// Ethernet: destination address.
+    pub mac: [u8; 6],
+    /// Traffic class.
+    pub traffic_class: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// InfiniBand: whether there is a GRH, which the rest is of.
+    pub global: bool,
+    /// Index of the source in the GID table.
+    pub source_index: u8,
+    /// Flow label, 20 bits.
+    pub flow_label: u32,
+    /// Destination GID.
+    pub gid: [u8; 16],
+}
+
 /// The remote address segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
@@ -88,6 +122,8 @@ pub struct SendWqe {
     pub solicited: bool,
     /// Immediate data, or key to invalidate, as it goes on the wire.
     pub immediate: [u8; 4],
+    /// Where it goes, for datagrams.
+    pub address: Option<Address>,
     /// Remote address, for the operations that have one.
     pub remote: Option<Remote>,
     /// Atomic operands.

@@ -23,6 +23,8 @@ pub struct Held {
     pub inline: Option<Vec<u8>>,
     /// The peer's LID and service level.
     pub source: (u16, u8),
+    /// A datagram's sender, and whether it came with a GRH.
+    pub sender: Option<(u32, bool)>,
 }
 
 impl Held {
@@ -38,6 +40,7 @@ impl Held {
             solicited: false,
             inline: None,
             source: (0, 0),
+            sender: None,
         }
     }
 
@@ -53,6 +56,7 @@ impl Held {
             solicited: self.solicited,
             inline: self.inline.as_deref(),
             source: self.source,
+            sender: self.sender,
         }
     }
 }

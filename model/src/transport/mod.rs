@@ -15,6 +15,7 @@ pub mod rc;
 #[cfg(test)]
 pub(crate) mod test;
 mod timing;
+pub mod unreliable;
 
 pub use held::{Held, Outcome};
 pub use parameters::Parameters;
@@ -25,6 +26,7 @@ use crate::card::Card;
 use crate::object::{Service, State};
 use crate::wire::{Frame, Header, Route};
 use rc::Rc;
+use unreliable::Unreliable;
 
 /// Packets put into the outbox before it has to be carried away.
 const OUTBOX: usize = 64;
@@ -37,7 +39,13 @@ impl Card {
             Some((Service::Rc, State::Rts)) => {
                 self.connection(qp, |card, rc| rc.wake(card, qp));
             }
-            Some((Service::Rc, State::Error)) => self.flush(qp),
+            Some((_, State::Rts)) => {
+                self.unreliable(qp, |card, state| state.wake(card, qp));
+            }
+            Some((_, State::SqError)) => {
+                self.unreliable(qp, |card, state| state.flush_sends(card, qp));
+            }
+            Some((_, State::Error)) => self.flush(qp),
             _ => {}
         }
     }
@@ -57,10 +65,21 @@ impl Card {
             return;
         }
         let Some(qp) = self.objects.qps.get(&header.destination) else { return };
-        if qp.service != Service::Rc || !matches!(qp.state, State::Rtr | State::Rts | State::Sqd) {
+        // A send queue that stopped on an error leaves the receive queue going.
+        let receives = matches!(qp.state, State::Rtr | State::Rts | State::Sqd | State::SqError);
+        if qp.service != header.service || !receives {
             return;
         }
-        self.connection(header.destination, |card, rc| rc.receive(card, &header, payload));
+        match qp.service {
+            Service::Rc => {
+                self.connection(header.destination, |card, rc| rc.receive(card, &header, payload));
+            }
+            Service::Uc | Service::Ud => {
+                self.unreliable(header.destination, |card, state| {
+                    state.receive(card, &header, payload, &frame.0);
+                });
+            }
+        }
     }
 
     fn is_for_port(&self, route: &Route) -> bool {
@@ -111,17 +130,21 @@ impl Card {
     /// timers and limits are taken from the context.
     pub fn state_changed(&mut self, qp: u32) {
         let Some(object) = self.objects.qps.get(&qp) else { return };
-        if object.service != Service::Rc {
-            return;
-        }
-        let state = object.state;
+        let (service, state) = (object.service, object.state);
         let parameters = Parameters::of(object, &self.identity);
         match state {
             State::Reset => {
                 self.connection(qp, |_, rc| *rc = Rc::default());
+                self.unreliable(qp, |_, state| *state = Unreliable::default());
                 self.port.forget(qp);
             }
             State::Init => {}
+            State::Rtr | State::Rts | State::Sqd | State::SqError if service != Service::Rc => {
+                self.unreliable(qp, |card, unreliable| {
+                    unreliable.configure(parameters, service, state);
+                    unreliable.wake(card, qp);
+                });
+            }
             State::Rtr | State::Rts | State::Sqd | State::SqError => {
                 self.connection(qp, |card, rc| {
                     rc.configure(parameters, state);
@@ -138,15 +161,27 @@ impl Card {
     pub fn fail(&mut self, qp: u32) {
         let Some(object) = self.objects.qps.get(&qp) else { return };
         let parameters = Parameters::of(object, &self.identity);
-        self.connection(qp, |card, rc| {
-            rc.know(parameters);
-            rc.fail(card, qp);
-        });
+        match object.service {
+            Service::Rc => self.connection(qp, |card, rc| {
+                rc.know(parameters);
+                rc.fail(card, qp);
+            }),
+            Service::Uc | Service::Ud => self.unreliable(qp, |card, state| {
+                state.know(parameters);
+                state.fail(card, qp);
+            }),
+        };
     }
 
     /// Flushes what was posted to a queue pair that is already in Error.
     fn flush(&mut self, qp: u32) {
-        self.connection(qp, |card, rc| rc.flush(card, qp));
+        match self.objects.qps.get(&qp).map(|qp| qp.service) {
+            Some(Service::Rc) => self.connection(qp, |card, rc| rc.flush(card, qp)),
+            Some(Service::Uc | Service::Ud) => {
+                self.unreliable(qp, |card, state| state.flush(card, qp))
+            }
+            None => None,
+        };
     }
 
     /// Fills the outbox, to a limit, from the queue pairs that have something to send. Says
@@ -156,7 +191,14 @@ impl Card {
         while self.outbox.len() < OUTBOX {
             let Some(qp) = self.port.next_ready() else { break };
             any = true;
-            let failed = self.objects.qps.get(&qp).is_some_and(|qp| qp.state == State::Error);
+            let Some(object) = self.objects.qps.get(&qp) else { continue };
+            if object.service != Service::Rc {
+                if self.unreliable(qp, |card, state| state.pump(card, qp)) == Some(true) {
+                    self.port.ready(qp);
+                }
+                continue;
+            }
+            let failed = object.state == State::Error;
             let more = self.connection(qp, |card, rc| {
                 let remote = rc.parameters.map(|own| own.remote);
                 if !failed && remote.is_some_and(|remote| card.port.is_congested(remote)) {
@@ -188,7 +230,22 @@ impl Card {
         any
     }
 
-    /// Works on the transport state of a queue pair with the rest of the card at hand.
+    /// Works on the transport state of a queue pair of an unreliable service with the rest of the
+    /// card at hand.
+    fn unreliable<R>(
+        &mut self,
+        qp: u32,
+        work: impl FnOnce(&mut Card, &mut Unreliable) -> R,
+    ) -> Option<R> {
+        let mut state = std::mem::take(&mut self.objects.qps.get_mut(&qp)?.unreliable);
+        let result = work(self, &mut state);
+        if let Some(object) = self.objects.qps.get_mut(&qp) {
+            object.unreliable = state;
+        }
+        Some(result)
+    }
+
+    /// Works on the transport state of a reliable connection with the rest of the card at hand.
     fn connection<R>(&mut self, qp: u32, work: impl FnOnce(&mut Card, &mut Rc) -> R) -> Option<R> {
         let mut rc = std::mem::take(&mut self.objects.qps.get_mut(&qp)?.rc);
         let result = work(self, &mut rc);

@@ -27,6 +27,8 @@ pub struct Parameters {
     pub route: Route,
     /// Partition key; 0 where the index names none.
     pub p_key: u16,
+    /// Key that datagrams must show.
+    pub q_key: u32,
     /// READs and atomics that may be outstanding.
     pub initiator_depth: u32,
     /// READs and atomics of the peer that may be.
@@ -70,6 +72,7 @@ impl Parameters {
             remote: qp.get(qpc::REMOTE_QPN),
             route: route(qp, identity),
             p_key: p_key(path(ads::PKEY_INDEX)).unwrap_or(0),
+            q_key: qp.get(qpc::Q_KEY),
             initiator_depth: 1 << qp.get(qpc::LOG_SRA_MAX),
             responder_depth: 1 << qp.get(qpc::LOG_RRA_MAX),
             message: 1 << message,

@@ -1,6 +1,9 @@
 //! Opcodes of the base transport header and the headers that follow each.
 
-/// Opcode of a packet of the reliable connection service (IBA 1.3, table 38).
+use crate::object::Service;
+
+/// What a packet does: the lower five bits of the opcode (IBA 1.3, table 38). The upper three name
+/// the transport service, of which the reliable connection has all of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -30,10 +33,71 @@ pub enum Opcode {
     SendOnlyInvalidate = 0x17,
 }
 
+/// The upper three bits of an opcode.
+fn code(service: Service) -> u8 {
+    match service {
+        Service::Rc => 0,
+        Service::Uc => 1,
+        Service::Ud => 3,
+    }
+}
+
 impl Opcode {
-    /// The opcode with this encoding; `None` for reserved ones and other services.
-    pub fn decode(byte: u8) -> Option<Self> {
-        Some(match byte {
+    /// The service and the opcode with this encoding; `None` for reserved ones, for services that
+    /// are not modelled, and for what the service does not have.
+    pub fn decode(byte: u8) -> Option<(Service, Self)> {
+        let service = [Service::Rc, Service::Uc, Service::Ud]
+            .into_iter()
+            .find(|service| code(*service) == byte >> 5)?;
+        let opcode = Self::operation(byte & 0x1f)?;
+        opcode.is_of(service).then_some((service, opcode))
+    }
+
+    /// The encoding.
+    pub fn encode(self, service: Service) -> u8 {
+        code(service) << 5 | self as u8
+    }
+
+    /// Whether a service has it.
+    pub fn is_of(self, service: Service) -> bool {
+        match service {
+            Service::Rc => true,
+            Service::Uc => {
+                let invalidates =
+                    matches!(self, Self::SendLastInvalidate | Self::SendOnlyInvalidate);
+                (self.is_send() || self.is_write()) && !invalidates
+            }
+            Service::Ud => matches!(self, Self::SendOnly | Self::SendOnlyImmediate),
+        }
+    }
+
+    /// The opcode of a SEND's packet that starts the message, ends it, both, or neither; with
+    /// immediate data at the end or without.
+    pub fn send(starts: bool, ends: bool, immediate: bool) -> Self {
+        match (starts, ends, immediate) {
+            (true, true, false) => Self::SendOnly,
+            (true, true, true) => Self::SendOnlyImmediate,
+            (true, false, _) => Self::SendFirst,
+            (false, false, _) => Self::SendMiddle,
+            (false, true, false) => Self::SendLast,
+            (false, true, true) => Self::SendLastImmediate,
+        }
+    }
+
+    /// The same of a WRITE's.
+    pub fn write(starts: bool, ends: bool, immediate: bool) -> Self {
+        match (starts, ends, immediate) {
+            (true, true, false) => Self::WriteOnly,
+            (true, true, true) => Self::WriteOnlyImmediate,
+            (true, false, _) => Self::WriteFirst,
+            (false, false, _) => Self::WriteMiddle,
+            (false, true, false) => Self::WriteLast,
+            (false, true, true) => Self::WriteLastImmediate,
+        }
+    }
+
+    fn operation(code: u8) -> Option<Self> {
+        Some(match code {
             0x00 => Self::SendFirst,
             0x01 => Self::SendMiddle,
             0x02 => Self::SendLast,
@@ -171,11 +235,15 @@ mod tests {
     fn every_encoding_decodes_to_itself() {
         let known =
             (0..=255u8).filter_map(|byte| Opcode::decode(byte).map(|opcode| (byte, opcode)));
-        let mut count = 0;
-        for (byte, opcode) in known {
-            assert_eq!(opcode as u8, byte);
-            count += 1;
+        let mut counts = [0; 3];
+        for (byte, (service, opcode)) in known {
+            assert_eq!(opcode.encode(service), byte);
+            counts[service as usize] += 1;
         }
-        assert_eq!(count, 23);
+        assert_eq!(counts, [23, 12, 2]);
+        assert_eq!(Opcode::decode(0x64), Some((Service::Ud, Opcode::SendOnly)));
+        assert_eq!(Opcode::decode(0x2b), Some((Service::Uc, Opcode::WriteOnlyImmediate)));
+        // A READ of an unreliable connection.
+        assert_eq!(Opcode::decode(0x2c), None);
     }
 }

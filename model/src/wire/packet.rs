@@ -1,12 +1,14 @@
-//! Transport headers: BTH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt and IETH.
+//! Transport headers: BTH, DETH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt and IETH.
 
 use std::ops::Range;
 
 use super::icrc::{ICRC, icrc};
 use super::{Frame, Opcode, Route};
 use crate::card::Link;
+use crate::object::Service;
 
 const BTH: usize = 12;
+const DETH: usize = 8;
 const RETH: usize = 16;
 const ATOMIC_ETH: usize = 28;
 const AETH: usize = 4;
@@ -31,6 +33,15 @@ pub enum Malformed {
     /// Damaged on the way.
     #[error("the ICRC does not match")]
     Icrc,
+}
+
+/// Datagram extended transport header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deth {
+    /// What the destination's Q_Key must be.
+    pub q_key: u32,
+    /// Source queue pair, 24 bits.
+    pub source: u32,
 }
 
 /// RDMA extended transport header.
@@ -125,6 +136,8 @@ impl Aeth {
 pub struct Header {
     /// Addresses.
     pub route: Route,
+    /// Transport service.
+    pub service: Service,
     /// Opcode.
     pub opcode: Opcode,
     /// Solicited event.
@@ -139,6 +152,8 @@ pub struct Header {
     pub ack_request: bool,
     /// Packet sequence number, 24 bits.
     pub psn: u32,
+    /// Sender and key of a datagram.
+    pub datagram: Option<Deth>,
     /// Remote memory.
     pub reth: Option<Reth>,
     /// Atomic operation.
@@ -152,10 +167,11 @@ pub struct Header {
 }
 
 impl Header {
-    /// A header with no extension.
+    /// A header of a reliable connection, with no extension.
     pub fn new(route: Route, opcode: Opcode, p_key: u16, destination: u32, psn: u32) -> Self {
         Self {
             route,
+            service: Service::Rc,
             opcode,
             solicited: false,
             migrated: true,
@@ -163,6 +179,7 @@ impl Header {
             destination,
             ack_request: false,
             psn,
+            datagram: None,
             reth: None,
             atomic: None,
             aeth: None,
@@ -183,15 +200,20 @@ impl Header {
         debug_assert!(length <= 4096);
         let opcode = self.opcode;
         let pad = length.wrapping_neg() & 3;
-        let rest = BTH + extensions(opcode) + length + pad + ICRC;
+        let rest = BTH + extensions(self.service, opcode) + length + pad + ICRC;
         let mut to = Vec::with_capacity(self.route.len() + rest);
         self.route.encode(rest, &mut to);
         let flags = u8::from(self.solicited) << 7 | u8::from(self.migrated) << 6 | (pad as u8) << 4;
-        to.extend_from_slice(&[opcode as u8, flags]);
+        to.extend_from_slice(&[opcode.encode(self.service), flags]);
         to.extend_from_slice(&self.p_key.to_be_bytes());
         to.extend_from_slice(&(self.destination & 0xff_ffff).to_be_bytes());
         let psn = u32::from(self.ack_request) << 31 | self.psn & 0xff_ffff;
         to.extend_from_slice(&psn.to_be_bytes());
+        if self.service == Service::Ud {
+            let deth = self.datagram.unwrap_or(Deth { q_key: 0, source: 0 });
+            to.extend_from_slice(&deth.q_key.to_be_bytes());
+            to.extend_from_slice(&(deth.source & 0xff_ffff).to_be_bytes());
+        }
         if opcode.has_reth() {
             let reth = self.reth.unwrap_or(Reth { address: 0, key: 0, length: 0 });
             to.extend_from_slice(&reth.address.to_be_bytes());
@@ -248,11 +270,12 @@ impl Header {
         if icrc(link, &bytes[..covered]).ok_or(Malformed::Short)? != bytes[covered..] {
             return Err(Malformed::Icrc);
         }
-        let opcode = Opcode::decode(opcode).ok_or(Malformed::Transport)?;
+        let (service, opcode) = Opcode::decode(opcode).ok_or(Malformed::Transport)?;
         if flags & 0x0f != 0 {
             return Err(Malformed::Transport);
         }
         let mut header = Self {
+            service,
             solicited: flags & 0x80 != 0,
             migrated: flags & 0x40 != 0,
             ack_request: psn >> 31 != 0,
@@ -264,6 +287,10 @@ impl Header {
                 psn & 0xff_ffff,
             )
         };
+        if service == Service::Ud {
+            let (q_key, source) = (rest.word()?, rest.word()? & 0xff_ffff);
+            header.datagram = Some(Deth { q_key, source });
+        }
         if opcode.has_reth() {
             let (address, key, length) = (rest.long()?, rest.word()?, rest.word()?);
             header.reth = Some(Reth { address, key, length });
@@ -295,8 +322,8 @@ impl Header {
     }
 }
 
-fn extensions(opcode: Opcode) -> usize {
-    let mut length = 0;
+fn extensions(service: Service, opcode: Opcode) -> usize {
+    let mut length = if service == Service::Ud { DETH } else { 0 };
     if opcode.has_reth() {
         length += RETH;
     }
@@ -382,7 +409,7 @@ mod tests {
     prop_compose! {
         fn headers()(
             route in routes(),
-            opcode in (0..0x18u8).prop_filter_map("reserved", Opcode::decode),
+            (service, opcode) in (0..=255u8).prop_filter_map("reserved", Opcode::decode),
             flags in any::<[bool; 3]>(),
             p_key in any::<u16>(),
             destination in 0..1u32 << 24,
@@ -400,9 +427,12 @@ mod tests {
             let (address, key, length) = reth;
             let (swap_or_add, compare) = operands;
             Header {
+                service,
                 solicited: flags[0],
                 migrated: flags[1],
                 ack_request: flags[2],
+                datagram: (service == Service::Ud)
+                    .then_some(Deth { q_key: key, source: length & 0xff_ffff }),
                 reth: opcode.has_reth().then_some(Reth { address, key, length }),
                 atomic: opcode.has_atomic().then_some(AtomicEth { address, key, swap_or_add, compare }),
                 aeth: opcode.has_aeth().then_some(Aeth { syndrome, msn: psn }),

@@ -87,6 +87,21 @@ impl Route {
         }
     }
 
+    /// What a receiver of datagrams is shown of the headers, of a packet that has this route: the
+    /// GRH, the IPv6 header in its place, or an IPv4 header at the end of its room. `None` where
+    /// there is none of them.
+    pub fn shown(&self, packet: &[u8]) -> Option<[u8; GRH]> {
+        let (header, at) = match self {
+            Self::InfiniBand { global: None, .. } => return None,
+            Self::InfiniBand { .. } => (packet.get(LRH..LRH + GRH)?, 0),
+            Self::Ethernet { global, .. } if is_ipv4(global) => (packet.get(..IPV4)?, GRH - IPV4),
+            Self::Ethernet { .. } => (packet.get(..GRH)?, 0),
+        };
+        let mut shown = [0; GRH];
+        shown[at..].copy_from_slice(header);
+        Some(shown)
+    }
+
     /// Never: a route is at least a header.
     pub fn is_empty(&self) -> bool {
         false
@@ -131,8 +146,22 @@ impl Route {
     }
 }
 
-fn is_ipv4(global: &Global) -> bool {
+/// Whether both ends are IPv4 addresses.
+pub fn is_ipv4(global: &Global) -> bool {
     global.source.starts_with(&MAPPED) && global.destination.starts_with(&MAPPED)
+}
+
+/// The Ethernet address behind a GID: the interface identifier of a link-local address holds it
+/// (RFC 4291); an IPv4 address of the model's own network is given out in its order; a multicast
+/// address is made of the GID's end (RFC 7042).
+pub fn mac(gid: &[u8; 16]) -> [u8; 6] {
+    if gid[0] == 0xff {
+        return [0x33, 0x33, gid[12], gid[13], gid[14], gid[15]];
+    }
+    if gid[11] == 0xff && gid[12] == 0xfe {
+        return [gid[8] ^ 2, gid[9], gid[10], gid[13], gid[14], gid[15]];
+    }
+    [0x02, 0x00, gid[12], gid[13], gid[14], gid[15]]
 }
 
 fn encode_ipv6(global: &Global, length: usize, next: u8, to: &mut Vec<u8>) {

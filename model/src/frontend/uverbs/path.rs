@@ -6,6 +6,7 @@ use super::abi::QpDestination;
 use super::errno::{Errno, Result};
 use super::file::CommandFile;
 use crate::card::Link;
+use crate::wire::mac;
 
 /// Refuses an address that cannot be one: no such port, a GID index outside the table (EINVAL) or
 /// of an empty entry (ENODATA).
@@ -108,17 +109,4 @@ fn source_port(flow_label: u32) -> u16 {
     let label = flow_label & 0xf_ffff;
     let folded = (label & 0x3fff) ^ (label & 0xf_c000) >> 14;
     0xc000 | folded as u16
-}
-
-/// The Ethernet address behind a GID: the interface identifier of a link-local address holds it
-/// (RFC 4291); an IPv4 address of the model's own network is given out in its order; a multicast
-/// address is made of the GID's end (RFC 7042).
-pub(super) fn mac(gid: &[u8; 16]) -> [u8; 6] {
-    if gid[0] == 0xff {
-        return [0x33, 0x33, gid[12], gid[13], gid[14], gid[15]];
-    }
-    if gid[11] == 0xff && gid[12] == 0xfe {
-        return [gid[8] ^ 2, gid[9], gid[10], gid[13], gid[14], gid[15]];
-    }
-    [0x02, 0x00, gid[12], gid[13], gid[14], gid[15]]
 }

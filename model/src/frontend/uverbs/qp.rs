@@ -35,7 +35,7 @@ impl Kind {
         match self {
             Self::Rc => 0,
             Self::Uc => 1,
-            Self::Ud => 3,
+            Self::Ud => 2,
         }
     }
 }
@@ -276,12 +276,14 @@ fn make(
         context(qpc::PAGE_OFFSET, buffer.offset()?);
     }
     let scatter = given.flags & flag::SCATTER_CQE != 0
-        && kind == Kind::Rc
+        && kind != Kind::Ud
         && caps.has(cmd_hca_cap::SCTR_DATA_CQE);
     if scatter {
         // MLX5_RES_SCAT_DATA64_CQE, _DATA32_CQE
         context(qpc::CS_RES, if recv_cq.cqe_size == 128 { 2 } else { 1 });
-        if asked.flags & SIGNAL_ALL != 0 || given.flags & flag::ALLOW_SCATTER_CQE != 0 {
+        let answers = kind == Kind::Rc;
+        let wanted = asked.flags & SIGNAL_ALL != 0 || given.flags & flag::ALLOW_SCATTER_CQE != 0;
+        if answers && wanted {
             // MLX5_REQ_SCAT_DATA64_CQE, _DATA32_CQE
             context(qpc::CS_REQ, if send_cq.cqe_size == 128 { 0x22 } else { 0x11 });
         }

@@ -232,6 +232,7 @@ impl Requester {
                     signal: Signal::Always,
                     solicited: false,
                     immediate: [0; 4],
+                    address: None,
                     remote: None,
                     atomic: None,
                     data: Vec::new(),
@@ -282,22 +283,8 @@ impl Requester {
         let offset = u64::from(index) * u64::from(own.mtu);
         let length = (request.length - offset).min(own.mtu.into()) as usize;
         let opcode = match request.kind {
-            Kind::Write { immediate } => match (starts, ends, immediate) {
-                (true, true, false) => Opcode::WriteOnly,
-                (true, true, true) => Opcode::WriteOnlyImmediate,
-                (true, false, _) => Opcode::WriteFirst,
-                (false, false, _) => Opcode::WriteMiddle,
-                (false, true, false) => Opcode::WriteLast,
-                (false, true, true) => Opcode::WriteLastImmediate,
-            },
-            Kind::Send { immediate } => match (starts, ends, immediate) {
-                (true, true, false) => Opcode::SendOnly,
-                (true, true, true) => Opcode::SendOnlyImmediate,
-                (true, false, _) => Opcode::SendFirst,
-                (false, false, _) => Opcode::SendMiddle,
-                (false, true, false) => Opcode::SendLast,
-                (false, true, true) => Opcode::SendLastImmediate,
-            },
+            Kind::Write { immediate } => Opcode::write(starts, ends, immediate),
+            Kind::Send { immediate } => Opcode::send(starts, ends, immediate),
             _ => return false,
         };
         let psn = request.first.plus(index);

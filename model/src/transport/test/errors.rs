@@ -431,7 +431,7 @@ fn random_packets_of_the_peer_are_survived() {
         let (header, _) = Header::decode(own.rig.card.identity.link, &frame.0).expect("a packet");
         peer.rig.card.pump();
         for _ in 0..50 {
-            let Some(opcode) = crate::wire::Opcode::decode(random.draw() as u8 % 0x18) else {
+            let Some((_, opcode)) = crate::wire::Opcode::decode(random.draw() as u8 % 0x18) else {
                 continue;
             };
             let near = [0, 0, 1, 2, 0xff_ffff, 0x1000][random.draw() as usize % 6];

@@ -1,0 +1,92 @@
+//! Datagrams: where they go, and taking what comes.
+
+use super::super::{Outcome, Parameters};
+use super::{Failure, kind, received};
+use crate::card::{Card, Identity, Link};
+use crate::queue::{Address, Data, Syndrome};
+use crate::wire::{Deth, Global, Header, Route, mac, route};
+
+/// Room at the head of each receive for the packet's global route header, used or not.
+const ROOM: u32 = route::GRH as u32;
+/// A Q_Key with this bit stands for the sender's own (IBA 1.3, 10.2.5).
+const OWN_KEY: u32 = 1 << 31;
+
+/// The way that an address vector describes. `None` where it leads to nobody, though a card would
+/// send the packet all the same.
+pub(super) fn route(identity: &Identity, address: &Address) -> Result<Option<Route>, Syndrome> {
+    let global = |extended: &crate::queue::Extended| Global {
+        traffic_class: extended.traffic_class,
+        flow_label: extended.flow_label,
+        hop_limit: extended.hop_limit,
+        source: identity.gids.get(usize::from(extended.source_index)).copied().unwrap_or_default(),
+        destination: extended.gid,
+    };
+    match (identity.link, &address.extended) {
+        (Link::InfiniBand, extended) => Ok(Some(Route::InfiniBand {
+            level: address.rate_level & 0x0f,
+            source: identity.lid,
+            destination: address.lid,
+            global: extended.as_ref().filter(|extended| extended.global).map(global),
+        })),
+        // Neither Ethernet address nor GID is in the short form.
+        (Link::Roce, None) => Err(Syndrome::LocalQpOperation),
+        (Link::Roce, Some(extended)) if extended.mac != mac(&extended.gid) => {
+            tracing::debug!(mac = ?extended.mac, "no port has this Ethernet address and this GID");
+            Ok(None)
+        }
+        (Link::Roce, Some(extended)) => {
+            Ok(Some(Route::Ethernet { global: global(extended), port: address.lid }))
+        }
+    }
+}
+
+/// What a datagram says of its sender and to its receiver.
+pub(super) fn extension(own: &Parameters, address: &Address) -> Deth {
+    let q_key = if address.q_key & OWN_KEY != 0 { own.q_key } else { address.q_key };
+    Deth { q_key, source: own.number }
+}
+
+/// A datagram of the right partition for a queue pair: dropped where its key is wrong or nothing
+/// is posted to receive it.
+pub(super) fn receive(
+    card: &mut Card,
+    own: &Parameters,
+    header: &Header,
+    payload: &[u8],
+    packet: &[u8],
+) -> Result<(), Failure> {
+    let Some(datagram) = header.datagram else { return Ok(()) };
+    if datagram.q_key != own.q_key || payload.len() > own.mtu as usize {
+        tracing::debug!(qp = own.number, ?datagram, "a datagram dropped");
+        return Ok(());
+    }
+    let wqe = match card.take_receive(own.number) {
+        Ok(Some(wqe)) => wqe,
+        Ok(None) => return Ok(()),
+        Err(_) => return Err(Failure::Queue),
+    };
+    let room: u64 = wqe.data.iter().map(Data::len).sum();
+    let length = ROOM + payload.len() as u32;
+    if u64::from(length) > room {
+        return Err(Failure::Receive(wqe.index, Syndrome::LocalLength));
+    }
+    let shown = header.route.shown(packet);
+    let scattered = match &shown {
+        Some(shown) => card.scatter(own.pd, &wqe.data, 0, shown),
+        None => Ok(()),
+    }
+    .and_then(|()| card.scatter(own.pd, &wqe.data, ROOM.into(), payload));
+    if let Err(denied) = scattered {
+        tracing::debug!(qp = own.number, ?denied, "cannot scatter");
+        return Err(Failure::Receive(wqe.index, Syndrome::LocalProtection));
+    }
+    let mut held = received(own, header, kind(header), wqe.index, length);
+    held.sender = Some((datagram.source, shown.is_some()));
+    if let Route::Ethernet { global, .. } = &header.route {
+        // In place of the service level, the kind of header: IPv6 or IPv4 (`device.h` of Linux,
+        // MLX5_CQE_ROCE_L3_HEADER_TYPE_*).
+        held.source = (0, if route::is_ipv4(global) { 2 } else { 1 });
+    }
+    card.port.hold(Outcome::Completion(held));
+    Ok(())
+}

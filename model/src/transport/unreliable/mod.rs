@@ -1,0 +1,213 @@
+//! Unreliable connection and unreliable datagram: sender and receiver of one queue pair.
+//!
+//! Nothing is acknowledged, so nothing is kept once it has left. `sender` turns WQEs of both
+//! services into packets, `connection` puts a peer's messages together, `datagram` takes what
+//! anybody sends. What is lost or refused on the way is lost without a word; only what is wrong
+//! with a queue pair's own requests is reported, in their completions.
+
+mod connection;
+mod datagram;
+mod sender;
+
+use mlx5_sys::ifc::qpc;
+
+use super::{Held, Outcome, Parameters};
+use crate::card::Card;
+use crate::object::{Service, State};
+use crate::queue::{Fetch, Opcode, Origin, QpEvent, Syndrome};
+use crate::wire::{Header, Route};
+use connection::Receiver;
+use sender::{Progress, Sender};
+
+/// Transport state of a queue pair: PSNs, the request on its way out, the message on its way in.
+#[derive(Debug, Default)]
+pub struct Unreliable {
+    /// Settings; none before RTR.
+    parameters: Option<Parameters>,
+    /// Whether it is in the port's queue of those that have something to send, or parked.
+    queued: bool,
+    sender: Sender,
+    /// Of a connection.
+    receiver: Receiver,
+}
+
+/// Why nothing more can be received.
+#[derive(Debug)]
+enum Failure {
+    /// A receive cannot take what came for it.
+    Receive(u16, Syndrome),
+    /// The receive queue cannot be read.
+    Queue,
+}
+
+impl Unreliable {
+    /// Puts the next send and receive PSN into a context that QUERY_QP is about to return.
+    pub fn describe(&self, context: &mut [u8; qpc::SIZE]) {
+        if self.sender.started {
+            qpc::NEXT_SEND_PSN.set(context, self.sender.next.get().into());
+        }
+        if self.receiver.started {
+            qpc::NEXT_RCV_PSN.set(context, self.receiver.expected.get().into());
+        }
+    }
+
+    /// Takes settings from the context; PSNs only when a side starts.
+    pub(super) fn configure(&mut self, parameters: Parameters, service: Service, state: State) {
+        self.parameters = Some(parameters);
+        if service == Service::Uc && !self.receiver.started {
+            self.receiver.start(&parameters);
+        }
+        if state == State::Rts && !self.sender.started {
+            self.sender.start(&parameters);
+        }
+    }
+
+    /// Takes settings from the context of a queue pair that may never have been in RTR.
+    pub(super) fn know(&mut self, parameters: Parameters) {
+        self.parameters.get_or_insert(parameters);
+    }
+
+    /// Asks for a turn at the port.
+    pub(super) fn wake(&mut self, card: &mut Card, qp: u32) {
+        if !self.queued {
+            self.queued = true;
+            card.port.ready(qp);
+        }
+    }
+
+    /// Sends up to a quantum of packets. Says whether there may be more.
+    pub(super) fn pump(&mut self, card: &mut Card, qp: u32) -> bool {
+        self.queued = false;
+        let Some(own) = self.parameters else { return false };
+        let Some(object) = card.objects.qps.get(&qp) else { return false };
+        let service = object.service;
+        if !self.sender.started || !matches!(object.state, State::Rts | State::Sqd) {
+            return false;
+        }
+        match self.sender.pump(card, &own, service) {
+            Ok(Progress::Idle) => false,
+            Ok(Progress::More) => {
+                self.queued = true;
+                true
+            }
+            Ok(Progress::Congested) => {
+                self.queued = true;
+                card.port.park(qp);
+                false
+            }
+            Err(syndrome) => {
+                self.fail_sender(card, qp, syndrome);
+                false
+            }
+        }
+    }
+
+    /// A packet of this queue pair's service; `packet` is all of it.
+    pub(super) fn receive(
+        &mut self,
+        card: &mut Card,
+        header: &Header,
+        payload: &[u8],
+        packet: &[u8],
+    ) {
+        let Some(own) = self.parameters else { return };
+        if !super::partition_matches(own.p_key, header.p_key) {
+            return;
+        }
+        let received = match header.service {
+            Service::Ud => datagram::receive(card, &own, header, payload, packet),
+            Service::Uc if own.is_peer(&header.route) => {
+                self.receiver.receive(card, &own, header, payload)
+            }
+            Service::Uc | Service::Rc => Ok(()),
+        };
+        match received {
+            Ok(()) => {}
+            Err(Failure::Receive(index, syndrome)) => {
+                let origin = Origin::Responder(Opcode::Send);
+                let held = Held::new(own.number, origin, index, Err(syndrome));
+                card.port.hold(Outcome::Completion(held));
+                self.fail(card, own.number);
+            }
+            Err(Failure::Queue) => {
+                card.port.hold(Outcome::Event(own.number, QpEvent::Catastrophic));
+                self.fail(card, own.number);
+            }
+        }
+    }
+
+    /// The oldest request failed: it says why, and the send queue stops. The receive queue goes on
+    /// (IBA 1.3, 10.3.1, state SQEr).
+    fn fail_sender(&mut self, card: &mut Card, qp: u32, syndrome: Syndrome) {
+        if let Some((index, opcode)) = self.sender.take() {
+            let held = Held::new(qp, Origin::Requester { opcode }, index, Err(syndrome));
+            card.port.hold(Outcome::Completion(held));
+        }
+        if let Some(object) = card.objects.qps.get_mut(&qp) {
+            object.state = State::SqError;
+        }
+        self.flush_sends(card, qp);
+    }
+
+    /// Goes to Error and flushes.
+    pub(super) fn fail(&mut self, card: &mut Card, qp: u32) {
+        if let Some(object) = card.objects.qps.get_mut(&qp) {
+            object.state = State::Error;
+        }
+        let now = card.clock.now();
+        card.port.watch(qp, now);
+        self.flush(card, qp);
+    }
+
+    /// Completes everything posted as flushed, in order.
+    pub(super) fn flush(&mut self, card: &mut Card, qp: u32) {
+        self.flush_sends(card, qp);
+        let flushed = |index| {
+            let origin = Origin::Responder(Opcode::Send);
+            Outcome::Completion(Held::new(qp, origin, index, Err(Syndrome::Flushed)))
+        };
+        if let Some(index) = self.receiver.take() {
+            card.port.hold(flushed(index));
+        }
+        if !self.parameters.is_some_and(|own| own.shared_receive) {
+            while let Ok(Some(wqe)) = card.take_receive(qp) {
+                card.port.hold(flushed(wqe.index));
+            }
+        }
+    }
+
+    /// Completes what is posted to the send queue as flushed.
+    pub(super) fn flush_sends(&mut self, card: &mut Card, qp: u32) {
+        let flushed = |index, opcode| {
+            let origin = Origin::Requester { opcode };
+            Outcome::Completion(Held::new(qp, origin, index, Err(Syndrome::Flushed)))
+        };
+        if let Some((index, opcode)) = self.sender.take() {
+            card.port.hold(flushed(index, opcode));
+        }
+        loop {
+            match card.fetch_send(qp) {
+                Fetch::Empty => break,
+                Fetch::Wqe(wqe) => card.port.hold(flushed(wqe.index, wqe.opcode)),
+                Fetch::Malformed { index, opcode, .. } => card.port.hold(flushed(index, opcode)),
+            }
+        }
+    }
+}
+
+/// The completion of a receive.
+fn received(own: &Parameters, header: &Header, kind: Opcode, index: u16, length: u32) -> Held {
+    let mut held = Held::new(own.number, Origin::Responder(kind), index, Ok(()));
+    held.length = length;
+    held.immediate = header.immediate.unwrap_or_default();
+    held.solicited = header.solicited;
+    if let Route::InfiniBand { level, source, .. } = header.route {
+        held.source = (source, level);
+    }
+    held
+}
+
+/// What a receive completion says of a SEND.
+fn kind(header: &Header) -> Opcode {
+    if header.immediate.is_some() { Opcode::SendImmediate } else { Opcode::Send }
+}
