@@ -88,6 +88,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::RC, 1),
         (c::UC, 1),
         (c::UD, 1),
+        // Nothing is multicast, so nothing of it comes back to its sender.
+        (c::BLOCK_LB_MC, 1),
         (c::UAR_4K, 1),
         (c::UAR_SZ, 5),
         (c::LOG_PG_SZ, 12),
