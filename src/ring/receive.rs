@@ -188,6 +188,16 @@ impl ReceiveQueue {
         self.qpn
     }
 
+    /// Whether it is the receive queue of that queue pair.
+    pub(super) fn is_of(&self, qp: NonNull<ibv_qp>) -> bool {
+        self.qp == qp
+    }
+
+    /// Whether that reader meets its completions.
+    pub(super) fn completes_on(&self, completions: &Completions) -> bool {
+        self.cq == completions.id()
+    }
+
     /// Entries that a receive may have.
     pub fn max_sge(&self) -> u32 {
         self.max_sge

@@ -47,7 +47,8 @@ impl<T: Transport> Channel<T> {
     /// The receiver was made before, so that receives could be posted before the peer sends.
     ///
     /// # Errors
-    /// As [`SendQueue::new`]; [`QueueError::ForeignQp`].
+    /// As [`SendQueue::new`]; [`QueueError::ForeignQp`] and [`QueueError::ForeignCq`] for a receiver
+    /// of another queue pair, or one that completes elsewhere. Everything given is dropped then.
     pub fn new(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
@@ -79,8 +80,12 @@ impl<T: Transport> Channel<T> {
         config: SendConfig,
     ) -> crate::Result<Self> {
         let Receiver { queue: receive, flight: receives } = receiver;
-        if receive.qpn() != qp.number() {
+        // By the object: two devices may give their queue pairs the same number.
+        if !receive.is_of(qp.as_raw()) {
             return Err(QueueError::ForeignQp.into());
+        }
+        if !receive.completes_on(receive_completions.as_ref().unwrap_or(&completions)) {
+            return Err(QueueError::ForeignCq.into());
         }
         let send = SendQueue::new(&qp, &mut completions, config)?;
         let sends = Flight::new(send.blocks());
