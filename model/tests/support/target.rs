@@ -3,8 +3,8 @@
 use super::role::{Player, hear, say};
 use super::verbs::{Address, Device, LENGTH, Station, Timing};
 
-/// Makes stations as asked and connects them, then is written to, and writes on demand:
-/// `connect INDEX ADDRESS`, `stream INDEX`, `exchange INDEX INDEX`.
+/// Makes stations as asked (`make`), connects them (`connect INDEX ADDRESS`), and is written to;
+/// writes until it is killed (`stream INDEX`), takes a buffer away (`unmap INDEX`).
 pub fn target() -> i32 {
     let device = Device::open(0);
     let mut stations: Vec<Station> = Vec::new();
@@ -39,8 +39,7 @@ pub fn target() -> i32 {
             }
             "unmap" => {
                 let index: usize = rest[0].parse().expect("an index");
-                // SAFETY: the mapping is the station's, and nobody but the card uses it again.
-                unsafe { libc::munmap(stations[index].buffer.cast(), LENGTH) };
+                stations[index].remap(0..LENGTH, false);
                 say("unmapped");
             }
             other => panic!("no such order: {other}"),

@@ -1,6 +1,7 @@
 //! What a verbs program holds, through libibverbs alone: a device, and stations on it, each a queue
 //! pair with a completion queue and a registered buffer.
 
+use std::ops::Range;
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
@@ -392,6 +393,21 @@ impl Station {
     /// Reads bytes of the own buffer.
     pub fn get(&self, at: usize, length: usize) -> Vec<u8> {
         (at..at + length).map(|at| self.byte(at)).collect()
+    }
+
+    /// Takes memory of the own buffer away, or gives it back, empty. Its addresses stay reserved, so
+    /// that nobody else's memory comes to lie there.
+    pub fn remap(&self, part: Range<usize>, there: bool) {
+        assert!(part.end <= LENGTH);
+        // SAFETY: in place of pages of the buffer, which no reference points into.
+        let at = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+            let protection =
+                if there { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_NONE };
+            let start = self.buffer.add(part.start).cast();
+            libc::mmap(start, part.len(), protection, flags, -1, 0)
+        };
+        assert_ne!(at, libc::MAP_FAILED);
     }
 
     /// Destroys it.
