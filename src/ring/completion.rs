@@ -136,13 +136,12 @@ pub struct Completions {
     consumer: Counter,
     record: Record,
     arm: ArmDoorbell,
-    /// Events taken since the CQ was made, modulo 4.
+    /// Without a keep: events taken since the CQ was made, modulo 4.
     arm_sequence: u32,
     cqn: u32,
     overrun: bool,
     ledger: Ledger,
     id: CqId,
-    armed: bool,
     keep: Option<CqKeep>,
 }
 
@@ -163,7 +162,7 @@ unsafe impl Send for Completions {}
 
 impl Completions {
     /// Takes over a CQ, and keeps it alive. It can be taken over again when the result was dropped
-    /// after all queues that complete on it, and was never armed.
+    /// after all queues that complete on it.
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue).
@@ -241,7 +240,6 @@ impl Completions {
             overrun: false,
             ledger: Ledger::new(shape.entries()),
             id: parts.id,
-            armed: false,
             keep: None,
         })
     }
@@ -377,15 +375,20 @@ impl Completions {
     /// `solicited_only` at the next solicited one or error. Poll once more afterwards: a completion
     /// that came before may have raised none. One store to the record, one to a register, two store
     /// fences.
+    ///
+    /// The card tells late requests from new ones by the number of events taken.
+    /// [`CompletionChannel::get_event`](crate::verbs::CompletionChannel::get_event) counts those of
+    /// this crate's CQs; for others, [`event_taken`](Self::event_taken) does.
     pub fn arm(&mut self, solicited_only: bool) {
         let command = if solicited_only { ARM_SOLICITED } else { ARM_NEXT };
-        let word = self.arm_sequence << ARM_SEQUENCE_SHIFT | command | self.consumer.low24();
-        self.armed = true;
+        let events = self.keep.as_ref().map_or(self.arm_sequence, CqKeep::events);
+        let word = (events & 3) << ARM_SEQUENCE_SHIFT | command | self.consumer.low24();
         self.arm.arm(word, self.cqn);
     }
 
-    /// Says that an event of this CQ was taken from its channel, before [`arm`](Self::arm) is
-    /// called again: the card tells late requests from new ones by the number of events.
+    /// Says that an event of a CQ that was taken over by [`from_raw`](Self::from_raw) was taken from
+    /// its channel, before [`arm`](Self::arm) is called again. Does nothing to a reader that was
+    /// made by [`new`](Self::new).
     pub fn event_taken(&mut self) {
         self.arm_sequence = (self.arm_sequence + 1) & 3;
     }
@@ -445,7 +448,7 @@ impl Completions {
 impl Drop for Completions {
     fn drop(&mut self) {
         if let Some(keep) = &mut self.keep {
-            keep.reusable = self.ledger.is_unpromised() && !self.armed;
+            keep.reusable = self.ledger.is_unpromised();
         }
     }
 }

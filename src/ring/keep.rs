@@ -52,6 +52,11 @@ impl CqKeep {
         cq.claim()?;
         Ok(Self { cq, reusable: true })
     }
+
+    /// Events of the CQ that were read from its channel.
+    pub(super) fn events(&self) -> u32 {
+        self.cq.events()
+    }
 }
 
 impl Drop for CqKeep {

@@ -112,9 +112,9 @@ impl CompletionChannel {
         &self.inner.context
     }
 
-    /// The channel, for calls that this crate does not wrap. It lives as long as `self`. A CQ that is
-    /// made on it by other means than this crate must not have its events read by
-    /// [`get_event`](Self::get_event).
+    /// The channel, for calls that this crate does not wrap. It lives as long as `self`. Events of
+    /// this crate's CQs are read by [`get_event`](Self::get_event) alone, which counts them; those
+    /// of CQs that were made on it by other means must not be.
     pub fn as_raw(&self) -> NonNull<ibv_comp_channel> {
         self.inner.channel
     }

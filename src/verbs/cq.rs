@@ -13,6 +13,9 @@ use mlx5_sys::verbs::{
 use super::error::{check, non_null};
 use super::{Cause, CompletionChannel, Context, Error, Result};
 
+/// What errors call it.
+const QUEUE: &str = "completion queue";
+
 /// The size of a completion queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum CqeSize {
@@ -47,8 +50,8 @@ pub struct CompletionQueueHandle {
 pub(crate) struct CqInner {
     cq: NonNull<ibv_cq>,
     cqe_size: CqeSize,
-    /// Events that were read from the channel and not acknowledged yet.
-    unacknowledged: AtomicU32,
+    /// Events that were read from the channel, all of them to be acknowledged at the end.
+    events: AtomicU32,
     /// Whether a reader on the direct path owns the consumer index.
     taken: AtomicBool,
     /// What events of the queue name.
@@ -77,10 +80,10 @@ unsafe impl Sync for CqInner {}
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        let unacknowledged = *self.unacknowledged.get_mut();
-        if unacknowledged > 0 {
+        let events = *self.events.get_mut();
+        if events > 0 {
             // SAFETY: the CQ is alive, and that many of its events were read from its channel.
-            unsafe { ibv_ack_cq_events(self.cq.as_ptr(), unacknowledged) };
+            unsafe { ibv_ack_cq_events(self.cq.as_ptr(), events) };
         }
         // SAFETY: created by this crate, destroyed once, here, while context and channel live;
         // queue pairs and readers held an Arc of it and are gone.
@@ -123,9 +126,16 @@ impl CompletionQueue {
     /// or an error only, if `solicited_only`. Completions that are already there make none: poll
     /// once more after asking.
     ///
+    /// For queues that `ibv_poll_cq` empties. libmlx5 does not know how far a reader on the direct
+    /// path has come: that one asks by itself, by [`Completions::arm`](crate::ring::Completions::arm).
+    ///
     /// # Errors
-    /// [`Error::Attribute`] without a channel, [`Error::Call`].
+    /// [`Error::QueueInUse`] while the direct path reads the queue, [`Error::Attribute`] without a
+    /// channel, [`Error::Call`].
     pub fn request_notification(&self, solicited_only: bool) -> Result<()> {
+        if self.inner.taken.load(Ordering::Acquire) {
+            return Err(Error::QueueInUse { queue: QUEUE });
+        }
         if self.inner.channel.is_none() {
             return Err(Error::attribute(
                 "completion channel",
@@ -182,7 +192,7 @@ impl CompletionQueueHandle {
     /// [`Error::QueueInUse`].
     pub(crate) fn claim(&self) -> Result<()> {
         if self.inner.taken.swap(true, Ordering::Acquire) {
-            return Err(Error::QueueInUse { queue: "completion queue" });
+            return Err(Error::QueueInUse { queue: QUEUE });
         }
         Ok(())
     }
@@ -194,7 +204,12 @@ impl CompletionQueueHandle {
 
     /// Counts an event that was read from the channel.
     pub(crate) fn count_event(&self) {
-        self.inner.unacknowledged.fetch_add(1, Ordering::Relaxed);
+        self.inner.events.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Events that were read from the channel since the queue was made, modulo 2^32.
+    pub(crate) fn events(&self) -> u32 {
+        self.inner.events.load(Ordering::Relaxed)
     }
 }
 
@@ -280,7 +295,7 @@ impl CompletionQueueBuilder {
         let inner = Arc::new(CqInner {
             cq,
             cqe_size: self.cqe_size,
-            unacknowledged: AtomicU32::new(0),
+            events: AtomicU32::new(0),
             taken: AtomicBool::new(false),
             target,
             channel: self.channel,
