@@ -31,7 +31,7 @@ pub fn target() -> i32 {
             "stream" => {
                 let index: usize = rest[0].parse().expect("an index");
                 let (station, peer) = (&stations[index], peers[index].expect("connected"));
-                for turn in 1u64.. {
+                for turn in 1..=u64::MAX {
                     station.put(0, &turn.to_ne_bytes());
                     station.write(turn, 0, 16384, peer);
                     station.expect(turn);

@@ -50,6 +50,15 @@ impl fmt::Display for Unknown {
     }
 }
 
+/// Makes the decoder's tables, which it would make, once for all threads, at its first use. That
+/// must not be in a handler, and a child forked meanwhile would wait for them for ever.
+pub(super) fn prepare() {
+    /// `nop`
+    const NOP: [u8; 1] = [0x90];
+    let decoded = Decoder::new(64, &NOP, DecoderOptions::NONE).decode();
+    debug_assert!(!decoded.is_invalid());
+}
+
 /// Decodes the store that the context's RIP stands at.
 ///
 /// # Safety

@@ -60,6 +60,7 @@ pub(super) fn install() -> bool {
     if !AVAILABLE {
         return false;
     }
+    super::instruction::prepare();
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
         // SAFETY: all zero is a valid sigaction, and both outlive the calls that use them. The
         // handler has the type that SA_SIGINFO asks for. SA_NODEFER, and leaving the two signals
