@@ -71,15 +71,16 @@ fn forged(random: &mut Random, victim: Address) -> Vec<u8> {
         destination: victim.lid,
         global: None,
     };
-    let opcode = loop {
-        if let Some(opcode) = Opcode::decode(random.below(32) as u8) {
-            break opcode;
+    let (service, opcode) = loop {
+        if let Some(decoded) = Opcode::decode(random.below(32) as u8) {
+            break decoded;
         }
     };
     let any = random.next() as u32;
     let psn = random.pick(&[0, 1, 2, 3, 0xff_ffff, 0x80_0000, any & 0xff_ffff]);
     let p_key = random.pick(&[0xffff, 0xffff, 0x7fff, 0]);
     let mut header = Header::new(route, opcode, p_key, victim.qpn, psn);
+    header.service = service;
     header.ack_request = random.below(2) == 0;
     header.reth = Some(Reth {
         address: random.pick(&[victim.buffer, 0, u64::MAX, victim.buffer + LENGTH as u64 - 1]),
