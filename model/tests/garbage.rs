@@ -71,8 +71,10 @@ fn forged(random: &mut Random, victim: Address) -> Vec<u8> {
         destination: victim.lid,
         global: None,
     };
+    // Of other services too, now and then.
+    let range = random.pick(&[32, 32, 32, 256]);
     let (service, opcode) = loop {
-        if let Some(decoded) = Opcode::decode(random.below(32) as u8) {
+        if let Some(decoded) = Opcode::decode(random.below(range) as u8) {
             break decoded;
         }
     };

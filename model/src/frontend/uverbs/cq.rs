@@ -36,7 +36,7 @@ pub(super) struct Cq {
     events: Option<(Arc<EventQueue>, u64)>,
     /// The ring and the doorbell record, pinned as long as the queue lives.
     buffer: Umem,
-    _record: Umem,
+    _record: Arc<Umem>,
 }
 
 /// What a queue is asked for with.
@@ -190,7 +190,7 @@ fn make(
     let events = events(file, state, asked.events)?;
     let length = u64::from(entries) * u64::from(given.cqe_size);
     let buffer = Umem::pin(file.running, given.buf_addr, length, true)?;
-    let record = Umem::pin(file.running, given.db_addr, 8, true)?;
+    let record = Umem::pin_record(file.running, given.db_addr)?;
 
     let mut command = Command::new(opcode::CREATE_CQ, create_cq_in::SIZE, create_cq_out::SIZE);
     command.set(create_cq_in::UID, uid);

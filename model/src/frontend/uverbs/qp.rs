@@ -65,7 +65,7 @@ pub(super) struct Qp {
     pub receive: (u32, u32),
     events: Option<(Arc<EventQueue>, u64)>,
     _buffer: Option<Umem>,
-    _record: Umem,
+    _record: Arc<Umem>,
 }
 
 /// What a queue pair is asked for with.
@@ -233,7 +233,7 @@ fn make(
         (0, _) | (_, 0) => None,
         (address, length) => Some(Umem::pin(file.running, address, length, false)?),
     };
-    let record = Umem::pin(file.running, given.db_addr, 8, true)?;
+    let record = Umem::pin_record(file.running, given.db_addr)?;
 
     if given.flags & flag::UAR_PAGE_INDEX == 0 {
         return Err(Errno::EINVAL);

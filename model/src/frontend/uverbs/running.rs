@@ -9,6 +9,7 @@ use super::errno::{Errno, Result};
 use super::function::{Function, Interrupts};
 use super::trap;
 use super::uar::Registers;
+use super::umem::Records;
 use crate::card::{Card, Link};
 use crate::clock::Clock;
 use crate::engine::{Engine, identities};
@@ -29,6 +30,8 @@ pub(super) struct Running {
     pub registers: Registers,
     /// Pages that are pinned, against the limit of locked memory.
     pub pinned: AtomicU64,
+    /// Those of doorbell records.
+    pub records: Records,
 }
 
 static RUNNING: AtomicPtr<Running> = AtomicPtr::new(std::ptr::null_mut());
@@ -121,6 +124,7 @@ impl Running {
             descriptors: Descriptors::default(),
             registers: Registers::new()?,
             pinned: AtomicU64::new(0),
+            records: Records::default(),
         })
     }
 }

@@ -1,10 +1,17 @@
 //! Memory of the program that a card may reach: checked as pinning would, counted against the limit
 //! of locked memory.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
 
 use super::errno::{Errno, Result};
+use super::lock;
 use super::running::Running;
+
+/// Pages that hold doorbell records, by address: many records share one, which is pinned once.
+#[derive(Default)]
+pub(super) struct Records(Mutex<BTreeMap<u64, Weak<Umem>>>);
 
 /// Page of the processor and of page lists.
 pub(super) const PAGE: u64 = 4096;
@@ -48,6 +55,22 @@ impl Umem {
             return Err(Errno::ENOMEM);
         }
         if mapped(first, last, writable) { Ok(umem) } else { Err(Errno::EFAULT) }
+    }
+
+    /// Pins the page of a doorbell record, if none of its records has done so yet.
+    ///
+    /// # Errors
+    /// As [`Umem::pin`].
+    pub fn pin_record(running: &'static Running, address: u64) -> Result<Arc<Self>> {
+        let page = address / PAGE;
+        let mut pages = lock(&running.records.0);
+        if let Some(umem) = pages.get(&page).and_then(Weak::upgrade) {
+            return Ok(umem);
+        }
+        let umem = Arc::new(Self::pin(running, page * PAGE, PAGE, true)?);
+        pages.retain(|_, umem| umem.strong_count() > 0);
+        pages.insert(page, Arc::downgrade(&umem));
+        Ok(umem)
     }
 
     /// Addresses of its pages of 4 KiB.

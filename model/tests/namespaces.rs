@@ -1,0 +1,104 @@
+//! Network namespaces: each is a fabric of its own.
+
+mod support;
+
+use std::ffi::CString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use mlx5_model as _;
+use mlx5_sys::verbs::ibv_wc_status;
+use support::role::{Player, hear, play, say};
+use support::target::{meet, reach, target};
+use support::verbs::{Address, Device, Station, Timing};
+
+#[test]
+fn role() {
+    play(&[("target", target), ("island", island)]);
+}
+
+const SHORT: Timing = Timing { code: 14, retries: 1 };
+
+/// Makes a command run in a network namespace of its own: with the right to make one, or else in a
+/// user namespace in which it has that right, as the same user.
+fn isolate(mut command: Command) -> Command {
+    // SAFETY: always succeeds.
+    let user = unsafe { libc::geteuid() };
+    let map = CString::new(format!("{user} {user} 1")).expect("no zero");
+    let isolate = move || {
+        // SAFETY: only system calls, as has to be between fork and exec; strings are there.
+        unsafe {
+            if libc::unshare(libc::CLONE_NEWNET) == 0 {
+                return Ok(());
+            }
+            if libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            let file = libc::open(c"/proc/self/uid_map".as_ptr(), libc::O_WRONLY);
+            let length = map.as_bytes().len();
+            if file < 0 || libc::write(file, map.as_ptr().cast(), length) != length as isize {
+                return Err(io::Error::last_os_error());
+            }
+            libc::close(file);
+        }
+        Ok(())
+    };
+    // SAFETY: see the closure.
+    unsafe { command.pre_exec(isolate) };
+    command
+}
+
+/// Speaks to a process of the same namespace, and tries to speak to one of another.
+fn island() -> i32 {
+    let device = Device::open(0);
+    let mut neighbour = Player::of("target");
+    let near = Station::new(device);
+    let peer = meet(&near, &mut neighbour, 0, Timing::PATIENT);
+    reach(&near, peer);
+    say(near.address());
+    let outside: Address = hear().expect("an address").parse().expect("an address");
+    let far = Station::new(device);
+    far.connect(outside, SHORT);
+    far.write(1, 0, 64, outside);
+    let done = far.wait();
+    assert_eq!((done.id, done.status), (1, ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
+    reach(&near, peer);
+    say("alone");
+    assert_eq!(hear(), None);
+    neighbour.end_well();
+    0
+}
+
+#[test]
+fn processes_of_other_namespaces_are_not_there() {
+    let probe = isolate(Command::new("/bin/true")).status();
+    assert!(
+        probe.as_ref().is_ok_and(|status| status.success()),
+        "this test needs a network namespace, which may not be made here ({probe:?}): run it as \
+         root, or allow user namespaces (`sysctl kernel.unprivileged_userns_clone=1`, \
+         `sysctl user.max_user_namespaces=1000`, and in a container a seccomp profile that lets \
+         unshare through)"
+    );
+    let device = Device::open(0);
+    let mut neighbour = Player::of("target");
+    let near = Station::new(device);
+    let peer = meet(&near, &mut neighbour, 0, Timing::PATIENT);
+    reach(&near, peer);
+
+    let mut island = Player::start(isolate(Player::command("island")));
+    let inside: Address = island.hear().parse().expect("an address");
+    let far = Station::new(device);
+    far.connect(inside, SHORT);
+    far.write(1, 0, 64, inside);
+    let done = far.wait();
+    assert_eq!((done.id, done.status), (1, ibv_wc_status::IBV_WC_RETRY_EXC_ERR));
+    // All that it lacks is a way: the address is that of a process which lives, and so is this.
+    island.tell(near.address());
+    assert_eq!(island.hear(), "alone");
+    reach(&near, peer);
+    island.end_well();
+    neighbour.end_well();
+    near.destroy();
+    far.destroy();
+}
