@@ -1,7 +1,7 @@
 //! `cargo xtask ci`: the tests, then what keeps the tree tidy.
 
 use crate::Result;
-use crate::bench;
+use crate::bench::{self, Choice};
 use crate::build;
 use crate::setup::{self, For};
 use crate::steps::Steps;
@@ -31,6 +31,6 @@ pub fn command() -> Result {
         command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
         build::run("cargo doc", &mut command)
     });
-    steps.step("cargo xtask bench --quick", || bench::run(&decision, true));
+    steps.step("cargo xtask bench --quick", || bench::run(&decision, Choice::Quick));
     steps.finish("cargo xtask ci")
 }

@@ -28,7 +28,9 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   run [--roce] [--mode trapped|polled|manual] -- PROGRAM [ARGUMENTS]
                          run any verbs program on the model, the software ConnectX
   test [ARGUMENTS]       everything that can be tested on this machine; ARGUMENTS go to `cargo test`
-  bench [--quick]        the benchmarks; --quick only shows that they run
+  bench [--quick | --instructions]
+                         the benchmarks; --quick only shows that they run; --instructions counts
+                         the instructions of posts and polls, and holds them to limits
   ci                     test, then formatting, clippy, rustdoc and `bench --quick`
 
 `demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,

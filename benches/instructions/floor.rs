@@ -1,0 +1,220 @@
+//! The floor: loops of the stores that must happen, written by hand, with everything that stays the
+//! same in registers. No check, no ids, no errors: the card knows what is outstanding. But the same
+//! WQEs, in the same order, at the same places, with the same fences; the model executes them.
+
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use mlx5_sys::wqe::{CE_ALWAYS, INLINE_SEG, opcode};
+
+use crate::rig::verbs::{CqMemory, QpMemory};
+use crate::side::{LENGTH, LIST, Line, Row, Side};
+
+pub struct Floor {
+    send: QpMemory,
+    completions: CqMemory,
+    head: u32,
+    /// Offset of the register's buffer that is next.
+    half: usize,
+    received: u32,
+    consumer: u32,
+    line: Line,
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn store_fence() {
+    // SAFETY: a fence.
+    unsafe { core::arch::x86_64::_mm_sfence() }
+}
+
+#[cfg(target_arch = "aarch64")]
+#[inline(always)]
+fn store_fence() {
+    // SAFETY: a fence.
+    unsafe { core::arch::asm!("dsb st", options(nostack, preserves_flags)) }
+}
+
+/// Stores `value` at word `at`.
+#[inline(always)]
+unsafe fn put(to: *mut u64, at: usize, value: u64) {
+    // SAFETY: the caller's.
+    unsafe { to.add(at).write_volatile(value) }
+}
+
+impl Floor {
+    pub fn new() -> Self {
+        let line = Line::new();
+        // SAFETY: QP and CQ live as long as the floor.
+        let (send, completions) =
+            unsafe { (QpMemory::new(line.qp.as_raw()), CqMemory::new(line.cq.as_raw())) };
+        assert_eq!((send.dv.sq.stride, send.dv.rq.stride, completions.dv.cqe_size), (64, 16, 64));
+        assert_ne!(send.dv.bf.size, 0, "a BlueFlame register");
+        Self { send, completions, head: 0, half: 0, received: 0, consumer: 0, line }
+    }
+
+    /// Second and first words of raddr and ctrl segments, and the ctrl segment's lower half.
+    fn fixed(&self, ds: u32) -> ([u64; 3], u64) {
+        let remote = self.line.remote();
+        let flags = u64::from(CE_ALWAYS) << 32;
+        let words = [flags.to_be(), remote.addr.to_be(), (u64::from(remote.rkey) << 32).to_be()];
+        (words, u64::from(self.line.qp.number() << 8 | ds))
+    }
+
+    fn data(&self) -> [u64; 2] {
+        let sge = self.line.sge();
+        [(u64::from(LENGTH) << 32 | u64::from(sge.lkey)).to_be(), sge.addr.to_be()]
+    }
+
+    #[inline(never)]
+    fn post(&mut self, inline: bool, calls: usize) -> usize {
+        // Two loops, so that neither has a branch on the kind.
+        if inline {
+            self.posts::<true>(calls)
+        } else {
+            self.posts::<false>(calls)
+        }
+        calls
+    }
+
+    #[inline(always)]
+    fn posts<const INLINE: bool>(&mut self, calls: usize) {
+        let ([flags, address, key], low) = self.fixed(3);
+        let data = self.data();
+        let dv = self.send.dv;
+        let (ring, mask) = (dv.sq.buf.cast::<u8>(), dv.sq.wqe_cnt - 1);
+        let (register, size) = (dv.bf.reg.cast::<u8>(), dv.bf.size as usize);
+        let header = (INLINE_SEG | 8).to_be();
+        let (mut head, mut half) = (self.head, self.half);
+        for id in 0..calls as u64 {
+            let index = u64::from(head as u16) << 8 | u64::from(opcode::RDMA_WRITE);
+            let ctrl = (index << 32 | low).to_be();
+            // SAFETY: a block of the ring, the record, and a half of the register, which are this
+            // queue pair's; nobody else uses it.
+            unsafe {
+                let wqe = ring.add((head & mask) as usize * 64).cast::<u64>();
+                put(wqe, 0, ctrl);
+                put(wqe, 1, flags);
+                put(wqe, 2, address);
+                put(wqe, 3, key);
+                let words = if INLINE {
+                    let words = [u64::from(header) | id << 32, id >> 32];
+                    put(wqe, 4, words[0]);
+                    wqe.add(5).cast::<u32>().write_volatile(words[1] as u32);
+                    words
+                } else {
+                    put(wqe, 4, data[0]);
+                    put(wqe, 5, data[1]);
+                    data
+                };
+                head = head.wrapping_add(1);
+                compiler_fence(Ordering::SeqCst);
+                dv.dbrec.add(1).write_volatile(u32::from(head as u16).to_be());
+                store_fence();
+                let to = register.add(half).cast::<u64>();
+                put(to, 0, ctrl);
+                put(to, 1, flags);
+                put(to, 2, address);
+                put(to, 3, key);
+                put(to, 4, words[0]);
+                // What is in the ring behind the payload goes, too.
+                put(to, 5, if INLINE { wqe.add(5).read() } else { words[1] });
+                put(to, 6, wqe.add(6).read());
+                put(to, 7, wqe.add(7).read());
+                store_fence();
+                half ^= size;
+            }
+        }
+        (self.head, self.half) = (head, half);
+    }
+
+    #[inline(never)]
+    fn list(&mut self, calls: usize) -> usize {
+        let ([flags, address, key], low) = self.fixed(3);
+        let data = self.data();
+        let dv = self.send.dv;
+        let (ring, mask) = (dv.sq.buf.cast::<u8>(), dv.sq.wqe_cnt - 1);
+        for _ in 0..calls {
+            let mut ctrl = 0;
+            for _ in 0..LIST {
+                let index = u64::from(self.head as u16) << 8 | u64::from(opcode::RDMA_WRITE);
+                ctrl = (index << 32 | low).to_be();
+                // SAFETY: as above.
+                unsafe {
+                    let wqe = ring.add((self.head & mask) as usize * 64).cast::<u64>();
+                    put(wqe, 0, ctrl);
+                    put(wqe, 1, flags);
+                    put(wqe, 2, address);
+                    put(wqe, 3, key);
+                    put(wqe, 4, data[0]);
+                    put(wqe, 5, data[1]);
+                }
+                self.head = self.head.wrapping_add(1);
+            }
+            // SAFETY: as above.
+            unsafe {
+                dv.dbrec.add(1).write_volatile(u32::from(self.head as u16).to_be());
+                store_fence();
+                put(dv.bf.reg.cast::<u8>().add(self.half).cast(), 0, ctrl);
+                store_fence();
+            }
+            self.half ^= dv.bf.size as usize;
+        }
+        calls * LIST
+    }
+
+    #[inline(never)]
+    fn poll(&mut self, calls: usize) -> usize {
+        let dv = self.completions.dv;
+        let (ring, count) = (dv.buf.cast::<u8>(), dv.cqe_cnt);
+        let mut found = 0;
+        for _ in 0..calls {
+            // SAFETY: a CQE of the ring, and the record, which are this CQ's.
+            unsafe {
+                let cqe = ring.add((self.consumer & (count - 1)) as usize * 64);
+                let last = cqe.add(63).read_volatile();
+                let lap = self.consumer & count != 0;
+                // A requester's success has opcode 0; a slot never written has 15.
+                if last >> 4 == 0 && last & 1 == u8::from(lap) {
+                    self.consumer = self.consumer.wrapping_add(1);
+                    dv.dbrec.write_volatile((self.consumer & 0xff_ffff).to_be());
+                    found += 1;
+                }
+            }
+        }
+        found
+    }
+
+    #[inline(never)]
+    fn receive(&mut self, calls: usize) -> usize {
+        let data = self.data();
+        let dv = self.send.dv;
+        let (ring, mask) = (dv.rq.buf.cast::<u8>(), dv.rq.wqe_cnt - 1);
+        for _ in 0..calls {
+            // SAFETY: as above.
+            unsafe {
+                let wqe = ring.add((self.received & mask) as usize * 16).cast::<u64>();
+                put(wqe, 0, data[0]);
+                put(wqe, 1, data[1]);
+                self.received = self.received.wrapping_add(1);
+                dv.dbrec.write_volatile(u32::from(self.received as u16).to_be());
+            }
+        }
+        calls
+    }
+}
+
+impl Side for Floor {
+    fn name(&self) -> &'static str {
+        "floor"
+    }
+
+    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
+        Some(match row {
+            Row::Inline => self.post(true, calls),
+            Row::Pointer => self.post(false, calls),
+            Row::List => self.list(calls),
+            Row::Poll | Row::Empty => self.poll(calls),
+            Row::Receive => self.receive(calls),
+        })
+    }
+}

@@ -1,0 +1,339 @@
+//! libmlx5's interfaces: `ibv_post_send` and its like, `ibv_wr_*` with `ibv_start_poll`.
+
+use std::mem::{MaybeUninit, zeroed};
+use std::ptr::{NonNull, null_mut};
+
+use mlx5::verbs::CompletionQueue;
+use mlx5_sys::verbs::*;
+
+use crate::rig::Rig;
+use crate::side::{LENGTH, LIST, Line, Row, Side, forget};
+
+/// `ibv_post_send`, `ibv_poll_cq`, `ibv_post_recv`. Work requests are prepared ahead; a call only
+/// changes id and payload.
+pub struct Classic {
+    line: Line,
+    payload: Box<u64>,
+    _sges: [Box<ibv_sge>; 2],
+    /// Inline, by pointer.
+    requests: [ibv_send_wr; 2],
+    list: Vec<ibv_send_wr>,
+    receive: ibv_recv_wr,
+    sum: u64,
+}
+
+impl Classic {
+    pub fn new() -> Self {
+        let line = Line::new();
+        let mut payload = Box::new(0u64);
+        let (sge, remote) = (line.sge(), line.remote());
+        let mut sges = [
+            Box::new(ibv_sge {
+                addr: (&raw mut *payload).expose_provenance() as u64,
+                length: 8,
+                lkey: 0,
+            }),
+            Box::new(ibv_sge { addr: sge.addr, length: LENGTH, lkey: sge.lkey }),
+        ];
+        let [inline_list, pointer_list] = sges.each_mut().map(|sge| &raw mut **sge);
+        let request = |list, flags| {
+            // SAFETY: integers, pointers and unions of them.
+            let mut wr: ibv_send_wr = unsafe { zeroed() };
+            wr.sg_list = list;
+            wr.num_sge = 1;
+            wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+            wr.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0 | flags;
+            wr.wr.rdma.remote_addr = remote.addr;
+            wr.wr.rdma.rkey = remote.rkey;
+            wr
+        };
+        let inline = ibv_send_flags::IBV_SEND_INLINE.0;
+        let requests = [request(inline_list, inline), request(pointer_list, 0)];
+        let mut list: Vec<_> = (0..LIST).map(|_| request(pointer_list, 0)).collect();
+        for at in 1..LIST {
+            list[at - 1].next = &raw mut list[at];
+        }
+        // SAFETY: integers and pointers.
+        let mut receive: ibv_recv_wr = unsafe { zeroed() };
+        receive.sg_list = pointer_list;
+        receive.num_sge = 1;
+        Self { line, payload, _sges: sges, requests, list, receive, sum: 0 }
+    }
+
+    #[inline(never)]
+    fn post(&mut self, which: usize, calls: usize) -> usize {
+        let qp = self.line.qp.as_raw().as_ptr();
+        for id in 0..calls as u64 {
+            *self.payload = id;
+            self.requests[which].wr_id = id;
+            let mut bad = null_mut();
+            // SAFETY: QP, requests and memory live as long as this.
+            let result = unsafe { ibv_post_send(qp, &mut self.requests[which], &mut bad) };
+            assert_eq!(result, 0);
+        }
+        calls
+    }
+
+    #[inline(never)]
+    fn list(&mut self, calls: usize) -> usize {
+        let qp = self.line.qp.as_raw().as_ptr();
+        for _ in 0..calls {
+            let mut bad = null_mut();
+            // SAFETY: as above.
+            let result = unsafe { ibv_post_send(qp, self.list.as_mut_ptr(), &mut bad) };
+            assert_eq!(result, 0);
+        }
+        calls * LIST
+    }
+
+    #[inline(never)]
+    fn poll(&mut self, calls: usize) -> usize {
+        let cq = self.line.cq.as_raw().as_ptr();
+        let mut found = 0;
+        let mut wc = MaybeUninit::<ibv_wc>::zeroed();
+        for _ in 0..calls {
+            // SAFETY: room for one; all-zero is a value, and nobody else polls.
+            let (taken, wc) =
+                unsafe { (ibv_poll_cq(cq, 1, wc.as_mut_ptr()), wc.assume_init_ref()) };
+            if taken == 1 && wc.status == ibv_wc_status::IBV_WC_SUCCESS {
+                self.sum += wc.wr_id;
+                found += 1;
+            }
+        }
+        found
+    }
+
+    #[inline(never)]
+    fn receive(&mut self, calls: usize) -> usize {
+        let qp = self.line.qp.as_raw().as_ptr();
+        for id in 0..calls as u64 {
+            self.receive.wr_id = id;
+            let mut bad = null_mut();
+            // SAFETY: as above.
+            let result = unsafe { ibv_post_recv(qp, &mut self.receive, &mut bad) };
+            assert_eq!(result, 0);
+        }
+        calls
+    }
+}
+
+impl Side for Classic {
+    fn name(&self) -> &'static str {
+        "ibv_post/poll"
+    }
+
+    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
+        Some(match row {
+            Row::Inline => self.post(0, calls),
+            Row::Pointer => self.post(1, calls),
+            Row::List => self.list(calls),
+            Row::Poll | Row::Empty => self.poll(calls),
+            Row::Receive => self.receive(calls),
+        })
+    }
+}
+
+/// `ibv_wr_*`, and `ibv_start_poll` with `ibv_end_poll`.
+pub struct Extended {
+    qp: NonNull<ibv_qp>,
+    ex: NonNull<ibv_qp_ex>,
+    sge: ibv_sge,
+    remote: (u64, u32),
+    payload: u64,
+    cq: CompletionQueue,
+    sum: u64,
+    _line: Line,
+}
+
+impl Extended {
+    pub fn new() -> Self {
+        let line = Line::new();
+        let cq = line.rig.cq(255);
+        let qp = create(&line.rig, &cq);
+        // SAFETY: made with functions for sending, so it is an extended one.
+        let ex = NonNull::new(unsafe { ibv_qp_to_qp_ex(qp.as_ptr()) }).expect("extended");
+        connect_to_itself(&line.rig, qp);
+        let (sge, remote) = (line.sge(), line.remote());
+        Self {
+            qp,
+            ex,
+            sge: ibv_sge { addr: sge.addr, length: LENGTH, lkey: sge.lkey },
+            remote: (remote.addr, remote.rkey),
+            payload: 0,
+            cq,
+            sum: 0,
+            _line: line,
+        }
+    }
+
+    /// # Safety
+    /// Between `ibv_wr_start` and `ibv_wr_complete`.
+    #[inline(always)]
+    unsafe fn write(&mut self, id: u64) {
+        // SAFETY: passed on.
+        unsafe {
+            let ex = self.ex.as_ptr();
+            (*ex).wr_id = id;
+            (*ex).wr_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+            ibv_wr_rdma_write(ex, self.remote.1, self.remote.0);
+        }
+    }
+
+    #[inline(never)]
+    fn inline(&mut self, calls: usize) -> usize {
+        let ex = self.ex.as_ptr();
+        for id in 0..calls as u64 {
+            self.payload = id;
+            forget(self);
+            // SAFETY: QP and memory live as long as this.
+            unsafe {
+                ibv_wr_start(ex);
+                self.write(id);
+                ibv_wr_set_inline_data(ex, (&raw mut self.payload).cast(), 8);
+                assert_eq!(ibv_wr_complete(ex), 0);
+            }
+        }
+        calls
+    }
+
+    #[inline(never)]
+    fn pointer(&mut self, calls: usize) -> usize {
+        let ex = self.ex.as_ptr();
+        for id in 0..calls as u64 {
+            // SAFETY: as above.
+            unsafe {
+                ibv_wr_start(ex);
+                self.write(id);
+                ibv_wr_set_sge(ex, self.sge.lkey, self.sge.addr, self.sge.length);
+                assert_eq!(ibv_wr_complete(ex), 0);
+            }
+        }
+        calls
+    }
+
+    #[inline(never)]
+    fn list(&mut self, calls: usize) -> usize {
+        let ex = self.ex.as_ptr();
+        for _ in 0..calls {
+            // SAFETY: as above.
+            unsafe {
+                ibv_wr_start(ex);
+                for id in 0..LIST as u64 {
+                    self.write(id);
+                    ibv_wr_set_sge(ex, self.sge.lkey, self.sge.addr, self.sge.length);
+                }
+                assert_eq!(ibv_wr_complete(ex), 0);
+            }
+        }
+        calls * LIST
+    }
+
+    #[inline(never)]
+    fn poll(&mut self, calls: usize) -> usize {
+        // CQs of this crate are extended ones.
+        let cq = self.cq.as_raw().as_ptr().cast::<ibv_cq_ex>();
+        let mut found = 0;
+        // SAFETY: integers.
+        let mut attributes: ibv_poll_cq_attr = unsafe { zeroed() };
+        for _ in 0..calls {
+            // SAFETY: the CQ lives as long as this, and nobody else polls it.
+            unsafe {
+                if ibv_start_poll(cq, &mut attributes) == 0 {
+                    if (*cq).status == ibv_wc_status::IBV_WC_SUCCESS {
+                        self.sum += (*cq).wr_id;
+                        found += 1;
+                    }
+                    ibv_end_poll(cq);
+                }
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Extended {
+    fn drop(&mut self) {
+        // SAFETY: the QP is this one's own.
+        assert_eq!(unsafe { ibv_destroy_qp(self.qp.as_ptr()) }, 0);
+    }
+}
+
+impl Side for Extended {
+    fn name(&self) -> &'static str {
+        "ibv_wr/start_poll"
+    }
+
+    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
+        Some(match row {
+            Row::Inline => self.inline(calls),
+            Row::Pointer => self.pointer(calls),
+            Row::List => self.list(calls),
+            Row::Poll | Row::Empty => self.poll(calls),
+            Row::Receive => return None,
+        })
+    }
+}
+
+/// A QP of the other sides' shape that has `ibv_wr_rdma_write`.
+fn create(rig: &Rig, cq: &CompletionQueue) -> NonNull<ibv_qp> {
+    // SAFETY: integers and pointers.
+    let mut attributes: ibv_qp_init_attr_ex = unsafe { zeroed() };
+    attributes.send_cq = cq.as_raw().as_ptr();
+    attributes.recv_cq = cq.as_raw().as_ptr();
+    attributes.cap.max_send_wr = 128;
+    attributes.cap.max_recv_wr = 64;
+    attributes.cap.max_send_sge = 1;
+    attributes.cap.max_recv_sge = 1;
+    attributes.cap.max_inline_data = 64;
+    attributes.qp_type = ibv_qp_type::IBV_QPT_RC;
+    attributes.pd = rig.pd.as_raw().as_ptr();
+    attributes.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0
+        | ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
+    attributes.send_ops_flags = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_RDMA_WRITE.0.into();
+    // SAFETY: context, domain and CQ are alive.
+    let qp = unsafe { ibv_create_qp_ex(rig.context.as_raw().as_ptr(), &mut attributes) };
+    qp.and_then(NonNull::new).expect("a QP")
+}
+
+fn connect_to_itself(rig: &Rig, qp: NonNull<ibv_qp>) {
+    use ibv_qp_attr_mask as bit;
+    // SAFETY: the QP is alive.
+    let number = unsafe { qp.as_ref() }.qp_num;
+    // SAFETY: integers and pointers.
+    let mut attributes: ibv_qp_attr = unsafe { zeroed() };
+    attributes.port_num = 1;
+    attributes.qp_access_flags = ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0;
+    attributes.path_mtu = ibv_mtu::IBV_MTU_1024;
+    attributes.dest_qp_num = number;
+    attributes.max_dest_rd_atomic = 1;
+    attributes.max_rd_atomic = 1;
+    attributes.min_rnr_timer = 12;
+    attributes.timeout = 14;
+    attributes.retry_cnt = 7;
+    attributes.rnr_retry = 7;
+    attributes.ah_attr.port_num = 1;
+    attributes.ah_attr.dlid = rig.local.attributes().lid;
+    let init = bit::IBV_QP_PKEY_INDEX | bit::IBV_QP_PORT | bit::IBV_QP_ACCESS_FLAGS;
+    let rtr = bit::IBV_QP_AV
+        | bit::IBV_QP_PATH_MTU
+        | bit::IBV_QP_DEST_QPN
+        | bit::IBV_QP_RQ_PSN
+        | bit::IBV_QP_MAX_DEST_RD_ATOMIC
+        | bit::IBV_QP_MIN_RNR_TIMER;
+    let rts = bit::IBV_QP_TIMEOUT
+        | bit::IBV_QP_RETRY_CNT
+        | bit::IBV_QP_RNR_RETRY
+        | bit::IBV_QP_SQ_PSN
+        | bit::IBV_QP_MAX_QP_RD_ATOMIC;
+    let states = [
+        (ibv_qp_state::IBV_QPS_INIT, init),
+        (ibv_qp_state::IBV_QPS_RTR, rtr),
+        (ibv_qp_state::IBV_QPS_RTS, rts),
+    ];
+    for (state, mask) in states {
+        attributes.qp_state = state;
+        let mask = (mask | bit::IBV_QP_STATE).0;
+        // SAFETY: QP and attributes are alive.
+        assert_eq!(unsafe { ibv_modify_qp(qp.as_ptr(), &mut attributes, mask as i32) }, 0);
+    }
+}

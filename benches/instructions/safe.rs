@@ -1,0 +1,113 @@
+//! This crate, the layer that owns memory.
+
+use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
+use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
+use mlx5::verbs::{MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::wqe::{InlineBytes, Remote, Write};
+use mlx5_model::Mode;
+
+use crate::rig::Rig;
+use crate::side::{LENGTH, Row, Side, forget, shape};
+
+/// Slices at hand: as many as are in flight at once, for sends and for receives.
+const SLICES: usize = 128;
+
+pub struct Safe {
+    channel: Channel<Rc>,
+    slices: Vec<Slice>,
+    remote: Remote,
+    sum: u64,
+    _peer: QueuePair<Rc, Rts>,
+    _target: MemoryRegion,
+    _rig: Rig,
+}
+
+impl Safe {
+    pub fn new() -> Self {
+        let rig = Rig::new(Mode::Manual);
+        let (cq, peer_cq) = (rig.cq(255), rig.cq(255));
+        let qp = rig.init(shape(&rig, &cq));
+        let mut completions = Completions::new(&cq).expect("a CQ of its own");
+        let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default());
+        let (qp, peer) = rig.connect(qp, rig.init(shape(&rig, &peer_cq)));
+        let receiver = receiver.expect("a QP of its own");
+        let channel = Channel::new(qp, receiver, completions, SendConfig::default());
+        let mut whole = Slice::new(rig.memory(SLICES * LENGTH as usize));
+        let slices = (0..SLICES).rev().map(|at| whole.split_off(at * LENGTH as usize)).collect();
+        let target = rig.memory(4096);
+        let remote = Remote::new(target.remote_address(), target.rkey());
+        Self {
+            channel: channel.expect("a QP of its own"),
+            slices,
+            remote,
+            sum: 0,
+            _peer: peer,
+            _target: target,
+            _rig: rig,
+        }
+    }
+
+    #[inline(never)]
+    fn inline(&mut self, calls: usize) -> usize {
+        for id in 0..calls as u64 {
+            forget(self);
+            let write = Write::new(InlineBytes(id.to_ne_bytes()), self.remote).signaled();
+            self.channel.post(id, write).expect("posted");
+        }
+        calls
+    }
+
+    #[inline(never)]
+    fn pointer(&mut self, calls: usize) -> usize {
+        for id in 0..calls as u64 {
+            forget(self);
+            let Some(slice) = self.slices.pop() else { return id as usize };
+            self.channel.post(id, Write::new(slice, self.remote).signaled()).expect("posted");
+        }
+        calls
+    }
+
+    #[inline(never)]
+    fn poll(&mut self, calls: usize) -> usize {
+        let mut found = 0;
+        for _ in 0..calls {
+            forget(self);
+            if let Ok(Some(Event::Returned(returned))) = self.channel.poll() {
+                if let Outcome::Sent(_) = returned.outcome {
+                    self.sum += returned.id;
+                    found += 1;
+                }
+                if let Some(slice) = returned.buffers.one() {
+                    self.slices.push(slice);
+                }
+            }
+        }
+        found
+    }
+
+    #[inline(never)]
+    fn receive(&mut self, calls: usize) -> usize {
+        for id in 0..calls as u64 {
+            forget(self);
+            let Some(slice) = self.slices.pop() else { return id as usize };
+            self.channel.post_receive(id, slice).expect("posted");
+        }
+        calls
+    }
+}
+
+impl Side for Safe {
+    fn name(&self) -> &'static str {
+        "mlx5 owned"
+    }
+
+    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
+        Some(match row {
+            Row::Inline => self.inline(calls),
+            Row::Pointer => self.pointer(calls),
+            Row::List => return None,
+            Row::Poll | Row::Empty => self.poll(calls),
+            Row::Receive => self.receive(calls),
+        })
+    }
+}
