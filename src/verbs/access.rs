@@ -9,6 +9,9 @@ bitflags! {
     /// Rights of a memory region, and of a queue pair towards its peer (`enum ibv_access_flags`).
     ///
     /// Reading by this host's own card is always allowed.
+    ///
+    /// `IBV_ACCESS_ZERO_BASED` is not among them: cards that libmlx5 drives address memory of the
+    /// process by its virtual addresses, whatever the flag says.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Access: u32 {
         /// This host's card may write: receives, READ responses, results of atomics.
@@ -21,8 +24,6 @@ bitflags! {
         const REMOTE_ATOMIC = raw::IBV_ACCESS_REMOTE_ATOMIC.0;
         /// Memory windows may be bound to the region.
         const MW_BIND = raw::IBV_ACCESS_MW_BIND.0;
-        /// The peer addresses the region from 0, not from its virtual address.
-        const ZERO_BASED = raw::IBV_ACCESS_ZERO_BASED.0;
         /// Pages are brought in when the card meets them, instead of being pinned now.
         const ON_DEMAND = raw::IBV_ACCESS_ON_DEMAND.0;
         /// The memory is known to lie on huge pages.
@@ -40,6 +41,13 @@ impl Access {
     }
 
     pub(crate) fn check_region(self) -> Result<()> {
+        if !Access::all().contains(self) {
+            return Err(Error::attribute(
+                "access",
+                format_args!("{:#x}", self.bits()),
+                "a bit of it is no right of a memory region",
+            ));
+        }
         if self.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
             && !self.contains(Access::LOCAL_WRITE)
         {
@@ -81,5 +89,12 @@ mod tests {
         assert!((Access::REMOTE_WRITE | Access::LOCAL_WRITE).check_region().is_ok());
         assert!(Access::REMOTE_READ.check_region().is_ok());
         assert!(Access::HUGETLB.check_queue_pair().is_err());
+    }
+
+    #[test]
+    fn memory_is_addressed_from_where_it_lies() {
+        let zero_based = Access::from_bits_retain(raw::IBV_ACCESS_ZERO_BASED.0);
+        let refused = (Access::LOCAL_WRITE | zero_based).check_region().unwrap_err().to_string();
+        assert!(refused.contains("0x21"), "{refused}");
     }
 }
