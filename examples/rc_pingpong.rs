@@ -184,7 +184,7 @@ impl Link {
         let first = if task.mode == Mode::Read { RECEIVES } else { 0 };
         let remote =
             Remote::new(offered.address, offered.rkey).offset(first * task.stride() as u64);
-        let link = Link {
+        let mut link = Link {
             task,
             region,
             remote,
@@ -337,10 +337,11 @@ impl Link {
 
     /// Makes a slot's message that of `round`: its first bytes count, its last one tells two
     /// neighbours apart.
-    fn stamp(&self, slot: u64, round: u64) {
+    fn stamp(&mut self, slot: u64, round: u64) {
         let count = round.to_le_bytes();
-        self.region.write(self.offset(slot), &count[..self.task.size.min(8)]);
-        self.region.write(self.offset(slot) + self.task.size - 1, &[marker(round)]);
+        let at = self.offset(slot);
+        self.region.write(at, &count[..self.task.size.min(8)]);
+        self.region.write(at + self.task.size - 1, &[marker(round)]);
     }
 
     /// Whether a slot holds the message of `round`.

@@ -8,6 +8,8 @@
 pub mod connect;
 pub mod cqe;
 mod doorbell;
+#[cfg(doctest)]
+mod misuse;
 pub mod ring;
 pub mod text;
 pub mod verbs;

@@ -426,7 +426,7 @@ fn an_mtu_beyond_the_link_is_refused() {
 fn owners_may_be_dropped_in_any_order() {
     // Parents first, as their variables go: children keep them alive.
     let fixture = Fixture::new();
-    let region = fixture.pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
+    let mut region = fixture.pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
     let thread = ThreadDomain::new(&fixture.context).unwrap();
     let reset = QueuePair::builder(&fixture.pd, &fixture.cq).thread_domain(&thread).build();
     let qp = fixture.connected();

@@ -101,7 +101,7 @@ fn a_message_travels_by_every_gid() {
     for entry in context.gids(1).unwrap() {
         let pd = ProtectionDomain::new(&context).unwrap();
         let cq = CompletionQueue::new(&context, 64).unwrap();
-        let region = pd.allocate(8192, Access::LOCAL_WRITE).unwrap();
+        let mut region = pd.allocate(8192, Access::LOCAL_WRITE).unwrap();
         let index = u8::try_from(entry.index).unwrap();
         let local = LocalPort::new(&context, 1, Some(index)).unwrap();
         // To itself.

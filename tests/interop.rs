@@ -113,14 +113,15 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
         .unwrap();
     let mut peer = Peer(child);
     let mut connection = listener.accept(PATIENCE).unwrap();
-    let (end, (mut completions, mut receive)) = connect(&rig, &mut connection, |qp, cq, first| {
-        let mut completions = Completions::new(cq).unwrap();
-        let config = ReceiveConfig::default();
-        let mut receive = ReceiveQueue::new(qp, &mut completions, config).unwrap();
-        // SAFETY: the memory lives longer than the queue pair, and is read when it is complete.
-        unsafe { receive.post(0, first).unwrap() };
-        (completions, receive)
-    });
+    let (mut end, (mut completions, mut receive)) =
+        connect(&rig, &mut connection, |qp, cq, first| {
+            let mut completions = Completions::new(cq).unwrap();
+            let config = ReceiveConfig::default();
+            let mut receive = ReceiveQueue::new(qp, &mut completions, config).unwrap();
+            // SAFETY: the memory lives longer than the queue pair, and is read when it is complete.
+            unsafe { receive.post(0, first).unwrap() };
+            (completions, receive)
+        });
     let mut send = SendQueue::new(&end.qp, &mut completions, SendConfig::default()).unwrap();
     connection.barrier(1).unwrap();
 
@@ -217,7 +218,7 @@ fn peer_by_libmlx5() {
     let address = std::env::var(ADDRESS).expect("started by the test of this file");
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let mut connection = Connection::connect(address.as_str(), PATIENCE).unwrap();
-    let (end, ()) = connect(&rig, &mut connection, |qp, _, first| {
+    let (mut end, ()) = connect(&rig, &mut connection, |qp, _, first| {
         // SAFETY: the memory lives longer than the queue pair, and is read when it is complete.
         unsafe { verbs::post_receive(qp.as_raw(), 0, &[first]).unwrap() };
     });

@@ -43,9 +43,8 @@ enum Backing {
 // SAFETY: the region owns its memory, or its caller promised that any thread may use it; verbs calls
 // on it are allowed from any thread.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: through `&self` memory is only read, or written by raw volatile copies that make no
-// reference to it; what two threads copy at a time may mix, byte for byte, which is what memory
-// shared with a card is like.
+// SAFETY: through `&self` memory is only read, and by volatile loads, since the card may write it;
+// verbs calls are allowed from any thread.
 unsafe impl Sync for MemoryRegion {}
 
 impl ProtectionDomain {
@@ -136,11 +135,9 @@ impl ProtectionDomain {
         let start = address.as_ptr();
         // verbs.h chooses between the two in the same way: the second exists for optional rights.
         let (call, mr) = if access.contains(Access::RELAXED_ORDERING) {
-            let iova = if access.contains(Access::ZERO_BASED) { 0 } else { start as u64 };
+            let (pd, iova) = (self.as_raw().as_ptr(), start as u64);
             // SAFETY: the PD is alive, and the caller keeps the memory.
-            let mr = unsafe {
-                ibv_reg_mr_iova2(self.as_raw().as_ptr(), start.cast(), length, iova, access.bits())
-            };
+            let mr = unsafe { ibv_reg_mr_iova2(pd, start.cast(), length, iova, access.bits()) };
             ("ibv_reg_mr_iova2", mr)
         } else {
             // SAFETY: as above.
@@ -179,10 +176,9 @@ impl MemoryRegion {
         self.address.as_ptr() as u64
     }
 
-    /// The address by which the peer names the first byte: the same, or 0 where the region was
-    /// registered [`ZERO_BASED`](Access::ZERO_BASED).
+    /// The address by which the peer names the first byte: the same.
     pub fn remote_address(&self) -> u64 {
-        if self.access.contains(Access::ZERO_BASED) { 0 } else { self.address() }
+        self.address()
     }
 
     /// Pointer to the first byte. Reading or writing through it while the card may do so takes
@@ -232,10 +228,20 @@ impl MemoryRegion {
     ///
     /// # Panics
     /// If it does not fit.
-    pub fn write(&self, offset: usize, data: &[u8]) {
+    pub fn write(&mut self, offset: usize, data: &[u8]) {
         self.check_range(offset, data.len());
-        // SAFETY: inside the region, checked above. No reference to the memory exists: the one that
-        // `as_mut_slice` lends borrows the region alone.
+        // SAFETY: inside the region, checked above; this host's threads reach it by `self` only,
+        // which is borrowed alone.
+        unsafe { self.store(offset, data) }
+    }
+
+    /// As [`write`](Self::write), for the parts of a region that are owned one by one.
+    ///
+    /// # Safety
+    /// The bytes lie in the region, no reference to them exists, and no other thread reads or
+    /// writes them meanwhile.
+    pub(crate) unsafe fn store(&self, offset: usize, data: &[u8]) {
+        // SAFETY: the caller's promise.
         unsafe { volatile::store(self.address.add(offset).as_ptr(), data) }
     }
 
@@ -245,7 +251,8 @@ impl MemoryRegion {
     /// If the region does not reach so far.
     pub fn read(&self, offset: usize, data: &mut [u8]) {
         self.check_range(offset, data.len());
-        // SAFETY: as for `write`.
+        // SAFETY: inside the region, checked above; this host's threads write it only where they
+        // borrow it alone, or as the owners of other parts of it.
         unsafe { volatile::load(self.address.add(offset).as_ptr(), data) }
     }
 
@@ -256,7 +263,7 @@ impl MemoryRegion {
     /// If it lies outside the region.
     pub fn poll_byte(&self, offset: usize) -> u8 {
         self.check_range(offset, 1);
-        // SAFETY: as for `write`.
+        // SAFETY: as for `read`.
         let byte = unsafe { self.address.add(offset).read_volatile() };
         fence(Ordering::Acquire);
         byte

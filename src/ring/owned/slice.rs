@@ -80,7 +80,9 @@ impl Slice {
     /// If it does not fit.
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         self.check(offset, data.len());
-        self.region.write(self.offset + offset, data);
+        // SAFETY: inside the slice, checked above, which nobody else holds and which is borrowed
+        // alone. The region itself is out of reach.
+        unsafe { self.region.store(self.offset + offset, data) }
     }
 
     /// Copies out of the slice at `offset`, as [`MemoryRegion::read`].

@@ -1,0 +1,233 @@
+//! Programs that must not compile, each with the error that stops it, beside one that differs in
+//! nothing else and does.
+//!
+//! Sends are posted in RTS, not before:
+//! ```compile_fail,E0308
+//! # use mlx5::{ring::*, verbs::*};
+//! fn early(qp: &QueuePair<Rc, Rtr>, completions: &mut Completions) -> mlx5::Result<SendQueue> {
+//!     SendQueue::new(qp, completions, SendConfig::default())
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*};
+//! fn ready(qp: &QueuePair<Rc, Rts>, completions: &mut Completions) -> mlx5::Result<SendQueue> {
+//!     SendQueue::new(qp, completions, SendConfig::default())
+//! }
+//! ```
+//!
+//! Receives are posted in INIT or later:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*};
+//! fn early(qp: &QueuePair<Rc, Reset>, completions: &mut Completions) -> mlx5::Result<ReceiveQueue> {
+//!     ReceiveQueue::new(qp, completions, ReceiveConfig::default())
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*};
+//! fn ready(qp: &QueuePair<Rc, Init>, completions: &mut Completions) -> mlx5::Result<ReceiveQueue> {
+//!     ReceiveQueue::new(qp, completions, ReceiveConfig::default())
+//! }
+//! ```
+//!
+//! A move from one state to the next uses the queue pair up:
+//! ```compile_fail,E0382
+//! # use mlx5::verbs::*;
+//! fn twice(qp: QueuePair<Rc, Init>, to: &RtrAttributes) {
+//!     let connected = qp.rtr(to);
+//!     let again = qp.rtr(to);
+//! }
+//! ```
+//! ```
+//! # use mlx5::verbs::*;
+//! fn once(qp: QueuePair<Rc, Init>, to: &RtrAttributes) {
+//!     let connected = qp.rtr(to);
+//! }
+//! ```
+//!
+//! No state is left out:
+//! ```compile_fail,E0599
+//! # use mlx5::verbs::*;
+//! fn skip(qp: QueuePair<Rc, Init>, to: &RtsAttributes) {
+//!     let _ = qp.rts(to);
+//! }
+//! ```
+//! ```
+//! # use mlx5::verbs::*;
+//! fn step(qp: QueuePair<Rc, Rtr>, to: &RtsAttributes) {
+//!     let _ = qp.rts(to);
+//! }
+//! ```
+//!
+//! A batch is rung once:
+//! ```compile_fail,E0382
+//! # use mlx5::{ring::*, wqe::*};
+//! fn twice(queue: &mut SendQueue) -> Result<(), PostError> {
+//!     let mut batch = queue.batch();
+//!     batch.append(1, Nop::new())?;
+//!     unsafe { batch.ring() };
+//!     batch.append(2, Nop::new())
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, wqe::*};
+//! fn once(queue: &mut SendQueue) -> Result<(), PostError> {
+//!     let mut batch = queue.batch();
+//!     batch.append(1, Nop::new())?;
+//!     batch.append(2, Nop::new())?;
+//!     unsafe { batch.ring() };
+//!     Ok(())
+//! }
+//! ```
+//!
+//! A queue has one batch at a time, and is not polled for while it is filled:
+//! ```compile_fail,E0499
+//! # use mlx5::{ring::*, wqe::*};
+//! fn two(queue: &mut SendQueue) {
+//!     let (first, second) = (queue.batch(), queue.batch());
+//! }
+//! ```
+//! ```compile_fail,E0499
+//! # use mlx5::{ring::*, wqe::*};
+//! fn polled(queue: &mut SendQueue, completions: &mut Completions) {
+//!     let batch = queue.batch();
+//!     let _ = completions.poll(queue);
+//!     unsafe { batch.ring() };
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, wqe::*};
+//! fn in_turn(queue: &mut SendQueue, completions: &mut Completions) {
+//!     let batch = queue.batch();
+//!     unsafe { batch.ring() };
+//!     let _ = completions.poll(queue);
+//! }
+//! ```
+//!
+//! Naming memory by address takes a promise:
+//! ```compile_fail,E0133
+//! # use mlx5::{ring::*, wqe::*};
+//! fn post(queue: &mut SendQueue, sge: Sge) -> Result<(), PostError> {
+//!     queue.post(1, Send::new(sge))
+//! }
+//! ```
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::owned::*, wqe::*};
+//! fn post(channel: &mut Channel, sge: Sge) {
+//!     let _ = channel.post(1, Send::new(sge));
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::owned::*, wqe::*};
+//! fn post(channel: &mut Channel, slice: Slice) {
+//!     let _ = channel.post(1, Send::new(slice));
+//! }
+//! ```
+//!
+//! Memory in flight is out of reach, also by what was borrowed of it before:
+//! ```compile_fail,E0382
+//! # use mlx5::{ring::owned::*, wqe::*};
+//! fn read(channel: &mut Channel, slice: Slice) -> Vec<u8> {
+//!     let _ = channel.post_receive(1, slice);
+//!     slice.to_vec()
+//! }
+//! ```
+//! ```compile_fail,E0505
+//! # use mlx5::{ring::owned::*, wqe::*};
+//! fn keep(channel: &mut Channel, mut slice: Slice) -> u8 {
+//!     let bytes = slice.as_mut_slice().unwrap();
+//!     let _ = channel.post_receive(1, slice);
+//!     bytes[0]
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::owned::*, wqe::*};
+//! fn before(channel: &mut Channel, mut slice: Slice) -> u8 {
+//!     let byte = slice.as_mut_slice().unwrap()[0];
+//!     let _ = channel.post_receive(1, slice);
+//!     byte
+//! }
+//! ```
+//!
+//! A slice is not copied, and its region is not reached past it:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::owned::*, wqe::*};
+//! fn copy(slice: &Slice) -> Slice {
+//!     Slice::clone(slice)
+//! }
+//! ```
+//! ```compile_fail,E0382
+//! # use mlx5::{ring::owned::*, verbs::*};
+//! fn both(mut region: MemoryRegion) -> Slice {
+//!     let slice = Slice::new(region);
+//!     region.write(0, b"behind its back");
+//!     slice
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::owned::*, verbs::*};
+//! fn either(mut region: MemoryRegion) -> Slice {
+//!     region.write(0, b"before");
+//!     Slice::new(region)
+//! }
+//! ```
+//!
+//! Two threads do not write one region, post to one queue or poll one CQ:
+//! ```compile_fail,E0596
+//! # use mlx5::verbs::*;
+//! fn write(region: &MemoryRegion) {
+//!     region.write(0, b"so may others");
+//! }
+//! ```
+//! ```compile_fail,E0277
+//! # use mlx5::ring::*;
+//! fn shared<T: Sync>() {}
+//! shared::<SendQueue>();
+//! ```
+//! ```compile_fail,E0277
+//! # use mlx5::ring::*;
+//! fn shared<T: Sync>() {}
+//! shared::<ReceiveQueue>();
+//! ```
+//! ```compile_fail,E0277
+//! # use mlx5::ring::*;
+//! fn shared<T: Sync>() {}
+//! shared::<Completions>();
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*};
+//! fn moved<T: Send>() {}
+//! moved::<SendQueue>();
+//! moved::<ReceiveQueue>();
+//! moved::<Completions>();
+//! moved::<owned::Channel>();
+//! fn shared<T: Sync>() {}
+//! shared::<MemoryRegion>();
+//! ```
+//!
+//! The memory of a region is an owner of its own, or a promise:
+//! ```compile_fail,E0597
+//! # use mlx5::verbs::*;
+//! fn borrowed(pd: &ProtectionDomain) -> mlx5::Result<MemoryRegion> {
+//!     let mut bytes = [0u8; 64];
+//!     Ok(pd.register(&mut bytes[..], Access::LOCAL_WRITE)?)
+//! }
+//! ```
+//! ```compile_fail,E0200
+//! # use mlx5::verbs::*;
+//! struct Liar;
+//! impl Buffer for Liar {
+//!     fn into_parts(self) -> (std::ptr::NonNull<u8>, usize, usize) {
+//!         (std::ptr::NonNull::dangling(), 1 << 40, 0)
+//!     }
+//!     unsafe fn from_parts(_: std::ptr::NonNull<u8>, _: usize, _: usize) -> Self {
+//!         Liar
+//!     }
+//! }
+//! ```
+//! ```
+//! # use mlx5::verbs::*;
+//! fn owned(pd: &ProtectionDomain) -> mlx5::Result<MemoryRegion> {
+//!     let bytes = vec![0u8; 64];
+//!     Ok(pd.register(bytes, Access::LOCAL_WRITE)?)
+//! }
+//! ```
