@@ -2,22 +2,26 @@
 //!
 //! [`side`] is one of them with its rings, [`Pair`] both with the wire and the time between them.
 //! The tests: [`traffic`] moves data whatever the wire does, [`errors`] provokes every error,
-//! [`timing`] measures waits on the manual clock.
+//! [`timing`] measures waits on the manual clock, [`unreliable`] loses what nobody repeats.
 
 mod errors;
 pub mod side;
 mod timing;
 mod traffic;
+mod unreliable;
 
 use side::Side;
 
 use crate::card::Link;
+use crate::object::Service;
 use crate::wire::{Frame, Lossy};
 
 /// What queue pairs are made with.
 #[derive(Clone, Copy, Debug)]
 pub struct Setup {
     pub link: Link,
+    pub service: Service,
+    pub q_key: u32,
     pub mtu: u32,
     pub psn: [u32; 2],
     pub depth: u32,
@@ -35,6 +39,8 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             link: Link::InfiniBand,
+            service: Service::Rc,
+            q_key: 0,
             mtu: 1024,
             psn: [0x123, 0xabc],
             depth: 4,

@@ -9,7 +9,7 @@ use super::Setup;
 use crate::card::Link;
 use crate::command::test::{Command, Rig, ring};
 use crate::memory::Memory;
-use crate::object::State;
+use crate::object::{Service, State};
 
 /// Bytes of the region that all data lies in.
 pub const REGION: usize = 512 << 10;
@@ -37,6 +37,8 @@ pub struct Cqe {
     pub immediate: [u8; 4],
     pub solicited: bool,
     pub inline: Option<Vec<u8>>,
+    /// The peer's LID; GRH, service level and queue pair in one word.
+    pub source: (u16, u32),
 }
 
 /// A send request.
@@ -52,6 +54,8 @@ pub struct Post {
     /// Pieces of memory: offset in the region, bytes, key.
     pub data: Vec<(u64, u32, u32)>,
     pub inline: Option<Vec<u8>>,
+    /// The address vector of a datagram, as bytes.
+    pub address: Vec<u8>,
 }
 
 impl Post {
@@ -66,6 +70,7 @@ impl Post {
             operands: (0, 0),
             data: Vec::new(),
             inline: None,
+            address: Vec::new(),
         }
     }
 }
@@ -119,6 +124,7 @@ impl Side {
             .create_qp(cqs[0].0, cqs[1].0)
             .set(field(qpc::LOG_RQ_SIZE), RECEIVES.ilog2())
             .set(field(qpc::LOG_SQ_SIZE), BLOCKS.ilog2())
+            .set(field(qpc::ST), st(setup.service))
             .set(field(qpc::CS_RES), u64::from(setup.scatter_to_cqe))
             .set(field(qpc::CS_REQ), if setup.scatter_to_cqe { 0x11u64 } else { 0 });
         // The receive ring fills a quarter of the first page, the send ring the page after.
@@ -187,6 +193,8 @@ impl Side {
         let mut command = self
             .rig
             .transition(opcode, self.qp)
+            .set(field(qpc::ST), st(setup.service))
+            .set(field(qpc::Q_KEY), setup.q_key)
             .set(path(ads::RLID), lid)
             .set(path(ads::GRH), setup.grh)
             .set(path(ads::HOP_LIMIT), 64u64)
@@ -285,6 +293,7 @@ impl Side {
     pub fn write(&mut self, post: &Post) -> u16 {
         let index = self.sent;
         let mut wqe = vec![0; 16];
+        wqe.extend_from_slice(&post.address);
         if matches!(post.opcode, 0x08 | 0x09 | 0x10 | 0x11 | 0x12) {
             wqe.extend_from_slice(&post.remote.0.to_be_bytes());
             wqe.extend_from_slice(&post.remote.1.to_be_bytes());
@@ -358,6 +367,10 @@ impl Side {
             immediate: bytes[36..40].try_into().unwrap(),
             solicited: bytes[63] & 2 != 0,
             inline: inline.then(|| bytes[..length as usize].to_vec()),
+            source: (
+                u16::from_be_bytes([bytes[22], bytes[23]]),
+                u32::from_be_bytes(bytes[24..28].try_into().unwrap()),
+            ),
         })
     }
 
@@ -382,6 +395,15 @@ impl Side {
     /// The syndromes of everything in a CQ, with the WQEs they name.
     pub fn outcomes(&mut self, queue: usize) -> Vec<(u16, u8)> {
         self.drain(queue).into_iter().map(|cqe| (cqe.wqe, cqe.syndrome)).collect()
+    }
+}
+
+/// QPC's code of a service.
+fn st(service: Service) -> u64 {
+    match service {
+        Service::Rc => 0,
+        Service::Uc => 1,
+        Service::Ud => 2,
     }
 }
 
