@@ -16,6 +16,17 @@ pub enum Link {
     Roce,
 }
 
+impl Link {
+    /// log2 of the bytes of payload in the largest packet that a port sends unless a connection's
+    /// path says otherwise: all that InfiniBand has, and what fits Ethernet's 1,500 bytes.
+    pub fn log_mtu(self) -> u32 {
+        match self {
+            Self::InfiniBand => 12,
+            Self::Roce => 10,
+        }
+    }
+}
+
 /// What a card is told when it is made.
 #[derive(Clone, Debug)]
 pub struct Identity {

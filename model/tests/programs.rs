@@ -115,12 +115,17 @@ fn ibv_devinfo_shows_an_ethernet_port() {
 }
 
 fn rc_pingpong(model: Model, extra: &[&str]) {
-    let mut arguments = vec!["-n", "500", "-s", "4096"];
+    pingpong(model, "ibv_rc_pingpong", 4096, extra);
+}
+
+fn pingpong(model: Model, program: &str, size: u32, extra: &[&str]) {
+    let text = size.to_string();
+    let mut arguments = vec!["-n", "500", "-s", &text];
     arguments.extend_from_slice(extra);
-    let (server, client) = model.pair("ibv_rc_pingpong", &arguments);
+    let (server, client) = model.pair(program, &arguments);
     for side in [&server, &client] {
         side.assert_success();
-        assert!(side.stdout.contains("4096000 bytes in "), "{side}");
+        assert!(side.stdout.contains(&format!("{} bytes in ", 1000 * size)), "{side}");
         assert!(side.stdout.contains("500 iters in "), "{side}");
         assert!(!side.stdout.contains("invalid data"), "{side}");
         assert_eq!(side.stderr, "", "{side}");
@@ -130,7 +135,8 @@ fn rc_pingpong(model: Model, extra: &[&str]) {
         let line = output.stdout.lines().find(|line| line.trim_start().starts_with(which));
         line.unwrap_or_else(|| panic!("no {which} in {output}"))
             .split_once(':')
-            .map(|(_, address)| address.trim().to_owned())
+            // One program separates the GID by a colon on one of its lines.
+            .map(|(_, address)| address.trim().replace(": GID", ", GID"))
     };
     assert_eq!(address(&server, "local address"), address(&client, "remote address"));
     assert_eq!(address(&client, "local address"), address(&server, "remote address"));
@@ -158,6 +164,22 @@ fn rc_pingpong_on_roce() {
 }
 
 #[test]
+fn uc_pingpong() {
+    pingpong(INFINIBAND, "ibv_uc_pingpong", 5000, &[]);
+    pingpong(INFINIBAND, "ibv_uc_pingpong", 5000, &["-e"]);
+    pingpong(ROCE, "ibv_uc_pingpong", 5000, &["-g", "0"]);
+}
+
+#[test]
+fn ud_pingpong() {
+    // As large as a datagram can be.
+    pingpong(INFINIBAND, "ibv_ud_pingpong", 4096, &[]);
+    pingpong(INFINIBAND, "ibv_ud_pingpong", 4096, &["-e"]);
+    pingpong(INFINIBAND, "ibv_ud_pingpong", 4096, &["-g", "0"]);
+    pingpong(ROCE, "ibv_ud_pingpong", 1024, &["-g", "0"]);
+}
+
+#[test]
 fn rc_pingpong_with_doorbells_polled() {
     rc_pingpong(Model { mode: Some("polled"), ..INFINIBAND }, &[]);
 }
@@ -177,7 +199,8 @@ fn row(output: &Output, size: u32, iterations: u32) -> Vec<f64> {
 /// How many messages each of perftest's queue pairs sends.
 const ITERATIONS: u32 = 200;
 
-/// Runs a perftest program with RC once per size and checks its table.
+/// Runs a perftest program once per size, with RC unless `extra` names another transport, and
+/// checks its table.
 fn perftest(model: Model, program: &str, sizes: &[u32], extra: &[&str]) {
     perftest_counting(model, program, sizes, extra, ITERATIONS);
 }
@@ -187,7 +210,9 @@ fn perftest_counting(model: Model, program: &str, sizes: &[u32], extra: &[&str],
     let iterations = ITERATIONS.to_string();
     for &size in sizes {
         let text = size.to_string();
-        let mut arguments = vec!["-F", "-c", "RC", "-n", &iterations];
+        let given = extra.iter().skip_while(|argument| **argument != "-c").nth(1);
+        let transport = given.copied().unwrap_or("RC");
+        let mut arguments = vec!["-F", "-c", transport, "-n", &iterations];
         if !program.starts_with("ib_atomic") {
             arguments.extend(["-s", &text]);
         }
@@ -196,7 +221,7 @@ fn perftest_counting(model: Model, program: &str, sizes: &[u32], extra: &[&str],
         server.assert_success();
         client.assert_success();
         for side in [&server, &client] {
-            assert!(side.stdout.contains("Connection type : RC"), "{side}");
+            assert!(side.stdout.contains(&format!("Connection type : {transport}")), "{side}");
             assert!(!side.stderr.contains("Completion with error"), "{side}");
         }
         let row = row(&client, size, counted);
@@ -249,6 +274,24 @@ fn ib_send_bw() {
 #[test]
 fn ib_send_bw_both_ways() {
     perftest(INFINIBAND, "ib_send_bw", &[4096], &["-b"]);
+}
+
+/// A datagram is one packet.
+const DATAGRAMS: [u32; 3] = [2, 1024, 4096];
+
+#[test]
+fn datagrams() {
+    perftest(INFINIBAND, "ib_send_lat", &DATAGRAMS, &["-c", "UD"]);
+    perftest(INFINIBAND, "ib_send_bw", &DATAGRAMS, &["-c", "UD"]);
+    perftest(ROCE, "ib_send_bw", &[1024], &["-c", "UD", "-x", "0"]);
+}
+
+#[test]
+fn unreliable_connections() {
+    perftest(INFINIBAND, "ib_send_lat", &SIZES, &["-c", "UC"]);
+    perftest(INFINIBAND, "ib_send_bw", &SIZES, &["-c", "UC"]);
+    perftest(INFINIBAND, "ib_write_bw", &SIZES, &["-c", "UC"]);
+    perftest(ROCE, "ib_write_bw", &[65536], &["-c", "UC", "-x", "0"]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ const INSTALLED: &str = "/usr/share/doc/rdma-core/tests";
 /// Their bindings are built for the distribution's interpreter alone.
 const PYTHON: &str = "/usr/bin/python3";
 
-const MODULES: [&str; 7] = [
+const MODULES: [&str; 12] = [
     "tests.test_device",
     "tests.test_pd",
     "tests.test_mr",
@@ -26,6 +26,11 @@ const MODULES: [&str; 7] = [
     "tests.test_cq_events",
     "tests.test_qp",
     "tests.test_atomic",
+    "tests.test_qpex",
+    "tests.test_cqex",
+    "tests.test_addr",
+    "tests.test_relaxed_ordering",
+    "tests.test_fork",
 ];
 
 /// They take seconds; a hang takes for ever.

@@ -4,7 +4,7 @@ use mlx5_sys::ifc::{Field, ads, qpc};
 
 use super::{p_key, timing};
 use crate::card::{Identity, Link};
-use crate::object::Qp;
+use crate::object::{Qp, Service};
 use crate::wire::{Global, Route};
 
 /// QPC `rq_type` of a queue pair that takes its receives from an SRQ.
@@ -65,10 +65,15 @@ impl Parameters {
             0 => 31,
             log => log.min(31),
         };
+        let own = 128 << qp.get(qpc::MTU).clamp(1, 5);
         Self {
             number: qp.number,
             pd: qp.get(qpc::PD),
-            mtu: 128 << qp.get(qpc::MTU).clamp(1, 5),
+            mtu: match qp.service {
+                // A datagram takes no path of which more is known than its own port.
+                Service::Ud => own.min(1 << identity.link.log_mtu()),
+                Service::Rc | Service::Uc => own,
+            },
             remote: qp.get(qpc::REMOTE_QPN),
             route: route(qp, identity),
             p_key: p_key(path(ads::PKEY_INDEX)).unwrap_or(0),

@@ -110,7 +110,7 @@ pub fn library() -> PathBuf {
 
 fn package_of(program: &str) -> &'static str {
     match program {
-        "ibv_devices" | "ibv_devinfo" | "ibv_rc_pingpong" => "ibverbs-utils",
+        program if program.starts_with("ibv_") => "ibverbs-utils",
         "/usr/bin/python3" => "python3-pyverbs python3-scapy",
         _ => "perftest",
     }

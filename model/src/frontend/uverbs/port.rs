@@ -67,6 +67,8 @@ fn describe(file: &CommandFile, port: u64) -> Result<QueryPort> {
         phys_state: 5,
         // 4096
         max_mtu: 5,
+        // 1 is 256
+        active_mtu: (device.link.log_mtu() - 7) as u8,
         active_width: WIDTH,
         active_speed: SPEED,
         ..Default::default()
@@ -89,16 +91,11 @@ fn describe(file: &CommandFile, port: u64) -> Result<QueryPort> {
             reply.bad_pkey_cntr = hca_vport_context::PKEY_VIOLATION_COUNTER.get(context) as u32;
             reply.sm_lid = SM_LID;
             reply.subnet_timeout = 18;
-            reply.active_mtu = 5;
             // Four data lanes.
             reply.max_vl_num = 3;
             reply.link_layer = 1;
         }
-        Link::Roce => {
-            // An Ethernet frame of 1500 bytes has room for 1024.
-            reply.active_mtu = 3;
-            reply.link_layer = 2;
-        }
+        Link::Roce => reply.link_layer = 2,
     }
     Ok(reply)
 }

@@ -397,6 +397,18 @@ fn a_datagram_that_is_not_wanted_is_dropped() {
 }
 
 #[test]
+fn a_datagram_is_no_longer_than_its_port_takes() {
+    let setup = Setup { link: Link::Roce, mtu: 4096, ..datagrams() };
+    let mut pair = Pair::new(setup);
+    for (length, syndrome) in [(1024, 0), (1025, LOCAL_LENGTH)] {
+        let post = datagram(&pair, setup, length);
+        let index = pair.sides[0].post(&post);
+        pair.settle();
+        assert_eq!(pair.sides[0].outcomes(0), [(index, syndrome)]);
+    }
+}
+
+#[test]
 fn services_do_not_mix() {
     let setups = [connection(), Setup::default()];
     let mut pair = Pair::of(setups, 0, 0);
