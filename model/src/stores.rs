@@ -40,13 +40,20 @@ pub fn record() -> Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        RECORDING.fetch_sub(1, Ordering::AcqRel);
+        // A forked child has stopped recording already.
+        let fewer = |count: usize| count.checked_sub(1);
+        let _ = RECORDING.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer);
     }
 }
 
 /// Takes what was recorded since the last call, oldest first.
 pub fn take() -> Vec<Store> {
     lock(&LOG).drain(..).collect()
+}
+
+/// Stops recording, in the child of a fork: the log is the parent's, and may have been in use.
+pub(crate) fn forget() {
+    RECORDING.store(0, Ordering::Release);
 }
 
 /// A store was made.

@@ -3,8 +3,7 @@
 
 use std::ffi::{CString, c_void};
 use std::os::unix::ffi::OsStringExt;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::config::{Config, When};
 use super::identity::Device;
@@ -49,17 +48,39 @@ pub(super) fn yielded() -> bool {
 
 /// What was decided, deciding at the first call.
 pub(super) fn discovery() -> &'static Discovery {
-    static DECIDED: OnceLock<Discovery> = OnceLock::new();
+    // Not a OnceLock: a thread may be deciding while another one forks, and the child must not
+    // wait for it. Two threads that decide at once come to the same end.
+    static DECIDED: AtomicPtr<Discovery> = AtomicPtr::new(std::ptr::null_mut());
     if yielded() {
         return &Discovery::Off;
     }
-    DECIDED.get_or_init(|| {
-        silence_next();
-        decide().unwrap_or_else(|reason| {
-            eprintln!("mlx5-model: no device is offered: {reason}");
-            Discovery::Refused
-        })
-    })
+    // SAFETY: what was stored is never freed.
+    if let Some(decided) = unsafe { DECIDED.load(Ordering::Acquire).as_ref() } {
+        return decided;
+    }
+    silence_next();
+    let (decided, complaint) = match decide() {
+        Ok(decided) => (decided, None),
+        Err(reason) => (Discovery::Refused, Some(reason)),
+    };
+    let ours = Box::into_raw(Box::new(decided));
+    let nothing = std::ptr::null_mut();
+    match DECIDED.compare_exchange(nothing, ours, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            if let Some(reason) = complaint {
+                eprintln!("mlx5-model: no device is offered: {reason}");
+            }
+            // SAFETY: just stored, and never freed.
+            unsafe { &*ours }
+        }
+        Err(first) => {
+            // SAFETY: nobody else has seen ours; the first one is never freed.
+            unsafe {
+                drop(Box::from_raw(ours));
+                &*first
+            }
+        }
+    }
 }
 
 fn decide() -> Result<Discovery, String> {

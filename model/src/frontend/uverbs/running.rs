@@ -1,7 +1,7 @@
 //! The cards of this process, from the first open of a device on.
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use super::descriptors::{self, Descriptors};
 use super::discovery::{Discovery, discovery};
@@ -35,9 +35,9 @@ pub(super) struct Running {
 }
 
 static RUNNING: AtomicPtr<Running> = AtomicPtr::new(std::ptr::null_mut());
-/// Whether some thread is about to make it. A flag, because a forked child has to be able to
-/// clear it.
-static STARTING: AtomicBool = AtomicBool::new(false);
+/// The process of which some thread is about to make it, or 0. A child that was forked meanwhile
+/// sees that it is not the one.
+static STARTING: AtomicI32 = AtomicI32::new(0);
 
 impl Running {
     /// What runs in this process, if anything does.
@@ -54,7 +54,13 @@ impl Running {
             if let Some(running) = Self::current() {
                 return Ok(running);
             }
-            if STARTING.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err()
+            // SAFETY: getpid has no preconditions.
+            let process = unsafe { libc::getpid() };
+            let starting = STARTING.load(Ordering::Relaxed);
+            if starting == process
+                || STARTING
+                    .compare_exchange(starting, process, Ordering::Acquire, Ordering::Relaxed)
+                    .is_err()
             {
                 std::thread::yield_now();
                 continue;
@@ -65,19 +71,19 @@ impl Running {
                     RUNNING.store(Box::into_raw(Box::new(running)), Ordering::Release);
                 }),
             };
-            STARTING.store(false, Ordering::Release);
+            STARTING.store(0, Ordering::Release);
             made?;
         }
     }
 
     fn start() -> Result<Self> {
         let Discovery::On(offer) = discovery() else { return Err(Errno::ENODEV) };
-        static PREPARED: OnceLock<bool> = OnceLock::new();
-        let guarded = *PREPARED.get_or_init(|| {
+        static WATCHED: AtomicBool = AtomicBool::new(false);
+        if !WATCHED.swap(true, Ordering::AcqRel) {
             // SAFETY: the handler only stores to atomics.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
-            trap::install()
-        });
+        }
+        let guarded = trap::installed() || trap::install();
         let memory = Arc::new(ProcessMemory::new(guarded));
         let cards = identities(offer.devices.len(), offer.config.link, seed())
             .into_iter()
@@ -145,7 +151,8 @@ fn seed() -> u64 {
 /// In the child of a fork: the cards, files and threads are the parent's.
 extern "C" fn forked() {
     RUNNING.store(std::ptr::null_mut(), Ordering::Release);
-    STARTING.store(false, Ordering::Release);
+    STARTING.store(0, Ordering::Release);
     descriptors::forget();
     trap::forget();
+    crate::stores::forget();
 }

@@ -75,11 +75,14 @@ pub(super) fn install() -> bool {
             libc::sigdelset(&mut ours.sa_mask, libc::SIGSEGV);
             libc::sigdelset(&mut ours.sa_mask, libc::SIGBUS);
             let mut before: libc::sigaction = std::mem::zeroed();
-            let result = real::sigaction(signal, &ours, &mut before);
-            if let (0, Some(place)) = (result, place(signal)) {
-                place.store(Box::into_raw(Box::new(before)), Ordering::Release);
+            let asked = real::sigaction(signal, std::ptr::null(), &mut before);
+            // Another thread's fault may come as soon as the handler is in place.
+            if let Some(place) = place(signal) {
+                if before.sa_sigaction != ours.sa_sigaction {
+                    place.store(Box::into_raw(Box::new(before)), Ordering::Release);
+                }
             }
-            result == 0
+            asked == 0 && real::sigaction(signal, &ours, std::ptr::null_mut()) == 0
         };
         if !installed {
             return false;
