@@ -6,7 +6,7 @@
 use mlx5::Error;
 use mlx5::connect::LocalPort;
 use mlx5::ring::owned::{Channel, Receiver};
-use mlx5::ring::{Completions, QueueError, ReceiveConfig, SendConfig};
+use mlx5::ring::{Completions, QueueError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rc, Rts};
 use mlx5_model as _;
 
@@ -48,4 +48,41 @@ fn a_channel_polls_where_its_receives_complete() {
     let (qp, completions) = (card.connect(qp), Completions::new(&cq).unwrap());
     let refused = Channel::new(qp, receiver, completions, SendConfig::default()).unwrap_err();
     assert!(matches!(refused, Error::Queue(QueueError::ForeignCq)), "{refused}");
+}
+
+/// Send queues over queue pairs without thread domains, until one is refused.
+fn queues_on_shared_registers(card: &Card) -> (usize, Option<Error>) {
+    let cq = CompletionQueue::new(&card.context, 1024).unwrap();
+    let mut completions = Completions::new(&cq).unwrap();
+    let mut queues = Vec::new();
+    for _ in 0..40 {
+        let qp = QueuePair::builder(&card.pd, &cq).max_send_wr(4).build().unwrap();
+        let qp = card.connect(qp.init(&card.local.init()).unwrap());
+        let signals = SendConfig { signals: 4, ..SendConfig::default() };
+        match SendQueue::new(&qp, &mut completions, signals) {
+            Ok(queue) => queues.push((qp, queue)),
+            Err(error) => return (queues.len(), Some(error)),
+        }
+    }
+    (queues.len(), None)
+}
+
+#[test]
+fn a_register_is_shared_where_nobody_copies_wqes_to_it() {
+    const VARIABLE: &str = "MLX5_SHUT_UP_BF";
+    if std::env::var_os(VARIABLE).is_some() {
+        // The run below: libmlx5 says that BlueFlame is not to be used.
+        let (made, refused) = queues_on_shared_registers(&Card::new());
+        assert_eq!((made, refused.map(|error| error.to_string())), (40, None));
+        return;
+    }
+    let (_, refused) = queues_on_shared_registers(&Card::new());
+    assert!(matches!(refused, Some(Error::Queue(QueueError::RegisterShared))), "{refused:?}");
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_register_is_shared_where_nobody_copies_wqes_to_it"])
+        .env(VARIABLE, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }

@@ -63,6 +63,11 @@ impl SendDoorbell {
         self.register
     }
 
+    /// Whether WQEs are copied to the register, which must then be this queue's alone.
+    pub(crate) fn blue_flame(&self) -> bool {
+        self.blue_flame
+    }
+
     /// Whether a single WQE of `ds` 16-byte units goes to the card by BlueFlame. One of a single
     /// unit does not: the doorbell's eight bytes are half of it. (rdma-core, `post_send_db`.)
     #[inline(always)]

@@ -222,7 +222,9 @@ impl Completions {
     /// `buffer` is a ring of `cqe_count` CQEs of `cqe_size` bytes, aligned to 64, that lives as
     /// long as the result, and the doorbells are its own.
     pub(super) unsafe fn from_parts(parts: CqParts) -> Result<Self, QueueError> {
-        let Some(shape) = Shape::new(parts.cqe_count) else {
+        // Of a larger one, the 24 bits of the record would not tell the lap.
+        let Some(shape) = Shape::new(parts.cqe_count).filter(|shape| shape.entries() < 1 << 24)
+        else {
             return Err(QueueError::Geometry("the completion queue's size is not a power of two"));
         };
         if !matches!(parts.cqe_size, 64 | 128) {
@@ -305,12 +307,12 @@ impl Completions {
         Ok(taken)
     }
 
-    /// The completions that are there, one after another. The consumer index is published when the
-    /// iterator is dropped; if it is leaked, by the next poll.
+    /// The completions that are there, one after another. The consumer index is published when none
+    /// is left or the iterator is dropped; if it is leaked before, by the next poll.
     #[inline]
     pub fn drain<'a, Q: Queues + ?Sized>(&'a mut self, queues: &'a mut Q) -> Drain<'a, Q> {
-        let start = self.consumer;
-        Drain { completions: self, queues, start }
+        let published = self.consumer;
+        Drain { completions: self, queues, published }
     }
 
     /// Takes the CQE at the consumer index without publishing that.
@@ -401,10 +403,12 @@ impl Completions {
 
     /// Drops the CQEs of one queue of a queue pair that are there, and returns their number. For a
     /// queue without outstanding WQEs: they are of its life before a RESET. The other queues' CQEs
-    /// keep their order.
+    /// keep their order. Compressed blocks, and what comes after one, stay.
     pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
         let mut end = self.consumer;
-        while end.since(self.consumer) < self.shape.entries() && self.peek(end).is_some() {
+        while end.since(self.consumer) < self.shape.entries()
+            && self.peek(end).is_some_and(|cqe| !cqe.compressed())
+        {
             end = end.plus(1);
         }
         // From the newest to the oldest: what stays moves up over what goes.
@@ -470,7 +474,8 @@ impl fmt::Debug for Completions {
 pub struct Drain<'a, Q: Queues + ?Sized> {
     completions: &'a mut Completions,
     queues: &'a mut Q,
-    start: Counter,
+    /// The consumer index that was published last.
+    published: Counter,
 }
 
 impl<Q: Queues + ?Sized> Iterator for Drain<'_, Q> {
@@ -478,14 +483,27 @@ impl<Q: Queues + ?Sized> Iterator for Drain<'_, Q> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        self.completions.take(self.queues).transpose()
+        let taken = self.completions.take(self.queues);
+        if !matches!(taken, Ok(Some(_))) {
+            // A later poll that finds nothing would not publish what a leaked iterator took.
+            self.publish();
+        }
+        taken.transpose()
+    }
+}
+
+impl<Q: Queues + ?Sized> Drain<'_, Q> {
+    #[inline]
+    fn publish(&mut self) {
+        if self.completions.consumer != self.published {
+            self.published = self.completions.consumer;
+            self.completions.release();
+        }
     }
 }
 
 impl<Q: Queues + ?Sized> Drop for Drain<'_, Q> {
     fn drop(&mut self) {
-        if self.completions.consumer != self.start {
-            self.completions.release();
-        }
+        self.publish();
     }
 }

@@ -11,12 +11,13 @@ use crate::verbs::{CompletionQueueHandle, QueuePairHandle, WorkQueue};
 
 /// A queue pair, with the claim of one of its queues.
 pub(super) struct QueueKeep {
+    /// The doorbell register's claim, for a send queue. It ends before the queue pair does, whose
+    /// register another one may get then.
+    pub(super) register: Option<RegisterClaim>,
     qp: QueuePairHandle,
     queue: WorkQueue,
     /// Whether the queue had nothing outstanding when its owner was dropped.
     pub(super) idle: bool,
-    /// The doorbell register's claim, for a send queue.
-    pub(super) register: Option<RegisterClaim>,
 }
 
 impl QueueKeep {

@@ -139,7 +139,6 @@ impl ReceiveQueue {
         // SAFETY: the library gave the QP's record; only this queue writes its receive word, as
         // the caller vouches.
         let record = unsafe { Record::new(base, RECEIVE_WORD) };
-        completions.discard(view.number, QueueKind::Receive);
         let parts = ReceiveParts {
             buffer,
             entries: view.dv.rq.wqe_cnt,
@@ -151,7 +150,9 @@ impl ReceiveQueue {
             qp,
         };
         // SAFETY: the ring is the library's, and this queue's alone, as the caller vouches.
-        unsafe { Self::from_parts(parts) }
+        let queue = unsafe { Self::from_parts(parts)? };
+        completions.discard(queue.qpn, QueueKind::Receive);
+        Ok(queue)
     }
 
     /// # Safety

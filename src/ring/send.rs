@@ -96,10 +96,12 @@ impl<T: Transport> SendQueue<T> {
         // or when nothing is outstanding. Writers that are not of this crate reach the QP by its
         // raw pointer only, whose users promise to respect that. The register is claimed below,
         // before anything can be posted.
-        let mut queue = unsafe { Self::from_raw(qp.as_raw(), completions, config)? };
-        let register = queue.ring.doorbell.register();
-        keep.register = Some(RegisterClaim::new(register, config.register == RegisterUse::Own)?);
+        let mut queue = unsafe { Self::take_over(qp.as_raw(), completions, config)? };
+        // Where the card has no BlueFlame, doorbells are all that any queue stores there.
+        let doorbell = &queue.ring.doorbell;
+        keep.register = Some(RegisterClaim::new(doorbell.register(), doorbell.blue_flame())?);
         queue.keep = Some(keep);
+        completions.discard(queue.qpn(), QueueKind::Send);
         Ok(queue)
     }
 
@@ -120,6 +122,21 @@ impl<T: Transport> SendQueue<T> {
     /// - With [`RegisterUse::Own`], no other queue, here or in libmlx5, stores to the BlueFlame
     ///   register that libmlx5 gave the QP.
     pub unsafe fn from_raw(
+        qp: NonNull<ibv_qp>,
+        completions: &mut Completions,
+        config: SendConfig,
+    ) -> Result<Self, QueueError> {
+        // SAFETY: passed on.
+        let queue = unsafe { Self::take_over(qp, completions, config)? };
+        completions.discard(queue.qpn(), QueueKind::Send);
+        Ok(queue)
+    }
+
+    /// [`from_raw`](Self::from_raw), but for the CQEs of the QP's former life.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn take_over(
         qp: NonNull<ibv_qp>,
         completions: &mut Completions,
         config: SendConfig,
@@ -154,7 +171,6 @@ impl<T: Transport> SendQueue<T> {
         // SAFETY: the library gave register and size, and size 0 where BlueFlame must not be used;
         // the caller vouches for being alone where that matters.
         let doorbell = unsafe { SendDoorbell::new(record, page, view.dv.bf.size as usize, own) };
-        completions.discard(view.number, QueueKind::Send);
         let credit = completions.promise(config.signals.min(view.cap.max_send_wr))?;
         let parts = SendParts {
             buffer,

@@ -115,9 +115,15 @@ fn many_are_taken_with_one_store_to_the_record() {
     assert_eq!(ids(&[first]), [4]);
     assert_eq!(cq.record.be32(0), 4, "published when the iterator is dropped");
     std::mem::forget(drain);
-    let rest: Result<Vec<_>, _> = cq.reader.drain(&mut sq.queue).collect();
+    let mut drain = cq.reader.drain(&mut sq.queue);
+    let rest: Result<Vec<_>, _> = drain.by_ref().collect();
     assert_eq!(ids(&rest.unwrap()), [5, 6, 7, 8, 9]);
-    assert_eq!(cq.record.be32(0), 10);
+    assert_eq!(
+        cq.record.be32(0),
+        10,
+        "published when none is left, whatever becomes of the iterator"
+    );
+    std::mem::forget(drain);
     assert_eq!(cq.reader.poll_many(&mut sq.queue, &mut into), Ok(0));
 }
 
@@ -408,4 +414,16 @@ fn queues_of_two_cards_with_one_number_are_told_apart() {
     let mut word = 0u64;
     assert!(!rq.queue.is_of(NonNull::from(&mut word).cast()));
     assert!(!rq.queue.completes_on(&other.reader));
+}
+
+#[test]
+fn a_compressed_block_is_not_taken_for_stale_completions() {
+    let mut cq = Cq::new(8, 64, 0);
+    for kind in [cqe_opcode::REQ << 4, cqe_opcode::REQ << 4 | 3 << 2, cqe_opcode::REQ << 4] {
+        let mut entry = cqe(0, opcode::NOP, 0);
+        entry.op_own = kind;
+        cq.produce(entry, &[]);
+    }
+    assert_eq!(cq.reader.discard(QPN, QueueKind::Send), 1);
+    assert_eq!(cq.reader.poll(&mut ()), Err(PollError::Compressed));
 }
