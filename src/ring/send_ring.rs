@@ -50,8 +50,7 @@ pub(super) struct Entry {
     id: u64,
     /// [`SendRing::signaled`] after this WQE.
     signaled: u32,
-    /// Low 16 bits of the counter of the WQE's first block.
-    first: u16,
+    /// 0: a block inside a WQE, which no CQE names.
     ds: u8,
     opcode: u8,
 }
@@ -122,9 +121,15 @@ impl SendRing {
                 encode_wrapping(self.buffer, size, offset, ctrl, operation);
             }
         }
+        let entry = Entry { id, signaled, ds: ds as u8, opcode: O::OPCODE };
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        let entry = unsafe { self.shadow.get_unchecked_mut(slot) };
-        *entry = Entry { id, signaled, first: head.low16(), ds: ds as u8, opcode: O::OPCODE };
+        *unsafe { self.shadow.get_unchecked_mut(slot) } = entry;
+        for block in 1..blocks {
+            // A former WQE, or one of a batch that was dropped, may have begun here.
+            let slot = self.cursor.shape().slot(head.plus(block));
+            // SAFETY: as above.
+            unsafe { self.shadow.get_unchecked_mut(slot) }.ds = 0;
+        }
         Ok((head.plus(blocks), signaled, Last { doorbell: ctrl[0], slot: slot as u32, ds }))
     }
 
@@ -158,8 +163,7 @@ impl SendRing {
         let counter = self.cursor.outstanding(named)?;
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
         let entry = *unsafe { self.shadow.get_unchecked(self.cursor.shape().slot(counter)) };
-        // The index may be of a block inside a WQE: then the slot holds an older lap's entry.
-        if entry.first != named || !self.cursor.retire(counter.plus(entry.blocks())) {
+        if entry.ds == 0 || !self.cursor.retire(counter.plus(entry.blocks())) {
             return None;
         }
         self.signals_retired = entry.signaled;
@@ -270,7 +274,7 @@ impl SendSide<'_> {
                 queue: QueueKind::Send,
                 status: Status::LocalLength,
                 vendor_error: 0,
-                wqe_index: entry.first,
+                wqe_index: counter.low16(),
                 opcode: entry.opcode,
             };
             return Completion::Failed(failure);
