@@ -112,6 +112,7 @@ fn package_of(program: &str) -> &'static str {
     match program {
         program if program.starts_with("ibv_") => "ibverbs-utils",
         "/usr/bin/python3" => "python3-pyverbs python3-scapy",
+        "valgrind" => "valgrind",
         _ => "perftest",
     }
 }
