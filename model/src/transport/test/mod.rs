@@ -2,8 +2,10 @@
 //!
 //! [`side`] is one of them with its rings, [`Pair`] both with the wire and the time between them.
 //! The tests: [`traffic`] moves data whatever the wire does, [`errors`] provokes every error,
-//! [`timing`] measures waits on the manual clock, [`unreliable`] loses what nobody repeats.
+//! [`timing`] measures waits on the manual clock, [`unreliable`] and
+//! [`datagram`] lose what nobody repeats.
 
+mod datagram;
 mod errors;
 pub mod side;
 mod timing;

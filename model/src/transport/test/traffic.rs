@@ -17,7 +17,7 @@ const CQE_WRITE_IMMEDIATE: u8 = 1;
 const CQE_SEND: u8 = 2;
 const CQE_SEND_IMMEDIATE: u8 = 3;
 
-fn noise(random: &mut Random, length: usize) -> Vec<u8> {
+pub fn noise(random: &mut Random, length: usize) -> Vec<u8> {
     (0..length).map(|_| random.draw() as u8).collect()
 }
 
