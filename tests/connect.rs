@@ -91,6 +91,21 @@ fn two_sides_tell_each_other_everything_and_meet_at_barriers() {
 }
 
 #[test]
+fn a_program_may_wait_for_ever() {
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_address().unwrap();
+    let client = thread::spawn(move || {
+        let mut connection = Connection::connect(address, Duration::MAX).unwrap();
+        connection.barrier(1).unwrap();
+        connection.exchange_data(b"there").unwrap()
+    });
+    let mut connection = listener.accept(Duration::MAX).unwrap();
+    connection.barrier(1).unwrap();
+    assert_eq!(connection.exchange_data(b"here").unwrap(), b"there");
+    assert_eq!(client.join().unwrap(), b"here");
+}
+
+#[test]
 fn a_peer_that_sends_nothing_is_given_up_at_the_timeout() {
     let timeout = Duration::from_millis(150);
     let (result, took) = exchange_with(timeout, |mut stream| {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::ConnectError;
 use super::message::{self, Endpoint, HEADER, Kind};
-use crate::verbs::wait_readable;
+use crate::verbs::{deadline, wait_readable};
 
 type Result<T> = std::result::Result<T, ConnectError>;
 
@@ -45,7 +45,7 @@ impl Listener {
     /// # Errors
     /// [`ConnectError::TimedOut`], [`ConnectError::Io`]. The listener can accept again after any.
     pub fn accept(&self, timeout: Duration) -> Result<Connection> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         loop {
             match self.listener.accept() {
                 Ok((stream, _)) => return Connection::new(stream, timeout),
@@ -79,7 +79,7 @@ impl Connection {
     /// [`ConnectError::Address`], [`ConnectError::Refused`] where nobody listens,
     /// [`ConnectError::TimedOut`], [`ConnectError::Io`].
     pub fn connect(address: impl ToSocketAddrs + Display, timeout: Duration) -> Result<Connection> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         let unknown = |error| ConnectError::Address { address: address.to_string(), error };
         let mut last = unknown(io::ErrorKind::NotFound.into());
         for address in address.to_socket_addrs().map_err(unknown)? {
@@ -126,7 +126,7 @@ impl Connection {
     /// # Errors
     /// Any [`ConnectError`]; the connection is of no use afterwards.
     pub fn exchange(&mut self, mine: &Endpoint) -> Result<Endpoint> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = deadline(self.timeout);
         self.send(&mine.encode()?, Kind::Endpoint, deadline)?;
         Endpoint::decode(&self.receive(Kind::Endpoint, deadline)?)
     }
@@ -137,7 +137,7 @@ impl Connection {
     /// # Errors
     /// Any [`ConnectError`]; the connection is of no use afterwards.
     pub fn exchange_data(&mut self, mine: &[u8]) -> Result<Vec<u8>> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = deadline(self.timeout);
         self.send(&message::encode_data(mine)?, Kind::Data, deadline)?;
         self.receive(Kind::Data, deadline)
     }
@@ -147,7 +147,7 @@ impl Connection {
     /// # Errors
     /// [`ConnectError::OutOfStep`] where the peer is elsewhere; any other [`ConnectError`].
     pub fn barrier(&mut self, step: u8) -> Result<()> {
-        let deadline = Instant::now() + self.timeout;
+        let deadline = deadline(self.timeout);
         self.send(&message::encode_barrier(step), Kind::Barrier, deadline)?;
         let theirs = self.receive(Kind::Barrier, deadline)?;
         if theirs == [step] {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mlx5_sys::verbs::{
     ibv_ack_cq_events, ibv_comp_channel, ibv_create_comp_channel, ibv_destroy_comp_channel,
@@ -13,7 +13,7 @@ use mlx5_sys::verbs::{
 
 use super::cq::EventTarget;
 use super::error::{check, non_null};
-use super::event::{set_nonblocking, wait_readable, would_block};
+use super::event::{deadline, set_nonblocking, wait_readable, would_block};
 use super::{CompletionQueueHandle, Context, Result};
 
 /// A completion channel, on which completion queues announce completions. Clones are cheap and name
@@ -68,7 +68,7 @@ impl CompletionChannel {
     /// # Errors
     /// [`Error::Call`](super::Error::Call).
     pub fn get_event(&self, timeout: Duration) -> Result<Option<CompletionQueueHandle>> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         loop {
             let mut cq = std::ptr::null_mut();
             let mut target = std::ptr::null_mut();

@@ -121,7 +121,7 @@ impl Context {
     /// # Errors
     /// [`Error::Call`].
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
-        let deadline = Instant::now() + timeout;
+        let deadline = deadline(timeout);
         let mut raw = MaybeUninit::<ibv_async_event>::zeroed();
         loop {
             // SAFETY: the context is open, and `raw` has room for an event.
@@ -166,6 +166,13 @@ pub(crate) fn set_nonblocking(fd: RawFd) -> Result<()> {
     Ok(())
 }
 
+/// When a wait that begins now ends; for one too long for the clock, in about a century.
+pub(crate) fn deadline(timeout: Duration) -> Instant {
+    const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or_else(|| now + CENTURY)
+}
+
 /// Waits until a descriptor is readable (`true`) or the deadline has passed.
 pub(crate) fn wait_readable(fd: RawFd, deadline: Instant) -> Result<bool> {
     loop {
@@ -203,6 +210,13 @@ mod tests {
         );
         let event = AsyncEvent { code: 99, source: EventSource::Device };
         assert_eq!(event.to_string(), "device: event 99");
+    }
+
+    #[test]
+    fn no_timeout_is_too_long() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        near.write_all(b"x").unwrap();
+        assert!(wait_readable(far.as_raw_fd(), deadline(Duration::MAX)).unwrap());
     }
 
     #[test]
