@@ -5,9 +5,9 @@
 
 use mlx5::Error;
 use mlx5::connect::LocalPort;
-use mlx5::ring::owned::{Channel, Receiver};
+use mlx5::ring::owned::{Channel, Receiver, Slice};
 use mlx5::ring::{Completions, QueueError, ReceiveConfig, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rc, Rts};
+use mlx5::verbs::{Access, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rc, Rts};
 use mlx5_model as _;
 
 /// A card, opened, with what its queue pairs need.
@@ -85,4 +85,38 @@ fn a_register_is_shared_where_nobody_copies_wqes_to_it() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+#[test]
+fn room_for_what_may_still_complete_is_not_given_away() {
+    let card = Card::new();
+    // A ring of eight entries: all of them for either receiver.
+    let cq = CompletionQueue::new(&card.context, 7).unwrap();
+    let queue_pair = || {
+        let qp = QueuePair::builder(&card.pd, &cq).max_recv_wr(8).build().unwrap();
+        qp.init(&card.local.init()).unwrap()
+    };
+    let (first, second) = (queue_pair(), queue_pair());
+    let mut completions = Completions::new(&cq).unwrap();
+    let config = ReceiveConfig::default();
+    let receive = |completions: &mut Completions, qp: &QueuePair<Rc, Init>| {
+        let mut receiver = Receiver::new(qp, completions, config)?;
+        let memory = card.pd.allocate(64, Access::LOCAL_WRITE)?;
+        receiver.post(1, Slice::new(memory)).unwrap();
+        Ok(())
+    };
+    // Each is dropped with a receive outstanding, which the first message would complete.
+    receive(&mut completions, &first).unwrap();
+    let refused: Error = receive(&mut completions, &second).unwrap_err();
+    assert!(matches!(refused, Error::Queue(QueueError::CqFull { cqes: 8 })), "{refused}");
+    // Not after a reset, nor when the queue pair is gone.
+    let first = first.reset().unwrap().init(&card.local.init()).unwrap();
+    receive(&mut completions, &first).unwrap();
+    drop(first);
+    receive(&mut completions, &second).unwrap();
+    // The next reader finds room only when this one is gone, too.
+    drop(second);
+    drop(completions);
+    let mut completions = Completions::new(&cq).unwrap();
+    receive(&mut completions, &queue_pair()).unwrap();
 }

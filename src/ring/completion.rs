@@ -250,8 +250,25 @@ impl Completions {
         self.id
     }
 
-    pub(super) fn promise(&mut self, wanted: u32) -> Result<Credit, QueueError> {
+    /// Promises entries to a queue that is taken over, which has no WQE outstanding.
+    pub(super) fn promise(
+        &mut self,
+        qpn: u32,
+        queue: QueueKind,
+        wanted: u32,
+    ) -> Result<Credit, QueueError> {
+        if self.ledger.owes(qpn, queue) {
+            self.discard(qpn, queue);
+        }
+        self.collect();
         self.ledger.promise(wanted)
+    }
+
+    /// Gets back what is promised to queues that were dropped, with queue pairs that are destroyed.
+    fn collect(&mut self) {
+        while let Some((qpn, queue)) = self.ledger.destroyed() {
+            self.discard(qpn, queue);
+        }
     }
 
     /// Number of the CQ.
@@ -405,6 +422,7 @@ impl Completions {
     /// queue without outstanding WQEs: they are of its life before a RESET. The other queues' CQEs
     /// keep their order. Compressed blocks, and what comes after one, stay.
     pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
+        self.ledger.settle(qpn, queue);
         let mut end = self.consumer;
         while end.since(self.consumer) < self.shape.entries()
             && self.peek(end).is_some_and(|cqe| !cqe.compressed())
@@ -451,6 +469,7 @@ impl Completions {
 
 impl Drop for Completions {
     fn drop(&mut self) {
+        self.collect();
         if let Some(keep) = &mut self.keep {
             keep.reusable = self.ledger.is_unpromised();
         }

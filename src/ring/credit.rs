@@ -3,18 +3,36 @@
 //! A CQ that receives more CQEs than it has room for is lost, and with it every queue that
 //! completes on it. Its entries are therefore promised to queues when these are taken over, and
 //! each queue counts its own outstanding completions against its promise: no shared counter on the
-//! way of a post.
+//! way of a post. What was promised to a queue that is dropped before its work is done is owed until
+//! its CQEs can no longer come.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::QueueError;
+use crate::cqe::QueueKind;
 
 /// What of a CQ's entries is promised.
 #[derive(Debug)]
 pub(super) struct Ledger {
     entries: u32,
-    promised: Arc<AtomicU32>,
+    promises: Arc<Promises>,
+}
+
+#[derive(Debug, Default)]
+struct Promises {
+    total: AtomicU32,
+    owed: Mutex<Vec<Owed>>,
+}
+
+/// Entries of a queue that was dropped with work outstanding, whose CQEs may still come.
+#[derive(Debug)]
+struct Owed {
+    entries: u32,
+    qpn: u32,
+    queue: QueueKind,
+    /// Whether the queue pair is destroyed, so that none comes any more.
+    destroyed: Arc<AtomicBool>,
 }
 
 /// A promise of CQ entries; given back when dropped. One that is leaked stays promised, which is
@@ -22,35 +40,64 @@ pub(super) struct Ledger {
 #[derive(Debug)]
 pub(super) struct Credit {
     entries: u32,
-    promised: Arc<AtomicU32>,
+    promises: Arc<Promises>,
+}
+
+impl Promises {
+    fn owed(&self) -> MutexGuard<'_, Vec<Owed>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Ledger {
     pub(super) fn new(entries: u32) -> Self {
-        Self { entries, promised: Arc::default() }
+        Self { entries, promises: Arc::default() }
     }
 
     /// Whether nothing is promised.
     pub(super) fn is_unpromised(&self) -> bool {
-        self.promised.load(Ordering::Relaxed) == 0
+        self.promises.total.load(Ordering::Relaxed) == 0
     }
 
     /// Promises up to `wanted` entries, at least one.
     pub(super) fn promise(&self, wanted: u32) -> Result<Credit, QueueError> {
-        let mut before = self.promised.load(Ordering::Relaxed);
+        let (total, order) = (&self.promises.total, Ordering::Relaxed);
+        let mut before = total.load(order);
         loop {
             let given = wanted.min(self.entries - before);
             if given == 0 {
                 return Err(QueueError::CqFull { cqes: self.entries });
             }
-            let (now, order) = (before + given, Ordering::Relaxed);
-            match self.promised.compare_exchange_weak(before, now, order, order) {
+            match total.compare_exchange_weak(before, before + given, order, order) {
                 Ok(_) => {
-                    return Ok(Credit { entries: given, promised: Arc::clone(&self.promised) });
+                    return Ok(Credit { entries: given, promises: Arc::clone(&self.promises) });
                 }
                 Err(changed) => before = changed,
             }
         }
+    }
+
+    /// Whether that queue was dropped with work outstanding.
+    pub(super) fn owes(&self, qpn: u32, queue: QueueKind) -> bool {
+        self.promises.owed().iter().any(|owed| (owed.qpn, owed.queue) == (qpn, queue))
+    }
+
+    /// A queue that was dropped with work outstanding, and whose queue pair is destroyed by now.
+    pub(super) fn destroyed(&self) -> Option<(u32, QueueKind)> {
+        let owed = self.promises.owed();
+        let destroyed = owed.iter().find(|owed| owed.destroyed.load(Ordering::Acquire))?;
+        Some((destroyed.qpn, destroyed.queue))
+    }
+
+    /// No CQE of that queue's former lives is in the CQ, and none comes.
+    pub(super) fn settle(&self, qpn: u32, queue: QueueKind) {
+        self.promises.owed().retain(|owed| {
+            let other = (owed.qpn, owed.queue) != (qpn, queue);
+            if !other {
+                self.promises.total.fetch_sub(owed.entries, Ordering::Relaxed);
+            }
+            other
+        });
     }
 }
 
@@ -59,11 +106,18 @@ impl Credit {
     pub(super) fn entries(&self) -> u32 {
         self.entries
     }
+
+    /// The queue is dropped with work outstanding: its entries stay promised until it is
+    /// [settled](Ledger::settle).
+    pub(super) fn owe(&mut self, qpn: u32, queue: QueueKind, destroyed: Arc<AtomicBool>) {
+        let entries = std::mem::take(&mut self.entries);
+        self.promises.owed().push(Owed { entries, qpn, queue, destroyed });
+    }
 }
 
 impl Drop for Credit {
     fn drop(&mut self) {
-        self.promised.fetch_sub(self.entries, Ordering::Relaxed);
+        self.promises.total.fetch_sub(self.entries, Ordering::Relaxed);
     }
 }
 
@@ -80,5 +134,22 @@ mod tests {
         assert_eq!(ledger.promise(1).unwrap_err(), QueueError::CqFull { cqes: 8 });
         drop(first);
         assert_eq!(ledger.promise(9).unwrap().entries(), 5);
+    }
+
+    #[test]
+    fn entries_of_a_queue_with_work_outstanding_stay_promised() {
+        let ledger = Ledger::new(8);
+        let destroyed = Arc::new(AtomicBool::new(false));
+        let mut credit = ledger.promise(8).unwrap();
+        credit.owe(5, QueueKind::Send, Arc::clone(&destroyed));
+        drop(credit);
+        assert!(ledger.owes(5, QueueKind::Send) && !ledger.owes(5, QueueKind::Receive));
+        assert!(ledger.promise(1).is_err() && ledger.destroyed().is_none());
+        destroyed.store(true, Ordering::Release);
+        assert_eq!(ledger.destroyed(), Some((5, QueueKind::Send)));
+        ledger.settle(5, QueueKind::Receive);
+        assert!(ledger.promise(1).is_err());
+        ledger.settle(5, QueueKind::Send);
+        assert!(ledger.is_unpromised() && !ledger.owes(5, QueueKind::Send));
     }
 }

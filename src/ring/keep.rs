@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::QueueError;
 use crate::verbs::{CompletionQueueHandle, QueuePairHandle, WorkQueue};
@@ -32,6 +33,11 @@ impl QueueKeep {
     fn claim(qp: QueuePairHandle, queue: WorkQueue) -> crate::Result<Self> {
         qp.claim(queue)?;
         Ok(Self { qp, queue, idle: true, register: None })
+    }
+
+    /// Set when the queue pair is destroyed.
+    pub(super) fn destroyed(&self) -> Arc<AtomicBool> {
+        self.qp.destroyed()
     }
 }
 

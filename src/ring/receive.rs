@@ -86,7 +86,8 @@ unsafe impl Send for ReceiveQueue {}
 impl ReceiveQueue {
     /// Takes over the receive queue of a QP that completes on `completions`, and keeps the QP
     /// alive. Until the result is dropped the QP cannot be reset. If receives are outstanding then,
-    /// it must be, before its receive queue can be taken over again.
+    /// it must be, before its receive queue can be taken over again; and until then, or until the QP
+    /// is destroyed, the CQEs that were promised to it are not promised to others.
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): no
@@ -145,7 +146,11 @@ impl ReceiveQueue {
             stride: view.dv.rq.stride,
             record,
             qpn: view.number,
-            credit: completions.promise(config.receives.min(view.dv.rq.wqe_cnt))?,
+            credit: completions.promise(
+                view.number,
+                QueueKind::Receive,
+                config.receives.min(view.dv.rq.wqe_cnt),
+            )?,
             cq: completions.id(),
             qp,
         };
@@ -300,6 +305,9 @@ impl Drop for ReceiveQueue {
     fn drop(&mut self) {
         if let Some(keep) = &mut self.keep {
             keep.idle = self.cursor.used() == 0;
+            if !keep.idle {
+                self.credit.owe(self.qpn, QueueKind::Receive, keep.destroyed());
+            }
         }
     }
 }

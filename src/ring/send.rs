@@ -79,7 +79,8 @@ unsafe impl<T: Transport> Send for SendQueue<T> {}
 impl<T: Transport> SendQueue<T> {
     /// Takes over the send queue of a QP that completes on `completions`, and keeps the QP alive.
     /// Until the result is dropped the QP cannot be reset. If requests are outstanding then, it
-    /// must be, before its send queue can be taken over again.
+    /// must be, before its send queue can be taken over again; and until then, or until the QP is
+    /// destroyed, the CQEs that were promised to it are not promised to others.
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue):
@@ -171,7 +172,11 @@ impl<T: Transport> SendQueue<T> {
         // SAFETY: the library gave register and size, and size 0 where BlueFlame must not be used;
         // the caller vouches for being alone where that matters.
         let doorbell = unsafe { SendDoorbell::new(record, page, view.dv.bf.size as usize, own) };
-        let credit = completions.promise(config.signals.min(view.cap.max_send_wr))?;
+        let credit = completions.promise(
+            view.number,
+            QueueKind::Send,
+            config.signals.min(view.cap.max_send_wr),
+        )?;
         let parts = SendParts {
             buffer,
             blocks: view.dv.sq.wqe_cnt,
@@ -314,6 +319,9 @@ impl<T: Transport> Drop for SendQueue<T> {
     fn drop(&mut self) {
         if let Some(keep) = &mut self.keep {
             keep.idle = self.ring.cursor.used() == 0;
+            if !keep.idle {
+                self.ring.credit.owe(self.ring.qpn(), QueueKind::Send, keep.destroyed());
+            }
         }
     }
 }

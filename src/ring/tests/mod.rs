@@ -14,6 +14,7 @@ use super::completion::{Completions, CqId, CqParts};
 use super::cursor::Counter;
 use super::receive::{ReceiveParts, ReceiveQueue};
 use super::send::{SendParts, SendQueue};
+use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
 use crate::verbs::Rc;
 use crate::wqe::Limits;
@@ -156,7 +157,7 @@ impl Sq {
                 limits: LIMITS,
                 signal_all: false,
                 start: Counter::new(start),
-                credit: cq.reader.promise(u32::MAX).unwrap(),
+                credit: cq.reader.promise(QPN, QueueKind::Send, u32::MAX).unwrap(),
                 cq: cq.reader.id(),
                 qp: NonNull::dangling(),
             };
@@ -186,7 +187,7 @@ impl Rq {
                 stride,
                 record: Record::new(record.at(0).cast(), 0),
                 qpn: QPN,
-                credit: cq.reader.promise(entries).unwrap(),
+                credit: cq.reader.promise(QPN, QueueKind::Receive, entries).unwrap(),
                 cq: cq.reader.id(),
                 qp: NonNull::dangling(),
             };

@@ -172,6 +172,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             capacities: attributes.cap.into(),
             state: AtomicU8::new(QpState::Reset as u8),
             taken: AtomicU8::new(0),
+            destroyed: Arc::default(),
             _parent: parent,
             pd: self.pd,
             send_cq: self.send_cq,

@@ -21,7 +21,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use mlx5_sys::verbs::{ibv_destroy_qp, ibv_qp};
 
@@ -51,6 +51,8 @@ struct QpInner {
     /// Which of the two queues are owned by the direct path: bits of [`WorkQueue`], and of
     /// [`WorkQueue::unfinished`].
     taken: AtomicU8,
+    /// Set when the pair is destroyed, so that it completes nothing any more.
+    destroyed: Arc<AtomicBool>,
     /// Where the pair was made in a thread domain; freed after the pair.
     _parent: Option<ParentDomain>,
     pd: ProtectionDomain,
@@ -82,7 +84,8 @@ impl Drop for QpInner {
     fn drop(&mut self) {
         // SAFETY: created by this crate, destroyed once, here, while PD and CQs live; the direct
         // path held an Arc of it and is gone.
-        unsafe { ibv_destroy_qp(self.qp.as_ptr()) };
+        let result = unsafe { ibv_destroy_qp(self.qp.as_ptr()) };
+        self.destroyed.store(result == 0, Ordering::Release);
     }
 }
 
@@ -161,6 +164,11 @@ impl QueuePairHandle {
     /// The queue that its receive completions go to.
     pub fn receive_cq(&self) -> &CompletionQueueHandle {
         &self.inner.receive_cq
+    }
+
+    /// Set when the queue pair is destroyed.
+    pub(crate) fn destroyed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.inner.destroyed)
     }
 
     /// Claims one of the queues for a writer on the direct path: two writers would overwrite each
