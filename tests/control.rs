@@ -5,10 +5,10 @@ use std::time::Duration;
 use mlx5::Error;
 use mlx5::connect::LocalPort;
 use mlx5::verbs::{
-    Access, AckTimeout, AddressVector, CompletionChannel, CompletionQueue, Context, CqeSize, Devx,
-    GidType, GlobalRoute, InitAttributes, LinkLayer, MigrationState, Mtu, Pages, PortState,
-    ProtectionDomain, QpState, QueuePair, Rc, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes,
-    ThreadDomain, devices,
+    Access, AckTimeout, AddressVector, AlternatePath, CompletionChannel, CompletionQueue, Context,
+    CqeSize, Devx, GidType, GlobalRoute, InitAttributes, LinkLayer, MigrationState, Mtu, Pages,
+    PortState, ProtectionDomain, QpState, QueuePair, Rc, Reset, RnrTimer, RtrAttributes, Rts,
+    RtsAttributes, ThreadDomain, devices,
 };
 use mlx5_model as _;
 
@@ -461,4 +461,19 @@ fn several_threads_make_and_drop_objects() {
             });
         }
     });
+}
+
+#[test]
+fn a_connection_is_given_an_alternate_path_and_told_to_move() {
+    let fixture = Fixture::new();
+    let qp = fixture.connected();
+    assert_eq!(qp.query().unwrap().migration, MigrationState::Migrated);
+    let address = AddressVector { service_level: 3, ..fixture.rtr(qp.number()).address };
+    let path = AlternatePath { address, pkey_index: 0, timeout: AckTimeout::default() };
+    qp.set_alternate_path(&path).unwrap();
+    let got = qp.query().unwrap();
+    assert_eq!(got.alternate.map(|it| it.address.service_level), Some(3));
+    assert_ne!(got.migration, MigrationState::Migrated);
+    qp.migrate().unwrap();
+    assert_eq!(qp.query().unwrap().migration, MigrationState::Migrated);
 }

@@ -17,7 +17,7 @@ use super::QueueKind;
 /// overwrite the CQE before the consumer index is published, which the borrow of the reader
 /// prevents.
 #[derive(Clone, Copy)]
-pub struct CqeRef<'a> {
+pub(crate) struct CqeRef<'a> {
     /// The 64-byte CQE; in a 128-byte one, its second half.
     entry: NonNull<u8>,
     /// Where format-2 data lies, if the CQE has 128 bytes.
@@ -61,7 +61,7 @@ impl CqeRef<'_> {
 
     /// Opcode of the CQE (`mlx5dv.h`, `MLX5_CQE_*`).
     #[inline(always)]
-    pub fn opcode(&self) -> u8 {
+    pub(crate) fn opcode(&self) -> u8 {
         self.op_own >> OPCODE_SHIFT
     }
 
@@ -81,7 +81,7 @@ impl CqeRef<'_> {
 
     /// Whether the peer asked for a solicited event.
     #[inline(always)]
-    pub fn solicited(&self) -> bool {
+    pub(crate) fn solicited(&self) -> bool {
         self.op_own & SOLICITED != 0
     }
 
@@ -98,78 +98,66 @@ impl CqeRef<'_> {
 
     /// Number of the queue pair.
     #[inline(always)]
-    pub fn qpn(&self) -> u32 {
+    pub(crate) fn qpn(&self) -> u32 {
         u32::from_be(self.field::<u32, { offset_of!(Cqe64, sop_drop_qpn) }>()) & NUMBER_MASK
-    }
-
-    /// Requester: opcode of the WQE.
-    #[inline(always)]
-    pub fn wqe_opcode(&self) -> u8 {
-        self.field::<u8, { offset_of!(Cqe64, sop_drop_qpn) }>()
     }
 
     /// Send queue: low 16 bits of the index of the WQE's first 64-byte block. Receive queue: low 16
     /// bits of the index of the WQE.
     #[inline(always)]
-    pub fn wqe_counter(&self) -> u16 {
+    pub(crate) fn wqe_counter(&self) -> u16 {
         u16::from_be(self.field::<u16, { offset_of!(Cqe64, wqe_counter) }>())
     }
 
     /// Length of the message in bytes.
     #[inline(always)]
-    pub fn byte_count(&self) -> u32 {
+    pub(crate) fn byte_count(&self) -> u32 {
         u32::from_be(self.field::<u32, { offset_of!(Cqe64, byte_cnt) }>())
     }
 
     /// Immediate data, invalidated key, or P_Key index, by opcode and transport.
     #[inline(always)]
-    pub fn immediate(&self) -> u32 {
+    pub(crate) fn immediate(&self) -> u32 {
         u32::from_be(self.field::<u32, { offset_of!(Cqe64, imm_inval_pkey) }>())
     }
 
     /// Source LID.
     #[inline(always)]
-    pub fn slid(&self) -> u16 {
+    pub(crate) fn slid(&self) -> u16 {
         u16::from_be(self.field::<u16, { offset_of!(Cqe64, slid) }>())
     }
 
     /// Path bits of the destination LID, and above them reserved bits.
     #[inline(always)]
-    pub fn ml_path(&self) -> u8 {
+    pub(crate) fn ml_path(&self) -> u8 {
         self.field::<u8, { offset_of!(Cqe64, ml_path) }>()
     }
 
     /// GRH bits 29–28, service level 27–24, source QP number 23–0.
     #[inline(always)]
-    pub fn flags_rqpn(&self) -> u32 {
+    pub(crate) fn flags_rqpn(&self) -> u32 {
         u32::from_be(self.field::<u32, { offset_of!(Cqe64, flags_rqpn) }>())
     }
 
-    /// The card's clock when it wrote the CQE.
-    #[inline(always)]
-    pub fn timestamp(&self) -> u64 {
-        u64::from_be(self.field::<u64, { offset_of!(Cqe64, timestamp) }>())
-    }
-
     /// Error CQE: syndrome (`mlx5dv.h`, `MLX5_CQE_SYNDROME_*`).
-    pub fn syndrome(&self) -> u8 {
+    pub(crate) fn syndrome(&self) -> u8 {
         self.field::<u8, { offset_of!(ErrorCqe, syndrome) }>()
     }
 
     /// Error CQE: the vendor's own code for the cause.
-    pub fn vendor_syndrome(&self) -> u8 {
+    pub(crate) fn vendor_syndrome(&self) -> u8 {
         self.field::<u8, { offset_of!(ErrorCqe, vendor_err_synd) }>()
     }
 
     /// A copy of the CQE's 64 bytes.
-    pub fn bytes(&self) -> [u8; 64] {
+    pub(crate) fn bytes(&self) -> [u8; 64] {
         // SAFETY: the CQE itself.
         unsafe { read_64(self.entry) }
     }
 
     /// Whether the message's data is in the CQE, not in the memory that the WQE named.
     #[inline(always)]
-    pub fn has_inline_data(&self) -> bool {
+    pub(crate) fn has_inline_data(&self) -> bool {
         matches!(self.format(), FORMAT_INLINE_32 | FORMAT_INLINE_64)
     }
 

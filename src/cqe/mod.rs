@@ -1,8 +1,8 @@
 //! Completions: what the card says in a CQE, and what it means.
 //!
-//! [`CqeRef`] reads a CQE where the card wrote it, field by field, after the ownership test has
-//! passed. [`Completion`] is what a program gets: the request it had given an id, done or failed.
-//! A failure has a [`Status`], named as `ibv_wc_status` names it, with its usual causes and cures.
+//! A CQE is read where the card wrote it, field by field, after the ownership test has passed.
+//! [`Completion`] is what a program gets: the request it had given an id, done or failed. A failure
+//! has a [`Status`], named as `ibv_wc_status` names it, with its usual causes and cures.
 
 mod completion;
 mod entry;
@@ -12,5 +12,5 @@ pub use completion::{
     Completion, Failure, QueueKind, ReceiveDone, ReceiveKind, SendDone, SendOperation, Unclaimed,
     UnclaimedReason,
 };
-pub use entry::CqeRef;
+pub(crate) use entry::CqeRef;
 pub use status::Status;

@@ -168,14 +168,6 @@ pub enum Error {
     /// A queue could not be taken over by the direct path.
     #[error(transparent)]
     Queue(#[from] crate::ring::QueueError),
-    /// Nothing came before the deadline.
-    #[error("no {what} within {after:?}")]
-    TimedOut {
-        /// What was waited for.
-        what: &'static str,
-        /// For how long.
-        after: std::time::Duration,
-    },
     /// The exchange with the peer failed.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -318,13 +310,6 @@ pub enum Cause {
         /// Its path.
         path: PathBuf,
     },
-    /// A limit of the device was exceeded.
-    DeviceLimit {
-        /// Which.
-        what: &'static str,
-        /// The device's value.
-        limit: u64,
-    },
     /// Something that a sentence says.
     Known(&'static str),
 }
@@ -389,7 +374,6 @@ impl fmt::Display for Cause {
                  the group `rdma` where the system's udev rules use it",
                 path.display()
             ),
-            Cause::DeviceLimit { what, limit } => write!(f, "the device's {what} is {limit}"),
             Cause::Known(text) => f.write_str(text),
         }
     }
