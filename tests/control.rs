@@ -477,3 +477,10 @@ fn a_connection_is_given_an_alternate_path_and_told_to_move() {
     qp.migrate().unwrap();
     assert_eq!(qp.query().unwrap().migration, MigrationState::Migrated);
 }
+
+#[test]
+fn atomics_are_granted_where_the_device_has_them() {
+    let fixture = Fixture::new();
+    let granted = fixture.local().init().access.contains(Access::REMOTE_ATOMIC);
+    assert_eq!(granted, fixture.context.attributes().unwrap().atomics);
+}

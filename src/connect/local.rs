@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::Endpoint;
 use crate::verbs::{
-    AddressVector, Context, Error, GidEntry, GidType, InitAttributes, PortAttributes, QueuePair,
-    Result, RtrAttributes, RtsAttributes, State, Transport,
+    Access, AddressVector, Context, Error, GidEntry, GidType, InitAttributes, PortAttributes,
+    QueuePair, Result, RtrAttributes, RtsAttributes, State, Transport,
 };
 
 /// A port of this host, as connections leave from it.
@@ -31,6 +31,8 @@ pub struct LocalPort {
     gid_index: u8,
     responder_depth: u8,
     initiator_depth: u8,
+    /// Whether the device has atomics: it may refuse a queue pair that grants them otherwise.
+    atomics: bool,
 }
 
 impl LocalPort {
@@ -61,6 +63,7 @@ impl LocalPort {
             gid_index,
             responder_depth: device.max_responder_depth,
             initiator_depth: device.max_initiator_depth,
+            atomics: device.atomics,
         })
     }
 
@@ -89,9 +92,12 @@ impl LocalPort {
         }
     }
 
-    /// RESET to INIT on this port, with the defaults of [`InitAttributes::new`].
+    /// RESET to INIT on this port, with the defaults of [`InitAttributes::new`], less atomics where
+    /// the device has none.
     pub fn init(&self) -> InitAttributes {
-        InitAttributes::new(self.port.port)
+        let mut attributes = InitAttributes::new(self.port.port);
+        attributes.access.set(Access::REMOTE_ATOMIC, self.atomics);
+        attributes
     }
 
     /// INIT to RTR towards the peer: the smaller MTU, the PSN it told, the depth that was told it.

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use mlx5_sys::dv::{MLX5DV_CONTEXT_FLAGS_DEVX, mlx5dv_context_attr, mlx5dv_open_device};
 use mlx5_sys::verbs::{
-    ibv_close_device, ibv_context, ibv_device_attr, ibv_open_device, ibv_query_device,
+    ibv_atomic_cap, ibv_close_device, ibv_context, ibv_device_attr, ibv_open_device,
+    ibv_query_device,
 };
 
 use super::device::{board_id, device_name, sysfs_path};
@@ -248,6 +249,8 @@ pub struct DeviceAttributes {
     pub max_responder_depth: u8,
     /// READs and atomics that one QP asks for at a time (initiator depth).
     pub max_initiator_depth: u8,
+    /// Whether its queue pairs answer atomics.
+    pub atomics: bool,
     /// Entries of a port's P_Key table.
     pub max_pkeys: u16,
     /// Delay of the card's own ACKs, in the code of [`AckTimeout`](super::AckTimeout).
@@ -280,6 +283,7 @@ impl DeviceAttributes {
             max_pd: count(raw.max_pd),
             max_responder_depth: depth(raw.max_qp_rd_atom),
             max_initiator_depth: depth(raw.max_qp_init_rd_atom),
+            atomics: raw.atomic_cap != ibv_atomic_cap::IBV_ATOMIC_NONE,
             max_pkeys: raw.max_pkeys,
             ack_delay: raw.local_ca_ack_delay,
         }

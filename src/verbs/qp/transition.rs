@@ -11,7 +11,7 @@ use super::{
     State, Transport, state,
 };
 use crate::verbs::error::check;
-use crate::verbs::{Error, Result};
+use crate::verbs::{Access, Cause, Errno, Error, Result};
 
 /// A move that failed, with the queue pair, which is in the state it was in.
 pub struct TransitionError<T: Transport, S: State> {
@@ -36,8 +36,19 @@ impl<T: Transport> QueuePair<T, Reset> {
         attr.qp_access_flags = attributes.access.bits();
         let mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0 | bit::IBV_QP_ACCESS_FLAGS.0;
         let checked = attributes.check(self.context());
-        self.step(checked, attr, mask)
+        self.step(checked, attr, mask).map_err(|failed| TransitionError {
+            error: explain_init(failed.error, attributes.access),
+            ..failed
+        })
     }
+}
+
+/// A device without atomics refuses to grant them.
+fn explain_init(error: Error, access: Access) -> Error {
+    let atomics = access.contains(Access::REMOTE_ATOMIC);
+    let refused = error.errno() == Some(Errno(libc::EOPNOTSUPP));
+    let cause = Cause::Known("the device has no atomics: leave REMOTE_ATOMIC out of the access");
+    error.because((atomics && refused).then_some(cause))
 }
 
 impl<T: Transport> QueuePair<T, Init> {
@@ -219,3 +230,20 @@ impl<T: Transport, S: State> fmt::Debug for TransitionError<T, S> {
 }
 
 impl<T: Transport, S: State> std::error::Error for TransitionError<T, S> {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_without_atomics_is_told_from_other_refusals() {
+        let text = |errno, access| {
+            explain_init(Error::from_errno("ibv_modify_qp", Errno(errno)), access).to_string()
+        };
+        let every = InitAttributes::new(1).access;
+        let refused = text(libc::EOPNOTSUPP, every);
+        assert!(refused.contains("leave REMOTE_ATOMIC out"), "{refused}");
+        assert!(!text(libc::EOPNOTSUPP, Access::LOCAL_WRITE).contains("REMOTE_ATOMIC"));
+        assert!(!text(libc::EINVAL, every).contains("REMOTE_ATOMIC"));
+    }
+}
