@@ -43,7 +43,12 @@ impl Bytes {
     }
 }
 
-/// Where things are in the pages that the queues lie in.
+/// Where the pages that the queues lie in are: far from all other memory. A card writes to whatever
+/// address it is told, so an address with a byte changed must not be that of the program's own
+/// memory, which would then be rightly lost.
+const FAR: usize = 0x2000_0000_0000;
+
+/// Where things are in those pages.
 const QUEUES: usize = 64 * PAGE;
 const CQ_RING: u64 = 0;
 const QP_RING: u64 = 16 * PAGE as u64;
@@ -284,9 +289,10 @@ fn lives() -> i32 {
             scene.file,
             offset as libc::off_t,
         );
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        (registers, libc::mmap(null_mut(), QUEUES, protection, flags, -1 as c_int, 0))
+        let far = FAR as *mut libc::c_void;
+        (registers, libc::mmap(far, QUEUES, protection, flags, -1 as c_int, 0))
     };
     assert!(registers != libc::MAP_FAILED && base != libc::MAP_FAILED);
     let mut life = Life {
