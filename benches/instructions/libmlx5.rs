@@ -148,7 +148,7 @@ pub struct Extended {
 impl Extended {
     pub fn new() -> Self {
         let line = Line::new();
-        let cq = line.rig.cq(255);
+        let cq = line.rig.cq(511);
         let qp = create(&line.rig, &cq);
         // SAFETY: made with functions for sending, so it is an extended one.
         let ex = NonNull::new(unsafe { ibv_qp_to_qp_ex(qp.as_ptr()) }).expect("extended");
@@ -281,7 +281,7 @@ fn create(rig: &Rig, cq: &CompletionQueue) -> NonNull<ibv_qp> {
     attributes.send_cq = cq.as_raw().as_ptr();
     attributes.recv_cq = cq.as_raw().as_ptr();
     attributes.cap.max_send_wr = 128;
-    attributes.cap.max_recv_wr = 64;
+    attributes.cap.max_recv_wr = 128;
     attributes.cap.max_send_sge = 1;
     attributes.cap.max_recv_sge = 1;
     attributes.cap.max_inline_data = 64;

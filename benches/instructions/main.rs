@@ -32,7 +32,7 @@ use report::Table;
 use side::{Row, Side};
 
 /// Calls in the two sections of a row. Both leave room in the rings, also as lists.
-const CALLS: [usize; 2] = [8, 40];
+const CALLS: [usize; 2] = [8, 104];
 const LISTS: [usize; 2] = [1, 3];
 
 /// Says to the program that it is the counted one.

@@ -38,9 +38,10 @@ impl Raw {
 
     #[inline(never)]
     fn inline(&mut self, calls: usize) -> usize {
+        let remote = self.remote;
         for id in 0..calls as u64 {
-            forget(self);
-            let write = Write::new(InlineBytes(id.to_ne_bytes()), self.remote).signaled();
+            forget(&mut self.send);
+            let write = Write::new(InlineBytes(id.to_ne_bytes()), remote).signaled();
             // SAFETY: the memory lives as long as the queue, and nobody looks at it.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
@@ -49,9 +50,10 @@ impl Raw {
 
     #[inline(never)]
     fn pointer(&mut self, calls: usize) -> usize {
+        let (sge, remote) = (self.sge, self.remote);
         for id in 0..calls as u64 {
-            forget(self);
-            let write = Write::new(self.sge, self.remote).signaled();
+            forget(&mut self.send);
+            let write = Write::new(sge, remote).signaled();
             // SAFETY: as above.
             unsafe { self.send.post(id, write) }.expect("posted");
         }
@@ -60,11 +62,12 @@ impl Raw {
 
     #[inline(never)]
     fn list(&mut self, calls: usize) -> usize {
+        let (sge, remote) = (self.sge, self.remote);
         for _ in 0..calls {
-            forget(self);
+            forget(&mut self.send);
             let mut batch = self.send.batch();
             for id in 0..LIST as u64 {
-                let write = Write::new(self.sge, self.remote).signaled();
+                let write = Write::new(sge, remote).signaled();
                 batch.append(id, write).expect("appended");
             }
             // SAFETY: as above.
@@ -88,10 +91,11 @@ impl Raw {
 
     #[inline(never)]
     fn receive(&mut self, calls: usize) -> usize {
+        let sge = self.sge;
         for id in 0..calls as u64 {
-            forget(self);
+            forget(&mut self.receive);
             // SAFETY: as above.
-            unsafe { self.receive.post(id, self.sge) }.expect("posted");
+            unsafe { self.receive.post(id, sge) }.expect("posted");
         }
         calls
     }

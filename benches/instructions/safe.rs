@@ -25,7 +25,7 @@ pub struct Safe {
 impl Safe {
     pub fn new() -> Self {
         let rig = Rig::new(Mode::Manual);
-        let (cq, peer_cq) = (rig.cq(255), rig.cq(255));
+        let (cq, peer_cq) = (rig.cq(511), rig.cq(511));
         let qp = rig.init(shape(&rig, &cq));
         let mut completions = Completions::new(&cq).expect("a CQ of its own");
         let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default());

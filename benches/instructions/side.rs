@@ -74,7 +74,7 @@ pub struct Line {
 impl Line {
     pub fn new() -> Self {
         let rig = Rig::new(Mode::Manual);
-        let (cq, peer_cq) = (rig.cq(255), rig.cq(255));
+        let (cq, peer_cq) = (rig.cq(511), rig.cq(511));
         let (qp, peer) = rig.connect(rig.init(shape(&rig, &cq)), rig.init(shape(&rig, &peer_cq)));
         let memory = rig.memory(4096);
         Self { qp, cq, memory, _peer: peer, rig }
@@ -91,6 +91,6 @@ impl Line {
 
 /// The queue pair that every side has.
 pub fn shape(rig: &Rig, cq: &CompletionQueue) -> QueuePairBuilder<Rc> {
-    let builder = QueuePair::builder(&rig.pd, cq).max_send_wr(128).max_recv_wr(64);
+    let builder = QueuePair::builder(&rig.pd, cq).max_send_wr(128).max_recv_wr(128);
     builder.max_inline_data(64).max_send_sge(1).max_recv_sge(1)
 }

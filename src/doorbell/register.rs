@@ -31,9 +31,13 @@ pub(crate) struct SendDoorbell {
     register: NonNull<u8>,
     /// Size of a buffer in bytes; 0: there is one buffer, and BlueFlame is not to be used.
     buffer: usize,
-    /// Offset of the buffer that is next: 0 or `buffer`.
-    next: usize,
+    /// The buffer that is next.
+    next: NonNull<u8>,
+    /// What its address differs in from the other's, by exclusive or.
+    flip: usize,
     blue_flame: bool,
+    /// Whether a block goes by BlueFlame.
+    blocks: bool,
 }
 
 impl SendDoorbell {
@@ -50,7 +54,11 @@ impl SendDoorbell {
         buffer: usize,
         blue_flame: bool,
     ) -> Self {
-        Self { record, register, buffer, next: 0, blue_flame: blue_flame && buffer != 0 }
+        let blue_flame = blue_flame && buffer != 0;
+        let blocks = blue_flame && buffer >= WQEBB_SIZE;
+        let first = register.addr().get();
+        let flip = first ^ first.wrapping_add(buffer);
+        Self { record, register, buffer, next: register, flip, blue_flame, blocks }
     }
 
     /// The record's word.
@@ -75,6 +83,12 @@ impl SendDoorbell {
         self.blue_flame && ds > 1 && ds as usize * 16 <= self.buffer
     }
 
+    /// Whether [`takes`](Self::takes) accepts every WQE of one block but more than one unit.
+    #[inline(always)]
+    pub(crate) fn takes_block(&self) -> bool {
+        self.blocks
+    }
+
     /// Rings, in the order of the PRM's posting steps. The WQEs have been written to the ring.
     ///
     /// 1. fence: WQEs before the record
@@ -91,21 +105,60 @@ impl SendDoorbell {
     /// the contract of the queue's commit point.
     #[inline(always)]
     pub(crate) unsafe fn ring(&mut self, counter: u16, ctrl: u64, image: Option<Image>) {
-        fence::wqe_then_record();
-        self.record.store(u32::from(counter));
-        fence::record_then_register();
-        // SAFETY: `next` is 0 or the size of a half, so the buffer is part of the register.
-        let to = unsafe { self.register.add(self.next) }.cast();
-        match image {
+        self.post(counter, |to| match image {
             // SAFETY: the caller vouches for the image, and `takes` for its fitting the buffer.
             Some(image) => unsafe { copy_blocks(to, image) },
             // SAFETY: `new`'s caller vouches for the register.
             None => unsafe { store(to, ctrl) },
-        }
+        });
+    }
+
+    /// As [`ring`](Self::ring), for a single WQE of one block, of which the words that are given
+    /// are known, and goes by BlueFlame.
+    ///
+    /// # Safety
+    /// As there: `block` is the WQE, in a ring, its words are as given, and
+    /// [`takes_block`](Self::takes_block).
+    #[inline(always)]
+    pub(crate) unsafe fn ring_block(
+        &mut self,
+        counter: u16,
+        words: [Option<u64>; WORDS],
+        block: NonNull<u64>,
+    ) {
+        self.post(counter, |to| {
+            macro_rules! copy {
+                ($($word:literal)*) => { $(
+                    // SAFETY: within the block and the buffer, which takes a block.
+                    unsafe {
+                        let value = match words[$word] {
+                            Some(value) => value,
+                            None => block.add($word).read(),
+                        };
+                        store(to.add($word), value);
+                    }
+                )* };
+            }
+            copy!(0 1 2 3 4 5 6 7);
+        });
+    }
+
+    /// The steps of [`ring`](Self::ring), of which `store` is the fourth.
+    #[inline(always)]
+    fn post(&mut self, counter: u16, store: impl FnOnce(NonNull<WO<u64>>)) {
+        fence::wqe_then_record();
+        self.record.store(u32::from(counter));
+        fence::record_then_register();
+        let to = self.next.as_ptr();
+        store(self.next.cast());
         fence::flush_register();
-        self.next ^= self.buffer;
+        // SAFETY: one buffer's address becomes the other's, and neither is null.
+        self.next = unsafe { NonNull::new_unchecked(to.map_addr(|addr| addr ^ self.flip)) };
     }
 }
+
+/// Words of a block.
+const WORDS: usize = WQEBB_SIZE / 8;
 
 /// Stores eight bytes, as they lie in memory, to a register: one store.
 ///
@@ -124,7 +177,6 @@ unsafe fn store(to: NonNull<WO<u64>>, value: u64) {
 /// The image's ring is readable, its blocks lie in it; `to` has room for them.
 #[inline(always)]
 unsafe fn copy_blocks(to: NonNull<WO<u64>>, image: Image) {
-    const WORDS: usize = WQEBB_SIZE / 8;
     debug_assert!(image.count * WQEBB_SIZE <= BF_BUFFER_SIZE);
     for block in 0..image.count {
         let mut from = image.first + block;

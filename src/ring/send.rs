@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use mlx5_sys::doorbell::SEND_WORD;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
-use mlx5_sys::wqe::{CE_ALWAYS, CtrlSeg, InlineHeader, MAX_DS, RaddrSeg, SEGMENT_SIZE, WQEBB_SIZE};
+use mlx5_sys::wqe::{CtrlSeg, InlineHeader, MAX_DS, RaddrSeg, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::completion::{Completions, CqId};
 use super::credit::Credit;
@@ -215,9 +215,11 @@ impl<T: Transport> SendQueue<T> {
             cursor: Cursor::new(shape, parts.start),
             buffer: parts.buffer,
             doorbell: parts.doorbell,
-            qpn_shifted: parts.qpn << 8,
+            qpn_shifted: u64::from(parts.qpn) << 8,
             limits,
-            always: if parts.signal_all { CE_ALWAYS } else { 0 },
+            signal_all: parts.signal_all,
+            clear: parts.start,
+            clear_single: parts.start,
             stopped: false,
             signaled: 0,
             signals_retired: 0,
@@ -265,8 +267,9 @@ impl<T: Transport> SendQueue<T> {
     /// Starts a batch. Dropping it unrung posts nothing.
     #[inline]
     pub fn batch(&mut self) -> Batch<'_, T> {
-        let (head, signaled) = (self.ring.cursor.head(), self.ring.signaled);
-        Batch { queue: self, head, signaled, last: Last::default(), count: 0 }
+        let (head, signaled, clear) =
+            (self.ring.cursor.head(), self.ring.signaled, self.ring.clear);
+        Batch { queue: self, head, signaled, clear, last: Last::default(), count: 0 }
     }
 
     /// Appends one request and rings: as [`Batch::append`], then [`Batch::ring`]. A short WQE goes
@@ -279,6 +282,44 @@ impl<T: Transport> SendQueue<T> {
     /// As [`Batch::ring`].
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        // SAFETY: passed on.
+        if unsafe { self.post_block(id, &operation) } {
+            return Ok(());
+        }
+        // SAFETY: passed on.
+        unsafe { self.post_any(id, operation) }
+    }
+
+    /// As [`post`](Self::post), if the request is a usual one and the head is clear.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn post_block<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+        let ring = &mut self.ring;
+        let head = ring.cursor.head();
+        if O::USUAL_DS == 0 || head == ring.clear_single {
+            return false;
+        }
+        let encoded = ring.encode_block::<T, O>(head, ring.signaled, id, operation);
+        let Some((signaled, last, words)) = encoded else { return false };
+        // SAFETY: passed on.
+        unsafe { ring.commit_block(signaled, &last, words) };
+        true
+    }
+
+    /// As [`post`](Self::post), for any request at any time.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    #[inline(never)]
+    unsafe fn post_any<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        self.ring.refill();
+        // SAFETY: passed on.
+        if unsafe { self.post_block(id, &operation) } {
+            return Ok(());
+        }
         let mut batch = self.batch();
         batch.append(id, operation)?;
         // SAFETY: passed on.
@@ -360,6 +401,7 @@ pub struct Batch<'q, T: Transport = Rc> {
     queue: &'q mut SendQueue<T>,
     head: Counter,
     signaled: u32,
+    clear: Counter,
     last: Last,
     count: u32,
 }
@@ -371,7 +413,19 @@ impl<T: Transport> Batch<'_, T> {
     /// [`PostError`]; the batch stays as it was, and can still be rung.
     #[inline]
     pub fn append<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
-        self.append_ref(id, &operation)
+        if O::USUAL_DS != 0 && self.is_clear() {
+            let ring = &mut self.queue.ring;
+            let encoded = ring.encode_block::<T, O>(self.head, self.signaled, id, &operation);
+            if let Some((signaled, last, _)) = encoded {
+                self.one_more(self.head.plus(1), signaled, last);
+                return Ok(());
+            }
+        }
+        // A copy, so that only this path needs the operation in memory.
+        // SAFETY: the original is forgotten.
+        let copy = unsafe { core::ptr::read(&operation) };
+        core::mem::forget(operation);
+        self.append_any(id, &copy)
     }
 
     #[inline(always)]
@@ -380,14 +434,42 @@ impl<T: Transport> Batch<'_, T> {
         id: u64,
         operation: &O,
     ) -> Result<(), PostError> {
+        if O::USUAL_DS != 0 && self.is_clear() {
+            let ring = &mut self.queue.ring;
+            let encoded = ring.encode_block::<T, O>(self.head, self.signaled, id, operation);
+            if let Some((signaled, last, _)) = encoded {
+                self.one_more(self.head.plus(1), signaled, last);
+                return Ok(());
+            }
+        }
+        self.append_any(id, operation)
+    }
+
+    #[inline(always)]
+    fn append_any<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
         let ring = &mut self.queue.ring;
-        let (head, signaled, last) =
-            ring.encode::<T, O>(self.head, self.signaled, id, operation)?;
+        let (head, signaled, last, clear) =
+            ring.encode_any::<T, O>(self.head, self.signaled, id, operation)?;
+        self.clear = clear;
+        self.one_more(head, signaled, last);
+        Ok(())
+    }
+
+    /// Whether one more usual WQE can be written without a look at anything else.
+    #[inline(always)]
+    fn is_clear(&mut self) -> bool {
+        if self.head == self.clear {
+            self.clear = self.queue.ring.clear_from(self.head, self.signaled);
+        }
+        self.head != self.clear
+    }
+
+    #[inline(always)]
+    fn one_more(&mut self, head: Counter, signaled: u32, last: Last) {
         self.head = head;
         self.signaled = signaled;
         self.last = last;
         self.count += 1;
-        Ok(())
     }
 
     /// Requests in the batch.
@@ -419,6 +501,7 @@ impl<T: Transport> Batch<'_, T> {
             // SAFETY: `append` wrote the WQEs before `head`, `last` is the last; the rest is the
             // caller's promise.
             unsafe { self.queue.ring.commit(self.head, self.signaled, &self.last, single) }
+            self.queue.ring.set_clear(self.clear);
         }
     }
 }

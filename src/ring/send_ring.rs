@@ -17,7 +17,7 @@ use crate::cqe::{
 };
 use crate::doorbell::{Image, SendDoorbell};
 use crate::verbs::Transport;
-use crate::wqe::{Limits, Linear, Operation, PostOn, Segment, Segments, Wrapping};
+use crate::wqe::{Block, Limits, Linear, Operation, PostOn, Segment, Segments, Wrapping};
 
 /// 16-byte units in a 64-byte block.
 pub(super) const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
@@ -28,10 +28,17 @@ pub(super) struct SendRing {
     pub(super) buffer: NonNull<u8>,
     pub(super) doorbell: SendDoorbell,
     /// QP number in bits 31–8, as in the ctrl segment.
-    pub(super) qpn_shifted: u32,
+    pub(super) qpn_shifted: u64,
     pub(super) limits: Limits,
-    /// Set in every WQE's flags: [`CE_ALWAYS`] if the QP was made to signal every request.
-    pub(super) always: u8,
+    /// The QP was made to signal every request.
+    pub(super) signal_all: bool,
+    /// Up to this head, from the cursor's own on, one-block WQEs can be posted without a look at
+    /// anything else: there are blocks for them, and CQEs if all are signaled. Never more than
+    /// that, often less: retiring does not move it, the next post that meets it does.
+    pub(super) clear: Counter,
+    /// As `clear`, for WQEs that are posted singly and go by BlueFlame; the cursor's head where the
+    /// register does not take a block.
+    pub(super) clear_single: Counter,
     /// An error completion was seen; no more posts until the queue is restarted.
     pub(super) stopped: bool,
     /// Signaled WQEs posted, and retired.
@@ -65,7 +72,7 @@ impl Entry {
 impl SendRing {
     #[inline(always)]
     pub(super) fn qpn(&self) -> u32 {
-        self.qpn_shifted >> 8
+        (self.qpn_shifted >> 8) as u32
     }
 
     pub(super) fn restart(&mut self) -> Result<(), QueueError> {
@@ -74,9 +81,119 @@ impl SendRing {
             return Err(QueueError::NotReset);
         }
         self.cursor = Cursor::new(self.cursor.shape(), Counter::default());
+        self.set_clear(self.cursor.head());
         self.signals_retired = self.signaled;
         self.stopped = false;
         Ok(())
+    }
+
+    /// `opmod_idx_opcode` and `qpn_ds` of a ctrl segment, as one number.
+    #[inline(always)]
+    fn ctrl(&self, head: Counter, opcode: u8, ds: u32) -> u64 {
+        // What the compiler knows in one term.
+        let known = u64::from(opcode) << 32 | u64::from(ds);
+        u64::from(head.low16()) << 40 | self.qpn_shifted | known
+    }
+
+    #[inline(always)]
+    fn flags<O: Operation>(&self, operation: &O) -> u8 {
+        operation.flags() | if self.signal_all { CE_ALWAYS } else { 0 }
+    }
+
+    /// After the head was moved.
+    #[inline(always)]
+    pub(super) fn set_clear(&mut self, clear: Counter) {
+        let head = self.cursor.head();
+        (self.clear, self.clear_single) =
+            (clear, if self.doorbell.takes_block() { clear } else { head });
+    }
+
+    /// Moves `clear` as far as it can be.
+    pub(super) fn refill(&mut self) {
+        self.set_clear(self.clear_from(self.cursor.head(), self.signaled));
+    }
+
+    /// What [`clear`](Self::clear) can be when the queue is, provisionally, at these counts.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn clear_from(&self, head: Counter, signaled: u32) -> Counter {
+        if self.stopped || self.limits.max_sge == 0 {
+            return head;
+        }
+        let signals = self.credit.entries() - signaled.wrapping_sub(self.signals_retired);
+        head.plus(self.cursor.free_from(head).min(signals))
+    }
+
+    /// Writes a usual WQE at `head`, which is before `clear`. `None`, and nothing is written, if it
+    /// is not a usual one.
+    #[inline(always)]
+    pub(super) fn encode_block<T: Transport, O: PostOn<T>>(
+        &mut self,
+        head: Counter,
+        signaled: u32,
+        id: u64,
+        operation: &O,
+    ) -> Option<(u32, Last, [Option<u64>; 8])> {
+        if O::USUAL_DS == 0 || !operation.is_usual(&self.limits) {
+            return None;
+        }
+        let flags = self.flags(operation);
+        let signaled = signaled.wrapping_add(u32::from(flags & CE_MASK == CE_ALWAYS));
+        let ctrl =
+            ctrl_segment(self.ctrl(head, O::OPCODE, O::USUAL_DS), flags, operation.immediate());
+        let slot = self.cursor.shape().slot(head);
+        // SAFETY: a free block starts there, by `clear`'s meaning; the card does not read it before
+        // the producer index covers it, and nobody else writes it (`from_parts`). The WQE is no
+        // longer than a block, so it ends before the ring does, and `check` would pass: a queue
+        // without entries has no clear head.
+        let words = unsafe {
+            let mut writer = Block::new(self.buffer.as_ptr().add(slot * WQEBB_SIZE));
+            writer.put(ctrl);
+            operation.put(&mut writer);
+            writer.words()
+        };
+        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
+        let entry = unsafe { self.shadow.get_unchecked_mut(slot) };
+        *entry = Entry { id, signaled, ds: O::USUAL_DS as u8, opcode: O::OPCODE };
+        let last = Last { doorbell: ctrl[0], slot: slot as u32, ds: O::USUAL_DS };
+        Some((signaled, last, words))
+    }
+
+    /// Makes a single WQE of [`encode_block`](Self::encode_block), at the cursor's head, known to
+    /// the card by BlueFlame.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`]; the head was before `clear_single`, and the rest is what that returned.
+    #[inline(always)]
+    pub(super) unsafe fn commit_block(
+        &mut self,
+        signaled: u32,
+        last: &Last,
+        words: [Option<u64>; 8],
+    ) {
+        let head = self.cursor.head().plus(1);
+        self.cursor.publish(head);
+        self.signaled = signaled;
+        // SAFETY: a slot of the ring, where the WQE was just written; usual WQEs have more than one
+        // unit, and `clear_single` was ahead of the head, so the register takes a block.
+        unsafe {
+            let block = self.buffer.add(last.slot as usize * WQEBB_SIZE).cast();
+            self.doorbell.ring_block(head.low16(), words, block);
+        }
+    }
+
+    /// [`encode`](Self::encode), apart from the hot path, and what `clear` is afterwards.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn encode_any<T: Transport, O: PostOn<T>>(
+        &mut self,
+        head: Counter,
+        signaled: u32,
+        id: u64,
+        operation: &O,
+    ) -> Result<(Counter, u32, Last, Counter), PostError> {
+        let (head, signaled, last) = self.encode::<T, O>(head, signaled, id, operation)?;
+        Ok((head, signaled, last, self.clear_from(head, signaled)))
     }
 
     /// Writes a WQE at `head`, which is at or after the cursor's own. Returns the head after it,
@@ -98,14 +215,13 @@ impl SendRing {
         if blocks > self.cursor.free_from(head) {
             return Err(PostError::QueueFull);
         }
-        let flags = operation.flags() | self.always;
+        let flags = self.flags(operation);
         let signaled = signaled.wrapping_add(u32::from(flags & CE_MASK == CE_ALWAYS));
         if signaled.wrapping_sub(self.signals_retired) > self.credit.entries() {
             return Err(PostError::CqOverrun);
         }
 
-        let first = u32::from(head.low16()) << 8 | u32::from(O::OPCODE);
-        let ctrl = ctrl_segment(first, self.qpn_shifted | ds, flags, operation.immediate());
+        let ctrl = ctrl_segment(self.ctrl(head, O::OPCODE, ds), flags, operation.immediate());
         let slot = self.cursor.shape().slot(head);
         let offset = slot * WQEBB_SIZE;
         let size = self.cursor.shape().entries() as usize * WQEBB_SIZE;
@@ -217,12 +333,11 @@ unsafe fn encode_wrapping<O: Operation>(
 /// A [`CtrlSeg`] without signature and stream, as two words that can be stored, and copied to a
 /// BlueFlame buffer, eight bytes at a time. The first one is the doorbell.
 #[inline(always)]
-fn ctrl_segment(opmod_idx_opcode: u32, qpn_ds: u32, fm_ce_se: u8, imm: u32) -> Segment {
+fn ctrl_segment(first: u64, fm_ce_se: u8, imm: u32) -> Segment {
     const {
         assert!(offset_of!(CtrlSeg, opmod_idx_opcode) == 0 && offset_of!(CtrlSeg, qpn_ds) == 4);
         assert!(offset_of!(CtrlSeg, fm_ce_se) == 11 && offset_of!(CtrlSeg, imm) == 12);
     }
-    let first = u64::from(opmod_idx_opcode) << 32 | u64::from(qpn_ds);
     let second = u64::from(fm_ce_se) << 32 | u64::from(imm);
     [first.to_be(), second.to_be()]
 }
@@ -288,6 +403,7 @@ impl SendRing {
     #[cold]
     fn fail(&mut self, entry: Entry, cqe: &CqeRef<'_>) -> Completion {
         self.stopped = true;
+        self.set_clear(self.cursor.head());
         Completion::Failed(Failure {
             id: entry.id,
             qpn: self.qpn(),

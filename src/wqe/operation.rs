@@ -1,7 +1,9 @@
 //! One type per operation of the send queue.
 
 use mlx5_sys::wqe::opcode;
-use mlx5_sys::wqe::{AtomicSeg, CE_ALWAYS, FENCE_SMALL_AND_FENCE, RaddrSeg, SOLICITED};
+use mlx5_sys::wqe::{
+    AtomicSeg, CE_ALWAYS, FENCE_SMALL_AND_FENCE, RaddrSeg, SEGMENT_SIZE, SOLICITED, WQEBB_SIZE,
+};
 
 use super::{
     Limits, OldValue, Payload, Remote, Segment, Segments, Sge, SgeList, Word, data_segment,
@@ -13,6 +15,15 @@ mod sealed {
 
     /// How an operation becomes a WQE. Sealed: the queue trusts `body_ds` to be what `put` writes.
     pub trait Encode {
+        /// Size of the WQE in its usual form, in 16-byte units; 0 if no form is usual, or it has
+        /// more than one 64-byte block.
+        const USUAL_DS: u32 = 0;
+        /// Whether [`check`](Self::check) would pass and the WQE has [`USUAL_DS`](Self::USUAL_DS)
+        /// units, of a queue that takes one entry at least.
+        #[inline(always)]
+        fn is_usual(&self, _limits: &Limits) -> bool {
+            false
+        }
         /// Size of the WQE without its ctrl segment, in 16-byte units.
         fn body_ds(&self) -> u32;
         /// Whether the queue takes it.
@@ -80,6 +91,17 @@ macro_rules! encode {
         }
 
         impl<$($generics)*> Encode for $type {
+            // The type of every payload is called `P`.
+            const USUAL_DS: u32 = usual_ds(
+                1 $(+ one_for(stringify!($remote)))?,
+                0 $(+ P::USUAL_DS * one_for(stringify!($payload)))?
+            );
+
+            #[inline(always)]
+            fn is_usual(&self, _limits: &Limits) -> bool {
+                true $(&& self.$payload.is_usual(_limits))?
+            }
+
             #[inline(always)]
             fn body_ds(&self) -> u32 {
                 0 $(+ segments_of(self.$remote))? $(+ self.$payload.ds())?
@@ -114,6 +136,17 @@ macro_rules! encode {
             }
         }
     };
+}
+
+/// 1, for a part that is there.
+const fn one_for(_part: &str) -> u32 {
+    1
+}
+
+/// Size of a WQE with so many units before a payload of `payload` units, if both fit a block.
+const fn usual_ds(before: u32, payload: u32) -> u32 {
+    let fits = (before + payload) as usize <= WQEBB_SIZE / SEGMENT_SIZE;
+    if payload != 0 && fits { before + payload } else { 0 }
 }
 
 /// Segments that a remote address takes.

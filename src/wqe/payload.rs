@@ -20,8 +20,17 @@ mod sealed {
 
     /// How a payload becomes segments. Sealed: the queue trusts `ds` to be what `put` writes.
     pub trait Encode {
+        /// Size in 16-byte units of the payload in its usual form; 0 if no form is usual. Known to
+        /// the compiler, so that a WQE with it needs no arithmetic.
+        const USUAL_DS: u32 = 0;
         /// Size in 16-byte units.
         fn ds(&self) -> u32;
+        /// Whether [`check`](Self::check) would pass and [`ds`](Self::ds) is
+        /// [`USUAL_DS`](Self::USUAL_DS), of a queue that takes one entry at least.
+        #[inline(always)]
+        fn is_usual(&self, _limits: &Limits) -> bool {
+            false
+        }
         /// Whether the queue takes it.
         fn check(&self, limits: &Limits) -> Result<(), PostError>;
         /// Writes the segments.
@@ -101,11 +110,22 @@ fn check_list(mut list: impl ExactSizeIterator<Item = Sge>, max: u32) -> Result<
 }
 
 macro_rules! list {
-    ([$($generics:tt)*] $type:ty, |$this:ident| $list:expr) => {
+    ([$($generics:tt)*] $type:ty, |$this:ident| $list:expr $(, one $one:expr)?) => {
         impl<$($generics)*> Payload for $type {}
         impl<$($generics)*> SgeList for $type {}
 
         impl<$($generics)*> Encode for $type {
+            $(
+                const USUAL_DS: u32 = 1;
+
+                #[inline(always)]
+                fn is_usual(&self, _: &Limits) -> bool {
+                    let $this = self;
+                    let Sge { length, .. } = $one;
+                    length.wrapping_sub(1) < MAX_SGE_LENGTH
+                }
+            )?
+
             #[inline(always)]
             fn ds(&self) -> u32 {
                 let $this = self;
@@ -130,25 +150,36 @@ macro_rules! list {
     };
 }
 
-list!([] Sge, |this| core::iter::once(*this));
+list!([] Sge, |this| core::iter::once(*this), one *this);
 list!([const N: usize] [Sge; N], |this| this.iter().copied());
 list!(['a] &'a [Sge], |this| this.iter().copied());
-list!([] Slice, |this| core::iter::once(this.sge()));
+list!([] Slice, |this| core::iter::once(this.sge()), one this.sge());
 list!([] Vec<Slice>, |this| this.iter().map(Slice::sge));
 
+/// Size in 16-byte units of an inline payload of `length` bytes.
+#[inline(always)]
+const fn inline_ds(length: usize) -> u32 {
+    if length == 0 { 0 } else { (InlineHeader::SIZE + length).div_ceil(SEGMENT_SIZE) as u32 }
+}
+
 macro_rules! inline {
-    ([$($generics:tt)*] $type:ty, |$this:ident| $length:expr, $pieces:expr) => {
+    ([$($generics:tt)*] $type:ty, |$this:ident| $length:expr, $pieces:expr $(, known $known:expr)?) => {
         impl<$($generics)*> Payload for $type {}
 
         impl<$($generics)*> Encode for $type {
+            $(
+                const USUAL_DS: u32 = inline_ds($known);
+
+                #[inline(always)]
+                fn is_usual(&self, limits: &Limits) -> bool {
+                    $known <= limits.max_inline as usize
+                }
+            )?
+
             #[inline(always)]
             fn ds(&self) -> u32 {
                 let $this = self;
-                let length: usize = $length;
-                if length == 0 {
-                    return 0;
-                }
-                (InlineHeader::SIZE + length).div_ceil(SEGMENT_SIZE) as u32
+                inline_ds($length)
             }
 
             #[inline(always)]
@@ -175,7 +206,12 @@ macro_rules! inline {
 }
 
 inline!([] Inline<'_>, |this| this.0.len(), core::iter::once(this.0));
-inline!([const N: usize] InlineBytes<N>, |this| this.0.len(), core::iter::once(this.0.as_slice()));
+inline!(
+    [const N: usize] InlineBytes<N>,
+    |this| this.0.len(),
+    core::iter::once(this.0.as_slice()),
+    known N
+);
 inline!(
     [] InlineGather<'_>,
     |this| this.0.iter().fold(0, |sum: usize, piece| sum.saturating_add(piece.len())),

@@ -1,9 +1,9 @@
-//! Puts segments into a ring: in a straight line, or around its end.
+//! Puts segments into a ring: in a straight line, within one block, or around the ring's end.
 //!
-//! Both writers store through raw pointers only: the card reads this memory at any time after the
+//! All writers store through raw pointers only: the card reads this memory at any time after the
 //! doorbell, so no reference to it may exist.
 
-use mlx5_sys::wqe::{INLINE_SEG, InlineHeader, SEGMENT_SIZE};
+use mlx5_sys::wqe::{INLINE_SEG, InlineHeader, SEGMENT_SIZE, WQEBB_SIZE};
 use zerocopy::IntoBytes;
 
 /// A segment's 16 bytes, as they lie in memory: `zerocopy::transmute!` of its type.
@@ -72,6 +72,53 @@ impl Segments for Linear {
             }
             self.at = start.add((InlineHeader::SIZE + length as usize).next_multiple_of(16));
         }
+    }
+}
+
+/// Writes a WQE of one 64-byte block, and keeps the words it stored: what is in registers need not
+/// be loaded to be copied to a BlueFlame buffer.
+pub(crate) struct Block {
+    linear: Linear,
+    used: usize,
+    words: [Option<u64>; WORDS],
+}
+
+const WORDS: usize = WQEBB_SIZE / 8;
+
+impl Block {
+    /// Starts at `at`.
+    ///
+    /// # Safety
+    /// As [`Linear::new`], of a block.
+    #[inline(always)]
+    pub(crate) unsafe fn new(at: *mut u8) -> Self {
+        // SAFETY: passed on.
+        Self { linear: unsafe { Linear::new(at) }, used: 0, words: [None; WORDS] }
+    }
+
+    /// The block's words, as far as they were stored whole.
+    #[inline(always)]
+    pub(crate) fn words(self) -> [Option<u64>; WORDS] {
+        self.words
+    }
+}
+
+impl Segments for Block {
+    #[inline(always)]
+    unsafe fn put(&mut self, segment: Segment) {
+        let [first, second] = segment;
+        self.words[self.used] = Some(first);
+        self.words[self.used + 1] = Some(second);
+        self.used += 2;
+        // SAFETY: passed on.
+        unsafe { self.linear.put(segment) }
+    }
+
+    #[inline(always)]
+    unsafe fn put_inline<'a>(&mut self, length: u32, pieces: impl Iterator<Item = &'a [u8]>) {
+        self.used += (InlineHeader::SIZE + length as usize).next_multiple_of(16) / 8;
+        // SAFETY: passed on.
+        unsafe { self.linear.put_inline(length, pieces) }
     }
 }
 
