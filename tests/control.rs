@@ -363,7 +363,17 @@ fn a_move_that_is_refused_gives_the_pair_back_as_it_was() {
     let attributes = InitAttributes { pkey_index: u16::MAX, ..InitAttributes::new(1) };
     let refused = qp.init(&attributes).unwrap_err();
     assert!(refused.to_string().contains("P_Key index"), "{refused}");
-    let qp = refused.queue_pair.init(&InitAttributes::new(1)).unwrap();
+    let mut qp = refused.queue_pair;
+    // A partition that the port is not in: packets would be dropped without a word.
+    if let Some(empty) = (1..fixture.context.port(1).unwrap().pkey_table_length)
+        .find(|&index| fixture.context.pkey(1, index).unwrap() == 0)
+    {
+        let attributes = InitAttributes { pkey_index: empty, ..InitAttributes::new(1) };
+        let refused = qp.init(&attributes).unwrap_err();
+        assert!(refused.to_string().contains("in no such partition"), "{refused}");
+        qp = refused.queue_pair;
+    }
+    let qp = qp.init(&InitAttributes::new(1)).unwrap();
 
     let good = fixture.rtr(number);
     type Change = fn(&mut RtrAttributes);
@@ -398,8 +408,17 @@ fn a_move_that_is_refused_gives_the_pair_back_as_it_was() {
         matches!(refused.error, Error::GidEmpty { .. } | Error::GidIndexRange { .. }),
         "{refused}"
     );
+    let mut qp = refused.queue_pair;
+    if !ethernet {
+        // Of the right GID, but without a LID nothing leaves the port.
+        let own = fixture.context.gid(1, 0).unwrap().gid;
+        let attributes = RtrAttributes { address: AddressVector::gid(1, 0, own), ..good };
+        let refused = qp.rtr(&attributes).unwrap_err();
+        assert!(refused.to_string().contains("destination LID"), "{refused}");
+        qp = refused.queue_pair;
+    }
 
-    let qp = refused.queue_pair.rtr(&good).unwrap();
+    let qp = qp.rtr(&good).unwrap();
     let attributes = RtsAttributes { retry_cnt: 8, ..RtsAttributes::default() };
     let refused = qp.rts(&attributes).unwrap_err();
     assert!(refused.to_string().contains("retry_cnt is 8"), "{refused}");

@@ -75,6 +75,11 @@ fn addresses_that_do_not_fit_are_told_apart() {
     let refused = refused.queue_pair.rtr(&silent).unwrap_err();
     assert!(refused.to_string().contains("the peer told none"), "{refused}");
 
+    // The card has three bits for an Ethernet priority, and would cut the fourth off.
+    let address = AddressVector { service_level: 8, ..good.address };
+    let refused = refused.queue_pair.rtr(&RtrAttributes { address, ..good }).unwrap_err();
+    assert!(refused.to_string().contains("Ethernet priority"), "{refused}");
+
     // A source of the wrong kind for the destination.
     let gids = context.gids(1).unwrap();
     let mut qp = refused.queue_pair;

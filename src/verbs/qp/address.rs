@@ -9,9 +9,9 @@ use crate::verbs::{AckTimeout, Context, Error, Gid, GidEntry, GidType, PortAttri
 pub struct AddressVector {
     /// The local port, from 1.
     pub port: u8,
-    /// The peer's LID; 0 on RoCE.
+    /// The peer's LID, or that of the router to it; 0 on RoCE.
     pub dlid: u16,
-    /// Service level, 0 to 15: which virtual lane, or which Ethernet priority.
+    /// Service level: 0 to 15, which virtual lane; on RoCE 0 to 7, which Ethernet priority.
     pub service_level: u8,
     /// Which of the port's LIDs to send from, below 2^LMC.
     pub src_path_bits: u8,
@@ -61,7 +61,7 @@ impl AddressVector {
     }
 
     /// The peer of that GID, from entry `sgid_index` of the GID table of local port `port`, with a
-    /// hop limit of 64.
+    /// hop limit of 64. On InfiniBand it takes a [`dlid`](Self::dlid) as well.
     pub const fn gid(port: u8, sgid_index: u8, dgid: Gid) -> AddressVector {
         let route =
             GlobalRoute { dgid, sgid_index, flow_label: 0, hop_limit: 64, traffic_class: 0 };
@@ -78,8 +78,12 @@ impl AddressVector {
                 state: port.state,
             });
         }
-        if self.service_level > 15 {
-            return Err(Error::attribute("service level", self.service_level, "it has 4 bits"));
+        let (levels, rule) = match port.is_ethernet() {
+            true => (8, "on RoCE it is an Ethernet priority, 0 to 7"),
+            false => (16, "it has 4 bits"),
+        };
+        if self.service_level >= levels {
+            return Err(Error::attribute("service level", self.service_level, rule));
         }
         if !port.is_ethernet() && u32::from(self.src_path_bits) >= 1 << port.lid_mask_bits {
             let rule = format!("the port's LMC is {}", port.lid_mask_bits);
@@ -90,15 +94,16 @@ impl AddressVector {
             None if port.is_ethernet() => {
                 return Err(Error::GidRequired { device: context.name(), port: self.port });
             }
-            None if !(1..=0xbfff).contains(&self.dlid) => {
-                return Err(Error::attribute(
-                    "destination LID",
-                    format_args!("{:#x}", self.dlid),
-                    "a unicast LID is 0x1 to 0xbfff; 0 means that the peer has none, because no \
-                     subnet manager gave one or because it is RoCE and wants a GID",
-                ));
-            }
             None => {}
+        }
+        if !port.is_ethernet() && !(1..=0xbfff).contains(&self.dlid) {
+            return Err(Error::attribute(
+                "destination LID",
+                format_args!("{:#x}", self.dlid),
+                "a unicast LID is 0x1 to 0xbfff, and InfiniBand needs one beside a GID, too (of \
+                 the peer, or of the router to it); 0 means that the peer has none, because no \
+                 subnet manager gave one or because it is RoCE and wants a GID",
+            ));
         }
         Ok(port)
     }

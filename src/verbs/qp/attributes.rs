@@ -33,8 +33,7 @@ impl InitAttributes {
     }
 
     pub(crate) fn check(&self, context: &Context) -> Result<()> {
-        // The P_Key table's length is asked from the port, which checks the port's number too.
-        context.pkey(self.port, self.pkey_index)?;
+        check_pkey(context, self.port, self.pkey_index)?;
         self.access.check_queue_pair()
     }
 }
@@ -141,9 +140,19 @@ impl RtsAttributes {
 
 impl AlternatePath {
     pub(crate) fn check(&self, context: &Context) -> Result<()> {
-        context.pkey(self.address.port, self.pkey_index)?;
+        check_pkey(context, self.address.port, self.pkey_index)?;
         self.address.check(context).map(drop)
     }
+}
+
+/// The P_Key table's length is asked from the port, which checks the port's number too.
+fn check_pkey(context: &Context, port: u8, index: u16) -> Result<()> {
+    // Bit 15 is the kind of membership.
+    if context.pkey(port, index)? & 0x7fff == 0 {
+        let rule = format!("the entry of port {port} is empty: the port is in no such partition");
+        return Err(Error::attribute("P_Key index", index, rule));
+    }
+    Ok(())
 }
 
 fn check_24_bits(attribute: &'static str, value: u32) -> Result<()> {
