@@ -25,7 +25,7 @@ struct Limit {
 const fn limit(row: Row) -> Limit {
     let (most, floors, held) = match row {
         Row::Inline => (60.0, Some(1.5), true),
-        Row::Pointer => (55.0, Some(1.5), false),
+        Row::Pointer => (55.0, Some(1.5), true),
         Row::List => (32.0, None, true),
         Row::Poll => (30.0, None, false),
         Row::Empty => (8.0, None, false),

@@ -75,6 +75,21 @@ impl SendOperation {
             other => Self::Other(other),
         }
     }
+
+    /// The opcode of its WQE.
+    pub(crate) const fn opcode(self) -> u8 {
+        match self {
+            Self::Nop => opcode::NOP,
+            Self::Send => opcode::SEND,
+            Self::SendImm => opcode::SEND_IMM,
+            Self::Write => opcode::RDMA_WRITE,
+            Self::WriteImm => opcode::RDMA_WRITE_IMM,
+            Self::Read => opcode::RDMA_READ,
+            Self::CompareSwap => opcode::ATOMIC_CS,
+            Self::FetchAdd => opcode::ATOMIC_FA,
+            Self::Other(other) => other,
+        }
+    }
 }
 
 /// A receive is done.

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use mlx5_sys::cqe::{
     Cqe64, ErrorCqe, FORMAT_COMPRESSED, FORMAT_INLINE_32, FORMAT_INLINE_64, FORMAT_SHIFT,
-    NUMBER_MASK, OPCODE_SHIFT, SOLICITED, opcode,
+    NUMBER_MASK, OPCODE_SHIFT, OWNER_MASK, SOLICITED, opcode,
 };
 
 use super::QueueKind;
@@ -77,6 +77,13 @@ impl CqeRef<'_> {
             | opcode::RESP_ERR => Some(QueueKind::Receive),
             _ => None,
         }
+    }
+
+    /// Whether it is a requester's success, not compressed, and without message data in it.
+    #[inline(always)]
+    pub(crate) fn is_plain_send(&self) -> bool {
+        const { assert!(opcode::REQ == 0) };
+        self.op_own & !(OWNER_MASK | SOLICITED) == 0
     }
 
     /// Whether the peer asked for a solicited event.

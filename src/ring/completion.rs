@@ -130,7 +130,10 @@ impl<Q: Queues> Queues for Option<Q> {
 /// CQE, retires the WQE in its queue, and stores the consumer index to the CQ's record: once per
 /// call, however many CQEs it took.
 pub struct Completions {
-    buffer: NonNull<u8>,
+    /// The 64-byte CQE of slot 0.
+    first: NonNull<u8>,
+    /// Binary logarithm of a slot's size.
+    shift: u32,
     shape: Shape,
     wide: bool,
     consumer: Counter,
@@ -230,10 +233,13 @@ impl Completions {
         if !matches!(parts.cqe_size, 64 | 128) {
             return Err(QueueError::Geometry("a CQE is neither 64 nor 128 bytes"));
         }
+        let wide = parts.cqe_size == 128;
         Ok(Self {
-            buffer: parts.buffer,
+            // SAFETY: a wide slot's second half.
+            first: unsafe { parts.buffer.add(if wide { 64 } else { 0 }) },
+            shift: parts.cqe_size.trailing_zeros(),
             shape,
-            wide: parts.cqe_size == 128,
+            wide,
             consumer: Counter::new(parts.record.read()),
             arm_sequence: parts.arm.record().read() >> ARM_SEQUENCE_SHIFT & 3,
             record: parts.record,
@@ -290,11 +296,36 @@ impl Completions {
         &mut self,
         queues: &mut Q,
     ) -> Result<Option<Completion>, PollError> {
-        let completion = self.take(queues)?;
-        if completion.is_some() {
+        let Some(cqe) = self.peek(self.consumer) else {
+            return if self.overrun { Err(PollError::Overrun) } else { Ok(None) };
+        };
+        if cqe.is_plain_send() {
+            let (id, qpn) = (self.id, cqe.qpn());
+            let side = queues.send_side(qpn);
+            if let Some(done) = side.and_then(|side| side.complete_plain(id, qpn, &cqe)) {
+                self.consumer = self.consumer.plus(1);
+                self.release();
+                return Ok(Some(Completion::Send(done)));
+            }
+        }
+        // A place of its own, so that only this path needs a completion of any kind in memory.
+        let mut other = Ok(None);
+        self.poll_any(queues, &mut other);
+        other
+    }
+
+    /// As [`poll`](Self::poll), for any CQE.
+    #[cold]
+    #[inline(never)]
+    fn poll_any<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+        into: &mut Result<Option<Completion>, PollError>,
+    ) {
+        *into = self.take(queues);
+        if let Ok(Some(_)) = into {
             self.release();
         }
-        Ok(completion)
     }
 
     /// Takes up to as many completions as `into` has places for, and returns their number.
@@ -379,9 +410,8 @@ impl Completions {
     #[inline(always)]
     fn entry(&self, index: Counter) -> NonNull<u8> {
         let slot = self.shape.slot(index);
-        let offset = if self.wide { slot * 128 + 64 } else { slot * 64 };
         // SAFETY: an entry of the ring.
-        unsafe { self.buffer.add(offset) }
+        unsafe { self.first.add(slot << self.shift) }
     }
 
     /// Gives all CQEs that were taken back to the card.

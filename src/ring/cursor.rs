@@ -147,6 +147,13 @@ impl Cursor {
         if counter.since(self.tail) < self.used() { Some(counter) } else { None }
     }
 
+    /// Moves the tail to one that is known to be within the posted entries.
+    #[inline(always)]
+    pub const fn retire_known(&mut self, tail: Counter) {
+        debug_assert!(tail.since(self.tail) <= self.used());
+        self.tail = tail;
+    }
+
     /// Moves the tail: everything before `tail` is retired. `false`, and nothing changes, if `tail`
     /// is not within the posted entries.
     #[inline(always)]

@@ -223,7 +223,7 @@ impl<T: Transport> SendQueue<T> {
             stopped: false,
             signaled: 0,
             signals_retired: 0,
-            shadow: vec![Entry::default(); shape.entries() as usize].into(),
+            shadow: vec![Entry::NONE; shape.entries() as usize].into(),
             credit: parts.credit,
             cq: parts.cq,
             qp: parts.qp,
@@ -302,9 +302,9 @@ impl<T: Transport> SendQueue<T> {
             return false;
         }
         let encoded = ring.encode_block::<T, O>(head, ring.signaled, id, operation);
-        let Some((signaled, last, words)) = encoded else { return false };
+        let Some((signaled, _, image)) = encoded else { return false };
         // SAFETY: passed on.
-        unsafe { ring.commit_block(signaled, &last, words) };
+        unsafe { ring.commit_block(signaled, image) };
         true
     }
 

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::verbs::ibv_qp;
-use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE, opcode};
+use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::completion::CqId;
 use super::credit::Credit;
@@ -52,17 +52,20 @@ pub(super) struct SendRing {
 }
 
 /// What software must remember of a posted WQE; the card cannot reach it.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub(super) struct Entry {
     id: u64,
     /// [`SendRing::signaled`] after this WQE.
     signaled: u32,
     /// 0: a block inside a WQE, which no CQE names.
     ds: u8,
-    opcode: u8,
+    operation: SendOperation,
 }
 
 impl Entry {
+    /// Of a block that no WQE begins in.
+    pub(super) const NONE: Self = Self { id: 0, signaled: 0, ds: 0, operation: SendOperation::Nop };
+
     #[inline(always)]
     fn blocks(&self) -> u32 {
         u32::from(self.ds).div_ceil(UNITS)
@@ -133,7 +136,7 @@ impl SendRing {
         signaled: u32,
         id: u64,
         operation: &O,
-    ) -> Option<(u32, Last, [Option<u64>; 8])> {
+    ) -> Option<(u32, Last, BlockImage)> {
         if O::USUAL_DS == 0 || !operation.is_usual(&self.limits) {
             return None;
         }
@@ -142,21 +145,27 @@ impl SendRing {
         let ctrl =
             ctrl_segment(self.ctrl(head, O::OPCODE, O::USUAL_DS), flags, operation.immediate());
         let slot = self.cursor.shape().slot(head);
+        // Of the two offsets, the ring's is a multiple of the shadow's that address arithmetic can
+        // make from it; the compiler would rather shift twice.
+        const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
+        let offset = opaque(slot * size_of::<Entry>());
         // SAFETY: a free block starts there, by `clear`'s meaning; the card does not read it before
         // the producer index covers it, and nobody else writes it (`from_parts`). The WQE is no
         // longer than a block, so it ends before the ring does, and `check` would pass: a queue
         // without entries has no clear head.
-        let words = unsafe {
-            let mut writer = Block::new(self.buffer.as_ptr().add(slot * WQEBB_SIZE));
+        let image = unsafe {
+            let block = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
+            let mut writer = Block::new(block.as_ptr());
             writer.put(ctrl);
             operation.put(&mut writer);
-            writer.words()
+            BlockImage { block: block.cast(), words: writer.words() }
         };
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        let entry = unsafe { self.shadow.get_unchecked_mut(slot) };
-        *entry = Entry { id, signaled, ds: O::USUAL_DS as u8, opcode: O::OPCODE };
+        let entry = unsafe { &mut *self.shadow.as_mut_ptr().byte_add(offset) };
+        let operation = const { SendOperation::from_opcode(O::OPCODE) };
+        *entry = Entry { id, signaled, ds: O::USUAL_DS as u8, operation };
         let last = Last { doorbell: ctrl[0], slot: slot as u32, ds: O::USUAL_DS };
-        Some((signaled, last, words))
+        Some((signaled, last, image))
     }
 
     /// Makes a single WQE of [`encode_block`](Self::encode_block), at the cursor's head, known to
@@ -165,21 +174,13 @@ impl SendRing {
     /// # Safety
     /// As [`Batch::ring`]; the head was before `clear_single`, and the rest is what that returned.
     #[inline(always)]
-    pub(super) unsafe fn commit_block(
-        &mut self,
-        signaled: u32,
-        last: &Last,
-        words: [Option<u64>; 8],
-    ) {
+    pub(super) unsafe fn commit_block(&mut self, signaled: u32, image: BlockImage) {
         let head = self.cursor.head().plus(1);
         self.cursor.publish(head);
         self.signaled = signaled;
-        // SAFETY: a slot of the ring, where the WQE was just written; usual WQEs have more than one
+        // SAFETY: the WQE was just written to a block of the ring; usual WQEs have more than one
         // unit, and `clear_single` was ahead of the head, so the register takes a block.
-        unsafe {
-            let block = self.buffer.add(last.slot as usize * WQEBB_SIZE).cast();
-            self.doorbell.ring_block(head.low16(), words, block);
-        }
+        unsafe { self.doorbell.ring_block(head.low16(), image.words, image.block) }
     }
 
     /// [`encode`](Self::encode), apart from the hot path, and what `clear` is afterwards.
@@ -237,7 +238,8 @@ impl SendRing {
                 encode_wrapping(self.buffer, size, offset, ctrl, operation);
             }
         }
-        let entry = Entry { id, signaled, ds: ds as u8, opcode: O::OPCODE };
+        let operation = const { SendOperation::from_opcode(O::OPCODE) };
+        let entry = Entry { id, signaled, ds: ds as u8, operation };
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
         *unsafe { self.shadow.get_unchecked_mut(slot) } = entry;
         for block in 1..blocks {
@@ -279,9 +281,12 @@ impl SendRing {
         let counter = self.cursor.outstanding(named)?;
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
         let entry = *unsafe { self.shadow.get_unchecked(self.cursor.shape().slot(counter)) };
-        if entry.ds == 0 || !self.cursor.retire(counter.plus(entry.blocks())) {
+        if entry.ds == 0 {
             return None;
         }
+        // Every posted WQE wrote the entries of all its blocks, and a batch that was dropped wrote
+        // only those behind the head. So this is one that was posted, as a whole.
+        self.cursor.retire_known(counter.plus(entry.blocks()));
         self.signals_retired = entry.signaled;
         Some((entry, counter))
     }
@@ -289,9 +294,9 @@ impl SendRing {
     /// Puts a READ's or atomic's data, which came in the CQE, where the WQE says.
     #[cold]
     fn scatter(&self, entry: Entry, counter: Counter, cqe: &CqeRef<'_>, length: u32) -> bool {
-        let first = match entry.opcode {
-            opcode::RDMA_READ => 2,
-            opcode::ATOMIC_CS | opcode::ATOMIC_FA => 3,
+        let first = match entry.operation {
+            SendOperation::Read => 2,
+            SendOperation::CompareSwap | SendOperation::FetchAdd => 3,
             _ => return false,
         };
         let Some(data) = cqe.inline_data(length) else { return false };
@@ -307,6 +312,24 @@ impl SendRing {
         // `Batch::ring`, until this completion is reported.
         unsafe { scatter::scatter(data.bytes(), segments) }
     }
+}
+
+/// A WQE of one block, where it is, and its words that are known.
+pub(super) struct BlockImage {
+    block: NonNull<u64>,
+    words: [Option<u64>; 8],
+}
+
+/// The same number, of which the compiler does not know how it was made.
+#[inline(always)]
+fn opaque(mut value: usize) -> usize {
+    // SAFETY: an empty block.
+    unsafe {
+        core::arch::asm!(
+            "/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    value
 }
 
 /// Writes a WQE that runs past the end of the ring.
@@ -363,6 +386,25 @@ impl SendSide<'_> {
         self.ring.qpn()
     }
 
+    /// As [`complete`](Self::complete), for a success without data in the CQE; `None`, and nothing
+    /// changes, if it is not one of this queue's.
+    #[inline(always)]
+    pub(super) fn complete_plain(self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<SendDone> {
+        let ring = self.ring;
+        if ring.cq != cq || ring.qpn() != qpn {
+            return None;
+        }
+        let (entry, _) = ring.retire(cqe.wqe_counter())?;
+        // Loaded in any case, which is cheaper than to ask whether it is needed.
+        let fetched = cqe.byte_count();
+        let byte_len = match entry.operation {
+            SendOperation::Read => fetched,
+            SendOperation::CompareSwap | SendOperation::FetchAdd => 8,
+            _ => 0,
+        };
+        Some(SendDone { id: entry.id, qpn, operation: entry.operation, byte_len })
+    }
+
     /// What a requester's CQE, of the CQ `cq`, completes.
     #[inline(always)]
     pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
@@ -377,9 +419,9 @@ impl SendSide<'_> {
         if cqe.opcode() != cqe_opcode::REQ {
             return ring.fail(entry, cqe);
         }
-        let byte_len = match entry.opcode {
-            opcode::RDMA_READ => cqe.byte_count(),
-            opcode::ATOMIC_CS | opcode::ATOMIC_FA => 8,
+        let byte_len = match entry.operation {
+            SendOperation::Read => cqe.byte_count(),
+            SendOperation::CompareSwap | SendOperation::FetchAdd => 8,
             _ => 0,
         };
         if cqe.has_inline_data() && !ring.scatter(entry, counter, cqe, byte_len) {
@@ -390,11 +432,11 @@ impl SendSide<'_> {
                 status: Status::LocalLength,
                 vendor_error: 0,
                 wqe_index: counter.low16(),
-                opcode: entry.opcode,
+                opcode: entry.operation.opcode(),
             };
             return Completion::Failed(failure);
         }
-        let operation = SendOperation::from_opcode(entry.opcode);
+        let operation = entry.operation;
         Completion::Send(SendDone { id: entry.id, qpn, operation, byte_len })
     }
 }
@@ -411,7 +453,7 @@ impl SendRing {
             status: Status::from_syndrome(cqe.syndrome()),
             vendor_error: cqe.vendor_syndrome(),
             wqe_index: cqe.wqe_counter(),
-            opcode: entry.opcode,
+            opcode: entry.operation.opcode(),
         })
     }
 }
