@@ -59,6 +59,10 @@ pub struct ReceiveQueue {
     record: Record,
     qpn: u32,
     max_sge: u32,
+    /// Up to this head, from the cursor's own on, receives can be posted without a look at anything
+    /// else: there are slots and CQEs for them. Often less than that: retiring does not move it,
+    /// the next post that meets it does.
+    clear: Counter,
     /// By slot: the ids of posted receives.
     shadow: Box<[u64]>,
     credit: Credit,
@@ -181,6 +185,7 @@ impl ReceiveQueue {
             record: parts.record,
             qpn: parts.qpn,
             max_sge: (stride / SEGMENT_SIZE) as u32,
+            clear: start,
             shadow: vec![0; shape.entries() as usize].into(),
             credit: parts.credit,
             cq: parts.cq,
@@ -271,6 +276,7 @@ impl ReceiveQueue {
             return Err(QueueError::NotReset);
         }
         self.cursor = Cursor::new(self.cursor.shape(), Counter::default());
+        self.clear = self.cursor.head();
         completions.discard(self.qpn, QueueKind::Receive);
         Ok(())
     }
@@ -279,6 +285,22 @@ impl ReceiveQueue {
     #[inline(always)]
     pub fn side(&mut self) -> ReceiveSide<'_> {
         ReceiveSide { queue: self }
+    }
+
+    /// Moves `clear` as far as it can be, or says why it cannot be moved behind `head`.
+    #[cold]
+    #[inline(never)]
+    fn refill(&mut self, head: Counter) -> Result<(), PostError> {
+        let free = self.cursor.free_from(head);
+        if free == 0 {
+            return Err(PostError::QueueFull);
+        }
+        let credit = self.credit.entries().saturating_sub(head.since(self.cursor.tail()));
+        if credit == 0 {
+            return Err(PostError::CqOverrun);
+        }
+        self.clear = head.plus(free.min(credit));
+        Ok(())
     }
 
     #[inline(always)]
@@ -344,12 +366,13 @@ impl ReceiveBatch<'_> {
     #[inline(always)]
     pub(super) fn append_ref<L: SgeList>(&mut self, id: u64, list: &L) -> Result<(), PostError> {
         let queue = &mut *self.queue;
-        list.check(&Limits { max_sge: queue.max_sge, max_inline: 0 })?;
-        if queue.cursor.free_from(self.head) == 0 {
-            return Err(PostError::QueueFull);
+        let limits = Limits { max_sge: queue.max_sge, max_inline: 0 };
+        // A queue takes one entry at least: its stride is not 0.
+        if !(L::USUAL_DS == 1 && list.is_usual(&limits)) {
+            list.check(&limits)?;
         }
-        if self.head.since(queue.cursor.tail()) >= queue.credit.entries() {
-            return Err(PostError::CqOverrun);
+        if self.head == queue.clear {
+            queue.refill(self.head)?;
         }
         let slot = queue.cursor.shape().slot(self.head);
         // SAFETY: the slot is free: the card does not read it before the record covers it. The list
