@@ -129,6 +129,11 @@ impl Engine {
                 tracing::error!(%error, "cannot start the engine's thread");
             }
         }
+        let turn = state.network.as_mut().is_some_and(Network::owes_a_turn);
+        drop(state);
+        if turn {
+            std::thread::yield_now();
+        }
         result
     }
 

@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::socket::{self, BATCH, Batch};
 use crate::card::Card;
@@ -25,6 +26,8 @@ pub(super) struct Waits {
     pub(super) epoll: OwnedFd,
     /// Written to once: the end.
     stop: OwnedFd,
+    /// Whether the thread goes before those of the program wherever it wakes up.
+    pub(super) raised: AtomicBool,
 }
 
 /// What a descriptor in the epoll set is.
@@ -56,6 +59,8 @@ pub(super) struct Network {
     peers: HashMap<u16, Peer>,
     /// Peers whose backlog has something new.
     fresh: Vec<u16>,
+    /// Whether anything was sent since that was last asked.
+    sent: bool,
     batch: Batch,
     /// A descriptor to do without when there are no more, so that a peer can be told.
     reserve: Option<OwnedFd>,
@@ -82,7 +87,7 @@ impl Network {
         Ok(Self {
             domain: domain.to_owned(),
             random: Random::seeded(seed ^ entropy),
-            waits: Arc::new(Waits { epoll, stop }),
+            waits: Arc::new(Waits { epoll, stop, raised: AtomicBool::new(false) }),
             reserve: socket::duplicate(&timer).ok(),
             timer,
             armed: None,
@@ -90,6 +95,7 @@ impl Network {
             next: STOP + 1,
             peers: HashMap::new(),
             fresh: Vec::new(),
+            sent: false,
             batch: Batch::new(),
         })
     }
@@ -160,8 +166,16 @@ impl Network {
     /// Sends what was put on its way since.
     pub(super) fn flush(&mut self, cards: &mut [Card]) {
         while let Some(prefix) = self.fresh.pop() {
+            self.sent = true;
             self.drain(prefix, cards);
         }
+    }
+
+    /// Whether whoever has sent should let others run. The peer's thread has often been woken on
+    /// this very processor, where a program that polls for the answer would make it wait until the
+    /// scheduler's next tick; where threads may be raised, it does not.
+    pub(super) fn owes_a_turn(&mut self) -> bool {
+        std::mem::take(&mut self.sent) && !self.waits.raised.load(Ordering::Relaxed)
     }
 
     /// Sends as much to a peer as there is room for.

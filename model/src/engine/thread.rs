@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::network::Waits;
@@ -63,20 +64,23 @@ fn block_signals() -> libc::sigset_t {
 
 /// Asks to be run as soon as a packet comes. Programs that poll burn every processor there is, and
 /// each would otherwise keep its own for milliseconds before the packets it polls for are carried.
-/// A refusal leaves the thread as it was, which is only slower.
-fn hurry() {
+/// Gives whether the thread now goes before those of programs; a refusal leaves it as it was, which
+/// is only slower.
+fn hurry() -> bool {
     let first = libc::sched_param { sched_priority: 1 };
     let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
     // SAFETY: the parameter is there.
-    if unsafe { libc::sched_setscheduler(0, policy, &first) } != 0 {
-        // SAFETY: no memory is passed.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
-        be_brief();
+    if unsafe { libc::sched_setscheduler(0, policy, &first) } == 0 {
+        return true;
     }
+    // SAFETY: no memory is passed.
+    let raised = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } == 0;
+    be_brief();
+    raised
 }
 
 fn run(engine: &Weak<Engine>, waits: &Waits) {
-    hurry();
+    waits.raised.store(hurry(), Ordering::Relaxed);
     // SAFETY: all zeros is a valid value.
     let mut events: [libc::epoll_event; EVENTS] = unsafe { std::mem::zeroed() };
     loop {
