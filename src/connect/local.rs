@@ -37,8 +37,8 @@ pub struct LocalPort {
 
 impl LocalPort {
     /// Port `port` (from 1), addressed by its entry `gid_index` of the GID table. Without one, an
-    /// InfiniBand port is addressed by LID, and a RoCE port by its first RoCE v2 GID, one with an
-    /// IPv4 address preferred.
+    /// InfiniBand port is addressed by LID, or by its first GID where it needs one; and a RoCE port
+    /// by its first RoCE v2 GID, one with an IPv4 address preferred.
     ///
     /// # Errors
     /// [`Error::GidEmpty`](crate::Error::GidEmpty),
@@ -49,6 +49,7 @@ impl LocalPort {
         let gid = match gid_index {
             Some(index) => Some(context.gid(port, index.into())?),
             None if attributes.is_ethernet() => Some(context.find_gid(port, GidType::RoceV2)?),
+            None if attributes.needs_gid().is_some() => Some(context.gid(port, 0)?),
             None => None,
         };
         let gid_index = match gid {

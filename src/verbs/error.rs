@@ -131,16 +131,18 @@ pub enum Error {
         /// What does not fit.
         rule: &'static str,
     },
-    /// An Ethernet port was addressed by LID.
+    /// A port that needs a GID was given an address without one.
     #[error(
-        "port {port} of {device} is Ethernet (RoCE), which has no LIDs: give the address a GID \
-         (AddressVector::gid)"
+        "port {port} of {device} takes addresses with a GID only (AddressVector::gid, or a GID \
+         index for LocalPort): {why}"
     )]
     GidRequired {
         /// The device's name.
         device: String,
         /// The port.
         port: u8,
+        /// What makes it so.
+        why: &'static str,
     },
     /// Too few huge pages are free.
     #[error(

@@ -5,23 +5,10 @@ use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use mlx5_sys::verbs::{ibv_context, ibv_gid_entry};
+use mlx5_sys::verbs::{ibv_gid_entry, ibv_query_gid_ex};
 
 use super::error::check;
 use super::{Context, Error, Guid, Result};
-
-// `ibv_query_gid_ex` is an inline function of verbs.h around this exported one, whose name the
-// bindings' filter for `ibv_` leaves out.
-unsafe extern "C" {
-    fn _ibv_query_gid_ex(
-        context: *mut ibv_context,
-        port: u32,
-        index: u32,
-        entry: *mut ibv_gid_entry,
-        flags: u32,
-        entry_size: usize,
-    ) -> libc::c_int;
-}
 
 /// A GID, 128 bits in network order. On InfiniBand a subnet prefix and a port's GUID; on RoCE an
 /// IPv6 address, or an IPv4 address mapped into one.
@@ -185,16 +172,9 @@ impl Context {
 
     fn gid_entry(&self, port: u8, index: u32) -> Result<Option<GidEntry>> {
         let mut raw = MaybeUninit::<ibv_gid_entry>::zeroed();
-        // SAFETY: the context is open; `raw` has room for an entry, whose size is told.
+        // SAFETY: the context is open; `raw` has room for an entry.
         let result = unsafe {
-            _ibv_query_gid_ex(
-                self.as_raw().as_ptr(),
-                port.into(),
-                index,
-                raw.as_mut_ptr(),
-                0,
-                size_of::<ibv_gid_entry>(),
-            )
+            ibv_query_gid_ex(self.as_raw().as_ptr(), port.into(), index, raw.as_mut_ptr(), 0)
         };
         if let Err(error) = check("ibv_query_gid_ex", result) {
             return match error.errno().map(|errno| errno.0) {

@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
-use mlx5_sys::verbs::{ibv_dereg_mr, ibv_mr, ibv_reg_mr, ibv_reg_mr_iova2};
+use mlx5_sys::verbs::{__ibv_reg_mr, ibv_dereg_mr, ibv_mr};
 
 use super::error::{check, non_null};
 use super::volatile;
@@ -132,26 +132,10 @@ impl ProtectionDomain {
             return Err(Error::attribute("length", 0, "a memory region has at least 1 byte"));
         }
         access.check_region()?;
-        let start = address.as_ptr();
-        // verbs.h chooses between the two in the same way: the second exists for optional rights.
-        let (call, mr) = if access.contains(Access::RELAXED_ORDERING) {
-            let (pd, iova) = (self.as_raw().as_ptr(), start as u64);
-            // SAFETY: the PD is alive, and the caller keeps the memory.
-            let mr = unsafe { ibv_reg_mr_iova2(pd, start.cast(), length, iova, access.bits()) };
-            ("ibv_reg_mr_iova2", mr)
-        } else {
-            // SAFETY: as above.
-            let mr = unsafe {
-                ibv_reg_mr(
-                    self.as_raw().as_ptr(),
-                    start.cast(),
-                    length,
-                    access.bits() as libc::c_int,
-                )
-            };
-            ("ibv_reg_mr", mr)
-        };
-        non_null(call, mr).map_err(|error| {
+        let (pd, start) = (self.as_raw().as_ptr(), address.as_ptr().cast());
+        // SAFETY: the PD is alive, and the caller keeps the memory.
+        let mr = unsafe { __ibv_reg_mr(pd, start, length, access.bits(), 1) };
+        non_null("ibv_reg_mr", mr).map_err(|error| {
             let cause = match error.errno().map(|errno| errno.0) {
                 Some(libc::EFAULT) => Some(Cause::Known(
                     "part of the memory is not mapped, or is read-only while the card is to write",

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 
-use mlx5_sys::verbs::{___ibv_query_port, ibv_port_attr, ibv_query_pkey};
+use mlx5_sys::verbs::{___ibv_query_port, IBV_QPF_GRH_REQUIRED, ibv_port_attr, ibv_query_pkey};
 
 use super::error::check;
 use super::{Context, Error, Mtu, Result};
@@ -113,6 +113,9 @@ pub struct PortAttributes {
     pub physical_state: u8,
     /// Capability mask.
     pub capabilities: u32,
+    /// Whether every packet needs a global route header, as on InfiniBand's virtual functions:
+    /// addressed by GID, also within the subnet.
+    pub grh_required: bool,
 }
 
 impl PortAttributes {
@@ -156,6 +159,7 @@ impl PortAttributes {
             },
             physical_state: raw.phys_state,
             capabilities: raw.port_cap_flags,
+            grh_required: raw.flags & IBV_QPF_GRH_REQUIRED != 0,
         }
     }
 
@@ -164,9 +168,20 @@ impl PortAttributes {
         u32::from(self.lanes) * self.lane_mbps
     }
 
-    /// Whether peers are addressed by GID only.
+    /// Whether it speaks RoCE, where peers are addressed by GID alone.
     pub fn is_ethernet(&self) -> bool {
         self.link_layer == LinkLayer::Ethernet
+    }
+
+    /// Why an address must have a GID, if it must.
+    pub(crate) fn needs_gid(&self) -> Option<&'static str> {
+        if self.is_ethernet() {
+            return Some("it is Ethernet (RoCE), which has no LIDs");
+        }
+        self.grh_required.then_some(
+            "its packets need a global route header, as those of a virtual function do, and so do \
+             the peer's",
+        )
     }
 }
 
@@ -218,6 +233,19 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ports_tell_when_a_lid_is_not_enough() {
+        // SAFETY: integers only.
+        let mut raw: ibv_port_attr = unsafe { std::mem::zeroed() };
+        let needs = |raw: &ibv_port_attr| PortAttributes::new(1, raw).needs_gid();
+        raw.link_layer = 1;
+        assert_eq!(needs(&raw), None);
+        raw.flags = IBV_QPF_GRH_REQUIRED;
+        assert!(needs(&raw).is_some_and(|why| why.contains("virtual function")));
+        (raw.link_layer, raw.flags) = (2, 0);
+        assert!(needs(&raw).is_some_and(|why| why.contains("RoCE")));
+    }
 
     #[test]
     fn states_that_carry_traffic_are_usable() {

@@ -17,7 +17,8 @@ pub struct AddressVector {
     pub src_path_bits: u8,
     /// Limit of the sending rate (`enum ibv_rate`); 0 is the port's full rate.
     pub static_rate: u8,
-    /// Addressing by GID: required on RoCE and between InfiniBand subnets.
+    /// Addressing by GID: required on RoCE, between InfiniBand subnets, and where the port
+    /// [says so](PortAttributes::grh_required).
     pub global: Option<GlobalRoute>,
 }
 
@@ -89,12 +90,12 @@ impl AddressVector {
             let rule = format!("the port's LMC is {}", port.lid_mask_bits);
             return Err(Error::attribute("source path bits", self.src_path_bits, rule));
         }
-        match &self.global {
-            Some(route) => route.check(context, &port)?,
-            None if port.is_ethernet() => {
-                return Err(Error::GidRequired { device: context.name(), port: self.port });
+        match (&self.global, port.needs_gid()) {
+            (Some(route), _) => route.check(context, &port)?,
+            (None, Some(why)) => {
+                return Err(Error::GidRequired { device: context.name(), port: self.port, why });
             }
-            None => {}
+            (None, None) => {}
         }
         if !port.is_ethernet() && !(1..=0xbfff).contains(&self.dlid) {
             return Err(Error::attribute(
