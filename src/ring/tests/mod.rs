@@ -1,6 +1,7 @@
 //! Tests of the rings over plain memory: what is written is compared with an oracle that lays WQEs
 //! out by itself, what is read is written by the test.
 
+mod account;
 mod poll;
 mod post;
 
@@ -194,5 +195,15 @@ impl Rq {
             ReceiveQueue::from_parts(parts).unwrap()
         };
         Self { buffer, record, queue }
+    }
+}
+
+/// A CQE of the queue pair.
+fn cqe(kind: u8, code: u8, counter: u32) -> Cqe64 {
+    Cqe64 {
+        sop_drop_qpn: (u32::from(code) << 24 | QPN).into(),
+        wqe_counter: (counter as u16).into(),
+        op_own: kind << 4,
+        ..Cqe64::default()
     }
 }

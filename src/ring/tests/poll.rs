@@ -13,15 +13,6 @@ use crate::ring::random::Random;
 use crate::ring::{PollError, PostError};
 use crate::wqe::{FetchAdd, Inline, Nop, Read, Remote, Send, Sge, Word};
 
-fn cqe(kind: u8, code: u8, counter: u32) -> Cqe64 {
-    Cqe64 {
-        sop_drop_qpn: (u32::from(code) << 24 | QPN).into(),
-        wqe_counter: (counter as u16).into(),
-        op_own: kind << 4,
-        ..Cqe64::default()
-    }
-}
-
 #[test]
 fn completions_retire_what_was_posted_before_them() {
     let mut random = Random::from_clock();
@@ -426,39 +417,4 @@ fn a_compressed_block_is_not_taken_for_stale_completions() {
     }
     assert_eq!(cq.reader.discard(QPN, QueueKind::Send), 1);
     assert_eq!(cq.reader.poll(&mut ()), Err(PollError::Compressed));
-}
-
-#[test]
-fn no_completion_names_a_block_inside_a_wqe() {
-    let long = [7; 150];
-    let mut cq = Cq::new(16, 64, 0);
-    // The blocks inside the long WQE are where WQEs of a dropped batch began, and of the lap before.
-    let mut sq = Sq::new(&mut cq, 8, 0xfffc, 0);
-    for id in 0..8 {
-        // SAFETY: no card is there.
-        unsafe { sq.queue.post(id, Nop::new().signaled_if(id == 7)).unwrap() };
-    }
-    cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, 3), &[]);
-    assert!(
-        matches!(cq.reader.poll(&mut sq.queue), Ok(Some(Completion::Send(done))) if done.id == 7)
-    );
-    let mut batch = sq.queue.batch();
-    for id in 20..24 {
-        batch.append(id, Nop::new()).unwrap();
-    }
-    drop(batch);
-    // SAFETY: no card is there.
-    unsafe { sq.queue.post(42, Send::new(Inline(&long)).signaled()).unwrap() };
-    for inside in [5, 6] {
-        cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, inside), &[]);
-        let Ok(Some(Completion::Unclaimed(unclaimed))) = cq.reader.poll(&mut sq.queue) else {
-            panic!("block {inside} was taken for a WQE");
-        };
-        assert_eq!(unclaimed.reason, UnclaimedReason::NotOutstanding);
-    }
-    cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, 4), &[]);
-    assert!(
-        matches!(cq.reader.poll(&mut sq.queue), Ok(Some(Completion::Send(done))) if done.id == 42)
-    );
-    assert!(sq.queue.is_idle());
 }
