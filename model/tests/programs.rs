@@ -212,7 +212,11 @@ fn perftest_counting(model: Model, program: &str, sizes: &[u32], extra: &[&str],
         let text = size.to_string();
         let given = extra.iter().skip_while(|argument| **argument != "-c").nth(1);
         let transport = given.copied().unwrap_or("RC");
-        let mut arguments = vec!["-F", "-c", transport, "-n", &iterations];
+        let mut arguments = vec!["-F", "-n", &iterations];
+        if given.is_none() {
+            // Newer versions refuse an argument that is given twice.
+            arguments.extend(["-c", transport]);
+        }
         if !program.starts_with("ib_atomic") {
             arguments.extend(["-s", &text]);
         }
