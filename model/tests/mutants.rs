@@ -230,10 +230,12 @@ impl Life<'_> {
     fn queue_pair(&mut self, pd: u32, cq: u32, key: u32) {
         let base = self.base;
         let none = Bytes::default;
+        // Without receives, their stride may be anything.
+        let (receives, stride) = self.random.pick(&[(16, 6), (16, 6), (16, 6), (0, 77)]);
         let driver = none()
             .u64(base + QP_RING)
             .u64(base + RECORDS + 64)
-            .u32(&[16, 16, 6, 1 << 10 | 2, 5, self.uar])
+            .u32(&[16, receives, stride, 1 << 10 | 2, 5, self.uar])
             .u64(0)
             .u32(&[0, 0]);
         let core = none().u64(0).u64(9).u32(&[pd, cq, cq, 0, 16, 16, 2, 2, 0]).u8(&[0, 2, 0, 0]);

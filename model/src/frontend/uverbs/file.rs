@@ -26,6 +26,8 @@ pub(super) struct CommandFile {
 pub(super) struct State {
     context: Option<device::Context>,
     objects: BTreeMap<u32, Object>,
+    /// No handle below it is free.
+    lowest: u32,
 }
 
 /// An object of a file.
@@ -151,13 +153,14 @@ impl State {
 
     /// Enters an object under the lowest free handle.
     pub fn enter(&mut self, object: Object) -> u32 {
-        let mut handle = 0;
-        for taken in self.objects.keys() {
+        let mut handle = self.lowest;
+        for (taken, _) in self.objects.range(handle..) {
             if *taken != handle {
                 break;
             }
             handle += 1;
         }
+        self.lowest = handle + 1;
         self.objects.insert(handle, object);
         handle
     }
@@ -180,6 +183,7 @@ impl State {
     ) -> Result<R> {
         let result = destroy(self.get::<T>(handle)?)?;
         self.objects.remove(&handle);
+        self.lowest = self.lowest.min(handle);
         Ok(result)
     }
 

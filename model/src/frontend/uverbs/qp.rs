@@ -219,8 +219,11 @@ fn make(
     if asked.cap.max_recv_wr > most || given.sq_wqe_count > most {
         return Err(Errno::EINVAL);
     }
-    let (rq_wqes, rq_shift) =
-        if asked.cap.max_recv_wr == 0 { (0, 0) } else { (given.rq_wqe_count, given.rq_wqe_shift) };
+    // Without receives the stride means nothing.
+    let (rq_wqes, rq_shift) = match (asked.cap.max_recv_wr, given.rq_wqe_count) {
+        (0, _) | (_, 0) => (0, 0),
+        (_, count) => (count, given.rq_wqe_shift),
+    };
     let powers = [given.sq_wqe_count, rq_wqes];
     if powers.iter().any(|count| *count != 0 && !count.is_power_of_two())
         || (rq_wqes != 0 && !(4..=11).contains(&rq_shift))
