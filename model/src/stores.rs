@@ -40,9 +40,15 @@ pub fn record() -> Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
+        let mut count = RECORDING.load(Ordering::Acquire);
         // A forked child has stopped recording already.
-        let fewer = |count: usize| count.checked_sub(1);
-        let _ = RECORDING.fetch_update(Ordering::AcqRel, Ordering::Acquire, fewer);
+        while let Some(fewer) = count.checked_sub(1) {
+            let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+            match RECORDING.compare_exchange_weak(count, fewer, success, failure) {
+                Ok(_) => break,
+                Err(changed) => count = changed,
+            }
+        }
     }
 }
 
