@@ -12,10 +12,10 @@ use mlx5_sys::verbs::ibv_cq;
 use super::credit::{Credit, Ledger};
 use super::cursor::{Counter, Shape};
 use super::keep::CqKeep;
-use super::{PollError, QueueError, ReceiveQueue, ReceiveSide, SendQueue, SendSide, takeover};
+use super::{PollError, QueueError, Queues, takeover};
 use crate::cqe::{Completion, CqeRef, QueueKind, Unclaimed, UnclaimedReason};
 use crate::doorbell::{ArmDoorbell, Record, fence};
-use crate::verbs::{CompletionQueue, Transport};
+use crate::verbs::CompletionQueue;
 
 /// Which CQ a queue completes on: the address of its verbs object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,103 +24,6 @@ pub(super) struct CqId(usize);
 impl CqId {
     pub(super) fn of(cq: *mut ibv_cq) -> Self {
         Self(cq.addr())
-    }
-}
-
-/// The queues whose completions a poll may meet.
-///
-/// Implemented by send and receive queues, references, pairs, slices, `Option` and `()`; a program
-/// with many queues implements it over a map of its own. A CQE of a queue that is not found is not
-/// lost: it comes out as [`Completion::Unclaimed`].
-pub trait Queues {
-    /// The send queue of the queue pair `qpn`.
-    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>>;
-    /// The receive queue of the queue pair `qpn`.
-    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>>;
-}
-
-/// No queue.
-impl Queues for () {
-    fn send_side(&mut self, _: u32) -> Option<SendSide<'_>> {
-        None
-    }
-
-    fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
-        None
-    }
-}
-
-impl<T: Transport> Queues for SendQueue<T> {
-    #[inline(always)]
-    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
-        let side = self.side();
-        (side.qpn() == qpn).then_some(side)
-    }
-
-    #[inline(always)]
-    fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
-        None
-    }
-}
-
-impl Queues for ReceiveQueue {
-    #[inline(always)]
-    fn send_side(&mut self, _: u32) -> Option<SendSide<'_>> {
-        None
-    }
-
-    #[inline(always)]
-    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
-        let side = self.side();
-        (side.qpn() == qpn).then_some(side)
-    }
-}
-
-impl<Q: Queues + ?Sized> Queues for &mut Q {
-    #[inline(always)]
-    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
-        (**self).send_side(qpn)
-    }
-
-    #[inline(always)]
-    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
-        (**self).receive_side(qpn)
-    }
-}
-
-/// The first that has the queue.
-impl<A: Queues, B: Queues> Queues for (A, B) {
-    #[inline(always)]
-    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
-        let (first, second) = self;
-        first.send_side(qpn).or_else(|| second.send_side(qpn))
-    }
-
-    #[inline(always)]
-    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
-        let (first, second) = self;
-        first.receive_side(qpn).or_else(|| second.receive_side(qpn))
-    }
-}
-
-/// The first that has the queue.
-impl<Q: Queues> Queues for [Q] {
-    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
-        self.iter_mut().find_map(|queue| queue.send_side(qpn))
-    }
-
-    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
-        self.iter_mut().find_map(|queue| queue.receive_side(qpn))
-    }
-}
-
-impl<Q: Queues> Queues for Option<Q> {
-    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
-        self.as_mut()?.send_side(qpn)
-    }
-
-    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
-        self.as_mut()?.receive_side(qpn)
     }
 }
 

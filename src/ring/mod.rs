@@ -10,12 +10,14 @@
 //! WQE is `unsafe`, at one place per queue, whose contract says what must stay alive until which
 //! completion. [`owned`] is the layer on top that owns the memory and needs no `unsafe`.
 
+mod batch;
 mod completion;
 mod credit;
 mod cursor;
 mod error;
 mod keep;
 pub mod owned;
+mod queues;
 #[cfg(test)]
 pub(crate) mod random;
 mod receive;
@@ -26,8 +28,10 @@ mod takeover;
 #[cfg(test)]
 mod tests;
 
-pub use completion::{Completions, Drain, Queues};
+pub use batch::Batch;
+pub use completion::{Completions, Drain};
 pub use error::{PollError, PostError, QueueError};
+pub use queues::Queues;
 pub use receive::{ReceiveBatch, ReceiveConfig, ReceiveQueue, ReceiveSide};
-pub use send::{Batch, RegisterUse, SendConfig, SendQueue};
+pub use send::{RegisterUse, SendConfig, SendQueue};
 pub use send_ring::SendSide;

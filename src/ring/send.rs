@@ -8,11 +8,12 @@ use mlx5_sys::doorbell::SEND_WORD;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 use mlx5_sys::wqe::{CtrlSeg, InlineHeader, MAX_DS, RaddrSeg, SEGMENT_SIZE, WQEBB_SIZE};
 
+use super::batch::Batch;
 use super::completion::{Completions, CqId};
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::{QueueKeep, RegisterClaim};
-use super::send_ring::{Entry, Last, SendRing, SendSide, UNITS};
+use super::send_ring::{Entry, SendRing, SendSide, UNITS};
 use super::takeover::{self, QpView};
 use super::{PostError, QueueError};
 use crate::cqe::QueueKind;
@@ -53,7 +54,7 @@ impl Default for SendConfig {
 /// the doorbell record, one to the register (or the WQE's blocks, by BlueFlame), and on x86-64 two
 /// store fences; no lock, no allocation, no system call.
 pub struct SendQueue<T: Transport = Rc> {
-    ring: SendRing,
+    pub(super) ring: SendRing,
     keep: Option<QueueKeep>,
     transport: PhantomData<T>,
 }
@@ -267,9 +268,7 @@ impl<T: Transport> SendQueue<T> {
     /// Starts a batch. Dropping it unrung posts nothing.
     #[inline]
     pub fn batch(&mut self) -> Batch<'_, T> {
-        let (head, signaled, clear) =
-            (self.ring.cursor.head(), self.ring.signaled, self.ring.clear);
-        Batch { queue: self, head, signaled, clear, last: Last::default(), count: 0 }
+        Batch::new(self)
     }
 
     /// Appends one request and rings: as [`Batch::append`], then [`Batch::ring`]. A short WQE goes
@@ -375,139 +374,5 @@ impl<T: Transport> fmt::Debug for SendQueue<T> {
             .field("cursor", &self.ring.cursor)
             .field("limits", &self.ring.limits)
             .finish_non_exhaustive()
-    }
-}
-
-/// Requests that are written to the ring and not yet known to the card.
-///
-/// ```no_run
-/// # use mlx5::ring::{PostError, SendQueue};
-/// # use mlx5::wqe::{Inline, Remote, Sge, Write};
-/// # fn example(queue: &mut SendQueue, sge: Sge, remote: Remote) -> Result<(), PostError> {
-/// let mut batch = queue.batch();
-/// batch.append(1, Write::new(sge, remote))?;
-/// batch.append(2, Write::new(Inline(b"done"), remote.offset(4096)).signaled())?;
-/// // SAFETY: the memory of `sge` stays registered, and is not written, until a poll returns the
-/// // completion of request 2.
-/// unsafe { batch.ring() };
-/// # Ok(())
-/// # }
-/// ```
-///
-/// One doorbell rings them all. Dropping the batch, or leaking it, posts nothing: its place in the
-/// ring is written anew by the next one.
-#[must_use = "a batch posts nothing until it is rung"]
-pub struct Batch<'q, T: Transport = Rc> {
-    queue: &'q mut SendQueue<T>,
-    head: Counter,
-    signaled: u32,
-    clear: Counter,
-    last: Last,
-    count: u32,
-}
-
-impl<T: Transport> Batch<'_, T> {
-    /// Writes a request after those already in the batch. `id` comes back with its completion.
-    ///
-    /// # Errors
-    /// [`PostError`]; the batch stays as it was, and can still be rung.
-    #[inline]
-    pub fn append<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
-        if O::USUAL_DS != 0 && self.is_clear() {
-            let ring = &mut self.queue.ring;
-            let encoded = ring.encode_block::<T, O>(self.head, self.signaled, id, &operation);
-            if let Some((signaled, last, _)) = encoded {
-                self.one_more(self.head.plus(1), signaled, last);
-                return Ok(());
-            }
-        }
-        // A copy, so that only this path needs the operation in memory.
-        // SAFETY: the original is forgotten.
-        let copy = unsafe { core::ptr::read(&operation) };
-        core::mem::forget(operation);
-        self.append_any(id, &copy)
-    }
-
-    #[inline(always)]
-    pub(super) fn append_ref<O: PostOn<T>>(
-        &mut self,
-        id: u64,
-        operation: &O,
-    ) -> Result<(), PostError> {
-        if O::USUAL_DS != 0 && self.is_clear() {
-            let ring = &mut self.queue.ring;
-            let encoded = ring.encode_block::<T, O>(self.head, self.signaled, id, operation);
-            if let Some((signaled, last, _)) = encoded {
-                self.one_more(self.head.plus(1), signaled, last);
-                return Ok(());
-            }
-        }
-        self.append_any(id, operation)
-    }
-
-    #[inline(always)]
-    fn append_any<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
-        let ring = &mut self.queue.ring;
-        let (head, signaled, last, clear) =
-            ring.encode_any::<T, O>(self.head, self.signaled, id, operation)?;
-        self.clear = clear;
-        self.one_more(head, signaled, last);
-        Ok(())
-    }
-
-    /// Whether one more usual WQE can be written without a look at anything else.
-    #[inline(always)]
-    fn is_clear(&mut self) -> bool {
-        if self.head == self.clear {
-            self.clear = self.queue.ring.clear_from(self.head, self.signaled);
-        }
-        self.head != self.clear
-    }
-
-    #[inline(always)]
-    fn one_more(&mut self, head: Counter, signaled: u32, last: Last) {
-        self.head = head;
-        self.signaled = signaled;
-        self.last = last;
-        self.count += 1;
-    }
-
-    /// Requests in the batch.
-    pub fn len(&self) -> u32 {
-        self.count
-    }
-
-    /// Whether nothing was appended.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
-    /// Posts the batch: the doorbell record, then the register (`docs/ordering.md`). An empty batch
-    /// rings nothing. A batch of one short WQE goes by BlueFlame where the register allows it.
-    ///
-    /// # Safety
-    /// The card works on the requests from now on. For each of them, until it is retired:
-    /// - the memory that its entries name stays allocated, and registered under the `lkey` given;
-    /// - nobody writes what a SEND or WRITE reads, and nobody reads, writes or holds a reference
-    ///   to what a READ or atomic writes.
-    ///
-    /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue, or when the QP has been moved to RESET or destroyed. Inline payloads are copied by
-    /// [`append`](Self::append) and need nothing.
-    #[inline]
-    pub unsafe fn ring(self) {
-        if self.count != 0 {
-            let single = self.count == 1;
-            // SAFETY: `append` wrote the WQEs before `head`, `last` is the last; the rest is the
-            // caller's promise.
-            unsafe { self.queue.ring.commit(self.head, self.signaled, &self.last, single) }
-            self.queue.ring.set_clear(self.clear);
-        }
-    }
-}
-
-impl<T: Transport> fmt::Debug for Batch<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Batch").field("len", &self.count).field("queue", self.queue).finish()
     }
 }
