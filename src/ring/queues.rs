@@ -7,7 +7,7 @@ use crate::verbs::Transport;
 ///
 /// Implemented by send and receive queues, references, pairs, slices, `Option` and `()`; a program
 /// with many queues implements it over a map of its own. A CQE of a queue that is not found is not
-/// lost: it comes out as [`Completion::Unclaimed`].
+/// lost: it comes out as [`Completion::Unclaimed`](crate::cqe::Completion::Unclaimed).
 pub trait Queues {
     /// The send queue of the queue pair `qpn`.
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>>;
