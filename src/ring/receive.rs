@@ -118,7 +118,8 @@ impl ReceiveQueue {
     /// CQE left to promise. Nothing is changed then.
     ///
     /// # Safety
-    /// - `qp` stays alive as long as the result, and none of its receives is outstanding.
+    /// - `qp` stays alive as long as the result, and none of its receives is outstanding. It was not
+    ///   made with `MLX5DV_QP_CREATE_OOO_DP`: receives complete in order.
     /// - Until the result is dropped, nothing else posts to the QP's receive queue
     ///   (`ibv_post_recv`, another `ReceiveQueue`), and the QP stays on this side of RESET, except
     ///   for [`restart`](Self::restart).
