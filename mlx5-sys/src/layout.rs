@@ -1,6 +1,7 @@
 //! The table form in which the layouts of this crate are written, and their compile-time checks.
 
 /// Size of the type that a projection from `T` leads to.
+#[allow(dead_code, reason = "Rust 1.85 overlooks calls from anonymous constants")]
 pub(crate) const fn field_size<T, F>(_: fn(*const T) -> *const F) -> usize {
     size_of::<F>()
 }

@@ -1,0 +1,301 @@
+//! Two queue pairs that are connected to each other, brought to fail, and taken to RTS again.
+
+use std::time::{Duration, Instant};
+
+use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveKind, Status};
+use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{
+    Access, AsyncEvent, CompletionQueue, Context, EventSource, InitAttributes, MemoryRegion, Mtu,
+    ProtectionDomain, QpState, QueuePair, Rc, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes,
+    ThreadDomain,
+};
+use mlx5::wqe::{PostOn, Remote, Send, Sge};
+
+pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const LENGTH: usize = 16 << 10;
+pub const EVERYTHING: Access = Access::LOCAL_WRITE
+    .union(Access::REMOTE_WRITE)
+    .union(Access::REMOTE_READ)
+    .union(Access::REMOTE_ATOMIC);
+
+/// How a pair of queue pairs is connected.
+#[derive(Clone)]
+pub struct Setup {
+    /// Rights of the responder's queue pair, and of its region.
+    pub queue_pair: Access,
+    pub region: Access,
+    pub rts: RtsAttributes,
+    pub rnr: RnrTimer,
+    pub responder_depth: u8,
+}
+
+impl Default for Setup {
+    fn default() -> Setup {
+        Setup {
+            queue_pair: EVERYTHING,
+            region: EVERYTHING,
+            rts: RtsAttributes { max_rd_atomic: 4, ..RtsAttributes::default() },
+            rnr: RnrTimer::at_least(Duration::from_micros(10)),
+            responder_depth: 4,
+        }
+    }
+}
+
+/// A requester, `a`, and a responder, `b`, on one port.
+pub struct Pair {
+    pub setup: Setup,
+    pub a: End,
+    pub b: End,
+}
+
+pub struct End {
+    pub live: Option<Live>,
+    pub completions: Completions,
+    pub cq: CompletionQueue,
+    pub region: MemoryRegion,
+    pub pd: ProtectionDomain,
+    pub context: Context,
+}
+
+/// What goes when the queue pair goes.
+pub struct Live {
+    pub sends: SendQueue<Rc>,
+    pub receives: ReceiveQueue,
+    pub qp: QueuePair<Rc, Rts>,
+}
+
+impl Pair {
+    pub fn new(setup: Setup) -> Pair {
+        let context = Context::open_first().unwrap();
+        let a = End::new(&context, EVERYTHING);
+        let b = End::new(&context, setup.region);
+        let mut pair = Pair { setup, a, b };
+        let (a, b) = (pair.a.queue_pair(), pair.b.queue_pair());
+        pair.connect(a, b);
+        pair
+    }
+
+    pub fn connect(&mut self, a: QueuePair<Rc, Reset>, b: QueuePair<Rc, Reset>) {
+        let (number_a, number_b) = (a.number(), b.number());
+        self.a.connect(a, number_b, EVERYTHING, &self.setup);
+        self.b.connect(b, number_a, self.setup.queue_pair, &self.setup);
+    }
+
+    /// Takes both queue pairs through RESET to RTS, or makes those that are gone anew.
+    pub fn recover(&mut self) {
+        self.setup = Setup { queue_pair: EVERYTHING, ..self.setup.clone() };
+        let (a, b) = (self.a.reset(), self.b.reset());
+        self.connect(a, b);
+    }
+
+    /// Recovers, then sends messages each way.
+    pub fn works_again(&mut self) {
+        self.recover();
+        for round in 1..4 {
+            message(&mut self.a, &mut self.b, round);
+            message(&mut self.b, &mut self.a, round);
+        }
+    }
+}
+
+/// A message from one to the other.
+pub fn message(from: &mut End, to: &mut End, fill: u8) {
+    to.receive(7, to.sge(4096, 64));
+    from.region.write(0, &[fill; 64]);
+    from.post(8, Send::new(from.sge(0, 64)).signaled());
+    assert_eq!(from.success(), 8);
+    match to.next() {
+        Completion::Receive(done) => {
+            assert_eq!((done.id, done.byte_len, done.kind), (7, 64, ReceiveKind::Send));
+        }
+        other => panic!("{other:?}"),
+    }
+    let mut bytes = [0; 64];
+    to.region.read(4096, &mut bytes);
+    assert_eq!(bytes, [fill; 64]);
+}
+
+impl End {
+    pub fn new(context: &Context, access: Access) -> End {
+        let pd = ProtectionDomain::new(context).unwrap();
+        let cq = CompletionQueue::new(context, 128).unwrap();
+        End {
+            live: None,
+            completions: Completions::new(&cq).unwrap(),
+            cq,
+            region: pd.allocate(LENGTH, access).unwrap(),
+            pd,
+            context: context.clone(),
+        }
+    }
+
+    pub fn queue_pair(&self) -> QueuePair<Rc, Reset> {
+        // A register of its own, since several queue pairs of this context post at a time.
+        let thread = ThreadDomain::new(&self.context).unwrap();
+        QueuePair::builder(&self.pd, &self.cq)
+            .max_send_wr(16)
+            .max_recv_wr(16)
+            .max_send_sge(4)
+            .max_inline_data(64)
+            .thread_domain(&thread)
+            .build()
+            .unwrap()
+    }
+
+    pub fn connect(&mut self, qp: QueuePair<Rc, Reset>, peer: u32, access: Access, setup: &Setup) {
+        let local = LocalPort::new(&self.context, 1, None).unwrap();
+        let theirs = Endpoint {
+            lid: local.attributes().lid,
+            gid: local.gid().map(|entry| entry.gid),
+            ..Endpoint::new(peer, Mtu::Mtu1024)
+        };
+        let qp = qp.init(&InitAttributes { access, ..local.init() }).unwrap();
+        let receives =
+            ReceiveQueue::new(&qp, &mut self.completions, ReceiveConfig::default()).unwrap();
+        let rtr = RtrAttributes {
+            min_rnr_timer: setup.rnr,
+            max_dest_rd_atomic: setup.responder_depth,
+            ..local.rtr(&theirs, &theirs)
+        };
+        let qp = qp.rtr(&rtr).unwrap().rts(&setup.rts).unwrap();
+        let sends = SendQueue::new(&qp, &mut self.completions, SendConfig::default()).unwrap();
+        self.live = Some(Live { sends, receives, qp });
+    }
+
+    pub fn reset(&mut self) -> QueuePair<Rc, Reset> {
+        match self.live.take() {
+            Some(Live { sends, receives, qp }) => {
+                drop((sends, receives));
+                let number = qp.number();
+                let qp = qp.to_error().unwrap().reset().unwrap();
+                assert_eq!(qp.number(), number);
+                qp
+            }
+            None => self.queue_pair(),
+        }
+    }
+
+    pub fn live(&mut self) -> &mut Live {
+        self.live.as_mut().expect("connected")
+    }
+
+    pub fn sge(&self, offset: usize, length: u32) -> Sge {
+        Sge::new(self.region.address() + offset as u64, length, self.region.lkey())
+    }
+
+    pub fn remote(&self, offset: u64) -> Remote {
+        Remote::new(self.region.address() + offset, self.region.rkey())
+    }
+
+    pub fn post(&mut self, id: u64, operation: impl PostOn<Rc>) {
+        // SAFETY: every memory that a test names is a region's, which outlives its queue pair, or
+        // is not registered at all, which is what the card is to find out.
+        unsafe { self.live().sends.post(id, operation).unwrap() }
+    }
+
+    pub fn receive(&mut self, id: u64, sge: Sge) {
+        // SAFETY: as above.
+        unsafe { self.live().receives.post(id, sge).unwrap() }
+    }
+
+    /// The next completion.
+    pub fn next(&mut self) -> Completion {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(completion) = self.try_next() {
+                return completion;
+            }
+            assert!(Instant::now() < deadline, "no completion within {PATIENCE:?}");
+            std::thread::yield_now();
+        }
+    }
+
+    pub fn try_next(&mut self) -> Option<Completion> {
+        let live = self.live.as_mut().expect("connected");
+        self.completions.poll(&mut (&mut live.sends, &mut live.receives)).unwrap()
+    }
+
+    /// The next completion, which is a send's success.
+    pub fn success(&mut self) -> u64 {
+        match self.next() {
+            Completion::Send(done) => done.id,
+            other => panic!("instead of a success: {other:?}"),
+        }
+    }
+
+    /// The next completion, which is the failure of request `id` with that status.
+    pub fn failure(&mut self, queue: QueueKind, id: u64, status: Status) -> Failure {
+        match self.next() {
+            Completion::Failed(failure) => {
+                println!("{failure}");
+                assert_eq!(
+                    (failure.queue, failure.id, failure.status),
+                    (queue, id, status),
+                    "{failure}"
+                );
+                check_text(&failure);
+                failure
+            }
+            other => panic!("instead of {status:?}: {other:?}"),
+        }
+    }
+
+    pub fn send_fails(&mut self, id: u64, status: Status) -> Failure {
+        let failure = self.failure(QueueKind::Send, id, status);
+        assert_eq!(self.state(), QpState::Error);
+        failure
+    }
+
+    pub fn receive_fails(&mut self, id: u64, status: Status) -> Failure {
+        let failure = self.failure(QueueKind::Receive, id, status);
+        assert_eq!(self.state(), QpState::Error);
+        failure
+    }
+
+    /// The state that the card reports.
+    pub fn state(&mut self) -> QpState {
+        self.live().qp.query().unwrap().state
+    }
+
+    /// Waits for an asynchronous event of this side's queue pair.
+    pub fn event(&mut self) -> AsyncEvent {
+        let number = self.live().qp.number();
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(event) = self.context.async_event(Duration::from_millis(100)).unwrap() {
+                if event.source == EventSource::QueuePair(number) {
+                    return event;
+                }
+            }
+        }
+        panic!("no event of queue pair {number:#x} within {PATIENCE:?}");
+    }
+}
+
+/// Name, number in `enum ibv_wc_status`, and what the explanation speaks of.
+const TEXTS: [(&str, u32, &str); 10] = [
+    ("IBV_WC_LOC_LEN_ERR", 1, "length"),
+    ("IBV_WC_LOC_QP_OP_ERR", 2, "WQE"),
+    ("IBV_WC_LOC_PROT_ERR", 4, "lkey"),
+    ("IBV_WC_WR_FLUSH_ERR", 5, "error state"),
+    ("IBV_WC_REM_INV_REQ_ERR", 9, "longer than its receive"),
+    ("IBV_WC_REM_ACCESS_ERR", 10, "rkey"),
+    ("IBV_WC_REM_OP_ERR", 11, "own side"),
+    ("IBV_WC_RETRY_EXC_ERR", 12, "queue pair is gone"),
+    ("IBV_WC_RNR_RETRY_EXC_ERR", 13, "post receives"),
+    ("IBV_WC_GENERAL_ERR", 21, "no reason"),
+];
+
+/// The text of a failure says which request it was, the status as verbs name it, and the cause.
+pub fn check_text(failure: &Failure) {
+    let text = failure.to_string();
+    let (_, number, cause) = TEXTS
+        .into_iter()
+        .find(|(name, ..)| *name == failure.status.name())
+        .unwrap_or_else(|| panic!("no text is known of {text}"));
+    assert_eq!(failure.status.wc_status(), number, "{text}");
+    for part in [failure.status.name(), cause, &format!("{:#x}", failure.qpn)] {
+        assert!(text.contains(part), "{part:?} is missing in {text:?}");
+    }
+}
