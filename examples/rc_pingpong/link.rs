@@ -1,120 +1,30 @@
-//! Ping-pong over a reliable connection, posted and polled directly: latency and rate.
-//!
-//! ```text
-//! cargo run --release --example rc_pingpong -- --listen 127.0.0.1
-//! cargo run --release --example rc_pingpong -- --connect 127.0.0.1:PORT
-//! ```
-//!
-//! The server prints "listening on ADDRESS:PORT". The client says what is done, and both check every
-//! message:
-//! `--mode send|write|read` (send) · `--size BYTES` (64) · `--iters N` (10000).
-//! Each side may say: `--inline` (payload inside the WQE) · `--signal-every N` (1: every request
-//! makes a completion) · `--device NAME` · `--port N` (1) · `--gid-index N`.
+//! Memory, queues, and what happens in a round.
 
-use std::error::Error;
-use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{env, fmt, thread};
 
-use mlx5::connect::{Connection, Listener, LocalPort};
+use mlx5::connect::{Connection, LocalPort};
 use mlx5::cqe::Completion;
 use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     Access, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, Rc,
 };
 use mlx5::wqe::{Inline, Payload, Read, Remote, Send, Sge, Write};
-// Stands in for the card where the machine has none. A program for real cards leaves this out.
-use mlx5_model as _;
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+use crate::Result;
+use crate::options::{Mode, Options, Task};
 
 /// How long the other side may take for one step.
-const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a server waits for a client, or for a client that READs without telling.
-const PATIENCE: Duration = Duration::from_secs(3600);
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 /// Receives that are posted ahead, each with a slot of its own.
 const RECEIVES: u64 = 2;
-
-fn main() -> Result<()> {
-    let options = Options::from_arguments()?;
-    let context = match &options.device {
-        Some(name) => Context::open(name)?,
-        None => Context::open_first()?,
-    };
-    let local = LocalPort::new(&context, options.port, options.gid_index)?;
-    println!("{}", describe(&context, &local)?);
-
-    match (&options.listen, &options.connect) {
-        (Some(address), None) => {
-            // A bare address leaves the port to the system.
-            let address = match address.parse::<IpAddr>() {
-                Ok(address) => SocketAddr::new(address, 0).to_string(),
-                Err(_) => address.clone(),
-            };
-            let listener = Listener::bind(address.as_str())?;
-            println!("listening on {}", listener.local_address()?);
-            let mut connection = listener.accept(PATIENCE)?;
-            connection.set_timeout(TIMEOUT);
-            let task = Task::from_bytes(&connection.exchange_data(b"")?)?;
-            let mut link = Link::new(&context, &local, task, &options, &mut connection)?;
-            serve(&mut link, &mut connection)?;
-            println!("{task}: done, every message was right");
-        }
-        (None, Some(address)) => {
-            let mut connection = Connection::connect(address.as_str(), TIMEOUT)?;
-            connection.exchange_data(options.task.to_string().as_bytes())?;
-            let mut link = Link::new(&context, &local, options.task, &options, &mut connection)?;
-            let start = Instant::now();
-            let times = ask(&mut link)?;
-            let elapsed = start.elapsed();
-            connection.barrier(2)?;
-            report(&options, times, elapsed);
-        }
-        _ => return Err("either --listen ADDRESS or --connect ADDRESS:PORT is needed".into()),
-    }
-    Ok(())
-}
-
-/// Client: each round trip, timed.
-fn ask(link: &mut Link) -> Result<Vec<Duration>> {
-    let task = link.task;
-    let mut times = Vec::with_capacity(usize::try_from(task.iterations)?);
-    for round in 0..task.iterations {
-        let start = Instant::now();
-        match task.mode {
-            Mode::Send | Mode::Write => {
-                link.send(round)?;
-                link.receive(round)?;
-            }
-            Mode::Read => link.read(round)?,
-        }
-        times.push(start.elapsed());
-    }
-    link.finish()?;
-    Ok(times)
-}
-
-/// Server: answers, or leaves its memory to be read.
-fn serve(link: &mut Link, connection: &mut Connection) -> Result<()> {
-    if link.task.mode == Mode::Read {
-        connection.set_timeout(PATIENCE);
-    } else {
-        for round in 0..link.task.iterations {
-            link.receive(round)?;
-            link.send(round)?;
-        }
-        link.finish()?;
-    }
-    Ok(connection.barrier(2)?)
-}
 
 /// One side of the connection, with everything that a round needs.
 ///
 /// Its memory: slots for receives, then slots for sends, each of the message's size rounded up to
 /// cache lines. A slot for sends is written again only after its request is complete.
-struct Link {
-    task: Task,
+pub struct Link {
+    pub task: Task,
     sends: SendQueue<Rc>,
     receives: ReceiveQueue,
     completions: Completions,
@@ -134,7 +44,7 @@ struct Link {
 
 impl Link {
     /// Makes memory, queues and connection.
-    fn new(
+    pub fn new(
         context: &Context,
         local: &LocalPort,
         task: Task,
@@ -210,7 +120,7 @@ impl Link {
     }
 
     /// Sends the message of `round`, or writes it into the peer's memory.
-    fn send(&mut self, round: u64) -> Result<()> {
+    pub fn send(&mut self, round: u64) -> Result<()> {
         let deadline = Instant::now() + TIMEOUT;
         let mut wait = Wait::new(deadline);
         while self.posted - self.retired >= self.depth {
@@ -247,7 +157,7 @@ impl Link {
     }
 
     /// Waits for the peer's message of `round` and checks it.
-    fn receive(&mut self, round: u64) -> Result<()> {
+    pub fn receive(&mut self, round: u64) -> Result<()> {
         let mut wait = Wait::new(Instant::now() + TIMEOUT);
         if self.task.mode == Mode::Send {
             while self.received <= round {
@@ -272,7 +182,7 @@ impl Link {
     }
 
     /// Fetches the peer's memory and checks it. It always holds the message of round 0.
-    fn read(&mut self, round: u64) -> Result<()> {
+    pub fn read(&mut self, round: u64) -> Result<()> {
         let last = self.task.size - 1;
         self.region.write(last, &[0]);
         let into = self.sge(0);
@@ -289,7 +199,7 @@ impl Link {
     }
 
     /// Waits until every request is complete, and checks the last message byte for byte.
-    fn finish(&mut self) -> Result<()> {
+    pub fn finish(&mut self) -> Result<()> {
         let mut wait = Wait::new(Instant::now() + TIMEOUT);
         while self.retired < self.posted {
             self.poll()?;
@@ -400,163 +310,5 @@ impl Wait {
         // Where cores are few, the peer may be waiting for this one.
         thread::yield_now();
         Ok(())
-    }
-}
-
-fn describe(context: &Context, local: &LocalPort) -> Result<String> {
-    let device = context.attributes()?;
-    let kind = match device.board_id.as_deref() {
-        Some("MLX5-MODEL") => "the software model, no card".to_owned(),
-        Some(board) => format!("{}, board {board}", device.product()),
-        None => device.product().to_owned(),
-    };
-    let port = local.attributes();
-    let gid = local.gid().map(|entry| format!(", GID {entry}")).unwrap_or_default();
-    Ok(format!(
-        "{} ({kind}), port {} {} on {}, MTU {}{gid}",
-        device.name, port.port, port.state, port.link_layer, port.active_mtu
-    ))
-}
-
-fn report(options: &Options, mut times: Vec<Duration>, elapsed: Duration) {
-    let task = options.task;
-    let how = match task.mode {
-        Mode::Read => String::new(),
-        _ => format!(
-            ", {}a completion for every {} requests",
-            if options.inline { "inline, " } else { "" },
-            options.signal_every
-        ),
-    };
-    println!("{task}{how}: every message was right");
-    times.sort_unstable();
-    let at = |percent: f64| {
-        let index = (percent / 100.0 * (times.len() - 1) as f64).round() as usize;
-        times[index].as_nanos() as f64 / 1e3
-    };
-    println!("round trip in µs, of {}:", times.len());
-    for percent in [0.0, 50.0, 90.0, 99.0, 99.9, 100.0] {
-        println!("  {percent:>5}% {:>10.2}", at(percent));
-    }
-    let rate = times.len() as f64 / elapsed.as_secs_f64();
-    println!("rate: {rate:.0} round trips/s, {:.2} MB/s each way", rate * task.size as f64 / 1e6);
-}
-
-/// What the client wants done.
-#[derive(Clone, Copy)]
-struct Task {
-    mode: Mode,
-    size: usize,
-    iterations: u64,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Mode {
-    Send,
-    Write,
-    Read,
-}
-
-impl Task {
-    /// From what a client says, which is not trusted.
-    fn from_bytes(bytes: &[u8]) -> Result<Task> {
-        let text = std::str::from_utf8(bytes)?;
-        match text.split(' ').collect::<Vec<_>>()[..] {
-            [mode, size, "bytes,", iterations, "rounds"] => {
-                Task { mode: mode.parse()?, size: size.parse()?, iterations: iterations.parse()? }
-                    .checked()
-            }
-            _ => Err(format!("the client asks for {text:?}: is it rc_pingpong?").into()),
-        }
-    }
-
-    fn checked(self) -> Result<Task> {
-        if self.size == 0 || self.size > 1 << 30 {
-            return Err(format!("--size {}: it is 1 to {}", self.size, 1 << 30).into());
-        }
-        if self.iterations == 0 {
-            return Err("--iters 0: at least one is needed".into());
-        }
-        Ok(self)
-    }
-
-    /// From one slot to the next.
-    fn stride(&self) -> usize {
-        self.size.next_multiple_of(64)
-    }
-}
-
-impl fmt::Display for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mode = match self.mode {
-            Mode::Send => "send",
-            Mode::Write => "write",
-            Mode::Read => "read",
-        };
-        write!(f, "{mode} {} bytes, {} rounds", self.size, self.iterations)
-    }
-}
-
-impl FromStr for Mode {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Mode, String> {
-        match text {
-            "send" => Ok(Mode::Send),
-            "write" => Ok(Mode::Write),
-            "read" => Ok(Mode::Read),
-            _ => Err(format!("mode {text:?}: it is send, write or read")),
-        }
-    }
-}
-
-struct Options {
-    listen: Option<String>,
-    connect: Option<String>,
-    task: Task,
-    inline: bool,
-    signal_every: u64,
-    device: Option<String>,
-    port: u8,
-    gid_index: Option<u8>,
-}
-
-impl Options {
-    fn from_arguments() -> Result<Options> {
-        let mut options = Options {
-            listen: None,
-            connect: None,
-            task: Task { mode: Mode::Send, size: 64, iterations: 10_000 },
-            inline: false,
-            signal_every: 1,
-            device: None,
-            port: 1,
-            gid_index: None,
-        };
-        let mut arguments = env::args().skip(1);
-        while let Some(name) = arguments.next() {
-            if name == "--inline" {
-                options.inline = true;
-                continue;
-            }
-            let value = arguments.next().ok_or(format!("{name} needs a value"))?;
-            match name.as_str() {
-                "--listen" => options.listen = Some(value),
-                "--connect" => options.connect = Some(value),
-                "--mode" => options.task.mode = value.parse()?,
-                "--size" => options.task.size = value.parse()?,
-                "--iters" => options.task.iterations = value.parse()?,
-                "--signal-every" => options.signal_every = value.parse()?,
-                "--device" => options.device = Some(value),
-                "--port" => options.port = value.parse()?,
-                "--gid-index" => options.gid_index = Some(value.parse()?),
-                _ => return Err(format!("unknown option {name}; see the head of the file").into()),
-            }
-        }
-        if options.signal_every == 0 {
-            return Err("--signal-every 0: the last request at least must make a completion".into());
-        }
-        options.task.checked()?;
-        Ok(options)
     }
 }
