@@ -9,7 +9,7 @@ use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::completion::CqId;
 use super::credit::Credit;
-use super::cursor::{Counter, Cursor};
+use super::cursor::{Counter, Cursor, Shape};
 use super::{PostError, QueueError, scatter};
 use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, Unclaimed,
@@ -90,14 +90,6 @@ impl SendRing {
         Ok(())
     }
 
-    /// `opmod_idx_opcode` and `qpn_ds` of a ctrl segment, as one number.
-    #[inline(always)]
-    fn ctrl(&self, head: Counter, opcode: u8, ds: u32) -> u64 {
-        // What the compiler knows in one term.
-        let known = u64::from(opcode) << 32 | u64::from(ds);
-        u64::from(head.low16()) << 40 | self.qpn_shifted | known
-    }
-
     #[inline(always)]
     fn flags<O: Operation>(&self, operation: &O) -> u8 {
         operation.flags() | if self.signal_all { CE_ALWAYS } else { 0 }
@@ -142,8 +134,11 @@ impl SendRing {
         }
         let flags = self.flags(operation);
         let signaled = signaled.wrapping_add(u32::from(flags & CE_MASK == CE_ALWAYS));
-        let ctrl =
-            ctrl_segment(self.ctrl(head, O::OPCODE, O::USUAL_DS), flags, operation.immediate());
+        let ctrl = ctrl_segment(
+            self.slots().ctrl(head, O::OPCODE, O::USUAL_DS),
+            flags,
+            operation.immediate(),
+        );
         let slot = self.cursor.shape().slot(head);
         // Of the two offsets, the ring's is a multiple of the shadow's that address arithmetic can
         // make from it; the compiler would rather shift twice.
@@ -222,33 +217,22 @@ impl SendRing {
             return Err(PostError::CqOverrun);
         }
 
-        let ctrl = ctrl_segment(self.ctrl(head, O::OPCODE, ds), flags, operation.immediate());
-        let slot = self.cursor.shape().slot(head);
-        let offset = slot * WQEBB_SIZE;
-        let size = self.cursor.shape().entries() as usize * WQEBB_SIZE;
-        // SAFETY: `blocks` free blocks start at `offset`; the card does not read them before the
-        // producer index covers them, and nobody else writes them (`from_parts`). A WQE that ends
-        // before the ring does is written in a line.
-        unsafe {
-            if offset + ds as usize * SEGMENT_SIZE <= size {
-                let mut writer = Linear::new(self.buffer.as_ptr().add(offset));
-                writer.put(ctrl);
-                operation.put(&mut writer);
-            } else {
-                encode_wrapping(self.buffer, size, offset, ctrl, operation);
-            }
+        // SAFETY: the blocks are free; the card does not read them before the producer index covers
+        // them, and nobody else writes them (`from_parts`). `check` passed.
+        let last = unsafe { self.slots().write(head, signaled, id, operation, flags, ds) };
+        Ok((head.plus(blocks), signaled, last))
+    }
+
+    /// Where WQEs go.
+    #[inline(always)]
+    pub(super) fn slots(&mut self) -> Slots {
+        Slots {
+            shape: self.cursor.shape(),
+            buffer: self.buffer,
+            // SAFETY: a box is not null.
+            shadow: unsafe { NonNull::new_unchecked(self.shadow.as_mut_ptr()) },
+            qpn_shifted: self.qpn_shifted,
         }
-        let operation = const { SendOperation::from_opcode(O::OPCODE) };
-        let entry = Entry { id, signaled, ds: ds as u8, operation };
-        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        *unsafe { self.shadow.get_unchecked_mut(slot) } = entry;
-        for block in 1..blocks {
-            // A former WQE, or one of a batch that was dropped, may have begun here.
-            let slot = self.cursor.shape().slot(head.plus(block));
-            // SAFETY: as above.
-            unsafe { self.shadow.get_unchecked_mut(slot) }.ds = 0;
-        }
-        Ok((head.plus(blocks), signaled, Last { doorbell: ctrl[0], slot: slot as u32, ds }))
     }
 
     /// Makes everything before `head` known to the card.
@@ -311,6 +295,72 @@ impl SendRing {
         // SAFETY: the WQE was outstanding until now, so its memory is writable, by the contract of
         // `Batch::ring`, until this completion is reported.
         unsafe { scatter::scatter(data.bytes(), segments) }
+    }
+}
+
+/// Where the WQEs of a send queue go, and what they have in common: enough to write one into blocks
+/// that are the writer's own.
+#[derive(Clone, Copy)]
+pub(super) struct Slots {
+    shape: Shape,
+    buffer: NonNull<u8>,
+    /// [`SendRing::shadow`], one entry per block.
+    shadow: NonNull<Entry>,
+    qpn_shifted: u64,
+}
+
+impl Slots {
+    /// `opmod_idx_opcode` and `qpn_ds` of a ctrl segment, as one number.
+    #[inline(always)]
+    fn ctrl(&self, head: Counter, opcode: u8, ds: u32) -> u64 {
+        // What the compiler knows in one term.
+        let known = u64::from(opcode) << 32 | u64::from(ds);
+        u64::from(head.low16()) << 40 | self.qpn_shifted | known
+    }
+
+    /// Writes a WQE of `ds` units at `head`, and what is remembered of it. `signaled` counts it in.
+    ///
+    /// # Safety
+    /// Its blocks are free, and nobody else reads or writes them, or their shadow entries, until
+    /// the producer index covers them. `ds` is the operation's, and the operation passed its check
+    /// against the queue's limits.
+    #[inline(always)]
+    pub(super) unsafe fn write<O: Operation>(
+        self,
+        head: Counter,
+        signaled: u32,
+        id: u64,
+        operation: &O,
+        flags: u8,
+        ds: u32,
+    ) -> Last {
+        let ctrl = ctrl_segment(self.ctrl(head, O::OPCODE, ds), flags, operation.immediate());
+        let slot = self.shape.slot(head);
+        let offset = slot * WQEBB_SIZE;
+        let size = self.shape.entries() as usize * WQEBB_SIZE;
+        // SAFETY: the WQE's blocks start at `offset`, and are the caller's. A WQE that ends before
+        // the ring does is written in a line.
+        unsafe {
+            if offset + ds as usize * SEGMENT_SIZE <= size {
+                let mut writer = Linear::new(self.buffer.as_ptr().add(offset));
+                writer.put(ctrl);
+                operation.put(&mut writer);
+            } else {
+                encode_wrapping(self.buffer, size, offset, ctrl, operation);
+            }
+        }
+        let operation = const { SendOperation::from_opcode(O::OPCODE) };
+        let entry = Entry { id, signaled, ds: ds as u8, operation };
+        // SAFETY: a slot is less than the number of entries, which is the shadow's length; the
+        // entry is the caller's.
+        unsafe { self.shadow.add(slot).write(entry) };
+        for block in 1..ds.div_ceil(UNITS) {
+            // A former WQE, or one of a batch that was dropped, may have begun here.
+            let slot = self.shape.slot(head.plus(block));
+            // SAFETY: as above.
+            unsafe { (*self.shadow.add(slot).as_ptr()).ds = 0 };
+        }
+        Last { doorbell: ctrl[0], slot: slot as u32, ds }
     }
 }
 
