@@ -204,10 +204,6 @@ impl Floor {
 }
 
 impl Side for Floor {
-    fn name(&self) -> &'static str {
-        "floor"
-    }
-
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
             Row::Inline => self.post(true, calls),

@@ -118,10 +118,6 @@ impl Classic {
 }
 
 impl Side for Classic {
-    fn name(&self) -> &'static str {
-        "ibv_post/poll"
-    }
-
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
             Row::Inline => self.post(0, calls),
@@ -259,17 +255,13 @@ impl Drop for Extended {
 }
 
 impl Side for Extended {
-    fn name(&self) -> &'static str {
-        "ibv_wr/start_poll"
-    }
-
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
             Row::Inline => self.inline(calls),
             Row::Pointer => self.pointer(calls),
             Row::List => self.list(calls),
             Row::Poll | Row::Empty => self.poll(calls),
-            Row::Receive => return None,
+            _ => return None,
         })
     }
 }

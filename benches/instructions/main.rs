@@ -20,6 +20,7 @@ mod raw;
 mod report;
 #[path = "../../tests/rig/mod.rs"]
 mod rig;
+mod rows;
 mod safe;
 mod side;
 
@@ -28,64 +29,44 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
+use mlx5_model::Mode;
 use report::Table;
-use side::{Row, Side};
+use side::{How, LIST, MAKERS, Row, columns, measured};
 
-/// Calls in the two sections of a row. Both leave room in the rings, also as lists.
+/// Nobody looks at registers and queues while instructions are counted.
+const MODE: Mode = Mode::Manual;
+
+/// Calls in the two sections of a row. Both together leave room in the rings, also as lists.
 const CALLS: [usize; 2] = [8, 104];
-const LISTS: [usize; 2] = [1, 3];
 
 /// Says to the program that it is the counted one.
 const COUNTED: &str = "--counted";
 
-const SIDES: [&str; 5] = ["ibv_post/poll", "ibv_wr/start_poll", "mlx5 owned", "mlx5", "floor"];
-
 fn calls(row: Row) -> [usize; 2] {
-    if row == Row::List { LISTS } else { CALLS }
+    match row.spec().how {
+        How::Lists(requests) => [LIST / requests, 3 * LIST / requests],
+        _ => CALLS,
+    }
 }
 
-fn section(side: &str, row: Row, calls: usize) -> String {
-    format!("{side}: {}: {calls}", row.text())
+fn section(column: &str, row: Row, calls: usize) -> String {
+    format!("{column}: {}: {calls}", row.text())
 }
 
-/// Runs every row of a side, on callgrind.
-fn count(side: &mut dyn Side) {
-    for row in [Row::Inline, Row::Pointer, Row::List] {
-        for calls in calls(row) {
-            let name = section(side.name(), row, calls);
-            let Some(posted) = callgrind::counted(&name, || side.run(row, calls)) else { continue };
-            assert_eq!(posted, calls * row.per_call(), "{name}");
-            mlx5_model::run();
-            // One poll row is enough: the inline one's, which comes first.
-            let found = if row == Row::Inline {
-                let name = section(side.name(), Row::Poll, calls);
-                callgrind::counted(&name, || side.run(Row::Poll, calls))
-            } else {
-                side.run(Row::Poll, posted)
-            };
-            assert_eq!(found, Some(posted), "{name}: every request completes");
-            let name = section(side.name(), Row::Empty, calls);
-            let found = if row == Row::Inline {
-                callgrind::counted(&name, || side.run(Row::Empty, calls))
-            } else {
-                side.run(Row::Empty, calls)
-            };
-            assert_eq!(found, Some(0), "{name}: and completes once");
+/// Runs every row of every side, on callgrind. Each row has a side of its own, so that no row's
+/// count depends on what other rows there are.
+fn counted() {
+    for maker in MAKERS {
+        for &row in Row::ALL {
+            let mut side = (maker.make)();
+            for calls in calls(row) {
+                let name = section(maker.column, row, calls);
+                measured(&mut *side, row, calls, |side| {
+                    callgrind::counted(&name, || side.run(row, calls))
+                });
+            }
         }
     }
-    for calls in calls(Row::Receive) {
-        let name = section(side.name(), Row::Receive, calls);
-        let posted = callgrind::counted(&name, || side.run(Row::Receive, calls));
-        assert!(posted.is_none_or(|posted| posted == calls), "{name}");
-    }
-}
-
-fn counted() {
-    count(&mut libmlx5::Classic::new());
-    count(&mut libmlx5::Extended::new());
-    count(&mut safe::Safe::new());
-    count(&mut raw::Raw::new());
-    count(&mut floor::Floor::new());
 }
 
 /// Counts, and makes the table of what was counted.
@@ -102,16 +83,15 @@ fn measure(folder: &Path) -> Result<Table, Box<dyn Error>> {
         return Err(format!("the counted program failed ({status})").into());
     }
     let sections: HashMap<_, _> = callgrind::sections(folder)?.into_iter().collect();
-    let per_call = |side: &str, row: Row| -> Option<f64> {
+    let per_call = |column: &str, row: Row| -> Option<f64> {
         let [few, many] = calls(row);
-        // A side that has no such call posted nothing: a handful of instructions each time.
-        let count = |calls| sections.get(&section(side, row, calls)).copied();
+        let count = |calls| sections.get(&section(column, row, calls)).copied();
         let difference = count(many)?.checked_sub(count(few)?)?;
-        let calls = ((many - few) * row.per_call()) as f64;
-        (difference != 0).then(|| difference as f64 / calls)
+        Some(difference as f64 / ((many - few) * row.per_call()) as f64)
     };
-    let counts = Row::ALL.map(|row| SIDES.iter().map(|side| per_call(side, row)).collect()).into();
-    Ok(Table { sides: SIDES.into(), counts })
+    let columns = columns();
+    let counts = |&row: &Row| columns.iter().map(|column| per_call(column, row)).collect();
+    Ok(Table { counts: Row::ALL.iter().map(counts).collect(), columns })
 }
 
 fn run() -> Result<bool, Box<dyn Error>> {

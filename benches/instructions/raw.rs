@@ -102,10 +102,6 @@ impl Raw {
 }
 
 impl Side for Raw {
-    fn name(&self) -> &'static str {
-        "mlx5"
-    }
-
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
             Row::Inline => self.inline(calls),

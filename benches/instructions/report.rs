@@ -4,58 +4,37 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crate::callgrind;
-use crate::side::Row;
+use crate::rows::{Limit, Row, column};
 
-/// Sides in the order of the table's columns.
+/// What was counted.
 pub struct Table {
-    pub sides: Vec<&'static str>,
-    /// Per row of [`Row::ALL`], per side: instructions per call.
+    /// In the table's order.
+    pub columns: Vec<&'static str>,
+    /// Per row of [`Row::ALL`], per column: instructions per call.
     pub counts: Vec<Vec<Option<f64>>>,
 }
 
-/// The most that the raw layer may take.
-struct Limit {
-    most: f64,
-    /// And so many times the floor.
-    floors: Option<f64>,
-    /// Whether passing it is a failure. Where not, the table shows how far it is.
-    held: bool,
-}
-
-const fn limit(row: Row) -> Limit {
-    let (most, floors, held) = match row {
-        Row::Inline => (60.0, Some(1.5), true),
-        Row::Pointer => (55.0, Some(1.5), true),
-        Row::List => (32.0, None, true),
-        Row::Poll => (30.0, None, false),
-        Row::Empty => (8.0, None, false),
-        Row::Receive => (20.0, None, false),
-    };
-    Limit { most, floors, held }
-}
-
 impl Table {
-    fn count(&self, row: usize, side: &str) -> Option<f64> {
-        let column = self.sides.iter().position(|name| *name == side)?;
+    fn count(&self, row: usize, column: &str) -> Option<f64> {
+        let column = self.columns.iter().position(|name| *name == column)?;
         self.counts[row][column]
     }
 
-    /// This crate's count, and the limit in instructions.
-    fn against_limit(&self, at: usize) -> Option<(f64, f64)> {
-        let ours = self.count(at, "mlx5")?;
-        let limit = limit(Row::ALL[at]);
-        let floors = limit.floors.zip(self.count(at, "floor"));
-        Some((ours, floors.map_or(limit.most, |(times, floor)| limit.most.min(times * floor))))
+    /// What the limited side executes, and the most that it may.
+    fn against(&self, row: usize, limit: &Limit) -> Option<(f64, f64)> {
+        let count = self.count(row, limit.column)?;
+        let Some((times, other)) = limit.times else { return Some((count, limit.most)) };
+        Some((count, limit.most.min(times * self.count(row, other)?)))
     }
 
     /// For people.
     pub fn text(&self) -> String {
         let mut text = format!("{:44}", "instructions per call, caller included");
-        for side in &self.sides {
-            let _ = write!(text, " {side:>17}");
+        for column in &self.columns {
+            let _ = write!(text, " {column:>17}");
         }
         let _ = writeln!(text, " {:>8}", "limit");
-        for (at, row) in Row::ALL.into_iter().enumerate() {
+        for (at, row) in Row::ALL.iter().enumerate() {
             let _ = write!(text, "{:44}", row.text());
             for count in &self.counts[at] {
                 let _ = match count {
@@ -63,26 +42,32 @@ impl Table {
                     None => write!(text, " {:>17}", "-"),
                 };
             }
-            if let Some((ours, most)) = self.against_limit(at) {
-                let _ = write!(text, " {most:8.1}");
-                let _ = match (ours <= most, limit(row).held) {
-                    (true, true) => writeln!(text, "  kept"),
-                    (true, false) => writeln!(text, "  kept, not held yet"),
-                    (false, true) => writeln!(text, "  PASSED by {:.1}", ours - most),
-                    (false, false) => writeln!(text, "  {:.1} to go", ours - most),
+            for limit in row.spec().limits {
+                let Some((count, most)) = self.against(at, limit) else { continue };
+                let of = if limit.column == column::RAW { "" } else { limit.column };
+                let _ = match (count <= most, limit.held) {
+                    (true, true) => write!(text, " {most:8.1}  kept {of}"),
+                    (true, false) => write!(text, " {most:8.1}  kept, not held yet {of}"),
+                    (false, true) => {
+                        write!(text, " {most:8.1}  PASSED by {:.1} {of}", count - most)
+                    }
+                    (false, false) => write!(text, " {most:8.1}  {:.1} to go {of}", count - most),
                 };
             }
+            text.truncate(text.trim_end().len());
+            text.push('\n');
         }
         text
     }
 
-    /// Rows whose limit is held and passed.
+    /// Rows where a limit that is held is passed, or cannot be judged.
     pub fn passed(&self) -> Vec<&'static str> {
-        let passed = |at: &usize| {
-            limit(Row::ALL[*at]).held
-                && self.against_limit(*at).is_none_or(|(ours, most)| ours > most)
+        let passed = |&(at, row): &(usize, &Row)| {
+            row.spec().limits.iter().any(|limit| {
+                limit.held && self.against(at, limit).is_none_or(|(count, most)| count > most)
+            })
         };
-        (0..Row::ALL.len()).filter(passed).map(|at| Row::ALL[at].text()).collect()
+        Row::ALL.iter().enumerate().filter(passed).map(|(_, row)| row.text()).collect()
     }
 
     /// For programs.
@@ -92,14 +77,15 @@ impl Table {
             let _ = writeln!(json, "  {}: {},", quoted(key), quoted(value));
         }
         json.push_str("  \"rows\": [\n");
-        for (at, row) in Row::ALL.into_iter().enumerate() {
+        for (at, row) in Row::ALL.iter().enumerate() {
             let _ = write!(json, "    {{\"row\": {}", quoted(row.text()));
-            for (side, count) in self.sides.iter().zip(&self.counts[at]) {
+            for (side, count) in self.columns.iter().zip(&self.counts[at]) {
                 let count = count.map_or("null".to_owned(), |count| format!("{count:.2}"));
                 let _ = write!(json, ", {}: {count}", quoted(side));
             }
-            if let Some((_, most)) = self.against_limit(at) {
-                let _ = write!(json, ", \"limit\": {most:.2}, \"held\": {}", limit(row).held);
+            for limit in row.spec().limits.iter().filter(|limit| limit.column == column::RAW) {
+                let Some((_, most)) = self.against(at, limit) else { continue };
+                let _ = write!(json, ", \"limit\": {most:.2}, \"held\": {}", limit.held);
             }
             json.push_str(if at + 1 < Row::ALL.len() { "},\n" } else { "}\n" });
         }

@@ -4,8 +4,8 @@ use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
 use mlx5::verbs::{MemoryRegion, QueuePair, Rc, Rts};
 use mlx5::wqe::{InlineBytes, Remote, Write};
-use mlx5_model::Mode;
 
+use crate::MODE;
 use crate::rig::Rig;
 use crate::side::{LENGTH, Row, Side, forget, shape};
 
@@ -24,7 +24,7 @@ pub struct Safe {
 
 impl Safe {
     pub fn new() -> Self {
-        let rig = Rig::new(Mode::Manual);
+        let rig = Rig::new(MODE);
         let (cq, peer_cq) = (rig.cq(511), rig.cq(511));
         let qp = rig.init(shape(&rig, &cq));
         let mut completions = Completions::new(&cq).expect("a CQ of its own");
@@ -97,17 +97,13 @@ impl Safe {
 }
 
 impl Side for Safe {
-    fn name(&self) -> &'static str {
-        "mlx5 owned"
-    }
-
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
             Row::Inline => self.inline(calls),
             Row::Pointer => self.pointer(calls),
-            Row::List => return None,
             Row::Poll | Row::Empty => self.poll(calls),
             Row::Receive => self.receive(calls),
+            _ => return None,
         })
     }
 }

@@ -2,56 +2,73 @@
 
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts};
 use mlx5::wqe::{Remote, Sge};
-use mlx5_model::Mode;
 
 use crate::rig::Rig;
-
-/// WRs in a list.
-pub const LIST: usize = 32;
+pub use crate::rows::{How, LIST, Row, column};
+use crate::{MODE, floor, libmlx5, raw, safe};
 
 /// Bytes that a request by pointer, or a receive, names.
 pub const LENGTH: u32 = 64;
 
-/// One row of the table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Row {
-    Inline,
-    Pointer,
-    List,
-    Poll,
-    Empty,
-    Receive,
-}
-
-impl Row {
-    pub const ALL: [Self; 6] =
-        [Self::Inline, Self::Pointer, Self::List, Self::Poll, Self::Empty, Self::Receive];
-
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Inline => "8-byte inline WRITE, signaled, BlueFlame",
-            Self::Pointer => "64-byte pointer WRITE, signaled, BlueFlame",
-            Self::List => "list of 32 such, one doorbell, per WR",
-            Self::Poll => "poll, one success",
-            Self::Empty => "poll, empty",
-            Self::Receive => "post_recv, one SGE",
-        }
-    }
-
-    /// What a call of [`Side::run`] stands for in the table.
-    pub const fn per_call(self) -> usize {
-        if matches!(self, Self::List) { LIST } else { 1 }
-    }
-}
-
 /// A way to post and poll.
 pub trait Side {
-    /// Its name in the table.
-    fn name(&self) -> &'static str;
-
     /// Makes `calls` calls in a loop. Returns the requests posted or completions found, `None`
     /// where this side has no such call.
+    ///
+    /// Each row's loop is a function of its own that is never inlined: it is what is disassembled.
     fn run(&mut self, row: Row, calls: usize) -> Option<usize>;
+}
+
+/// A side that has nothing behind it yet.
+pub struct Maker {
+    /// The side's column. Several sides may share one, as long as they have no row in common.
+    pub column: &'static str,
+    pub make: fn() -> Box<dyn Side>,
+}
+
+/// All of them, in the order of the table's columns.
+pub const MAKERS: &[Maker] = &[
+    Maker { column: column::CLASSIC, make: || Box::new(libmlx5::Classic::new()) },
+    Maker { column: column::EXTENDED, make: || Box::new(libmlx5::Extended::new()) },
+    Maker { column: column::OWNED, make: || Box::new(safe::Safe::new()) },
+    Maker { column: column::RAW, make: || Box::new(raw::Raw::new()) },
+    Maker { column: column::FLOOR, make: || Box::new(floor::Floor::new()) },
+];
+
+/// Columns in the table's order.
+pub fn columns() -> Vec<&'static str> {
+    let mut columns: Vec<_> = MAKERS.iter().map(|maker| maker.column).collect();
+    columns.dedup();
+    columns
+}
+
+/// Makes `calls` calls of a row by `work`, with what has to surround them. Returns false where the
+/// side has no such call.
+pub fn measured(
+    side: &mut dyn Side,
+    row: Row,
+    calls: usize,
+    work: impl FnOnce(&mut dyn Side) -> Option<usize>,
+) -> bool {
+    if side.run(row, 0).is_none() {
+        return false;
+    }
+    let how = row.spec().how;
+    if how == How::Poll {
+        assert_eq!(side.run(Row::Inline, calls), Some(calls), "room for all");
+        mlx5_model::run();
+    }
+    let done = work(side);
+    let expected = if how == How::Idle { 0 } else { calls * row.per_call() };
+    assert_eq!(done, Some(expected), "{}", row.text());
+    if matches!(how, How::Post | How::Lists(_)) {
+        mlx5_model::run();
+        assert_eq!(side.run(Row::Poll, expected), done, "{}: every request completes", row.text());
+    }
+    if how != How::Fill {
+        assert_eq!(side.run(Row::Empty, 1), Some(0), "{}: and completes once", row.text());
+    }
+    true
 }
 
 /// Makes the compiler forget what it knows of the memory behind `state`, at no instruction: each
@@ -73,7 +90,7 @@ pub struct Line {
 
 impl Line {
     pub fn new() -> Self {
-        let rig = Rig::new(Mode::Manual);
+        let rig = Rig::new(MODE);
         let (cq, peer_cq) = (rig.cq(511), rig.cq(511));
         let (qp, peer) = rig.connect(rig.init(shape(&rig, &cq)), rig.init(shape(&rig, &peer_cq)));
         let memory = rig.memory(4096);

@@ -1,0 +1,124 @@
+//! The table's rows: what is measured, how it is prepared, and what it may cost.
+//!
+//! A new row is one line of [`rows!`], and an arm in [`Side::run`] of each side that can do it.
+//!
+//! [`Side::run`]: crate::side::Side::run
+
+/// Columns of the table.
+pub mod column {
+    /// libmlx5 by `ibv_post_send`, `ibv_post_recv`, `ibv_poll_cq`.
+    pub const CLASSIC: &str = "ibv_post/poll_cq";
+    /// libmlx5 by `ibv_wr_*`; polls by `ibv_start_poll` and `ibv_end_poll`.
+    pub const EXTENDED: &str = "ibv_wr/start_poll";
+    /// This crate's layer that owns memory.
+    pub const OWNED: &str = "mlx5 owned";
+    /// This crate's raw layer.
+    pub const RAW: &str = "mlx5";
+    /// The stores that must happen, alone.
+    pub const FLOOR: &str = "floor";
+}
+
+/// WRs in a list.
+pub const LIST: usize = 32;
+
+/// What surrounds the measured calls, and is not measured itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// The calls post what completes; afterwards the model executes it, and [`Row::Poll`] takes the
+    /// completions.
+    Post,
+    /// The same; each call posts so many.
+    Lists(usize),
+    /// The calls poll what as many calls of [`Row::Inline`] have posted and the model has executed.
+    Poll,
+    /// Nothing. The calls find nothing.
+    Idle,
+    /// The calls fill a queue that nothing empties: done on a side made for it, with nothing before.
+    Fill,
+}
+
+/// The most that one side may execute in a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Limit {
+    /// The side's column.
+    pub column: &'static str,
+    /// Instructions per call.
+    pub most: f64,
+    /// And so many times what another side executes.
+    pub times: Option<(f64, &'static str)>,
+    /// Whether passing it is a failure. Where not, the table shows how far it is.
+    pub held: bool,
+}
+
+/// The raw layer executes at most `most`, which fails where it is passed.
+const fn at_most(most: f64) -> Limit {
+    Limit { column: column::RAW, most, times: None, held: true }
+}
+
+impl Limit {
+    /// And at most `times` times what the side in `column` executes.
+    const fn and(self, times: f64, column: &'static str) -> Self {
+        Self { times: Some((times, column)), ..self }
+    }
+
+    /// A goal that is not reached yet.
+    const fn goal(self) -> Self {
+        Self { held: false, ..self }
+    }
+}
+
+/// All there is to know of a row.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// Its name in the table.
+    pub text: &'static str,
+    pub how: How,
+    pub limits: &'static [Limit],
+}
+
+macro_rules! rows {
+    ($($row:ident: $text:literal, $how:expr, [$($limit:expr),*];)*) => {
+        /// One row of the table.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Row { $($row),* }
+
+        impl Row {
+            /// In the table's order, which is also the order of measuring.
+            pub const ALL: &[Self] = &[$(Self::$row),*];
+
+            pub const fn spec(self) -> Spec {
+                match self {
+                    $(Self::$row => Spec { text: $text, how: $how, limits: const { &[$($limit),*] } }),*
+                }
+            }
+        }
+    };
+}
+
+use column::FLOOR;
+
+rows! {
+    Inline: "8-byte inline WRITE, signaled, BlueFlame", How::Post, [at_most(60.0).and(1.5, FLOOR)];
+    Pointer: "64-byte pointer WRITE, signaled, BlueFlame", How::Post,
+        [at_most(55.0).and(1.5, FLOOR)];
+    List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(32.0)];
+    Poll: "poll, one success", How::Poll, [at_most(30.0).goal()];
+    Empty: "poll, empty", How::Idle, [at_most(8.0).goal()];
+    Receive: "post_recv, one SGE", How::Fill, [at_most(20.0).goal()];
+}
+
+impl Row {
+    pub const fn text(self) -> &'static str {
+        self.spec().text
+    }
+
+    /// What a call of [`Side::run`] stands for in the table.
+    ///
+    /// [`Side::run`]: crate::side::Side::run
+    pub const fn per_call(self) -> usize {
+        match self.spec().how {
+            How::Lists(requests) => requests,
+            _ => 1,
+        }
+    }
+}
