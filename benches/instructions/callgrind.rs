@@ -76,12 +76,3 @@ pub fn sections(folder: &Path) -> std::io::Result<Vec<(String, u64)>> {
     }
     Ok(found)
 }
-
-/// Valgrind's name and version.
-pub fn version() -> String {
-    let output = Command::new("valgrind").arg("--version").output();
-    output.map_or_else(
-        |error| format!("no valgrind ({error})"),
-        |output| String::from_utf8_lossy(&output.stdout).trim().to_owned(),
-    )
-}

@@ -11,12 +11,16 @@
 //! each section it executes what was posted, and every completion is asked for. So all sides post
 //! what a card can execute.
 //!
-//! The counts do not depend on the machine's load. The exit status is 1 if a limit is passed.
+//! The counts do not depend on the machine's load. The exit status is 1 if a limit is passed, or if a
+//! count of this crate grew by more than 2% over the recorded one in `docs/benchmarks`, which is
+//! looked at where the compiler is the same: with `--record FOLDER`, counts are recorded instead.
 
 mod callgrind;
 mod floor;
 mod libmlx5;
+mod limits;
 mod raw;
+#[path = "../report/mod.rs"]
 mod report;
 #[path = "../../tests/rig/mod.rs"]
 mod rig;
@@ -26,12 +30,15 @@ mod side;
 
 use std::collections::HashMap;
 use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use limits::{Counts, Standing};
 use mlx5_model::Mode;
-use report::Table;
-use side::{How, LIST, MAKERS, Row, columns, measured};
+use report::earlier::Earlier;
+use report::{Line, Report, Value, context};
+use rows::{How, Row, column};
+use side::{LIST, MAKERS, columns, measured};
 
 /// Nobody looks at registers and queues while instructions are counted.
 const MODE: Mode = Mode::Manual;
@@ -69,8 +76,8 @@ fn counted() {
     }
 }
 
-/// Counts, and makes the table of what was counted.
-fn measure(folder: &Path) -> Result<Table, Box<dyn Error>> {
+/// Counts, and computes instructions per call.
+fn measure(folder: &Path) -> Result<Counts, Box<dyn Error>> {
     // What an earlier run left there.
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
@@ -83,48 +90,95 @@ fn measure(folder: &Path) -> Result<Table, Box<dyn Error>> {
         return Err(format!("the counted program failed ({status})").into());
     }
     let sections: HashMap<_, _> = callgrind::sections(folder)?.into_iter().collect();
-    let per_call = |column: &str, row: Row| -> Option<f64> {
+    let per_call = |column: &'static str, row: Row| {
         let [few, many] = calls(row);
         let count = |calls| sections.get(&section(column, row, calls)).copied();
         let difference = count(many)?.checked_sub(count(few)?)?;
-        Some(difference as f64 / ((many - few) * row.per_call()) as f64)
+        Some((column, difference as f64 / ((many - few) * row.per_call()) as f64))
     };
-    let columns = columns();
-    let counts = |&row: &Row| columns.iter().map(|column| per_call(column, row)).collect();
-    Ok(Table { counts: Row::ALL.iter().map(counts).collect(), columns })
+    let counts = |&row| columns().into_iter().filter_map(|column| per_call(column, row)).collect();
+    Ok(Row::ALL.iter().map(counts).collect())
 }
 
-fn run() -> Result<bool, Box<dyn Error>> {
-    // Two folders up from the executable: `target/release/deps`.
-    let executable = std::env::current_exe()?;
-    let target = executable.ancestors().nth(3).ok_or("the executable is not in target/")?;
-    let folder = target.join("bench");
-    let table = measure(&folder.join("callgrind"))?;
-    let context = report::context();
-    for (key, value) in &context {
-        println!("{key}: {value}");
+fn report(counts: &Counts) -> Report {
+    let mut context = context::of("cargo xtask bench --instructions".to_owned());
+    context.push(("counted by", context::valgrind()));
+    let lines = Row::ALL.iter().zip(counts).map(|(row, counts)| {
+        let best = [column::CLASSIC, column::EXTENDED].iter().filter_map(|of| counts.get(of));
+        let best = best.copied().reduce(f64::min).zip(counts.get(column::RAW));
+        let times = best.map(|(best, ours)| ("best / mlx5", format!("{:.1}", best / ours)));
+        let limits = Standing::of(row, counts).map(|standing| ("limit", standing.text()));
+        let value = |column| counts.get(column).map(|count| Value::from(*count));
+        Line {
+            name: row.text().to_owned(),
+            values: columns().into_iter().map(value).collect(),
+            remarks: times.into_iter().chain(limits).collect(),
+        }
+    });
+    Report {
+        title: "Instructions per call, caller included",
+        context,
+        columns: columns(),
+        ours: column::RAW,
+        lines: lines.collect(),
     }
+}
+
+/// Sentences on counts that are larger than the recorded ones.
+fn compared(report: &Report, counts: &Counts) -> Result<Vec<String>, Box<dyn Error>> {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/benchmarks/instructions.json");
+    let text = std::fs::read_to_string(&file)
+        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let earlier = Earlier::read(&text)
+        .map_err(|line| format!("{}: cannot understand `{line}`", file.display()))?;
+    let rows = Row::ALL.iter().zip(counts);
+    let rows: Vec<_> = rows.map(|(row, counts)| (row.text(), counts.clone())).collect();
+    let rustc = report.context.iter().find(|(key, _)| *key == "rustc");
+    let rustc = rustc.map_or("unknown", |(_, version)| version.as_str());
+    Ok(limits::grown(&rows, rustc, &earlier).unwrap_or_else(|why| {
+        println!("not compared with {}: {why}", file.display());
+        vec![]
+    }))
+}
+
+fn run(record: Option<PathBuf>) -> Result<bool, Box<dyn Error>> {
+    let folder = report::folder()?;
+    let counts = measure(&folder.join("callgrind"))?;
+    let report = report(&counts);
     if cfg!(debug_assertions) {
         println!("This is a debug build: the numbers say nothing. Use cargo bench.");
     }
-    println!("\n{}", table.text());
-    let file = folder.join("instructions.json");
-    std::fs::write(&file, table.json(&context))?;
-    println!("also in {}", file.display());
-    let passed = table.passed();
-    for row in &passed {
-        eprintln!("limit passed: {row}");
+    println!("{}", report.text());
+    let mut failures = limits::passed(&counts);
+    if record.is_none() {
+        failures.extend(compared(&report, &counts)?);
     }
-    Ok(passed.is_empty())
+    let folder = record.unwrap_or(folder);
+    report.write(&folder, "instructions")?;
+    println!("also in {}/instructions.{{json,md,svg}}", folder.display());
+    for failure in &failures {
+        eprintln!("error: {failure}");
+    }
+    Ok(failures.is_empty())
 }
 
 fn main() -> ExitCode {
-    // `--bench` is cargo's; `--quick` is for benchmarks that take time.
-    if std::env::args().any(|argument| argument == COUNTED) {
-        counted();
-        return ExitCode::SUCCESS;
-    }
-    match run() {
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        [COUNTED] => {
+            counted();
+            return ExitCode::SUCCESS;
+        }
+        // `--bench` is cargo's; `--quick` is for benchmarks that take time.
+        ["--bench" | "--quick"] | [] | ["--quick", "--bench"] => run(None),
+        ["--record", folder, "--bench"] => run(Some(folder.into())),
+        _ => {
+            eprintln!("usage: cargo bench --bench instructions -- [--record FOLDER]");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

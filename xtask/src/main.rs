@@ -28,9 +28,11 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   run [--roce] [--mode trapped|polled|manual] -- PROGRAM [ARGUMENTS]
                          run any verbs program on the model, the software ConnectX
   test [ARGUMENTS]       everything that can be tested on this machine; ARGUMENTS go to `cargo test`
-  bench [--quick | --instructions]
+  bench [--quick | --instructions | --cycles | --record]
                          the benchmarks; --quick only shows that they run; --instructions counts
-                         the instructions of posts and polls, and holds them to limits
+                         the instructions of posts and polls, and holds them to limits and to
+                         docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --record
+                         writes docs/benchmarks
   ci                     test, then formatting, clippy, rustdoc and `bench --quick`
 
 `demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,

@@ -1,0 +1,94 @@
+//! A report as bars: a group per row, a bar per column. It stands in pages of any background.
+
+use std::fmt::Write as _;
+
+use super::{Report, Value};
+
+const WIDTH: f64 = 860.0;
+/// Where bars begin and may end; left of them are names, right of them values.
+const LEFT: f64 = 300.0;
+const RIGHT: f64 = 760.0;
+const BAR: f64 = 13.0;
+const GAP: f64 = 14.0;
+const TOP: f64 = 64.0;
+
+/// Colours that are told apart on white and on black, also by people who see few colours. Ours is
+/// the one that stands out.
+const OURS: &str = "#d55e00";
+const OTHERS: [&str; 5] = ["#7f8c99", "#56b4e9", "#cc79a7", "#009e73", "#b8a000"];
+
+/// The whole report.
+pub fn text(report: &Report) -> String {
+    let others: Vec<_> = report.columns.iter().filter(|column| **column != report.ours).collect();
+    let color = |column: &str| match others.iter().position(|other| **other == column) {
+        None => OURS,
+        Some(at) => OTHERS[at % OTHERS.len()],
+    };
+    let values = || report.lines.iter().flat_map(|line| line.values.iter().flatten());
+    let most = values().map(|value| value.value).fold(1.0, f64::max);
+    let mut bars = String::new();
+    let mut y = TOP;
+    for line in &report.lines {
+        let drawn = |value: &Option<Value>| value.is_some();
+        let height = BAR * line.values.iter().filter(|value| drawn(value)).count().max(1) as f64;
+        let middle = y + height / 2.0 + 4.0;
+        let _ = writeln!(
+            bars,
+            "<text x=\"{:.0}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 10.0,
+            escaped(&line.name)
+        );
+        for (column, value) in report.columns.iter().zip(&line.values) {
+            let Some(value) = value else { continue };
+            let length = (value.value / most * (RIGHT - LEFT)).max(1.0);
+            let weight = if *column == report.ours { " font-weight=\"bold\"" } else { "" };
+            let _ = writeln!(
+                bars,
+                "<rect x=\"{LEFT:.0}\" y=\"{y:.1}\" width=\"{length:.1}\" height=\"{:.1}\" \
+                 fill=\"{}\"><title>{}: {:.1}</title></rect><text x=\"{:.1}\" y=\"{:.1}\" \
+                 font-size=\"11\"{weight}>{:.1}</text>",
+                BAR - 2.0,
+                color(column),
+                escaped(column),
+                value.value,
+                LEFT + length + 5.0,
+                y + BAR - 4.0,
+                value.value
+            );
+            y += BAR;
+        }
+        y += GAP + if line.values.iter().any(drawn) { 0.0 } else { BAR };
+    }
+    let mut legend = String::new();
+    let mut x = 16.0;
+    for column in &report.columns {
+        let _ = writeln!(
+            legend,
+            "<rect x=\"{x:.0}\" y=\"36\" width=\"11\" height=\"11\" fill=\"{}\"/><text \
+             x=\"{:.0}\" y=\"46\">{}</text>",
+            color(column),
+            x + 16.0,
+            escaped(column)
+        );
+        x += 36.0 + 7.4 * column.chars().count() as f64;
+    }
+    let foot = report.context.iter().filter(|(key, _)| !matches!(*key, "command" | "kernel"));
+    let foot: Vec<_> = foot.map(|(key, value)| format!("{key}: {value}")).collect();
+    let height = y + 24.0;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" \
+         width=\"{WIDTH:.0}\" height=\"{height:.0}\" role=\"img\" \
+         font-family=\"system-ui, sans-serif\" font-size=\"13\">\n<title>{title}</title>\n<style>\
+         text {{ fill: #24292f }} @media (prefers-color-scheme: dark) \
+         {{ text {{ fill: #d7dde3 }} }}</style>\n<text x=\"16\" y=\"22\" font-size=\"15\" \
+         font-weight=\"bold\">{title}</text>\n{legend}{bars}<text x=\"16\" y=\"{:.0}\" \
+         font-size=\"9.5\">{}</text>\n</svg>\n",
+        y + 8.0,
+        escaped(&foot.join(" · ")),
+        title = escaped(report.title),
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
