@@ -21,6 +21,7 @@ mod queues;
 #[cfg(test)]
 pub(crate) mod random;
 mod receive;
+mod receive_batch;
 mod scatter;
 mod send;
 mod send_ring;
@@ -32,6 +33,7 @@ pub use batch::Batch;
 pub use completion::{Completions, Drain};
 pub use error::{PollError, PostError, QueueError};
 pub use queues::Queues;
-pub use receive::{ReceiveBatch, ReceiveConfig, ReceiveQueue, ReceiveSide};
+pub use receive::{ReceiveConfig, ReceiveQueue, ReceiveSide};
+pub use receive_batch::ReceiveBatch;
 pub use send::{RegisterUse, SendConfig, SendQueue};
 pub use send_ring::SendSide;

@@ -1,17 +1,18 @@
 //! The receive queue.
 
 use core::fmt;
-use core::ptr::NonNull;
+use core::ptr::{NonNull, null_mut};
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::doorbell::RECEIVE_WORD;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
-use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, SEGMENT_SIZE};
+use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::completion::{Completions, CqId};
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::QueueKeep;
+use super::receive_batch::{Ahead, Held, ReceiveBatch};
 use super::takeover::{self, QpView};
 use super::{PostError, QueueError, scatter};
 use crate::cqe::{
@@ -20,7 +21,7 @@ use crate::cqe::{
 };
 use crate::doorbell::Record;
 use crate::verbs::{QueuePair, Transport, state::CanReceive};
-use crate::wqe::{Limits, Linear, Segments, SgeList};
+use crate::wqe::SgeList;
 
 /// The states in which receives may be posted: all but RESET.
 const POSTABLE: [u32; 6] = [
@@ -53,22 +54,29 @@ impl Default for ReceiveConfig {
 /// stores of its WQE and one to the doorbell record; no register is rung, since the card looks at
 /// the record when a message needs a receive.
 pub struct ReceiveQueue {
-    cursor: Cursor,
-    buffer: NonNull<u8>,
-    stride: usize,
+    pub(super) cursor: Cursor,
+    pub(super) buffer: NonNull<u8>,
+    pub(super) stride: usize,
     record: Record,
     qpn: u32,
-    max_sge: u32,
-    /// Up to this head, from the cursor's own on, receives can be posted without a look at anything
-    /// else: there are slots and CQEs for them. Often less than that: retiring does not move it,
-    /// the next post that meets it does.
-    clear: Counter,
-    /// By slot: the ids of posted receives.
-    shadow: Box<[u64]>,
-    credit: Credit,
+    pub(super) max_sge: u32,
+    pub(super) ahead: Ahead,
+    /// By slot: what software must remember of posted receives.
+    pub(super) shadow: Box<[Place]>,
+    /// From the ring's address to the shadow's: of the same slot where the stride is a [`Place`]'s.
+    pub(super) to_shadow: usize,
+    pub(super) credit: Credit,
     cq: CqId,
     qp: NonNull<ibv_qp>,
     keep: Option<QueueKeep>,
+}
+
+/// What software must remember of a posted receive; the card cannot reach it.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) id: u64,
+    /// What whoever posted it wants to remember, too.
+    pub(super) held: Held,
 }
 
 /// What a receive queue is made of.
@@ -179,6 +187,9 @@ impl ReceiveQueue {
             return Err(QueueError::Geometry("the receive queue's stride is not segments"));
         }
         let start = Counter::new(parts.record.read() & 0xffff);
+        let mut shadow: Box<[Place]> =
+            vec![Place { id: 0, held: null_mut() }; shape.entries() as usize].into();
+        let to_shadow = shadow.as_mut_ptr().addr().wrapping_sub(parts.buffer.addr().get());
         Ok(Self {
             cursor: Cursor::new(shape, start),
             buffer: parts.buffer,
@@ -186,8 +197,9 @@ impl ReceiveQueue {
             record: parts.record,
             qpn: parts.qpn,
             max_sge: (stride / SEGMENT_SIZE) as u32,
-            clear: start,
-            shadow: vec![0; shape.entries() as usize].into(),
+            ahead: Ahead::NOTHING,
+            shadow,
+            to_shadow,
             credit: parts.credit,
             cq: parts.cq,
             qp: parts.qp,
@@ -233,8 +245,7 @@ impl ReceiveQueue {
     /// Starts a batch. Dropping it posts nothing.
     #[inline]
     pub fn batch(&mut self) -> ReceiveBatch<'_> {
-        let head = self.cursor.head();
-        ReceiveBatch { queue: self, head }
+        ReceiveBatch::new(self)
     }
 
     /// Posts one receive into the memory of `list` ([`Sge`](crate::wqe::Sge), an array or a slice
@@ -247,10 +258,20 @@ impl ReceiveQueue {
     /// As [`ReceiveBatch::ring`].
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        let mut batch = self.batch();
-        batch.append(id, list)?;
-        // SAFETY: passed on.
-        unsafe { batch.ring() };
+        let head = self.cursor.head();
+        // SAFETY: the queue's own state, from its head on.
+        let ahead = unsafe { self.put_usual(head, self.ahead, id, &list, None) };
+        let Some(next) = ahead else {
+            // A copy, so that only this path needs the list in memory.
+            // SAFETY: the original is forgotten.
+            let copy = unsafe { core::ptr::read(&list) };
+            core::mem::forget(list);
+            // SAFETY: passed on.
+            return unsafe { self.post_any(id, &copy, None) };
+        };
+        self.ahead.next = next;
+        // SAFETY: the receive was written; the rest is passed on.
+        unsafe { self.commit(head.plus(1)) };
         Ok(())
     }
 
@@ -277,7 +298,7 @@ impl ReceiveQueue {
             return Err(QueueError::NotReset);
         }
         self.cursor = Cursor::new(self.cursor.shape(), Counter::default());
-        self.clear = self.cursor.head();
+        self.ahead = Ahead::NOTHING;
         completions.discard(self.qpn, QueueKind::Receive);
         Ok(())
     }
@@ -288,24 +309,18 @@ impl ReceiveQueue {
         ReceiveSide { queue: self }
     }
 
-    /// Moves `clear` as far as it can be, or says why it cannot be moved behind `head`.
-    #[cold]
-    #[inline(never)]
-    fn refill(&mut self, head: Counter) -> Result<(), PostError> {
-        let free = self.cursor.free_from(head);
-        if free == 0 {
-            return Err(PostError::QueueFull);
-        }
-        let credit = self.credit.entries().saturating_sub(head.since(self.cursor.tail()));
-        if credit == 0 {
-            return Err(PostError::CqOverrun);
-        }
-        self.clear = head.plus(free.min(credit));
-        Ok(())
+    /// Makes everything before `head` known to the card.
+    ///
+    /// # Safety
+    /// As [`ReceiveBatch::ring`]; the receives before `head` were written.
+    #[inline(always)]
+    pub(super) unsafe fn commit(&mut self, head: Counter) {
+        self.cursor.publish(head);
+        self.record.publish(u32::from(head.low16()));
     }
 
     #[inline(always)]
-    fn wqe(&self, slot: usize) -> *mut u8 {
+    pub(super) fn wqe(&self, slot: usize) -> *mut u8 {
         // SAFETY: a slot of the ring.
         unsafe { self.buffer.as_ptr().add(slot * self.stride) }
     }
@@ -345,80 +360,6 @@ impl fmt::Debug for ReceiveQueue {
     }
 }
 
-/// Receives that are written to the ring and not yet known to the card. Dropping the batch posts
-/// nothing.
-#[must_use = "a batch posts nothing until it is rung"]
-#[derive(Debug)]
-pub struct ReceiveBatch<'q> {
-    queue: &'q mut ReceiveQueue,
-    head: Counter,
-}
-
-impl ReceiveBatch<'_> {
-    /// Writes a receive after those already in the batch, as [`ReceiveQueue::post`].
-    ///
-    /// # Errors
-    /// [`PostError`]; the batch stays as it was, and can still be rung.
-    #[inline]
-    pub fn append<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        self.append_ref(id, &list)
-    }
-
-    #[inline(always)]
-    pub(super) fn append_ref<L: SgeList>(&mut self, id: u64, list: &L) -> Result<(), PostError> {
-        let queue = &mut *self.queue;
-        let limits = Limits { max_sge: queue.max_sge, max_inline: 0 };
-        // A queue takes one entry at least: its stride is not 0.
-        if !(L::USUAL_DS == 1 && list.is_usual(&limits)) {
-            list.check(&limits)?;
-        }
-        if self.head == queue.clear {
-            queue.refill(self.head)?;
-        }
-        let slot = queue.cursor.shape().slot(self.head);
-        // SAFETY: the slot is free: the card does not read it before the record covers it. The list
-        // is no longer than the stride, and the terminator is only added to a shorter one.
-        unsafe {
-            let mut writer = Linear::new(queue.wqe(slot));
-            list.put(&mut writer);
-            if list.ds() < queue.max_sge {
-                let end =
-                    DataSeg { byte_count: 0.into(), lkey: INVALID_LKEY.into(), addr: 0.into() };
-                writer.put(zerocopy::transmute!(end));
-            }
-        }
-        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        *unsafe { queue.shadow.get_unchecked_mut(slot) } = id;
-        self.head = self.head.plus(1);
-        Ok(())
-    }
-
-    /// Receives in the batch.
-    pub fn len(&self) -> u32 {
-        self.head.since(self.queue.cursor.head())
-    }
-
-    /// Whether nothing was appended.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Posts the batch: one store to the doorbell record.
-    ///
-    /// # Safety
-    /// The card may put a message into each receive from now on. For each, until a poll returns its
-    /// completion, or the QP has been moved to RESET or destroyed: the memory that its entries name
-    /// stays allocated, and registered for local write under the `lkey` given, and nobody reads,
-    /// writes or holds a reference to it.
-    #[inline]
-    pub unsafe fn ring(self) {
-        if !self.is_empty() {
-            self.queue.cursor.publish(self.head);
-            self.queue.record.publish(u32::from(self.head.low16()));
-        }
-    }
-}
-
 /// A receive queue as a poll sees it, see [`Queues`](super::Queues).
 pub struct ReceiveSide<'a> {
     queue: &'a mut ReceiveQueue,
@@ -444,7 +385,7 @@ impl ReceiveSide<'_> {
         }
         let slot = queue.cursor.shape().slot(tail);
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        let id = *unsafe { queue.shadow.get_unchecked(slot) };
+        let Place { id, .. } = *unsafe { queue.shadow.get_unchecked(slot) };
         let failure = |status, vendor_error| {
             Completion::Failed(Failure {
                 id,

@@ -65,16 +65,16 @@ pub(super) fn post<P: OwnedPayload + SgeList>(
     let Some(number) = flight.next() else {
         return Err(Refused { error: PostError::QueueFull, operation: memory });
     };
-    let mut batch = queue.batch();
-    if let Err(error) = batch.append_ref(number, &memory) {
-        return Err(Refused { error, operation: memory });
-    }
-    flight.add(id, memory.into_buffers());
     // SAFETY: all memory that the receive names is in slices, which are the flight's from here on:
     // nobody can read, write or borrow it. They are given back when a poll returns the completion,
     // or after RESET. If the flight is dropped before, so are the slices: their memory stays
     // registered as long as other slices of the region live, which do not cover it, and is freed
     // after it was deregistered.
-    unsafe { batch.ring() };
-    Ok(())
+    match unsafe { queue.post_ref(number, &memory, None) } {
+        Ok(()) => {
+            flight.add(id, memory.into_buffers());
+            Ok(())
+        }
+        Err(error) => Err(Refused { error, operation: memory }),
+    }
 }

@@ -1,0 +1,244 @@
+//! Writing receives into the ring.
+//!
+//! The slots that a post may write without a look at anything else are known as a range of
+//! addresses. Where the range ends, apart from the hot path, the next one is found: it ends with
+//! the ring at the latest, so nothing wraps in between.
+
+use core::ptr::null_mut;
+
+use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, SEGMENT_SIZE};
+
+use super::PostError;
+use super::cursor::Counter;
+use super::receive::{Place, ReceiveQueue};
+use crate::wqe::{Limits, Linear, Segment, Segments, SgeList};
+
+/// A word that comes back with the completion of a receive; the ring does not look at it.
+pub(super) type Held = *mut ();
+
+/// Ends a receive that has fewer entries than its stride.
+const TERMINATOR: Segment = zerocopy::transmute!(DataSeg {
+    byte_count: zerocopy::big_endian::U32::new(0),
+    lkey: zerocopy::big_endian::U32::new(INVALID_LKEY),
+    addr: zerocopy::big_endian::U64::new(0),
+});
+
+/// Slots from a head on that can be written without a look at anything else: they are free, there
+/// are CQEs for them, and the ring does not end before them. Often fewer than there are: retiring
+/// does not add to them, the next post that has used them up does.
+///
+/// At most one of the two ends is not null. The head's slot is at `next` as long as that is below
+/// it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ahead {
+    pub(super) next: *mut u8,
+    /// Their end, of a queue with a stride of one segment.
+    narrow: *mut u8,
+    /// Their end, of a queue with a larger stride.
+    wide: *mut u8,
+}
+
+impl Ahead {
+    /// None are known.
+    pub(super) const NOTHING: Self =
+        Self { next: null_mut(), narrow: null_mut(), wide: null_mut() };
+}
+
+impl ReceiveQueue {
+    /// Writes a receive of one entry that is not empty to the head's slot, and returns what is next
+    /// then; `None`, and nothing is written, if it is not such a one, or that slot is not known.
+    ///
+    /// # Safety
+    /// `ahead` is of `head`.
+    #[inline(always)]
+    pub(super) unsafe fn put_usual<L: SgeList>(
+        &mut self,
+        head: Counter,
+        ahead: Ahead,
+        id: u64,
+        list: &L,
+        held: Option<Held>,
+    ) -> Option<*mut u8> {
+        const { assert!(size_of::<Place>() == SEGMENT_SIZE) };
+        let limits = Limits { max_sge: self.max_sge, max_inline: 0 };
+        // A queue takes one entry at least: its stride is not 0.
+        if L::USUAL_DS != 1 || !list.is_usual(&limits) {
+            return None;
+        }
+        let shadow = self.shadow.as_mut_ptr();
+        let place = if ahead.next < ahead.narrow {
+            // The same slot: both rings have entries of one segment.
+            shadow.with_addr(ahead.next.addr().wrapping_add(self.to_shadow))
+        } else if ahead.next < ahead.wide {
+            // SAFETY: the slot is free, as below, and has a second segment. Another slot, less than
+            // the number of entries, is one of the shadow.
+            unsafe {
+                Linear::new(ahead.next.add(SEGMENT_SIZE)).put(TERMINATOR);
+                shadow.add(self.cursor.shape().slot(head))
+            }
+        } else {
+            return None;
+        };
+        // SAFETY: the slot is free: the card does not read it before the record covers it. The
+        // shadow has a place for each slot.
+        unsafe {
+            list.put(&mut Linear::new(ahead.next));
+            (*place).id = id;
+            if let Some(held) = held {
+                (*place).held = held;
+            }
+            Some(ahead.next.add(self.stride))
+        }
+    }
+
+    /// Writes any receive, and returns what is ahead then. A `head` that is not the queue's own is
+    /// a batch's.
+    #[inline(never)]
+    pub(super) fn put_any<L: SgeList>(
+        &mut self,
+        head: Counter,
+        id: u64,
+        list: &L,
+        held: Option<Held>,
+    ) -> Result<Ahead, PostError> {
+        list.check(&Limits { max_sge: self.max_sge, max_inline: 0 })?;
+        let free = self.cursor.free_from(head);
+        if free == 0 {
+            return Err(PostError::QueueFull);
+        }
+        let credit = self.credit.entries().saturating_sub(head.since(self.cursor.tail()));
+        if credit == 0 {
+            return Err(PostError::CqOverrun);
+        }
+        let (slot, entries) = (self.cursor.shape().slot(head), self.capacity());
+        let wqe = self.wqe(slot);
+        // SAFETY: the slot is free, as above. The list is no longer than the stride, and the
+        // terminator is only added to a shorter one.
+        unsafe {
+            let mut writer = Linear::new(wqe);
+            list.put(&mut writer);
+            if list.ds() < self.max_sge {
+                writer.put(TERMINATOR);
+            }
+        }
+        let place = &mut self.shadow[slot];
+        place.id = id;
+        if let Some(held) = held {
+            place.held = held;
+        }
+        let count = free.min(credit).min(entries - slot as u32) as usize;
+        // SAFETY: slots up to the ring's end.
+        let (next, end) = unsafe { (wqe.add(self.stride), wqe.add(count * self.stride)) };
+        let (narrow, wide) =
+            if self.stride == SEGMENT_SIZE { (end, null_mut()) } else { (null_mut(), end) };
+        Ok(Ahead { next, narrow, wide })
+    }
+
+    /// As [`post`](Self::post), of a list that the caller keeps.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn post_ref<L: SgeList>(
+        &mut self,
+        id: u64,
+        list: &L,
+        held: Option<Held>,
+    ) -> Result<(), PostError> {
+        let head = self.cursor.head();
+        // SAFETY: the queue's own state, from its head on.
+        match unsafe { self.put_usual(head, self.ahead, id, list, held) } {
+            // SAFETY: the receive was written; the rest is passed on.
+            Some(next) => unsafe {
+                self.ahead.next = next;
+                self.commit(head.plus(1));
+                Ok(())
+            },
+            // SAFETY: passed on.
+            None => unsafe { self.post_any(id, list, held) },
+        }
+    }
+
+    /// Posts any receive.
+    ///
+    /// # Safety
+    /// As [`ReceiveBatch::ring`].
+    #[inline(never)]
+    pub(super) unsafe fn post_any<L: SgeList>(
+        &mut self,
+        id: u64,
+        list: &L,
+        held: Option<Held>,
+    ) -> Result<(), PostError> {
+        let head = self.cursor.head();
+        self.ahead = self.put_any(head, id, list, held)?;
+        // SAFETY: the receive was written; the rest is passed on.
+        unsafe { self.commit(head.plus(1)) };
+        Ok(())
+    }
+}
+
+/// Receives that are written to the ring and not yet known to the card. Dropping the batch posts
+/// nothing.
+#[must_use = "a batch posts nothing until it is rung"]
+#[derive(Debug)]
+pub struct ReceiveBatch<'q> {
+    queue: &'q mut ReceiveQueue,
+    head: Counter,
+    ahead: Ahead,
+}
+
+impl<'q> ReceiveBatch<'q> {
+    #[inline]
+    pub(super) fn new(queue: &'q mut ReceiveQueue) -> Self {
+        let (head, ahead) = (queue.cursor.head(), queue.ahead);
+        Self { queue, head, ahead }
+    }
+
+    /// Writes a receive after those already in the batch, as [`ReceiveQueue::post`].
+    ///
+    /// # Errors
+    /// [`PostError`]; the batch stays as it was, and can still be rung.
+    #[inline]
+    pub fn append<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
+        // SAFETY: what is ahead of the batch's head.
+        let next = unsafe { self.queue.put_usual(self.head, self.ahead, id, &list, None) };
+        if let Some(next) = next {
+            self.ahead.next = next;
+        } else {
+            // A copy, so that only this path needs the list in memory.
+            // SAFETY: the original is forgotten.
+            let copy = unsafe { core::ptr::read(&list) };
+            core::mem::forget(list);
+            self.ahead = self.queue.put_any(self.head, id, &copy, None)?;
+        }
+        self.head = self.head.plus(1);
+        Ok(())
+    }
+
+    /// Receives in the batch.
+    pub fn len(&self) -> u32 {
+        self.head.since(self.queue.cursor.head())
+    }
+
+    /// Whether nothing was appended.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Posts the batch: one store to the doorbell record.
+    ///
+    /// # Safety
+    /// The card may put a message into each receive from now on. For each, until a poll returns its
+    /// completion, or the QP has been moved to RESET or destroyed: the memory that its entries name
+    /// stays allocated, and registered for local write under the `lkey` given, and nobody reads,
+    /// writes or holds a reference to it.
+    #[inline]
+    pub unsafe fn ring(self) {
+        if !self.is_empty() {
+            self.queue.ahead = self.ahead;
+            // SAFETY: `append` wrote the receives before `head`; the rest is the caller's promise.
+            unsafe { self.queue.commit(self.head) }
+        }
+    }
+}
