@@ -22,6 +22,8 @@ mod floor;
 mod libmlx5;
 #[path = "instructions/raw.rs"]
 mod raw;
+#[path = "instructions/receives.rs"]
+mod receives;
 #[allow(dead_code, reason = "nothing is compared with earlier results")]
 mod report;
 #[path = "../tests/rig/mod.rs"]
@@ -96,10 +98,13 @@ impl Timed {
         let row = Row::ALL[at];
         let how = row.spec().how;
         let (warm, timed) = match how {
-            How::Lists(requests) => (LIST / requests, TIMED / requests),
+            How::Lists(requests) | How::FillLists(requests) => (LIST / requests, TIMED / requests),
             _ => (WARM, TIMED),
         };
-        let mut new = (how == How::Fill).then(self.make);
+        if self.side.run(row, 0).is_none() {
+            return;
+        }
+        let mut new = how.fills().then(self.make);
         let side = &mut **new.as_mut().unwrap_or(&mut self.side);
         let mut cycles = 0;
         let has = measured(side, row, warm + timed, |side| {
@@ -133,7 +138,7 @@ fn run(sides: &mut [Timed], rounds: usize, overhead: u64) {
     for round in 0..rounds {
         for (at, row) in Row::ALL.iter().enumerate() {
             // These need new queues each time, which take long to make.
-            if row.spec().how == How::Fill && round % 20 != 0 {
+            if row.spec().how.fills() && round % 20 != 0 {
                 continue;
             }
             // Which side goes first changes from round to round.

@@ -36,7 +36,7 @@ fn store_fence() {
 
 /// Stores `value` at word `at`.
 #[inline(always)]
-unsafe fn put(to: *mut u64, at: usize, value: u64) {
+pub unsafe fn put(to: *mut u64, at: usize, value: u64) {
     // SAFETY: the caller's.
     unsafe { to.add(at).write_volatile(value) }
 }
@@ -211,6 +211,7 @@ impl Side for Floor {
             Row::List => self.list(calls),
             Row::Poll | Row::Empty => self.poll(calls),
             Row::Receive => self.receive(calls),
+            _ => return None,
         })
     }
 }

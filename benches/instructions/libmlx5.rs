@@ -125,6 +125,7 @@ impl Side for Classic {
             Row::List => self.list(calls),
             Row::Poll | Row::Empty => self.poll(calls),
             Row::Receive => self.receive(calls),
+            _ => return None,
         })
     }
 }

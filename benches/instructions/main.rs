@@ -20,6 +20,7 @@ mod floor;
 mod libmlx5;
 mod limits;
 mod raw;
+mod receives;
 #[path = "../report/mod.rs"]
 mod report;
 #[path = "../../tests/rig/mod.rs"]
@@ -51,7 +52,7 @@ const COUNTED: &str = "--counted";
 
 fn calls(row: Row) -> [usize; 2] {
     match row.spec().how {
-        How::Lists(requests) => [LIST / requests, 3 * LIST / requests],
+        How::Lists(requests) | How::FillLists(requests) => [LIST / requests, 3 * LIST / requests],
         _ => CALLS,
     }
 }

@@ -114,6 +114,7 @@ impl Side for Raw {
                 found
             }
             Row::Receive => self.receive(calls),
+            _ => return None,
         })
     }
 }

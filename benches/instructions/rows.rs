@@ -35,6 +35,15 @@ pub enum How {
     Idle,
     /// The calls fill a queue that nothing empties: done on a side made for it, with nothing before.
     Fill,
+    /// The same; each call posts so many.
+    FillLists(usize),
+}
+
+impl How {
+    /// Whether a side that was used before has no room for the calls.
+    pub const fn fills(self) -> bool {
+        matches!(self, Self::Fill | Self::FillLists(_))
+    }
 }
 
 /// The most that one side may execute in a row.
@@ -104,7 +113,9 @@ rows! {
     List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(32.0)];
     Poll: "poll, one success", How::Poll, [at_most(30.0).goal()];
     Empty: "poll, empty", How::Idle, [at_most(8.0).goal()];
-    Receive: "post_recv, one SGE", How::Fill, [at_most(20.0).goal()];
+    Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];
+    ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(28.0)];
+    ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
 }
 
 impl Row {
@@ -117,7 +128,7 @@ impl Row {
     /// [`Side::run`]: crate::side::Side::run
     pub const fn per_call(self) -> usize {
         match self.spec().how {
-            How::Lists(requests) => requests,
+            How::Lists(requests) | How::FillLists(requests) => requests,
             _ => 1,
         }
     }

@@ -5,7 +5,7 @@ use mlx5::wqe::{Remote, Sge};
 
 use crate::rig::Rig;
 pub use crate::rows::{How, LIST, Row, column};
-use crate::{MODE, floor, libmlx5, raw, safe};
+use crate::{MODE, floor, libmlx5, raw, receives, safe};
 
 /// Bytes that a request by pointer, or a receive, names.
 pub const LENGTH: u32 = 64;
@@ -29,10 +29,16 @@ pub struct Maker {
 /// All of them, in the order of the table's columns.
 pub const MAKERS: &[Maker] = &[
     Maker { column: column::CLASSIC, make: || Box::new(libmlx5::Classic::new()) },
+    Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(receives::WIDE)) },
+    Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(1)) },
     Maker { column: column::EXTENDED, make: || Box::new(libmlx5::Extended::new()) },
     Maker { column: column::OWNED, make: || Box::new(safe::Safe::new()) },
     Maker { column: column::RAW, make: || Box::new(raw::Raw::new()) },
+    Maker { column: column::RAW, make: || Box::new(receives::Raw::new(receives::WIDE)) },
+    Maker { column: column::RAW, make: || Box::new(receives::Raw::new(1)) },
     Maker { column: column::FLOOR, make: || Box::new(floor::Floor::new()) },
+    Maker { column: column::FLOOR, make: || Box::new(receives::Floor::new(receives::WIDE)) },
+    Maker { column: column::FLOOR, make: || Box::new(receives::Floor::new(1)) },
 ];
 
 /// Columns in the table's order.
@@ -65,7 +71,7 @@ pub fn measured(
         mlx5_model::run();
         assert_eq!(side.run(Row::Poll, expected), done, "{}: every request completes", row.text());
     }
-    if how != How::Fill {
+    if !how.fills() {
         assert_eq!(side.run(Row::Empty, 1), Some(0), "{}: and completes once", row.text());
     }
     true
@@ -90,9 +96,15 @@ pub struct Line {
 
 impl Line {
     pub fn new() -> Self {
+        Self::with_receives(1)
+    }
+
+    /// With receives of up to so many entries.
+    pub fn with_receives(sges: u32) -> Self {
         let rig = Rig::new(MODE);
         let (cq, peer_cq) = (rig.cq(511), rig.cq(511));
-        let (qp, peer) = rig.connect(rig.init(shape(&rig, &cq)), rig.init(shape(&rig, &peer_cq)));
+        let own = shape(&rig, &cq).max_recv_sge(sges);
+        let (qp, peer) = rig.connect(rig.init(own), rig.init(shape(&rig, &peer_cq)));
         let memory = rig.memory(4096);
         Self { qp, cq, memory, _peer: peer, rig }
     }

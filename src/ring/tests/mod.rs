@@ -4,6 +4,7 @@
 mod account;
 mod poll;
 mod post;
+mod receive;
 
 use core::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};

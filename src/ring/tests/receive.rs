@@ -1,0 +1,156 @@
+//! Receives, posted in every way, against an oracle of what was posted and not yet retired.
+
+use std::collections::VecDeque;
+
+use mlx5_sys::cqe::opcode;
+
+use super::{Cq, Rq, cqe};
+use crate::cqe::Completion;
+use crate::ring::PostError;
+use crate::ring::random::Random;
+use crate::wqe::Sge;
+
+/// A receive's segments as they must lie in the ring.
+fn image(list: &[Sge], max_sge: u32) -> Vec<u8> {
+    let mut wqe = Vec::new();
+    for sge in list.iter().filter(|sge| sge.length != 0) {
+        wqe.extend(sge.length.to_be_bytes());
+        wqe.extend(sge.lkey.to_be_bytes());
+        wqe.extend(sge.addr.to_be_bytes());
+    }
+    if wqe.len() < max_sge as usize * 16 {
+        wqe.extend([0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    wqe
+}
+
+/// What was posted: index, id, bytes.
+type Posted = (u32, u64, Vec<u8>);
+
+struct Case {
+    cq: Cq,
+    rq: Rq,
+    entries: u32,
+    max_sge: u32,
+    /// Receives that the CQ promises room for.
+    credit: u32,
+    head: u32,
+    next_id: u64,
+    outstanding: VecDeque<Posted>,
+}
+
+impl Case {
+    fn new(random: &mut Random) -> Self {
+        let (entries, max_sge) = (4 << random.below(4), 1 << random.below(3));
+        let start = [0, 0xfffe, random.below(0x1_0000)][random.below(3) as usize];
+        // Sometimes there are fewer CQEs than slots.
+        let mut cq = Cq::new(entries.max(8) / (1 + random.below(2)), 64, random.next() as u32);
+        let credit = cq.reader.capacity().min(entries);
+        let rq = Rq::new(&mut cq, entries, max_sge * 16, start);
+        let (next_id, outstanding) = (random.next(), VecDeque::new());
+        Self { cq, rq, entries, max_sge, credit, head: start, next_id, outstanding }
+    }
+
+    fn list(&self, random: &mut Random) -> Vec<Sge> {
+        let count = random.below(self.max_sge + 1);
+        let sge = |_| Sge::new(random.next(), random.below(3), random.next() as u32);
+        (0..count).map(sge).collect()
+    }
+
+    /// What the next post must say, if so many are in a batch before it.
+    fn expected(&self, before: u32) -> Result<(), PostError> {
+        let used = self.outstanding.len() as u32 + before;
+        if used < self.credit {
+            Ok(())
+        } else if self.credit == self.entries {
+            Err(PostError::QueueFull)
+        } else {
+            Err(PostError::CqOverrun)
+        }
+    }
+
+    fn single(&mut self, random: &mut Random) {
+        let (id, expected) = (self.next_id, self.expected(0));
+        let (result, list) = if random.below(2) == 0 {
+            let sge = Sge::new(random.next(), 1 + random.below(9), 7);
+            // SAFETY: no card is there.
+            (unsafe { self.rq.queue.post(id, sge) }, vec![sge])
+        } else {
+            let list = self.list(random);
+            // SAFETY: no card is there.
+            (unsafe { self.rq.queue.post(id, &list[..]) }, list)
+        };
+        assert_eq!(result, expected);
+        if result.is_ok() {
+            self.post(vec![(self.head, id, image(&list, self.max_sge))]);
+        }
+    }
+
+    fn batch(&mut self, random: &mut Random) {
+        let wanted: Vec<_> = (0..random.below(self.entries + 3))
+            .map(|at| {
+                let list = self.list(random);
+                (self.next_id.wrapping_add(u64::from(at)), list, self.expected(at))
+            })
+            .collect();
+        let mut batch = self.rq.queue.batch();
+        let mut posted = Vec::new();
+        for (id, list, expected) in wanted {
+            let result = match list[..] {
+                [sge] => batch.append(id, sge),
+                _ => batch.append(id, &list[..]),
+            };
+            assert_eq!(result, expected);
+            if result.is_ok() {
+                posted.push((self.head + posted.len() as u32, id, image(&list, self.max_sge)));
+            }
+            assert_eq!(batch.len() as usize, posted.len());
+        }
+        // Otherwise it is dropped, or leaked, which is the same.
+        if random.below(2) == 0 {
+            // SAFETY: no card is there.
+            unsafe { batch.ring() };
+            self.post(posted);
+        }
+    }
+
+    fn post(&mut self, posted: Vec<Posted>) {
+        self.head += posted.len() as u32;
+        self.next_id = self.next_id.wrapping_add(posted.len() as u64);
+        self.outstanding.extend(posted);
+    }
+
+    fn retire(&mut self) {
+        let Some((index, id, _)) = self.outstanding.pop_front() else { return };
+        self.cq.produce(cqe(opcode::RESP_SEND, 0, index), &[]);
+        let found = self.cq.reader.poll(&mut self.rq.queue).unwrap();
+        assert!(matches!(found, Some(Completion::Receive(done)) if done.id == id), "{found:?}");
+    }
+
+    fn check(&self) {
+        let ring = self.rq.buffer.read();
+        for (index, _, wqe) in &self.outstanding {
+            let at = (index % self.entries * self.max_sge) as usize * 16;
+            assert_eq!(&ring[at..at + wqe.len()], wqe);
+        }
+        assert_eq!(self.rq.record.be32(0), self.head & 0xffff);
+        assert_eq!(self.rq.queue.outstanding() as usize, self.outstanding.len());
+    }
+}
+
+/// The card sees what was posted, whole and in its place, whatever was dropped or leaked before.
+#[test]
+fn receives_in_every_way_are_where_the_card_looks() {
+    let mut random = Random::from_clock();
+    for _ in 0..200 {
+        let mut case = Case::new(&mut random);
+        for _ in 0..60 {
+            match random.below(4) {
+                0 => case.single(&mut random),
+                1 => case.batch(&mut random),
+                _ => case.retire(),
+            }
+            case.check();
+        }
+    }
+}
