@@ -15,7 +15,7 @@ use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, Unclaimed,
     UnclaimedReason,
 };
-use crate::doorbell::{Image, SendDoorbell};
+use crate::doorbell::{Blocks, SendDoorbell};
 use crate::verbs::Transport;
 use crate::wqe::{Block, Limits, Linear, Operation, PostOn, Segment, Segments, Wrapping};
 
@@ -36,8 +36,8 @@ pub(super) struct SendRing {
     /// anything else: there are blocks for them, and CQEs if all are signaled. Never more than
     /// that, often less: retiring does not move it, the next post that meets it does.
     pub(super) clear: Counter,
-    /// As `clear`, for WQEs that are posted singly and go by BlueFlame; the cursor's head where the
-    /// register does not take a block.
+    /// As `clear`, for WQEs that are posted singly and go by BlueFlame word by word; the cursor's
+    /// head where the register does not take blocks so.
     pub(super) clear_single: Counter,
     /// An error completion was seen; no more posts until the queue is restarted.
     pub(super) stopped: bool,
@@ -100,7 +100,7 @@ impl SendRing {
     pub(super) fn set_clear(&mut self, clear: Counter) {
         let head = self.cursor.head();
         (self.clear, self.clear_single) =
-            (clear, if self.doorbell.takes_block() { clear } else { head });
+            (clear, if self.doorbell.takes_words() { clear } else { head });
     }
 
     /// Moves `clear` as far as it can be.
@@ -152,14 +152,14 @@ impl SendRing {
             let block = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Block::new(block.as_ptr());
             writer.put(ctrl);
-            operation.put(&mut writer);
+            operation.put_usual(&mut writer);
             BlockImage { block: block.cast(), words: writer.words() }
         };
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
         let entry = unsafe { &mut *self.shadow.as_mut_ptr().byte_add(offset) };
         let operation = const { SendOperation::from_opcode(O::OPCODE) };
         *entry = Entry { id, signaled, ds: O::USUAL_DS as u8, operation };
-        let last = Last { doorbell: ctrl[0], slot: slot as u32, ds: O::USUAL_DS };
+        let last = Last { doorbell: ctrl[0] };
         Some((signaled, last, image))
     }
 
@@ -223,6 +223,33 @@ impl SendRing {
         Ok((head.plus(blocks), signaled, last))
     }
 
+    /// As [`encode`](Self::encode), for WQEs of any size that fit before `clear`, at no further look
+    /// at anything but the operation. `None`, and nothing is written, if it does not, or is refused.
+    #[inline(always)]
+    pub(super) fn encode_sized<T: Transport, O: PostOn<T>>(
+        &mut self,
+        head: Counter,
+        clear: Counter,
+        signaled: u32,
+        id: u64,
+        operation: &O,
+    ) -> Option<(Counter, u32, Last)> {
+        if operation.check(&self.limits).is_err() {
+            return None;
+        }
+        let ds = 1 + operation.body_ds();
+        let blocks = ds.div_ceil(UNITS);
+        // A block before `clear` is also a CQE, and a WQE has no more of these than blocks.
+        if blocks > clear.since(head) {
+            return None;
+        }
+        let flags = self.flags(operation);
+        let signaled = signaled.wrapping_add(u32::from(flags & CE_MASK == CE_ALWAYS));
+        // SAFETY: as in `encode`.
+        let last = unsafe { self.slots().write(head, signaled, id, operation, flags, ds) };
+        Some((head.plus(blocks), signaled, last))
+    }
+
     /// Where WQEs go.
     #[inline(always)]
     pub(super) fn slots(&mut self) -> Slots {
@@ -249,14 +276,9 @@ impl SendRing {
     ) {
         self.cursor.publish(head);
         self.signaled = signaled;
-        let image = (single && self.doorbell.takes(last.ds)).then(|| Image {
-            ring: self.buffer,
-            blocks: self.cursor.shape().entries() as usize,
-            first: last.slot as usize,
-            count: last.ds.div_ceil(UNITS) as usize,
-        });
+        let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
-        unsafe { self.doorbell.ring(head.low16(), last.doorbell, image) }
+        unsafe { self.doorbell.ring(head.low16(), last.doorbell, single, ring) }
     }
 
     /// The entry of the outstanding WQE that a CQE names; it and all before it are retired.
@@ -360,7 +382,7 @@ impl Slots {
             // SAFETY: as above.
             unsafe { (*self.shadow.add(slot).as_ptr()).ds = 0 };
         }
-        Last { doorbell: ctrl[0], slot: slot as u32, ds }
+        Last { doorbell: ctrl[0] }
     }
 }
 
@@ -420,8 +442,6 @@ fn ctrl_segment(first: u64, fm_ce_se: u8, imm: u32) -> Segment {
 pub(super) struct Last {
     /// The first eight bytes of the ctrl segment, as they lie in memory.
     doorbell: u64,
-    slot: u32,
-    ds: u32,
 }
 
 /// A send queue as a poll sees it, see [`Queues`](super::Queues).
