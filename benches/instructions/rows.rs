@@ -71,6 +71,7 @@ impl Limit {
     }
 
     /// A goal that is not reached yet.
+    #[allow(dead_code, reason = "there are times when every limit is reached")]
     const fn goal(self) -> Self {
         Self { held: false, ..self }
     }
@@ -111,8 +112,8 @@ rows! {
     Pointer: "64-byte pointer WRITE, signaled, BlueFlame", How::Post,
         [at_most(55.0).and(1.5, FLOOR)];
     List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(32.0)];
-    Poll: "poll, one success", How::Poll, [at_most(30.0).goal()];
-    Empty: "poll, empty", How::Idle, [at_most(8.0).goal()];
+    Poll: "poll, one success", How::Poll, [at_most(30.0)];
+    Empty: "poll, empty", How::Idle, [at_most(8.0)];
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(28.0)];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];

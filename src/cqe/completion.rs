@@ -75,21 +75,6 @@ impl SendOperation {
             other => Self::Other(other),
         }
     }
-
-    /// The opcode of its WQE.
-    pub(crate) const fn opcode(self) -> u8 {
-        match self {
-            Self::Nop => opcode::NOP,
-            Self::Send => opcode::SEND,
-            Self::SendImm => opcode::SEND_IMM,
-            Self::Write => opcode::RDMA_WRITE,
-            Self::WriteImm => opcode::RDMA_WRITE_IMM,
-            Self::Read => opcode::RDMA_READ,
-            Self::CompareSwap => opcode::ATOMIC_CS,
-            Self::FetchAdd => opcode::ATOMIC_FA,
-            Self::Other(other) => other,
-        }
-    }
 }
 
 /// A receive is done.
@@ -118,12 +103,12 @@ pub struct ReceiveDone {
 }
 
 impl ReceiveDone {
-    #[inline]
-    pub(crate) fn decode(id: u64, cqe: &CqeRef<'_>, kind: ReceiveKind) -> Self {
+    #[inline(always)]
+    pub(crate) fn decode(id: u64, qpn: u32, cqe: &CqeRef<'_>, kind: ReceiveKind) -> Self {
         let flags_rqpn = cqe.flags_rqpn();
         Self {
             id,
-            qpn: cqe.qpn(),
+            qpn,
             kind,
             byte_len: cqe.byte_count(),
             src_qp: flags_rqpn & 0xff_ffff,
@@ -151,10 +136,10 @@ pub enum ReceiveKind {
 }
 
 impl ReceiveKind {
-    /// What a responder's CQE says; `None` for other CQEs.
-    #[inline]
-    pub(crate) fn decode(cqe: &CqeRef<'_>) -> Option<Self> {
-        Some(match cqe.opcode() {
+    /// What a responder's CQE of that opcode says; `None` for other CQEs.
+    #[inline(always)]
+    pub(crate) fn decode(opcode: u8, cqe: &CqeRef<'_>) -> Option<Self> {
+        Some(match opcode {
             cqe_opcode::RESP_SEND => Self::Send,
             cqe_opcode::RESP_SEND_IMM => Self::SendImm(cqe.immediate()),
             cqe_opcode::RESP_SEND_INV => Self::SendInvalidate(cqe.immediate()),

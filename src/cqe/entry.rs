@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use mlx5_sys::cqe::{
     Cqe64, ErrorCqe, FORMAT_COMPRESSED, FORMAT_INLINE_32, FORMAT_INLINE_64, FORMAT_SHIFT,
-    NUMBER_MASK, OPCODE_SHIFT, OWNER_MASK, SOLICITED, opcode,
+    NUMBER_MASK, OPCODE_SHIFT, SOLICITED, opcode,
 };
 
 use super::QueueKind;
@@ -79,13 +79,6 @@ impl CqeRef<'_> {
         }
     }
 
-    /// Whether it is a requester's success, not compressed, and without message data in it.
-    #[inline(always)]
-    pub(crate) fn is_plain_send(&self) -> bool {
-        const { assert!(opcode::REQ == 0) };
-        self.op_own & !(OWNER_MASK | SOLICITED) == 0
-    }
-
     /// Whether the peer asked for a solicited event.
     #[inline(always)]
     pub(crate) fn solicited(&self) -> bool {
@@ -103,6 +96,12 @@ impl CqeRef<'_> {
         self.op_own >> FORMAT_SHIFT & 3
     }
 
+    /// The last eight bytes, as they lie in memory: what is in them says which WQE is done, and how.
+    #[inline(always)]
+    pub(crate) fn end(&self) -> u64 {
+        self.field::<u64, { offset_of!(Cqe64, sop_drop_qpn) }>()
+    }
+
     /// Number of the queue pair.
     #[inline(always)]
     pub(crate) fn qpn(&self) -> u32 {
@@ -114,6 +113,28 @@ impl CqeRef<'_> {
     #[inline(always)]
     pub(crate) fn wqe_counter(&self) -> u16 {
         u16::from_be(self.field::<u16, { offset_of!(Cqe64, wqe_counter) }>())
+    }
+
+    /// As [`byte_count`](Self::byte_count); not loaded where the result is not used.
+    #[inline(always)]
+    pub(crate) fn byte_count_if_used(&self) -> u32 {
+        let value: u32;
+        // SAFETY: loads a field of the CQE, which is not written meanwhile, as `new`'s caller
+        // vouches. A volatile load could not be left out.
+        unsafe {
+            let field = self.entry.add(offset_of!(Cqe64, byte_cnt)).as_ptr();
+            #[cfg(target_arch = "x86_64")]
+            core::arch::asm!(
+                "mov {0:e}, dword ptr [{1}]", lateout(reg) value, in(reg) field,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+            #[cfg(target_arch = "aarch64")]
+            core::arch::asm!(
+                "ldr {0:w}, [{1}]", lateout(reg) value, in(reg) field,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        u32::from_be(value)
     }
 
     /// Length of the message in bytes.

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use super::cursor::Counter;
-use super::send_ring::Last;
+use super::send_ring::{Last, Names};
 use super::{PostError, SendQueue};
 use crate::verbs::{Rc, Transport};
 use crate::wqe::PostOn;
@@ -29,8 +29,10 @@ use crate::wqe::PostOn;
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct Batch<'q, T: Transport = Rc> {
     queue: &'q mut SendQueue<T>,
+    /// The queue's own, where the compiler sees that it stays the same.
+    names: Names,
     head: Counter,
-    signaled: u32,
+    slack: u32,
     clear: Counter,
     last: Last,
     count: u32,
@@ -39,9 +41,12 @@ pub struct Batch<'q, T: Transport = Rc> {
 impl<'q, T: Transport> Batch<'q, T> {
     #[inline]
     pub(super) fn new(queue: &'q mut SendQueue<T>) -> Self {
-        let ring = &queue.ring;
-        let (head, signaled, clear) = (ring.cursor.head(), ring.signaled, ring.clear);
-        Self { queue, head, signaled, clear, last: Last::default(), count: 0 }
+        let ring = &mut queue.ring;
+        // A batch that is not rung leaves it open.
+        ring.open();
+        let (names, head, slack) = (ring.names, ring.cursor.head(), ring.slack);
+        let clear = ring.clear;
+        Self { queue, names, head, slack, clear, last: Last::default(), count: 0 }
     }
 
     /// Writes a request after those already in the batch. `id` comes back with its completion.
@@ -52,14 +57,12 @@ impl<'q, T: Transport> Batch<'q, T> {
     pub fn append<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         if O::USUAL_DS != 0 && self.is_clear() {
             let ring = &mut self.queue.ring;
-            let encoded = ring.encode_block::<T, O>(self.head, self.signaled, id, &operation);
-            if let Some((signaled, last, _)) = encoded {
-                self.one_more(self.head.plus(1), signaled, last);
+            let encoded =
+                ring.encode_block::<T, O>(self.names, self.head, self.slack, id, &operation);
+            if let Some((slack, last, _)) = encoded {
+                self.one_more(self.head.plus(1), slack, last);
                 return Ok(());
             }
-        }
-        if O::USUAL_DS == 0 && self.append_sized(id, &operation) {
-            return Ok(());
         }
         // A copy, so that only this path needs the operation in memory.
         // SAFETY: the original is forgotten.
@@ -76,40 +79,23 @@ impl<'q, T: Transport> Batch<'q, T> {
     ) -> Result<(), PostError> {
         if O::USUAL_DS != 0 && self.is_clear() {
             let ring = &mut self.queue.ring;
-            let encoded = ring.encode_block::<T, O>(self.head, self.signaled, id, operation);
-            if let Some((signaled, last, _)) = encoded {
-                self.one_more(self.head.plus(1), signaled, last);
+            let encoded =
+                ring.encode_block::<T, O>(self.names, self.head, self.slack, id, operation);
+            if let Some((slack, last, _)) = encoded {
+                self.one_more(self.head.plus(1), slack, last);
                 return Ok(());
             }
         }
-        if O::USUAL_DS == 0 && self.append_sized(id, operation) {
-            return Ok(());
-        }
         self.append_any(id, operation)
-    }
-
-    /// Appends a request whose size is not known at compile time, if it fits before the head that is
-    /// clear.
-    #[inline(always)]
-    fn append_sized<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
-        if !self.is_clear() {
-            return false;
-        }
-        let (head, clear, signaled) = (self.head, self.clear, self.signaled);
-        let ring = &mut self.queue.ring;
-        let encoded = ring.encode_sized::<T, O>(head, clear, signaled, id, operation);
-        let Some((head, signaled, last)) = encoded else { return false };
-        self.one_more(head, signaled, last);
-        true
     }
 
     #[inline(always)]
     fn append_any<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
         let ring = &mut self.queue.ring;
-        let (head, signaled, last, clear) =
-            ring.encode_any::<T, O>(self.head, self.signaled, id, operation)?;
+        let (head, slack, last, clear) =
+            ring.encode_any::<T, O>(self.head, self.slack, id, operation)?;
         self.clear = clear;
-        self.one_more(head, signaled, last);
+        self.one_more(head, slack, last);
         Ok(())
     }
 
@@ -117,15 +103,15 @@ impl<'q, T: Transport> Batch<'q, T> {
     #[inline(always)]
     fn is_clear(&mut self) -> bool {
         if self.head == self.clear {
-            self.clear = self.queue.ring.clear_from(self.head, self.signaled);
+            self.clear = self.queue.ring.clear_from(self.head, self.slack);
         }
         self.head != self.clear
     }
 
     #[inline(always)]
-    fn one_more(&mut self, head: Counter, signaled: u32, last: Last) {
+    fn one_more(&mut self, head: Counter, slack: u32, last: Last) {
         self.head = head;
-        self.signaled = signaled;
+        self.slack = slack;
         self.last = last;
         self.count += 1;
     }
@@ -158,9 +144,10 @@ impl<'q, T: Transport> Batch<'q, T> {
             let single = self.count == 1;
             // SAFETY: `append` wrote the WQEs before `head`, `last` is the last; the rest is the
             // caller's promise.
-            unsafe { self.queue.ring.commit(self.head, self.signaled, &self.last, single) }
+            unsafe { self.queue.ring.commit(self.head, self.slack, &self.last, single) }
             self.queue.ring.set_clear(self.clear);
         }
+        self.queue.ring.close();
     }
 }
 

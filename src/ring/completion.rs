@@ -1,20 +1,22 @@
 //! The completion queue's reader.
 
 use core::fmt;
+use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 
-use mlx5_sys::cqe::{Cqe64, OPCODE_SHIFT, OWNER_MASK, opcode};
+use mlx5_sys::cqe::{OPCODE_SHIFT, SOLICITED, opcode};
 use mlx5_sys::doorbell::{
     ARM_NEXT, ARM_SEQUENCE_SHIFT, ARM_SOLICITED, CQ_ARM_WORD, CQ_CONSUMER_WORD,
 };
 use mlx5_sys::verbs::ibv_cq;
 
+use super::consumer::Consumer;
 use super::credit::{Credit, Ledger};
-use super::cursor::{Counter, Shape};
+use super::cursor::Shape;
 use super::keep::CqKeep;
 use super::{PollError, QueueError, Queues, takeover};
-use crate::cqe::{Completion, CqeRef, QueueKind, Unclaimed, UnclaimedReason};
-use crate::doorbell::{ArmDoorbell, Record, fence};
+use crate::cqe::{Completion, QueueKind, ReceiveDone, SendDone, Unclaimed, UnclaimedReason};
+use crate::doorbell::{ArmDoorbell, Record};
 use crate::verbs::CompletionQueue;
 
 /// Which CQ a queue completes on: the address of its verbs object.
@@ -22,6 +24,9 @@ use crate::verbs::CompletionQueue;
 pub(super) struct CqId(usize);
 
 impl CqId {
+    /// No CQ's.
+    pub(super) const NONE: Self = Self(0);
+
     pub(super) fn of(cq: *mut ibv_cq) -> Self {
         Self(cq.addr())
     }
@@ -33,14 +38,7 @@ impl CqId {
 /// CQE, retires the WQE in its queue, and stores the consumer index to the CQ's record: once per
 /// call, however many CQEs it took.
 pub struct Completions {
-    /// The 64-byte CQE of slot 0.
-    first: NonNull<u8>,
-    /// Binary logarithm of a slot's size.
-    shift: u32,
-    shape: Shape,
-    wide: bool,
-    consumer: Counter,
-    record: Record,
+    consumer: Consumer,
     arm: ArmDoorbell,
     /// Without a keep: events taken since the CQ was made, modulo 4.
     arm_sequence: u32,
@@ -138,14 +136,9 @@ impl Completions {
         }
         let wide = parts.cqe_size == 128;
         Ok(Self {
-            // SAFETY: a wide slot's second half.
-            first: unsafe { parts.buffer.add(if wide { 64 } else { 0 }) },
-            shift: parts.cqe_size.trailing_zeros(),
-            shape,
-            wide,
-            consumer: Counter::new(parts.record.read()),
+            // SAFETY: the caller vouches for ring and record.
+            consumer: unsafe { Consumer::new(parts.buffer, shape, wide, parts.record) },
             arm_sequence: parts.arm.record().read() >> ARM_SEQUENCE_SHIFT & 3,
-            record: parts.record,
             arm: parts.arm,
             cqn: parts.cqn,
             overrun: false,
@@ -187,7 +180,7 @@ impl Completions {
 
     /// CQEs that the ring holds.
     pub fn capacity(&self) -> u32 {
-        self.shape.entries()
+        self.consumer.shape().entries()
     }
 
     /// Takes the next completion, if there is one.
@@ -199,35 +192,29 @@ impl Completions {
         &mut self,
         queues: &mut Q,
     ) -> Result<Option<Completion>, PollError> {
-        let Some(cqe) = self.peek(self.consumer) else {
-            return if self.overrun { Err(PollError::Overrun) } else { Ok(None) };
-        };
-        if cqe.is_plain_send() {
-            let (id, qpn) = (self.id, cqe.qpn());
-            let side = queues.send_side(qpn);
-            if let Some(done) = side.and_then(|side| side.complete_plain(id, qpn, &cqe)) {
-                self.consumer = self.consumer.plus(1);
-                self.release();
-                return Ok(Some(Completion::Send(done)));
+        match self.find(queues) {
+            Found::Nothing => Ok(None),
+            Found::Send(done) => {
+                // SAFETY: `find` says so.
+                unsafe { self.consumer.take_and_publish() };
+                Ok(Some(Completion::Send(done)))
             }
-        }
-        // A place of its own, so that only this path needs a completion of any kind in memory.
-        let mut other = Ok(None);
-        self.poll_any(queues, &mut other);
-        other
-    }
-
-    /// As [`poll`](Self::poll), for any CQE.
-    #[cold]
-    #[inline(never)]
-    fn poll_any<Q: Queues + ?Sized>(
-        &mut self,
-        queues: &mut Q,
-        into: &mut Result<Option<Completion>, PollError>,
-    ) {
-        *into = self.take(queues);
-        if let Ok(Some(_)) = into {
-            self.release();
+            Found::Receive(done) => {
+                // SAFETY: `find` says so.
+                unsafe { self.consumer.take_and_publish() };
+                Ok(Some(Completion::Receive(done)))
+            }
+            Found::Other => {
+                // A place of its own, so that only this path needs a completion of any kind in
+                // memory.
+                let mut other = MaybeUninit::uninit();
+                if !self.take_other(queues, &mut other)? {
+                    return Ok(None);
+                }
+                self.consumer.publish();
+                // SAFETY: it was taken.
+                Ok(Some(unsafe { other.assume_init() }))
+            }
         }
     }
 
@@ -243,17 +230,34 @@ impl Completions {
     ) -> Result<usize, PollError> {
         let mut taken = 0;
         for place in into {
-            match self.take(queues) {
-                Ok(Some(completion)) => *place = completion,
-                Ok(None) => break,
-                // The error stays: the next poll meets it again.
-                Err(error) if taken == 0 => return Err(error),
-                Err(_) => break,
+            match self.find(queues) {
+                Found::Nothing => break,
+                Found::Send(done) => {
+                    // SAFETY: `find` says so.
+                    unsafe { self.consumer.take() };
+                    *place = Completion::Send(done);
+                }
+                Found::Receive(done) => {
+                    // SAFETY: `find` says so.
+                    unsafe { self.consumer.take() };
+                    *place = Completion::Receive(done);
+                }
+                Found::Other => {
+                    let place = NonNull::from(place).cast::<MaybeUninit<Completion>>();
+                    // SAFETY: the same layout; nothing but a completion is written to it.
+                    match self.take_other(queues, unsafe { &mut *place.as_ptr() }) {
+                        Ok(true) => {}
+                        Ok(false) => break,
+                        // The error stays: the next poll meets it again.
+                        Err(error) if taken == 0 => return Err(error),
+                        Err(_) => break,
+                    }
+                }
             }
             taken += 1;
         }
         if taken != 0 {
-            self.release();
+            self.consumer.publish();
         }
         Ok(taken)
     }
@@ -262,18 +266,80 @@ impl Completions {
     /// is left or the iterator is dropped; if it is leaked before, by the next poll.
     #[inline]
     pub fn drain<'a, Q: Queues + ?Sized>(&'a mut self, queues: &'a mut Q) -> Drain<'a, Q> {
-        let published = self.consumer;
-        Drain { completions: self, queues, published }
+        Drain { completions: self, queues, taken: false }
     }
 
-    /// Takes the CQE at the consumer index without publishing that.
+    /// What the next CQE is, if it is one of the usual, and not one to pause at: then it is retired
+    /// in its queue, and is still to be taken.
     #[inline(always)]
-    fn take<Q: Queues + ?Sized>(
+    fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
+        let op_own = self.consumer.op_own();
+        if self.consumer.is_plain(op_own) {
+            // Asked first, so that nothing is left to be decided behind what follows.
+            if self.consumer.is_at_pause() {
+                return Found::Other;
+            }
+            // SAFETY: only what the card wrote in this lap is equal to that.
+            let cqe = unsafe { self.consumer.next(op_own) };
+            let likely = queues.likely_send_side();
+            let done = likely.and_then(|side| side.complete_oldest(self.id, &cqe));
+            return done.map_or(Found::Other, Found::Send);
+        }
+        if self.consumer.is_stale(op_own) {
+            return Found::Nothing;
+        }
+        // A responder's success, also a solicited one.
+        let kind = self.consumer.differs(op_own) & !u32::from(SOLICITED);
+        let code = kind.rotate_right(OPCODE_SHIFT);
+        const { assert!(opcode::REQ == 0 && opcode::RESP_WR_IMM == 1 && opcode::RESP_SEND_INV == 4) };
+        if code.wrapping_sub(1) < 4 && !self.consumer.is_at_pause() {
+            // SAFETY: the owner bit is the same as that of a requester's success in this lap, the
+            // opcode is a valid one, and CQEs are 64 bytes long.
+            let cqe = unsafe { self.consumer.next(op_own) };
+            let (id, qpn) = (self.id, cqe.qpn());
+            let side = queues.receive_side(qpn);
+            let done = side.and_then(|side| side.complete_plain(id, qpn, code as u8, &cqe));
+            return done.map_or(Found::Other, Found::Receive);
+        }
+        Found::Other
+    }
+
+    /// Takes the next CQE, of any kind, into `into`, without publishing that. Returns whether there
+    /// was one.
+    ///
+    /// Not for the rare only: here come the successes of requests that unsignaled ones were before,
+    /// and of other queues than the likely one.
+    #[inline(never)]
+    fn take_other<Q: Queues + ?Sized>(
         &mut self,
         queues: &mut Q,
-    ) -> Result<Option<Completion>, PollError> {
-        let Some(cqe) = self.peek(self.consumer) else {
-            return if self.overrun { Err(PollError::Overrun) } else { Ok(None) };
+        into: &mut MaybeUninit<Completion>,
+    ) -> Result<bool, PollError> {
+        let op_own = self.consumer.op_own();
+        if self.consumer.is_plain(op_own) {
+            // SAFETY: as in `find`.
+            let cqe = unsafe { self.consumer.next(op_own) };
+            let qpn = cqe.qpn();
+            let side = queues.send_side(qpn);
+            if let Some(done) = side.and_then(|side| side.complete_plain(self.id, qpn, &cqe)) {
+                self.consumer.turn();
+                into.write(Completion::Send(done));
+                return Ok(true);
+            }
+        }
+        self.take_any(queues, into)
+    }
+
+    /// As [`take_other`](Self::take_other), with a look at everything.
+    #[cold]
+    #[inline(never)]
+    fn take_any<Q: Queues + ?Sized>(
+        &mut self,
+        queues: &mut Q,
+        into: &mut MaybeUninit<Completion>,
+    ) -> Result<bool, PollError> {
+        let Some(cqe) = self.consumer.look() else {
+            return if self.overrun { Err(PollError::Overrun) } else { Ok(false) };
         };
         if cqe.compressed() {
             return Err(PollError::Compressed);
@@ -288,39 +354,9 @@ impl Completions {
             }
             None => Some(unclaimed(UnclaimedReason::UnknownOpcode)),
         };
-        let completion = completion.unwrap_or_else(|| unclaimed(UnclaimedReason::UnknownQueue));
-        self.consumer = self.consumer.plus(1);
-        Ok(Some(completion))
-    }
-
-    /// The CQE at `index`, if software owns it.
-    #[inline(always)]
-    fn peek(&self, index: Counter) -> Option<CqeRef<'_>> {
-        let entry = self.entry(index);
-        // SAFETY: the last byte of a CQE of this ring.
-        let op_own = unsafe { entry.add(Cqe64::SIZE - 1).read_volatile() };
-        let mine = op_own & OWNER_MASK == u8::from(self.shape.lap(index));
-        if !mine || op_own >> OPCODE_SHIFT == opcode::INVALID {
-            return None;
-        }
-        fence::ownership_then_cqe();
-        // SAFETY: an entry of this ring that software owns; the card gets it back when the consumer
-        // index is published, which takes `&mut self`.
-        Some(unsafe { CqeRef::new(entry, self.wide, op_own) })
-    }
-
-    /// The 64-byte CQE at `index`.
-    #[inline(always)]
-    fn entry(&self, index: Counter) -> NonNull<u8> {
-        let slot = self.shape.slot(index);
-        // SAFETY: an entry of the ring.
-        unsafe { self.first.add(slot << self.shift) }
-    }
-
-    /// Gives all CQEs that were taken back to the card.
-    #[inline(always)]
-    fn release(&mut self) {
-        self.record.release(self.consumer.low24());
+        into.write(completion.unwrap_or_else(|| unclaimed(UnclaimedReason::UnknownQueue)));
+        self.consumer.turn();
+        Ok(true)
     }
 
     /// Asks for an event on the CQ's completion channel at the next completion, or with
@@ -334,7 +370,7 @@ impl Completions {
     pub fn arm(&mut self, solicited_only: bool) {
         let command = if solicited_only { ARM_SOLICITED } else { ARM_NEXT };
         let events = self.keep.as_ref().map_or(self.arm_sequence, CqKeep::events);
-        let word = (events & 3) << ARM_SEQUENCE_SHIFT | command | self.consumer.low24();
+        let word = (events & 3) << ARM_SEQUENCE_SHIFT | command | self.consumer.index().low24();
         self.arm.arm(word, self.cqn);
     }
 
@@ -349,6 +385,7 @@ impl Completions {
     /// still there can be polled, then every poll fails with [`PollError::Overrun`].
     pub fn overrun(&mut self) {
         self.overrun = true;
+        self.consumer.watch();
     }
 
     /// Drops the CQEs of one queue of a queue pair that are there, and returns their number. For a
@@ -356,48 +393,40 @@ impl Completions {
     /// keep their order. Compressed blocks, and what comes after one, stay.
     pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
         self.ledger.settle(qpn, queue);
-        let mut end = self.consumer;
-        while end.since(self.consumer) < self.shape.entries()
-            && self.peek(end).is_some_and(|cqe| !cqe.compressed())
+        let consumer = &mut self.consumer;
+        let start = consumer.index();
+        let mut end = start;
+        while end.since(start) < consumer.shape().entries()
+            && consumer.peek(end).is_some_and(|cqe| !cqe.compressed())
         {
             end = end.plus(1);
         }
         // From the newest to the oldest: what stays moves up over what goes.
         let mut dropped = 0;
-        for distance in 1..=end.since(self.consumer) {
+        for distance in 1..=end.since(start) {
             let index = end.plus(distance.wrapping_neg());
-            let Some(cqe) = self.peek(index) else { break };
+            let Some(cqe) = consumer.peek(index) else { break };
             if cqe.qpn() == qpn && cqe.queue() == Some(queue) {
                 dropped += 1;
             } else if dropped != 0 {
-                self.move_entry(index, index.plus(dropped));
+                consumer.move_entry(index, index.plus(dropped));
             }
         }
         if dropped != 0 {
-            self.consumer = self.consumer.plus(dropped);
-            self.release();
+            consumer.seek(start.plus(dropped));
+            consumer.publish();
         }
         dropped
     }
+}
 
-    /// Copies a CQE that software owns over another one, which keeps its owner bit.
-    fn move_entry(&mut self, from: Counter, to: Counter) {
-        let (from, to) = (self.entry(from), self.entry(to));
-        let words = if self.wide { -8..8 } else { 0..8 };
-        for word in words {
-            // SAFETY: both are entries of the ring that software owns; the first half of a wide one
-            // lies before `entry`'s address.
-            unsafe {
-                let mut value = from.cast::<u64>().offset(word).read_volatile().to_ne_bytes();
-                let place = to.cast::<u64>().offset(word);
-                if word == 7 {
-                    let owner = place.cast::<u8>().add(7).read_volatile() & OWNER_MASK;
-                    value[7] = value[7] & !OWNER_MASK | owner;
-                }
-                place.write_volatile(u64::from_ne_bytes(value));
-            }
-        }
-    }
+/// What a poll finds.
+enum Found {
+    Nothing,
+    Send(SendDone),
+    Receive(ReceiveDone),
+    /// What must be looked at more closely; perhaps nothing.
+    Other,
 }
 
 impl Drop for Completions {
@@ -413,7 +442,7 @@ impl fmt::Debug for Completions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Completions")
             .field("cqn", &self.cqn)
-            .field("consumer", &self.consumer)
+            .field("consumer", &self.consumer.index())
             .field("capacity", &self.capacity())
             .field("overrun", &self.overrun)
             .finish_non_exhaustive()
@@ -426,8 +455,8 @@ impl fmt::Debug for Completions {
 pub struct Drain<'a, Q: Queues + ?Sized> {
     completions: &'a mut Completions,
     queues: &'a mut Q,
-    /// The consumer index that was published last.
-    published: Counter,
+    /// Whether something was taken that is not published.
+    taken: bool,
 }
 
 impl<Q: Queues + ?Sized> Iterator for Drain<'_, Q> {
@@ -435,21 +464,45 @@ impl<Q: Queues + ?Sized> Iterator for Drain<'_, Q> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let taken = self.completions.take(self.queues);
-        if !matches!(taken, Ok(Some(_))) {
-            // A later poll that finds nothing would not publish what a leaked iterator took.
-            self.publish();
-        }
-        taken.transpose()
+        let completion = match self.completions.find(self.queues) {
+            Found::Nothing => {
+                // A later poll that finds nothing would not publish what a leaked iterator took.
+                self.publish();
+                return None;
+            }
+            Found::Send(done) => {
+                // SAFETY: `find` says so.
+                unsafe { self.completions.consumer.take() };
+                Completion::Send(done)
+            }
+            Found::Receive(done) => {
+                // SAFETY: `find` says so.
+                unsafe { self.completions.consumer.take() };
+                Completion::Receive(done)
+            }
+            Found::Other => {
+                let mut other = MaybeUninit::uninit();
+                match self.completions.take_other(self.queues, &mut other) {
+                    // SAFETY: it was taken.
+                    Ok(true) => unsafe { other.assume_init() },
+                    nothing => {
+                        self.publish();
+                        return nothing.err().map(Err);
+                    }
+                }
+            }
+        };
+        self.taken = true;
+        Some(Ok(completion))
     }
 }
 
 impl<Q: Queues + ?Sized> Drain<'_, Q> {
     #[inline]
     fn publish(&mut self) {
-        if self.completions.consumer != self.published {
-            self.published = self.completions.consumer;
-            self.completions.release();
+        if self.taken {
+            self.taken = false;
+            self.completions.consumer.publish();
         }
     }
 }

@@ -12,6 +12,7 @@
 
 mod batch;
 mod completion;
+mod consumer;
 mod credit;
 mod cursor;
 mod error;
@@ -25,11 +26,11 @@ mod receive_batch;
 mod scatter;
 mod send;
 mod send_ring;
+mod shadow;
 mod takeover;
 #[cfg(test)]
 mod tests;
 
-pub use crate::doorbell::{BlueFlameCopy, RegisterMemory};
 pub use batch::Batch;
 pub use completion::{Completions, Drain};
 pub use error::{PollError, PostError, QueueError};

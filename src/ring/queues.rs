@@ -13,6 +13,14 @@ pub trait Queues {
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>>;
     /// The receive queue of the queue pair `qpn`.
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>>;
+
+    /// The send queue whose oldest request the next success is likely to be of, for a poll to try
+    /// before it looks for the queue by its number. A wrong guess costs a few instructions. Default:
+    /// no guess.
+    #[inline(always)]
+    fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
+        None
+    }
 }
 
 /// No queue.
@@ -36,6 +44,11 @@ impl<T: Transport> Queues for SendQueue<T> {
     #[inline(always)]
     fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
         None
+    }
+
+    #[inline(always)]
+    fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
+        Some(self.side())
     }
 }
 
@@ -62,6 +75,11 @@ impl<Q: Queues + ?Sized> Queues for &mut Q {
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
         (**self).receive_side(qpn)
     }
+
+    #[inline(always)]
+    fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
+        (**self).likely_send_side()
+    }
 }
 
 /// The first that has the queue.
@@ -76,6 +94,12 @@ impl<A: Queues, B: Queues> Queues for (A, B) {
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
         let (first, second) = self;
         first.receive_side(qpn).or_else(|| second.receive_side(qpn))
+    }
+
+    #[inline(always)]
+    fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
+        let (first, second) = self;
+        first.likely_send_side().or_else(|| second.likely_send_side())
     }
 }
 
@@ -97,5 +121,9 @@ impl<Q: Queues> Queues for Option<Q> {
 
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
         self.as_mut()?.receive_side(qpn)
+    }
+
+    fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
+        self.as_mut()?.likely_send_side()
     }
 }

@@ -372,8 +372,30 @@ impl ReceiveSide<'_> {
         self.queue.qpn
     }
 
-    /// What a responder's CQE, of the CQ `cq`, completes: receives complete in order.
+    /// As [`complete`](Self::complete), for a success without data in the CQE; `None`, and nothing
+    /// changes, if it is not one of this queue's.
     #[inline(always)]
+    pub(super) fn complete_plain(
+        self,
+        cq: CqId,
+        qpn: u32,
+        opcode: u8,
+        cqe: &CqeRef<'_>,
+    ) -> Option<ReceiveDone> {
+        let queue = self.queue;
+        if queue.cq != cq || queue.qpn != qpn || queue.cursor.used() == 0 {
+            return None;
+        }
+        let kind = ReceiveKind::decode(opcode, cqe)?;
+        let tail = queue.cursor.tail();
+        queue.cursor.retire_known(tail.plus(1));
+        let slot = queue.cursor.shape().slot(tail);
+        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
+        let Place { id, .. } = *unsafe { queue.shadow.get_unchecked(slot) };
+        Some(ReceiveDone::decode(id, qpn, cqe, kind))
+    }
+
+    /// What a responder's CQE, of the CQ `cq`, completes: receives complete in order.
     pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
         let queue = self.queue;
         if queue.cq != cq || cqe.qpn() != queue.qpn {
@@ -403,8 +425,8 @@ impl ReceiveSide<'_> {
         if cqe.has_inline_data() && !queue.scatter(slot, cqe) {
             return failure(Status::LocalLength, 0);
         }
-        match ReceiveKind::decode(cqe) {
-            Some(kind) => Completion::Receive(ReceiveDone::decode(id, cqe, kind)),
+        match ReceiveKind::decode(cqe.opcode(), cqe) {
+            Some(kind) => Completion::Receive(ReceiveDone::decode(id, queue.qpn, cqe, kind)),
             None => Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownOpcode, cqe)),
         }
     }

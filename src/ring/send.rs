@@ -13,9 +13,10 @@ use super::completion::{Completions, CqId};
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::{QueueKeep, RegisterClaim};
-use super::send_ring::{Entry, SendRing, SendSide, UNITS};
+use super::send_ring::{Names, SendRing, SendSide, UNITS};
+use super::shadow::Shadow;
 use super::takeover::{self, QpView};
-use super::{BlueFlameCopy, PostError, QueueError, RegisterMemory};
+use super::{PostError, QueueError};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
 use crate::verbs::{QueuePair, Rc, Rts, Transport};
@@ -39,27 +40,11 @@ pub struct SendConfig {
     /// CQEs of the CQ to promise to this queue: signaled requests that may be outstanding. Default
     /// and most: the QP's `max_send_wr`. Fewer are promised where the CQ has fewer left.
     pub signals: u32,
-    /// How WQEs are copied to the register, where they are. Default: [`BlueFlameCopy::Words`], the
-    /// stores of libmlx5.
-    pub copy: BlueFlameCopy,
-    /// Whether the last WQE of a batch goes by BlueFlame as a single one would, which saves the
-    /// card one fetch before it can start on that WQE; the others it fetches from the ring. Worth
-    /// it for short batches. Default: not, as with libmlx5.
-    pub copy_last: bool,
-    /// How the register is mapped. Default: [`RegisterMemory::WriteCombining`], which is right, if
-    /// not always fastest, in any case.
-    pub memory: RegisterMemory,
 }
 
 impl Default for SendConfig {
     fn default() -> Self {
-        Self {
-            register: RegisterUse::Own,
-            signals: u32::MAX,
-            copy: BlueFlameCopy::Words,
-            copy_last: false,
-            memory: RegisterMemory::WriteCombining,
-        }
+        Self { register: RegisterUse::Own, signals: u32::MAX }
     }
 }
 
@@ -188,13 +173,7 @@ impl<T: Transport> SendQueue<T> {
         let own = config.register == RegisterUse::Own;
         // SAFETY: the library gave register and size, and size 0 where BlueFlame must not be used;
         // the caller vouches for being alone where that matters.
-        let mut doorbell =
-            unsafe { SendDoorbell::new(record, page, view.dv.bf.size as usize, own) };
-        doorbell.set_copy(config.copy)?;
-        if config.copy_last {
-            doorbell.copy_last();
-        }
-        doorbell.set_memory(config.memory);
+        let doorbell = unsafe { SendDoorbell::new(record, page, view.dv.bf.size as usize, own) };
         let credit = completions.promise(
             view.number,
             QueueKind::Send,
@@ -238,17 +217,18 @@ impl<T: Transport> SendQueue<T> {
             cursor: Cursor::new(shape, parts.start),
             buffer: parts.buffer,
             doorbell: parts.doorbell,
-            qpn_shifted: u64::from(parts.qpn) << 8,
+            names: Names::new(parts.qpn),
             limits,
             signal_all: parts.signal_all,
             clear: parts.start,
             clear_single: parts.start,
             stopped: false,
-            signaled: 0,
-            signals_retired: 0,
-            shadow: vec![Entry::NONE; shape.entries() as usize].into(),
+            slack: 0,
+            slack_retired: 0,
+            shadow: Shadow::new(shape, parts.start),
             credit: parts.credit,
             cq: parts.cq,
+            expects: parts.cq,
             qp: parts.qp,
         };
         Ok(Self { ring, keep: None, transport: PhantomData })
@@ -267,11 +247,6 @@ impl<T: Transport> SendQueue<T> {
     /// Size of the ring in 64-byte blocks.
     pub fn blocks(&self) -> u32 {
         self.ring.cursor.shape().entries()
-    }
-
-    /// How WQEs are copied to the doorbell register; `None`: they are not, no WQE goes by BlueFlame.
-    pub fn copy(&self) -> Option<BlueFlameCopy> {
-        self.ring.doorbell.blue_flame().then(|| self.ring.doorbell.copy())
     }
 
     /// Blocks that are free. A request takes one block per four segments.
@@ -309,33 +284,11 @@ impl<T: Transport> SendQueue<T> {
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         // SAFETY: passed on.
-        unsafe {
-            if self.post_block(id, &operation) || self.post_sized(id, &operation) {
-                return Ok(());
-            }
-            // Moved, so that only this path needs the operation in memory.
-            let rest = operation;
-            self.post_rest(id, &rest)
+        if unsafe { self.post_block(id, &operation) } {
+            return Ok(());
         }
-    }
-
-    /// As [`post`](Self::post), of an operation that stays where it is.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    pub(super) unsafe fn post_ref<O: PostOn<T>>(
-        &mut self,
-        id: u64,
-        operation: &O,
-    ) -> Result<(), PostError> {
         // SAFETY: passed on.
-        unsafe {
-            if self.post_block(id, operation) || self.post_sized(id, operation) {
-                return Ok(());
-            }
-            self.post_rest(id, operation)
-        }
+        unsafe { self.post_any(id, operation) }
     }
 
     /// As [`post`](Self::post), if the request is a usual one and the head is clear.
@@ -349,85 +302,27 @@ impl<T: Transport> SendQueue<T> {
         if O::USUAL_DS == 0 || head == ring.clear_single {
             return false;
         }
-        let encoded = ring.encode_block::<T, O>(head, ring.signaled, id, operation);
-        let Some((signaled, _, image)) = encoded else { return false };
+        let encoded = ring.encode_block::<T, O>(ring.names, head, ring.slack, id, operation);
+        let Some((slack, _, image)) = encoded else { return false };
         // SAFETY: passed on.
-        unsafe { ring.commit_block(signaled, image) };
+        unsafe { ring.commit_block(slack, image) };
         true
     }
 
-    /// As [`post`](Self::post), if the size of such requests is not known at compile time, and there
-    /// is room before the head that is clear.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    unsafe fn post_sized<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
-        if O::USUAL_DS != 0 {
-            return false;
-        }
-        let ring = &mut self.ring;
-        let (head, clear) = (ring.cursor.head(), ring.clear);
-        let encoded = ring.encode_sized::<T, O>(head, clear, ring.signaled, id, operation);
-        let Some((head, signaled, last)) = encoded else { return false };
-        // SAFETY: the WQE was written; the rest is passed on.
-        unsafe { ring.commit(head, signaled, &last, true) };
-        ring.set_clear(clear);
-        true
-    }
-
-    /// As [`post`](Self::post), for any request at any time: also for usual ones on registers that
-    /// take WQEs in another way than word by word, or not at all.
-    ///
-    /// A call of its own, and a cold one to the compiler: inlined, or weighed, beside the other
-    /// paths it would cost these registers.
+    /// As [`post`](Self::post), for any request at any time.
     ///
     /// # Safety
     /// As there.
     #[cold]
     #[inline(never)]
-    unsafe fn post_rest<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
-        // SAFETY: passed on.
-        if unsafe { self.post_plain(id, operation) } {
-            return Ok(());
-        }
-        // SAFETY: passed on.
-        unsafe { self.post_any(id, operation) }
-    }
-
-    /// As [`post_block`](Self::post_block), for any way that the register takes WQEs.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    unsafe fn post_plain<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
-        let ring = &mut self.ring;
-        let head = ring.cursor.head();
-        if O::USUAL_DS == 0 || head == ring.clear {
-            return false;
-        }
-        let encoded = ring.encode_block::<T, O>(head, ring.signaled, id, operation);
-        let Some((signaled, last, _)) = encoded else { return false };
-        // SAFETY: the WQE was written; the rest is passed on.
-        unsafe { ring.commit(head.plus(1), signaled, &last, true) };
-        ring.set_clear(ring.clear);
-        true
-    }
-
-    /// As [`post`](Self::post), after another look at what is free.
-    ///
-    /// # Safety
-    /// As there.
-    #[cold]
-    #[inline(never)]
-    unsafe fn post_any<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
+    unsafe fn post_any<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         self.ring.refill();
         // SAFETY: passed on.
-        if unsafe { self.post_block(id, operation) } {
+        if unsafe { self.post_block(id, &operation) } {
             return Ok(());
         }
         let mut batch = self.batch();
-        batch.append_ref(id, operation)?;
+        batch.append(id, operation)?;
         // SAFETY: passed on.
         unsafe { batch.ring() };
         Ok(())

@@ -10,12 +10,13 @@ use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE};
 use super::completion::CqId;
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
+use super::shadow::{self, Entry, Key, Shadow};
 use super::{PostError, QueueError, scatter};
 use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, Unclaimed,
     UnclaimedReason,
 };
-use crate::doorbell::{Blocks, SendDoorbell};
+use crate::doorbell::{Image, SendDoorbell};
 use crate::verbs::Transport;
 use crate::wqe::{Block, Limits, Linear, Operation, PostOn, Segment, Segments, Wrapping};
 
@@ -27,8 +28,7 @@ pub(super) struct SendRing {
     pub(super) cursor: Cursor,
     pub(super) buffer: NonNull<u8>,
     pub(super) doorbell: SendDoorbell,
-    /// QP number in bits 31–8, as in the ctrl segment.
-    pub(super) qpn_shifted: u64,
+    pub(super) names: Names,
     pub(super) limits: Limits,
     /// The QP was made to signal every request.
     pub(super) signal_all: bool,
@@ -36,46 +36,50 @@ pub(super) struct SendRing {
     /// anything else: there are blocks for them, and CQEs if all are signaled. Never more than
     /// that, often less: retiring does not move it, the next post that meets it does.
     pub(super) clear: Counter,
-    /// As `clear`, for WQEs that are posted singly and go by BlueFlame word by word; the cursor's
-    /// head where the register does not take blocks so.
+    /// As `clear`, for WQEs that are posted singly and go by BlueFlame; the cursor's head where the
+    /// register does not take a block.
     pub(super) clear_single: Counter,
     /// An error completion was seen; no more posts until the queue is restarted.
     pub(super) stopped: bool,
-    /// Signaled WQEs posted, and retired.
-    pub(super) signaled: u32,
-    pub(super) signals_retired: u32,
-    /// By slot of a WQE's first block.
-    pub(super) shadow: Box<[Entry]>,
+    /// Blocks that bring no CQE, posted, and retired: see [`Key::slack`].
+    pub(super) slack: u32,
+    pub(super) slack_retired: u32,
+    pub(super) shadow: Shadow,
     pub(super) credit: Credit,
     pub(super) cq: CqId,
+    /// The CQ whose CQEs may be compared with the oldest WQE's entry: `cq`, or none while entries
+    /// from the head on may look posted and are not.
+    pub(super) expects: CqId,
     pub(super) qp: NonNull<ibv_qp>,
 }
 
-/// What software must remember of a posted WQE; the card cannot reach it.
+/// A queue pair's number, ready for use.
 #[derive(Clone, Copy)]
-pub(super) struct Entry {
-    id: u64,
-    /// [`SendRing::signaled`] after this WQE.
-    signaled: u32,
-    /// 0: a block inside a WQE, which no CQE names.
-    ds: u8,
-    operation: SendOperation,
+pub(super) struct Names {
+    /// In bits 31–8, as in the ctrl segment.
+    qpn_shifted: u64,
+    /// [`Key::base`].
+    key: u64,
 }
 
-impl Entry {
-    /// Of a block that no WQE begins in.
-    pub(super) const NONE: Self = Self { id: 0, signaled: 0, ds: 0, operation: SendOperation::Nop };
+impl Names {
+    pub(super) fn new(qpn: u32) -> Self {
+        Self { qpn_shifted: u64::from(qpn) << 8, key: Key::base(qpn) }
+    }
 
+    /// `opmod_idx_opcode` and `qpn_ds` of a ctrl segment, as one number.
     #[inline(always)]
-    fn blocks(&self) -> u32 {
-        u32::from(self.ds).div_ceil(UNITS)
+    fn ctrl(self, head: Counter, opcode: u8, ds: u32) -> u64 {
+        // What the compiler knows in one term.
+        let known = u64::from(opcode) << 32 | u64::from(ds);
+        u64::from(head.low16()) << 40 | self.qpn_shifted | known
     }
 }
 
 impl SendRing {
     #[inline(always)]
     pub(super) fn qpn(&self) -> u32 {
-        (self.qpn_shifted >> 8) as u32
+        (self.names.qpn_shifted >> 8) as u32
     }
 
     pub(super) fn restart(&mut self) -> Result<(), QueueError> {
@@ -84,8 +88,10 @@ impl SendRing {
             return Err(QueueError::NotReset);
         }
         self.cursor = Cursor::new(self.cursor.shape(), Counter::default());
+        self.shadow.set_tail(self.cursor.tail());
+        self.forget_unposted();
         self.set_clear(self.cursor.head());
-        self.signals_retired = self.signaled;
+        self.slack_retired = self.slack;
         self.stopped = false;
         Ok(())
     }
@@ -100,23 +106,59 @@ impl SendRing {
     pub(super) fn set_clear(&mut self, clear: Counter) {
         let head = self.cursor.head();
         (self.clear, self.clear_single) =
-            (clear, if self.doorbell.takes_words() { clear } else { head });
+            (clear, if self.doorbell.takes_block() { clear } else { head });
     }
 
-    /// Moves `clear` as far as it can be.
+    /// Before entries from the head on are written that may never be posted: from now on polls take
+    /// the longer way, which looks at the head, too.
+    #[inline(always)]
+    pub(super) fn open(&mut self) {
+        if self.expects != self.cq {
+            self.forget_unposted();
+        }
+        self.expects = CqId::NONE;
+    }
+
+    /// After all entries that were written since [`open`](Self::open) were posted.
+    #[inline(always)]
+    pub(super) fn close(&mut self) {
+        self.expects = self.cq;
+    }
+
+    /// Forgets what was written and not posted. Costs a store per free block.
+    #[cold]
+    #[inline(never)]
+    fn forget_unposted(&mut self) {
+        let head = self.cursor.head();
+        for ahead in 0..self.cursor.free_from(head) {
+            self.shadow.set(head.plus(ahead), Entry::NONE);
+        }
+        self.expects = self.cq;
+    }
+
+    /// Moves `clear` as far as it can be, and forgets what was written and not posted.
     pub(super) fn refill(&mut self) {
-        self.set_clear(self.clear_from(self.cursor.head(), self.signaled));
+        if self.expects != self.cq {
+            self.forget_unposted();
+        }
+        self.set_clear(self.clear_from(self.cursor.head(), self.slack));
     }
 
     /// What [`clear`](Self::clear) can be when the queue is, provisionally, at these counts.
     #[cold]
     #[inline(never)]
-    pub(super) fn clear_from(&self, head: Counter, signaled: u32) -> Counter {
+    pub(super) fn clear_from(&self, head: Counter, slack: u32) -> Counter {
         if self.stopped || self.limits.max_sge == 0 {
             return head;
         }
-        let signals = self.credit.entries() - signaled.wrapping_sub(self.signals_retired);
+        let signals = self.credit.entries() - self.signals(head, slack);
         head.plus(self.cursor.free_from(head).min(signals))
+    }
+
+    /// Signaled WQEs that are outstanding when the queue is, provisionally, at these counts.
+    #[inline(always)]
+    fn signals(&self, head: Counter, slack: u32) -> u32 {
+        head.since(self.cursor.tail()).wrapping_sub(slack.wrapping_sub(self.slack_retired))
     }
 
     /// Writes a usual WQE at `head`, which is before `clear`. `None`, and nothing is written, if it
@@ -124,8 +166,9 @@ impl SendRing {
     #[inline(always)]
     pub(super) fn encode_block<T: Transport, O: PostOn<T>>(
         &mut self,
+        names: Names,
         head: Counter,
-        signaled: u32,
+        slack: u32,
         id: u64,
         operation: &O,
     ) -> Option<(u32, Last, BlockImage)> {
@@ -133,12 +176,8 @@ impl SendRing {
             return None;
         }
         let flags = self.flags(operation);
-        let signaled = signaled.wrapping_add(u32::from(flags & CE_MASK == CE_ALWAYS));
-        let ctrl = ctrl_segment(
-            self.slots().ctrl(head, O::OPCODE, O::USUAL_DS),
-            flags,
-            operation.immediate(),
-        );
+        let ctrl =
+            ctrl_segment(names.ctrl(head, O::OPCODE, O::USUAL_DS), flags, operation.immediate());
         let slot = self.cursor.shape().slot(head);
         // Of the two offsets, the ring's is a multiple of the shadow's that address arithmetic can
         // make from it; the compiler would rather shift twice.
@@ -152,15 +191,22 @@ impl SendRing {
             let block = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Block::new(block.as_ptr());
             writer.put(ctrl);
-            operation.put_usual(&mut writer);
+            operation.put(&mut writer);
             BlockImage { block: block.cast(), words: writer.words() }
         };
-        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        let entry = unsafe { &mut *self.shadow.as_mut_ptr().byte_add(offset) };
-        let operation = const { SendOperation::from_opcode(O::OPCODE) };
-        *entry = Entry { id, signaled, ds: O::USUAL_DS as u8, operation };
-        let last = Last { doorbell: ctrl[0] };
-        Some((signaled, last, image))
+        // SAFETY: an entry of the shadow, which has one for every slot.
+        let place = unsafe { self.shadow.first().byte_add(offset) };
+        let signaled = flags & CE_MASK == CE_ALWAYS;
+        let (slack, key) = if signaled && const { shadow::may_be_plain(O::OPCODE, O::USUAL_DS) } {
+            (slack, Key::plain(names.key, O::OPCODE, ctrl[0]))
+        } else {
+            let slack = slack.wrapping_add(u32::from(!signaled));
+            (slack, Key::other(O::OPCODE, O::USUAL_DS, slack))
+        };
+        // SAFETY: as above.
+        unsafe { place.write(Entry { id, key }) };
+        let last = Last { doorbell: ctrl[0], slot: slot as u32, ds: O::USUAL_DS };
+        Some((slack, last, image))
     }
 
     /// Makes a single WQE of [`encode_block`](Self::encode_block), at the cursor's head, known to
@@ -169,10 +215,10 @@ impl SendRing {
     /// # Safety
     /// As [`Batch::ring`]; the head was before `clear_single`, and the rest is what that returned.
     #[inline(always)]
-    pub(super) unsafe fn commit_block(&mut self, signaled: u32, image: BlockImage) {
+    pub(super) unsafe fn commit_block(&mut self, slack: u32, image: BlockImage) {
         let head = self.cursor.head().plus(1);
         self.cursor.publish(head);
-        self.signaled = signaled;
+        self.slack = slack;
         // SAFETY: the WQE was just written to a block of the ring; usual WQEs have more than one
         // unit, and `clear_single` was ahead of the head, so the register takes a block.
         unsafe { self.doorbell.ring_block(head.low16(), image.words, image.block) }
@@ -184,21 +230,21 @@ impl SendRing {
     pub(super) fn encode_any<T: Transport, O: PostOn<T>>(
         &mut self,
         head: Counter,
-        signaled: u32,
+        slack: u32,
         id: u64,
         operation: &O,
     ) -> Result<(Counter, u32, Last, Counter), PostError> {
-        let (head, signaled, last) = self.encode::<T, O>(head, signaled, id, operation)?;
-        Ok((head, signaled, last, self.clear_from(head, signaled)))
+        let (head, slack, last) = self.encode::<T, O>(head, slack, id, operation)?;
+        Ok((head, slack, last, self.clear_from(head, slack)))
     }
 
     /// Writes a WQE at `head`, which is at or after the cursor's own. Returns the head after it,
-    /// the signal count after it, and what its doorbell needs.
+    /// the slack after it, and what its doorbell needs.
     #[inline(always)]
     pub(super) fn encode<T: Transport, O: PostOn<T>>(
         &mut self,
         head: Counter,
-        signaled: u32,
+        slack: u32,
         id: u64,
         operation: &O,
     ) -> Result<(Counter, u32, Last), PostError> {
@@ -212,53 +258,26 @@ impl SendRing {
             return Err(PostError::QueueFull);
         }
         let flags = self.flags(operation);
-        let signaled = signaled.wrapping_add(u32::from(flags & CE_MASK == CE_ALWAYS));
-        if signaled.wrapping_sub(self.signals_retired) > self.credit.entries() {
+        let signaled = flags & CE_MASK == CE_ALWAYS;
+        if signaled && self.signals(head, slack) >= self.credit.entries() {
             return Err(PostError::CqOverrun);
         }
 
+        let slack = slack.wrapping_add(blocks - u32::from(signaled));
         // SAFETY: the blocks are free; the card does not read them before the producer index covers
         // them, and nobody else writes them (`from_parts`). `check` passed.
-        let last = unsafe { self.slots().write(head, signaled, id, operation, flags, ds) };
-        Ok((head.plus(blocks), signaled, last))
-    }
-
-    /// As [`encode`](Self::encode), for WQEs of any size that fit before `clear`, at no further look
-    /// at anything but the operation. `None`, and nothing is written, if it does not, or is refused.
-    #[inline(always)]
-    pub(super) fn encode_sized<T: Transport, O: PostOn<T>>(
-        &mut self,
-        head: Counter,
-        clear: Counter,
-        signaled: u32,
-        id: u64,
-        operation: &O,
-    ) -> Option<(Counter, u32, Last)> {
-        if operation.check(&self.limits).is_err() {
-            return None;
-        }
-        let ds = 1 + operation.body_ds();
-        let blocks = ds.div_ceil(UNITS);
-        // A block before `clear` is also a CQE, and a WQE has no more of these than blocks.
-        if blocks > clear.since(head) {
-            return None;
-        }
-        let flags = self.flags(operation);
-        let signaled = signaled.wrapping_add(u32::from(flags & CE_MASK == CE_ALWAYS));
-        // SAFETY: as in `encode`.
-        let last = unsafe { self.slots().write(head, signaled, id, operation, flags, ds) };
-        Some((head.plus(blocks), signaled, last))
+        let last = unsafe { self.slots().write(head, slack, id, operation, flags, ds) };
+        Ok((head.plus(blocks), slack, last))
     }
 
     /// Where WQEs go.
     #[inline(always)]
-    pub(super) fn slots(&mut self) -> Slots {
+    pub(super) fn slots(&self) -> Slots {
         Slots {
             shape: self.cursor.shape(),
             buffer: self.buffer,
-            // SAFETY: a box is not null.
-            shadow: unsafe { NonNull::new_unchecked(self.shadow.as_mut_ptr()) },
-            qpn_shifted: self.qpn_shifted,
+            shadow: self.shadow.first(),
+            names: self.names,
         }
     }
 
@@ -267,40 +286,57 @@ impl SendRing {
     /// # Safety
     /// As [`Batch::ring`]; the WQEs before `head` were written, `last` is the last of them.
     #[inline(always)]
-    pub(super) unsafe fn commit(
-        &mut self,
-        head: Counter,
-        signaled: u32,
-        last: &Last,
-        single: bool,
-    ) {
+    pub(super) unsafe fn commit(&mut self, head: Counter, slack: u32, last: &Last, single: bool) {
         self.cursor.publish(head);
-        self.signaled = signaled;
-        let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
+        self.slack = slack;
+        let image = (single && self.doorbell.takes(last.ds)).then(|| Image {
+            ring: self.buffer,
+            blocks: self.cursor.shape().entries() as usize,
+            first: last.slot as usize,
+            count: last.ds.div_ceil(UNITS) as usize,
+        });
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
-        unsafe { self.doorbell.ring(head.low16(), last.doorbell, single, ring) }
+        unsafe { self.doorbell.ring(head.low16(), last.doorbell, image) }
     }
 
-    /// The entry of the outstanding WQE that a CQE names; it and all before it are retired.
+    /// Retires the oldest WQE, if it is the plain one that a CQE of the CQ `cq` with these last eight
+    /// bytes reports.
     #[inline(always)]
-    fn retire(&mut self, named: u16) -> Option<(Entry, Counter)> {
-        let counter = self.cursor.outstanding(named)?;
-        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        let entry = *unsafe { self.shadow.get_unchecked(self.cursor.shape().slot(counter)) };
-        if entry.ds == 0 {
+    fn retire_oldest(&mut self, cq: CqId, end: u64) -> Option<Entry> {
+        if self.expects != cq {
             return None;
         }
+        let entry = self.shadow.retire_oldest(end)?;
+        // An entry that looks posted is, as `expects` says; so the queue is not empty.
+        self.cursor.retire_known(self.cursor.tail().plus(1));
+        Some(entry)
+    }
+
+    /// Retires the outstanding WQE that a CQE names, and all before it.
+    #[inline(never)]
+    fn retire(&mut self, named: u16) -> Option<Counter> {
+        let counter = self.cursor.outstanding(named)?;
         // Every posted WQE wrote the entries of all its blocks, and a batch that was dropped wrote
-        // only those behind the head. So this is one that was posted, as a whole.
-        self.cursor.retire_known(counter.plus(entry.blocks()));
-        self.signals_retired = entry.signaled;
-        Some((entry, counter))
+        // only those behind the head. So a WQE that begins here was posted, as a whole.
+        let blocks = self.shadow.get(counter).key.blocks()?;
+        // Plain WQEs do not know the slack, and do not add to it. Who posts others now and then has
+        // one just before the one that is signaled.
+        for ahead in (0..=counter.since(self.cursor.tail())).rev() {
+            let key = self.shadow.get(self.cursor.tail().plus(ahead)).key;
+            if let Some(slack) = key.slack() {
+                self.slack_retired = slack;
+                break;
+            }
+        }
+        self.cursor.retire_known(counter.plus(blocks));
+        self.shadow.set_tail(self.cursor.tail());
+        Some(counter)
     }
 
     /// Puts a READ's or atomic's data, which came in the CQE, where the WQE says.
     #[cold]
-    fn scatter(&self, entry: Entry, counter: Counter, cqe: &CqeRef<'_>, length: u32) -> bool {
-        let first = match entry.operation {
+    fn scatter(&self, entry: &Entry, counter: Counter, cqe: &CqeRef<'_>, length: u32) -> bool {
+        let first = match entry.operation() {
             SendOperation::Read => 2,
             SendOperation::CompareSwap | SendOperation::FetchAdd => 3,
             _ => return false,
@@ -309,7 +345,7 @@ impl SendRing {
         let shape = self.cursor.shape();
         let size = shape.entries() as usize * WQEBB_SIZE;
         let start = shape.slot(counter) * WQEBB_SIZE;
-        let segments = (first..usize::from(entry.ds)).map(|unit| {
+        let segments = (first..entry.key.ds() as usize).map(|unit| {
             let offset = (start + unit * SEGMENT_SIZE) % size;
             // SAFETY: a multiple of 16 within the ring.
             unsafe { scatter::Segment::read(self.buffer.as_ptr().add(offset)) }
@@ -328,35 +364,28 @@ pub(super) struct Slots {
     buffer: NonNull<u8>,
     /// [`SendRing::shadow`], one entry per block.
     shadow: NonNull<Entry>,
-    qpn_shifted: u64,
+    names: Names,
 }
 
 impl Slots {
-    /// `opmod_idx_opcode` and `qpn_ds` of a ctrl segment, as one number.
-    #[inline(always)]
-    fn ctrl(&self, head: Counter, opcode: u8, ds: u32) -> u64 {
-        // What the compiler knows in one term.
-        let known = u64::from(opcode) << 32 | u64::from(ds);
-        u64::from(head.low16()) << 40 | self.qpn_shifted | known
-    }
-
-    /// Writes a WQE of `ds` units at `head`, and what is remembered of it. `signaled` counts it in.
+    /// Writes a WQE of `ds` units at `head`, and what is remembered of it. `slack` counts it in.
     ///
     /// # Safety
     /// Its blocks are free, and nobody else reads or writes them, or their shadow entries, until
     /// the producer index covers them. `ds` is the operation's, and the operation passed its check
-    /// against the queue's limits.
+    /// against the queue's limits. As long as it may look posted and is not, or entries are written
+    /// while polls retire others, the queue is [open](SendRing::open).
     #[inline(always)]
     pub(super) unsafe fn write<O: Operation>(
         self,
         head: Counter,
-        signaled: u32,
+        slack: u32,
         id: u64,
         operation: &O,
         flags: u8,
         ds: u32,
     ) -> Last {
-        let ctrl = ctrl_segment(self.ctrl(head, O::OPCODE, ds), flags, operation.immediate());
+        let ctrl = ctrl_segment(self.names.ctrl(head, O::OPCODE, ds), flags, operation.immediate());
         let slot = self.shape.slot(head);
         let offset = slot * WQEBB_SIZE;
         let size = self.shape.entries() as usize * WQEBB_SIZE;
@@ -371,18 +400,20 @@ impl Slots {
                 encode_wrapping(self.buffer, size, offset, ctrl, operation);
             }
         }
-        let operation = const { SendOperation::from_opcode(O::OPCODE) };
-        let entry = Entry { id, signaled, ds: ds as u8, operation };
-        // SAFETY: a slot is less than the number of entries, which is the shadow's length; the
-        // entry is the caller's.
-        unsafe { self.shadow.add(slot).write(entry) };
+        let key = if flags & CE_MASK == CE_ALWAYS && shadow::may_be_plain(O::OPCODE, ds) {
+            Key::plain(self.names.key, O::OPCODE, ctrl[0])
+        } else {
+            Key::other(O::OPCODE, ds, slack)
+        };
+        // SAFETY: the shadow has an entry for every slot; this one is the caller's.
+        unsafe { self.shadow.add(slot).write(Entry { id, key }) };
         for block in 1..ds.div_ceil(UNITS) {
             // A former WQE, or one of a batch that was dropped, may have begun here.
             let slot = self.shape.slot(head.plus(block));
             // SAFETY: as above.
-            unsafe { (*self.shadow.add(slot).as_ptr()).ds = 0 };
+            unsafe { self.shadow.add(slot).write(Entry { id: 0, key: Key::inside(slack) }) };
         }
-        Last { doorbell: ctrl[0] }
+        Last { doorbell: ctrl[0], slot: slot as u32, ds }
     }
 }
 
@@ -442,6 +473,8 @@ fn ctrl_segment(first: u64, fm_ce_se: u8, imm: u32) -> Segment {
 pub(super) struct Last {
     /// The first eight bytes of the ctrl segment, as they lie in memory.
     doorbell: u64,
+    slot: u32,
+    ds: u32,
 }
 
 /// A send queue as a poll sees it, see [`Queues`](super::Queues).
@@ -456,6 +489,14 @@ impl SendSide<'_> {
         self.ring.qpn()
     }
 
+    /// As [`complete`](Self::complete), for a success without data in the CQE, if it is that of the
+    /// oldest request; `None`, and nothing changes, if it is not, or not of this queue.
+    #[inline(always)]
+    pub(super) fn complete_oldest(self, cq: CqId, cqe: &CqeRef<'_>) -> Option<SendDone> {
+        let entry = self.ring.retire_oldest(cq, cqe.end())?;
+        Some(self.ring.done(&entry, cqe))
+    }
+
     /// As [`complete`](Self::complete), for a success without data in the CQE; `None`, and nothing
     /// changes, if it is not one of this queue's.
     #[inline(always)]
@@ -464,56 +505,62 @@ impl SendSide<'_> {
         if ring.cq != cq || ring.qpn() != qpn {
             return None;
         }
-        let (entry, _) = ring.retire(cqe.wqe_counter())?;
-        // Loaded in any case, which is cheaper than to ask whether it is needed.
-        let fetched = cqe.byte_count();
-        let byte_len = match entry.operation {
-            SendOperation::Read => fetched,
-            SendOperation::CompareSwap | SendOperation::FetchAdd => 8,
-            _ => 0,
+        let entry = match ring.retire_oldest(cq, cqe.end()) {
+            Some(entry) => entry,
+            None => {
+                let counter = ring.retire(cqe.wqe_counter())?;
+                ring.shadow.get(counter)
+            }
         };
-        Some(SendDone { id: entry.id, qpn, operation: entry.operation, byte_len })
+        Some(ring.done(&entry, cqe))
     }
 
     /// What a requester's CQE, of the CQ `cq`, completes.
-    #[inline(always)]
     pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
         let ring = self.ring;
-        let qpn = ring.qpn();
-        if ring.cq != cq || cqe.qpn() != qpn {
+        if ring.cq != cq || cqe.qpn() != ring.qpn() {
             return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownQueue, cqe));
         }
-        let Some((entry, counter)) = ring.retire(cqe.wqe_counter()) else {
+        let Some(counter) = ring.retire(cqe.wqe_counter()) else {
             return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::NotOutstanding, cqe));
         };
+        let entry = ring.shadow.get(counter);
         if cqe.opcode() != cqe_opcode::REQ {
-            return ring.fail(entry, cqe);
+            return ring.fail(&entry, cqe);
         }
-        let byte_len = match entry.operation {
-            SendOperation::Read => cqe.byte_count(),
-            SendOperation::CompareSwap | SendOperation::FetchAdd => 8,
-            _ => 0,
-        };
-        if cqe.has_inline_data() && !ring.scatter(entry, counter, cqe, byte_len) {
+        let done = ring.done(&entry, cqe);
+        if cqe.has_inline_data() && !ring.scatter(&entry, counter, cqe, done.byte_len) {
             let failure = Failure {
                 id: entry.id,
-                qpn,
+                qpn: done.qpn,
                 queue: QueueKind::Send,
                 status: Status::LocalLength,
                 vendor_error: 0,
                 wqe_index: counter.low16(),
-                opcode: entry.operation.opcode(),
+                opcode: entry.key.opcode(),
             };
             return Completion::Failed(failure);
         }
-        let operation = entry.operation;
-        Completion::Send(SendDone { id: entry.id, qpn, operation, byte_len })
+        Completion::Send(done)
     }
 }
 
 impl SendRing {
+    #[inline(always)]
+    fn done(&self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
+        let operation = entry.operation();
+        // Loaded in any case, which is cheaper than to ask whether it is needed.
+        let fetched = cqe.byte_count_if_used();
+        let byte_len = match operation {
+            SendOperation::Read => fetched,
+            SendOperation::CompareSwap | SendOperation::FetchAdd => 8,
+            _ => 0,
+        };
+        SendDone { id: entry.id, qpn: self.qpn(), operation, byte_len }
+    }
+
     #[cold]
-    fn fail(&mut self, entry: Entry, cqe: &CqeRef<'_>) -> Completion {
+    fn fail(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> Completion {
         self.stopped = true;
         self.set_clear(self.cursor.head());
         Completion::Failed(Failure {
@@ -523,7 +570,7 @@ impl SendRing {
             status: Status::from_syndrome(cqe.syndrome()),
             vendor_error: cqe.vendor_syndrome(),
             wqe_index: cqe.wqe_counter(),
-            opcode: entry.operation.opcode(),
+            opcode: entry.key.opcode(),
         })
     }
 }

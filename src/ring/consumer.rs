@@ -1,0 +1,259 @@
+//! Where a completion queue is read: the next CQE, whose it is, and what the card is told of it.
+
+use core::ptr::NonNull;
+
+use mlx5_sys::cqe::{Cqe64, OPCODE_SHIFT, OWNER_MASK, opcode};
+
+use super::cursor::{Counter, Shape};
+use crate::cqe::CqeRef;
+use crate::doorbell::{Record, fence};
+
+/// What no owner byte is equal to.
+const NEVER: u32 = u32::MAX;
+
+/// Binary logarithm of a CQE's size, where it is the usual one.
+const SHIFT: u32 = Cqe64::SIZE.trailing_zeros();
+
+/// The consumer side of a CQ.
+///
+/// A poll that finds what it usually finds touches the first fields only, and compares the CQE's
+/// last byte with two that are known ahead. All that depends on where in the ring, or in which lap,
+/// the next CQE is, was put into them by [`seek`](Self::seek), once per lap.
+pub(super) struct Consumer {
+    /// The 64-byte CQE at the consumer index.
+    next: NonNull<u8>,
+    /// The last byte of a requester's success, without data in it, in this lap. Never equal to a
+    /// byte if CQEs are 128 bytes long.
+    plain: u32,
+    /// A last byte that says, in this lap, that the card did not write the CQE yet: that which was
+    /// seen last. Never equal to a byte if such polls have more to do.
+    stale: u32,
+    /// As `plain`, for those who ask what a byte differs in from it: read apart, so that who only
+    /// compares needs no register for it.
+    usual: u32,
+    /// The CQE after which more is to be done than to go on to the following one.
+    pause: NonNull<u8>,
+    /// Added to the low half of a CQE's address: the consumer index behind it, as the record has
+    /// it, 2^[`SHIFT`] times.
+    bias: u32,
+    record: Record,
+
+    /// The 64-byte CQE of slot 0.
+    first: NonNull<u8>,
+    shape: Shape,
+    wide: bool,
+    /// The index of slot 0 in this lap.
+    lap: Counter,
+    /// Whether a poll that finds nothing has more to do.
+    watched: bool,
+}
+
+impl Consumer {
+    /// Goes on where the record says.
+    ///
+    /// # Safety
+    /// `buffer` is a ring of CQEs of 64 bytes, or, with `wide`, 128, aligned to 64, that lives as
+    /// long as the result; the record is its own.
+    pub(super) unsafe fn new(
+        buffer: NonNull<u8>,
+        shape: Shape,
+        wide: bool,
+        record: Record,
+    ) -> Self {
+        // SAFETY: a wide slot's second half.
+        let first = unsafe { buffer.add(if wide { Cqe64::SIZE } else { 0 }) };
+        let start = Counter::new(record.read());
+        let mut consumer = Self {
+            next: first,
+            plain: NEVER,
+            stale: NEVER,
+            usual: NEVER,
+            pause: first,
+            bias: 0,
+            record,
+            first,
+            shape,
+            wide,
+            lap: start,
+            watched: false,
+        };
+        consumer.seek(start);
+        consumer
+    }
+
+    pub(super) fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The consumer index.
+    pub(super) fn index(&self) -> Counter {
+        let offset = self.next.addr().get() - self.first.addr().get();
+        self.lap.plus((offset >> self.slot_shift()) as u32)
+    }
+
+    fn slot_shift(&self) -> u32 {
+        SHIFT + u32::from(self.wide)
+    }
+
+    /// Moves the consumer index.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn seek(&mut self, index: Counter) {
+        let slot = self.shape.slot(index) as u32;
+        self.lap = index.plus(slot.wrapping_neg());
+        self.next = self.entry(index);
+        let owner = u32::from(self.shape.lap(index));
+        self.plain = if self.wide { NEVER } else { u32::from(opcode::REQ) << OPCODE_SHIFT | owner };
+        self.usual = self.plain;
+        // An invalid opcode means it in any lap.
+        self.stale = if self.watched { NEVER } else { u32::from(opcode::INVALID) << OPCODE_SHIFT };
+        self.pause = self.entry(self.lap.plus(self.shape.entries() - 1));
+        let behind_first = (self.lap.low24() << SHIFT).wrapping_add(1 << SHIFT);
+        self.bias = behind_first.wrapping_sub(self.first.addr().get() as u32);
+    }
+
+    /// From now on, no poll that finds nothing is over by one comparison.
+    pub(super) fn watch(&mut self) {
+        self.watched = true;
+        self.stale = NEVER;
+    }
+
+    /// The last byte of the next CQE.
+    #[inline(always)]
+    pub(super) fn op_own(&self) -> u32 {
+        // SAFETY: the last byte of a CQE of this ring.
+        unsafe { self.next.add(Cqe64::SIZE - 1).read_volatile() }.into()
+    }
+
+    /// Whether it is a requester's success, in a CQE of 64 bytes, without data in it.
+    #[inline(always)]
+    pub(super) fn is_plain(&self, op_own: u32) -> bool {
+        op_own == self.plain
+    }
+
+    /// Whether it is one that was found to say that there is no CQE.
+    #[inline(always)]
+    pub(super) fn is_stale(&self, op_own: u32) -> bool {
+        op_own == self.stale
+    }
+
+    /// What a last byte differs in from that of a requester's success in a CQE of 64 bytes.
+    #[inline(always)]
+    pub(super) fn differs(&self, op_own: u32) -> u32 {
+        op_own ^ self.usual
+    }
+
+    /// The next CQE, which is one of 64 bytes.
+    ///
+    /// # Safety
+    /// `op_own` is its last byte, and says that it is the reader's.
+    #[inline(always)]
+    pub(super) unsafe fn next<'a>(&self, op_own: u32) -> CqeRef<'a> {
+        fence::ownership_then_cqe();
+        // SAFETY: an entry of this ring that software owns; the card gets it back when the consumer
+        // index is published.
+        unsafe { CqeRef::new(self.next, false, op_own as u8) }
+    }
+
+    /// The next CQE of any kind, if there is one.
+    pub(super) fn look<'a>(&mut self) -> Option<CqeRef<'a>> {
+        let op_own = self.op_own();
+        if !self.is_mine(self.index(), op_own as u8) {
+            if !self.watched {
+                self.stale = op_own;
+            }
+            return None;
+        }
+        fence::ownership_then_cqe();
+        // SAFETY: as in `next`.
+        Some(unsafe { CqeRef::new(self.next, self.wide, op_own as u8) })
+    }
+
+    fn is_mine(&self, index: Counter, op_own: u8) -> bool {
+        op_own & OWNER_MASK == u8::from(self.shape.lap(index))
+            && op_own >> OPCODE_SHIFT != opcode::INVALID
+    }
+
+    /// The CQE at `index`, if software owns it.
+    pub(super) fn peek<'a>(&self, index: Counter) -> Option<CqeRef<'a>> {
+        let entry = self.entry(index);
+        // SAFETY: the last byte of a CQE of this ring.
+        let op_own = unsafe { entry.add(Cqe64::SIZE - 1).read_volatile() };
+        if !self.is_mine(index, op_own) {
+            return None;
+        }
+        fence::ownership_then_cqe();
+        // SAFETY: as in `next`.
+        Some(unsafe { CqeRef::new(entry, self.wide, op_own) })
+    }
+
+    /// The 64-byte CQE at `index`.
+    fn entry(&self, index: Counter) -> NonNull<u8> {
+        // SAFETY: an entry of the ring.
+        unsafe { self.first.add(self.shape.slot(index) << self.slot_shift()) }
+    }
+
+    /// Whether more is to be done after the next CQE than to go on to the following one.
+    #[inline(always)]
+    pub(super) fn is_at_pause(&self) -> bool {
+        self.next == self.pause
+    }
+
+    /// Takes the next CQE, and publishes that.
+    ///
+    /// # Safety
+    /// It has 64 bytes, and is not [one to pause at](Self::is_at_pause).
+    #[inline(always)]
+    pub(super) unsafe fn take_and_publish(&mut self) {
+        let taken = self.next;
+        // SAFETY: passed on.
+        unsafe { self.take() };
+        // It does not pass 2^24 but behind the last CQE of a lap.
+        self.record.release((taken.addr().get() as u32).wrapping_add(self.bias) >> SHIFT);
+    }
+
+    /// Takes the next CQE.
+    ///
+    /// # Safety
+    /// As [`take_and_publish`](Self::take_and_publish).
+    #[inline(always)]
+    pub(super) unsafe fn take(&mut self) {
+        // SAFETY: not the last of the ring, as the caller vouches.
+        self.next = unsafe { self.next.add(Cqe64::SIZE) };
+    }
+
+    /// Takes the next CQE, of any kind and anywhere.
+    #[inline(always)]
+    pub(super) fn turn(&mut self) {
+        if self.next == self.pause {
+            return self.seek(self.index().plus(1));
+        }
+        // SAFETY: not the last of the ring.
+        self.next = unsafe { self.next.add(1 << self.slot_shift()) };
+    }
+
+    /// Gives all CQEs that were taken back to the card.
+    #[inline(always)]
+    pub(super) fn publish(&mut self) {
+        self.record.release(self.index().low24());
+    }
+
+    /// Copies a CQE that software owns over another one, which keeps its owner bit.
+    pub(super) fn move_entry(&mut self, from: Counter, to: Counter) {
+        let (from, to) = (self.entry(from), self.entry(to));
+        let words = if self.wide { -8..8 } else { 0..8 };
+        for word in words {
+            // SAFETY: both are entries of the ring that software owns; the first half of a wide one
+            // lies before `entry`'s address.
+            unsafe {
+                let mut value = from.cast::<u64>().offset(word).read_volatile().to_ne_bytes();
+                let place = to.cast::<u64>().offset(word);
+                if word == 7 {
+                    let owner = place.cast::<u8>().add(7).read_volatile() & OWNER_MASK;
+                    value[7] = value[7] & !OWNER_MASK | owner;
+                }
+                place.write_volatile(u64::from_ne_bytes(value));
+            }
+        }
+    }
+}

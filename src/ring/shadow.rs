@@ -1,0 +1,226 @@
+//! What software remembers of posted WQEs, in memory that the card cannot reach.
+//!
+//! One entry per 64-byte block of the send ring. The entry of a *plain* WQE (signaled, one block)
+//! holds the last eight bytes of the CQE that will report its success, but for the two that are not
+//! known ahead: so a poll finds out by one comparison whether a CQE is that of the queue's oldest
+//! WQE. It looks at that entry only, and at no counter.
+//!
+//! For that to be right, the entry in the head's slot must not look posted while the queue is empty.
+//! What an earlier lap left there names another index. What was written ahead and not posted, by a
+//! batch that was dropped, does not: `SendRing::expects` says whether there may be such entries.
+
+use core::mem::offset_of;
+use core::ptr::NonNull;
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+
+use mlx5_sys::cqe::Cqe64;
+use mlx5_sys::wqe::SEGMENT_SIZE;
+
+use super::cursor::{Counter, Shape};
+use super::send_ring::UNITS;
+use crate::cqe::SendOperation;
+
+/// A WQE, or a further block of one.
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) id: u64,
+    pub(super) key: Key,
+}
+
+impl Entry {
+    /// Of a block that no WQE begins in.
+    pub(super) const NONE: Self = Self { id: 0, key: Key::inside(0) };
+
+    /// What was requested.
+    #[inline(always)]
+    pub(super) fn operation(&self) -> SendOperation {
+        SendOperation::from_opcode(self.key.opcode())
+    }
+}
+
+/// What is known of a block.
+///
+/// Plain WQE, by byte as in memory of a little-endian machine:
+///
+/// | 0, 1 | 2 | 3–5 | 6, 7 |
+/// |---|---|---|---|
+/// | zero | opcode | QP number, big-endian | index, big-endian |
+///
+/// Anything else: byte 0 is not zero, and has flags; 1 is `ds`; 2 is the opcode; the upper half is
+/// [`slack`](Self::slack).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Key(u64);
+
+const OTHER: u64 = 1;
+/// No WQE begins here.
+const INSIDE: u64 = 2;
+const DS_SHIFT: u32 = 8;
+const OPCODE_SHIFT: u32 = 16;
+const SLACK_SHIFT: u32 = 32;
+
+impl Key {
+    /// The part that all plain WQEs of a queue pair have in common.
+    pub(super) fn base(qpn: u32) -> u64 {
+        let [_, number @ ..] = qpn.to_be_bytes();
+        number.iter().rev().fold(0, |base, &byte| base << 8 | u64::from(byte)) << 24
+    }
+
+    /// Of a plain WQE whose ctrl segment begins with `ctrl`, as it lies in memory.
+    #[inline(always)]
+    pub(super) fn plain(base: u64, opcode: u8, ctrl: u64) -> Self {
+        // Of the eight bytes (opmod 0, index, opcode, QP number, ds), the first three come last.
+        Self(u64::from_le(ctrl) << 40 | base | u64::from(opcode) << OPCODE_SHIFT)
+    }
+
+    /// Of any WQE.
+    #[inline(always)]
+    pub(super) fn other(opcode: u8, ds: u32, slack: u32) -> Self {
+        let known = OTHER | u64::from(ds) << DS_SHIFT | u64::from(opcode) << OPCODE_SHIFT;
+        Self(known | u64::from(slack) << SLACK_SHIFT)
+    }
+
+    /// Of a further block of a WQE.
+    pub(super) const fn inside(slack: u32) -> Self {
+        Self(OTHER | INSIDE | (slack as u64) << SLACK_SHIFT)
+    }
+
+    /// What the entry of the plain WQE that a CQE reports has; `end` is the CQE's last eight bytes.
+    #[inline(always)]
+    pub(super) fn reported(end: u64) -> Self {
+        const { assert!(offset_of!(Cqe64, sop_drop_qpn) == 56 && Cqe64::SIZE == 64) };
+        // The first six bytes; away go signature, and opcode with owner, which was judged.
+        Self(u64::from_le(end) << 16)
+    }
+
+    #[inline(always)]
+    fn is_plain(self) -> bool {
+        self.0 & (OTHER | INSIDE) == 0
+    }
+
+    /// Of the block that a WQE begins in: blocks that it has.
+    pub(super) fn blocks(self) -> Option<u32> {
+        if self.is_plain() {
+            return Some(1);
+        }
+        (self.0 & INSIDE == 0).then(|| u32::from((self.0 >> DS_SHIFT) as u8).div_ceil(UNITS))
+    }
+
+    /// Opcode of the WQE.
+    #[inline(always)]
+    pub(super) fn opcode(self) -> u8 {
+        (self.0 >> OPCODE_SHIFT) as u8
+    }
+
+    /// Size of the WQE in 16-byte units, if it is one that data can be put into.
+    pub(super) fn ds(self) -> u32 {
+        if self.is_plain() {
+            return plain_ds(self.opcode()).unwrap_or(UNITS);
+        }
+        ((self.0 >> DS_SHIFT) as u8).into()
+    }
+
+    /// Blocks posted, up to the end of this WQE, that bring no CQE: all blocks but one of each
+    /// signaled WQE, and all of the others. A plain WQE adds none, and does not know it.
+    pub(super) fn slack(self) -> Option<u32> {
+        (!self.is_plain()).then_some((self.0 >> SLACK_SHIFT) as u32)
+    }
+}
+
+/// Size in 16-byte units that a plain WQE must have, where it matters later: what a READ or an
+/// atomic brings goes where the WQE says.
+#[inline(always)]
+const fn plain_ds(opcode: u8) -> Option<u32> {
+    match SendOperation::from_opcode(opcode) {
+        SendOperation::Read => Some(3),
+        SendOperation::CompareSwap | SendOperation::FetchAdd => Some(4),
+        _ => None,
+    }
+}
+
+/// Whether a WQE is a plain one, if it is signaled.
+#[inline(always)]
+pub(super) const fn may_be_plain(opcode: u8, ds: u32) -> bool {
+    match plain_ds(opcode) {
+        Some(plain) => ds == plain,
+        None => ds <= UNITS,
+    }
+}
+
+/// The entries of a ring, and which one is the oldest WQE's.
+pub(super) struct Shadow {
+    /// Of as many entries as the ring has blocks, and one that no CQE is compared equal with.
+    first: NonNull<Entry>,
+    shape: Shape,
+    /// The entry of the tail's slot, or the one behind the last if that is 0.
+    oldest: NonNull<Entry>,
+}
+
+impl Shadow {
+    pub(super) fn new(shape: Shape, tail: Counter) -> Self {
+        let layout = Self::layout(shape);
+        // SAFETY: the size is not 0.
+        let Some(first) = NonNull::new(unsafe { alloc(layout) }.cast::<Entry>()) else {
+            handle_alloc_error(layout)
+        };
+        for at in 0..=shape.entries() as usize {
+            // SAFETY: within the allocation.
+            unsafe { first.add(at).write(Entry::NONE) }
+        }
+        let mut shadow = Self { first, shape, oldest: first };
+        shadow.set_tail(tail);
+        shadow
+    }
+
+    fn layout(shape: Shape) -> Layout {
+        // 2^24 entries at most, so it cannot overflow.
+        Layout::array::<Entry>(shape.entries() as usize + 1).expect("a small array")
+    }
+
+    /// The entry of slot 0. From it on there is one for every slot of the ring.
+    #[inline(always)]
+    pub(super) fn first(&self) -> NonNull<Entry> {
+        self.first
+    }
+
+    /// The entry of a block.
+    #[inline(always)]
+    pub(super) fn get(&self, counter: Counter) -> Entry {
+        // SAFETY: an entry of the allocation.
+        unsafe { self.first.add(self.shape.slot(counter)).read() }
+    }
+
+    #[inline(always)]
+    pub(super) fn set(&mut self, counter: Counter, entry: Entry) {
+        // SAFETY: as in `get`.
+        unsafe { self.first.add(self.shape.slot(counter)).write(entry) }
+    }
+
+    /// After the tail moved.
+    pub(super) fn set_tail(&mut self, tail: Counter) {
+        // SAFETY: as in `get`.
+        self.oldest = unsafe { self.first.add(self.shape.slot(tail)) };
+    }
+
+    /// The entry of the oldest WQE, if it is the plain one that a CQE with these last bytes reports.
+    /// The next entry is the oldest then.
+    #[inline(always)]
+    pub(super) fn retire_oldest(&mut self, end: u64) -> Option<Entry> {
+        // SAFETY: an entry of the allocation, or the one behind the last, which is in it, too.
+        let entry = unsafe { self.oldest.read() };
+        if entry.key != Key::reported(end) {
+            return None;
+        }
+        // SAFETY: the entry was not the one behind the last, which equals no CQE's.
+        self.oldest = unsafe { self.oldest.add(1) };
+        Some(entry)
+    }
+}
+
+impl Drop for Shadow {
+    fn drop(&mut self) {
+        // SAFETY: allocated by `new`, with this layout.
+        unsafe { dealloc(self.first.cast().as_ptr(), Self::layout(self.shape)) }
+    }
+}
+
+const _: () = assert!(size_of::<Entry>() == SEGMENT_SIZE);

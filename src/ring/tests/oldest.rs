@@ -1,0 +1,222 @@
+//! The comparison with the oldest request's entry: it must not take what was never posted for it, and
+//! must know as much as the longer way.
+
+use std::collections::VecDeque;
+
+use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::wqe::opcode;
+
+use super::*;
+use crate::cqe::{Completion, SendOperation, UnclaimedReason};
+use crate::ring::random::Random;
+use crate::ring::{Batch, PostError, Queues};
+use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge, Write};
+
+fn done(cq: &mut Cq, queues: &mut impl Queues) -> (u64, SendOperation) {
+    match cq.reader.poll(queues).unwrap() {
+        Some(Completion::Send(done)) => (done.id, done.operation),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn not_outstanding(cq: &mut Cq, queues: &mut impl Queues) {
+    match cq.reader.poll(queues).unwrap() {
+        Some(Completion::Unclaimed(unclaimed)) => {
+            assert_eq!(unclaimed.reason, UnclaimedReason::NotOutstanding);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Appends `count` NOPs with ids from `id` on.
+fn append(batch: &mut Batch<'_>, id: u64, count: u64) {
+    for id in id..id + count {
+        batch.append(id, Nop::new().signaled()).unwrap();
+    }
+}
+
+/// What CQEs name here was written to ring and shadow, and not posted: none of it is completed,
+/// before and after other posts. (A batch has no destructor: dropping it is leaking it.)
+#[test]
+fn what_was_written_and_not_posted_is_not_completed() {
+    let mut cq = Cq::new(64, 64, 0);
+    let mut sq = Sq::new(&mut cq, 16, 0xfffe, HALF);
+    let abandon = |sq: &mut Sq, count| {
+        let mut batch = sq.queue.batch();
+        append(&mut batch, 100, count);
+    };
+    let nop = |counter| cqe(cqe_opcode::REQ, opcode::NOP, counter);
+    abandon(&mut sq, 5);
+    cq.produce(nop(0xfffe), &[]);
+    not_outstanding(&mut cq, &mut sq.queue);
+    // One is posted over the first of them; the entry behind it is still the batch's.
+    // SAFETY: no card is there.
+    unsafe { sq.queue.post(1, Nop::new().signaled()).unwrap() };
+    for counter in [0xfffe, 0xffff, 0x1_0000] {
+        cq.produce(nop(counter), &[]);
+    }
+    assert_eq!(done(&mut cq, &mut sq.queue), (1, SendOperation::Nop));
+    not_outstanding(&mut cq, &mut sq.queue);
+    not_outstanding(&mut cq, &mut sq.queue);
+    // A shorter batch over them, and again what is behind it.
+    abandon(&mut sq, 4);
+    let mut batch = sq.queue.batch();
+    append(&mut batch, 2, 2);
+    // SAFETY: no card is there.
+    unsafe { batch.ring() };
+    for counter in [0xffff, 0x1_0000, 0x1_0001, 0x1_0002] {
+        cq.produce(nop(counter), &[]);
+    }
+    assert_eq!(done(&mut cq, &mut sq.queue).0, 2);
+    assert_eq!(done(&mut cq, &mut sq.queue).0, 3);
+    not_outstanding(&mut cq, &mut sq.queue);
+    not_outstanding(&mut cq, &mut sq.queue);
+    assert!(sq.queue.is_idle() && sq.queue.free_blocks() == 16);
+    // An empty batch changes nothing.
+    // SAFETY: no card is there.
+    unsafe { sq.queue.batch().ring() };
+    // SAFETY: no card is there.
+    unsafe { sq.queue.post(4, Nop::new().signaled()).unwrap() };
+    cq.produce(nop(1), &[]);
+    assert_eq!(done(&mut cq, &mut sq.queue).0, 4);
+}
+
+/// A CQE that names what the oldest request's does, but is of another kind, queue pair or CQ.
+#[test]
+fn every_part_of_a_cqe_is_compared() {
+    let mut cq = Cq::new(64, 64, 0);
+    let mut other_cq = Cq::new(64, 64, 0);
+    let mut sq = Sq::new(&mut cq, 16, 7, HALF);
+    // SAFETY: no card is there.
+    unsafe { sq.queue.post(5, Send::new(InlineBytes([0; 8])).signaled()).unwrap() };
+    let right = cqe(cqe_opcode::REQ, opcode::SEND, 7);
+    for bit in 0..24 {
+        let mut wrong = right;
+        wrong.sop_drop_qpn = (u32::from(opcode::SEND) << 24 | QPN ^ 1 << bit).into();
+        cq.produce(wrong, &[]);
+        let polled = cq.reader.poll(&mut sq.queue).unwrap();
+        assert!(matches!(polled, Some(Completion::Unclaimed(_))), "{polled:?}");
+    }
+    for bit in 0..16 {
+        cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, 7 ^ 1 << bit), &[]);
+        not_outstanding(&mut cq, &mut sq.queue);
+    }
+    other_cq.produce(right, &[]);
+    let polled = other_cq.reader.poll(&mut sq.queue).unwrap();
+    assert!(matches!(polled, Some(Completion::Unclaimed(_))), "{polled:?}");
+    // The signature is whatever it is, and the opcode is what was posted.
+    let mut signed = right;
+    signed.signature = 0xa5;
+    signed.sop_drop_qpn = (u32::from(opcode::RDMA_WRITE) << 24 | QPN).into();
+    cq.produce(signed, &[]);
+    assert_eq!(done(&mut cq, &mut sq.queue), (5, SendOperation::Send));
+    // SAFETY: no card is there.
+    unsafe { sq.queue.post(6, Send::new(InlineBytes([0; 8])).signaled()).unwrap() };
+    let mut signed = cqe(cqe_opcode::REQ, opcode::SEND, 8);
+    signed.signature = 0x5a;
+    cq.produce(signed, &[]);
+    assert_eq!(done(&mut cq, &mut sq.queue), (6, SendOperation::Send));
+}
+
+enum Way<'q> {
+    Single(&'q mut SendQueue<Rc>),
+    Batch(Batch<'q>),
+}
+
+/// A random mix of what is plain and what is not: sizes, signaling, batches that are rung or
+/// dropped. The account of blocks and CQEs stays that of an oracle, and no CQE is lost or made up.
+#[test]
+fn the_account_is_the_oracles() {
+    let mut random = Random::from_clock();
+    for _ in 0..150 {
+        let (blocks, cqes) = (1 << (2 + random.below(4)), 1 << (1 + random.below(5)));
+        let start = [0, 0xfff9, random.below(0x1_0000)][random.below(3) as usize];
+        let mut cq = Cq::new(cqes, 64, random.below(0x100_0000));
+        let mut sq = Sq::new(&mut cq, blocks, start, [0, HALF][random.below(2) as usize]);
+        // Id, index, blocks, signaled, operation.
+        let mut posted = VecDeque::<(u64, u32, u32, bool, SendOperation)>::new();
+        let (mut head, mut id) = (start, 0);
+        for _ in 0..600 {
+            let used: u32 = posted.iter().map(|request| request.2).sum();
+            let signals = posted.iter().filter(|request| request.3).count() as u32;
+            assert_eq!(sq.queue.free_blocks(), blocks - used, "{}", random.seed());
+            // Posted alone, or as a batch that may be given up.
+            let (single, give_up) = (random.below(2) == 0, random.below(3) == 0);
+            let count = if single { 1 } else { random.below(5) };
+            let mut written = Vec::<(u64, u32, u32, bool, SendOperation)>::new();
+            let mut way = match single {
+                true => Way::Single(&mut sq.queue),
+                false => Way::Batch(sq.queue.batch()),
+            };
+            let (mut used, mut signals) = (used, signals);
+            for _ in 0..count {
+                let signaled = random.below(3) != 0;
+                let long = [1; 100];
+                let remote = Remote::new(0, 0);
+                let list = [Sge::new(0, 8, 0); 2];
+                macro_rules! request {
+                    ($blocks:literal, $operation:ident, $request:expr) => {{
+                        let request = $request.signaled_if(signaled);
+                        let result = match &mut way {
+                            Way::Batch(batch) => batch.append(id, request),
+                            // SAFETY: no card is there.
+                            Way::Single(queue) => unsafe { queue.post(id, request) },
+                        };
+                        ($blocks, SendOperation::$operation, result)
+                    }};
+                }
+                let (size, operation, result) = match random.below(5) {
+                    0 => request!(1, Nop, Nop::new()),
+                    1 => request!(1, Write, Write::new(InlineBytes([0; 8]), remote)),
+                    2 => request!(2, Send, Send::new(Inline(&long))),
+                    3 => request!(1, Read, Read::new(list[0], remote)),
+                    _ => request!(1, Read, Read::new(list, remote)),
+                };
+                let expected = if size > blocks - used {
+                    Err(PostError::QueueFull)
+                } else if signaled && signals == cqes {
+                    Err(PostError::CqOverrun)
+                } else {
+                    Ok(())
+                };
+                assert_eq!(result, expected, "{}", random.seed());
+                if result.is_ok() {
+                    let index = head + written.iter().map(|&(_, _, size, ..)| size).sum::<u32>();
+                    written.push((id, index, size, signaled, operation));
+                    used += size;
+                    signals += u32::from(signaled);
+                    id += 1;
+                }
+            }
+            match way {
+                Way::Batch(batch) if give_up => {
+                    drop(batch);
+                    written.clear();
+                }
+                // SAFETY: no card is there.
+                Way::Batch(batch) => unsafe { batch.ring() },
+                Way::Single(_) => {}
+            }
+            head += written.iter().map(|&(_, _, size, ..)| size).sum::<u32>();
+            posted.extend(written);
+            // A card completes in order; now and then one makes something up.
+            for _ in 0..random.below(4) {
+                if random.below(8) == 0 {
+                    cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, head + random.below(3)), &[]);
+                    not_outstanding(&mut cq, &mut sq.queue);
+                }
+                let Some(at) = posted.iter().position(|request| request.3) else { break };
+                let (id, index, _, _, operation) = posted.drain(..=at).next_back().unwrap();
+                let code = match operation {
+                    SendOperation::Nop => opcode::NOP,
+                    SendOperation::Write => opcode::RDMA_WRITE,
+                    SendOperation::Read => opcode::RDMA_READ,
+                    _ => opcode::SEND,
+                };
+                cq.produce(cqe(cqe_opcode::REQ, code, index), &[]);
+                assert_eq!(done(&mut cq, &mut sq.queue), (id, operation), "{}", random.seed());
+            }
+            assert_eq!(cq.reader.poll(&mut sq.queue), Ok(None));
+        }
+    }
+}
