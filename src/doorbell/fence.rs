@@ -55,6 +55,18 @@ fences! {
     /// x86-64: a write-combining store is not ordered behind older write-back stores without it.
     record_then_register: "sfence", "dmb oshst";
 
+    /// As [`record_then_register`], where the register is known to be uncached memory.
+    ///
+    /// x86-64: a store to uncached memory is not performed before older stores of any kind but
+    /// write-combining and non-temporal ones, of which there are none here. arm64: device memory is
+    /// not ordered behind normal memory.
+    record_then_uncached: "", "dmb oshst";
+
+    /// Stores to a register that is known to be uncached memory before it, anything after it.
+    ///
+    /// They go out in order and at once, on both: nothing gathers them.
+    uncached_sent: "", "";
+
     /// Stores to a register before it; afterwards they are on their way to the card.
     ///
     /// x86-64: empties the write-combining buffer, which otherwise holds them for an unbounded

@@ -2,23 +2,40 @@
 
 use core::ptr::NonNull;
 
-use mlx5_sys::doorbell::{BF_BUFFER_SIZE, UAR_CQ_ARM};
-use mlx5_sys::wqe::WQEBB_SIZE;
+use mlx5_sys::doorbell::UAR_CQ_ARM;
+use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE};
 use volatile_register::WO;
 
-use super::{Record, fence};
+use super::copy::WORDS;
+use super::{BlueFlameCopy, Record, fence};
+use crate::ring::QueueError;
 
-/// A WQE where it lies in its ring, for copying to a BlueFlame buffer.
+/// How the processor maps the QP's doorbell register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum RegisterMemory {
+    /// As write-combining memory, or unknown: what libmlx5 asks the kernel for, unless it was told
+    /// not to use BlueFlame. A fence stands before each doorbell, and a flush behind.
+    #[default]
+    WriteCombining,
+    /// As uncached memory. Then BlueFlame is not used, and on x86-64 no fence at all is needed.
+    ///
+    /// Known to be so of a UAR that was allocated as such (`mlx5dv_devx_alloc_uar` with
+    /// `MLX5DV_UAR_ALLOC_TYPE_NC`), or where libmlx5 ran with `MLX5_SHUT_UP_BF=1`. Not known of
+    /// every register that `mlx5dv_init_obj` reports without a BlueFlame size: the first one of a
+    /// context is on a write-combining page and shared.
+    ///
+    /// Said of a register that is write-combining, doorbells come late, or before the record: the
+    /// card then stops short of the newest WQEs, until the next doorbell. Nothing worse.
+    Uncached,
+}
+
+/// A send ring, for copying from it to a BlueFlame buffer.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Image {
+pub(crate) struct Blocks {
     /// Start of the ring.
-    pub(crate) ring: NonNull<u8>,
-    /// Size of the ring in 64-byte blocks.
-    pub(crate) blocks: usize,
-    /// First block of the WQE.
-    pub(crate) first: usize,
-    /// Blocks that the WQE touches.
-    pub(crate) count: usize,
+    pub(crate) start: NonNull<u64>,
+    /// Size of the ring in 64-byte blocks, a power of two.
+    pub(crate) count: u32,
 }
 
 /// The doorbell of a send queue: its record's word and its register.
@@ -29,15 +46,22 @@ pub(crate) struct Image {
 pub(crate) struct SendDoorbell {
     record: Record,
     register: NonNull<u8>,
-    /// Size of a buffer in bytes; 0: there is one buffer, and BlueFlame is not to be used.
-    buffer: usize,
     /// The buffer that is next.
     next: NonNull<u8>,
     /// What its address differs in from the other's, by exclusive or.
     flip: usize,
-    blue_flame: bool,
-    /// Whether a block goes by BlueFlame.
-    blocks: bool,
+    /// Most 16-byte units of a WQE that goes by BlueFlame, if it is posted singly; 0: none does.
+    single: u32,
+    /// As `single`, for the last WQE of a batch.
+    last: u32,
+    copy: BlueFlameCopy,
+    /// Whether a block goes by BlueFlame, word by word.
+    words: bool,
+    memory: RegisterMemory,
+    /// Whether no WQE that is posted singly goes by BlueFlame, nor any last one of a batch, on a
+    /// register in write-combining memory.
+    single_plain: bool,
+    batch_plain: bool,
 }
 
 impl SendDoorbell {
@@ -54,11 +78,64 @@ impl SendDoorbell {
         buffer: usize,
         blue_flame: bool,
     ) -> Self {
-        let blue_flame = blue_flame && buffer != 0;
-        let blocks = blue_flame && buffer >= WQEBB_SIZE;
         let first = register.addr().get();
         let flip = first ^ first.wrapping_add(buffer);
-        Self { record, register, buffer, next: register, flip, blue_flame, blocks }
+        let single = if blue_flame { (buffer / SEGMENT_SIZE) as u32 } else { 0 };
+        let mut doorbell = Self {
+            record,
+            register,
+            next: register,
+            flip,
+            single,
+            last: 0,
+            copy: BlueFlameCopy::Words,
+            words: false,
+            memory: RegisterMemory::WriteCombining,
+            single_plain: false,
+            batch_plain: false,
+        };
+        doorbell.settle();
+        doorbell
+    }
+
+    /// Sets how WQEs are copied to the register.
+    ///
+    /// # Errors
+    /// [`QueueError::CopyUnavailable`].
+    pub(crate) fn set_copy(&mut self, copy: BlueFlameCopy) -> Result<(), QueueError> {
+        copy.check()?;
+        self.copy = copy;
+        self.settle();
+        Ok(())
+    }
+
+    /// How WQEs are copied to the register.
+    pub(crate) fn copy(&self) -> BlueFlameCopy {
+        self.copy
+    }
+
+    /// Lets the last WQE of a batch go by BlueFlame as one that is posted singly would.
+    pub(crate) fn copy_last(&mut self) {
+        self.last = self.single;
+        self.settle();
+    }
+
+    /// Says how the register is mapped. In uncached memory, BlueFlame would be slower than letting
+    /// the card fetch the WQE, and is not used.
+    pub(crate) fn set_memory(&mut self, memory: RegisterMemory) {
+        self.memory = memory;
+        if memory == RegisterMemory::Uncached {
+            (self.single, self.last) = (0, 0);
+        }
+        self.settle();
+    }
+
+    /// Works out what posts ask for.
+    fn settle(&mut self) {
+        self.words = self.single >= BLOCK_DS && self.copy == BlueFlameCopy::Words;
+        let combining = self.memory == RegisterMemory::WriteCombining;
+        self.single_plain = combining && self.single == 0;
+        self.batch_plain = combining && self.last == 0;
     }
 
     /// The record's word.
@@ -73,20 +150,22 @@ impl SendDoorbell {
 
     /// Whether WQEs are copied to the register, which must then be this queue's alone.
     pub(crate) fn blue_flame(&self) -> bool {
-        self.blue_flame
+        self.single != 0
     }
 
-    /// Whether a single WQE of `ds` 16-byte units goes to the card by BlueFlame. One of a single
-    /// unit does not: the doorbell's eight bytes are half of it. (rdma-core, `post_send_db`.)
+    /// Whether the last WQE of a post, the only one (`single`) or not, of `ds` 16-byte units, goes
+    /// to the card by BlueFlame. One of a single unit does not: the doorbell's eight bytes are half
+    /// of it. (rdma-core, `post_send_db`.)
     #[inline(always)]
-    pub(crate) fn takes(&self, ds: u32) -> bool {
-        self.blue_flame && ds > 1 && ds as usize * 16 <= self.buffer
+    fn takes(&self, ds: u32, single: bool) -> bool {
+        ds > 1 && ds <= if single { self.single } else { self.last }
     }
 
-    /// Whether [`takes`](Self::takes) accepts every WQE of one block but more than one unit.
+    /// Whether every single WQE of one block but more than one unit goes to the card by BlueFlame,
+    /// and word by word, so that [`ring_block`](Self::ring_block) can be used.
     #[inline(always)]
-    pub(crate) fn takes_block(&self) -> bool {
-        self.blocks
+    pub(crate) fn takes_words(&self) -> bool {
+        self.words
     }
 
     /// Rings, in the order of the PRM's posting steps. The WQEs have been written to the ring.
@@ -94,23 +173,73 @@ impl SendDoorbell {
     /// 1. fence: WQEs before the record
     /// 2. doorbell record: `counter`, the queue's producer counter after the WQEs
     /// 3. fence: record before the register
-    /// 4. register: the WQE (`image`) in 64-byte blocks, or else `ctrl`, the first eight bytes of
-    ///    the last WQE's ctrl segment as they lie in memory
+    /// 4. register: the last WQE in 64-byte blocks, or else `ctrl`, the first eight bytes of its ctrl
+    ///    segment as they lie in memory
     /// 5. flush of the register's stores
     /// 6. the other buffer is next
     ///
+    /// `single`: there is one WQE.
+    ///
     /// # Safety
-    /// `ctrl` belongs to the last WQE before `counter`; `image` is that WQE, its blocks lie in a
-    /// ring that is readable, and [`takes`](Self::takes) accepts it. All that the WQEs name obeys
-    /// the contract of the queue's commit point.
+    /// `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
+    /// readable. All that the WQEs name obeys the contract of the queue's commit point.
     #[inline(always)]
-    pub(crate) unsafe fn ring(&mut self, counter: u16, ctrl: u64, image: Option<Image>) {
-        self.post(counter, |to| match image {
-            // SAFETY: the caller vouches for the image, and `takes` for its fitting the buffer.
-            Some(image) => unsafe { copy_blocks(to, image) },
+    pub(crate) unsafe fn ring(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
+        if if single { self.single_plain } else { self.batch_plain } {
             // SAFETY: `new`'s caller vouches for the register.
-            None => unsafe { store(to, ctrl) },
+            self.post(counter, |to| unsafe { store(to, ctrl) });
+        } else {
+            // SAFETY: passed on.
+            unsafe { self.ring_otherwise(counter, ctrl, single, ring) }
+        }
+    }
+
+    /// As [`ring`](Self::ring), where more than the doorbell's eight bytes may be stored, or fences
+    /// are left out.
+    ///
+    /// Not inlined: all the ways of copying, in all places that post, would cost registers even
+    /// those that never copy.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(never)]
+    unsafe fn ring_otherwise(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
+        let [index, ds] = index_and_ds(ctrl);
+        if !self.takes(ds, single) {
+            return self.ring_ctrl(counter, ctrl);
+        }
+        let copy = self.copy;
+        let mask = ring.count as usize - 1;
+        let from = |block: u32| {
+            // A WQE goes on at the ring's start, not behind its end.
+            let at = (index.wrapping_add(block)) as usize & mask;
+            // SAFETY: a block of the ring.
+            unsafe { ring.start.add(at * WORDS) }
+        };
+        // SAFETY: the caller vouches for the ring, and `takes` for the WQE's fitting the buffer;
+        // the processor has the way of copying, or `set_copy` had refused it.
+        self.post(counter, |to| unsafe {
+            copy.block(to, from(0));
+            for block in 1..ds.div_ceil(BLOCK_DS) {
+                copy.block(to.add(block as usize * WORDS), from(block));
+            }
         });
+    }
+
+    /// As [`ring`](Self::ring), for a WQE that does not go by BlueFlame.
+    #[inline(always)]
+    fn ring_ctrl(&mut self, counter: u16, ctrl: u64) {
+        if self.memory == RegisterMemory::WriteCombining {
+            // SAFETY: `new`'s caller vouches for the register.
+            return self.post(counter, |to| unsafe { store(to, ctrl) });
+        }
+        fence::wqe_then_record();
+        self.record.store(u32::from(counter));
+        fence::record_then_uncached();
+        // SAFETY: as above.
+        unsafe { store(self.next.cast(), ctrl) }
+        fence::uncached_sent();
+        self.flip();
     }
 
     /// As [`ring`](Self::ring), for a single WQE of one block, of which the words that are given
@@ -118,7 +247,7 @@ impl SendDoorbell {
     ///
     /// # Safety
     /// As there: `block` is the WQE, in a ring, its words are as given, and
-    /// [`takes_block`](Self::takes_block).
+    /// [`takes_words`](Self::takes_words).
     #[inline(always)]
     pub(crate) unsafe fn ring_block(
         &mut self,
@@ -149,48 +278,39 @@ impl SendDoorbell {
         fence::wqe_then_record();
         self.record.store(u32::from(counter));
         fence::record_then_register();
-        let to = self.next.as_ptr();
         store(self.next.cast());
         fence::flush_register();
+        self.flip();
+    }
+
+    /// Makes the other buffer the next one.
+    #[inline(always)]
+    fn flip(&mut self) {
+        let flipped = self.next.as_ptr().map_addr(|addr| addr ^ self.flip);
         // SAFETY: one buffer's address becomes the other's, and neither is null.
-        self.next = unsafe { NonNull::new_unchecked(to.map_addr(|addr| addr ^ self.flip)) };
+        self.next = unsafe { NonNull::new_unchecked(flipped) };
     }
 }
 
-/// Words of a block.
-const WORDS: usize = WQEBB_SIZE / 8;
+/// 16-byte units of a block.
+const BLOCK_DS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
 
 /// Stores eight bytes, as they lie in memory, to a register: one store.
 ///
 /// # Safety
 /// `to` is a register of eight bytes, aligned to eight.
 #[inline(always)]
-unsafe fn store(to: NonNull<WO<u64>>, value: u64) {
+pub(super) unsafe fn store(to: NonNull<WO<u64>>, value: u64) {
     // SAFETY: the caller vouches for the register; `WO` is a volatile cell, so the reference
     // asserts nothing about it.
     unsafe { to.as_ref().write(value) }
 }
 
-/// Stores a WQE's blocks in ascending order, eight bytes at a time.
-///
-/// # Safety
-/// The image's ring is readable, its blocks lie in it; `to` has room for them.
+/// Index and size in 16-byte units of the WQE whose ctrl segment begins so.
 #[inline(always)]
-unsafe fn copy_blocks(to: NonNull<WO<u64>>, image: Image) {
-    debug_assert!(image.count * WQEBB_SIZE <= BF_BUFFER_SIZE);
-    for block in 0..image.count {
-        let mut from = image.first + block;
-        // A WQE goes on at the ring's start, not behind its end.
-        if from >= image.blocks {
-            from -= image.blocks;
-        }
-        // SAFETY: `from` is a block of the ring.
-        let from = unsafe { image.ring.add(from * WQEBB_SIZE) }.cast::<u64>();
-        for word in 0..WORDS {
-            // SAFETY: within the block, and within the buffer.
-            unsafe { store(to.add(block * WORDS + word), from.add(word).read()) }
-        }
-    }
+fn index_and_ds(ctrl: u64) -> [u32; 2] {
+    let words = u64::from_be(ctrl);
+    [(words >> 40) as u32 & 0xffff, words as u32 & 0x3f]
 }
 
 /// The doorbell that asks for an event of a CQ: a record's word and a register that all CQs of the

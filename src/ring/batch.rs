@@ -64,6 +64,9 @@ impl<'q, T: Transport> Batch<'q, T> {
                 return Ok(());
             }
         }
+        if O::USUAL_DS == 0 && self.append_sized(id, &operation) {
+            return Ok(());
+        }
         // A copy, so that only this path needs the operation in memory.
         // SAFETY: the original is forgotten.
         let copy = unsafe { core::ptr::read(&operation) };
@@ -86,7 +89,25 @@ impl<'q, T: Transport> Batch<'q, T> {
                 return Ok(());
             }
         }
+        if O::USUAL_DS == 0 && self.append_sized(id, operation) {
+            return Ok(());
+        }
         self.append_any(id, operation)
+    }
+
+    /// Appends a request whose size is not known at compile time, if it fits before the head that is
+    /// clear.
+    #[inline(always)]
+    fn append_sized<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+        if !self.is_clear() {
+            return false;
+        }
+        let (head, clear, slack) = (self.head, self.clear, self.slack);
+        let ring = &mut self.queue.ring;
+        let encoded = ring.encode_sized::<T, O>(head, clear, slack, id, operation);
+        let Some((head, slack, last)) = encoded else { return false };
+        self.one_more(head, slack, last);
+        true
     }
 
     #[inline(always)]

@@ -93,6 +93,17 @@ pub enum QueueError {
     /// The QP was not reset since the queue was last started.
     #[error("the QP was not taken through RESET since this queue was last started")]
     NotReset,
+    /// The way of copying to BlueFlame registers that was asked for needs what this processor lacks.
+    #[error(
+        "copying to BlueFlame registers by {copy} needs the CPU feature {feature}, which this \
+         processor does not have, or the system does not offer"
+    )]
+    CopyUnavailable {
+        /// Name of the way.
+        copy: &'static str,
+        /// The feature that is missing.
+        feature: &'static str,
+    },
     /// Another queue of this process uses the QP's BlueFlame register.
     #[error(
         "the QP's BlueFlame register is used by another queue: give the QP a register of its own \

@@ -31,6 +31,7 @@ mod takeover;
 #[cfg(test)]
 mod tests;
 
+pub use crate::doorbell::{BlueFlameCopy, RegisterMemory};
 pub use batch::Batch;
 pub use completion::{Completions, Drain};
 pub use error::{PollError, PostError, QueueError};

@@ -16,7 +16,7 @@ use super::keep::{QueueKeep, RegisterClaim};
 use super::send_ring::{Names, SendRing, SendSide, UNITS};
 use super::shadow::Shadow;
 use super::takeover::{self, QpView};
-use super::{PostError, QueueError};
+use super::{BlueFlameCopy, PostError, QueueError, RegisterMemory};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
 use crate::verbs::{QueuePair, Rc, Rts, Transport};
@@ -40,11 +40,27 @@ pub struct SendConfig {
     /// CQEs of the CQ to promise to this queue: signaled requests that may be outstanding. Default
     /// and most: the QP's `max_send_wr`. Fewer are promised where the CQ has fewer left.
     pub signals: u32,
+    /// How WQEs are copied to the register, where they are. Default: [`BlueFlameCopy::Words`], the
+    /// stores of libmlx5.
+    pub copy: BlueFlameCopy,
+    /// Whether the last WQE of a batch goes by BlueFlame as a single one would, which saves the
+    /// card one fetch before it can start on that WQE; the others it fetches from the ring. Worth
+    /// it for short batches. Default: not, as with libmlx5.
+    pub copy_last: bool,
+    /// How the register is mapped. Default: [`RegisterMemory::WriteCombining`], which is right, if
+    /// not always fastest, in any case.
+    pub memory: RegisterMemory,
 }
 
 impl Default for SendConfig {
     fn default() -> Self {
-        Self { register: RegisterUse::Own, signals: u32::MAX }
+        Self {
+            register: RegisterUse::Own,
+            signals: u32::MAX,
+            copy: BlueFlameCopy::Words,
+            copy_last: false,
+            memory: RegisterMemory::WriteCombining,
+        }
     }
 }
 
@@ -173,7 +189,13 @@ impl<T: Transport> SendQueue<T> {
         let own = config.register == RegisterUse::Own;
         // SAFETY: the library gave register and size, and size 0 where BlueFlame must not be used;
         // the caller vouches for being alone where that matters.
-        let doorbell = unsafe { SendDoorbell::new(record, page, view.dv.bf.size as usize, own) };
+        let mut doorbell =
+            unsafe { SendDoorbell::new(record, page, view.dv.bf.size as usize, own) };
+        doorbell.set_copy(config.copy)?;
+        if config.copy_last {
+            doorbell.copy_last();
+        }
+        doorbell.set_memory(config.memory);
         let credit = completions.promise(
             view.number,
             QueueKind::Send,
@@ -249,6 +271,11 @@ impl<T: Transport> SendQueue<T> {
         self.ring.cursor.shape().entries()
     }
 
+    /// How WQEs are copied to the doorbell register; `None`: they are not, no WQE goes by BlueFlame.
+    pub fn copy(&self) -> Option<BlueFlameCopy> {
+        self.ring.doorbell.blue_flame().then(|| self.ring.doorbell.copy())
+    }
+
     /// Blocks that are free. A request takes one block per four segments.
     pub fn free_blocks(&self) -> u32 {
         self.ring.cursor.free_from(self.ring.cursor.head())
@@ -284,11 +311,33 @@ impl<T: Transport> SendQueue<T> {
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         // SAFETY: passed on.
-        if unsafe { self.post_block(id, &operation) } {
-            return Ok(());
+        unsafe {
+            if self.post_block(id, &operation) || self.post_sized(id, &operation) {
+                return Ok(());
+            }
+            // Moved, so that only this path needs the operation in memory.
+            let rest = operation;
+            self.post_rest(id, &rest)
         }
+    }
+
+    /// As [`post`](Self::post), of an operation that stays where it is.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn post_ref<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+    ) -> Result<(), PostError> {
         // SAFETY: passed on.
-        unsafe { self.post_any(id, operation) }
+        unsafe {
+            if self.post_block(id, operation) || self.post_sized(id, operation) {
+                return Ok(());
+            }
+            self.post_rest(id, operation)
+        }
     }
 
     /// As [`post`](Self::post), if the request is a usual one and the head is clear.
@@ -309,20 +358,78 @@ impl<T: Transport> SendQueue<T> {
         true
     }
 
-    /// As [`post`](Self::post), for any request at any time.
+    /// As [`post`](Self::post), if the size of such requests is not known at compile time, and there
+    /// is room before the head that is clear.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn post_sized<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+        if O::USUAL_DS != 0 {
+            return false;
+        }
+        let ring = &mut self.ring;
+        let (head, clear) = (ring.cursor.head(), ring.clear);
+        let encoded = ring.encode_sized::<T, O>(head, clear, ring.slack, id, operation);
+        let Some((head, slack, last)) = encoded else { return false };
+        // SAFETY: the WQE was written; the rest is passed on.
+        unsafe { ring.commit(head, slack, &last, true) };
+        ring.set_clear(clear);
+        true
+    }
+
+    /// As [`post`](Self::post), for any request at any time: also for usual ones on registers that
+    /// take WQEs in another way than word by word, or not at all.
+    ///
+    /// A call of its own, and a cold one to the compiler: inlined, or weighed, beside the other
+    /// paths it would cost these registers.
     ///
     /// # Safety
     /// As there.
     #[cold]
     #[inline(never)]
-    unsafe fn post_any<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+    unsafe fn post_rest<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
+        // SAFETY: passed on.
+        if unsafe { self.post_plain(id, operation) } {
+            return Ok(());
+        }
+        // SAFETY: passed on.
+        unsafe { self.post_any(id, operation) }
+    }
+
+    /// As [`post_block`](Self::post_block), for any way that the register takes WQEs.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn post_plain<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+        let ring = &mut self.ring;
+        let head = ring.cursor.head();
+        if O::USUAL_DS == 0 || head == ring.clear {
+            return false;
+        }
+        let encoded = ring.encode_block::<T, O>(ring.names, head, ring.slack, id, operation);
+        let Some((slack, last, _)) = encoded else { return false };
+        // SAFETY: the WQE was written; the rest is passed on.
+        unsafe { ring.commit(head.plus(1), slack, &last, true) };
+        ring.set_clear(ring.clear);
+        true
+    }
+
+    /// As [`post`](Self::post), after another look at what is free.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    #[inline(never)]
+    unsafe fn post_any<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
         self.ring.refill();
         // SAFETY: passed on.
-        if unsafe { self.post_block(id, &operation) } {
+        if unsafe { self.post_block(id, operation) } {
             return Ok(());
         }
         let mut batch = self.batch();
-        batch.append(id, operation)?;
+        batch.append_ref(id, operation)?;
         // SAFETY: passed on.
         unsafe { batch.ring() };
         Ok(())

@@ -16,7 +16,7 @@ use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, Unclaimed,
     UnclaimedReason,
 };
-use crate::doorbell::{Image, SendDoorbell};
+use crate::doorbell::{Blocks, SendDoorbell};
 use crate::verbs::Transport;
 use crate::wqe::{Block, Limits, Linear, Operation, PostOn, Segment, Segments, Wrapping};
 
@@ -36,8 +36,8 @@ pub(super) struct SendRing {
     /// anything else: there are blocks for them, and CQEs if all are signaled. Never more than
     /// that, often less: retiring does not move it, the next post that meets it does.
     pub(super) clear: Counter,
-    /// As `clear`, for WQEs that are posted singly and go by BlueFlame; the cursor's head where the
-    /// register does not take a block.
+    /// As `clear`, for WQEs that are posted singly and go by BlueFlame word by word; the cursor's
+    /// head where the register does not take blocks so.
     pub(super) clear_single: Counter,
     /// An error completion was seen; no more posts until the queue is restarted.
     pub(super) stopped: bool,
@@ -106,7 +106,7 @@ impl SendRing {
     pub(super) fn set_clear(&mut self, clear: Counter) {
         let head = self.cursor.head();
         (self.clear, self.clear_single) =
-            (clear, if self.doorbell.takes_block() { clear } else { head });
+            (clear, if self.doorbell.takes_words() { clear } else { head });
     }
 
     /// Before entries from the head on are written that may never be posted: from now on polls take
@@ -191,7 +191,7 @@ impl SendRing {
             let block = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Block::new(block.as_ptr());
             writer.put(ctrl);
-            operation.put(&mut writer);
+            operation.put_usual(&mut writer);
             BlockImage { block: block.cast(), words: writer.words() }
         };
         // SAFETY: an entry of the shadow, which has one for every slot.
@@ -205,7 +205,7 @@ impl SendRing {
         };
         // SAFETY: as above.
         unsafe { place.write(Entry { id, key }) };
-        let last = Last { doorbell: ctrl[0], slot: slot as u32, ds: O::USUAL_DS };
+        let last = Last { doorbell: ctrl[0] };
         Some((slack, last, image))
     }
 
@@ -270,6 +270,33 @@ impl SendRing {
         Ok((head.plus(blocks), slack, last))
     }
 
+    /// As [`encode`](Self::encode), for WQEs of any size that fit before `clear`, at no further look
+    /// at anything but the operation. `None`, and nothing is written, if it does not, or is refused.
+    #[inline(always)]
+    pub(super) fn encode_sized<T: Transport, O: PostOn<T>>(
+        &mut self,
+        head: Counter,
+        clear: Counter,
+        slack: u32,
+        id: u64,
+        operation: &O,
+    ) -> Option<(Counter, u32, Last)> {
+        if operation.check(&self.limits).is_err() {
+            return None;
+        }
+        let ds = 1 + operation.body_ds();
+        let blocks = ds.div_ceil(UNITS);
+        // A block before `clear` is also a CQE, and a WQE has no more of these than blocks.
+        if blocks > clear.since(head) {
+            return None;
+        }
+        let flags = self.flags(operation);
+        let slack = slack.wrapping_add(blocks - u32::from(flags & CE_MASK == CE_ALWAYS));
+        // SAFETY: as in `encode`.
+        let last = unsafe { self.slots().write(head, slack, id, operation, flags, ds) };
+        Some((head.plus(blocks), slack, last))
+    }
+
     /// Where WQEs go.
     #[inline(always)]
     pub(super) fn slots(&self) -> Slots {
@@ -289,14 +316,9 @@ impl SendRing {
     pub(super) unsafe fn commit(&mut self, head: Counter, slack: u32, last: &Last, single: bool) {
         self.cursor.publish(head);
         self.slack = slack;
-        let image = (single && self.doorbell.takes(last.ds)).then(|| Image {
-            ring: self.buffer,
-            blocks: self.cursor.shape().entries() as usize,
-            first: last.slot as usize,
-            count: last.ds.div_ceil(UNITS) as usize,
-        });
+        let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
-        unsafe { self.doorbell.ring(head.low16(), last.doorbell, image) }
+        unsafe { self.doorbell.ring(head.low16(), last.doorbell, single, ring) }
     }
 
     /// Retires the oldest WQE, if it is the plain one that a CQE of the CQ `cq` with these last eight
@@ -413,7 +435,7 @@ impl Slots {
             // SAFETY: as above.
             unsafe { self.shadow.add(slot).write(Entry { id: 0, key: Key::inside(slack) }) };
         }
-        Last { doorbell: ctrl[0], slot: slot as u32, ds }
+        Last { doorbell: ctrl[0] }
     }
 }
 
@@ -473,8 +495,6 @@ fn ctrl_segment(first: u64, fm_ce_se: u8, imm: u32) -> Segment {
 pub(super) struct Last {
     /// The first eight bytes of the ctrl segment, as they lie in memory.
     doorbell: u64,
-    slot: u32,
-    ds: u32,
 }
 
 /// A send queue as a poll sees it, see [`Queues`](super::Queues).

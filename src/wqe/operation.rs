@@ -38,6 +38,15 @@ mod sealed {
         /// There is space for [`body_ds`](Self::body_ds) segments, and [`check`](Self::check)
         /// passed.
         unsafe fn put<W: Segments>(&self, writer: &mut W);
+        /// As [`put`](Self::put), where [`is_usual`](Self::is_usual): asks nothing again.
+        ///
+        /// # Safety
+        /// As there.
+        #[inline(always)]
+        unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
+            // SAFETY: passed on.
+            unsafe { self.put(writer) }
+        }
     }
 }
 pub(crate) use sealed::Encode;
@@ -132,6 +141,18 @@ macro_rules! encode {
                 $(
                     // SAFETY: `body_ds` counts these segments; `check` passed.
                     unsafe { self.$payload.put(_writer) };
+                )?
+            }
+
+            #[inline(always)]
+            unsafe fn put_usual<W: Segments>(&self, _writer: &mut W) {
+                $(
+                    // SAFETY: `body_ds` counts this segment.
+                    unsafe { _writer.put(raddr_segment(self.$remote)) };
+                )?
+                $(
+                    // SAFETY: `body_ds` counts these segments; the payload is a usual one.
+                    unsafe { self.$payload.put_usual(_writer) };
                 )?
             }
         }

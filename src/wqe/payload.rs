@@ -38,6 +38,15 @@ mod sealed {
         /// # Safety
         /// There is space for [`ds`](Self::ds) segments, and [`check`](Self::check) passed.
         unsafe fn put<W: Segments>(&self, writer: &mut W);
+        /// As [`put`](Self::put), where [`is_usual`](Self::is_usual): asks nothing again.
+        ///
+        /// # Safety
+        /// As there.
+        #[inline(always)]
+        unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
+            // SAFETY: passed on.
+            unsafe { self.put(writer) }
+        }
     }
 }
 use sealed::{Encode, EncodeWord};
@@ -123,6 +132,13 @@ macro_rules! list {
                     let $this = self;
                     let Sge { length, .. } = $one;
                     length.wrapping_sub(1) < MAX_SGE_LENGTH
+                }
+
+                #[inline(always)]
+                unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
+                    let $this = self;
+                    // SAFETY: a usual one is not empty, so it is counted.
+                    unsafe { writer.put(data_segment(&$one)) }
                 }
             )?
 

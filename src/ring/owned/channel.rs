@@ -102,13 +102,13 @@ impl<T: Transport> Channel<T> {
         let Some(number) = self.sends.next() else {
             return Err(Refused { error: PostError::QueueFull, operation });
         };
-        let mut batch = self.send.batch();
-        if let Err(error) = batch.append_ref(number, &operation) {
+        // SAFETY: the operation's slices are owned, so nobody else reaches their memory; nothing but
+        // giving them to the flight, which cannot fail, follows. The flight is as in
+        // `receiver::post`.
+        if let Err(error) = unsafe { self.send.post_ref(number, &operation) } {
             return Err(Refused { error, operation });
         }
         self.sends.add(id, operation.into_buffers());
-        // SAFETY: as in `receiver::post`: from here on the slices are the flight's.
-        unsafe { batch.ring() };
         Ok(())
     }
 

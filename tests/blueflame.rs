@@ -1,0 +1,247 @@
+//! Every way of storing to a doorbell register, on the model, which executes each store when it is
+//! made: number, width and order of the stores, and that the card does what was posted.
+
+mod rig;
+
+use mlx5::cqe::Completion;
+use mlx5::ring::{
+    BlueFlameCopy, Completions, QueueError, RegisterMemory, RegisterUse, SendConfig, SendQueue,
+};
+use mlx5::verbs::{MemoryRegion, QueuePair, Rc, Rts, ThreadDomain};
+use mlx5::wqe::{Inline, InlineBytes, Nop, Remote, Sge, Write};
+use mlx5_model::Mode;
+use mlx5_model::stores::{self, Store};
+use rig::random::Random;
+use rig::verbs::QpMemory;
+use rig::{Rig, wait};
+
+/// Blocks of the ring: a handful, so that its end is met often.
+const WRS: u32 = 4;
+const MEMORY: usize = 4096;
+/// Of memory, written by the peer's card; the other half is what is written from.
+const TARGET: usize = 2048;
+
+/// A queue on a register of its own.
+struct Line {
+    queue: SendQueue<Rc>,
+    completions: Completions,
+    memory: MemoryRegion,
+    rings: QpMemory,
+    _qps: [QueuePair<Rc, Rts>; 2],
+    next: u64,
+}
+
+impl Line {
+    fn new(rig: &Rig, config: SendConfig) -> Self {
+        let (cq, peer_cq) = (rig.cq(64), rig.cq(64));
+        let domain = ThreadDomain::new(&rig.context).unwrap();
+        let builder = QueuePair::builder(&rig.pd, &cq).max_send_wr(WRS).max_send_sge(4);
+        let builder = builder.max_inline_data(250).thread_domain(&domain);
+        let peer = QueuePair::builder(&rig.pd, &peer_cq);
+        let (qp, peer) = rig.connect(rig.init(builder), rig.init(peer));
+        let mut completions = Completions::new(&cq).unwrap();
+        let queue = SendQueue::new(&qp, &mut completions, config).unwrap();
+        // SAFETY: the QP lives as long as this.
+        let rings = unsafe { QpMemory::new(qp.as_raw()) };
+        assert_eq!(rings.dv.bf.size, 256, "a BlueFlame register");
+        let memory = rig.memory(MEMORY);
+        Self { queue, completions, memory, rings, _qps: [qp, peer], next: 0 }
+    }
+
+    fn remote(&self) -> Remote {
+        Remote::new(self.memory.remote_address() + TARGET as u64, self.memory.rkey())
+    }
+
+    fn sge(&self, offset: usize, length: usize) -> Sge {
+        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
+    }
+
+    /// Polls for the completion of everything posted, and compares what was written.
+    fn done(&mut self, what: &str, expected: &[u8]) {
+        match wait(&mut self.completions, &mut self.queue) {
+            Completion::Send(done) => assert_eq!(done.id, self.next, "{what}"),
+            other => panic!("{other:?}, {what}"),
+        }
+        assert!(self.queue.is_idle());
+        let mut bytes = vec![0; expected.len()];
+        self.memory.read(TARGET, &mut bytes);
+        assert_eq!(bytes, expected, "{what}");
+    }
+
+    /// The stores to this queue's register since the last call, without the page. Their bytes must
+    /// be those of the ring from block `first` on.
+    fn stores(&self, first: u32) -> Vec<(usize, usize)> {
+        let ring = self.rings.send_ring();
+        let mut at = first as usize * 64 % ring.len();
+        let mut places = Vec::new();
+        for Store { offset, bytes, .. } in stores::take() {
+            for byte in &bytes {
+                assert_eq!(*byte, ring[at]);
+                at = (at + 1) % ring.len();
+            }
+            places.push((offset - self.rings.dv.bf.reg.addr() % 4096, bytes.len()));
+        }
+        places
+    }
+}
+
+/// The stores of a post: `bytes` bytes in stores of `width`, from the half `half` on.
+fn expected(half: usize, bytes: usize, width: usize) -> Vec<(usize, usize)> {
+    (0..bytes).step_by(width).map(|at| (half + at, width)).collect()
+}
+
+/// Posts WRITEs of every size from one block to four, singly and in batches, over several laps.
+fn posts_as_listed(rig: &Rig, config: SendConfig, width: usize) {
+    let what = format!("{config:?}");
+    let mut random = Random::new();
+    let mut line = Line::new(rig, config);
+    let blocks = line.queue.blocks();
+    let (mut head, mut half) = (0, 0);
+    stores::take();
+    for turn in 0..200u32 {
+        let remote = line.remote();
+        let many = if random.one_in(2) { 1 } else { 2 + random.below(2) };
+        let mut last = (0, 0);
+        let mut expected_bytes = Vec::new();
+        let mut batch = line.queue.batch();
+        let (mut at, mut sized) = (head, 0);
+        for _ in 0..many {
+            let length = 1 + random.below(230) as usize;
+            let payload = random.bytes(length);
+            let ds = 2 + (4 + payload.len()).div_ceil(16);
+            // Room for all of them in the ring.
+            if sized + ds.div_ceil(4) > blocks as usize {
+                break;
+            }
+            sized += ds.div_ceil(4);
+            line.next += 1;
+            let write = Write::new(Inline(&payload), remote).signaled();
+            batch.append(line.next, write).unwrap();
+            last = (at, ds);
+            at += ds.div_ceil(4) as u32;
+            expected_bytes = payload;
+        }
+        let posted = batch.len();
+        // SAFETY: inline.
+        unsafe { batch.ring() };
+        let (first, ds) = last;
+        let copied = ds <= 16 && line.queue.copy().is_some() && (posted == 1 || config.copy_last);
+        let stored = match copied {
+            true => expected(half, ds.div_ceil(4) * 64, width),
+            false => vec![(half, 8)],
+        };
+        assert_eq!(line.stores(first), stored, "{what}, turn {turn}, {posted} of them, ds {ds}");
+        (head, half) = (at, half ^ 256);
+        let (target, ids) = (expected_bytes, line.next);
+        for id in ids + 1 - u64::from(posted)..ids {
+            match wait(&mut line.completions, &mut line.queue) {
+                Completion::Send(done) => assert_eq!(done.id, id),
+                other => panic!("{other:?}, {what}"),
+            }
+        }
+        line.done(&what, &target);
+    }
+    assert!(head > 4 * blocks, "the ring's end was met");
+}
+
+/// Posts of one block by [`SendQueue::post`]: sizes known at compile time, at run time, one unit.
+fn single_blocks(rig: &Rig, config: SendConfig, width: usize) {
+    let what = format!("{config:?}");
+    let mut line = Line::new(rig, config);
+    line.memory.write(0, &[0x5a; 64]);
+    let (mut head, mut half) = (0, 0);
+    stores::take();
+    for turn in 0..60u64 {
+        let (remote, sge) = (line.remote(), line.sge(0, 64));
+        line.next += 1;
+        let (id, bytes) = (line.next, turn.to_ne_bytes());
+        let copied = line.queue.copy().is_some();
+        // SAFETY: the memory lives as long as the line, and nobody writes it.
+        let (written, copied) = unsafe {
+            match turn % 4 {
+                0 => {
+                    line.queue.post(id, Write::new(InlineBytes(bytes), remote).signaled()).unwrap();
+                    (bytes.to_vec(), copied)
+                }
+                1 => {
+                    let length = 1 + turn as usize % 28;
+                    let bytes: Vec<u8> = (0..length as u8).collect();
+                    let write = Write::new(Inline(&bytes), remote).signaled();
+                    line.queue.post(id, write).unwrap();
+                    (bytes, copied)
+                }
+                2 => {
+                    line.queue.post(id, Write::new(sge, remote).signaled()).unwrap();
+                    (vec![0x5a; 64], copied)
+                }
+                _ => {
+                    line.queue.post(id, Nop::new().signaled()).unwrap();
+                    (vec![], false)
+                }
+            }
+        };
+        let stored = if copied { expected(half, 64, width) } else { vec![(half, 8)] };
+        assert_eq!(line.stores(head), stored, "{what}, turn {turn}");
+        (head, half) = (head + 1, half ^ 256);
+        line.done(&what, &written);
+    }
+}
+
+/// The log of stores is the process's: everything that reads it is one test.
+#[test]
+fn every_way_of_storing_is_as_listed_and_understood() {
+    let rig = Rig::new(Mode::Trapped);
+    let _recording = stores::record();
+    let mut tried = 0;
+    for copy in BlueFlameCopy::available() {
+        for copy_last in [false, true] {
+            let config = SendConfig { copy, copy_last, ..SendConfig::default() };
+            posts_as_listed(&rig, config, copy.width());
+            single_blocks(&rig, config, copy.width());
+        }
+        tried += 1;
+    }
+    println!("{tried} ways of copying");
+    assert!(tried > 1, "each architecture has a vector copy");
+    // What is not copied: shared registers, and uncached memory.
+    let shared = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
+    let uncached = SendConfig { memory: RegisterMemory::Uncached, ..SendConfig::default() };
+    for config in [shared, SendConfig { copy_last: true, ..uncached }] {
+        posts_as_listed(&rig, config, 8);
+        single_blocks(&rig, config, 8);
+    }
+    refused(&rig);
+}
+
+fn refused(rig: &Rig) {
+    let (cq, peer_cq) = (rig.cq(64), rig.cq(64));
+    let qp = rig.init(QueuePair::builder(&rig.pd, &cq));
+    let (qp, peer) = rig.connect(qp, rig.init(QueuePair::builder(&rig.pd, &peer_cq)));
+    let mut completions = Completions::new(&cq).unwrap();
+    for copy in BlueFlameCopy::ALL.into_iter().filter(|copy| !copy.is_available()) {
+        let config = SendConfig { copy, ..SendConfig::default() };
+        let error = SendQueue::new(&qp, &mut completions, config).unwrap_err();
+        let feature = copy.feature().expect("what is always there is available");
+        assert!(
+            matches!(error, mlx5::Error::Queue(QueueError::CopyUnavailable { .. })),
+            "{error:?}"
+        );
+        let text = error.to_string();
+        assert!(text.contains(feature) && text.contains(copy.name()), "{text}");
+    }
+    // Nothing was changed by the refusals.
+    let queue = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+    assert_eq!(queue.signal_limit(), qp.capacities().max_send_wr.min(64));
+    drop(peer);
+}
+
+#[test]
+fn the_widest_copy_is_one_that_the_processor_has() {
+    let widest = BlueFlameCopy::available().map(BlueFlameCopy::width).max().unwrap();
+    let detected = BlueFlameCopy::detect();
+    assert!(detected.is_available() && detected != BlueFlameCopy::St64b);
+    assert_eq!(detected.width(), widest);
+    assert_eq!(SendConfig::default().copy, BlueFlameCopy::Words);
+    let unavailable = BlueFlameCopy::ALL.into_iter().find(|copy| !copy.is_available());
+    assert!(unavailable.is_some(), "no processor has them all");
+}
