@@ -122,10 +122,7 @@ impl<'q, T: Transport> Batch<'q, T> {
 
     /// Whether one more usual WQE can be written without a look at anything else.
     #[inline(always)]
-    fn is_clear(&mut self) -> bool {
-        if self.head == self.clear {
-            self.clear = self.queue.ring.clear_from(self.head, self.slack);
-        }
+    fn is_clear(&self) -> bool {
         self.head != self.clear
     }
 
