@@ -246,8 +246,10 @@ fn legacy() -> i32 {
     const EXTENDED: u64 = 0x8000_0000;
     let scene = Scene::new();
     let mut tally = Tally::default();
-    let known: Vec<u64> = [0, 1, 2, 3, 4, 5, 8, 9, 11, 13, 17, 18, 19, 20, 24, 25, 26, 27, 37, 38]
+    let known: Vec<u64> = [0, 1, 2, 3, 4, 5, 8, 9, 11, 13, 17, 18, 19, 20, 24, 25, 26, 27]
         .into_iter()
+        .chain(32..=35)
+        .chain([37, 38])
         .chain([1, 18, 24, 26, 57].map(|number| EXTENDED | number))
         .collect();
     let invoke = |command: u64, core: (u16, u64), room: (u16, u64), driver: (u16, u64)| {

@@ -179,6 +179,28 @@ fn ud_pingpong() {
     pingpong(ROCE, "ibv_ud_pingpong", 1024, &["-g", "0"]);
 }
 
+/// One receive queue for sixteen queue pairs of each side.
+fn srq_pingpong(model: Model, extra: &[&str]) {
+    let mut arguments = vec!["-n", "500", "-s", "5000", "-r", "64"];
+    arguments.extend_from_slice(extra);
+    let (server, client) = model.pair("ibv_srq_pingpong", &arguments);
+    for side in [&server, &client] {
+        side.assert_success();
+        assert!(side.stdout.contains("5000000 bytes in "), "{side}");
+        assert!(side.stdout.contains("500 iters in "), "{side}");
+        assert_eq!(side.stdout.matches("local address").count(), 16, "{side}");
+        assert_eq!(side.stderr, "", "{side}");
+    }
+}
+
+#[test]
+fn receives_shared_by_queue_pairs() {
+    srq_pingpong(INFINIBAND, &[]);
+    srq_pingpong(INFINIBAND, &["-e"]);
+    srq_pingpong(ROCE, &["-g", "0"]);
+    srq_pingpong(Model { mode: Some("polled"), ..INFINIBAND }, &[]);
+}
+
 #[test]
 fn rc_pingpong_with_doorbells_polled() {
     rc_pingpong(Model { mode: Some("polled"), ..INFINIBAND }, &[]);
@@ -296,6 +318,17 @@ fn unreliable_connections() {
     perftest(INFINIBAND, "ib_send_bw", &SIZES, &["-c", "UC"]);
     perftest(INFINIBAND, "ib_write_bw", &SIZES, &["-c", "UC"]);
     perftest(ROCE, "ib_write_bw", &[65536], &["-c", "UC", "-x", "0"]);
+}
+
+/// perftest's programs that send, with receives from an SRQ.
+#[test]
+fn shared_receive_queues() {
+    perftest(INFINIBAND, "ib_send_lat", &[2, 5000], &["--use-srq"]);
+    perftest(INFINIBAND, "ib_send_bw", &SIZES, &["--use-srq"]);
+    perftest(INFINIBAND, "ib_send_lat", &[1024], &["--use-srq", "-c", "UD"]);
+    perftest(ROCE, "ib_send_bw", &[5000], &["--use-srq", "-x", "0"]);
+    let counted = 4 * ITERATIONS;
+    perftest_counting(INFINIBAND, "ib_send_bw", &[1024], &["--use-srq", "-q", "4"], counted);
 }
 
 #[test]

@@ -9,11 +9,13 @@ mod general;
 pub mod opcode;
 mod queue_pair;
 mod resource;
+mod shared_receive;
 
 pub use contexts::*;
 pub use general::*;
 pub use queue_pair::*;
 pub use resource::*;
+pub use shared_receive::*;
 
 /// One field of a command or context: a run of bits, counted from the structure's first byte,
 /// most significant bit first.

@@ -15,6 +15,8 @@ use crate::card::{Card, Link};
 pub const LOG_MAX_EQ_SIZE: u32 = 22;
 /// log2 of CQEs in a CQ.
 pub const LOG_MAX_CQ_SIZE: u32 = 22;
+/// log2 of WQEs in a shared receive queue.
+pub const LOG_MAX_SRQ_SIZE: u32 = 15;
 /// log2 of the longest message.
 pub const LOG_MAX_MESSAGE: u32 = 30;
 /// log2 of READs and atomics in flight, either way.
@@ -56,6 +58,9 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::VHCA_ID, 1),
         (c::LOG_MAX_QP_SZ, 15),
         (c::LOG_MAX_QP, 18),
+        (c::LOG_MAX_SRQ_SZ, LOG_MAX_SRQ_SIZE.into()),
+        (c::LOG_MAX_SRQ, 23),
+        (c::LOG_MAX_RMP, 23),
         (c::LOG_MAX_CQ_SZ, LOG_MAX_CQ_SIZE.into()),
         (c::LOG_MAX_CQ, 24),
         (c::LOG_MAX_EQ_SZ, LOG_MAX_EQ_SIZE.into()),

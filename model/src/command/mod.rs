@@ -3,7 +3,7 @@
 //! [`Card::execute`](crate::card::Card::execute) looks the opcode up in a table, checks what all commands share (lengths, uid,
 //! op_mod), and hands over to the module of the object: `capability` and `port` for the
 //! function itself, `resource` for objects that are only numbers, `mkey`, `eq`, `cq`,
-//! `qp` and, for its state, `transition`. What is refused is refused with a [`Refusal`], which
+//! `srq`, `qp` and, for its state, `transition`. What is refused is refused with a [`Refusal`], which
 //! is a status and a syndrome; a refused command has changed nothing.
 
 mod buffer;
@@ -15,6 +15,7 @@ mod port;
 mod qp;
 mod refusal;
 mod resource;
+mod srq;
 mod take;
 #[cfg(test)]
 pub(crate) mod test;
@@ -74,6 +75,10 @@ const COMMANDS: &[Command] = &[
     command(opcode::QUERY_CQ, 0x10, 0x110, cq::query),
     Command { modifier: true, ..command(opcode::MODIFY_CQ, 0x110, 0x10, cq::modify) },
     command(opcode::DESTROY_CQ, 0x10, 0x10, cq::destroy),
+    command(opcode::CREATE_RMP, 0x110, 0x10, srq::create_rmp),
+    command(opcode::MODIFY_RMP, 0x110, 0x10, srq::modify_rmp),
+    command(opcode::QUERY_RMP, 0x10, 0x110, srq::query_rmp),
+    command(opcode::DESTROY_RMP, 0x10, 0x10, srq::destroy_rmp),
     command(opcode::CREATE_QP, 0x110, 0x10, qp::create),
     command(opcode::QUERY_QP, 0x10, 0x110, qp::query),
     command(opcode::DESTROY_QP, 0x10, 0x10, qp::destroy),

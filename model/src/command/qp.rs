@@ -10,8 +10,9 @@ use crate::object::{Qp, ReceiveQueue, SendQueue, Service, State};
 use crate::transport::rc::Rc;
 use crate::transport::unreliable::Unreliable;
 
-/// Receive queue types (`qp.h`): a ring of its own, and none.
+/// Receive queue types (`qp.h`): a ring of its own, a shared one, and none.
 const RQ_REGULAR: u32 = 0;
+const RQ_SHARED: u32 = 1;
 const RQ_NONE: u32 = 3;
 
 /// The service that QPC's `st` names.
@@ -60,9 +61,10 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     owned(pd.uid, user)?;
 
     let has_sq = field(qpc::NO_SQ) == 0;
-    let has_rq = match field(qpc::RQ_TYPE) {
-        RQ_REGULAR => true,
-        RQ_NONE => false,
+    let (has_rq, shares) = match field(qpc::RQ_TYPE) {
+        RQ_REGULAR => (true, false),
+        RQ_SHARED => (false, true),
+        RQ_NONE => (false, false),
         _ => return Err(Refusal::QpReceiveType),
     };
     let cqe_size = |used: bool, cqn| match card.objects.cqs.get(cqn) {
@@ -71,7 +73,11 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         None => Ok(0),
     };
     let sender = cqe_size(has_sq, field(qpc::CQN_SND))?;
-    let receiver = cqe_size(has_rq, field(qpc::CQN_RCV))?;
+    let receiver = cqe_size(has_rq || shares, field(qpc::CQN_RCV))?;
+    if shares {
+        let srq = card.objects.srqs.get(field(qpc::SRQN_RMPN_XRQN)).ok_or(Refusal::NoSrq)?;
+        owned(srq.uid, user)?;
+    }
     match (field(qpc::CS_REQ), sender) {
         (0 | 0x11, _) | (0x22, 128) => {}
         _ => return Err(Refusal::QpScatter),
@@ -198,7 +204,8 @@ mod tests {
                 (field(qpc::END_PADDING_MODE), 1, Refusal::QpPadding),
                 (field(qpc::TS_FORMAT), 2, Refusal::QpTimestamp),
                 (field(qpc::PD), 0, Refusal::NoPd),
-                (field(qpc::RQ_TYPE), 1, Refusal::QpReceiveType),
+                (field(qpc::RQ_TYPE), 1, Refusal::NoSrq),
+                (field(qpc::RQ_TYPE), 2, Refusal::QpReceiveType),
                 (field(qpc::CQN_SND), 1, Refusal::NoCq),
                 (field(qpc::CQN_RCV), 1, Refusal::NoCq),
                 (field(qpc::CS_REQ), 0x12, Refusal::QpScatter),

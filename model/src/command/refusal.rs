@@ -129,6 +129,14 @@ refusals! {
     QpAtomicMode = 0x5c_060f, BadParameter, "atomic_mode must be 8 bytes where rae is set";
     QpServiceChanged = 0x5c_0610, BadParameter, "st is not the service the queue pair was made with";
     QpPadding = 0x5c_0611, BadParameter, "padding of received packets is not offered";
+
+    NoSrq = 0x5c_0701, BadResource, "there is no such shared receive queue, or it is of another kind";
+    SrqBusy = 0x5c_0702, BadResourceState, "queue pairs still take from the shared receive queue";
+    SrqType = 0x5c_0703, BadParameter, "shared receive queues are linked lists of WQEs";
+    SrqSize = 0x5c_0704, BadSize, "the shared receive queue has more WQEs than the capability";
+    SrqStride = 0x5c_0705, BadSize, "a shared receive queue's WQE has 32 bytes at least, and no more than the capability";
+    SrqState = 0x5c_0706, BadParameter, "the state given is none that the shared receive queue can be put in";
+    SrqModify = 0x5c_0707, BadParameter, "a field that is to be modified cannot be";
 }
 
 #[cfg(test)]

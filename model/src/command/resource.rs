@@ -35,6 +35,7 @@ pub fn destroy_uctx(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), R
         || objects.mkeys.iter().any(|(_, mkey)| mkey.uid == owner)
         || objects.eqs.iter().any(|(_, eq)| eq.uid == owner)
         || objects.cqs.iter().any(|(_, cq)| cq.uid == owner)
+        || objects.srqs.iter().any(|(_, srq)| srq.uid == owner)
         || objects.qps.values().any(|qp| qp.uid == owner)
     {
         return Err(Refusal::UserBusy);
@@ -80,6 +81,7 @@ pub fn dealloc_pd(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Ref
     find(&card.objects.pds, number, input, Refusal::NoPd)?;
     let objects = &card.objects;
     if objects.qps.values().any(|qp| qp.get(qpc::PD) == number)
+        || objects.srqs.iter().any(|(_, srq)| srq.pd == number)
         || objects.mkeys.iter().any(|(_, mkey)| mkey.get(mkc::PD) == number)
     {
         return Err(Refusal::PdBusy);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use mlx5_sys::ifc::{
     Field, ads, alloc_pd_out, alloc_uar_out, cqc, create_cq_in, create_cq_out, create_eq_in,
-    create_eq_out, create_mkey_in, create_mkey_out, create_qp_in, create_qp_out, eqc, mkc, opcode,
-    qpc, rst2init_qp_in,
+    create_eq_out, create_mkey_in, create_mkey_out, create_qp_in, create_qp_out, create_rmp_in,
+    eqc, mkc, opcode, qpc, rmpc, rst2init_qp_in, wq,
 };
 
 use super::{OPCODE, Refusal, UID, buffer::PAS};
@@ -171,6 +171,29 @@ impl Rig {
             .set(field(qpc::LOG_SQ_SIZE), 4u64)
             .set(field(qpc::DBR_ADDR), record)
             .page(ring)
+    }
+
+    /// A receive memory pool of 8 WQEs of 64 bytes. Its ring names no successors yet.
+    pub fn create_rmp(&mut self) -> Command {
+        let (record, ring) = (self.page(), self.page());
+        let field = |field: Field| field.within(rmpc::WQ).within(create_rmp_in::CTX);
+        Command::new(opcode::CREATE_RMP, PAS)
+            .set(rmpc::STATE.within(create_rmp_in::CTX), 1u64)
+            .set(field(wq::PD), self.pd)
+            .set(field(wq::DBR_ADDR), record)
+            .set(field(wq::LOG_WQ_STRIDE), 6u64)
+            .set(field(wq::LOG_WQ_SZ), 3u64)
+            .page(ring)
+    }
+
+    /// A queue pair like those of [`Rig::create_qp`] that takes from a shared receive queue.
+    pub fn create_sharing_qp(&mut self, cq: u32, srq: u32) -> Command {
+        let field = |field: Field| field.within(create_qp_in::QPC);
+        self.create_qp(cq, cq)
+            .set(field(qpc::RQ_TYPE), 1u64)
+            .set(field(qpc::SRQN_RMPN_XRQN), srq)
+            .set(field(qpc::LOG_RQ_SIZE), 0u64)
+            .set(field(qpc::LOG_RQ_STRIDE), 0u64)
     }
 
     pub fn qp(&mut self, send_cq: u32, receive_cq: u32) -> u32 {

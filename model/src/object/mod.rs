@@ -10,6 +10,7 @@ mod eq;
 mod mkey;
 mod pages;
 mod qp;
+mod srq;
 mod table;
 
 use std::collections::HashMap;
@@ -19,6 +20,7 @@ pub use eq::Eq;
 pub use mkey::{Mkey, Translation};
 pub use pages::Pages;
 pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};
+pub use srq::{LinkedQueue, Srq, SrqContext};
 pub use table::Table;
 
 /// An object that is nothing but a number someone owns: UAR, PD, XRCD, transport domain.
@@ -36,6 +38,8 @@ pub struct Objects {
     pub next_qpn: u32,
     /// Completion queues by 24-bit number.
     pub cqs: Table<Cq>,
+    /// Shared receive queues by 24-bit number, whatever they were made as.
+    pub srqs: Table<Srq>,
     /// Event queues by 8-bit number.
     pub eqs: Table<Eq>,
     /// Memory keys by 24-bit index: the key without its low byte.
@@ -62,6 +66,7 @@ impl Default for Objects {
             qps: HashMap::new(),
             next_qpn: 0,
             cqs: Table::new(0x400, 0x00ff_ffff),
+            srqs: Table::new(0x600, 0x00ff_ffff),
             eqs: Table::new(1, 0xff),
             mkeys: Table::new(0x800, 0x00ff_ffff),
             pds: Table::new(0x10, 0x00ff_ffff),

@@ -108,6 +108,13 @@ impl Qp {
         self.rq.producer = 0;
     }
 
+    /// Number of the shared receive queue that it takes its receives from.
+    pub fn shared_receive(&self) -> Option<u32> {
+        /// QPC's `rq_type` of such a queue pair (`qp.h`, `MLX5_SRQ_RQ`).
+        const SHARED: u32 = 1;
+        (self.get(qpc::RQ_TYPE) == SHARED).then(|| self.get(qpc::SRQN_RMPN_XRQN))
+    }
+
     /// Address of the doorbell record: receive counter, then send counter, each four bytes.
     pub fn record(&self) -> u64 {
         qpc::DBR_ADDR.get(&self.context[..])

@@ -25,10 +25,22 @@ pub enum QpEvent {
     Catastrophic = 0x05,
     /// The alternate path could not be taken.
     PathMigrationFailed = 0x07,
+    /// In error, nothing more will complete that was taken from the SRQ.
+    LastWqeReached = 0x13,
     /// A peer's request was not valid on this queue pair.
     InvalidRequest = 0x10,
     /// A peer's request was refused by the memory it named.
     AccessError = 0x11,
+}
+
+/// An asynchronous event of a shared receive queue (`device.h`, `MLX5_EVENT_TYPE_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SrqEvent {
+    /// Nothing can be taken any more.
+    Catastrophic = 0x12,
+    /// Fewer WQEs are posted than its limit.
+    LimitReached = 0x14,
 }
 
 /// Why a CQ failed (`device.h`, syndrome of the CQ error event).
@@ -48,6 +60,14 @@ impl Card {
         let mut data = [0; 28];
         // Byte 0x14 tells the kind of queue: 0 is a QP (`mlx5_ifc.h`, qp_events).
         data[0x18..].copy_from_slice(&(qp & COUNTER).to_be_bytes());
+        self.asynchronous(event as u8, data);
+    }
+
+    /// The same of a shared receive queue.
+    pub(super) fn srq_event(&mut self, srq: u32, event: SrqEvent) {
+        let mut data = [0; 28];
+        // `device.h`, mlx5_eqe_qp_srq: the number alone.
+        data[0x18..].copy_from_slice(&(srq & COUNTER).to_be_bytes());
         self.asynchronous(event as u8, data);
     }
 

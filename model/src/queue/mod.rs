@@ -17,6 +17,7 @@ mod doorbell;
 mod event;
 mod receive;
 mod send;
+mod shared;
 #[cfg(test)]
 mod test;
 mod translate;
@@ -24,7 +25,7 @@ mod wqe;
 
 pub use completion::{Completion, Opcode, Origin};
 pub(crate) use doorbell::Registers;
-pub use event::QpEvent;
+pub use event::{QpEvent, SrqEvent};
 pub use translate::{Access, Denied};
 pub use wqe::{Address, Atomic, Data, Extended, Fence, ReceiveWqe, Remote, SendWqe, Signal};
 

@@ -1,5 +1,7 @@
 //! Taking from receive queues.
 
+use mlx5_sys::ifc::qpc;
+
 use super::{Data, ReceiveWqe, Syndrome};
 use crate::card::Card;
 use crate::object::State;
@@ -16,7 +18,13 @@ impl Card {
     /// rings no register.
     pub fn take_receive(&mut self, qp: u32) -> Result<Option<ReceiveWqe>, Syndrome> {
         let Some(qp) = self.objects.qps.get_mut(&qp) else { return Ok(None) };
-        if qp.state == State::Reset || qp.rq.wqes == 0 {
+        if qp.state == State::Reset {
+            return Ok(None);
+        }
+        if let Some(srq) = qp.shared_receive() {
+            return self.take_shared(srq);
+        }
+        if qp.rq.wqes == 0 {
             return Ok(None);
         }
         if qp.rq.taken == qp.rq.producer {
@@ -45,12 +53,12 @@ impl Card {
             return Err(Syndrome::LocalQpOperation);
         }
         qp.rq.taken = index.wrapping_add(1);
-        Ok(Some(ReceiveWqe { index, data: list(&bytes) }))
+        Ok(Some(ReceiveWqe { index, pd: qp.get(qpc::PD), data: list(&bytes) }))
     }
 }
 
 /// The scatter list of a receive WQE.
-fn list(bytes: &[u8]) -> Vec<Data> {
+pub(super) fn list(bytes: &[u8]) -> Vec<Data> {
     let mut data = Vec::new();
     for segment in bytes.chunks_exact(16) {
         let word = |at: usize| {
@@ -99,9 +107,13 @@ mod tests {
         rig.rts(qp);
         let pointer = |length, key, address| Data::Pointer { length, key, address };
         let one = rig.card.take_receive(qp).unwrap().unwrap();
-        assert_eq!(one, ReceiveWqe { index: 0, data: vec![pointer(16, 1, 2), pointer(32, 3, 4)] });
+        let pd = rig.pd;
+        assert_eq!(
+            one,
+            ReceiveWqe { index: 0, pd, data: vec![pointer(16, 1, 2), pointer(32, 3, 4)] }
+        );
         let two = rig.card.take_receive(qp).unwrap().unwrap();
-        assert_eq!(two, ReceiveWqe { index: 1, data: vec![pointer(64, 5, 6)] });
+        assert_eq!(two, ReceiveWqe { index: 1, pd, data: vec![pointer(64, 5, 6)] });
         assert_eq!(rig.card.take_receive(qp), Ok(None));
         // The ring has eight: the ninth is in the first's place.
         rig.write(record, &[0, 0, 0, 9]);

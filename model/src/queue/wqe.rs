@@ -142,8 +142,10 @@ impl SendWqe {
 /// A receive request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveWqe {
-    /// Counter (not masked): what its CQE names.
+    /// What its CQE names: counter (not masked), or in an SRQ its index.
     pub index: u16,
+    /// Protection domain of that memory: the queue pair's, or that of the SRQ it came from.
+    pub pd: u32,
     /// Memory to scatter to.
     pub data: Vec<Data>,
 }

@@ -7,8 +7,6 @@ use crate::card::{Identity, Link};
 use crate::object::{Qp, Service};
 use crate::wire::{Global, Route};
 
-/// QPC `rq_type` of a queue pair that takes its receives from an SRQ.
-const SHARED_RECEIVE: u32 = 1;
 /// UDP source ports of RoCEv2 that no context chose lie here and above.
 const PORT_BASE: u16 = 0xc000;
 
@@ -88,7 +86,7 @@ impl Parameters {
             remote_read: qp.get(qpc::RRE) != 0,
             remote_write: qp.get(qpc::RWE) != 0,
             remote_atomic: qp.get(qpc::RAE) != 0,
-            shared_receive: qp.get(qpc::RQ_TYPE) == SHARED_RECEIVE,
+            shared_receive: qp.shared_receive().is_some(),
             send_psn: qp.get(qpc::NEXT_SEND_PSN),
             receive_psn: qp.get(qpc::NEXT_RCV_PSN),
         }

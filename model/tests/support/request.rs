@@ -168,6 +168,24 @@ pub const METHODS: &[Method] = &[
         ],
     },
     Method { object: 4, method: 1, required: &[(0, Handle), (1, Out(4))], optional: &[] },
+    // SRQ: CREATE, DESTROY
+    Method {
+        object: 5,
+        method: 0,
+        required: &[
+            (0, New),
+            (1, Handle),
+            (4, In(8, 8)),
+            (5, In(4, 4)),
+            (6, In(4, 4)),
+            (7, In(4, 4)),
+            (9, In(8, 8)),
+            (11, Out(4)),
+            (12, Out(4)),
+        ],
+        optional: &[(2, Handle), (3, Handle), (8, In(4, 4)), (10, Handle), (13, Out(4)), IN, OUT],
+    },
+    Method { object: 5, method: 1, required: &[(0, Handle), (1, Out(4))], optional: &[] },
     // AH: DESTROY
     Method { object: 6, method: 0, required: &[(0, Handle)], optional: &[] },
     // MR: DESTROY, QUERY

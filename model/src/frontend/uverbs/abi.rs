@@ -138,6 +138,18 @@ structures! {
     }
     CreateQpReply 32 { qp_handle: u32, qpn: u32, cap: Cap, reserved: u32, }
     ExCreateQpReply 40 { base: CreateQpReply, comp_mask: u32, response_length: u32, }
+    CreateSrqDriver 32 {
+        buf_addr: u64, db_addr: u64, flags: u32, reserved0: u32, uidx: u32, reserved1: u32,
+    }
+    CreateSrqDriverReply 8 { srqn: u32, reserved: u32, }
+    CreateSrq 32 {
+        response: u64, user_handle: u64, pd_handle: u32, max_wr: u32, max_sge: u32,
+        srq_limit: u32,
+    }
+    CreateSrqReply 16 { srq_handle: u32, max_wr: u32, max_sge: u32, srqn: u32, }
+    ModifySrq 16 { srq_handle: u32, attr_mask: u32, max_wr: u32, srq_limit: u32, }
+    QuerySrq 16 { response: u64, srq_handle: u32, reserved: u32, }
+    QuerySrqReply 16 { max_wr: u32, max_sge: u32, srq_limit: u32, reserved: u32, }
     QpDestination 32 {
         dgid: [u8; 16], flow_label: u32, dlid: u16, reserved: u16, sgid_index: u8, hop_limit: u8,
         traffic_class: u8, sl: u8, src_path_bits: u8, static_rate: u8, is_global: u8, port_num: u8,

@@ -9,7 +9,7 @@ use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
 use super::function::Function;
 use super::running::Running;
-use super::{ah, cq, device, lock, mr, pd, qp, settings, trap, uar, xrcd};
+use super::{ah, cq, device, lock, mr, pd, qp, settings, srq, trap, uar, xrcd};
 
 /// A command file.
 pub(super) struct CommandFile {
@@ -36,6 +36,7 @@ pub(super) enum Object {
     Mr(mr::Mr),
     Cq(cq::Cq),
     Qp(qp::Qp),
+    Srq(srq::Srq),
     Ah(ah::Ah),
     Uar(uar::Uar),
     Xrcd(xrcd::Xrcd),
@@ -67,6 +68,7 @@ kinds! {
     Mr mr::Mr;
     Cq cq::Cq;
     Qp qp::Qp;
+    Srq srq::Srq;
     Ah ah::Ah;
     Uar uar::Uar;
     Xrcd xrcd::Xrcd;
@@ -94,7 +96,7 @@ impl CommandFile {
         let mut state = self.state();
         let rank = |object: &Object| match object {
             Object::Qp(_) => 0,
-            Object::Mr(_) | Object::Ah(_) => 1,
+            Object::Mr(_) | Object::Ah(_) | Object::Srq(_) => 1,
             Object::Cq(_) => 2,
             Object::Xrcd(_) | Object::Pd(_) => 3,
             Object::Uar(_) => 4,
@@ -111,6 +113,7 @@ impl CommandFile {
                 let Some(object) = state.objects.remove(&handle) else { continue };
                 let gone = match &object {
                     Object::Qp(qp) => qp::destroy(self, uid, qp).map(|_| ()),
+                    Object::Srq(srq) => srq::destroy(self, uid, srq).map(|_| ()),
                     Object::Mr(mr) => mr::destroy(self, uid, mr),
                     Object::Ah(_) => Ok(()),
                     Object::Cq(cq) => cq::destroy(self, uid, cq).map(|_| ()),

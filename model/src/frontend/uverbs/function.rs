@@ -140,6 +140,8 @@ pub(super) struct Listeners {
     pub cqs: HashMap<u32, CqListener>,
     /// Queue pairs by number.
     pub qps: HashMap<u32, (Arc<EventQueue>, Source)>,
+    /// Shared receive queues by number.
+    pub srqs: HashMap<u32, (Arc<EventQueue>, Source)>,
     /// Files that hear of the port.
     pub ports: Vec<Arc<EventQueue>>,
 }
@@ -181,6 +183,11 @@ impl Listeners {
                 queue.post_async(*source, event);
             }
         };
+        let of_srq = |event: u32| {
+            if let Some((queue, source)) = self.srqs.get(&(word(0x38) & 0xff_ffff)) {
+                queue.post_async(*source, event);
+            }
+        };
         match eqe[1] {
             event::COMPLETION => {
                 if let Some(cq) = self.cqs.get(&(word(0x38) & 0xff_ffff)) {
@@ -203,6 +210,8 @@ impl Listeners {
             event::SEND_QUEUE_DRAINED => of_qp(5),
             event::PATH_MIGRATED => of_qp(6),
             event::PATH_MIGRATION_FAILED => of_qp(7),
+            event::SRQ_CATASTROPHIC => of_srq(14),
+            event::SRQ_LIMIT => of_srq(15),
             event::SRQ_LAST_WQE => of_qp(16),
             event::PORT_CHANGE => {
                 // Subtype 1 is down, 4 active; the port is in the upper half of its byte.

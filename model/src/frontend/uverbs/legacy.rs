@@ -4,7 +4,7 @@
 use super::errno::{Errno, Result};
 use super::file::CommandFile;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
-use super::{ah, cq, device, mr, pd, port, qp, qp_modify, qp_query, user, xrcd};
+use super::{ah, cq, device, mr, pd, port, qp, qp_modify, qp_query, srq, user, xrcd};
 
 /// Attributes of `INVOKE_WRITE`.
 const CORE_IN: u16 = 0;
@@ -86,6 +86,10 @@ const COMMANDS: &[Known] = &[
     Known(25, 16, 128, qp_query::query),
     Known(26, 112, 0, qp_modify::modify),
     Known(27, 16, 4, qp::destroy_legacy),
+    Known(32, 32, 16, srq::create_legacy),
+    Known(33, 16, 0, srq::modify),
+    Known(34, 16, 16, srq::query),
+    Known(35, 16, 4, srq::destroy_legacy),
     Known(37, 16, 4, xrcd::open),
     Known(38, 4, 0, xrcd::close_legacy),
     Known(EXTENDED | 1, 8, 176, device::query_extended),

@@ -3,7 +3,7 @@
 use super::errno::Result;
 use super::file::CommandFile;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must};
-use super::{ah, cq, device, devx, legacy, mr, pd, port, qp, uar, xrcd};
+use super::{ah, cq, device, devx, legacy, mr, pd, port, qp, srq, uar, xrcd};
 
 /// A method.
 pub(super) struct Method {
@@ -106,6 +106,26 @@ const METHODS: &[Method] = methods! {
         may DRIVER_OUT => Kind::Out(0);
     }
     4 1 qp::destroy_handle { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
+    // UVERBS_OBJECT_SRQ
+    5 0 srq::create {
+        must 0 => Kind::NewHandle;
+        must 1 => Kind::Handle;
+        may 2 => Kind::Handle;
+        may 3 => Kind::Handle;
+        must 4 => EIGHT;
+        must 5 => FOUR;
+        must 6 => FOUR;
+        must 7 => FOUR;
+        may 8 => FOUR;
+        must 9 => EIGHT;
+        may 10 => Kind::Handle;
+        must 11 => Kind::Out(4);
+        must 12 => Kind::Out(4);
+        may 13 => Kind::Out(4);
+        may DRIVER_IN => ANY;
+        may DRIVER_OUT => Kind::Out(0);
+    }
+    5 1 srq::destroy_handle { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
     // UVERBS_OBJECT_AH
     6 0 ah::destroy { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_MR

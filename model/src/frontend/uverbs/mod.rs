@@ -44,6 +44,7 @@ mod real;
 mod running;
 mod settings;
 mod signals;
+mod srq;
 #[cfg(target_arch = "x86_64")]
 mod stack;
 mod sysfs;

@@ -18,6 +18,7 @@ use super::file::{self, CommandFile, Object, State};
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
 use super::pd::Pd;
+use super::srq::Srq;
 use super::umem::Umem;
 use super::{cq, lock, user};
 
@@ -52,6 +53,8 @@ pub(super) struct Qp {
     pub send_cq: Option<u32>,
     /// Handle of the receive queue's completion queue.
     pub recv_cq: Option<u32>,
+    /// Handle of the shared receive queue, if it takes from one.
+    pub srq: Option<u32>,
     /// State as verbs last set it (`enum ib_qp_state`).
     pub state: u8,
     /// Port, once it was set.
@@ -186,6 +189,8 @@ fn make(
     const NO_REGISTER: u32 = 1 << 31;
     /// Path migration state: migrated.
     const MIGRATED: u64 = 3;
+    /// `MLX5_SRQ_RQ`
+    const SHARED_RECEIVES: u64 = 1;
     /// `MLX5_ZERO_LEN_RQ`
     const NO_RECEIVES: u64 = 3;
 
@@ -202,10 +207,7 @@ fn make(
     if given.flags & !flag::KNOWN != 0 {
         return Err(Errno::EINVAL);
     }
-    // Shared receive queues are not offered; the handle cannot be one.
-    if asked.srq.is_some() {
-        return Err(Errno::ENOENT);
-    }
+    let srqn = asked.srq.map(|srq| state.get::<Srq>(srq).map(|srq| srq.number)).transpose()?;
     let (pd_handle, send_handle, recv_handle) = match (asked.pd, asked.send_cq, asked.recv_cq) {
         (Some(pd), Some(send), Some(recv)) => (pd, send, recv),
         _ => return Err(Errno::EINVAL),
@@ -220,9 +222,9 @@ fn make(
         return Err(Errno::EINVAL);
     }
     // Without receives the stride means nothing.
-    let (rq_wqes, rq_shift) = match (asked.cap.max_recv_wr, given.rq_wqe_count) {
-        (0, _) | (_, 0) => (0, 0),
-        (_, count) => (count, given.rq_wqe_shift),
+    let (rq_wqes, rq_shift) = match (asked.cap.max_recv_wr, given.rq_wqe_count, srqn) {
+        (0, _, _) | (_, 0, _) | (_, _, Some(_)) => (0, 0),
+        (_, count, None) => (count, given.rq_wqe_shift),
     };
     let powers = [given.sq_wqe_count, rq_wqes];
     if powers.iter().any(|count| *count != 0 && !count.is_power_of_two())
@@ -264,7 +266,10 @@ fn make(
     context(qpc::LATENCY_SENSITIVE, 1);
     context(qpc::WQ_SIGNATURE, u64::from(given.flags & flag::SIGNATURE != 0));
     context(qpc::BLOCK_LB_MC, u64::from(asked.flags & BLOCK_LOOPBACK != 0));
-    if rq_wqes == 0 {
+    if let Some(srqn) = srqn {
+        context(qpc::RQ_TYPE, SHARED_RECEIVES);
+        context(qpc::SRQN_RMPN_XRQN, u64::from(srqn));
+    } else if rq_wqes == 0 {
         context(qpc::RQ_TYPE, NO_RECEIVES);
     } else {
         context(qpc::LOG_RQ_STRIDE, u64::from(rq_shift - 4));
@@ -309,6 +314,7 @@ fn make(
         pd: Some(pd_handle),
         send_cq: Some(send_handle),
         recv_cq: Some(recv_handle),
+        srq: asked.srq,
         state: super::qp_modify::RESET,
         port: 0,
         access: 0,

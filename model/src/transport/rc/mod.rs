@@ -14,7 +14,7 @@ use mlx5_sys::ifc::qpc;
 use super::{Held, Outcome, Parameters, Psn};
 use crate::card::Card;
 use crate::object::State;
-use crate::queue::{Fetch, Opcode, Origin, Syndrome};
+use crate::queue::{Fetch, Opcode, Origin, QpEvent, Syndrome};
 use crate::wire::Header;
 use requester::Requester;
 use responder::{Incoming, Responder};
@@ -29,6 +29,8 @@ pub struct Rc {
     pub(super) parameters: Option<Parameters>,
     /// Whether it is in the port's queue of those that have something to send.
     pub(super) queued: bool,
+    /// Whether software was told that nothing more comes from the SRQ.
+    pub(super) last_told: bool,
     /// Its entry among the port's timers.
     pub(super) timer: Option<u64>,
     requester: Requester,
@@ -163,6 +165,10 @@ impl Rc {
         let now = card.clock.now();
         card.port.watch(qp, now);
         self.flush(card, qp);
+        if self.parameters.is_some_and(|own| own.shared_receive) && !self.last_told {
+            self.last_told = true;
+            self.responder.owe(Outcome::Event(qp, QpEvent::LastWqeReached));
+        }
         // It may be parked on a congested way, which no longer matters.
         self.queued = true;
         card.port.ready(qp);

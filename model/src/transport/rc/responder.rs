@@ -258,7 +258,7 @@ impl Responder {
         let inline =
             whole && !payload.is_empty() && payload.len() <= card.inline_room(own.number, false);
         if !inline && !payload.is_empty() {
-            if let Err(denied) = card.scatter(own.pd, &wqe.data, received, payload) {
+            if let Err(denied) = card.scatter(wqe.pd, &wqe.data, received, payload) {
                 tracing::debug!(qp = own.number, ?denied, "cannot scatter");
                 return Err(Refused {
                     receive: Some((wqe.index, Syndrome::LocalProtection)),

@@ -68,6 +68,7 @@ fn datagrams_arrive_behind_the_room_for_their_header() {
     for setup in [
         datagrams(),
         Setup { grh: true, mtu: 4096, ..datagrams() },
+        Setup { shared_receive: true, ..datagrams() },
         Setup { link: Link::Roce, ..datagrams() },
     ] {
         let mut pair = Pair::new(setup);

@@ -3,10 +3,11 @@
 //! [`side`] is one of them with its rings, [`Pair`] both with the wire and the time between them.
 //! The tests: [`traffic`] moves data whatever the wire does, [`errors`] provokes every error,
 //! [`timing`] measures waits on the manual clock, [`unreliable`] and
-//! [`datagram`] lose what nobody repeats.
+//! [`datagram`] lose what nobody repeats, [`shared`] takes receives from one queue for several.
 
 mod datagram;
 mod errors;
+mod shared;
 pub mod side;
 mod timing;
 mod traffic;
@@ -32,6 +33,8 @@ pub struct Setup {
     pub rnr_retries: u32,
     pub rnr_timer: u32,
     pub scatter_to_cqe: bool,
+    /// Whether receives come from a shared receive queue.
+    pub shared_receive: bool,
     pub grh: bool,
     /// What the peer may do: READ, WRITE, atomics.
     pub access: [bool; 3],
@@ -51,6 +54,7 @@ impl Default for Setup {
             rnr_retries: 7,
             rnr_timer: 12,
             scatter_to_cqe: false,
+            shared_receive: false,
             grh: false,
             access: [true; 3],
         }

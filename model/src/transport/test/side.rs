@@ -2,7 +2,8 @@
 
 use mlx5_sys::ifc::{
     ads, alloc_pd_out, cqc, create_cq_in, create_cq_out, create_eq_in, create_mkey_in,
-    create_qp_in, create_qp_out, mkc, opcode, qpc, rst2init_qp_in,
+    create_qp_in, create_qp_out, create_rmp_in, create_rmp_out, mkc, opcode, qpc, rmpc,
+    rst2init_qp_in, wq,
 };
 
 use super::Setup;
@@ -20,8 +21,9 @@ const PAGE: usize = 4096;
 const CQES: u32 = 64;
 /// Entries of the EQ that asynchronous events go to.
 const EQES: u64 = 16;
-/// Events of queue pairs, by type.
-const EVENTS: u64 = 1 << 0x02 | 1 << 0x05 | 1 << 0x10 | 1 << 0x11;
+/// Events of queue pairs and shared receive queues, by type.
+const EVENTS: u64 =
+    1 << 0x02 | 1 << 0x05 | 1 << 0x10 | 1 << 0x11 | 1 << 0x12 | 1 << 0x13 | 1 << 0x14;
 /// Receives posted at most.
 pub const RECEIVES: u16 = 32;
 /// Blocks of the send queue.
@@ -83,6 +85,8 @@ pub struct Side {
     rq_ring: u64,
     sq_ring: u64,
     record: u64,
+    /// Number, ring and record of the shared receive queue, if receives come from one.
+    pub srq: Option<(u32, u64, u64)>,
     events: (u64, u64),
     cqs: [(u64, u64, u32); 2],
     pub sent: u16,
@@ -119,6 +123,7 @@ impl Side {
             }
             (rig.number(&create, create_cq_out::CQN), ring(&create), record)
         });
+        let srq = setup.shared_receive.then(|| shared_queue(&mut rig));
         let field = |field: mlx5_sys::ifc::Field| field.within(create_qp_in::QPC);
         let mut create = rig
             .create_qp(cqs[0].0, cqs[1].0)
@@ -127,6 +132,9 @@ impl Side {
             .set(field(qpc::ST), st(setup.service))
             .set(field(qpc::CS_RES), u64::from(setup.scatter_to_cqe))
             .set(field(qpc::CS_REQ), if setup.scatter_to_cqe { 0x11u64 } else { 0 });
+        if let Some((number, ..)) = srq {
+            create = create.set(field(qpc::RQ_TYPE), 1u64).set(field(qpc::SRQN_RMPN_XRQN), number);
+        }
         // The receive ring fills a quarter of the first page, the send ring the page after.
         let second = rig.page();
         create.0.extend_from_slice(&second.to_be_bytes());
@@ -136,7 +144,7 @@ impl Side {
         let record = record.get(&create.0);
         let qp = rig.number(&create, create_qp_out::QPN);
         let rq_ring = first;
-        let sq_ring = first + u64::from(RECEIVES) * 32;
+        let sq_ring = first + if srq.is_some() { 0 } else { u64::from(RECEIVES) * 32 };
 
         let pages: Vec<u64> = (0..REGION / PAGE).map(|_| rig.page()).collect();
         // Neighbours in the region are none on the bus.
@@ -150,6 +158,7 @@ impl Side {
             rq_ring,
             sq_ring,
             record,
+            srq,
             events,
             cqs: [(cqs[0].1, cqs[0].2, 0), (cqs[1].1, cqs[1].2, 0)],
             sent: 0,
@@ -279,12 +288,19 @@ impl Side {
         for (offset, length, key) in data {
             wqe.extend_from_slice(&pointer(*offset, *length, *key));
         }
-        if wqe.len() < 32 {
+        if wqe.len() < if self.srq.is_some() { 48 } else { 32 } {
             wqe.extend_from_slice(&[0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        }
+        self.received = index.wrapping_add(1);
+        if let Some((_, ring, record)) = self.srq {
+            // Given back in the order in which they were taken, they stay in a circle.
+            let slot = u64::from(index % RECEIVES) * 64;
+            self.rig.write(ring + slot + 16, &wqe[..wqe.len().min(48)]);
+            self.rig.write(record, &u32::from(self.received).to_be_bytes());
+            return index % RECEIVES;
         }
         let slot = u64::from(index % RECEIVES) * 32;
         self.rig.write(self.rq_ring + slot, &wqe[..wqe.len().min(32)]);
-        self.received = index.wrapping_add(1);
         self.rig.write(self.record, &u32::from(self.received).to_be_bytes());
         index
     }
@@ -396,6 +412,18 @@ impl Side {
     pub fn outcomes(&mut self, queue: usize) -> Vec<(u16, u8)> {
         self.drain(queue).into_iter().map(|cqe| (cqe.wqe, cqe.syndrome)).collect()
     }
+}
+
+/// A shared receive queue of [`RECEIVES`] WQEs in a circle: number, ring, record.
+fn shared_queue(rig: &mut Rig) -> (u32, u64, u64) {
+    let field = |field: mlx5_sys::ifc::Field| field.within(rmpc::WQ).within(create_rmp_in::CTX);
+    let create = rig.create_rmp().set(field(wq::LOG_WQ_SZ), RECEIVES.ilog2());
+    let (ring, record) = (ring(&create), field(wq::DBR_ADDR).get(&create.0));
+    for index in 0..RECEIVES {
+        let next = (index + 1) % RECEIVES;
+        rig.write(ring + u64::from(index) * 64 + 2, &next.to_be_bytes());
+    }
+    (rig.number(&create, create_rmp_out::RMPN), ring, record)
 }
 
 /// QPC's code of a service.

@@ -111,6 +111,12 @@ fn each_operation_moves_each_size_on_other_routes() {
 }
 
 #[test]
+fn each_operation_moves_each_size_from_a_shared_queue() {
+    one_by_one(Setup { shared_receive: true, ..Setup::default() });
+    one_by_one(Setup { shared_receive: true, mtu: 256, ..Setup::default() });
+}
+
+#[test]
 fn each_operation_moves_each_size_where_psns_wrap() {
     one_by_one(Setup { psn: [0xff_fffe, 0xff_fff0], mtu: 256, ..Setup::default() });
 }
@@ -346,7 +352,8 @@ fn random_requests_do_what_they_should_on_a_bad_wire() {
     for seed in 0..60 {
         let mtu = [256, 512, 1024][seed as usize % 3];
         let psn = [0xff_ffff - seed as u32 % 50, seed as u32];
-        random_traffic(seed, 20, Setup { mtu, psn, ..Setup::default() });
+        let shared_receive = seed % 2 == 1;
+        random_traffic(seed, 20, Setup { mtu, psn, shared_receive, ..Setup::default() });
     }
 }
 

@@ -39,6 +39,7 @@ fn a_connection_moves_each_size() {
     for setup in [
         connection(),
         Setup { mtu: 256, ..connection() },
+        Setup { shared_receive: true, ..connection() },
         Setup { mtu: 4096, grh: true, ..connection() },
         Setup { link: Link::Roce, scatter_to_cqe: true, ..connection() },
     ] {

@@ -123,7 +123,7 @@ impl Receiver {
         let inline =
             whole && !payload.is_empty() && payload.len() <= card.inline_room(own.number, false);
         if !inline {
-            if let Err(denied) = card.scatter(own.pd, &wqe.data, done, payload) {
+            if let Err(denied) = card.scatter(wqe.pd, &wqe.data, done, payload) {
                 tracing::debug!(qp = own.number, ?denied, "cannot scatter");
                 return Err(Failure::Receive(wqe.index, Syndrome::LocalProtection));
             }

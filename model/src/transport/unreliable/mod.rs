@@ -26,6 +26,8 @@ pub struct Unreliable {
     parameters: Option<Parameters>,
     /// Whether it is in the port's queue of those that have something to send, or parked.
     queued: bool,
+    /// Whether software was told that nothing more comes from the SRQ.
+    last_told: bool,
     sender: Sender,
     /// Of a connection.
     receiver: Receiver,
@@ -157,6 +159,10 @@ impl Unreliable {
         let now = card.clock.now();
         card.port.watch(qp, now);
         self.flush(card, qp);
+        if self.parameters.is_some_and(|own| own.shared_receive) && !self.last_told {
+            self.last_told = true;
+            card.port.hold(Outcome::Event(qp, QpEvent::LastWqeReached));
+        }
     }
 
     /// Completes everything posted as flushed, in order.

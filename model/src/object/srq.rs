@@ -1,0 +1,74 @@
+//! Receive queues that several queue pairs take from.
+
+use mlx5_sys::ifc::{Field, rmpc, wq};
+
+use super::Pages;
+
+/// Receive WQEs in a linked list: each names its successor, so that software may give them back in
+/// the order in which they complete. The first to be taken is always number 0.
+#[derive(Clone, Debug, Default)]
+pub struct LinkedQueue {
+    /// The WQEs themselves.
+    pub pages: Pages,
+    /// WQEs that there are, a power of two, at most 65,536.
+    pub wqes: u32,
+    /// Bytes from one WQE to the next.
+    pub stride: u32,
+    /// Index of the next WQE to take, as the last one taken named it: not yet checked.
+    pub head: u16,
+    /// Counter (not masked) of WQEs taken.
+    pub taken: u16,
+    /// Counter of WQEs posted: the doorbell record as last read.
+    pub producer: u16,
+}
+
+impl LinkedQueue {
+    /// WQEs that are posted and not taken, as far as is known.
+    pub fn posted(&self) -> u16 {
+        self.producer.wrapping_sub(self.taken)
+    }
+}
+
+/// What a shared receive queue was made as. Both kinds have one space of numbers, since software
+/// keeps them in one table.
+#[derive(Clone, Debug)]
+pub enum SrqContext {
+    /// A receive memory pool: completions go where its queue pairs say.
+    Rmp(Box<[u8; rmpc::SIZE]>),
+}
+
+/// A shared receive queue.
+#[derive(Clone, Debug)]
+pub struct Srq {
+    /// User context that made it.
+    pub uid: u16,
+    /// The context as commands have set it.
+    pub context: SrqContext,
+    /// Protection domain of the memory that its WQEs name.
+    pub pd: u32,
+    /// Address of the doorbell record: one counter of four bytes.
+    pub record: u64,
+    /// The WQEs.
+    pub queue: LinkedQueue,
+    /// An event is due when fewer WQEs than this are posted; 0 where none is.
+    pub limit: u16,
+    /// Whether it failed: nothing is taken any more.
+    pub failed: bool,
+}
+
+impl Srq {
+    /// The context of a receive memory pool with what moves by itself; `None` where it is none.
+    pub fn query_rmp(&self) -> Option<[u8; rmpc::SIZE]> {
+        /// `mlx5_ifc.h`, `MLX5_RMPC_STATE_*`
+        const READY: u64 = 1;
+        const ERROR: u64 = 3;
+        let SrqContext::Rmp(context) = &self.context;
+        let mut context = **context;
+        let mut set = |field: Field, value: u64| field.set(&mut context, value);
+        set(rmpc::STATE, if self.failed { ERROR } else { READY });
+        set(wq::LWM.within(rmpc::WQ), self.limit.into());
+        set(wq::HW_COUNTER.within(rmpc::WQ), self.queue.taken.into());
+        set(wq::SW_COUNTER.within(rmpc::WQ), self.queue.producer.into());
+        Some(context)
+    }
+}
