@@ -4,6 +4,7 @@
 //! nothing elsewhere as a request (`valgrind.h`, "ARCHITECTURE SPECIFICS"). So the program itself
 //! says where counting begins and ends, and what to call it; every counted section becomes a file.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
@@ -41,38 +42,96 @@ fn request(code: usize, argument: *const u8) {
     }
 }
 
-/// Counts what `work` executes, under the name `section`.
-#[inline(never)]
-pub fn counted<R>(section: &str, work: impl FnOnce() -> R) -> R {
-    let name = std::ffi::CString::new(section).expect("a name without NUL");
+/// Forgets what was counted so far.
+pub fn begin() {
     request(ZERO_STATS, std::ptr::null());
+}
+
+/// Counts what `work` executes.
+#[inline(never)]
+pub fn counted<R>(work: impl FnOnce() -> R) -> R {
     request(TOGGLE_COLLECT, std::ptr::null());
     let result = work();
     request(TOGGLE_COLLECT, std::ptr::null());
-    request(DUMP_STATS_AT, name.as_ptr().cast());
     result
+}
+
+/// Writes what was counted since [`begin`] under the name `section`.
+pub fn end(section: &str) {
+    let name = std::ffi::CString::new(section).expect("a name without NUL");
+    request(DUMP_STATS_AT, name.as_ptr().cast());
 }
 
 /// Runs `program` on callgrind, which puts its files into `folder`.
 pub fn run(program: &Path, argument: &str, folder: &Path) -> std::io::Result<ExitStatus> {
     Command::new("valgrind")
-        .args(["--quiet", "--tool=callgrind", "--collect-atstart=no"])
+        .args(["--quiet", "--tool=callgrind", "--collect-atstart=no", "--compress-strings=no"])
         .arg(format!("--callgrind-out-file={}/section", folder.display()))
         .arg(program)
         .arg(argument)
         .status()
 }
 
-/// Names of all counted sections in `folder`, and how many instructions they executed.
-pub fn sections(folder: &Path) -> std::io::Result<Vec<(String, u64)>> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder)? {
-        let text = std::fs::read_to_string(entry?.path())?;
-        let value = |key| text.lines().find_map(|line| line.strip_prefix(key));
-        if let (Some(name), Some(count)) = (value(SECTION), value("summary: ")) {
-            let count = count.trim().parse().map_err(std::io::Error::other)?;
-            found.push((name.to_owned(), count));
+/// What was counted under one name.
+#[derive(Clone, Debug, Default)]
+pub struct Section {
+    /// Instructions executed in all.
+    pub count: u64,
+    /// Those of each function itself.
+    functions: HashMap<String, u64>,
+    /// How often each function called each other one.
+    calls: HashMap<(String, String), u64>,
+}
+
+impl Section {
+    /// Reads callgrind's format: `fn=` begins a function, `cfn=` and `calls=` say what it called and
+    /// how often, followed by a line of what that cost; other lines of numbers are its own cost.
+    fn read(text: &str) -> Option<(String, Self)> {
+        let mut section = Self::default();
+        let (mut name, mut function, mut callee) = (None, "", "");
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            if let Some(trigger) = line.strip_prefix(SECTION) {
+                name = Some(trigger.to_owned());
+            } else if let Some(count) = line.strip_prefix("summary: ") {
+                section.count = count.trim().parse().ok()?;
+            } else if let Some(caller) = line.strip_prefix("fn=") {
+                function = caller;
+            } else if let Some(called) = line.strip_prefix("cfn=") {
+                callee = called;
+            } else if let Some(calls) = line.strip_prefix("calls=") {
+                let calls: u64 = calls.split(' ').next()?.parse().ok()?;
+                *section.calls.entry((function.to_owned(), callee.to_owned())).or_default() +=
+                    calls;
+                lines.next();
+            } else if line
+                .starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first))
+            {
+                let cost: u64 = line.split(' ').nth(1)?.parse().ok()?;
+                *section.functions.entry(function.to_owned()).or_default() += cost;
+            }
         }
+        Some((name?, section))
+    }
+
+    /// The function that itself executed most.
+    pub fn hottest(&self) -> &str {
+        let most = self.functions.iter().max_by_key(|(_, count)| **count);
+        most.map_or("", |(name, _)| name)
+    }
+
+    /// What `function` called, and how often.
+    pub fn called_by(&self, function: &str) -> Vec<(&str, u64)> {
+        let calls = self.calls.iter().filter(|((by, _), calls)| by == function && **calls != 0);
+        calls.map(|((_, callee), calls)| (callee.as_str(), *calls)).collect()
+    }
+}
+
+/// All counted sections in `folder`, by name.
+pub fn sections(folder: &Path) -> std::io::Result<HashMap<String, Section>> {
+    let mut found = HashMap::new();
+    for entry in std::fs::read_dir(folder)? {
+        found.extend(Section::read(&std::fs::read_to_string(entry?.path())?));
     }
     Ok(found)
 }

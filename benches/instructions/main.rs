@@ -5,10 +5,10 @@
 //! cargo xtask bench --instructions
 //! ```
 //!
-//! Counted is a loop of calls, caller included, twice: with a few and with many calls. The
-//! difference, divided by the difference in calls, is free of everything around the loop. The model
-//! is in manual mode, so nobody looks at registers and queues while instructions are counted; after
-//! each section it executes what was posted, and every completion is asked for. So all sides post
+//! Counted is a loop of calls, caller included, twice: with few and with many calls. The difference,
+//! divided by the difference in calls, is free of everything around the loop, and is whole laps of
+//! the rings. The model is in manual mode, so nobody looks at registers and queues while instructions
+//! are counted; after each burst of calls it executes what was posted, and every completion is asked for. So all sides post
 //! what a card can execute.
 //!
 //! The counts do not depend on the machine's load. The exit status is 1 if a limit is passed, or if a
@@ -16,6 +16,7 @@
 //! looked at where the compiler is the same: with `--record FOLDER`, counts are recorded instead.
 
 mod callgrind;
+mod disassembly;
 mod floor;
 mod libmlx5;
 mod limits;
@@ -34,6 +35,8 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use callgrind::Section;
+use disassembly::Disassembly;
 use limits::{Counts, Standing};
 use mlx5_model::Mode;
 use report::earlier::Earlier;
@@ -44,16 +47,26 @@ use side::{LIST, MAKERS, columns, measured};
 /// Nobody looks at registers and queues while instructions are counted.
 const MODE: Mode = Mode::Manual;
 
-/// Calls in the two sections of a row. Both together leave room in the rings, also as lists.
-const CALLS: [usize; 2] = [8, 104];
+/// So many times the calls of a section are made; in between, the model executes what was posted.
+const BURSTS: usize = 8;
+
+/// How often in a hundred calls a hot loop may call a function, as room is looked for once per lap.
+const RARELY: u64 = 2;
 
 /// Says to the program that it is the counted one.
 const COUNTED: &str = "--counted";
 
-fn calls(row: Row) -> [usize; 2] {
+/// How often a section makes calls, and how many at a time in the section of few and in that of
+/// many.
+///
+/// The difference is whole laps of all rings, so that what happens once per lap is counted as often
+/// as it happens.
+fn calls(row: Row) -> (usize, [usize; 2]) {
     match row.spec().how {
-        How::Lists(requests) | How::FillLists(requests) => [LIST / requests, 3 * LIST / requests],
-        _ => CALLS,
+        How::Lists(requests) => (BURSTS, [LIST / requests, 3 * LIST / requests]),
+        How::Fill => (1, [0, 4 * LIST]),
+        How::FillLists(requests) => (1, [0, 4 * LIST / requests]),
+        _ => (BURSTS, [16, 80]),
     }
 }
 
@@ -67,18 +80,24 @@ fn counted() {
     for maker in MAKERS {
         for &row in Row::ALL {
             let mut side = (maker.make)();
-            for calls in calls(row) {
-                let name = section(maker.column, row, calls);
-                measured(&mut *side, row, calls, |side| {
-                    callgrind::counted(&name, || side.run(row, calls))
+            let (bursts, both) = calls(row);
+            for calls in both {
+                callgrind::begin();
+                let has = (0..bursts).all(|_| {
+                    measured(&mut *side, row, calls, |side| {
+                        callgrind::counted(|| side.run(row, calls))
+                    })
                 });
+                if has {
+                    callgrind::end(&section(maker.column, row, calls));
+                }
             }
         }
     }
 }
 
-/// Counts, and computes instructions per call.
-fn measure(folder: &Path) -> Result<Counts, Box<dyn Error>> {
+/// Counts: all sections by name.
+fn count(folder: &Path) -> Result<HashMap<String, Section>, Box<dyn Error>> {
     // What an earlier run left there.
     if folder.exists() {
         std::fs::remove_dir_all(folder)?;
@@ -90,15 +109,43 @@ fn measure(folder: &Path) -> Result<Counts, Box<dyn Error>> {
     if !status.success() {
         return Err(format!("the counted program failed ({status})").into());
     }
-    let sections: HashMap<_, _> = callgrind::sections(folder)?.into_iter().collect();
+    Ok(callgrind::sections(folder)?)
+}
+
+/// Instructions per call.
+fn counts(sections: &HashMap<String, Section>) -> Counts {
     let per_call = |column: &'static str, row: Row| {
-        let [few, many] = calls(row);
-        let count = |calls| sections.get(&section(column, row, calls)).copied();
+        let (bursts, [few, many]) = calls(row);
+        let count = |calls| Some(sections.get(&section(column, row, calls))?.count);
         let difference = count(many)?.checked_sub(count(few)?)?;
-        Some((column, difference as f64 / ((many - few) * row.per_call()) as f64))
+        Some((column, difference as f64 / (bursts * (many - few) * row.per_call()) as f64))
     };
     let counts = |&row| columns().into_iter().filter_map(|column| per_call(column, row)).collect();
-    Ok(Row::ALL.iter().map(counts).collect())
+    Row::ALL.iter().map(counts).collect()
+}
+
+/// Looks at the raw layer's loops: what they did call while they were counted, and what is in their
+/// text. Prints a line on each, and returns sentences on what must not be.
+fn hot(sections: &HashMap<String, Section>) -> Result<Vec<String>, String> {
+    let executable = std::env::current_exe().map_err(|error| error.to_string())?;
+    let disassembly = Disassembly::of(&executable)?;
+    let mut failures = Vec::new();
+    for &row in Row::ALL {
+        let (bursts, [_, many]) = calls(row);
+        let Some(section) = sections.get(&section(column::RAW, row, many)) else { continue };
+        let function = section.hottest();
+        let many = bursts * many;
+        println!("{}: {function}", row.text());
+        println!("    store fences in its text: {}", disassembly.store_fences(function));
+        for (callee, times) in section.called_by(function) {
+            println!("    in {many} calls, {times} of {callee}");
+            if times > RARELY * (many * row.per_call()).div_ceil(100) as u64 {
+                failures.push(format!("{function} called {callee} {times} times in {many} calls"));
+            }
+        }
+        failures.extend(disassembly.offences(function));
+    }
+    Ok(failures)
 }
 
 fn report(counts: &Counts) -> Report {
@@ -144,7 +191,8 @@ fn compared(report: &Report, counts: &Counts) -> Result<Vec<String>, Box<dyn Err
 
 fn run(record: Option<PathBuf>) -> Result<bool, Box<dyn Error>> {
     let folder = report::folder()?;
-    let counts = measure(&folder.join("callgrind"))?;
+    let sections = count(&folder.join("callgrind"))?;
+    let counts = counts(&sections);
     let report = report(&counts);
     if cfg!(debug_assertions) {
         println!("This is a debug build: the numbers say nothing. Use cargo bench.");
@@ -153,6 +201,9 @@ fn run(record: Option<PathBuf>) -> Result<bool, Box<dyn Error>> {
     let mut failures = limits::passed(&counts);
     if record.is_none() {
         failures.extend(compared(&report, &counts)?);
+    }
+    if cfg!(target_arch = "x86_64") {
+        failures.extend(hot(&sections)?);
     }
     let folder = record.unwrap_or(folder);
     report.write(&folder, "instructions")?;

@@ -60,6 +60,7 @@ pub const TEST: &[Need] = &[
         evidence: &[Evidence::Path("/usr/lib/python3/dist-packages/scapy")],
     },
     Need { package: "valgrind", evidence: &[Evidence::Program("valgrind")] },
+    Need { package: "binutils", evidence: &[Evidence::Program("objdump")] },
 ];
 
 impl Need {

@@ -1,0 +1,157 @@
+//! What judges the benchmarks' results can fail: hot loops with a locked instruction, a load fence
+//! or a call in them are found; so are counts that grew, and limits that are passed.
+
+#[allow(dead_code, reason = "the tests ask for offences only")]
+#[path = "../benches/instructions/disassembly.rs"]
+mod disassembly;
+#[path = "../benches/instructions/limits.rs"]
+mod limits;
+#[allow(dead_code, reason = "reports are made by hand here")]
+#[path = "../benches/report/mod.rs"]
+mod report;
+#[allow(dead_code, reason = "nothing is measured here")]
+#[path = "../benches/instructions/rows.rs"]
+mod rows;
+
+use std::collections::HashMap;
+
+use report::earlier::Earlier;
+use report::{Line, Report};
+use rows::{Row, column};
+
+#[cfg(target_arch = "x86_64")]
+mod hot {
+    use core::arch::asm;
+    use std::hint::black_box;
+
+    use crate::disassembly::Disassembly;
+
+    /// A function with these instructions, whatever the compiler does or leaves out.
+    macro_rules! function {
+        ($name:ident, $($instruction:literal),*) => {
+            #[inline(never)]
+            fn $name(to: &mut u64) {
+                // SAFETY: at most a store to what is borrowed; RAX is said to be written.
+                unsafe { asm!($($instruction,)* in("rdi") to, out("rax") _) }
+            }
+        };
+    }
+
+    function!(adds_locked, "lock inc qword ptr [rdi]");
+    function!(exchanges, "mov eax, 1", "xchg qword ptr [rdi], rax");
+    function!(waits_for_loads, "mov rax, [rdi]", "lfence");
+    function!(stores, "mov qword ptr [rdi], 1", "xchg ax, ax", "sfence");
+
+    #[inline(never)]
+    fn calls_directly(to: &mut u64) {
+        stores(to);
+        black_box(0);
+    }
+
+    #[inline(never)]
+    fn calls_through(function: fn(&mut u64)) {
+        function(&mut 0);
+    }
+
+    #[test]
+    fn what_waits_or_locks_or_calls_is_found_and_nothing_else() {
+        for function in [adds_locked, exchanges, waits_for_loads, stores, calls_directly] {
+            calls_through(black_box(function));
+        }
+        let executable = std::env::current_exe().unwrap();
+        let disassembly = Disassembly::of(&executable).unwrap();
+        let offences = |function: &str| {
+            disassembly.offences(&format!("bench_checks::hot::{function}")).join("\n")
+        };
+        assert_eq!(offences("stores"), "");
+        assert_eq!(disassembly.store_fences("bench_checks::hot::stores"), 1);
+        for (function, part) in [
+            ("adds_locked", "lock"),
+            ("exchanges", "xchg"),
+            ("waits_for_loads", "lfence"),
+            ("calls_directly", "calls bench_checks::hot::stores"),
+            ("calls_through", "calls something unknown"),
+            ("is_not_there", "there is no function"),
+        ] {
+            assert!(offences(function).contains(part), "{function}: {}", offences(function));
+        }
+    }
+}
+
+fn counts(raw: f64) -> HashMap<&'static str, f64> {
+    HashMap::from([(column::RAW, raw), (column::FLOOR, 10.0), (column::CLASSIC, 300.0)])
+}
+
+/// A report as it is recorded, with two rows.
+fn recorded(rustc: &str, raw: f64) -> Earlier {
+    let columns = vec![column::CLASSIC, column::RAW, column::FLOOR];
+    let line = |name: &str| Line {
+        name: name.to_owned(),
+        values: columns.iter().map(|column| counts(raw).get(column).map(|&it| it.into())).collect(),
+        remarks: vec![("limit", "60.0, \"held\"".to_owned())],
+    };
+    let report = Report {
+        title: "Instructions per call",
+        context: vec![("rustc", rustc.to_owned()), ("cpu", "any \\ \"thing\", really".to_owned())],
+        lines: vec![line("post"), line("poll")],
+        columns: columns.clone(),
+        ours: column::RAW,
+    };
+    Earlier::read(&report::json::text(&report)).unwrap()
+}
+
+#[test]
+fn a_report_is_read_back_as_it_was_written() {
+    let earlier = recorded("1.85.0", 50.0);
+    assert_eq!(earlier.context["rustc"], "1.85.0");
+    assert_eq!(earlier.context["cpu"], "any \\ \"thing\", really");
+    assert_eq!(earlier.rows.len(), 2);
+    let read = &earlier.rows["poll"];
+    assert_eq!(read.len(), 3, "{read:?}");
+    assert!(counts(50.0).iter().all(|(column, count)| read[*column] == *count), "{read:?}");
+    for broken in ["{\n  \"rustc\": 1.85.0,\n}", "{\"row\": \"post\", \"mlx5\": }", "rows"] {
+        assert!(Earlier::read(broken).is_err(), "{broken}");
+    }
+}
+
+#[test]
+fn counts_may_grow_by_two_percent_and_not_more() {
+    let earlier = recorded("1.85.0", 50.0);
+    let grown = |raw, rustc| limits::grown(&[("post", counts(raw))], rustc, &earlier);
+    assert_eq!(grown(49.0, "1.85.0").unwrap(), [""; 0]);
+    assert_eq!(grown(50.9, "1.85.0").unwrap(), [""; 0]);
+    assert_eq!(grown(51.2, "1.85.0").unwrap(), ["post: mlx5 grew from 50.0 to 51.2"]);
+    // Another compiler's counts say nothing about this code; a row that is new has no past.
+    assert!(grown(80.0, "1.90.0").unwrap_err().contains("1.85.0"));
+    let new = limits::grown(&[("new", counts(80.0))], "1.85.0", &earlier);
+    assert_eq!(new.unwrap(), [""; 0]);
+}
+
+#[test]
+fn limits_that_are_held_fail_when_they_are_passed_or_cannot_be_judged() {
+    // Everything within its limits, also those that are not held.
+    let fine: limits::Counts = Row::ALL.iter().map(|_| all_sides(1.0)).collect();
+    assert_eq!(limits::passed(&fine), [""; 0]);
+    for (at, row) in Row::ALL.iter().enumerate() {
+        let held = row.spec().limits.iter().any(|limit| limit.held);
+        let mut counts = fine.clone();
+        counts[at] = all_sides(1000.0);
+        let failures = limits::passed(&counts);
+        assert_eq!(!failures.is_empty(), held, "{}", row.text());
+        assert!(failures.iter().all(|failure| failure.contains("PASSED")), "{failures:?}");
+        counts[at] = HashMap::new();
+        let judged = row.spec().limits.is_empty();
+        assert_eq!(limits::passed(&counts).is_empty(), judged, "{}", row.text());
+    }
+    // The factor over the floor counts, too.
+    let mut counts = fine;
+    counts[0].insert(column::RAW, 16.0);
+    counts[0].insert(column::FLOOR, 10.0);
+    assert_eq!(limits::passed(&counts).len(), 1);
+}
+
+fn all_sides(count: f64) -> HashMap<&'static str, f64> {
+    [column::CLASSIC, column::EXTENDED, column::OWNED, column::RAW, column::FLOOR]
+        .map(|column| (column, count))
+        .into()
+}
