@@ -11,8 +11,12 @@ const RARE: &[&str] = &[
     "::refill",
     // Everything that is not the plain case.
     "_any",
+    "::post_rest",
+    "::ring_otherwise",
+    "::take_other",
     // A batch that is dropped, unrung.
     "::clear_from",
+    "::forget_unposted",
     // Failed expectations of the loop itself.
     "core::result::unwrap_failed",
     "core::option::expect_failed",
@@ -91,6 +95,7 @@ impl Disassembly {
                 offences.push(format!("{function} calls {callee}"));
             }
         }
+        offences.dedup();
         offences
     }
 

@@ -56,22 +56,36 @@ const RARELY: u64 = 2;
 /// Says to the program that it is the counted one.
 const COUNTED: &str = "--counted";
 
-/// How often a section makes calls, and how many at a time in the section of few and in that of
-/// many.
+/// What a row is counted in.
+#[derive(Clone, Copy)]
+enum Part {
+    Few,
+    Many,
+    /// As [`Part::Few`], by a side that has made as many calls before: where queues are filled and
+    /// not emptied, the first lap's beginning is not in it.
+    Later,
+}
+
+/// How often a section makes calls, and how many at a time in the sections of few and of many.
 ///
 /// The difference is whole laps of all rings, so that what happens once per lap is counted as often
-/// as it happens.
+/// as it happens. Where queues are filled, many are one lap and few are half of it.
 fn calls(row: Row) -> (usize, [usize; 2]) {
     match row.spec().how {
         How::Lists(requests) => (BURSTS, [LIST / requests, 3 * LIST / requests]),
-        How::Fill => (1, [0, 4 * LIST]),
-        How::FillLists(requests) => (1, [0, 4 * LIST / requests]),
+        How::Fill => (1, [2 * LIST, 4 * LIST]),
+        How::FillLists(requests) => (1, [2 * LIST / requests, 4 * LIST / requests]),
         _ => (BURSTS, [16, 80]),
     }
 }
 
-fn section(column: &str, row: Row, calls: usize) -> String {
-    format!("{column}: {}: {calls}", row.text())
+fn section(column: &str, row: Row, part: Part) -> String {
+    let part = match part {
+        Part::Few => "few",
+        Part::Many => "many",
+        Part::Later => "later",
+    };
+    format!("{column}: {}: {part}", row.text())
 }
 
 /// Runs every row of every side, on callgrind. Each row has a side of its own, so that no row's
@@ -79,18 +93,28 @@ fn section(column: &str, row: Row, calls: usize) -> String {
 fn counted() {
     for maker in MAKERS {
         for &row in Row::ALL {
+            let (bursts, [few, many]) = calls(row);
             let mut side = (maker.make)();
-            let (bursts, both) = calls(row);
-            for calls in both {
+            for part in [Part::Few, Part::Many, Part::Later] {
+                let calls = if matches!(part, Part::Many) { many } else { few };
+                if row.spec().how.fills() {
+                    side = (maker.make)();
+                }
+                match (part, row.spec().how.fills()) {
+                    (Part::Later, true) => drop(side.run(row, calls)),
+                    (Part::Later, false) => break,
+                    _ => {}
+                }
                 callgrind::begin();
                 let has = (0..bursts).all(|_| {
                     measured(&mut *side, row, calls, |side| {
                         callgrind::counted(|| side.run(row, calls))
                     })
                 });
-                if has {
-                    callgrind::end(&section(maker.column, row, calls));
+                if !has {
+                    break;
                 }
+                callgrind::end(&section(maker.column, row, part));
             }
         }
     }
@@ -116,9 +140,11 @@ fn count(folder: &Path) -> Result<HashMap<String, Section>, Box<dyn Error>> {
 fn counts(sections: &HashMap<String, Section>) -> Counts {
     let per_call = |column: &'static str, row: Row| {
         let (bursts, [few, many]) = calls(row);
-        let count = |calls| Some(sections.get(&section(column, row, calls))?.count);
-        let difference = count(many)?.checked_sub(count(few)?)?;
-        Some((column, difference as f64 / (bursts * (many - few) * row.per_call()) as f64))
+        let count = |part| Some(sections.get(&section(column, row, part))?.count as f64);
+        let per_call = (count(Part::Many)? - count(Part::Few)?) / (bursts * (many - few)) as f64;
+        // What is done once per lap was in both.
+        let per_lap = count(Part::Later).map_or(Some(0.0), |later| Some(count(Part::Few)? - later));
+        Some((column, (per_call + per_lap? / many as f64) / row.per_call() as f64))
     };
     let counts = |&row| columns().into_iter().filter_map(|column| per_call(column, row)).collect();
     Row::ALL.iter().map(counts).collect()
@@ -132,7 +158,7 @@ fn hot(sections: &HashMap<String, Section>) -> Result<Vec<String>, String> {
     let mut failures = Vec::new();
     for &row in Row::ALL {
         let (bursts, [_, many]) = calls(row);
-        let Some(section) = sections.get(&section(column::RAW, row, many)) else { continue };
+        let Some(section) = sections.get(&section(column::RAW, row, Part::Many)) else { continue };
         let function = section.hottest();
         let many = bursts * many;
         println!("{}: {function}", row.text());

@@ -114,9 +114,9 @@ rows! {
     List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(32.0)];
     Poll: "poll, one success", How::Poll, [at_most(30.0)];
     Empty: "poll, empty", How::Idle, [at_most(8.0)];
-    Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];
-    ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(28.0)];
-    ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
+    Receive: "post_recv, one SGE", How::Fill, [at_most(20.0).goal()];
+    ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(28.0).goal()];
+    ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0).goal()];
 }
 
 impl Row {
