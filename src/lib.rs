@@ -12,6 +12,10 @@ mod doorbell;
 mod misuse;
 pub mod ring;
 pub mod text;
+#[cfg(feature = "timing")]
+pub mod timing;
+#[cfg(not(feature = "timing"))]
+mod timing;
 pub mod verbs;
 pub mod wqe;
 

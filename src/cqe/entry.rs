@@ -10,6 +10,7 @@ use mlx5_sys::cqe::{
 };
 
 use super::QueueKind;
+use crate::timing::Stamp;
 
 /// A CQE that software owns, in the memory that the card wrote it to.
 ///
@@ -23,6 +24,7 @@ pub(crate) struct CqeRef<'a> {
     /// Where format-2 data lies, if the CQE has 128 bytes.
     wide: bool,
     op_own: u8,
+    seen: Stamp,
     reader: PhantomData<&'a ()>,
 }
 
@@ -48,7 +50,13 @@ impl CqeRef<'_> {
     /// during the result's lifetime.
     #[inline(always)]
     pub(crate) unsafe fn new(entry: NonNull<u8>, wide: bool, op_own: u8) -> Self {
-        Self { entry, wide, op_own, reader: PhantomData }
+        Self { entry, wide, op_own, seen: Stamp::now(), reader: PhantomData }
+    }
+
+    /// When it was seen that software owns it.
+    #[inline(always)]
+    pub(crate) fn seen(&self) -> Stamp {
+        self.seen
     }
 
     /// Reads a field. `T` is an integer and `OFFSET` a multiple of its size within the CQE.

@@ -9,6 +9,7 @@ use volatile_register::WO;
 use super::copy::WORDS;
 use super::{BlueFlameCopy, Record, fence};
 use crate::ring::QueueError;
+use crate::timing::{Phase, Recorder};
 
 /// How the processor maps the QP's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -62,6 +63,8 @@ pub(crate) struct SendDoorbell {
     /// register in write-combining memory.
     single_plain: bool,
     batch_plain: bool,
+    /// Of the queue's posts.
+    pub(crate) timing: Recorder,
 }
 
 impl SendDoorbell {
@@ -93,6 +96,7 @@ impl SendDoorbell {
             memory: RegisterMemory::WriteCombining,
             single_plain: false,
             batch_plain: false,
+            timing: Recorder::new(),
         };
         doorbell.settle();
         doorbell
@@ -234,11 +238,16 @@ impl SendDoorbell {
             return self.post(counter, |to| unsafe { store(to, ctrl) });
         }
         fence::wqe_then_record();
+        self.timing.stamp(Phase::Fence);
         self.record.store(u32::from(counter));
+        self.timing.stamp(Phase::Record);
         fence::record_then_uncached();
+        self.timing.stamp(Phase::Order);
         // SAFETY: as above.
         unsafe { store(self.next.cast(), ctrl) }
+        self.timing.stamp(Phase::Doorbell);
         fence::uncached_sent();
+        self.timing.stamp(Phase::Flush);
         self.flip();
     }
 
@@ -276,10 +285,15 @@ impl SendDoorbell {
     #[inline(always)]
     fn post(&mut self, counter: u16, store: impl FnOnce(NonNull<WO<u64>>)) {
         fence::wqe_then_record();
+        self.timing.stamp(Phase::Fence);
         self.record.store(u32::from(counter));
+        self.timing.stamp(Phase::Record);
         fence::record_then_register();
+        self.timing.stamp(Phase::Order);
         store(self.next.cast());
+        self.timing.stamp(Phase::Doorbell);
         fence::flush_register();
+        self.timing.stamp(Phase::Flush);
         self.flip();
     }
 

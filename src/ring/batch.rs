@@ -55,6 +55,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// [`PostError`]; the batch stays as it was, and can still be rung.
     #[inline]
     pub fn append<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        self.queue.ring.doorbell.timing.begin();
         if O::USUAL_DS != 0 && self.is_clear() {
             let ring = &mut self.queue.ring;
             let encoded =
@@ -80,6 +81,7 @@ impl<'q, T: Transport> Batch<'q, T> {
         id: u64,
         operation: &O,
     ) -> Result<(), PostError> {
+        self.queue.ring.doorbell.timing.begin();
         if O::USUAL_DS != 0 && self.is_clear() {
             let ring = &mut self.queue.ring;
             let encoded =
@@ -159,6 +161,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     #[inline]
     pub unsafe fn ring(self) {
         if self.count != 0 {
+            self.queue.ring.doorbell.timing.begin();
             let single = self.count == 1;
             // SAFETY: `append` wrote the WQEs before `head`, `last` is the last; the rest is the
             // caller's promise.

@@ -17,6 +17,7 @@ use super::keep::CqKeep;
 use super::{PollError, QueueError, Queues, takeover};
 use crate::cqe::{Completion, QueueKind, ReceiveDone, SendDone, Unclaimed, UnclaimedReason};
 use crate::doorbell::{ArmDoorbell, Record};
+use crate::timing::{Phase, Recorder};
 use crate::verbs::CompletionQueue;
 
 /// Which CQ a queue completes on: the address of its verbs object.
@@ -47,6 +48,7 @@ pub struct Completions {
     ledger: Ledger,
     id: CqId,
     keep: Option<CqKeep>,
+    timing: Recorder,
 }
 
 /// What a completion reader is made of.
@@ -145,6 +147,7 @@ impl Completions {
             ledger: Ledger::new(shape.entries()),
             id: parts.id,
             keep: None,
+            timing: Recorder::new(),
         })
     }
 
@@ -178,6 +181,18 @@ impl Completions {
         self.cqn
     }
 
+    /// What the phases of this reader's polls took so far.
+    #[cfg(feature = "timing")]
+    pub fn timing(&mut self) -> crate::timing::Report {
+        self.timing.report()
+    }
+
+    /// Forgets what polls took so far.
+    #[cfg(feature = "timing")]
+    pub fn clear_timing(&mut self) {
+        self.timing.clear();
+    }
+
     /// CQEs that the ring holds.
     pub fn capacity(&self) -> u32 {
         self.consumer.shape().entries()
@@ -197,11 +212,13 @@ impl Completions {
             Found::Send(done) => {
                 // SAFETY: `find` says so.
                 unsafe { self.consumer.take_and_publish() };
+                self.timing.stamp(Phase::Release);
                 Ok(Some(Completion::Send(done)))
             }
             Found::Receive(done) => {
                 // SAFETY: `find` says so.
                 unsafe { self.consumer.take_and_publish() };
+                self.timing.stamp(Phase::Release);
                 Ok(Some(Completion::Receive(done)))
             }
             Found::Other => {
@@ -212,6 +229,7 @@ impl Completions {
                     return Ok(None);
                 }
                 self.consumer.publish();
+                self.timing.stamp(Phase::Release);
                 // SAFETY: it was taken.
                 Ok(Some(unsafe { other.assume_init() }))
             }
@@ -257,7 +275,9 @@ impl Completions {
             taken += 1;
         }
         if taken != 0 {
+            self.timing.begin();
             self.consumer.publish();
+            self.timing.stamp(Phase::Release);
         }
         Ok(taken)
     }
@@ -273,6 +293,7 @@ impl Completions {
     /// in its queue, and is still to be taken.
     #[inline(always)]
     fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
+        self.timing.begin();
         let op_own = self.consumer.op_own();
         if self.consumer.is_plain(op_own) {
             // Asked first, so that nothing is left to be decided behind what follows.
@@ -281,8 +302,10 @@ impl Completions {
             }
             // SAFETY: only what the card wrote in this lap is equal to that.
             let cqe = unsafe { self.consumer.next(op_own) };
+            self.timing.stamp_at(Phase::Sight, cqe.seen());
             let likely = queues.likely_send_side();
             let done = likely.and_then(|side| side.complete_oldest(self.id, &cqe));
+            self.timing.stamp(Phase::Decode);
             return done.map_or(Found::Other, Found::Send);
         }
         if self.consumer.is_stale(op_own) {
@@ -296,9 +319,11 @@ impl Completions {
             // SAFETY: the owner bit is the same as that of a requester's success in this lap, the
             // opcode is a valid one, and CQEs are 64 bytes long.
             let cqe = unsafe { self.consumer.next(op_own) };
+            self.timing.stamp_at(Phase::Sight, cqe.seen());
             let (id, qpn) = (self.id, cqe.qpn());
             let side = queues.receive_side(qpn);
             let done = side.and_then(|side| side.complete_plain(id, qpn, code as u8, &cqe));
+            self.timing.stamp(Phase::Decode);
             return done.map_or(Found::Other, Found::Receive);
         }
         Found::Other
@@ -319,9 +344,11 @@ impl Completions {
         if self.consumer.is_plain(op_own) {
             // SAFETY: as in `find`.
             let cqe = unsafe { self.consumer.next(op_own) };
+            self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
             let side = queues.send_side(qpn);
             if let Some(done) = side.and_then(|side| side.complete_plain(self.id, qpn, &cqe)) {
+                self.timing.stamp(Phase::Decode);
                 self.consumer.turn();
                 into.write(Completion::Send(done));
                 return Ok(true);
@@ -344,6 +371,7 @@ impl Completions {
         if cqe.compressed() {
             return Err(PollError::Compressed);
         }
+        self.timing.stamp_at(Phase::Sight, cqe.seen());
         let unclaimed = |reason| Completion::Unclaimed(Unclaimed::new(reason, &cqe));
         let completion = match cqe.queue() {
             Some(QueueKind::Send) => {
@@ -355,6 +383,7 @@ impl Completions {
             None => Some(unclaimed(UnclaimedReason::UnknownOpcode)),
         };
         into.write(completion.unwrap_or_else(|| unclaimed(UnclaimedReason::UnknownQueue)));
+        self.timing.stamp(Phase::Decode);
         self.consumer.turn();
         Ok(true)
     }
@@ -502,7 +531,9 @@ impl<Q: Queues + ?Sized> Drain<'_, Q> {
     fn publish(&mut self) {
         if self.taken {
             self.taken = false;
+            self.completions.timing.begin();
             self.completions.consumer.publish();
+            self.completions.timing.stamp(Phase::Release);
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::cqe::{
     UnclaimedReason,
 };
 use crate::doorbell::Record;
+use crate::timing::{Phase, Recorder};
 use crate::verbs::{QueuePair, Transport, state::CanReceive};
 use crate::wqe::SgeList;
 
@@ -69,6 +70,7 @@ pub struct ReceiveQueue {
     cq: CqId,
     qp: NonNull<ibv_qp>,
     keep: Option<QueueKeep>,
+    pub(super) timing: Recorder,
 }
 
 /// What software must remember of a posted receive; the card cannot reach it.
@@ -204,6 +206,7 @@ impl ReceiveQueue {
             cq: parts.cq,
             qp: parts.qp,
             keep: None,
+            timing: Recorder::new(),
         })
     }
 
@@ -303,6 +306,18 @@ impl ReceiveQueue {
         Ok(())
     }
 
+    /// What the phases of this queue's posts took so far.
+    #[cfg(feature = "timing")]
+    pub fn timing(&mut self) -> crate::timing::Report {
+        self.timing.report()
+    }
+
+    /// Forgets what posts took so far.
+    #[cfg(feature = "timing")]
+    pub fn clear_timing(&mut self) {
+        self.timing.clear();
+    }
+
     /// For [`Queues`](super::Queues): lets a poll retire what this queue has posted.
     #[inline(always)]
     pub fn side(&mut self) -> ReceiveSide<'_> {
@@ -317,6 +332,7 @@ impl ReceiveQueue {
     pub(super) unsafe fn commit(&mut self, head: Counter) {
         self.cursor.publish(head);
         self.record.publish(u32::from(head.low16()));
+        self.timing.stamp(Phase::Record);
     }
 
     #[inline(always)]

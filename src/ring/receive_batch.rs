@@ -11,6 +11,7 @@ use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, SEGMENT_SIZE};
 use super::PostError;
 use super::cursor::Counter;
 use super::receive::{Place, ReceiveQueue};
+use crate::timing::Phase;
 use crate::wqe::{Limits, Linear, Segment, Segments, SgeList};
 
 /// A word that comes back with the completion of a receive; the ring does not look at it.
@@ -60,6 +61,7 @@ impl ReceiveQueue {
         held: Option<Held>,
     ) -> Option<*mut u8> {
         const { assert!(size_of::<Place>() == SEGMENT_SIZE) };
+        self.timing.begin();
         let limits = Limits { max_sge: self.max_sge, max_inline: 0 };
         // A queue takes one entry at least: its stride is not 0.
         if L::USUAL_DS != 1 || !list.is_usual(&limits) {
@@ -79,6 +81,7 @@ impl ReceiveQueue {
         } else {
             return None;
         };
+        self.timing.stamp(Phase::Reserve);
         // SAFETY: the slot is free: the card does not read it before the record covers it. The
         // shadow has a place for each slot.
         unsafe {
@@ -87,6 +90,7 @@ impl ReceiveQueue {
             if let Some(held) = held {
                 (*place).held = held;
             }
+            self.timing.stamp(Phase::Encode);
             Some(ahead.next.add(self.stride))
         }
     }
@@ -112,6 +116,7 @@ impl ReceiveQueue {
         }
         let (slot, entries) = (self.cursor.shape().slot(head), self.capacity());
         let wqe = self.wqe(slot);
+        self.timing.stamp(Phase::Reserve);
         // SAFETY: the slot is free, as above. The list is no longer than the stride, and the
         // terminator is only added to a shorter one.
         unsafe {
@@ -126,6 +131,7 @@ impl ReceiveQueue {
         if let Some(held) = held {
             place.held = held;
         }
+        self.timing.stamp(Phase::Encode);
         let count = free.min(credit).min(entries - slot as u32) as usize;
         // SAFETY: slots up to the ring's end.
         let (next, end) = unsafe { (wqe.add(self.stride), wqe.add(count * self.stride)) };
@@ -236,6 +242,7 @@ impl<'q> ReceiveBatch<'q> {
     #[inline]
     pub unsafe fn ring(self) {
         if !self.is_empty() {
+            self.queue.timing.begin();
             self.queue.ahead = self.ahead;
             // SAFETY: `append` wrote the receives before `head`; the rest is the caller's promise.
             unsafe { self.queue.commit(self.head) }

@@ -19,6 +19,7 @@ use super::takeover::{self, QpView};
 use super::{BlueFlameCopy, PostError, QueueError, RegisterMemory};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
+use crate::timing::Recorder;
 use crate::verbs::{QueuePair, Rc, Rts, Transport};
 use crate::wqe::{Limits, PostOn};
 
@@ -221,7 +222,7 @@ impl<T: Transport> SendQueue<T> {
     /// `buffer` is a ring of `blocks` blocks that only the result writes, and the doorbell is its
     /// own; both live as long as the result. `qp` is alive whenever [`restart`](Self::restart) is
     /// called.
-    pub(super) unsafe fn from_parts(parts: SendParts) -> Result<Self, QueueError> {
+    pub(super) unsafe fn from_parts(mut parts: SendParts) -> Result<Self, QueueError> {
         let Some(shape) = Shape::new(parts.blocks).filter(|shape| shape.entries() <= 1 << 15)
         else {
             return Err(QueueError::Geometry("the send queue's size is not a power of two"));
@@ -235,6 +236,7 @@ impl<T: Transport> SendQueue<T> {
             max_sge: parts.limits.max_sge.min(payload),
             max_inline: parts.limits.max_inline.min(inline),
         };
+        parts.doorbell.timing = Recorder::of_ring(shape);
         let ring = SendRing {
             cursor: Cursor::new(shape, parts.start),
             buffer: parts.buffer,
@@ -310,6 +312,7 @@ impl<T: Transport> SendQueue<T> {
     /// As [`Batch::ring`].
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        self.ring.doorbell.timing.begin();
         // SAFETY: passed on.
         unsafe {
             if self.post_block(id, &operation) || self.post_sized(id, &operation) {
@@ -331,6 +334,7 @@ impl<T: Transport> SendQueue<T> {
         id: u64,
         operation: &O,
     ) -> Result<(), PostError> {
+        self.ring.doorbell.timing.begin();
         // SAFETY: passed on.
         unsafe {
             if self.post_block(id, operation) || self.post_sized(id, operation) {
@@ -455,6 +459,18 @@ impl<T: Transport> SendQueue<T> {
         self.ring.restart()?;
         completions.discard(self.qpn(), QueueKind::Send);
         Ok(())
+    }
+
+    /// What the phases of this queue's posts took so far, and the flight of what it posted.
+    #[cfg(feature = "timing")]
+    pub fn timing(&mut self) -> crate::timing::Report {
+        self.ring.doorbell.timing.report()
+    }
+
+    /// Forgets what posts took so far.
+    #[cfg(feature = "timing")]
+    pub fn clear_timing(&mut self) {
+        self.ring.doorbell.timing.clear();
     }
 
     /// For [`Queues`](super::Queues): lets a poll retire what this queue has posted.

@@ -17,6 +17,7 @@ use crate::cqe::{
     UnclaimedReason,
 };
 use crate::doorbell::{Blocks, SendDoorbell};
+use crate::timing::Phase;
 use crate::verbs::Transport;
 use crate::wqe::{Block, Limits, Linear, Operation, PostOn, Segment, Segments, Wrapping};
 
@@ -93,6 +94,7 @@ impl SendRing {
         self.set_clear(self.cursor.head());
         self.slack_retired = self.slack;
         self.stopped = false;
+        self.doorbell.timing.restart();
         Ok(())
     }
 
@@ -176,6 +178,7 @@ impl SendRing {
             return None;
         }
         let flags = self.flags(operation);
+        self.doorbell.timing.stamp(Phase::Reserve);
         let ctrl =
             ctrl_segment(names.ctrl(head, O::OPCODE, O::USUAL_DS), flags, operation.immediate());
         let slot = self.cursor.shape().slot(head);
@@ -205,6 +208,7 @@ impl SendRing {
         };
         // SAFETY: as above.
         unsafe { place.write(Entry { id, key }) };
+        self.doorbell.timing.stamp(Phase::Encode);
         let last = Last { doorbell: ctrl[0] };
         Some((slack, last, image))
     }
@@ -222,6 +226,7 @@ impl SendRing {
         // SAFETY: the WQE was just written to a block of the ring; usual WQEs have more than one
         // unit, and `clear_single` was ahead of the head, so the register takes a block.
         unsafe { self.doorbell.ring_block(head.low16(), image.words, image.block) }
+        self.doorbell.timing.rang(head);
     }
 
     /// [`encode`](Self::encode), apart from the hot path, and what `clear` is afterwards.
@@ -264,9 +269,11 @@ impl SendRing {
         }
 
         let slack = slack.wrapping_add(blocks - u32::from(signaled));
+        self.doorbell.timing.stamp(Phase::Reserve);
         // SAFETY: the blocks are free; the card does not read them before the producer index covers
         // them, and nobody else writes them (`from_parts`). `check` passed.
         let last = unsafe { self.slots().write(head, slack, id, operation, flags, ds) };
+        self.doorbell.timing.stamp(Phase::Encode);
         Ok((head.plus(blocks), slack, last))
     }
 
@@ -292,8 +299,10 @@ impl SendRing {
         }
         let flags = self.flags(operation);
         let slack = slack.wrapping_add(blocks - u32::from(flags & CE_MASK == CE_ALWAYS));
+        self.doorbell.timing.stamp(Phase::Reserve);
         // SAFETY: as in `encode`.
         let last = unsafe { self.slots().write(head, slack, id, operation, flags, ds) };
+        self.doorbell.timing.stamp(Phase::Encode);
         Some((head.plus(blocks), slack, last))
     }
 
@@ -319,6 +328,7 @@ impl SendRing {
         let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
         unsafe { self.doorbell.ring(head.low16(), last.doorbell, single, ring) }
+        self.doorbell.timing.rang(head);
     }
 
     /// Retires the oldest WQE, if it is the plain one that a CQE of the CQ `cq` with these last eight
@@ -567,7 +577,8 @@ impl SendSide<'_> {
 
 impl SendRing {
     #[inline(always)]
-    fn done(&self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
+    fn done(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
+        self.doorbell.timing.arrived(self.cursor.tail(), cqe.seen());
         let operation = entry.operation();
         // Loaded in any case, which is cheaper than to ask whether it is needed.
         let fetched = cqe.byte_count_if_used();

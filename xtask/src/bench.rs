@@ -7,10 +7,14 @@ use crate::build;
 use crate::libclang::Decision;
 use crate::setup::{self, For};
 
-const USAGE: &str = "usage: cargo xtask bench [--quick | --instructions | --cycles | --record]";
+const USAGE: &str =
+    "usage: cargo xtask bench [--quick | --instructions | --cycles | --phases | --record]";
 
 /// The ones whose results are in `docs/benchmarks`.
 const RECORDED: &[&str] = &["instructions", "post_poll"];
+
+/// The one of phases, and the feature that it needs.
+const PHASES: [&str; 4] = ["--bench", "phases", "--features", "timing"];
 
 /// Which benchmarks run, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,11 +27,13 @@ pub enum Choice {
     Instructions,
     /// Cycles alone, held to be three times fewer than libmlx5's.
     Cycles,
+    /// Where the time of posts and polls goes, by a build with the feature `timing`.
+    Phases,
     /// Those that are recorded, into `docs/benchmarks`.
     Record,
 }
 
-/// `cargo xtask bench [--quick | --instructions | --cycles | --record]`.
+/// `cargo xtask bench [--quick | --instructions | --cycles | --phases | --record]`.
 pub fn command(arguments: &[String]) -> Result {
     let choice = parse(arguments)?;
     let decision = setup::ready(For::Testing)?;
@@ -41,6 +47,7 @@ fn parse(arguments: &[String]) -> Result<Choice> {
         ["--quick"] => Ok(Choice::Quick),
         ["--instructions"] => Ok(Choice::Instructions),
         ["--cycles"] => Ok(Choice::Cycles),
+        ["--phases"] => Ok(Choice::Phases),
         ["--record"] => Ok(Choice::Record),
         other => Err(format!("cannot take `{}`\n{USAGE}", other.join(" "))),
     }
@@ -48,25 +55,43 @@ fn parse(arguments: &[String]) -> Result<Choice> {
 
 /// Runs the chosen ones.
 pub fn run(decision: &Decision, choice: Choice) -> Result {
-    // `--benches` would also run the library's own harness, which does not know `--quick`.
+    // Those that need a feature are not among `--benches`.
     match choice {
-        Choice::Full => bench(decision, "*", &[]),
-        Choice::Quick => bench(decision, "*", &["--quick".as_ref()]),
-        Choice::Instructions => bench(decision, "instructions", &[]),
-        Choice::Cycles => bench(decision, "post_poll", &["--check".as_ref()]),
+        Choice::Full => bench(decision, &["--benches"], &[]),
+        Choice::Quick => bench(decision, &["--benches"], &["--quick".as_ref()]),
+        Choice::Instructions => bench(decision, &["--bench", "instructions"], &[]),
+        Choice::Cycles => bench(decision, &["--bench", "post_poll"], &["--check".as_ref()]),
+        Choice::Phases => bench(decision, &PHASES, &[]),
         Choice::Record => {
             let folder = build::root().join("docs/benchmarks");
-            RECORDED
-                .iter()
-                .try_for_each(|name| bench(decision, name, &["--record".as_ref(), folder.as_ref()]))
+            RECORDED.iter().try_for_each(|name| {
+                bench(decision, &["--bench", name], &["--record".as_ref(), folder.as_ref()])
+            })
         }
     }
 }
 
-fn bench(decision: &Decision, name: &str, arguments: &[&OsStr]) -> Result {
+/// `cargo bench` of what cargo's own arguments choose.
+fn bench(decision: &Decision, chosen: &[&str], arguments: &[&OsStr]) -> Result {
     let mut command = build::cargo_with("bench", decision);
-    command.args(["--package", "mlx5", "--bench", name, "--"]).args(arguments);
+    command.args(["--package", "mlx5"]).args(chosen).arg("--").args(arguments);
     build::run("cargo bench", &mut command)
+}
+
+/// What only a build with the feature `timing` shows: that it compiles without a warning, that its
+/// tests pass, that stamps allocate nothing, and that the benchmark of phases runs. In debug builds,
+/// most of which the tests have made already.
+pub fn check_timing(decision: &Decision) -> Result {
+    let feature = ["--package", "mlx5", "--features", "timing"];
+    let mut clippy = build::cargo_with("clippy", decision);
+    clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
+    build::run("cargo clippy", &mut clippy)?;
+    let mut test = build::cargo_with("test", decision);
+    test.args(feature).args(["--lib", "--test", "timing", "--test", "no_alloc"]);
+    build::run("cargo test", &mut test)?;
+    let mut bench = build::cargo_with("bench", decision);
+    bench.args(feature).args(["--profile", "dev", "--bench", "phases", "--", "--quick"]);
+    build::run("cargo bench", &mut bench)
 }
 
 #[cfg(test)]
@@ -83,6 +108,7 @@ mod tests {
         assert_eq!(parse("--quick").unwrap(), Choice::Quick);
         assert_eq!(parse("--instructions").unwrap(), Choice::Instructions);
         assert_eq!(parse("--cycles").unwrap(), Choice::Cycles);
+        assert_eq!(parse("--phases").unwrap(), Choice::Phases);
         assert_eq!(parse("--record").unwrap(), Choice::Record);
         for text in ["--quick --instructions", "--slow", "quick"] {
             assert!(parse(text).unwrap_err().contains(text), "{text}");

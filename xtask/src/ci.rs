@@ -31,6 +31,7 @@ pub fn command() -> Result {
         command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
         build::run("cargo doc", &mut command)
     });
+    steps.step("the feature `timing`", || bench::check_timing(&decision));
     steps.step("cargo xtask bench --quick", || bench::run(&decision, Choice::Quick));
     steps.finish("cargo xtask ci")
 }

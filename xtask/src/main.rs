@@ -28,12 +28,13 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   run [--roce] [--mode trapped|polled|manual] -- PROGRAM [ARGUMENTS]
                          run any verbs program on the model, the software ConnectX
   test [ARGUMENTS]       everything that can be tested on this machine; ARGUMENTS go to `cargo test`
-  bench [--quick | --instructions | --cycles | --record]
+  bench [--quick | --instructions | --cycles | --phases | --record]
                          the benchmarks; --quick only shows that they run; --instructions counts
                          the instructions of posts and polls, and holds them to limits and to
-                         docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --record
-                         writes docs/benchmarks
-  ci                     test, then formatting, clippy, rustdoc and `bench --quick`
+                         docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --phases
+                         stamps where the time goes; --record writes docs/benchmarks
+  ci                     test, then formatting, clippy, rustdoc, the feature `timing` and
+                         `bench --quick`
 
 `demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,
 or where sudo asks for no password, apt-get does so; otherwise the line to run is printed. Where

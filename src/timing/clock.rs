@@ -1,0 +1,255 @@
+//! A counter of constant rate, and how fast it is.
+
+use core::fmt;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use super::recorder::Recorder;
+
+/// How long the counter is watched to find, or to confirm, its rate.
+const WATCH: Duration = Duration::from_millis(10);
+
+/// Ticks of the counter; every instruction before it has executed.
+#[inline(always)]
+pub(super) fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has SSE2's LFENCE and the counter; Linux lets user space read
+    // it unless the process asked otherwise (PR_SET_TSC). LFENCE waits until earlier instructions
+    // have executed; without it the counter could be read before they have.
+    unsafe {
+        core::arch::x86_64::_mm_lfence();
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(target_arch = "aarch64")]
+    {
+        let ticks: u64;
+        // SAFETY: reads a counter that Linux makes readable; ISB waits for earlier instructions.
+        unsafe {
+            core::arch::asm!("isb", "mrs {}, cntvct_el0", out(reg) ticks, options(nostack));
+        }
+        ticks
+    }
+}
+
+/// Where a [`Clock`]'s rate comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Source {
+    /// CPUID leaf 0x15: the ratio of the TSC to the crystal, and the crystal's frequency.
+    Crystal,
+    /// CPUID leaf 0x15's ratio of the TSC to the crystal, whose frequency is that which makes the
+    /// TSC as fast as the base frequency of leaf 0x16.
+    BaseFrequency,
+    /// Measured against `CLOCK_MONOTONIC_RAW` over 10 ms: nothing states it, or what states it is
+    /// more than 1% away from that.
+    Measured,
+    /// CNTFRQ_EL0 (arm64; has not run).
+    CounterRegister,
+}
+
+/// The counter that stamps are ticks of: the TSC on x86-64, CNTVCT_EL0 on arm64.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    hertz: f64,
+    source: Source,
+    constant: bool,
+    overhead: u64,
+}
+
+impl Clock {
+    /// The process's clock. The first call, which the first report contains, takes about 10 ms.
+    pub fn get() -> &'static Self {
+        static CLOCK: OnceLock<Clock> = OnceLock::new();
+        CLOCK.get_or_init(Self::calibrate)
+    }
+
+    fn calibrate() -> Self {
+        let (hertz, source) = choose(stated(), measured());
+        Self { hertz, source, constant: constant_rate(), overhead: Recorder::overhead() }
+    }
+
+    /// Ticks per second.
+    pub fn hertz(&self) -> f64 {
+        self.hertz
+    }
+
+    /// Where that is known from.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Whether the processor promises that the rate never changes (x86-64: CPUID leaf 0x80000007,
+    /// "invariant TSC"). If not, ticks are ticks, but nanoseconds may be wrong.
+    pub fn is_constant(&self) -> bool {
+        self.constant
+    }
+
+    /// What a stamp costs, in ticks.
+    pub fn overhead(&self) -> u64 {
+        self.overhead
+    }
+
+    /// Nanoseconds of so many ticks.
+    pub fn nanoseconds(&self, ticks: u64) -> f64 {
+        ticks as f64 * 1e9 / self.hertz
+    }
+}
+
+impl fmt::Display for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counter = if cfg!(target_arch = "aarch64") { "CNTVCT_EL0" } else { "TSC" };
+        let source = match self.source {
+            Source::Crystal => "by CPUID leaf 0x15",
+            Source::BaseFrequency => "by CPUID leaves 0x15 and 0x16",
+            Source::Measured => "measured against CLOCK_MONOTONIC_RAW",
+            Source::CounterRegister => "by CNTFRQ_EL0",
+        };
+        let constant = if self.constant { "constant rate" } else { "RATE NOT PROMISED CONSTANT" };
+        let megahertz = self.hertz / 1e6;
+        write!(f, "{counter}, {megahertz:.1} MHz {source}, {constant}; ")?;
+        write!(f, "{} ticks per stamp taken off", self.overhead)
+    }
+}
+
+/// The stated rate if there is one and the measured one confirms it, or else that one.
+fn choose(stated: Option<(f64, Source)>, measured: f64) -> (f64, Source) {
+    match stated {
+        Some((hertz, source)) if (hertz / measured - 1.0).abs() <= 0.01 => (hertz, source),
+        _ => (measured, Source::Measured),
+    }
+}
+
+/// The rate that the processor states.
+#[cfg(target_arch = "x86_64")]
+fn stated() -> Option<(f64, Source)> {
+    let [denominator, numerator, crystal, _] = cpuid(0x15);
+    from_leaves([denominator, numerator, crystal], cpuid(0x16)[0] & 0xffff)
+}
+
+#[cfg(target_arch = "aarch64")]
+fn stated() -> Option<(f64, Source)> {
+    let hertz: u64;
+    // SAFETY: reads a register that Linux makes readable.
+    unsafe {
+        core::arch::asm!("mrs {}, cntfrq_el0", out(reg) hertz, options(nomem, nostack));
+    }
+    (hertz != 0).then_some((hertz as f64, Source::CounterRegister))
+}
+
+/// The rate by CPUID leaf 0x15 (denominator, numerator, crystal in Hz) and the base frequency of
+/// leaf 0x16 in MHz, of which any may be 0: not stated. (Intel SDM volume 3, "Determining the
+/// Processor Base Frequency"; Linux's `native_calibrate_tsc` does the same.)
+#[cfg(target_arch = "x86_64")]
+fn from_leaves([denominator, numerator, crystal]: [u32; 3], base: u32) -> Option<(f64, Source)> {
+    if denominator == 0 || numerator == 0 {
+        return None;
+    }
+    if crystal != 0 {
+        let hertz = f64::from(crystal) * f64::from(numerator) / f64::from(denominator);
+        return Some((hertz, Source::Crystal));
+    }
+    (base != 0).then(|| (f64::from(base) * 1e6, Source::BaseFrequency))
+}
+
+#[cfg(target_arch = "x86_64")]
+fn constant_rate() -> bool {
+    const INVARIANT_TSC: u32 = 1 << 8;
+    cpuid(0x8000_0007)[3] & INVARIANT_TSC != 0
+}
+
+/// EAX, EBX, ECX and EDX of a CPUID leaf; zeros if the processor does not have it.
+#[cfg(target_arch = "x86_64")]
+#[allow(unused_unsafe, reason = "newer Rusts than the oldest supported one call CPUID safe")]
+fn cpuid(leaf: u32) -> [u32; 4] {
+    use core::arch::x86_64::__cpuid;
+    // SAFETY: every x86-64 processor has CPUID, and leaves 0 and 0x80000000, which name the last.
+    let found = unsafe {
+        let highest = __cpuid(leaf & 0x8000_0000).eax;
+        (leaf <= highest).then(|| __cpuid(leaf))
+    };
+    found.map_or([0; 4], |leaf| [leaf.eax, leaf.ebx, leaf.ecx, leaf.edx])
+}
+
+/// The architecture promises it.
+#[cfg(target_arch = "aarch64")]
+fn constant_rate() -> bool {
+    true
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC_RAW`, which nobody adjusts.
+fn raw_nanoseconds() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: room for the result.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &mut now) };
+    assert_eq!(result, 0, "Linux has had CLOCK_MONOTONIC_RAW since 2.6.28");
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Both clocks at one moment: of several tries, the one that was quickest.
+fn pair() -> (u64, u64) {
+    let tries = (0..32).map(|_| {
+        let before = ticks();
+        let nanoseconds = raw_nanoseconds();
+        let after = ticks();
+        (
+            after.wrapping_sub(before),
+            before.wrapping_add(after.wrapping_sub(before) / 2),
+            nanoseconds,
+        )
+    });
+    let (_, ticks, nanoseconds) = tries.min().unwrap_or_default();
+    (ticks, nanoseconds)
+}
+
+/// Ticks per second, by the other clock.
+fn measured() -> f64 {
+    let (first_ticks, first) = pair();
+    loop {
+        let (last_ticks, last) = pair();
+        if last - first >= WATCH.as_nanos() as u64 {
+            return (last_ticks - first_ticks) as f64 * 1e9 / (last - first) as f64;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_that_of_another_clock() {
+        let clock = Clock::get();
+        println!("{clock}");
+        let mut closest = f64::MAX;
+        // Two clocks are read one after another, and the thread may lose its processor between.
+        for _ in 0..20 {
+            let (start, instant) = (ticks(), std::time::Instant::now());
+            while instant.elapsed() < Duration::from_millis(5) {}
+            let (end, elapsed) = (ticks(), instant.elapsed());
+            let ratio = clock.nanoseconds(end - start) / elapsed.as_nanos() as f64;
+            closest = closest.min((ratio - 1.0).abs());
+        }
+        assert!(closest < 0.01, "{clock} is {closest} away");
+    }
+
+    #[test]
+    fn a_stated_rate_is_taken_if_it_is_confirmed() {
+        let stated = Some((2e9, Source::Crystal));
+        assert_eq!(choose(stated, 2.01e9), (2e9, Source::Crystal));
+        assert_eq!(choose(stated, 2.1e9), (2.1e9, Source::Measured), "another machine's");
+        assert_eq!(choose(None, 2.1e9), (2.1e9, Source::Measured));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn leaves_are_read_as_the_manual_says() {
+        // A Skylake client, which states no crystal; a Denverton; one with everything.
+        assert_eq!(from_leaves([2, 216, 0], 2600), Some((2.6e9, Source::BaseFrequency)));
+        assert_eq!(from_leaves([3, 264, 25_000_000], 0), Some((2.2e9, Source::Crystal)));
+        assert_eq!(from_leaves([2, 168, 25_000_000], 2000), Some((2.1e9, Source::Crystal)));
+        for leaves in [[0, 0, 0], [0, 216, 25_000_000], [2, 0, 25_000_000]] {
+            assert_eq!(from_leaves(leaves, 2600), None, "{leaves:?}");
+        }
+        assert_eq!(from_leaves([2, 216, 0], 0), None);
+    }
+}

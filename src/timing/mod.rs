@@ -1,0 +1,49 @@
+//! Where the time of a post and a poll goes.
+//!
+//! Queues stamp the phases of every post and poll ([`Phase`]) and keep, per phase, what the last
+//! call took and a histogram of all calls: `SendQueue::timing`, `ReceiveQueue::timing` and
+//! `Completions::timing` give them as a [`Report`]. Stamps are ticks of the CPU's constant-rate
+//! counter, made seconds by a [`Clock`] that is calibrated once per process; what a stamp costs is
+//! measured, too, and taken off.
+//!
+//! All of that exists with the feature `timing` only. Without it the recorder in each queue is a
+//! type without size whose methods are empty, so no instruction is left of it.
+//!
+//! # What a stamp tells
+//!
+//! A stamp is taken when every instruction before it has executed (x86-64: `lfence; rdtsc`; arm64:
+//! `isb; mrs cntvct_el0`).
+//!
+//! - A store has executed when it is in the store buffer. When other observers see it, no stamp
+//!   tells: a phase of stores is the time to issue them.
+//! - An `sfence` has executed when it is ordered. For stores to write-back memory that does not
+//!   mean that they have left the store buffer: on an Intel Xeon (family 6, model 207), a stamp
+//!   behind 16 stores that miss the caches and an `sfence` came no later than one without the
+//!   fence, while an `mfence` took 1500 ticks. What a fence behind write-combining stores takes,
+//!   only a card shows. (`benches/phases.rs` measures the first kind anew.)
+//! - Stamps keep neighbouring phases from overlapping, as they would without: the phases together
+//!   take longer than a call of a build without them. They show where the time goes, not how long
+//!   a post takes; `benches/post_poll.rs` does that.
+//! - Ticks are of the constant-rate counter, not of the core's clock.
+
+#[cfg(feature = "timing")]
+mod clock;
+#[cfg(feature = "timing")]
+mod histogram;
+#[cfg(not(feature = "timing"))]
+mod off;
+mod phase;
+#[cfg(feature = "timing")]
+mod recorder;
+#[cfg(feature = "timing")]
+mod report;
+
+#[cfg(feature = "timing")]
+pub use clock::{Clock, Source};
+#[cfg(not(feature = "timing"))]
+pub(crate) use off::{Recorder, Stamp};
+pub use phase::Phase;
+#[cfg(feature = "timing")]
+pub(crate) use recorder::{Recorder, Stamp};
+#[cfg(feature = "timing")]
+pub use report::{PhaseReport, Report};

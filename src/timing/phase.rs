@@ -1,0 +1,86 @@
+//! The phases of a post and of a poll.
+
+/// A part of a post or of a poll, from the stamp before it to its own.
+///
+/// A post runs through `Reserve` to `Flush` in this order, a poll through `Sight` to `Release`;
+/// calls that do without a phase leave it out. A batch has the first two per request, the others
+/// once; `poll_many` and `drain` have `Release` once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// From the call of a post, or of a batch's `append`, until a place in the ring is found.
+    Reserve,
+    /// The WQE's stores to the ring, and the note of it in private memory.
+    Encode,
+    /// What orders the WQEs before the doorbell record, and the head's move. No instruction on
+    /// x86-64.
+    Fence,
+    /// The store to the doorbell record; of receives, with what orders them before it.
+    Record,
+    /// What orders the record before the register: an `sfence` on x86-64.
+    Order,
+    /// The stores to the register: eight bytes, or the WQE's blocks by BlueFlame.
+    Doorbell,
+    /// The fence behind the register's stores, an `sfence` on x86-64.
+    Flush,
+    /// Not the CPU's time: from the end of `Flush` to the end of `Sight` of the CQE that names the
+    /// last WQE of that doorbell. Depends on when the program polls.
+    #[cfg(feature = "timing")]
+    Flight,
+    /// From the call of a poll until it has seen that the next CQE is there; of polls that find one.
+    Sight,
+    /// What the CQE says is read, its WQE found and retired.
+    Decode,
+    /// The store to the CQ's doorbell record.
+    Release,
+}
+
+#[cfg(feature = "timing")]
+impl Phase {
+    /// Number of phases.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// All phases, in their order.
+    pub const ALL: [Self; 11] = [
+        Self::Reserve,
+        Self::Encode,
+        Self::Fence,
+        Self::Record,
+        Self::Order,
+        Self::Doorbell,
+        Self::Flush,
+        Self::Flight,
+        Self::Sight,
+        Self::Decode,
+        Self::Release,
+    ];
+
+    /// The phase in one or two words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Reserve => "reserve",
+            Self::Encode => "encode",
+            Self::Fence => "fence",
+            Self::Record => "record",
+            Self::Order => "order",
+            Self::Doorbell => "doorbell",
+            Self::Flush => "flush",
+            Self::Flight => "flight",
+            Self::Sight => "first sight",
+            Self::Decode => "decode",
+            Self::Release => "release",
+        }
+    }
+}
+
+#[cfg(all(test, feature = "timing"))]
+mod tests {
+    use super::Phase;
+
+    #[test]
+    fn a_phase_is_at_its_own_place() {
+        for (place, phase) in Phase::ALL.into_iter().enumerate() {
+            assert_eq!(phase as usize, place, "{phase:?}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a recorder has to tell.
+
+use core::fmt;
+
+use super::Phase;
+use super::clock::Clock;
+use super::histogram::Histogram;
+
+/// What one phase took, in ticks of the [`Clock`].
+///
+/// From every duration the cost of a stamp ([`Report::overhead`]) is taken off; what is shorter
+/// than that counts as 0, and `below` says how many were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseReport {
+    /// Which one.
+    pub phase: Phase,
+    /// How often it was run through.
+    pub count: u64,
+    /// How often it took less than a stamp costs, and so is counted as 0.
+    pub below: u64,
+    /// The shortest.
+    pub min: u64,
+    /// Half of all took no longer. At most 1/64 less than exactly that.
+    pub median: u64,
+    /// 99 of 100 took no longer. At most 1/64 less than exactly that.
+    pub p99: u64,
+    /// The longest.
+    pub max: u64,
+    /// The last.
+    pub last: u64,
+}
+
+/// What the phases of a queue's calls took. `Display` prints a table.
+#[derive(Clone, Debug)]
+pub struct Report {
+    clock: &'static Clock,
+    phases: Vec<PhaseReport>,
+}
+
+impl Report {
+    pub(super) fn new(
+        clock: &'static Clock,
+        histograms: &[Histogram; Phase::COUNT],
+        last: &[u64; Phase::COUNT],
+    ) -> Self {
+        let overhead = clock.overhead();
+        let net = |ticks: u64| ticks.saturating_sub(overhead);
+        let phases = Phase::ALL.into_iter().filter_map(|phase| {
+            let histogram = &histograms[phase as usize];
+            (histogram.count() != 0).then(|| PhaseReport {
+                phase,
+                count: histogram.count(),
+                below: histogram.below(overhead),
+                min: net(histogram.min()),
+                median: net(histogram.quantile(1, 2)),
+                p99: net(histogram.quantile(99, 100)),
+                max: net(histogram.max()),
+                last: net(last[phase as usize]),
+            })
+        });
+        Self { clock, phases: phases.collect() }
+    }
+
+    /// The phases that occurred, in their order.
+    pub fn phases(&self) -> &[PhaseReport] {
+        &self.phases
+    }
+
+    /// One of them; `None` if it did not occur.
+    pub fn phase(&self, phase: Phase) -> Option<&PhaseReport> {
+        self.phases.iter().find(|report| report.phase == phase)
+    }
+
+    /// The clock that the ticks are of.
+    pub fn clock(&self) -> &'static Clock {
+        self.clock
+    }
+
+    /// What was taken off each duration, in ticks.
+    pub fn overhead(&self) -> u64 {
+        self.clock.overhead()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.clock)?;
+        write!(
+            f,
+            "{:<12} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9} {:>9} {:>9}",
+            "", "count", "min", "median", "p99", "max", "last", "median ns", "p99 ns", "below"
+        )?;
+        for phase in &self.phases {
+            let ns = |ticks| self.clock.nanoseconds(ticks);
+            write!(
+                f,
+                "\n{:<12} {:>9} {:>8} {:>8} {:>8} {:>8} {:>8} {:>9.1} {:>9.1} {:>9}",
+                phase.phase.name(),
+                phase.count,
+                phase.min,
+                phase.median,
+                phase.p99,
+                phase.max,
+                phase.last,
+                ns(phase.median),
+                ns(phase.p99),
+                phase.below
+            )?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_overhead_is_taken_off_and_never_more_than_there_is() {
+        let clock = Clock::get();
+        let overhead = clock.overhead();
+        let mut histograms = [const { Histogram::EMPTY }; Phase::COUNT];
+        let mut last = [0; Phase::COUNT];
+        for ticks in [0, overhead - 1, overhead, overhead + 10] {
+            histograms[Phase::Flush as usize].add(ticks);
+        }
+        last[Phase::Flush as usize] = overhead + 10;
+        histograms[Phase::Sight as usize].add(0);
+        let report = Report::new(clock, &histograms, &last);
+        let expected = PhaseReport {
+            phase: Phase::Flush,
+            count: 4,
+            below: 2,
+            min: 0,
+            median: 0,
+            p99: 10,
+            max: 10,
+            last: 10,
+        };
+        assert_eq!(report.phase(Phase::Flush), Some(&expected));
+        let sight = report.phase(Phase::Sight).unwrap();
+        assert_eq!((sight.below, sight.median, sight.max), (1, 0, 0));
+        assert_eq!(report.phase(Phase::Encode), None);
+
+        let text = report.to_string();
+        let line = text.lines().find(|line| line.starts_with("flush")).unwrap();
+        let words: Vec<_> = line.split_whitespace().collect();
+        assert_eq!(words[1..7], ["4", "0", "0", "10", "10", "10"], "{text}");
+        assert_eq!(words[9], "2", "{text}");
+    }
+}

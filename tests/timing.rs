@@ -1,0 +1,141 @@
+//! With the feature `timing`: every post and poll is counted once in each phase that it has, and a
+//! flight is that of the WQE that rang.
+
+#![cfg(feature = "timing")]
+
+mod rig;
+
+use std::time::{Duration, Instant};
+
+use mlx5::cqe::Completion;
+use mlx5::ring::{Completions, RegisterUse, SendConfig, SendQueue};
+use mlx5::timing::{Phase, Report};
+use mlx5::verbs::QueuePair;
+use mlx5::wqe::{InlineBytes, Remote, Sge, Write};
+use rig::Rig;
+
+const POST: [Phase; 2] = [Phase::Reserve, Phase::Encode];
+const RING: [Phase; 5] = [Phase::Fence, Phase::Record, Phase::Order, Phase::Doorbell, Phase::Flush];
+
+#[test]
+fn each_call_is_counted_once_in_each_of_its_phases() {
+    for register in [RegisterUse::Own, RegisterUse::Shared] {
+        let rig = Rig::new(mlx5_model::Mode::Manual);
+        let (cq, peer_cq) = (rig.cq(63), rig.cq(63));
+        let shape = |cq| {
+            let builder = QueuePair::builder(&rig.pd, cq).max_send_wr(64);
+            builder.max_send_sge(4).max_inline_data(64)
+        };
+        let (qp, _peer) = rig.connect(rig.init(shape(&cq)), rig.init(shape(&peer_cq)));
+        let memory = rig.memory(4096);
+        let sge = Sge::new(memory.address(), 8, memory.lkey());
+        let remote = Remote::new(memory.remote_address() + 1024, memory.rkey());
+        let mut completions = Completions::new(&cq).unwrap();
+        let config = SendConfig { register, ..SendConfig::default() };
+        let mut send = SendQueue::new(&qp, &mut completions, config).unwrap();
+        assert!(send.timing().phases().is_empty());
+        assert!(completions.timing().phases().is_empty());
+
+        // Requests posted, doorbells rung, completions taken, polls that took some, flights ended.
+        let mut expected = [0; 5];
+        let mut check = |send: &mut SendQueue, completions: &mut Completions, more: [u64; 5]| {
+            expected.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+            let (sent, polled) = (send.timing(), completions.timing());
+            let phases: [(&[Phase], &Report); 5] = [
+                (&POST, &sent),
+                (&RING, &sent),
+                (&[Phase::Sight, Phase::Decode], &polled),
+                (&[Phase::Release], &polled),
+                (&[Phase::Flight], &sent),
+            ];
+            for ((phases, report), wanted) in phases.into_iter().zip(expected) {
+                for &phase in phases {
+                    let found = report.phase(phase).map_or(0, |it| it.count);
+                    assert_eq!(found, wanted, "{phase:?}\n{sent}\n{polled}");
+                }
+            }
+        };
+        let found = |send: &mut SendQueue, completions: &mut Completions| {
+            matches!(completions.poll(send).unwrap(), Some(Completion::Send(_)))
+        };
+
+        // One after another, usual and not.
+        for id in 0..5 {
+            // SAFETY: the memory lives to the end.
+            unsafe { send.post(id, Write::new(InlineBytes([1; 8]), remote).signaled()).unwrap() };
+        }
+        check(&mut send, &mut completions, [5, 5, 0, 0, 0]);
+        mlx5_model::run();
+        for _ in 0..5 {
+            assert!(found(&mut send, &mut completions));
+            check(&mut send, &mut completions, [0, 0, 1, 1, 1]);
+        }
+        let long = [sge; 4];
+        // SAFETY: as above.
+        unsafe { send.post(5, Write::new(&long[..], remote).signaled()).unwrap() };
+        check(&mut send, &mut completions, [1, 1, 0, 0, 0]);
+        assert!(!found(&mut send, &mut completions), "a poll that finds nothing counts nowhere");
+        mlx5_model::run();
+        assert!(found(&mut send, &mut completions));
+        check(&mut send, &mut completions, [0, 0, 1, 1, 1]);
+
+        // A batch: one doorbell, and one flight, that of its last request.
+        let mut batch = send.batch();
+        for id in 6..10 {
+            batch.append(id, Write::new(sge, remote).signaled()).unwrap();
+        }
+        // SAFETY: as above.
+        unsafe { batch.ring() };
+        mlx5_model::run();
+        assert_eq!(completions.drain(&mut send).count(), 4);
+        check(&mut send, &mut completions, [4, 1, 4, 1, 1]);
+        // One that is dropped was encoded, and never rang; an empty one does nothing.
+        let mut batch = send.batch();
+        batch.append(10, Write::new(sge, remote)).unwrap();
+        drop(batch);
+        // SAFETY: nothing is in it.
+        unsafe { send.batch().ring() };
+        check(&mut send, &mut completions, [1, 0, 0, 0, 0]);
+
+        send.clear_timing();
+        completions.clear_timing();
+        assert!(send.timing().phases().is_empty());
+        assert!(completions.timing().phases().is_empty());
+    }
+}
+
+#[test]
+fn a_flight_lasts_until_its_completion_is_seen() {
+    let rig = Rig::new(mlx5_model::Mode::Manual);
+    let (cq, peer_cq) = (rig.cq(15), rig.cq(15));
+    let shape = |cq| QueuePair::builder(&rig.pd, cq).max_send_wr(16);
+    let (qp, _peer) = rig.connect(rig.init(shape(&cq)), rig.init(shape(&peer_cq)));
+    let memory = rig.memory(4096);
+    let sge = Sge::new(memory.address(), 8, memory.lkey());
+    let remote = Remote::new(memory.remote_address() + 1024, memory.rkey());
+    let mut completions = Completions::new(&cq).unwrap();
+    let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+    // Two unsignaled ones and one that is: only the last one's completion is ever seen.
+    for id in 0..3 {
+        let write = Write::new(sge, remote).signaled_if(id == 2);
+        // SAFETY: the memory lives to the end.
+        unsafe { send.post(id, write).unwrap() };
+    }
+    let rang = Instant::now();
+    mlx5_model::run();
+    let wait = Duration::from_millis(3);
+    while rang.elapsed() < wait {
+        std::hint::spin_loop();
+    }
+    assert!(
+        matches!(completions.poll(&mut send), Ok(Some(Completion::Send(done))) if done.id == 2)
+    );
+    let report = send.timing();
+    let flight = report.phase(Phase::Flight).expect("seen");
+    assert_eq!(flight.count, 1);
+    let nanoseconds = report.clock().nanoseconds(flight.last);
+    // The counter's rate is known to 1%.
+    assert!(nanoseconds >= 0.99 * wait.as_nanos() as f64, "{report}");
+    let encode = report.phase(Phase::Encode).unwrap();
+    assert!(encode.median < flight.median, "{report}");
+}
