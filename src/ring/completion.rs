@@ -10,7 +10,7 @@ use mlx5_sys::doorbell::{
 };
 use mlx5_sys::verbs::ibv_cq;
 
-use super::consumer::Consumer;
+use super::consumer::{Consumer, Publish};
 use super::credit::{Credit, Ledger};
 use super::cursor::Shape;
 use super::keep::CqKeep;
@@ -46,6 +46,8 @@ pub struct Completions {
     cqn: u32,
     overrun: bool,
     ledger: Ledger,
+    /// Entries that are not promised, since the card is not told at once that they are free.
+    withheld: Option<Credit>,
     id: CqId,
     keep: Option<CqKeep>,
     timing: Recorder,
@@ -145,6 +147,7 @@ impl Completions {
             cqn: parts.cqn,
             overrun: false,
             ledger: Ledger::new(shape.entries()),
+            withheld: None,
             id: parts.id,
             keep: None,
             timing: Recorder::new(),
@@ -196,6 +199,36 @@ impl Completions {
     /// CQEs that the ring holds.
     pub fn capacity(&self) -> u32 {
         self.consumer.shape().entries()
+    }
+
+    /// Chooses when the card is told how far the CQ is read. Default: by every poll.
+    ///
+    /// # Errors
+    /// [`QueueError::CqFull`] if not so many entries are left to be withheld: it is best called before
+    /// queues are taken over. [`QueueError::OverrunChecked`] for [`Publish::Never`] on a CQ that was
+    /// not made to ignore overruns by this crate. Nothing is changed then.
+    pub fn publish(&mut self, when: Publish) -> Result<(), QueueError> {
+        let most = match when {
+            Publish::EveryPoll => None,
+            Publish::Every(cqes) => Some(cqes),
+            Publish::Never if self.keep.as_ref().is_some_and(CqKeep::ignores_overrun) => {
+                Some(u32::MAX)
+            }
+            Publish::Never => return Err(QueueError::OverrunChecked),
+        };
+        let wanted = if let Publish::Every(cqes) = when { cqes.max(1) } else { 0 };
+        let before = self.withheld.as_ref().map_or(0, Credit::entries);
+        self.collect();
+        if wanted > before {
+            // Whether they can be had; then they can be together with those that are withheld.
+            drop(self.ledger.withhold(wanted - before)?);
+        }
+        self.withheld = None;
+        if wanted != 0 {
+            self.withheld = Some(self.ledger.withhold(wanted)?);
+        }
+        self.consumer.set_reserve(most);
+        Ok(())
     }
 
     /// Takes the next completion, if there is one.
@@ -397,6 +430,7 @@ impl Completions {
     /// [`CompletionChannel::get_event`](crate::verbs::CompletionChannel::get_event) counts those of
     /// this crate's CQs; for others, [`event_taken`](Self::event_taken) does.
     pub fn arm(&mut self, solicited_only: bool) {
+        self.consumer.flush();
         let command = if solicited_only { ARM_SOLICITED } else { ARM_NEXT };
         let events = self.keep.as_ref().map_or(self.arm_sequence, CqKeep::events);
         let word = (events & 3) << ARM_SEQUENCE_SHIFT | command | self.consumer.index().low24();
@@ -460,7 +494,9 @@ enum Found {
 
 impl Drop for Completions {
     fn drop(&mut self) {
+        self.consumer.flush();
         self.collect();
+        self.withheld = None;
         if let Some(keep) = &mut self.keep {
             keep.reusable = self.ledger.is_unpromised();
         }

@@ -8,6 +8,22 @@ use super::cursor::{Counter, Shape};
 use crate::cqe::CqeRef;
 use crate::doorbell::{Record, fence};
 
+/// When the card is told how far a CQ is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Publish {
+    /// By every poll that takes something: once per call, however much it took.
+    #[default]
+    EveryPoll,
+    /// When so many CQEs were taken since the last time. The record shares a cache line with what
+    /// the card is told of arms, and the card reads it when it runs short of room: the fewer stores,
+    /// the less often the line changes hands. As many entries of the CQ cannot be promised to
+    /// queues.
+    Every(u32),
+    /// Only by [`arm`](super::Completions::arm) and when the reader is dropped: for CQs that
+    /// [ignore overruns](crate::verbs::CompletionQueueBuilder::ignore_overrun).
+    Never,
+}
+
 /// What no owner byte is equal to.
 const NEVER: u32 = u32::MAX;
 
@@ -46,7 +62,29 @@ pub(super) struct Consumer {
     lap: Counter,
     /// Whether a poll that finds nothing has more to do.
     watched: bool,
+    /// Where the card is not told by every poll.
+    reserve: Option<Reserve>,
 }
+
+/// The CQ's record, while `record` is a word that nobody looks at.
+struct Reserve {
+    record: Record,
+    scrap: NonNull<u32>,
+    /// CQEs that may be taken without telling the card.
+    most: u32,
+    /// What the record says.
+    published: Counter,
+}
+
+impl Drop for Reserve {
+    fn drop(&mut self) {
+        // SAFETY: from a box, and given back once.
+        drop(unsafe { Box::from_raw(self.scrap.as_ptr()) });
+    }
+}
+
+// SAFETY: the scrap is the reader's own.
+unsafe impl Send for Reserve {}
 
 impl Consumer {
     /// Goes on where the record says.
@@ -76,6 +114,7 @@ impl Consumer {
             wide,
             lap: start,
             watched: false,
+            reserve: None,
         };
         consumer.seek(start);
         consumer
@@ -107,9 +146,49 @@ impl Consumer {
         self.usual = self.plain;
         // An invalid opcode means it in any lap.
         self.stale = if self.watched { NEVER } else { u32::from(opcode::INVALID) << OPCODE_SHIFT };
-        self.pause = self.entry(self.lap.plus(self.shape.entries() - 1));
+        let mut pause = self.lap.plus(self.shape.entries() - 1);
+        if let Some(reserve) = &mut self.reserve {
+            let mut unpublished = index.since(reserve.published);
+            if unpublished >= reserve.most {
+                reserve.record.release(index.low24());
+                reserve.published = index;
+                unpublished = 0;
+            }
+            // The CQE behind which it will be as many.
+            let last = reserve.most - unpublished - 1;
+            pause = index.plus(last.min(pause.since(index)));
+        }
+        self.pause = self.entry(pause);
         let behind_first = (self.lap.low24() << SHIFT).wrapping_add(1 << SHIFT);
         self.bias = behind_first.wrapping_sub(self.first.addr().get() as u32);
+    }
+
+    /// From now on, the card is told when `most` CQEs were taken, or by every poll that takes one.
+    pub(super) fn set_reserve(&mut self, most: Option<u32>) {
+        self.flush();
+        if let Some(mut reserve) = self.reserve.take() {
+            core::mem::swap(&mut self.record, &mut reserve.record);
+        }
+        if let Some(most) = most {
+            let scrap = NonNull::from(Box::leak(Box::new(0u32)));
+            // SAFETY: a word of the consumer's own, which lives as long as the reserve. The second
+            // word of the record is not used.
+            let stand_in = unsafe { Record::new(scrap, 0) };
+            let record = core::mem::replace(&mut self.record, stand_in);
+            let (most, published) = (most.max(1), self.index());
+            self.reserve = Some(Reserve { record, scrap, most, published });
+        }
+        self.seek(self.index());
+    }
+
+    /// Tells the card how far the CQ is read, if polls did not.
+    pub(super) fn flush(&mut self) {
+        let index = self.index();
+        if let Some(reserve) = &mut self.reserve {
+            reserve.record.release(index.low24());
+            reserve.published = index;
+            self.seek(index);
+        }
     }
 
     /// From now on, no poll that finds nothing is over by one comparison.
@@ -232,7 +311,7 @@ impl Consumer {
         self.next = unsafe { self.next.add(1 << self.slot_shift()) };
     }
 
-    /// Gives all CQEs that were taken back to the card.
+    /// Gives all CQEs that were taken back to the card, unless it is told less often.
     #[inline(always)]
     pub(super) fn publish(&mut self) {
         self.record.release(self.index().low24());

@@ -77,6 +77,15 @@ impl Ledger {
         }
     }
 
+    /// As [`promise`](Self::promise), all of them or none.
+    pub(super) fn withhold(&self, entries: u32) -> Result<Credit, QueueError> {
+        let credit = self.promise(entries)?;
+        if credit.entries < entries {
+            return Err(QueueError::CqFull { cqes: self.entries });
+        }
+        Ok(credit)
+    }
+
     /// Whether that queue was dropped with work outstanding.
     pub(super) fn owes(&self, qpn: u32, queue: QueueKind) -> bool {
         self.promises.owed().iter().any(|owed| (owed.qpn, owed.queue) == (qpn, queue))

@@ -87,6 +87,11 @@ pub enum QueueError {
     /// The library reported a geometry that is not a ring: sizes must be powers of two.
     #[error("the library reports an impossible geometry: {0}")]
     Geometry(&'static str),
+    /// The card looks at how far the CQ was read.
+    #[error(
+        "the CQ was not made to ignore overruns, so the card has to be told how far it is read"
+    )]
+    OverrunChecked,
     /// The queue's last owner left WQEs outstanding.
     #[error("WQEs of the queue's last owner are outstanding: reset the QP first")]
     Outstanding,

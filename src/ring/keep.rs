@@ -60,6 +60,11 @@ impl CqKeep {
         Ok(Self { cq, reusable: true })
     }
 
+    /// Whether the card writes to the CQ without a look at how far it was read.
+    pub(super) fn ignores_overrun(&self) -> bool {
+        self.cq.ignores_overrun()
+    }
+
     /// Events of the CQ that were read from its channel.
     pub(super) fn events(&self) -> u32 {
         self.cq.events()

@@ -34,6 +34,7 @@ mod tests;
 pub use crate::doorbell::{BlueFlameCopy, RegisterMemory};
 pub use batch::Batch;
 pub use completion::{Completions, Drain};
+pub use consumer::Publish;
 pub(crate) use cursor::{Counter, Shape};
 pub use error::{PollError, PostError, QueueError};
 pub use queues::Queues;

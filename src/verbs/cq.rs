@@ -7,7 +7,8 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use mlx5_sys::dv::{MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE, mlx5dv_cq_init_attr, mlx5dv_create_cq};
 use mlx5_sys::verbs::{
-    ibv_ack_cq_events, ibv_cq, ibv_cq_init_attr_ex, ibv_destroy_cq, ibv_req_notify_cq,
+    ibv_ack_cq_events, ibv_cq, ibv_cq_init_attr_ex, ibv_cq_init_attr_mask,
+    ibv_create_cq_attr_flags, ibv_destroy_cq, ibv_req_notify_cq,
 };
 
 use super::error::{check, non_null};
@@ -50,6 +51,7 @@ pub struct CompletionQueueHandle {
 pub(crate) struct CqInner {
     cq: NonNull<ibv_cq>,
     cqe_size: CqeSize,
+    ignores_overrun: bool,
     /// Events that were read from the channel, all of them to be acknowledged at the end.
     events: AtomicU32,
     /// Whether a reader on the direct path owns the consumer index.
@@ -106,6 +108,7 @@ impl CompletionQueue {
             context: context.clone(),
             entries,
             cqe_size: CqeSize::B64,
+            ignores_overrun: false,
             channel: None,
             vector: 0,
         }
@@ -120,6 +123,11 @@ impl CompletionQueue {
     /// The size of its entries.
     pub fn cqe_size(&self) -> CqeSize {
         self.inner.cqe_size
+    }
+
+    /// Whether the card writes to it without a look at how far it was read.
+    pub fn ignores_overrun(&self) -> bool {
+        self.inner.ignores_overrun
     }
 
     /// Asks for one event on the channel when the next completion arrives; of a solicited message
@@ -178,6 +186,11 @@ impl CompletionQueueHandle {
     /// The size of its entries.
     pub fn cqe_size(&self) -> CqeSize {
         self.inner.cqe_size
+    }
+
+    /// Whether the card writes to it without a look at how far it was read.
+    pub fn ignores_overrun(&self) -> bool {
+        self.inner.ignores_overrun
     }
 
     /// Whether both name the same queue.
@@ -242,6 +255,7 @@ pub struct CompletionQueueBuilder {
     context: Context,
     entries: u32,
     cqe_size: CqeSize,
+    ignores_overrun: bool,
     channel: Option<CompletionChannel>,
     vector: u32,
 }
@@ -250,6 +264,17 @@ impl CompletionQueueBuilder {
     /// The size of its entries; 64 bytes if not called.
     pub fn cqe_size(mut self, size: CqeSize) -> Self {
         self.cqe_size = size;
+        self
+    }
+
+    /// Lets the card write to it without a look at how far it was read
+    /// (`IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN`): the consumer index need not be told then
+    /// ([`Publish::Never`](crate::ring::Publish::Never)). If more completions come than it holds,
+    /// the oldest are overwritten, and no event says so. A reader of this crate lets its queues have
+    /// no more outstanding; what a queue pair in the error state flushes is more, where unsignaled
+    /// requests are among it.
+    pub fn ignore_overrun(mut self) -> Self {
+        self.ignores_overrun = true;
         self
     }
 
@@ -295,6 +320,7 @@ impl CompletionQueueBuilder {
         let inner = Arc::new(CqInner {
             cq,
             cqe_size: self.cqe_size,
+            ignores_overrun: self.ignores_overrun,
             events: AtomicU32::new(0),
             taken: AtomicBool::new(false),
             target,
@@ -314,6 +340,10 @@ impl CompletionQueueBuilder {
         attributes.cq_context = target.cast_mut().cast();
         attributes.channel = channel.map_or(std::ptr::null_mut(), |it| it.as_raw().as_ptr());
         attributes.comp_vector = self.vector;
+        if self.ignores_overrun {
+            attributes.comp_mask = ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_FLAGS.0;
+            attributes.flags = ibv_create_cq_attr_flags::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN.0;
+        }
         // SAFETY: as above.
         let mut mlx5: mlx5dv_cq_init_attr = unsafe { std::mem::zeroed() };
         // Always told, because libmlx5 otherwise takes the size from an environment variable.

@@ -5,6 +5,7 @@ mod account;
 mod oldest;
 mod poll;
 mod post;
+mod publish;
 mod receive;
 
 use core::ptr::NonNull;
@@ -78,13 +79,14 @@ impl Drop for Memory {
 
 /// A CQ with its reader, of a number of its own.
 struct Cq {
+    /// Before what it reads and writes, which is dropped later.
+    reader: Completions,
     buffer: Memory,
     record: Memory,
     page: Memory,
     cqe_size: usize,
     /// CQEs written by the test.
     produced: u32,
-    reader: Completions,
 }
 
 impl Cq {

@@ -1,0 +1,137 @@
+//! When the card is told how far a CQ is read.
+
+use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::wqe::opcode;
+
+use super::*;
+use crate::cqe::{Completion, SendDone, SendOperation};
+use crate::ring::random::Random;
+use crate::ring::{PostError, Publish, QueueError};
+use crate::wqe::Nop;
+
+fn nop(counter: u32) -> Cqe64 {
+    cqe(cqe_opcode::REQ, opcode::NOP, counter)
+}
+
+fn post(sq: &mut Sq, id: u64) {
+    // SAFETY: no card is there.
+    unsafe { sq.queue.post(id, Nop::new().signaled()).unwrap() }
+}
+
+#[test]
+fn the_record_is_stored_every_so_many() {
+    for (cqe_size, start) in [(64, 0), (64, 0xff_fffa), (128, 5)] {
+        let mut cq = Cq::new(16, cqe_size, start);
+        cq.reader.publish(Publish::Every(3)).unwrap();
+        let mut sq = Sq::new(&mut cq, 16, 0, HALF);
+        for taken in 1..=40 {
+            post(&mut sq, taken);
+            cq.produce(nop(taken as u32 - 1), &[]);
+            assert!(matches!(cq.reader.poll(&mut sq.queue), Ok(Some(Completion::Send(_)))));
+            let told = start + taken as u32 / 3 * 3;
+            assert_eq!(cq.record.be32(0), told & 0xff_ffff, "after {taken} from {start:#x}");
+            assert_eq!(cq.reader.poll(&mut sq.queue), Ok(None));
+        }
+        // 40 taken, 39 told. Who arms must say all, and then counts from there.
+        cq.reader.arm(false);
+        assert_eq!(cq.record.be32(0), (start + 40) & 0xff_ffff);
+        assert_eq!(cq.record.be32(4) & 0xff_ffff, (start + 40) & 0xff_ffff);
+        for taken in 41..=42 {
+            post(&mut sq, taken);
+            cq.produce(nop(taken as u32 - 1), &[]);
+            assert!(matches!(cq.reader.poll(&mut sq.queue), Ok(Some(_))));
+            assert_eq!(cq.record.be32(0), (start + 40) & 0xff_ffff);
+        }
+        // The next reader starts where the record says.
+        let Cq { record, reader, .. } = cq;
+        drop(reader);
+        assert_eq!(record.be32(0), (start + 42) & 0xff_ffff);
+    }
+}
+
+#[test]
+fn many_at_once_count_each() {
+    let nothing = SendDone { id: 0, qpn: 0, operation: SendOperation::Nop, byte_len: 0 };
+    let mut cq = Cq::new(32, 64, 0);
+    cq.reader.publish(Publish::Every(4)).unwrap();
+    let mut sq = Sq::new(&mut cq, 32, 0, HALF);
+    for id in 0..11 {
+        post(&mut sq, id);
+        cq.produce(nop(id as u32), &[]);
+    }
+    let mut into = [Completion::Send(nothing); 10];
+    assert_eq!(cq.reader.poll_many(&mut sq.queue, &mut into), Ok(10));
+    assert_eq!(cq.record.be32(0), 8);
+    assert_eq!(cq.reader.drain(&mut sq.queue).count(), 1);
+    assert_eq!(cq.record.be32(0), 8);
+    cq.reader.publish(Publish::EveryPoll).unwrap();
+    assert_eq!(cq.record.be32(0), 11, "nothing is held back when every poll says it");
+    post(&mut sq, 11);
+    cq.produce(nop(11), &[]);
+    assert!(matches!(cq.reader.poll(&mut sq.queue), Ok(Some(_))));
+    assert_eq!(cq.record.be32(0), 12);
+}
+
+#[test]
+fn what_is_not_told_is_not_promised() {
+    let mut cq = Cq::new(16, 64, 0);
+    cq.reader.publish(Publish::Every(5)).unwrap();
+    let sq = Sq::new(&mut cq, 32, 0, HALF);
+    assert_eq!(sq.queue.signal_limit(), 11);
+    // All the others are the queue's: no more can be held back, and less at any time.
+    let full = Err(QueueError::CqFull { cqes: 16 });
+    assert_eq!(cq.reader.publish(Publish::Every(6)), full);
+    assert!(cq.reader.promise(1, QueueKind::Receive, 1).is_err());
+    cq.reader.publish(Publish::Every(2)).unwrap();
+    assert_eq!(cq.reader.publish(Publish::Every(6)), full);
+    drop(cq.reader.promise(1, QueueKind::Receive, 3).unwrap());
+    cq.reader.publish(Publish::Every(5)).unwrap();
+    drop(sq);
+    cq.reader.publish(Publish::Every(15)).unwrap();
+    cq.reader.publish(Publish::EveryPoll).unwrap();
+    assert_eq!(Sq::new(&mut cq, 32, 0, HALF).queue.signal_limit(), 16);
+    // A card that looks at the record has to be told.
+    assert_eq!(cq.reader.publish(Publish::Never), Err(QueueError::OverrunChecked));
+}
+
+/// The card's rule: it writes a CQE only if the record says that there is room. A queue that always
+/// posts as much as it may never makes it break that rule, whatever is held back.
+#[test]
+fn the_lag_cannot_cause_an_overrun() {
+    let mut random = Random::from_clock();
+    for _ in 0..60 {
+        let cqes = 1 << (2 + random.below(4));
+        let start = [0, 0xff_fff8, random.below(0x100_0000)][random.below(3) as usize];
+        let mut cq = Cq::new(cqes, [64, 128][random.below(2) as usize], start);
+        cq.reader.publish(Publish::Every(1 + random.below(cqes - 1))).unwrap();
+        let mut sq = Sq::new(&mut cq, 64, 0, HALF);
+        let (mut posted, mut completed, mut taken) = (0, 0, 0);
+        let mut most = 0;
+        for _ in 0..800 {
+            // SAFETY: no card is there.
+            match unsafe { sq.queue.post(posted, Nop::new().signaled()) } {
+                Ok(()) => {
+                    posted += 1;
+                    continue;
+                }
+                Err(error) => assert_eq!(error, PostError::CqOverrun),
+            }
+            while completed < posted && random.below(6) != 0 {
+                let used = cq.produced.wrapping_sub(cq.record.be32(0)) & 0xff_ffff;
+                assert!(used < cqes, "the CQ overruns: {used} of {cqes}, {}", random.seed());
+                most = most.max(used + 1);
+                cq.produce(nop(completed as u32), &[]);
+                completed += 1;
+            }
+            for _ in 0..random.below(cqes) {
+                match cq.reader.poll(&mut sq.queue).unwrap() {
+                    Some(Completion::Send(done)) => assert_eq!(done.id, taken),
+                    None => break,
+                    Some(other) => panic!("{other:?}"),
+                }
+                taken += 1;
+            }
+        }
+        assert!(most > cqes / 2, "the CQ was used: {most} of {cqes}, {}", random.seed());
+    }
+}
