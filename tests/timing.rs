@@ -8,10 +8,10 @@ mod rig;
 use std::time::{Duration, Instant};
 
 use mlx5::cqe::Completion;
-use mlx5::ring::{Completions, RegisterUse, SendConfig, SendQueue};
+use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue};
 use mlx5::timing::{Phase, Report};
 use mlx5::verbs::QueuePair;
-use mlx5::wqe::{InlineBytes, Remote, Sge, Write};
+use mlx5::wqe::{Inline, InlineBytes, Remote, Send, Sge, Write};
 use rig::Rig;
 
 const POST: [Phase; 2] = [Phase::Reserve, Phase::Encode];
@@ -138,4 +138,51 @@ fn a_flight_lasts_until_its_completion_is_seen() {
     assert!(nanoseconds >= 0.99 * wait.as_nanos() as f64, "{report}");
     let encode = report.phase(Phase::Encode).unwrap();
     assert!(encode.median < flight.median, "{report}");
+}
+
+#[test]
+fn receives_are_counted_when_they_are_posted_and_when_they_complete() {
+    let rig = Rig::new(mlx5_model::Mode::Manual);
+    let (cq, peer_cq) = (rig.cq(15), rig.cq(15));
+    let shape = |cq| {
+        let builder = QueuePair::builder(&rig.pd, cq).max_send_wr(8).max_recv_wr(8);
+        builder.max_recv_sge(2).max_inline_data(64)
+    };
+    let (qp, peer) = rig.connect(rig.init(shape(&cq)), rig.init(shape(&peer_cq)));
+    let memory = rig.memory(4096);
+    let sge = Sge::new(memory.address(), 64, memory.lkey());
+    let mut completions = Completions::new(&cq).unwrap();
+    let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
+    let mut their_completions = Completions::new(&peer_cq).unwrap();
+    let mut send = SendQueue::new(&peer, &mut their_completions, SendConfig::default()).unwrap();
+    // SAFETY: the memory lives to the end.
+    unsafe {
+        receive.post(0, sge).unwrap();
+        receive.post(1, sge).unwrap();
+        receive.post(2, [sge; 2]).unwrap();
+        let mut batch = receive.batch();
+        batch.append(3, sge).unwrap();
+        batch.append(4, sge).unwrap();
+        batch.ring();
+        for id in 0..5 {
+            send.post(id, Send::new(Inline(b"message")).signaled()).unwrap();
+        }
+    }
+    mlx5_model::run();
+    assert!(matches!(completions.poll(&mut receive), Ok(Some(Completion::Receive(_)))));
+    let mut rest = [const { None }; 5];
+    for (place, found) in rest.iter_mut().zip(completions.drain(&mut receive)) {
+        *place = Some(found.unwrap());
+    }
+    assert_eq!(rest.iter().flatten().count(), 4);
+
+    let counts = |report: Report| -> Vec<(Phase, u64)> {
+        report.phases().iter().map(|phase| (phase.phase, phase.count)).collect()
+    };
+    let posted = [(Phase::Reserve, 5), (Phase::Encode, 5), (Phase::Record, 4)];
+    assert_eq!(counts(receive.timing()), posted);
+    let polled = [(Phase::Sight, 5), (Phase::Decode, 5), (Phase::Release, 2)];
+    assert_eq!(counts(completions.timing()), polled);
+    receive.clear_timing();
+    assert_eq!(counts(receive.timing()), []);
 }
