@@ -7,7 +7,7 @@ use mlx5::verbs::CompletionQueue;
 use mlx5_sys::verbs::*;
 
 use crate::rig::Rig;
-use crate::side::{LENGTH, LIST, Line, Row, Side, forget};
+use crate::side::{LENGTH, LIST, Line, Row, Side, forget, watch};
 
 /// `ibv_post_send`, `ibv_poll_cq`, `ibv_post_recv`. Work requests are prepared ahead; a call only
 /// changes id and payload.
@@ -143,13 +143,30 @@ pub struct Extended {
 }
 
 impl Extended {
+    /// As libmlx5 is where nobody tells it that the process has one thread: with locks.
     pub fn new() -> Self {
+        Self::made()
+    }
+
+    /// In a process that tells it so. It looks when a device is opened.
+    pub fn unlocked() -> Self {
+        const VARIABLE: &str = "MLX5_SINGLE_THREADED";
+        // SAFETY: no other thread of a benchmark looks at the environment.
+        unsafe { std::env::set_var(VARIABLE, "1") };
+        let side = Self::made();
+        // SAFETY: as above.
+        unsafe { std::env::remove_var(VARIABLE) };
+        side
+    }
+
+    fn made() -> Self {
         let line = Line::new();
         let cq = line.rig.cq(511);
         let qp = create(&line.rig, &cq);
         // SAFETY: made with functions for sending, so it is an extended one.
         let ex = NonNull::new(unsafe { ibv_qp_to_qp_ex(qp.as_ptr()) }).expect("extended");
         connect_to_itself(&line.rig, qp);
+        watch(qp, cq.as_raw());
         let (sge, remote) = (line.sge(), line.remote());
         Self {
             qp,

@@ -17,17 +17,12 @@
 
 mod callgrind;
 mod disassembly;
-mod floor;
-mod libmlx5;
 mod limits;
-mod raw;
-mod receives;
 #[path = "../report/mod.rs"]
 mod report;
 #[path = "../../tests/rig/mod.rs"]
 mod rig;
 mod rows;
-mod safe;
 mod side;
 
 use std::collections::HashMap;

@@ -8,7 +8,7 @@ use mlx5::wqe::Sge;
 use mlx5_sys::verbs::{ibv_post_recv, ibv_recv_wr, ibv_sge};
 use mlx5_sys::wqe::INVALID_LKEY;
 
-use crate::floor::put;
+use super::floor::put;
 use crate::rig::verbs::QpMemory;
 use crate::side::{LENGTH, LIST, Line, Row, Side, forget};
 

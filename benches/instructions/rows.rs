@@ -10,6 +10,8 @@ pub mod column {
     pub const CLASSIC: &str = "ibv_post/poll_cq";
     /// libmlx5 by `ibv_wr_*`; polls by `ibv_start_poll` and `ibv_end_poll`.
     pub const EXTENDED: &str = "ibv_wr/start_poll";
+    /// The same in a process that says to have one thread, for which libmlx5 takes no locks.
+    pub const UNLOCKED: &str = "the same, no locks";
     /// This crate's layer that owns memory.
     pub const OWNED: &str = "mlx5 owned";
     /// This crate's raw layer.

@@ -7,7 +7,7 @@ use mlx5::wqe::{InlineBytes, Remote, Write};
 
 use crate::MODE;
 use crate::rig::Rig;
-use crate::side::{LENGTH, Row, Side, forget, shape};
+use crate::side::{LENGTH, Row, Side, forget, shape, watch};
 
 /// Slices at hand: as many as are in flight at once, for sends and for receives.
 const SLICES: usize = 128;
@@ -30,6 +30,7 @@ impl Safe {
         let mut completions = Completions::new(&cq).expect("a CQ of its own");
         let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default());
         let (qp, peer) = rig.connect(qp, rig.init(shape(&rig, &peer_cq)));
+        watch(qp.as_raw(), cq.as_raw());
         let receiver = receiver.expect("a QP of its own");
         let channel = Channel::new(qp, receiver, completions, SendConfig::default());
         let mut whole = Slice::new(rig.memory(SLICES * LENGTH as usize));

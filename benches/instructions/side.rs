@@ -1,11 +1,26 @@
 //! What is counted, and what the ways of doing it have in common.
 
+use std::cell::RefCell;
+use std::ptr::NonNull;
+
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts};
 use mlx5::wqe::{Remote, Sge};
+use mlx5_sys::verbs::{ibv_cq, ibv_qp};
 
+use crate::MODE;
 use crate::rig::Rig;
 pub use crate::rows::{How, LIST, Row, column};
-use crate::{MODE, floor, libmlx5, raw, receives, safe};
+
+#[path = "floor.rs"]
+mod floor;
+#[path = "libmlx5.rs"]
+mod libmlx5;
+#[path = "raw.rs"]
+mod raw;
+#[path = "receives.rs"]
+mod receives;
+#[path = "safe.rs"]
+mod safe;
 
 /// Bytes that a request by pointer, or a receive, names.
 pub const LENGTH: u32 = 64;
@@ -32,6 +47,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(receives::WIDE)) },
     Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(1)) },
     Maker { column: column::EXTENDED, make: || Box::new(libmlx5::Extended::new()) },
+    Maker { column: column::UNLOCKED, make: || Box::new(libmlx5::Extended::unlocked()) },
     Maker { column: column::OWNED, make: || Box::new(safe::Safe::new()) },
     Maker { column: column::RAW, make: || Box::new(raw::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(receives::WIDE)) },
@@ -42,6 +58,7 @@ pub const MAKERS: &[Maker] = &[
 ];
 
 /// Columns in the table's order.
+#[allow(dead_code, reason = "not every benchmark has a column per side")]
 pub fn columns() -> Vec<&'static str> {
     let mut columns: Vec<_> = MAKERS.iter().map(|maker| maker.column).collect();
     columns.dedup();
@@ -77,6 +94,21 @@ pub fn measured(
     true
 }
 
+thread_local! {
+    static WATCHED: RefCell<Vec<(NonNull<ibv_qp>, NonNull<ibv_cq>)>> = const { RefCell::new(vec![]) };
+}
+
+/// Says what a side posts to and polls, for those who look at its doorbell records.
+pub fn watch(qp: NonNull<ibv_qp>, cq: NonNull<ibv_cq>) {
+    WATCHED.with_borrow_mut(|watched| watched.push((qp, cq)));
+}
+
+/// What [`watch`] was told since the last call, by sides that may be gone.
+#[allow(dead_code, reason = "one benchmark looks at them")]
+pub fn watched() -> Vec<(NonNull<ibv_qp>, NonNull<ibv_cq>)> {
+    WATCHED.take()
+}
+
 /// Makes the compiler forget what it knows of the memory behind `state`, at no instruction: each
 /// turn of a loop loads and stores what a call in a larger program would.
 #[inline(always)]
@@ -106,6 +138,7 @@ impl Line {
         let own = shape(&rig, &cq).max_recv_sge(sges);
         let (qp, peer) = rig.connect(rig.init(own), rig.init(shape(&rig, &peer_cq)));
         let memory = rig.memory(4096);
+        watch(qp.as_raw(), cq.as_raw());
         Self { qp, cq, memory, _peer: peer, rig }
     }
 

@@ -6,6 +6,8 @@ pub mod json;
 pub mod svg;
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// One cell: a count, or the middle of many samples.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -126,21 +128,25 @@ impl Report {
     }
 
     /// Writes JSON, Markdown and SVG into `folder`, as `name` with each one's ending.
-    pub fn write(&self, folder: &std::path::Path, name: &str) -> std::io::Result<()> {
-        std::fs::create_dir_all(folder)?;
-        let file = |ending: &str| folder.join(format!("{name}.{ending}"));
-        std::fs::write(file("json"), json::text(self))?;
-        std::fs::write(file("md"), self.markdown())?;
-        std::fs::write(file("svg"), svg::text(self))
+    pub fn write(&self, folder: &Path, name: &str) -> io::Result<()> {
+        self.write_text(folder, name)?;
+        fs::write(folder.join(format!("{name}.svg")), svg::text(self))
+    }
+
+    /// The same without SVG, for what is no bar.
+    pub fn write_text(&self, folder: &Path, name: &str) -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        fs::write(folder.join(format!("{name}.json")), json::text(self))?;
+        fs::write(folder.join(format!("{name}.md")), self.markdown())
     }
 }
 
 /// Where benchmarks leave their files: `target/bench`.
-pub fn folder() -> std::io::Result<std::path::PathBuf> {
+pub fn folder() -> io::Result<PathBuf> {
     // The executable is in `target/release/deps`.
     let executable = std::env::current_exe()?;
     let target = executable.ancestors().nth(3);
     target.map(|target| target.join("bench")).ok_or_else(|| {
-        std::io::Error::other(format!("{} is not in a target folder", executable.display()))
+        io::Error::other(format!("{} is not in a target folder", executable.display()))
     })
 }

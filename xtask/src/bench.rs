@@ -7,11 +7,10 @@ use crate::build;
 use crate::libclang::Decision;
 use crate::setup::{self, For};
 
-const USAGE: &str =
-    "usage: cargo xtask bench [--quick | --instructions | --cycles | --phases | --record]";
+const USAGE: &str = "usage: cargo xtask bench [--quick | --instructions | --cycles | --stores | --phases | --record]";
 
 /// The ones whose results are in `docs/benchmarks`.
-const RECORDED: &[&str] = &["instructions", "post_poll"];
+const RECORDED: &[&str] = &["instructions", "post_poll", "stores"];
 
 /// The one of phases, and the feature that it needs.
 const PHASES: [&str; 4] = ["--bench", "phases", "--features", "timing"];
@@ -27,13 +26,15 @@ pub enum Choice {
     Instructions,
     /// Cycles alone, held to be three times fewer than libmlx5's.
     Cycles,
+    /// Stores to registers and records, and fences, alone.
+    Stores,
     /// Where the time of posts and polls goes, by a build with the feature `timing`.
     Phases,
     /// Those that are recorded, into `docs/benchmarks`.
     Record,
 }
 
-/// `cargo xtask bench [--quick | --instructions | --cycles | --phases | --record]`.
+/// `cargo xtask bench [--quick | --instructions | --cycles | --stores | --phases | --record]`.
 pub fn command(arguments: &[String]) -> Result {
     let choice = parse(arguments)?;
     let decision = setup::ready(For::Testing)?;
@@ -47,6 +48,7 @@ fn parse(arguments: &[String]) -> Result<Choice> {
         ["--quick"] => Ok(Choice::Quick),
         ["--instructions"] => Ok(Choice::Instructions),
         ["--cycles"] => Ok(Choice::Cycles),
+        ["--stores"] => Ok(Choice::Stores),
         ["--phases"] => Ok(Choice::Phases),
         ["--record"] => Ok(Choice::Record),
         other => Err(format!("cannot take `{}`\n{USAGE}", other.join(" "))),
@@ -61,6 +63,7 @@ pub fn run(decision: &Decision, choice: Choice) -> Result {
         Choice::Quick => bench(decision, &["--benches"], &["--quick".as_ref()]),
         Choice::Instructions => bench(decision, &["--bench", "instructions"], &[]),
         Choice::Cycles => bench(decision, &["--bench", "post_poll"], &["--check".as_ref()]),
+        Choice::Stores => bench(decision, &["--bench", "stores"], &[]),
         Choice::Phases => bench(decision, &PHASES, &[]),
         Choice::Record => {
             let folder = build::root().join("docs/benchmarks");
@@ -108,6 +111,7 @@ mod tests {
         assert_eq!(parse("--quick").unwrap(), Choice::Quick);
         assert_eq!(parse("--instructions").unwrap(), Choice::Instructions);
         assert_eq!(parse("--cycles").unwrap(), Choice::Cycles);
+        assert_eq!(parse("--stores").unwrap(), Choice::Stores);
         assert_eq!(parse("--phases").unwrap(), Choice::Phases);
         assert_eq!(parse("--record").unwrap(), Choice::Record);
         for text in ["--quick --instructions", "--slow", "quick"] {

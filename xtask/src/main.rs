@@ -28,11 +28,12 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   run [--roce] [--mode trapped|polled|manual] -- PROGRAM [ARGUMENTS]
                          run any verbs program on the model, the software ConnectX
   test [ARGUMENTS]       everything that can be tested on this machine; ARGUMENTS go to `cargo test`
-  bench [--quick | --instructions | --cycles | --phases | --record]
+  bench [--quick | --instructions | --cycles | --stores | --phases | --record]
                          the benchmarks; --quick only shows that they run; --instructions counts
                          the instructions of posts and polls, and holds them to limits and to
-                         docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --phases
-                         stamps where the time goes; --record writes docs/benchmarks
+                         docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --stores
+                         shows stores to registers and records, and fences; --phases stamps where
+                         the time goes; --record writes docs/benchmarks
   ci                     test, then formatting, clippy, rustdoc, the feature `timing` and
                          `bench --quick`
 
