@@ -13,6 +13,8 @@ const RARE: &[&str] = &[
     "_any",
     "::post_rest",
     "::ring_otherwise",
+    // Registers that BlueFlame is not used on, or in another way than word by word.
+    "::commit_plain",
     "::take_other",
     // A batch that is dropped, unrung.
     "::clear_from",

@@ -48,7 +48,6 @@ impl Floor {
         let (send, completions) =
             unsafe { (QpMemory::new(line.qp.as_raw()), CqMemory::new(line.cq.as_raw())) };
         assert_eq!((send.dv.sq.stride, send.dv.rq.stride, completions.dv.cqe_size), (64, 16, 64));
-        assert_ne!(send.dv.bf.size, 0, "a BlueFlame register");
         Self { send, completions, head: 0, half: 0, received: 0, consumer: 0, line }
     }
 
@@ -125,6 +124,44 @@ impl Floor {
             }
         }
         (self.head, self.half) = (head, half);
+    }
+
+    /// As `posts`, on a register that BlueFlame is not used on.
+    #[inline(never)]
+    fn doorbells<const INLINE: bool>(&mut self, calls: usize) -> usize {
+        let ([flags, address, key], low) = self.fixed(3);
+        let data = self.data();
+        let dv = self.send.dv;
+        let (ring, mask) = (dv.sq.buf.cast::<u8>(), dv.sq.wqe_cnt - 1);
+        let header = (INLINE_SEG | 8).to_be();
+        let mut head = self.head;
+        for id in 0..calls as u64 {
+            let index = u64::from(head as u16) << 8 | u64::from(opcode::RDMA_WRITE);
+            let ctrl = (index << 32 | low).to_be();
+            // SAFETY: as above.
+            unsafe {
+                let wqe = ring.add((head & mask) as usize * 64).cast::<u64>();
+                put(wqe, 0, ctrl);
+                put(wqe, 1, flags);
+                put(wqe, 2, address);
+                put(wqe, 3, key);
+                if INLINE {
+                    put(wqe, 4, u64::from(header) | id << 32);
+                    wqe.add(5).cast::<u32>().write_volatile((id >> 32) as u32);
+                } else {
+                    put(wqe, 4, data[0]);
+                    put(wqe, 5, data[1]);
+                }
+                head = head.wrapping_add(1);
+                compiler_fence(Ordering::SeqCst);
+                dv.dbrec.add(1).write_volatile(u32::from(head as u16).to_be());
+                store_fence();
+                put(dv.bf.reg.cast(), 0, ctrl);
+                store_fence();
+            }
+        }
+        self.head = head;
+        calls
     }
 
     #[inline(never)]
@@ -206,6 +243,8 @@ impl Floor {
 impl Side for Floor {
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
+            Row::Inline if self.send.dv.bf.size == 0 => self.doorbells::<true>(calls),
+            Row::Pointer if self.send.dv.bf.size == 0 => self.doorbells::<false>(calls),
             Row::Inline => self.post(true, calls),
             Row::Pointer => self.post(false, calls),
             Row::List => self.list(calls),

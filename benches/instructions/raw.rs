@@ -21,9 +21,13 @@ pub struct Raw {
 
 impl Raw {
     pub fn new() -> Self {
+        Self::with(SendConfig::default())
+    }
+
+    pub fn with(config: SendConfig) -> Self {
         let line = Line::new();
         let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
-        let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
+        let send = SendQueue::new(&line.qp, &mut completions, config);
         let receive = ReceiveQueue::new(&line.qp, &mut completions, ReceiveConfig::default());
         Self {
             send: send.expect("a QP of its own"),

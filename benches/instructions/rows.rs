@@ -114,6 +114,13 @@ rows! {
     Pointer: "64-byte pointer WRITE, signaled, BlueFlame", How::Post,
         [at_most(55.0).and(1.5, FLOOR)];
     List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(32.0)];
+    RunTime: "8-byte inline WRITE of run-time length", How::Post, [at_most(86.0)];
+    DoorbellInline: "8-byte inline WRITE, doorbell", How::Post, [at_most(56.0)];
+    DoorbellPointer: "64-byte pointer WRITE, doorbell", How::Post, [at_most(56.0)];
+    Sse2: "64-byte pointer WRITE, BlueFlame by SSE2", How::Post, [];
+    Avx2: "64-byte pointer WRITE, BlueFlame by AVX2", How::Post, [];
+    Avx512: "64-byte pointer WRITE, BlueFlame by AVX-512", How::Post, [];
+    Movdir64b: "64-byte pointer WRITE, BlueFlame by MOVDIR64B", How::Post, [];
     Poll: "poll, one success", How::Poll, [at_most(30.0)];
     Empty: "poll, empty", How::Idle, [at_most(8.0)];
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0).goal()];

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
+use mlx5::ring::BlueFlameCopy;
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts};
 use mlx5::wqe::{Remote, Sge};
 use mlx5_sys::verbs::{ibv_cq, ibv_qp};
@@ -11,6 +12,8 @@ use crate::MODE;
 use crate::rig::Rig;
 pub use crate::rows::{How, LIST, Row, column};
 
+#[path = "copies.rs"]
+mod copies;
 #[path = "floor.rs"]
 mod floor;
 #[path = "libmlx5.rs"]
@@ -46,13 +49,45 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::CLASSIC, make: || Box::new(libmlx5::Classic::new()) },
     Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(receives::WIDE)) },
     Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(1)) },
+    Maker {
+        column: column::CLASSIC,
+        make: || Box::new(copies::Doorbells::new(libmlx5::Classic::new)),
+    },
+    Maker { column: column::CLASSIC, make: || Box::new(copies::RunTime(libmlx5::Classic::new())) },
     Maker { column: column::EXTENDED, make: || Box::new(libmlx5::Extended::new()) },
+    Maker {
+        column: column::EXTENDED,
+        make: || Box::new(copies::Doorbells::new(libmlx5::Extended::new)),
+    },
+    Maker {
+        column: column::EXTENDED,
+        make: || Box::new(copies::RunTime(libmlx5::Extended::new())),
+    },
     Maker { column: column::UNLOCKED, make: || Box::new(libmlx5::Extended::unlocked()) },
     Maker { column: column::OWNED, make: || Box::new(safe::Safe::new()) },
     Maker { column: column::RAW, make: || Box::new(raw::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(receives::WIDE)) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(1)) },
+    Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(raw::Raw::new)) },
+    Maker { column: column::RAW, make: || Box::new(copies::RawRunTime::new()) },
+    Maker {
+        column: column::RAW,
+        make: || Box::new(copies::Copied::new(Row::Sse2, BlueFlameCopy::Sse2)),
+    },
+    Maker {
+        column: column::RAW,
+        make: || Box::new(copies::Copied::new(Row::Avx2, BlueFlameCopy::Avx2)),
+    },
+    Maker {
+        column: column::RAW,
+        make: || Box::new(copies::Copied::new(Row::Avx512, BlueFlameCopy::Avx512)),
+    },
+    Maker {
+        column: column::RAW,
+        make: || Box::new(copies::Copied::new(Row::Movdir64b, BlueFlameCopy::Movdir64b)),
+    },
     Maker { column: column::FLOOR, make: || Box::new(floor::Floor::new()) },
+    Maker { column: column::FLOOR, make: || Box::new(copies::Doorbells::new(floor::Floor::new)) },
     Maker { column: column::FLOOR, make: || Box::new(receives::Floor::new(receives::WIDE)) },
     Maker { column: column::FLOOR, make: || Box::new(receives::Floor::new(1)) },
 ];

@@ -315,7 +315,7 @@ impl<T: Transport> SendQueue<T> {
         self.ring.doorbell.timing.begin();
         // SAFETY: passed on.
         unsafe {
-            if self.post_block(id, &operation) || self.post_sized(id, &operation) {
+            if self.post_short(id, &operation) {
                 return Ok(());
             }
             // Moved, so that only this path needs the operation in memory.
@@ -337,71 +337,52 @@ impl<T: Transport> SendQueue<T> {
         self.ring.doorbell.timing.begin();
         // SAFETY: passed on.
         unsafe {
-            if self.post_block(id, operation) || self.post_sized(id, operation) {
+            if self.post_short(id, operation) {
                 return Ok(());
             }
             self.post_rest(id, operation)
         }
     }
 
-    /// As [`post`](Self::post), if the request is a usual one and the head is clear.
+    /// As [`post`](Self::post), if the WQE fits a block and the head is clear.
     ///
     /// # Safety
     /// As there.
     #[inline(always)]
-    unsafe fn post_block<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
-        let ring = &mut self.ring;
-        let head = ring.cursor.head();
-        if O::USUAL_DS == 0 || head == ring.clear_single {
+    unsafe fn post_short<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+        // First, though it is asked for again: so what does not change from one post to the next can
+        // be judged once.
+        if O::USUAL_DS != 0 && !operation.is_usual(&self.ring.limits) {
             return false;
         }
-        let encoded = ring.encode_block::<T, O>(ring.names, head, ring.slack, id, operation);
+        // SAFETY: passed on.
+        unsafe { self.post_words(id, operation) || self.post_plain(id, operation) }
+    }
+
+    /// As [`post`](Self::post), if the WQE fits a block and goes by BlueFlame, word by word, and the
+    /// head is clear.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn post_words<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+        let ring = &mut self.ring;
+        let head = ring.cursor.head();
+        if head == ring.clear_single {
+            return false;
+        }
+        let encoded = match O::USUAL_DS {
+            0 => ring.encode_short::<T, O>(ring.names, head, ring.slack, id, operation),
+            _ => ring.encode_block::<T, O>(ring.names, head, ring.slack, id, operation),
+        };
         let Some((slack, _, image)) = encoded else { return false };
         // SAFETY: passed on.
         unsafe { ring.commit_block(slack, image) };
         true
     }
 
-    /// As [`post`](Self::post), if the size of such requests is not known at compile time, and there
-    /// is room before the head that is clear.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    unsafe fn post_sized<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
-        if O::USUAL_DS != 0 {
-            return false;
-        }
-        let ring = &mut self.ring;
-        let (head, clear) = (ring.cursor.head(), ring.clear);
-        let encoded = ring.encode_sized::<T, O>(head, clear, ring.slack, id, operation);
-        let Some((head, slack, last)) = encoded else { return false };
-        // SAFETY: the WQE was written; the rest is passed on.
-        unsafe { ring.commit(head, slack, &last, true) };
-        ring.set_clear(clear);
-        true
-    }
-
-    /// As [`post`](Self::post), for any request at any time: also for usual ones on registers that
-    /// take WQEs in another way than word by word, or not at all.
-    ///
-    /// A call of its own, and a cold one to the compiler: inlined, or weighed, beside the other
-    /// paths it would cost these registers.
-    ///
-    /// # Safety
-    /// As there.
-    #[cold]
-    #[inline(never)]
-    unsafe fn post_rest<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
-        // SAFETY: passed on.
-        if unsafe { self.post_plain(id, operation) } {
-            return Ok(());
-        }
-        // SAFETY: passed on.
-        unsafe { self.post_any(id, operation) }
-    }
-
-    /// As [`post_block`](Self::post_block), for any way that the register takes WQEs.
+    /// As [`post`](Self::post), for usual requests on registers that take WQEs in another way than
+    /// word by word, or not at all, if the head is clear.
     ///
     /// # Safety
     /// As there.
@@ -414,22 +395,30 @@ impl<T: Transport> SendQueue<T> {
         }
         let encoded = ring.encode_block::<T, O>(ring.names, head, ring.slack, id, operation);
         let Some((slack, last, _)) = encoded else { return false };
-        // SAFETY: the WQE was written; the rest is passed on.
-        unsafe { ring.commit(head.plus(1), slack, &last, true) };
-        ring.set_clear(ring.clear);
+        // SAFETY: passed on.
+        unsafe { ring.commit_plain(head.plus(1), slack, last) };
         true
     }
 
-    /// As [`post`](Self::post), after another look at what is free.
+    /// As [`post`](Self::post), for any request at any time.
     ///
     /// # Safety
     /// As there.
     #[cold]
     #[inline(never)]
-    unsafe fn post_any<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
-        self.ring.refill();
+    unsafe fn post_rest<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
+        let ring = &mut self.ring;
+        let (head, clear) = (ring.cursor.head(), ring.clear);
+        let sized = ring.encode_sized::<T, O>(head, clear, ring.slack, id, operation);
+        if let Some((head, slack, last)) = sized {
+            // SAFETY: the WQE was written; the rest is passed on.
+            unsafe { ring.commit(head, slack, &last, true) };
+            ring.set_clear(clear);
+            return Ok(());
+        }
+        ring.refill();
         // SAFETY: passed on.
-        if unsafe { self.post_block(id, operation) } {
+        if unsafe { self.post_words(id, operation) } {
             return Ok(());
         }
         let mut batch = self.batch();

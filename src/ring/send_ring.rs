@@ -177,10 +177,51 @@ impl SendRing {
         if O::USUAL_DS == 0 || !operation.is_usual(&self.limits) {
             return None;
         }
+        // SAFETY: a usual WQE is no longer than a block, and `check` would pass: a queue without
+        // entries has no clear head.
+        Some(unsafe { self.encode_one::<O, false>(names, head, slack, id, operation, O::USUAL_DS) })
+    }
+
+    /// As [`encode_block`](Self::encode_block), for a WQE whose size is known at run time only, of
+    /// which the segments before the payload are kept as words. `None`, and nothing is written, if
+    /// it is refused, is longer than a block, or is a ctrl segment only.
+    #[inline(always)]
+    pub(super) fn encode_short<T: Transport, O: PostOn<T>>(
+        &mut self,
+        names: Names,
+        head: Counter,
+        slack: u32,
+        id: u64,
+        operation: &O,
+    ) -> Option<(u32, Last, BlockImage)> {
+        if operation.check(&self.limits).is_err() {
+            return None;
+        }
+        let ds = 1 + operation.body_ds();
+        if !(2..=UNITS).contains(&ds) {
+            return None;
+        }
+        // SAFETY: as the lines above say.
+        Some(unsafe { self.encode_one::<O, true>(names, head, slack, id, operation, ds) })
+    }
+
+    /// Writes a WQE of `ds` units at `head`, which is before `clear`.
+    ///
+    /// # Safety
+    /// It is no longer than a block, and passed its check. It is a usual one, or `SHORT`.
+    #[inline(always)]
+    unsafe fn encode_one<O: Operation, const SHORT: bool>(
+        &mut self,
+        names: Names,
+        head: Counter,
+        slack: u32,
+        id: u64,
+        operation: &O,
+        ds: u32,
+    ) -> (u32, Last, BlockImage) {
         let flags = self.flags(operation);
         self.doorbell.timing.stamp(Phase::Reserve);
-        let ctrl =
-            ctrl_segment(names.ctrl(head, O::OPCODE, O::USUAL_DS), flags, operation.immediate());
+        let ctrl = ctrl_segment(names.ctrl(head, O::OPCODE, ds), flags, operation.immediate());
         let slot = self.cursor.shape().slot(head);
         // Of the two offsets, the ring's is a multiple of the shadow's that address arithmetic can
         // make from it; the compiler would rather shift twice.
@@ -188,29 +229,31 @@ impl SendRing {
         let offset = opaque(slot * size_of::<Entry>());
         // SAFETY: a free block starts there, by `clear`'s meaning; the card does not read it before
         // the producer index covers it, and nobody else writes it (`from_parts`). The WQE is no
-        // longer than a block, so it ends before the ring does, and `check` would pass: a queue
-        // without entries has no clear head.
+        // longer than a block, so it ends before the ring does.
         let image = unsafe {
             let block = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Block::new(block.as_ptr());
             writer.put(ctrl);
-            operation.put_usual(&mut writer);
+            if SHORT {
+                operation.put_short(&mut writer);
+            } else {
+                operation.put_usual(&mut writer);
+            }
             BlockImage { block: block.cast(), words: writer.words() }
         };
         // SAFETY: an entry of the shadow, which has one for every slot.
         let place = unsafe { self.shadow.first().byte_add(offset) };
         let signaled = flags & CE_MASK == CE_ALWAYS;
-        let (slack, key) = if signaled && const { shadow::may_be_plain(O::OPCODE, O::USUAL_DS) } {
+        let (slack, key) = if signaled && shadow::may_be_plain(O::OPCODE, ds) {
             (slack, Key::plain(names.key, O::OPCODE, ctrl[0]))
         } else {
             let slack = slack.wrapping_add(u32::from(!signaled));
-            (slack, Key::other(O::OPCODE, O::USUAL_DS, slack))
+            (slack, Key::other(O::OPCODE, ds, slack))
         };
         // SAFETY: as above.
         unsafe { place.write(Entry { id, key }) };
         self.doorbell.timing.stamp(Phase::Encode);
-        let last = Last { doorbell: ctrl[0] };
-        Some((slack, last, image))
+        (slack, Last { doorbell: ctrl[0] }, image)
     }
 
     /// Makes a single WQE of [`encode_block`](Self::encode_block), at the cursor's head, known to
@@ -227,6 +270,22 @@ impl SendRing {
         // unit, and `clear_single` was ahead of the head, so the register takes a block.
         unsafe { self.doorbell.ring_block(head.low16(), image.words, image.block) }
         self.doorbell.timing.rang(head);
+    }
+
+    /// As [`commit_block`](Self::commit_block), for a register that takes WQEs in another way than word
+    /// by word, or not at all; `head` is the one after the WQE.
+    ///
+    /// A call of its own, and a cold one to the compiler: inlined, or weighed, beside the other
+    /// path it would cost that one registers.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`]; the WQE before `head` was written, `last` is it.
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn commit_plain(&mut self, head: Counter, slack: u32, last: Last) {
+        self.clear_single = head;
+        // SAFETY: passed on.
+        unsafe { self.commit(head, slack, &last, true) }
     }
 
     /// [`encode`](Self::encode), apart from the hot path, and what `clear` is afterwards.

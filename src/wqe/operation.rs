@@ -6,12 +6,12 @@ use mlx5_sys::wqe::{
 };
 
 use super::{
-    Limits, OldValue, Payload, Remote, Segment, Segments, Sge, SgeList, Word, data_segment,
+    Block, Limits, OldValue, Payload, Remote, Segment, Segments, Sge, SgeList, Word, data_segment,
 };
 use crate::ring::PostError;
 
 mod sealed {
-    use super::{Limits, PostError, Segments};
+    use super::{Block, Limits, PostError, Segments};
 
     /// How an operation becomes a WQE. Sealed: the queue trusts `body_ds` to be what `put` writes.
     pub trait Encode {
@@ -44,6 +44,15 @@ mod sealed {
         /// As there.
         #[inline(always)]
         unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
+            // SAFETY: passed on.
+            unsafe { self.put(writer) }
+        }
+        /// As [`put`](Self::put), to a block, of which the words before a payload are kept.
+        ///
+        /// # Safety
+        /// As there; the WQE is no longer than the block.
+        #[inline(always)]
+        unsafe fn put_short(&self, writer: &mut Block) {
             // SAFETY: passed on.
             unsafe { self.put(writer) }
         }
@@ -153,6 +162,22 @@ macro_rules! encode {
                 $(
                     // SAFETY: `body_ds` counts these segments; the payload is a usual one.
                     unsafe { self.$payload.put_usual(_writer) };
+                )?
+            }
+
+            #[inline(always)]
+            unsafe fn put_short(&self, _writer: &mut Block) {
+                $(
+                    // SAFETY: `body_ds` counts this segment.
+                    unsafe { _writer.put(raddr_segment(self.$remote)) };
+                )?
+                let _most = WQEBB_SIZE / SEGMENT_SIZE
+                    - 1
+                    $(- one_for(stringify!($remote)) as usize)?;
+                $(
+                    // SAFETY: `body_ds` counts these segments, `check` passed; the rest of the block
+                    // is no less than they take.
+                    unsafe { self.$payload.put_short(_writer.rest(), _most) };
                 )?
             }
         }

@@ -47,6 +47,15 @@ mod sealed {
             // SAFETY: passed on.
             unsafe { self.put(writer) }
         }
+        /// As [`put`](Self::put), where [`ds`](Self::ds) is no more than `most`.
+        ///
+        /// # Safety
+        /// As there, and it is not.
+        #[inline(always)]
+        unsafe fn put_short<W: Segments>(&self, writer: &mut W, _most: usize) {
+            // SAFETY: passed on.
+            unsafe { self.put(writer) }
+        }
     }
 }
 use sealed::{Encode, EncodeWord};
@@ -175,7 +184,8 @@ list!([] Vec<Slice>, |this| this.iter().map(Slice::sge));
 /// Size in 16-byte units of an inline payload of `length` bytes.
 #[inline(always)]
 const fn inline_ds(length: usize) -> u32 {
-    if length == 0 { 0 } else { (InlineHeader::SIZE + length).div_ceil(SEGMENT_SIZE) as u32 }
+    let bytes = InlineHeader::SIZE + length + SEGMENT_SIZE - 1;
+    if length == 0 { 0 } else { (bytes >> SEGMENT_SIZE.trailing_zeros()) as u32 }
 }
 
 macro_rules! inline {
@@ -215,6 +225,17 @@ macro_rules! inline {
                 if length != 0 {
                     // SAFETY: `ds` counted header and payload, and `check` bounded the length.
                     unsafe { writer.put_inline(length as u32, $pieces) }
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn put_short<W: Segments>(&self, writer: &mut W, most: usize) {
+                let $this = self;
+                let length: usize = $length;
+                // SAFETY: with its header, the payload fits so many segments, the caller says.
+                unsafe {
+                    core::hint::assert_unchecked(length <= most * SEGMENT_SIZE - InlineHeader::SIZE);
+                    self.put(writer);
                 }
             }
         }

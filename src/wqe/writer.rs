@@ -26,7 +26,7 @@ pub trait Segments {
 }
 
 /// Writes a WQE that ends before the ring does.
-pub(crate) struct Linear {
+pub struct Linear {
     at: *mut u8,
 }
 
@@ -95,21 +95,25 @@ unsafe fn copy_short(bytes: &[u8], to: *mut u8) {
             }
         }};
     }
-    match length {
-        0 => {}
-        1 => ends!(u8),
-        2..4 => ends!(u16),
-        4..8 => ends!(u32),
-        8..=16 => ends!(u64),
-        17..=32 => ends!(u128),
-        // SAFETY: the caller's.
-        _ => unsafe { to.copy_from_nonoverlapping(from, length) },
+    if length >= 8 {
+        match length {
+            ..17 => ends!(u64),
+            17..=32 => ends!(u128),
+            // SAFETY: the caller's.
+            _ => unsafe { to.copy_from_nonoverlapping(from, length) },
+        }
+    } else if length >= 4 {
+        ends!(u32);
+    } else if length >= 2 {
+        ends!(u16);
+    } else if length == 1 {
+        ends!(u8);
     }
 }
 
 /// Writes a WQE of one 64-byte block, and keeps the words it stored: what is in registers need not
 /// be loaded to be copied to a BlueFlame buffer.
-pub(crate) struct Block {
+pub struct Block {
     linear: Linear,
     used: usize,
     words: [Option<u64>; WORDS],
@@ -126,6 +130,12 @@ impl Block {
     pub(crate) unsafe fn new(at: *mut u8) -> Self {
         // SAFETY: passed on.
         Self { linear: unsafe { Linear::new(at) }, used: 0, words: [None; WORDS] }
+    }
+
+    /// What writes the rest of the block, of which no words are kept.
+    #[inline(always)]
+    pub(crate) fn rest(&mut self) -> &mut Linear {
+        &mut self.linear
     }
 
     /// The block's words, as far as they were stored whole.
