@@ -6,8 +6,8 @@ use super::{Report, Value};
 
 const WIDTH: f64 = 860.0;
 /// Where bars begin and may end; left of them are names, right of them values.
-const LEFT: f64 = 300.0;
-const RIGHT: f64 = 760.0;
+const LEFT: f64 = 310.0;
+const RIGHT: f64 = 790.0;
 const BAR: f64 = 13.0;
 const GAP: f64 = 14.0;
 const TOP: f64 = 64.0;
@@ -72,19 +72,27 @@ pub fn text(report: &Report) -> String {
         );
         x += 36.0 + 7.4 * column.chars().count() as f64;
     }
-    let foot = report.context.iter().filter(|(key, _)| !matches!(*key, "command" | "kernel"));
-    let foot: Vec<_> = foot.map(|(key, value)| format!("{key}: {value}")).collect();
-    let height = y + 24.0;
+    // What it ran on, then the versions.
+    let feet: [&dyn Fn(&str) -> bool; 2] =
+        [&|key| matches!(key, "command" | "cpu" | "kernel"), &|key| {
+            !matches!(key, "command" | "cpu" | "kernel")
+        }];
+    let mut foot = String::new();
+    for which in feet {
+        let parts = report.context.iter().filter(|(key, _)| which(key));
+        let parts: Vec<_> = parts.map(|(key, value)| format!("{key}: {value}")).collect();
+        y += 14.0;
+        let text = escaped(&parts.join(" · "));
+        let _ = writeln!(foot, "<text x=\"16\" y=\"{y:.0}\" font-size=\"9.5\">{text}</text>");
+    }
+    let height = y + 14.0;
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" \
          width=\"{WIDTH:.0}\" height=\"{height:.0}\" role=\"img\" \
          font-family=\"system-ui, sans-serif\" font-size=\"13\">\n<title>{title}</title>\n<style>\
          text {{ fill: #24292f }} @media (prefers-color-scheme: dark) \
          {{ text {{ fill: #d7dde3 }} }}</style>\n<text x=\"16\" y=\"22\" font-size=\"15\" \
-         font-weight=\"bold\">{title}</text>\n{legend}{bars}<text x=\"16\" y=\"{:.0}\" \
-         font-size=\"9.5\">{}</text>\n</svg>\n",
-        y + 8.0,
-        escaped(&foot.join(" · ")),
+         font-weight=\"bold\">{title}</text>\n{legend}{bars}{foot}</svg>\n",
         title = escaped(report.title),
     )
 }

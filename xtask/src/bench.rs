@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use crate::Result;
 use crate::build;
 use crate::libclang::Decision;
+use crate::record;
 use crate::setup::{self, For};
 
 const USAGE: &str = "usage: cargo xtask bench [--quick | --instructions | --cycles | --stores | --phases | --record]";
@@ -30,7 +31,7 @@ pub enum Choice {
     Stores,
     /// Where the time of posts and polls goes, by a build with the feature `timing`.
     Phases,
-    /// Those that are recorded, into `docs/benchmarks`.
+    /// Those that are recorded, into `docs/benchmarks`, and tables of these into the page on them.
     Record,
 }
 
@@ -69,7 +70,8 @@ pub fn run(decision: &Decision, choice: Choice) -> Result {
             let folder = build::root().join("docs/benchmarks");
             RECORDED.iter().try_for_each(|name| {
                 bench(decision, &["--bench", name], &["--record".as_ref(), folder.as_ref()])
-            })
+            })?;
+            record::page()
         }
     }
 }

@@ -11,6 +11,7 @@ mod libclang;
 mod needs;
 mod pair;
 mod preload;
+mod record;
 mod setup;
 mod steps;
 mod test;
