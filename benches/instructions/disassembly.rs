@@ -9,6 +9,8 @@ use std::process::Command;
 const RARE: &[&str] = &[
     // Room, looked for anew; the first receive of a lap.
     "::refill",
+    // What is armed, looked at anew.
+    "::aim",
     // Everything that is not the plain case.
     "_any",
     "::post_rest",

@@ -31,6 +31,9 @@ pub enum How {
     Post,
     /// The same; each call posts so many.
     Lists(usize),
+    /// As [`Post`](Self::Post), of what [`Side::prepare`](crate::side::Side::prepare) has written to
+    /// the ring.
+    Fire,
     /// The calls poll what as many calls of [`Row::Inline`] have posted and the model has executed.
     Poll,
     /// Nothing. The calls find nothing.
@@ -121,6 +124,7 @@ rows! {
     Avx2: "64-byte pointer WRITE, BlueFlame by AVX2", How::Post, [];
     Avx512: "64-byte pointer WRITE, BlueFlame by AVX-512", How::Post, [];
     Movdir64b: "64-byte pointer WRITE, BlueFlame by MOVDIR64B", How::Post, [];
+    Armed: "armed fire, 8-byte payload, signaled, BlueFlame", How::Fire, [at_most(25.0)];
     Poll: "poll, one success", How::Poll, [at_most(30.0)];
     Empty: "poll, empty", How::Idle, [at_most(8.0)];
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0).goal()];

@@ -12,6 +12,8 @@ use crate::MODE;
 use crate::rig::Rig;
 pub use crate::rows::{How, LIST, Row, column};
 
+#[path = "armed.rs"]
+mod armed;
 #[path = "copies.rs"]
 mod copies;
 #[path = "floor.rs"]
@@ -35,6 +37,9 @@ pub trait Side {
     ///
     /// Each row's loop is a function of its own that is never inlined: it is what is disassembled.
     fn run(&mut self, row: Row, calls: usize) -> Option<usize>;
+
+    /// Does what a row's calls find done.
+    fn prepare(&mut self, _: Row, _: usize) {}
 }
 
 /// A side that has nothing behind it yet.
@@ -66,6 +71,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::UNLOCKED, make: || Box::new(libmlx5::Extended::unlocked()) },
     Maker { column: column::OWNED, make: || Box::new(safe::Safe::new()) },
     Maker { column: column::RAW, make: || Box::new(raw::Raw::new()) },
+    Maker { column: column::RAW, make: || Box::new(armed::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(receives::WIDE)) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(1)) },
     Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(raw::Raw::new)) },
@@ -116,10 +122,13 @@ pub fn measured(
         assert_eq!(side.run(Row::Inline, calls), Some(calls), "room for all");
         mlx5_model::run();
     }
+    if how == How::Fire {
+        side.prepare(row, calls);
+    }
     let done = work(side);
     let expected = if how == How::Idle { 0 } else { calls * row.per_call() };
     assert_eq!(done, Some(expected), "{}", row.text());
-    if matches!(how, How::Post | How::Lists(_)) {
+    if matches!(how, How::Post | How::Lists(_) | How::Fire) {
         mlx5_model::run();
         assert_eq!(side.run(Row::Poll, expected), done, "{}: every request completes", row.text());
     }

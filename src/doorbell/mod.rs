@@ -2,16 +2,20 @@
 //!
 //! [`fence`] names each fence by what it keeps apart, per architecture. [`record`](Record) words
 //! lie in memory that the card reads; [`SendDoorbell`] also has the register of a UAR page, whose
-//! store starts the card; a whole WQE is stored there by a [`BlueFlameCopy`]. The order of a post is one function, [`SendDoorbell::ring`]; that of a
+//! store starts the card; a whole WQE is stored there by a [`BlueFlameCopy`]. The order of a post is
+//! one function, [`SendDoorbell::ring`]; that of an armed WQE is [`SendDoorbell::fire`]; that of a
 //! receive post and of a CQ's consumer update is [`Record::publish`]; that of a request for an
 //! event is [`ArmDoorbell::arm`]. `docs/ordering.md` lists them, with what holds each to the list.
 
 mod copy;
 pub(crate) mod fence;
+mod fire;
 mod record;
 mod register;
+mod unit;
 
 pub use copy::BlueFlameCopy;
 pub(crate) use record::Record;
 pub use register::RegisterMemory;
 pub(crate) use register::{ArmDoorbell, Blocks, SendDoorbell};
+pub use unit::Unit;

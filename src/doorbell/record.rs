@@ -38,6 +38,13 @@ impl Record {
         unsafe { self.word.as_ref().write(value.to_be()) }
     }
 
+    /// As [`store`](Self::store), of a value that is big-endian already.
+    #[inline(always)]
+    pub(crate) fn store_raw(&mut self, value: u32) {
+        // SAFETY: as in `store`.
+        unsafe { self.word.as_ref().write(value) }
+    }
+
     /// Hands over what was written to a ring before: a fence, and the store. No register follows;
     /// the card looks at the record when it needs to.
     #[inline(always)]

@@ -48,9 +48,9 @@ pub(crate) struct SendDoorbell {
     record: Record,
     register: NonNull<u8>,
     /// The buffer that is next.
-    next: NonNull<u8>,
+    pub(super) next: NonNull<u8>,
     /// What its address differs in from the other's, by exclusive or.
-    flip: usize,
+    pub(super) flip: usize,
     /// Most 16-byte units of a WQE that goes by BlueFlame, if it is posted singly; 0: none does.
     single: u32,
     /// As `single`, for the last WQE of a batch.

@@ -10,6 +10,7 @@
 //! WQE is `unsafe`, at one place per queue, whose contract says what must stay alive until which
 //! completion. [`owned`] is the layer on top that owns the memory and needs no `unsafe`.
 
+pub mod armed;
 mod batch;
 mod completion;
 mod consumer;
@@ -21,6 +22,7 @@ pub mod owned;
 mod queues;
 #[cfg(test)]
 pub(crate) mod random;
+mod ready;
 mod receive;
 mod receive_batch;
 mod scatter;
@@ -30,8 +32,10 @@ mod shadow;
 mod takeover;
 #[cfg(test)]
 mod tests;
+pub mod variable;
 
 pub use crate::doorbell::{BlueFlameCopy, RegisterMemory};
+pub use armed::{Armed, FireError, Form};
 pub use batch::Batch;
 pub use completion::{Completions, Drain};
 pub use consumer::Publish;

@@ -13,6 +13,7 @@ use super::completion::{Completions, CqId};
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::{QueueKeep, RegisterClaim};
+use super::ready::Ready;
 use super::send_ring::{Names, SendRing, SendSide, UNITS};
 use super::shadow::Shadow;
 use super::takeover::{self, QpView};
@@ -253,6 +254,7 @@ impl<T: Transport> SendQueue<T> {
             credit: parts.credit,
             cq: parts.cq,
             expects: parts.cq,
+            ready: Ready::new(),
             qp: parts.qp,
         };
         Ok(Self { ring, keep: None, transport: PhantomData })

@@ -10,6 +10,7 @@ use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE};
 use super::completion::CqId;
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
+use super::ready::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
 use super::{PostError, QueueError, scatter};
 use crate::cqe::{
@@ -51,6 +52,8 @@ pub(super) struct SendRing {
     /// The CQ whose CQEs may be compared with the oldest WQE's entry: `cq`, or none while entries
     /// from the head on may look posted and are not.
     pub(super) expects: CqId,
+    /// WQEs that were written ahead and may be posted with nothing looked at.
+    pub(super) ready: Ready,
     pub(super) qp: NonNull<ibv_qp>,
 }
 
@@ -99,7 +102,7 @@ impl SendRing {
     }
 
     #[inline(always)]
-    fn flags<O: Operation>(&self, operation: &O) -> u8 {
+    pub(super) fn flags<O: Operation>(&self, operation: &O) -> u8 {
         operation.flags() | if self.signal_all { CE_ALWAYS } else { 0 }
     }
 
@@ -653,6 +656,7 @@ impl SendRing {
     fn fail(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> Completion {
         self.stopped = true;
         self.set_clear(self.cursor.head());
+        self.ready.clear();
         Completion::Failed(Failure {
             id: entry.id,
             qpn: self.qpn(),

@@ -1,0 +1,67 @@
+//! Requests that were written ahead, and are filled in and rung.
+
+use mlx5::cqe::Completion;
+use mlx5::ring::variable::Bytes;
+use mlx5::ring::{Armed, Completions, Form, SendConfig, SendQueue};
+use mlx5::verbs::Rc;
+use mlx5::wqe::{InlineBytes, Remote, Write};
+
+use crate::side::{Line, Row, Side, forget};
+
+/// An 8-byte inline WRITE.
+type Eight = Write<InlineBytes<8>>;
+
+pub struct Raw {
+    completions: Completions,
+    armed: Armed<SendQueue<Rc>, Form<Eight, Bytes>>,
+    remote: Remote,
+    _line: Line,
+}
+
+impl Raw {
+    pub fn new() -> Self {
+        let line = Line::new();
+        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
+        let armed = Armed::new(send.expect("a QP of its own"));
+        Self { completions, armed, remote: line.remote(), _line: line }
+    }
+
+    /// Fires all that is armed.
+    #[inline(never)]
+    fn fire(&mut self) -> usize {
+        let mut fired = 0_usize;
+        while let Ok(next) = self.armed.next() {
+            // SAFETY: an inline payload names no memory of this side.
+            unsafe { next.fire(fired.to_ne_bytes()) };
+            fired += 1;
+            forget(&mut self.armed);
+        }
+        fired
+    }
+
+    fn poll(&mut self, calls: usize) -> usize {
+        let sent = |found| matches!(found, Ok(Some(Completion::Send(_))));
+        (0..calls).filter(|_| sent(self.completions.poll(&mut self.armed))).count()
+    }
+}
+
+impl Side for Raw {
+    fn prepare(&mut self, row: Row, calls: usize) {
+        assert_eq!(row, Row::Armed);
+        for id in 0..calls as u64 {
+            let write = Write::new(InlineBytes([0; 8]), self.remote).signaled();
+            self.armed.arm(id, write).expect("armed");
+        }
+    }
+
+    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
+        match row {
+            // As many as were prepared.
+            Row::Armed => Some(self.fire()),
+            // Not rows of this side: what follows one.
+            Row::Poll | Row::Empty if calls != 0 => Some(self.poll(calls)),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The doorbell of a WQE that was written ahead.
+//!
+//! A function of its own beside the other BlueFlame copies: it has no choice to make. What it copies
+//! is in four registers already, the record's word was computed ahead, and the buffers of the
+//! BlueFlame register differ by a constant: [`SendDoorbell::fires`] is asked long before.
+
+use core::ptr::NonNull;
+
+use mlx5_sys::doorbell::BF_BUFFER_SIZE;
+use mlx5_sys::wqe::SEGMENT_SIZE;
+
+use super::{SendDoorbell, Unit, fence};
+
+/// A WQE of one block.
+pub(crate) type Units = [Unit; 4];
+
+impl SendDoorbell {
+    /// Whether WQEs of one block may go by [`fire`](Self::fire).
+    pub(crate) fn fires(&self) -> bool {
+        self.takes_words() && self.flip == BF_BUFFER_SIZE
+    }
+
+    /// As [`ring_block`](Self::ring_block), of a WQE whose bytes are `units`, in four stores of 16
+    /// bytes in ascending order; `record` is the producer counter after it, as it lies in memory.
+    ///
+    /// # Safety
+    /// As there; and [`fires`](Self::fires).
+    #[inline(always)]
+    pub(crate) unsafe fn fire(&mut self, record: u32, units: Units) {
+        fence::wqe_then_record();
+        self.record().store_raw(record);
+        fence::record_then_register();
+        let to = self.next;
+        for (at, unit) in units.into_iter().enumerate() {
+            // SAFETY: within the buffer, which takes a block and is aligned to its size.
+            unsafe { unit.store(to.add(at * SEGMENT_SIZE)) }
+        }
+        fence::flush_register();
+    }
+
+    /// To be called after [`fire`](Self::fire): makes the other buffer the next one. Apart from it,
+    /// since there the compiler knows the address, and keeps it in a register, where one instruction
+    /// changes it in memory.
+    #[inline(always)]
+    pub(crate) fn turn(&mut self) {
+        let next = self.next.as_ptr().map_addr(|addr| addr ^ BF_BUFFER_SIZE);
+        // SAFETY: one buffer's address becomes the other's, and neither is null.
+        self.next = unsafe { NonNull::new_unchecked(next) };
+    }
+}

@@ -1,0 +1,177 @@
+//! Sixteen bytes of a WQE, moved at once.
+//!
+//! A WQE that was written long ahead lies in its ring and is copied from there, so the fewest and
+//! widest loads and stores are the best: x86-64 has 16 bytes in every CPU. A load that is wider than
+//! the store before it to the same bytes has to wait until that store has left the store buffer,
+//! some ten cycles; therefore a unit that is patched is put together in a register, and stored from
+//! there to the ring and to the register page.
+
+use core::ptr::NonNull;
+
+/// A 16-byte unit of a WQE, as it lies in memory.
+#[cfg(target_arch = "x86_64")]
+#[derive(Clone, Copy, Debug)]
+pub struct Unit(core::arch::x86_64::__m128i);
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use core::arch::x86_64::{
+        __m128i, _mm_castpd_si128, _mm_castsi128_pd, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
+        _mm_load_si128, _mm_move_sd, _mm_or_si128, _mm_slli_si128, _mm_unpacklo_epi64,
+    };
+
+    use super::{NonNull, Unit};
+
+    // SSE2 is part of x86-64: none of these can be missing.
+    impl Unit {
+        #[inline(always)]
+        pub(crate) fn from_words(low: u64, high: u64) -> Self {
+            // SAFETY: see above.
+            unsafe {
+                let low = _mm_cvtsi64_si128(low as i64);
+                Self(_mm_unpacklo_epi64(low, _mm_cvtsi64_si128(high as i64)))
+            }
+        }
+
+        /// `word` at byte 4, and zeroes.
+        #[inline(always)]
+        pub(crate) fn from_word_at_4(word: u64) -> Self {
+            // SAFETY: see above.
+            unsafe { Self(_mm_slli_si128::<4>(_mm_cvtsi64_si128(word as i64))) }
+        }
+
+        /// The first eight bytes.
+        #[inline(always)]
+        pub(crate) fn low(self) -> u64 {
+            // SAFETY: see above.
+            unsafe { _mm_cvtsi128_si64(self.0) as u64 }
+        }
+
+        /// With other first eight bytes.
+        #[inline(always)]
+        pub(crate) fn with_low(self, low: u64) -> Self {
+            // SAFETY: see above.
+            unsafe {
+                let low = _mm_castsi128_pd(_mm_cvtsi64_si128(low as i64));
+                Self(_mm_castpd_si128(_mm_move_sd(_mm_castsi128_pd(self.0), low)))
+            }
+        }
+
+        #[inline(always)]
+        pub(crate) fn or(self, other: Self) -> Self {
+            // SAFETY: see above.
+            unsafe { Self(_mm_or_si128(self.0, other.0)) }
+        }
+
+        /// # Safety
+        /// `at` can be read, and is aligned to 16.
+        #[inline(always)]
+        pub(crate) unsafe fn load(at: NonNull<u8>) -> Self {
+            // SAFETY: passed on.
+            unsafe { Self(_mm_load_si128(at.as_ptr().cast())) }
+        }
+
+        /// One store.
+        ///
+        /// # Safety
+        /// `at` can be written, and is aligned to 16.
+        #[inline(always)]
+        pub(crate) unsafe fn store(self, at: NonNull<u8>) {
+            // SAFETY: passed on.
+            unsafe { at.cast::<__m128i>().write_volatile(self.0) }
+        }
+    }
+}
+
+/// A 16-byte unit of a WQE, as it lies in memory.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Clone, Copy, Debug)]
+pub struct Unit([u64; 2]);
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Unit {
+    #[inline(always)]
+    pub(crate) fn from_words(low: u64, high: u64) -> Self {
+        Self([low, high])
+    }
+
+    /// `word` at byte 4, and zeroes.
+    #[inline(always)]
+    pub(crate) fn from_word_at_4(word: u64) -> Self {
+        Self([word << 32, word >> 32])
+    }
+
+    /// The first eight bytes.
+    #[inline(always)]
+    pub(crate) fn low(self) -> u64 {
+        self.0[0]
+    }
+
+    /// With other first eight bytes.
+    #[inline(always)]
+    pub(crate) fn with_low(self, low: u64) -> Self {
+        Self([low, self.0[1]])
+    }
+
+    #[inline(always)]
+    pub(crate) fn or(self, other: Self) -> Self {
+        Self([self.0[0] | other.0[0], self.0[1] | other.0[1]])
+    }
+
+    /// # Safety
+    /// `at` can be read, and is aligned to 16.
+    #[inline(always)]
+    pub(crate) unsafe fn load(at: NonNull<u8>) -> Self {
+        // SAFETY: passed on.
+        unsafe { Self(at.cast::<[u64; 2]>().read()) }
+    }
+
+    /// Two stores of eight bytes, in ascending order.
+    ///
+    /// # Safety
+    /// `at` can be written, and is aligned to 16.
+    #[inline(always)]
+    pub(crate) unsafe fn store(self, at: NonNull<u8>) {
+        let at = at.cast::<u64>();
+        // SAFETY: passed on.
+        unsafe {
+            at.write_volatile(self.0[0]);
+            at.add(1).write_volatile(self.0[1]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(16))]
+    struct Memory([u8; 16]);
+
+    fn bytes(unit: Unit) -> [u8; 16] {
+        let mut memory = Memory([0xee; 16]);
+        // SAFETY: memory of this function.
+        unsafe { unit.store(NonNull::from(&mut memory.0).cast()) };
+        memory.0
+    }
+
+    #[test]
+    fn units_are_made_of_words_as_they_lie_in_memory() {
+        let mut memory = Memory(core::array::from_fn(|at| at as u8 + 1));
+        // SAFETY: memory of this function.
+        let unit = unsafe { Unit::load(NonNull::from(&mut memory.0).cast()) };
+        assert_eq!(bytes(unit), memory.0);
+        let word = |at: usize| u64::from_ne_bytes(memory.0[at..at + 8].try_into().unwrap());
+        assert_eq!(bytes(Unit::from_words(word(0), word(8))), memory.0);
+        assert_eq!(unit.low(), word(0));
+        assert_eq!(bytes(unit.with_low(word(8)))[..8], memory.0[8..]);
+        assert_eq!(bytes(unit.with_low(word(8)))[8..], memory.0[8..]);
+        let moved = bytes(Unit::from_word_at_4(word(0)));
+        assert_eq!(
+            (&moved[..4], &moved[4..12], &moved[12..]),
+            (&[0; 4][..], &memory.0[..8], &[0; 4][..])
+        );
+        let both = bytes(Unit::from_words(0, word(8)).or(Unit::from_words(word(0), 0)));
+        assert_eq!(both, memory.0);
+    }
+}

@@ -1,0 +1,210 @@
+//! What lies in the ring, from the head on.
+
+use super::FireError;
+use crate::ring::cursor::{Counter, Shape};
+use crate::ring::send_ring::{Last, SendRing};
+use crate::ring::variable::Place;
+use crate::verbs::Rc;
+use crate::wqe::Nop;
+
+/// A request that was written ahead.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Slot {
+    pub(super) id: u64,
+    /// What rings it: its WQE, or the last of the NOPs that it became.
+    pub(super) last: Last,
+    pub(super) blocks: u32,
+    /// The queue's slack before it, as it was counted, and after it.
+    pub(super) slack: u32,
+    pub(super) after: u32,
+    /// Which form it is of.
+    pub(super) kind: u8,
+    /// It brings a CQE.
+    pub(super) signaled: bool,
+    /// It may be in a line of WQEs that are ready.
+    pub(super) fast: bool,
+    /// It is not a NOP by now.
+    pub(super) armed: bool,
+}
+
+/// The account of what is armed.
+pub(super) struct Line {
+    /// By slot of a request's first block.
+    slots: Box<[Slot]>,
+    shape: Shape,
+    /// The head after the last request, and the queue's slack.
+    until: Counter,
+    slack: u32,
+    /// Requests that are not `fast`, or disarmed.
+    odd: u32,
+}
+
+impl Line {
+    pub(super) fn new(ring: &mut SendRing) -> Self {
+        ring.open();
+        ring.ready.clear();
+        let shape = ring.cursor.shape();
+        let slots = vec![Slot::default(); shape.entries() as usize].into();
+        Self { slots, shape, until: ring.cursor.head(), slack: ring.slack, odd: 0 }
+    }
+
+    pub(super) fn until(&self) -> Counter {
+        self.until
+    }
+
+    pub(super) fn slack(&self) -> u32 {
+        self.slack
+    }
+
+    fn slot(&self, counter: Counter) -> &Slot {
+        &self.slots[self.shape.slot(counter)]
+    }
+
+    /// Adds the request that was written at [`until`](Self::until), up to `end`.
+    pub(super) fn push(&mut self, ring: &mut SendRing, end: Counter, slot: Slot) {
+        self.odd += u32::from(!slot.fast);
+        self.slots[self.shape.slot(self.until)] = slot;
+        (self.until, self.slack) = (end, slot.after);
+        if self.odd == 0 || ring.ready.is_empty() {
+            self.draw(ring);
+        }
+    }
+
+    /// Blocks of a request.
+    fn blocks(&self, counter: Counter) -> u32 {
+        self.slot(counter).blocks
+    }
+
+    /// The requests that lie in the ring, from the head on.
+    fn requests<'a>(&'a self, ring: &SendRing) -> impl Iterator<Item = Counter> + use<'a> {
+        let mut next = ring.cursor.head();
+        core::iter::from_fn(move || {
+            let at = next;
+            (at != self.until).then(|| {
+                next = at.plus(self.blocks(at));
+                at
+            })
+        })
+    }
+
+    /// The next that is armed.
+    fn next_armed(&self, ring: &SendRing) -> Option<Counter> {
+        self.requests(ring).find(|&at| self.slot(at).armed)
+    }
+
+    pub(super) fn len(&self, ring: &SendRing) -> u32 {
+        if self.odd == 0 {
+            return self.until.since(ring.cursor.head());
+        }
+        self.requests(ring).filter(|&at| self.slot(at).armed).count() as u32
+    }
+
+    /// Draws the line of what is ready, as far as the head's neighbours are.
+    fn draw(&self, ring: &mut SendRing) {
+        let head = ring.cursor.head();
+        let end = if self.odd == 0 {
+            self.until
+        } else {
+            let is_odd = |at: &Counter| !self.slot(*at).fast || !self.slot(*at).armed;
+            self.requests(ring).find(is_odd).unwrap_or(self.until)
+        };
+        ring.draw_line(end.since(head));
+    }
+
+    /// After the end of the line was met: draws it anew, if anything may be fired, and says whether
+    /// something is in it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn aim(&self, ring: &mut SendRing) -> Result<bool, FireError> {
+        if ring.stopped {
+            return Err(FireError::WrongState);
+        }
+        self.draw(ring);
+        if self.until == ring.cursor.head() {
+            // All that was written is posted: polls may take the short way again.
+            ring.close();
+        }
+        let ready = !ring.ready.is_empty();
+        if !ready && self.next_armed(ring).is_none() {
+            return Err(FireError::NothingArmed);
+        }
+        Ok(ready)
+    }
+
+    /// Which form the next is of. There is one.
+    #[inline(always)]
+    pub(super) fn kind(&self, ring: &SendRing) -> u8 {
+        let head = ring.cursor.head();
+        if !ring.ready.is_empty() {
+            // SAFETY: a slot is less than the number of entries, which is the length.
+            return unsafe { self.slots.get_unchecked(self.shape.slot(head)) }.kind;
+        }
+        self.next_armed(ring).map_or(0, |at| self.slot(at).kind)
+    }
+
+    /// Posts the next that is armed, of any form, and the NOPs before it; `patch` fills its fields
+    /// in.
+    ///
+    /// # Safety
+    /// As [`Next::fire`](super::Next::fire).
+    #[cold]
+    #[inline(never)]
+    pub(super) unsafe fn fire_any(&mut self, ring: &mut SendRing, patch: impl FnOnce(&Place)) {
+        // `aim` has found one, and whoever was handed it has had the queue alone since.
+        let Some(at) = self.next_armed(ring) else { return };
+        patch(&ring.place(at));
+        // SAFETY: passed on.
+        unsafe { self.post(ring, at) };
+    }
+
+    /// Posts what lies in the ring up to, and including, the request at `at`.
+    ///
+    /// # Safety
+    /// As [`Next::fire`](super::Next::fire).
+    unsafe fn post(&mut self, ring: &mut SendRing, at: Counter) {
+        let head = ring.cursor.head();
+        let end = at.plus(self.blocks(at));
+        let passed = self.requests(ring).take_while(|&other| other.since(head) <= at.since(head));
+        let odd = passed.filter(|&other| !self.slot(other).fast || !self.slot(other).armed).count();
+        self.odd -= odd as u32;
+        let Slot { last, after, armed, .. } = *self.slot(at);
+        let single = at == head && armed;
+        // SAFETY: the WQEs before `end` were written by `arm` and `disarm`, `last` is the last; the
+        // rest is the caller's promise, for the one that is no NOP.
+        unsafe { ring.commit(end, after, &last, single) };
+        self.draw(ring);
+    }
+
+    pub(super) fn disarm(&mut self, ring: &mut SendRing, position: u32) -> Option<u64> {
+        let armed = self.requests(ring).filter(|&at| self.slot(at).armed);
+        let at = { armed }.nth(position as usize)?;
+        let blocks = self.blocks(at);
+        let mut slot = *self.slot(at);
+        let mut slack = slot.slack;
+        for block in 0..blocks {
+            let last = block + 1 == blocks;
+            let nop = Nop::new().signaled_if(slot.signaled && last);
+            // As many blocks as before, and no CQE more: it has room, unless an error was seen, and
+            // then nothing of it is ever posted.
+            let written = ring.encode_any::<Rc, Nop>(at.plus(block), slack, slot.id, &nop);
+            let Ok((_, after, last, _)) = written else { break };
+            (slack, slot.last) = (after, last);
+        }
+        self.odd += u32::from(slot.fast);
+        slot.armed = false;
+        self.slots[self.shape.slot(at)] = slot;
+        self.draw(ring);
+        Some(slot.id)
+    }
+
+    pub(super) fn ring_disarmed(&mut self, ring: &mut SendRing) -> u32 {
+        let nops = self.requests(ring).take_while(|&at| !self.slot(at).armed);
+        let (count, last) = nops.fold((0, None), |(count, _), at| (count + 1, Some(at)));
+        if let Some(at) = last.filter(|_| !ring.stopped) {
+            // SAFETY: NOPs name no memory.
+            unsafe { self.post(ring, at) };
+            return count;
+        }
+        0
+    }
+}

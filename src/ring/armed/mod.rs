@@ -1,0 +1,208 @@
+//! WQEs that are written ahead, each in its slot of the send ring, and posted later by filling in the
+//! fields that were left open and ringing. [`Armed`] owns or borrows the queue meanwhile, so nothing
+//! else is posted in between; `forms` says what may be armed, as types; `line` keeps account of what
+//! lies in the ring; `next` is the hot path: what is fired is handed out one at a time, in order, and
+//! used up by firing.
+
+mod forms;
+mod line;
+mod next;
+
+use core::borrow::BorrowMut;
+use core::fmt;
+use core::marker::PhantomData;
+
+pub use forms::{Either, Form, Forms};
+use forms::{Kind, Parts};
+use line::Line;
+pub use next::Next;
+
+use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
+use crate::verbs::{Rc, Transport};
+
+/// Why nothing can be fired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FireError {
+    /// Nothing is armed.
+    #[error("nothing is armed")]
+    NothingArmed,
+    /// The QP has left RTS: an error completion of this queue was seen.
+    #[error(
+        "the QP is no longer in RTS: a request failed; take it through RESET and restart the queue"
+    )]
+    WrongState,
+}
+
+/// A send queue with requests that are written to its ring and not yet known to the card.
+///
+/// `Q` is the queue, `&mut SendQueue` or a [`SendQueue`] itself. `F` says what is armed: a [`Form`],
+/// or [`Either`] of two. Everything that could fail is checked by [`arm`](Self::arm): room in the
+/// ring, room in the CQ, limits. What is left for the moment that counts is to store the
+/// [variable](super::variable) fields and to ring, by BlueFlame where the register allows it.
+///
+/// ```no_run
+/// # use mlx5::cqe::Completion;
+/// # use mlx5::ring::{Armed, Completions, Form, SendQueue, variable::Bytes};
+/// # use mlx5::wqe::{InlineBytes, Remote, Write};
+/// # fn example(
+/// #     queue: &mut SendQueue, completions: &mut Completions, remote: Remote, price: u64,
+/// # ) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(queue);
+/// for id in 0..4 {
+///     armed.arm(id, Write::new(InlineBytes([0; 8]), remote).signaled())?;
+/// }
+/// // … and when it matters:
+/// let next = armed.next()?;
+/// // SAFETY: an inline payload names no memory of this side.
+/// unsafe { next.fire(price.to_le_bytes()) };
+/// // Completions are polled with the queue as it is.
+/// let done = completions.poll(&mut armed)?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The card may fetch what the doorbell record covers. It covers a WQE when that is fired, in the
+/// order of arming, and nothing that is armed can be changed from then on: [`next`](Self::next)
+/// hands out the one WQE that may be fired, and firing uses it up.
+///
+/// ```compile_fail,E0382
+/// # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+/// fn twice(armed: &mut Armed<SendQueue<Rc>, Form<Write<InlineBytes<8>>, Bytes>>) {
+///     let next = armed.next().unwrap();
+///     unsafe { next.fire([1; 8]) };
+///     unsafe { next.fire([2; 8]) };
+/// }
+/// ```
+/// ```compile_fail,E0499
+/// # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+/// fn out_of_order(armed: &mut Armed<SendQueue<Rc>, Form<Write<InlineBytes<8>>, Bytes>>) {
+///     let (first, second) = (armed.next().unwrap(), armed.next().unwrap());
+///     unsafe { second.fire([2; 8]) };
+///     unsafe { first.fire([1; 8]) };
+/// }
+/// ```
+/// ```compile_fail,E0499
+/// # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+/// fn beside_it(queue: &mut SendQueue<Rc>, remote: Remote) {
+///     let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut *queue);
+///     let batch = queue.batch();
+///     unsafe { armed.next().unwrap().fire([1; 8]) };
+/// }
+/// ```
+/// ```
+/// # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+/// fn in_order(queue: &mut SendQueue<Rc>, remote: Remote) {
+///     let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut *queue);
+///     unsafe { armed.next().unwrap().fire([1; 8]) };
+///     unsafe { armed.next().unwrap().fire([2; 8]) };
+///     let batch = queue.batch();
+/// }
+/// ```
+///
+/// Dropping it, or leaking it, posts nothing of what is still armed: the next post writes the same
+/// slots anew. Ids of requests that were not fired do not come back.
+///
+/// When a request has failed, the card flushes what is fired until the poll that brings the error
+/// completion: each request, unsignaled ones, too, completes with an error and its id. From that poll
+/// on [`next`](Self::next) says [`FireError::WrongState`]. The way on is the one of every queue: drop
+/// this, take the QP through RESET, [restart](SendQueue::restart) the queue, and arm again.
+pub struct Armed<Q, F, T: Transport = Rc> {
+    queue: Q,
+    line: Line,
+    forms: PhantomData<(fn(F), T)>,
+}
+
+impl<Q: BorrowMut<SendQueue<T>>, F: Forms<T>, T: Transport> Armed<Q, F, T> {
+    /// Takes a queue, of which nothing is armed. Allocates 32 bytes per block of the ring.
+    pub fn new(mut queue: Q) -> Self {
+        let line = Line::new(&mut queue.borrow_mut().ring);
+        Self { queue, line, forms: PhantomData }
+    }
+
+    /// Writes a request behind those already armed, with all that does not vary; what it has in
+    /// variable fields does not matter, but for the remote address, which an
+    /// [`Offset`](super::variable::Offset) is added to. `id` comes back with its completion.
+    ///
+    /// # Errors
+    /// As for [`Batch::append`](super::Batch::append): nothing is armed then. An unsignaled request
+    /// counts as a signaled one as long as CQEs are left to promise: then it can be fired the fast
+    /// way.
+    pub fn arm(&mut self, id: u64, operation: F::Operation) -> Result<(), PostError> {
+        let ring = &mut self.queue.borrow_mut().ring;
+        F::arm(Parts { ring, line: &mut self.line }, Kind::default(), id, &operation)
+    }
+
+    /// The request that was armed first of those that are, to be [fired](Next::fire) now or never:
+    /// if it is dropped, it is still the next. Of [`Either`] form, it says which.
+    ///
+    /// # Errors
+    /// [`FireError`]; nothing is changed then.
+    #[inline(always)]
+    #[allow(clippy::should_implement_trait, reason = "what it gives borrows from it")]
+    pub fn next(&mut self) -> Result<F::Next<'_>, FireError> {
+        let ring = &mut self.queue.borrow_mut().ring;
+        let ready = !ring.ready.is_empty() || self.line.aim(ring)?;
+        let bits = if F::CHOICES == 0 { 0 } else { self.line.kind(ring) };
+        Ok(F::next(Parts { ring, line: &mut self.line }, bits, ready))
+    }
+
+    /// Turns an armed request into a NOP where it lies; `position` 0 is the next. Returns its id, or
+    /// `None` if fewer are armed.
+    ///
+    /// The NOP goes out with the request fired after it, whose doorbell covers both, or by
+    /// [`ring_disarmed`](Self::ring_disarmed). If the request was signaled, so is the NOP, and its
+    /// completion brings the id back, as [`SendOperation::Nop`](crate::cqe::SendOperation::Nop): what
+    /// was unsignaled before it is retired as it would have been. Costs a look at each request before
+    /// it.
+    pub fn disarm(&mut self, position: u32) -> Option<u64> {
+        self.line.disarm(&mut self.queue.borrow_mut().ring, position)
+    }
+
+    /// Posts the NOPs that lie before the next armed request, or at the end if nothing is armed, by
+    /// one 8-byte doorbell, and returns their number. Rings nothing if there are none, or an error
+    /// completion was seen.
+    pub fn ring_disarmed(&mut self) -> u32 {
+        self.line.ring_disarmed(&mut self.queue.borrow_mut().ring)
+    }
+
+    /// Requests that are armed.
+    pub fn len(&self) -> u32 {
+        self.line.len(&self.queue.borrow().ring)
+    }
+
+    /// Whether nothing is armed.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &SendQueue<T> {
+        self.queue.borrow()
+    }
+
+    /// Gives the queue back. What is still armed is not posted.
+    pub fn into_queue(self) -> Q {
+        self.queue
+    }
+}
+
+/// Completions can be polled as long as requests are armed.
+impl<Q: BorrowMut<SendQueue<T>>, F, T: Transport> Queues for Armed<Q, F, T> {
+    #[inline(always)]
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+        self.queue.borrow_mut().send_side(qpn)
+    }
+
+    #[inline(always)]
+    fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
+        None
+    }
+}
+
+impl<Q: BorrowMut<SendQueue<T>>, F, T: Transport> fmt::Debug for Armed<Q, F, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queue = self.queue.borrow();
+        let armed = self.line.len(&queue.ring);
+        f.debug_struct("Armed").field("armed", &armed).field("queue", queue).finish()
+    }
+}

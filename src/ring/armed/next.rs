@@ -1,0 +1,83 @@
+//! Firing.
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use mlx5_sys::wqe::SEGMENT_SIZE;
+
+use super::forms::Parts;
+use super::line::Line;
+use crate::doorbell::Unit;
+use crate::ring::send_ring::SendRing;
+use crate::ring::variable::Variable;
+use crate::wqe::Operation;
+
+/// The armed request that may be fired: the oldest.
+#[must_use = "nothing is posted until it is fired"]
+pub struct Next<'a, O, V> {
+    ring: &'a mut SendRing,
+    line: &'a mut Line,
+    /// It is in the line of those that are ready.
+    ready: bool,
+    form: PhantomData<(O, V)>,
+}
+
+impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
+    #[inline(always)]
+    pub(super) fn new(Parts { ring, line }: Parts<'a>, ready: bool) -> Self {
+        Self { ring, line, ready, form: PhantomData }
+    }
+
+    /// Fills the variable fields in and posts the request: `docs/ordering.md`, "Armed". It cannot
+    /// fail. A WQE of one block goes by BlueFlame where the register allows it, in the stores of 16
+    /// bytes, two fences and some twenty instructions. One that has NOPs before it, more than one
+    /// block, or a plain doorbell, takes a longer way.
+    ///
+    /// # Safety
+    /// The card works on the request from now on. As for [`Batch::ring`](crate::ring::Batch::ring),
+    /// until it is retired:
+    /// - the memory that its entries name stays allocated, and registered under the `lkey` given;
+    /// - nobody writes what a SEND or WRITE reads, and nobody reads, writes or holds a reference to
+    ///   what a READ or atomic writes.
+    ///
+    /// Inline payloads name no memory.
+    #[inline(always)]
+    pub unsafe fn fire(self, values: V::Values) {
+        let ring = self.ring;
+        if O::USUAL_DS == 0 || !self.ready {
+            // SAFETY: the WQE is an `O`, armed and so blank, and not posted.
+            let patch = move |wqe: &_| unsafe { V::patch(&values, wqe) };
+            // SAFETY: passed on.
+            return unsafe { self.line.fire_any(ring, patch) };
+        }
+        let (block, record) = ring.ready.next();
+        let unit = |at: usize| {
+            // SAFETY: a block of the ring; its WQE is an `O`, and not posted.
+            unsafe {
+                let place = block.add(at * SEGMENT_SIZE);
+                let old = Unit::load(place);
+                if V::UNITS >> at & 1 == 0 {
+                    return old;
+                }
+                let unit = V::unit(&values, at, old);
+                unit.store(place);
+                unit
+            }
+        };
+        let mut units = [unit(0); 4];
+        for at in 1..4 {
+            // Behind its end, the last unit again: nobody looks at it, and it is at hand.
+            units[at] = if at < O::USUAL_DS as usize { unit(at) } else { units[at - 1] };
+        }
+        // SAFETY: the WQE at the head, which was written before; the line is only drawn where the
+        // register takes it. What it names is the caller's promise.
+        unsafe { ring.doorbell.fire(record, units) };
+        ring.step();
+    }
+}
+
+impl<O, V> fmt::Debug for Next<'_, O, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Next").field("at", &self.ring.cursor.head()).finish()
+    }
+}

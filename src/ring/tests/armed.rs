@@ -1,0 +1,478 @@
+//! Requests that were armed and fired, beside the same ones posted on a twin queue: the same bytes
+//! in the ring, the same record, the same stores to the register.
+
+use core::mem::forget;
+
+use super::*;
+use crate::cqe::{Completion, SendOperation, Status};
+use crate::ring::armed::Either;
+use crate::ring::random::Random;
+use crate::ring::variable::{Bytes, Immediate, Offset, Variable};
+use crate::ring::{Armed, FireError, Form, PostError};
+use crate::text;
+use crate::wqe::{
+    FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, Read, Remote, Send, SendImm, Sge, Word,
+    Write, WriteImm,
+};
+
+/// A CQ and a send queue that completes on it.
+struct Twin {
+    cq: Cq,
+    sq: Sq,
+}
+
+impl Twin {
+    fn new(blocks: u32, cqes: u32, start: u32, half: usize) -> Self {
+        let mut cq = Cq::new(cqes, 64, 0);
+        let sq = Sq::new(&mut cq, blocks, start, half);
+        Self { cq, sq }
+    }
+}
+
+/// What the register holds, but for what lies behind a WQE's end.
+fn register(page: &Memory) -> Vec<u8> {
+    let mut bytes = page.read();
+    for half in [0x800, 0x800 + HALF] {
+        let ds = usize::from(bytes[half + 7] & 0x3f);
+        let end = half + ds * 16;
+        bytes[end..end.next_multiple_of(64)].fill(0);
+    }
+    bytes
+}
+
+/// Both sides of what the card sees: of the rings, the blocks that are outstanding, since the armed
+/// side has written others, too.
+fn same(armed: (&Memory, &Memory, &Memory), plain: &Sq, what: &str) {
+    let (buffer, record, page) = armed;
+    let (left, right) = (buffer.read(), plain.buffer.read());
+    let cursor = plain.queue.ring.cursor;
+    let blocks = (0..cursor.used()).map(|at| cursor.shape().slot(cursor.tail().plus(at)) * 64);
+    if let Some(at) = blocks.flat_map(|at| at..at + 64).find(|&at| left[at] != right[at]) {
+        let wqe = |ring: &[u8]| text::SendWqe(&ring[at / 64 * 64..][..64]).to_string();
+        panic!("{what}: byte {at:#x}\narmed {}\nplain {}", wqe(&left), wqe(&right));
+    }
+    assert_eq!(record.read(), plain.record.read(), "{what}");
+    assert_eq!(register(page), register(&plain.page), "{what}");
+}
+
+/// Arms and fires requests of one form on one twin, and posts the same with their values on the
+/// other. `make` gives what is armed, the values, and what is posted.
+fn twins<O, V>(name: &str, make: impl Fn(&mut Random) -> (O, V::Values, O))
+where
+    O: PostOn<Rc> + Operation,
+    V: Variable<O>,
+{
+    let mut random = Random::from_clock();
+    for round in 0..8 {
+        let blocks = 8 << random.below(4);
+        let start = match random.below(3) {
+            0 => 0,
+            1 => 0x1_0000 - 1 - random.below(20),
+            _ => random.below(0x1_0000),
+        };
+        let half = if random.below(4) == 0 { 0 } else { HALF };
+        // Room in the CQ for all, or only for some: then unsignaled ones cannot count as signaled.
+        let cqes = if random.below(3) == 0 { 4 } else { 64 };
+        let what = format!("{name}, round {round}, seed {}", random.seed());
+        let mut plain = Twin::new(blocks, cqes, start, half);
+        let mut twin = Twin::new(blocks, cqes, start, half);
+        let mut armed = Armed::<_, Form<O, V>>::new(&mut twin.sq.queue);
+        let card = (&twin.sq.buffer, &twin.sq.record, &twin.sq.page);
+        let mut waiting = std::collections::VecDeque::new();
+        let mut id = 0;
+        for _ in 0..25 {
+            for _ in 0..1 + random.below(5) {
+                let (before, values, after) = make(&mut random);
+                match armed.arm(id, before) {
+                    Ok(()) => waiting.push_back((id, values, after)),
+                    Err(error) => {
+                        assert!(matches!(error, PostError::QueueFull | PostError::CqOverrun));
+                        break;
+                    }
+                }
+                id += 1;
+            }
+            assert_eq!(armed.len() as usize, waiting.len(), "{what}");
+            for _ in 0..random.below(waiting.len() as u32 + 1) {
+                let (id, values, after) = waiting.pop_front().unwrap();
+                let head = plain.sq.queue.ring.cursor.head();
+                // SAFETY: no card is there.
+                unsafe {
+                    armed.next().unwrap().fire(values);
+                    plain.sq.queue.post(id, after).unwrap();
+                }
+                same(card, &plain.sq, &what);
+                // The last of them completes.
+                if random.below(4) == 0 {
+                    for cq in [&mut plain.cq, &mut twin.cq] {
+                        cq.produce(cqe(0, O::OPCODE, head.low16().into()), &[]);
+                    }
+                    let expected = plain.cq.reader.poll(&mut plain.sq.queue);
+                    assert!(matches!(expected, Ok(Some(Completion::Send(_)))), "{expected:?}");
+                    assert_eq!(twin.cq.reader.poll(&mut armed), expected, "{what}");
+                }
+            }
+            if plain.sq.queue.free_blocks() < blocks / 2 {
+                let last = plain.sq.queue.ring.cursor.head().plus(u32::MAX);
+                let wqes = plain.sq.queue.ring.cursor.used();
+                // Whichever block the last one begins in: others name none.
+                for before in 0..wqes.min(4) {
+                    let named = u32::from(last.plus(before.wrapping_neg()).low16());
+                    for cq in [&mut plain.cq, &mut twin.cq] {
+                        cq.produce(cqe(0, O::OPCODE, named), &[]);
+                    }
+                    let expected = plain.cq.reader.poll(&mut plain.sq.queue);
+                    assert_eq!(twin.cq.reader.poll(&mut armed), expected, "{what}");
+                    if plain.sq.queue.is_idle() {
+                        break;
+                    }
+                }
+                assert!(plain.sq.queue.is_idle() && armed.queue().is_idle(), "{what}");
+            }
+        }
+    }
+}
+
+fn bytes<const N: usize>(random: &mut Random) -> [u8; N] {
+    core::array::from_fn(|_| random.next() as u8)
+}
+
+fn remote(random: &mut Random) -> Remote {
+    Remote::new(random.next(), random.next() as u32)
+}
+
+fn sge(random: &mut Random) -> Sge {
+    Sge::new(random.next(), 1 + random.below(1 << 20), random.next() as u32)
+}
+
+/// An array of bytes as payload, of which something else was armed.
+fn writes<const N: usize>(
+    random: &mut Random,
+) -> (Write<InlineBytes<N>>, [u8; N], Write<InlineBytes<N>>) {
+    let (first, second, remote) = (bytes(random), bytes(random), remote(random));
+    let yes = random.below(2) == 0;
+    let write = |bytes| Write::new(InlineBytes(bytes), remote).signaled_if(yes);
+    (write(first), second, write(second))
+}
+
+#[test]
+fn an_armed_payload_of_any_length_is_as_if_it_had_been_posted() {
+    macro_rules! lengths {
+        ($($length:literal)*) => { $(
+            twins::<_, Bytes>(concat!("WRITE of ", $length), writes::<$length>);
+        )* };
+    }
+    lengths!(0 1 4 7 8 9 11 12 13 16 20 27 28 29 44 60 61 100 200);
+    macro_rules! sends {
+        ($($length:literal)*) => { $(
+            twins::<_, Bytes>(concat!("SEND of ", $length), |random| {
+                let (first, second) = (bytes::<$length>(random), bytes(random));
+                let solicited = random.below(2) == 0;
+                let send = |bytes| {
+                    let send = Send::new(InlineBytes(bytes)).signaled();
+                    if solicited { send.solicited() } else { send }
+                };
+                (send(first), second, send(second))
+            });
+        )* };
+    }
+    sends!(1 8 12 13 28 43 44 45);
+}
+
+#[test]
+fn every_variable_field_is_as_if_it_had_been_posted() {
+    twins::<_, ()>("WRITE by pointer", |random| {
+        let write = Write::new(sge(random), remote(random)).signaled();
+        (write, (), write)
+    });
+    twins::<_, ()>("WRITE of two entries", |random| {
+        let write = Write::new([sge(random), sge(random)], remote(random)).fenced();
+        (write, (), write)
+    });
+    twins::<_, Offset>("READ", |random| {
+        let (sge, remote, offset) = (sge(random), remote(random), random.next());
+        let read = |remote| Read::new(sge, remote).signaled();
+        (read(remote), offset, read(remote.offset(offset)))
+    });
+    twins::<_, Offset>("fetch and add", |random| {
+        let (remote, offset, add) = (remote(random), random.next(), random.next());
+        let old = Word::new(random.next(), random.next() as u32);
+        let add = |remote| FetchAdd::new(old, remote, add).signaled();
+        (add(remote), offset, add(remote.offset(offset)))
+    });
+    twins::<_, Immediate>("SEND with immediate, by pointer", |random| {
+        let (sge, first, second) = (sge(random), random.next() as u32, random.next() as u32);
+        let send = |imm| SendImm::new(sge, imm).signaled().solicited();
+        (send(first), second, send(second))
+    });
+    twins::<_, (Immediate, Bytes)>("SEND with immediate", |random| {
+        let imm = random.next() as u32;
+        let (first, second) = (bytes(random), bytes(random));
+        let send = |imm, bytes: [u8; 24]| SendImm::new(InlineBytes(bytes), imm).signaled();
+        (send(!imm, first), (imm, second), send(imm, second))
+    });
+    twins::<_, (Bytes, Offset)>("WRITE", |random| {
+        let (remote, offset) = (remote(random), random.next());
+        let (first, second) = (bytes(random), bytes(random));
+        let write = |remote, bytes: [u8; 8]| Write::new(InlineBytes(bytes), remote).signaled();
+        (write(remote, first), (second, offset), write(remote.offset(offset), second))
+    });
+    twins::<_, (Bytes, Offset, Immediate)>("WRITE with immediate, long", |random| {
+        let (remote, offset, imm) = (remote(random), random.next(), random.next() as u32);
+        let (first, second) = (bytes(random), bytes(random));
+        let write = |remote, imm, bytes: [u8; 90]| {
+            WriteImm::new(InlineBytes(bytes), remote, imm).signaled()
+        };
+        let before = write(remote, !imm, first);
+        (before, (second, offset, imm), write(remote.offset(offset), imm, second))
+    });
+}
+
+type Eight = Write<InlineBytes<8>>;
+
+fn eight(byte: u8) -> Eight {
+    Write::new(InlineBytes([byte; 8]), Remote::new(0x1000, 7)).signaled()
+}
+
+/// Opcodes of the WQEs in the ring, from slot 0 on.
+fn opcodes(sq: &Memory, count: usize) -> Vec<u8> {
+    sq.read().chunks(64).take(count).map(|block| block[3]).collect()
+}
+
+const NOP: u8 = 0x00;
+const WRITE: u8 = 0x08;
+
+#[test]
+fn what_does_not_fit_is_refused_when_it_is_armed() {
+    let mut twin = Twin::new(8, 4, 0, HALF);
+    let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
+    for id in 0..4 {
+        armed.arm(id, eight(0)).unwrap();
+    }
+    assert_eq!(armed.arm(4, eight(0)), Err(PostError::CqOverrun));
+    let queue = armed.into_queue();
+    let mut armed = Armed::<_, Form<Send<Inline<'_>>>>::new(queue);
+    assert_eq!(armed.arm(0, Send::new(Inline(&[0; 201]))), Err(PostError::InlineTooLong));
+    // Two blocks each.
+    for id in 0..4 {
+        armed.arm(id, Send::new(Inline(&[1; 90]))).unwrap();
+    }
+    assert_eq!(armed.arm(4, Send::new(Inline(b"short"))), Err(PostError::QueueFull));
+    assert_eq!(armed.len(), 4);
+    assert_eq!(twin.sq.record.be32(4), 0, "nothing is posted");
+}
+
+#[test]
+fn unsignaled_requests_count_as_signaled_while_that_is_possible() {
+    let mut twin = Twin::new(8, 4, 0, HALF);
+    let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
+    let unsignaled = || Write::new(InlineBytes([0; 8]), Remote::new(0x1000, 7));
+    for id in 0..8 {
+        armed.arm(id, unsignaled()).unwrap();
+    }
+    for byte in 0..8 {
+        // SAFETY: no card is there.
+        unsafe { armed.next().unwrap().fire([byte; 8]) };
+    }
+    assert_eq!(armed.next().unwrap_err(), FireError::NothingArmed);
+    assert_eq!(twin.sq.record.be32(4), 8);
+    // A flush of the last retires all, and room is as before.
+    assert_eq!(twin.sq.queue.free_blocks(), 0);
+    twin.cq.produce(cqe(0, WRITE, 7), &[]);
+    assert!(matches!(twin.cq.reader.poll(&mut twin.sq.queue), Ok(Some(_))));
+    for id in 0..4 {
+        // SAFETY: no card is there.
+        unsafe { twin.sq.queue.post(id, eight(1)).unwrap() };
+    }
+    // SAFETY: no card is there.
+    assert_eq!(unsafe { twin.sq.queue.post(4, eight(1)) }, Err(PostError::CqOverrun));
+}
+
+#[test]
+fn disarmed_requests_are_nops_where_they_lie() {
+    for half in [0, HALF] {
+        for disarmed in [&[0][..], &[2], &[5], &[0, 1], &[1, 4, 5], &[0, 1, 2, 3, 4, 5]] {
+            let mut twin = Twin::new(8, 16, 0xfffd, half);
+            let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
+            for id in 0..6 {
+                armed.arm(id, eight(0)).unwrap();
+            }
+            // From the last on, so that positions stay what they are.
+            for &position in disarmed.iter().rev() {
+                assert_eq!(armed.disarm(position), Some(u64::from(position)));
+            }
+            let left = 6 - disarmed.len() as u32;
+            assert_eq!((armed.len(), armed.disarm(left)), (left, None));
+            for byte in 0..left as u8 {
+                // SAFETY: no card is there.
+                unsafe { armed.next().unwrap().fire([byte; 8]) };
+            }
+            assert_eq!(armed.next().unwrap_err(), FireError::NothingArmed);
+            // Those at the end go out when they are told to.
+            let behind = (0..6).rev().take_while(|at| disarmed.contains(at)).count() as u32;
+            let posted = u32::from(0xfffd_u16.wrapping_add((6 - behind) as u16));
+            assert_eq!(twin.sq.record.be32(4), posted, "{disarmed:?}");
+            assert_eq!(armed.ring_disarmed(), behind);
+            assert_eq!(armed.ring_disarmed(), 0);
+            assert_eq!(twin.sq.record.be32(4), 3);
+            // All of them are signaled, and come back in order.
+            for at in 0..6 {
+                let is_nop = disarmed.contains(&at);
+                let opcode = if is_nop { NOP } else { WRITE };
+                let slot = (0xfffd_usize + at as usize) % 8;
+                assert_eq!(opcodes(&twin.sq.buffer, 8)[slot], opcode, "{disarmed:?}");
+                twin.cq.produce(cqe(0, opcode, 0xfffd + at), &[]);
+                let Ok(Some(Completion::Send(done))) = twin.cq.reader.poll(&mut armed) else {
+                    panic!("{disarmed:?}, {at}")
+                };
+                let operation = if is_nop { SendOperation::Nop } else { SendOperation::Write };
+                assert_eq!((done.id, done.operation), (at.into(), operation));
+            }
+            assert!(armed.queue().is_idle());
+        }
+    }
+}
+
+#[test]
+fn a_long_request_becomes_as_many_nops_and_one_completion() {
+    let mut twin = Twin::new(8, 16, 6, HALF);
+    let mut armed = Armed::<_, Either<Form<Write<InlineBytes<150>>, Bytes>, Form<Nop>>>::new(
+        &mut twin.sq.queue,
+    );
+    let long = Write::new(InlineBytes([9; 150]), Remote::new(0, 0)).signaled();
+    armed.arm(1, Either::First(long)).unwrap();
+    armed.arm(2, Either::Second(Nop::new().signaled())).unwrap();
+    assert_eq!(armed.disarm(0), Some(1));
+    let Either::Second(next) = armed.next().unwrap() else { panic!() };
+    // SAFETY: no card is there.
+    unsafe { next.fire(()) };
+    assert_eq!(twin.sq.record.be32(4), 6 + 4);
+    let ring = twin.sq.buffer.read();
+    for (at, signaled) in [(6_u16, false), (7, false), (8, true), (9, true)] {
+        let block = &ring[usize::from(at % 8) * 64..];
+        assert_eq!((block[3], block[7], block[11] & 8 != 0), (NOP, 1, signaled));
+        assert_eq!(block[1..3], at.to_be_bytes());
+    }
+    for (named, id) in [(8, 1), (9, 2)] {
+        twin.cq.produce(cqe(0, NOP, named), &[]);
+        let Ok(Some(Completion::Send(done))) = twin.cq.reader.poll(&mut armed) else { panic!() };
+        assert_eq!((done.id, done.operation), (id, SendOperation::Nop));
+    }
+    assert!(armed.queue().is_idle());
+}
+
+#[test]
+fn what_is_still_armed_is_not_posted() {
+    for leak in [false, true] {
+        for fired in [0, 2] {
+            let mut twin = Twin::new(8, 8, 5, HALF);
+            let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
+            for id in 0..6 {
+                armed.arm(id, eight(0)).unwrap();
+            }
+            for byte in 0..fired {
+                // SAFETY: no card is there.
+                unsafe { armed.next().unwrap().fire([byte; 8]) };
+            }
+            if leak {
+                forget(armed)
+            } else {
+                drop(armed)
+            }
+            let fired = u32::from(fired);
+            assert_eq!(twin.sq.record.be32(4), 5 + fired);
+            assert_eq!(twin.sq.queue.free_blocks(), 8 - fired);
+            // A CQE of what is armed, and not fired, completes nothing.
+            twin.cq.produce(cqe(0, WRITE, 5 + fired), &[]);
+            let found = twin.cq.reader.poll(&mut twin.sq.queue);
+            assert!(matches!(found, Ok(Some(Completion::Unclaimed(_)))), "{found:?}");
+            // All the room is there, and not more; ids are the new ones.
+            for id in 0..8 - u64::from(fired) {
+                // SAFETY: no card is there.
+                unsafe {
+                    twin.sq.queue.post(100 + id, Send::new(Sge::new(0, 1, 0)).signaled()).unwrap()
+                };
+            }
+            // SAFETY: no card is there.
+            let refused = unsafe { twin.sq.queue.post(9, Nop::new()) };
+            assert_eq!(refused, Err(PostError::QueueFull));
+            for at in 0..8 {
+                twin.cq.produce(cqe(0, 0, 5 + at), &[]);
+                let found = twin.cq.reader.poll(&mut twin.sq.queue);
+                let Ok(Some(Completion::Send(done))) = found else { panic!("{found:?}") };
+                let id = if at < fired { u64::from(at) } else { 100 + u64::from(at - fired) };
+                assert_eq!(done.id, id, "leaked: {leak}, fired: {fired}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_is_fired_after_an_error_was_seen() {
+    let mut twin = Twin::new(8, 16, 0, HALF);
+    let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
+    for id in 0..6 {
+        armed.arm(id, eight(0)).unwrap();
+    }
+    for byte in 0..3 {
+        // SAFETY: no card is there.
+        unsafe { armed.next().unwrap().fire([byte; 8]) };
+    }
+    let mut error = cqe(13, WRITE, 1);
+    error.timestamp = u64::from_be_bytes([0, 0, 0, 0, 0, 0, 0, 0x13]).into();
+    twin.cq.produce(error, &[]);
+    let Ok(Some(Completion::Failed(failure))) = twin.cq.reader.poll(&mut armed) else { panic!() };
+    assert_eq!((failure.id, failure.wqe_index), (1, 1));
+    assert_eq!(failure.status, Status::RemoteAccess);
+    assert_eq!(armed.next().unwrap_err(), FireError::WrongState);
+    assert_eq!(armed.arm(9, eight(0)), Err(PostError::WrongState));
+    assert_eq!(armed.disarm(0), Some(3));
+    assert_eq!((armed.ring_disarmed(), armed.len()), (0, 2));
+    assert_eq!(twin.sq.record.be32(4), 3, "nothing more is posted");
+    drop(armed);
+    // SAFETY: no card is there.
+    assert_eq!(unsafe { twin.sq.queue.post(9, Nop::new()) }, Err(PostError::WrongState));
+}
+
+#[test]
+fn two_forms_are_fired_in_the_order_of_arming() {
+    type Forms = Either<Form<Eight, Bytes>, Either<Form<Send<Sge>>, Form<SendImm<Sge>, Immediate>>>;
+    let mut random = Random::from_clock();
+    let mut plain = Twin::new(64, 64, 0xfff0, HALF);
+    let mut twin = Twin::new(64, 64, 0xfff0, HALF);
+    let card = (&twin.sq.buffer, &twin.sq.record, &twin.sq.page);
+    let mut armed = Armed::<_, Forms>::new(&mut twin.sq.queue);
+    let sge = Sge::new(0x1234, 5, 6);
+    let order: Vec<_> = (0..40).map(|_| random.below(3)).collect();
+    for (id, kind) in (0..).zip(&order) {
+        let operation = match kind {
+            0 => Either::First(eight(3)),
+            1 => Either::Second(Either::First(Send::new(sge).signaled())),
+            _ => Either::Second(Either::Second(SendImm::new(sge, 0))),
+        };
+        armed.arm(id, operation).unwrap();
+    }
+    for (id, &kind) in (0..).zip(&order) {
+        // SAFETY: no card is there.
+        unsafe {
+            match armed.next().unwrap() {
+                Either::First(next) => {
+                    next.fire([id as u8; 8]);
+                    plain.sq.queue.post(id, eight(id as u8)).unwrap();
+                    assert_eq!(kind, 0);
+                }
+                Either::Second(Either::First(next)) => {
+                    next.fire(());
+                    plain.sq.queue.post(id, Send::new(sge).signaled()).unwrap();
+                    assert_eq!(kind, 1);
+                }
+                Either::Second(Either::Second(next)) => {
+                    next.fire(id as u32);
+                    plain.sq.queue.post(id, SendImm::new(sge, id as u32)).unwrap();
+                    assert_eq!(kind, 2);
+                }
+            }
+        }
+        same(card, &plain.sq, "two forms");
+    }
+}

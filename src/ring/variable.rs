@@ -1,0 +1,306 @@
+//! Which fields of a WQE are filled in at the last moment.
+//!
+//! [`Armed`](super::Armed) and [`Template`](super::Template) write WQEs ahead. What may change
+//! afterwards is a matter of types: [`Bytes`], [`Offset`], [`Immediate`], a tuple of these, or `()`
+//! for nothing. Posting takes exactly the values of the fields that were declared. A field that the
+//! operation does not have does not compile:
+//!
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+//! fn armed(queue: SendQueue<Rc>) -> Armed<SendQueue<Rc>, Form<Write<InlineBytes<8>>, Immediate>> {
+//!     Armed::new(queue)
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+//! fn armed(queue: SendQueue<Rc>) -> Armed<SendQueue<Rc>, Form<WriteImm<InlineBytes<8>>, Immediate>> {
+//!     Armed::new(queue)
+//! }
+//! ```
+
+use core::ptr::NonNull;
+
+use mlx5_sys::wqe::{CtrlSeg, InlineHeader, RaddrSeg, SEGMENT_SIZE};
+
+use crate::doorbell::Unit;
+use crate::wqe::{
+    CompareSwap, FetchAdd, InlineBytes, OldValue, Payload, Read, Send, SendImm, SgeList, Write,
+    WriteImm,
+};
+
+/// Where a WQE lies in its ring.
+pub struct Place {
+    pub(super) ring: NonNull<u8>,
+    /// Size of the ring in bytes.
+    pub(super) size: usize,
+    /// Where the WQE begins, less than `size`.
+    pub(super) offset: usize,
+}
+
+impl Place {
+    /// Stores bytes, `at` bytes into the WQE, that may go on at the ring's start.
+    ///
+    /// # Safety
+    /// The WQE is so long, and its blocks are the caller's to write.
+    unsafe fn write(&self, at: usize, bytes: &[u8]) {
+        for (index, &byte) in bytes.iter().enumerate() {
+            let offset = (self.offset + at + index) % self.size;
+            // SAFETY: in the ring, and the caller's.
+            unsafe { self.ring.add(offset).write_volatile(byte) }
+        }
+    }
+
+    /// Loads eight bytes, `at` bytes into the WQE.
+    ///
+    /// # Safety
+    /// As for [`write`](Self::write).
+    unsafe fn read(&self, at: usize) -> [u8; 8] {
+        core::array::from_fn(|index| {
+            let offset = (self.offset + at + index) % self.size;
+            // SAFETY: in the ring.
+            unsafe { self.ring.add(offset).read_volatile() }
+        })
+    }
+}
+
+mod sealed {
+    use super::{Place, Unit};
+
+    /// How values get into a WQE. Sealed: what is armed relies on nothing else being written.
+    #[diagnostic::on_unimplemented(message = "`{O}` has no such variable fields as `{Self}`")]
+    pub trait Patch<O> {
+        /// [`Variable::Values`](super::Variable::Values).
+        type Given: Copy;
+        /// A bit per field, so that none is named twice.
+        const FIELDS: u8;
+        /// A bit per 16-byte unit of a WQE of one block that is changed.
+        const UNITS: u8;
+        /// What unit `at` is with the values, if it was `old`: from [`blank`](Self::blank).
+        fn unit(values: &Self::Given, at: usize, old: Unit) -> Unit;
+        /// Makes the fields of a WQE that was written what [`unit`](Self::unit) and
+        /// [`patch`](Self::patch) start from.
+        ///
+        /// # Safety
+        /// The WQE is an `O`, and its blocks are the caller's to write.
+        unsafe fn blank(wqe: &Place);
+        /// Stores the values to a WQE of any length.
+        ///
+        /// # Safety
+        /// As for [`blank`](Self::blank), which was called before, and no other `patch` since.
+        unsafe fn patch(values: &Self::Given, wqe: &Place);
+    }
+}
+pub(super) use sealed::Patch;
+
+/// Fields of the operation `O` that get their values when a WQE that was written ahead is posted.
+pub trait Variable<O>: Patch<O, Given = <Self as Variable<O>>::Values> {
+    /// Their values: those of a tuple as a tuple, of `()` as `()`.
+    type Values: Copy;
+}
+
+impl<O, V: Patch<O>> Variable<O> for V {
+    type Values = V::Given;
+}
+
+/// The payload, which is [`InlineBytes`]: takes `[u8; N]`.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes(());
+
+/// The remote address, by an offset in bytes from the one that the operation was written with: takes
+/// `u64`, and wraps at 2^64.
+#[derive(Clone, Copy, Debug)]
+pub struct Offset(());
+
+/// The immediate: takes `u32`, as the operation's constructor does.
+#[derive(Clone, Copy, Debug)]
+pub struct Immediate(());
+
+/// Nothing varies.
+impl<O> Patch<O> for () {
+    type Given = ();
+    const FIELDS: u8 = 0;
+    const UNITS: u8 = 0;
+
+    #[inline(always)]
+    fn unit((): &(), _: usize, old: Unit) -> Unit {
+        old
+    }
+
+    unsafe fn blank(_: &Place) {}
+
+    unsafe fn patch((): &(), _: &Place) {}
+}
+
+macro_rules! tuple {
+    ($($name:ident $value:ident),*) => {
+        impl<O, $($name: Patch<O>),*> Patch<O> for ($($name,)*) {
+            type Given = ($($name::Given,)*);
+            const FIELDS: u8 = {
+                let fields = 0;
+                $(
+                    assert!(fields & $name::FIELDS == 0, "a field is named twice");
+                    let fields = fields | $name::FIELDS;
+                )*
+                fields
+            };
+            const UNITS: u8 = 0 $(| $name::UNITS)*;
+
+            #[inline(always)]
+            fn unit(($($value,)*): &Self::Given, at: usize, old: Unit) -> Unit {
+                const { assert!(Self::FIELDS != 0) };
+                $(let old = $name::unit($value, at, old);)*
+                old
+            }
+
+            unsafe fn blank(wqe: &Place) {
+                const { assert!(Self::FIELDS != 0) };
+                // SAFETY: passed on.
+                unsafe { $($name::blank(wqe);)* }
+            }
+
+            unsafe fn patch(($($value,)*): &Self::Given, wqe: &Place) {
+                // SAFETY: passed on; they are different fields.
+                unsafe { $($name::patch($value, wqe);)* }
+            }
+        }
+    };
+}
+
+tuple!(A a, B b);
+tuple!(A a, B b, C c);
+
+/// Where the inline header of a WQE with so many segments before it is.
+const fn header_at(segments: usize) -> usize {
+    segments * SEGMENT_SIZE
+}
+
+/// Units from `first` on that an inline payload of `length` bytes touches in the first block.
+const fn units_of(first: usize, length: usize) -> u8 {
+    let mut units = 0;
+    let mut unit = 0;
+    while unit < 4 {
+        let is_behind_first = unit >= first;
+        let is_before_end = unit * SEGMENT_SIZE < header_at(first) + InlineHeader::SIZE + length;
+        if length != 0 && is_behind_first && is_before_end {
+            units |= 1 << unit;
+        }
+        unit += 1;
+    }
+    units
+}
+
+/// Eight of the bytes, as they lie in memory, from `from` on, which may be outside: zero is there.
+#[inline(always)]
+fn word<const N: usize>(bytes: &[u8; N], from: isize) -> u64 {
+    let mut word = [0; 8];
+    let (start, end) = (from.max(0), (from + 8).min(N as isize));
+    if start < end {
+        let (at, length) = ((start - from) as usize, (end - start) as usize);
+        word[at..at + length].copy_from_slice(&bytes[start as usize..end as usize]);
+    }
+    u64::from_ne_bytes(word)
+}
+
+macro_rules! bytes {
+    ($($type:ident behind $segments:literal),*) => { $(
+        impl<const N: usize> Patch<$type<InlineBytes<N>>> for Bytes {
+            type Given = [u8; N];
+            const FIELDS: u8 = 1;
+            const UNITS: u8 = units_of($segments, N);
+
+            #[inline(always)]
+            fn unit(bytes: &[u8; N], at: usize, old: Unit) -> Unit {
+                if at < $segments || N == 0 {
+                    return old;
+                }
+                if N <= 8 && at == $segments {
+                    return old.or(Unit::from_word_at_4(word(bytes, 0)));
+                }
+                let from = ((at - $segments) * SEGMENT_SIZE) as isize - InlineHeader::SIZE as isize;
+                old.or(Unit::from_words(word(bytes, from), word(bytes, from + 8)))
+            }
+
+            unsafe fn blank(wqe: &Place) {
+                // SAFETY: passed on.
+                unsafe { wqe.write(header_at($segments) + InlineHeader::SIZE, &[0; N]) }
+            }
+
+            unsafe fn patch(bytes: &[u8; N], wqe: &Place) {
+                // SAFETY: passed on.
+                unsafe { wqe.write(header_at($segments) + InlineHeader::SIZE, bytes) }
+            }
+        }
+    )* };
+}
+
+bytes!(Send behind 1, SendImm behind 1, Write behind 2, WriteImm behind 2);
+
+macro_rules! offset {
+    ($($type:ident<$parameter:ident: $bound:ident>),*) => { $(
+        impl<$parameter: $bound> Patch<$type<$parameter>> for Offset {
+            type Given = u64;
+            const FIELDS: u8 = 2;
+            const UNITS: u8 = 1 << 1;
+
+            #[inline(always)]
+            fn unit(&offset: &u64, at: usize, old: Unit) -> Unit {
+                const {
+                    assert!(CtrlSeg::SIZE == SEGMENT_SIZE && RaddrSeg::SIZE == SEGMENT_SIZE);
+                    assert!(core::mem::offset_of!(RaddrSeg, raddr) == 0);
+                }
+                if at != 1 {
+                    return old;
+                }
+                old.with_low(u64::from_be(old.low()).wrapping_add(offset).to_be())
+            }
+
+            unsafe fn blank(_: &Place) {}
+
+            unsafe fn patch(&offset: &u64, wqe: &Place) {
+                // SAFETY: passed on.
+                unsafe {
+                    let addr = u64::from_be_bytes(wqe.read(SEGMENT_SIZE)).wrapping_add(offset);
+                    wqe.write(SEGMENT_SIZE, &addr.to_be_bytes());
+                }
+            }
+        }
+    )* };
+}
+
+offset!(Write<P: Payload>, WriteImm<P: Payload>, Read<P: SgeList>);
+offset!(CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
+
+/// Where the immediate is in a ctrl segment.
+const IMM: usize = core::mem::offset_of!(CtrlSeg, imm);
+
+macro_rules! immediate {
+    ($($type:ident),*) => { $(
+        impl<P: Payload> Patch<$type<P>> for Immediate {
+            type Given = u32;
+            const FIELDS: u8 = 4;
+            const UNITS: u8 = 1;
+
+            #[inline(always)]
+            fn unit(&immediate: &u32, at: usize, old: Unit) -> Unit {
+                const { assert!(IMM == 12) };
+                if at != 0 {
+                    return old;
+                }
+                let [a, b, c, d] = immediate.to_be_bytes();
+                old.or(Unit::from_words(0, u64::from_ne_bytes([0, 0, 0, 0, a, b, c, d])))
+            }
+
+            unsafe fn blank(wqe: &Place) {
+                // SAFETY: passed on.
+                unsafe { wqe.write(IMM, &[0; 4]) }
+            }
+
+            unsafe fn patch(&immediate: &u32, wqe: &Place) {
+                // SAFETY: passed on.
+                unsafe { wqe.write(IMM, &immediate.to_be_bytes()) }
+            }
+        }
+    )* };
+}
+
+immediate!(SendImm, WriteImm);
