@@ -246,7 +246,7 @@ fn legacy() -> i32 {
     const EXTENDED: u64 = 0x8000_0000;
     let scene = Scene::new();
     let mut tally = Tally::default();
-    let known: Vec<u64> = [0, 1, 2, 3, 4, 5, 8, 9, 11, 13, 17, 18, 19, 20, 24, 25, 26, 27]
+    let known: Vec<u64> = [0, 1, 2, 3, 4, 5, 8, 9, 11, 13, 14, 16, 17, 18, 19, 20, 24, 25, 26, 27]
         .into_iter()
         .chain(32..=35)
         .chain([37, 38])

@@ -10,6 +10,7 @@ use mlx5_sys::ifc::{
 
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Card, Link};
+use crate::queue::INDIRECTION;
 
 /// Limits that commands are held to.
 pub const LOG_MAX_EQ_SIZE: u32 = 22;
@@ -17,6 +18,8 @@ pub const LOG_MAX_EQ_SIZE: u32 = 22;
 pub const LOG_MAX_CQ_SIZE: u32 = 22;
 /// log2 of WQEs in a shared receive queue.
 pub const LOG_MAX_SRQ_SIZE: u32 = 15;
+/// log2 of entries in a list of keys behind another key.
+pub const LOG_MAX_KLMS: u32 = 12;
 /// log2 of the longest message.
 pub const LOG_MAX_MESSAGE: u32 = 30;
 /// log2 of READs and atomics in flight, either way.
@@ -67,7 +70,9 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_EQ, 8),
         (c::MAX_NUM_EQS, 255),
         (c::LOG_MAX_MKEY, 24),
+        (c::MAX_INDIRECTION, INDIRECTION.into()),
         (c::FIXED_BUFFER_SIZE, 1),
+        (c::LOG_MAX_KLM_LIST_SIZE, LOG_MAX_KLMS.into()),
         (c::LOG_MAX_MRW_SZ, 47),
         (c::LOG_MAX_RA_REQ_QP, LOG_MAX_READS.into()),
         (c::LOG_MAX_RA_RES_QP, LOG_MAX_READS.into()),
@@ -88,6 +93,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::ATOMIC, 1),
         (c::ROCE, u64::from(roce)),
         (c::ROCE_RW_SUPPORTED, u64::from(roce)),
+        // Memory windows: keys of one queue pair, bound by UMR and invalidated from afar.
+        (c::IMAICL, 1),
         (c::CQ_OI, 1),
         (c::CQ_RESIZE, 1),
         (c::RC, 1),

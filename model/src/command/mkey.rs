@@ -4,13 +4,15 @@ use mlx5_sys::ifc::{
     create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
 };
 
+use super::capability::LOG_MAX_KLMS;
 use super::{Refusal, buffer, context, get, owned, uid};
 use crate::card::Card;
-use crate::object::{Mkey, Translation};
+use crate::object::{Klm, Mkey, Translation};
 
 /// Access modes (`mlx5_ifc.h`, `MLX5_MKC_ACCESS_MODE_*`).
 const PHYSICAL: u32 = 0;
 const MTT: u32 = 1;
+const KLMS: u32 = 2;
 
 pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let mkc: Box<[u8; mkc::SIZE]> = context(input, create_mkey_in::MEMORY_KEY_MKEY_ENTRY)?;
@@ -33,6 +35,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         PHYSICAL if uid(input) != 0 => return Err(Refusal::MkeyPhysicalUser),
         PHYSICAL => Translation::Physical,
         MTT => pages(input, &mkc)?,
+        KLMS => klms(input, &mkc)?,
         _ => return Err(Refusal::MkeyAccessMode),
     };
     let mkey = Mkey { uid: uid(input), context: mkc, translation };
@@ -49,23 +52,48 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     Ok(())
 }
 
+/// The list of other keys, or none where the key is free and gets it later.
+fn klms(input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Translation, Refusal> {
+    check_length(mkc)?;
+    let room = get(mkc, mkc::TRANSLATIONS_OCTWORD_SIZE);
+    let given = get(input, create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE);
+    let free = get(mkc, mkc::FREE) == 1;
+    if room > 1 << LOG_MAX_KLMS || given > room || (given == 0 && !free) {
+        return Err(Refusal::MkeyTranslation);
+    }
+    if free {
+        return Ok(Translation::Klms(Vec::new()));
+    }
+    // An entry is an octword.
+    let end = buffer::PAS + given as usize * 16;
+    let list = input.get(buffer::PAS..end).ok_or(Refusal::InputLength)?;
+    Ok(Translation::Klms(Klm::list(list)))
+}
+
+/// Whether a region is where regions may be.
+fn check_length(mkc: &[u8; mkc::SIZE]) -> Result<(), Refusal> {
+    let length = mkc::LEN.get(mkc);
+    let free = get(mkc, mkc::FREE) == 1;
+    if get(mkc, mkc::LENGTH64) == 1
+        || length > Mkey::MAX_LENGTH
+        || mkc::START_ADDR.get(mkc).checked_add(length).is_none()
+        || (length == 0 && !free)
+    {
+        return Err(Refusal::MkeyLength);
+    }
+    Ok(())
+}
+
 /// The pages of a key with an MTT, or none where it is free and gets them later.
 fn pages(input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Translation, Refusal> {
     let shift = get(mkc, mkc::LOG_PAGE_SIZE);
     if shift < 12 {
         return Err(Refusal::MkeyPageSize);
     }
+    check_length(mkc)?;
     let start = mkc::START_ADDR.get(mkc);
     let length = mkc::LEN.get(mkc);
-    let free = get(mkc, mkc::FREE) == 1;
-    if get(mkc, mkc::LENGTH64) == 1
-        || length > 1 << 47
-        || start.checked_add(length).is_none()
-        || (length == 0 && !free)
-    {
-        return Err(Refusal::MkeyLength);
-    }
-    if free {
+    if get(mkc, mkc::FREE) == 1 {
         return Ok(Translation::None);
     }
     // Start address and page agree below the page size.
@@ -126,7 +154,7 @@ mod tests {
                 (field(mkc::BSF_OCTWORD_SIZE), 4, Refusal::MkeySignature),
                 (field(mkc::QPN), 5, Refusal::MkeyQp),
                 (field(mkc::PD), 0, Refusal::NoPd),
-                (field(mkc::ACCESS_MODE_1_0), 2, Refusal::MkeyAccessMode),
+                (field(mkc::ACCESS_MODE_1_0), 3, Refusal::MkeyAccessMode),
                 (field(mkc::ACCESS_MODE_4_2), 1, Refusal::MkeyAccessMode),
                 (field(mkc::LOG_PAGE_SIZE), 11, Refusal::MkeyPageSize),
                 (field(mkc::LEN), 0, Refusal::MkeyLength),
@@ -169,6 +197,35 @@ mod tests {
         rig.refuses(&destroy, &[(destroy_mkey_in::MKEY_INDEX, 1, Refusal::NoMkey)]);
         rig.run(&destroy).unwrap();
         assert_eq!(rig.run(&query).err(), Some(Refusal::NoMkey));
+    }
+
+    #[test]
+    fn a_key_over_other_keys_is_checked() {
+        let mut rig = Rig::new();
+        let create = rig.create_mkey().set(field(mkc::ACCESS_MODE_1_0), 2u64);
+        let room = field(mkc::TRANSLATIONS_OCTWORD_SIZE);
+        let given = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE;
+        rig.refuses(
+            &create,
+            &[
+                (field(mkc::LEN), 0, Refusal::MkeyLength),
+                (field(mkc::LENGTH64), 1, Refusal::MkeyLength),
+                (field(mkc::START_ADDR), u64::MAX - 0xffe, Refusal::MkeyLength),
+                (room, 0, Refusal::MkeyTranslation),
+                (room, (1 << 12) + 1, Refusal::MkeyTranslation),
+                (room, 0xffff_ffff, Refusal::MkeyTranslation),
+                (given, 0, Refusal::MkeyTranslation),
+                (given, 2, Refusal::MkeyTranslation),
+            ],
+        );
+        let long = create.clone().set(room, 64u64).set(given, 64u64);
+        assert_eq!(rig.run(&long).err(), Some(Refusal::InputLength));
+        rig.run(&create).unwrap();
+        // A free one needs nothing yet.
+        let mut free =
+            create.set(field(mkc::FREE), 1u64).set(field(mkc::LEN), 0u64).set(given, 0u64);
+        free.0.truncate(0x110);
+        rig.run(&free).unwrap();
     }
 
     #[test]

@@ -11,8 +11,39 @@ pub enum Translation {
     Physical,
     /// Through a list of pages, which starts with the one that holds the start address.
     Pages(Pages),
+    /// Through other keys, one piece after the other from the start address on.
+    Klms(Vec<Klm>),
     /// Not at all: the key is free.
     None,
+}
+
+/// A piece of memory behind another key (`mlx5dv.h`, `mlx5_wqe_umr_klm_seg`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Klm {
+    /// Bytes; nothing at all where it only fills a list up.
+    pub length: u32,
+    /// The other key.
+    pub key: u32,
+    /// Virtual address behind it.
+    pub address: u64,
+}
+
+impl Klm {
+    /// Reads a list of them, as commands and WQEs have it.
+    pub fn list(bytes: &[u8]) -> Vec<Self> {
+        bytes.chunks_exact(16).map(Self::decode).collect()
+    }
+
+    fn decode(bytes: &[u8]) -> Self {
+        let word = |at: usize| {
+            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        Self {
+            length: word(0),
+            key: word(4),
+            address: u64::from(word(8)) << 32 | u64::from(word(12)),
+        }
+    }
 }
 
 /// A memory key.
@@ -27,9 +58,19 @@ pub struct Mkey {
 }
 
 impl Mkey {
+    /// Bytes of the longest region behind a key with a translation.
+    pub const MAX_LENGTH: u64 = 1 << 47;
+
     /// A field of the context.
     pub fn get(&self, field: Field) -> u32 {
         field.get(&self.context[..]) as u32
+    }
+
+    /// The queue pair that alone may use it, if there is one.
+    pub fn bound_to(&self) -> Option<u32> {
+        /// Stands for any.
+        const ANY: u32 = 0x00ff_ffff;
+        Some(self.get(mkc::QPN)).filter(|qp| *qp != ANY)
     }
 
     /// First address.

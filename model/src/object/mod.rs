@@ -17,7 +17,7 @@ use std::collections::HashMap;
 
 pub use cq::{Arm, Cq};
 pub use eq::Eq;
-pub use mkey::{Mkey, Translation};
+pub use mkey::{Klm, Mkey, Translation};
 pub use pages::Pages;
 pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};
 pub use srq::{LinkedQueue, Srq, SrqContext};

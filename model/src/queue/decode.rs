@@ -2,12 +2,14 @@
 //! from any encoder.
 
 use super::receive::TWO_GIB;
+use super::umr;
 use super::{Address, Atomic, Data, Extended, Fence, Remote, SendWqe, Signal, Syndrome};
 use crate::object::Service;
 
 /// Send opcodes (`mlx5dv.h`, `MLX5_OPCODE_*`).
 pub(super) mod opcode {
     pub const NOP: u8 = 0x00;
+    pub const SEND_INVAL: u8 = 0x01;
     pub const RDMA_WRITE: u8 = 0x08;
     pub const RDMA_WRITE_IMM: u8 = 0x09;
     pub const SEND: u8 = 0x0a;
@@ -15,6 +17,7 @@ pub(super) mod opcode {
     pub const RDMA_READ: u8 = 0x10;
     pub const ATOMIC_CS: u8 = 0x11;
     pub const ATOMIC_FA: u8 = 0x12;
+    pub const UMR: u8 = 0x25;
 }
 
 /// The control segment.
@@ -128,7 +131,10 @@ impl Segments<'_> {
 fn has(service: Service, code: u8) -> bool {
     match service {
         Service::Rc => true,
-        Service::Uc => !matches!(code, opcode::RDMA_READ | opcode::ATOMIC_CS | opcode::ATOMIC_FA),
+        Service::Uc => !matches!(
+            code,
+            opcode::SEND_INVAL | opcode::RDMA_READ | opcode::ATOMIC_CS | opcode::ATOMIC_FA
+        ),
         Service::Ud => matches!(code, opcode::NOP | opcode::SEND | opcode::SEND_IMM),
     }
 }
@@ -155,6 +161,7 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
         address: None,
         remote: None,
         atomic: None,
+        umr: None,
         data: Vec::new(),
     };
     // None of these operations has variants.
@@ -164,7 +171,7 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
     match control.opcode {
         // What follows the control segment of a NOP is only room.
         opcode::NOP => {}
-        opcode::SEND | opcode::SEND_IMM => {
+        opcode::SEND | opcode::SEND_IMM | opcode::SEND_INVAL => {
             if service == Service::Ud {
                 wqe.address = Some(segments.address()?);
             }
@@ -187,6 +194,10 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
             if wqe.length() != 8 {
                 return Err(Syndrome::LocalLength);
             }
+        }
+        opcode::UMR => {
+            let key = u32::from_be_bytes(control.immediate);
+            wqe.umr = Some(Box::new(umr::decode(key, segments.0)?));
         }
         _ => return Err(Syndrome::LocalQpOperation),
     }
@@ -294,7 +305,7 @@ mod tests {
         long[3] = 16;
         for (bytes, syndrome) in [
             (control(0x0e, 1, 0), LocalQpOperation),
-            (control(0x01, 1, 0), LocalQpOperation),
+            (control(0x18, 1, 0), LocalQpOperation),
             (control(0x25, 1, 0), LocalQpOperation),
             (control(opcode::SEND, 1, 0xa0), LocalQpOperation),
             (modified, LocalQpOperation),
@@ -371,13 +382,16 @@ mod tests {
     proptest! {
         #[test]
         fn random_bytes_never_panic(
-            opcode in any::<u8>(),
+            code in any::<u8>(),
             mut bytes in proptest::collection::vec(any::<u8>(), 0..1008),
             known in any::<bool>(),
         ) {
             if known && bytes.len() > 3 {
                 bytes[0] = 0;
-                bytes[3] = opcode % 0x13;
+                bytes[3] = code % 0x14;
+                if bytes[3] == 0x13 {
+                    bytes[3] = opcode::UMR;
+                }
             }
             for service in [Service::Rc, Service::Uc, Service::Ud] {
                 let Ok(decoded) = request(service, &bytes) else { continue };

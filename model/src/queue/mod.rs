@@ -21,13 +21,18 @@ mod shared;
 #[cfg(test)]
 mod test;
 mod translate;
+mod umr;
 mod wqe;
 
 pub use completion::{Completion, Opcode, Origin};
 pub(crate) use doorbell::Registers;
 pub use event::{QpEvent, SrqEvent};
+pub(crate) use translate::INDIRECTION;
 pub use translate::{Access, Denied};
-pub use wqe::{Address, Atomic, Data, Extended, Fence, ReceiveWqe, Remote, SendWqe, Signal};
+pub use umr::{Entries, Umr};
+pub use wqe::{
+    Address, Atomic, Data, Domain, Extended, Fence, ReceiveWqe, Remote, SendWqe, Signal,
+};
 
 /// What fetching from a send queue gave.
 #[derive(Clone, Debug)]

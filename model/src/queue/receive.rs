@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::qpc;
 
-use super::{Data, ReceiveWqe, Syndrome};
+use super::{Data, Domain, ReceiveWqe, Syndrome};
 use crate::card::Card;
 use crate::object::State;
 
@@ -22,7 +22,8 @@ impl Card {
             return Ok(None);
         }
         if let Some(srq) = qp.shared_receive() {
-            return self.take_shared(srq);
+            let qp = qp.number;
+            return self.take_shared(srq, qp);
         }
         if qp.rq.wqes == 0 {
             return Ok(None);
@@ -53,7 +54,8 @@ impl Card {
             return Err(Syndrome::LocalQpOperation);
         }
         qp.rq.taken = index.wrapping_add(1);
-        Ok(Some(ReceiveWqe { index, pd: qp.get(qpc::PD), data: list(&bytes) }))
+        let domain = Domain { pd: qp.get(qpc::PD), qp: qp.number };
+        Ok(Some(ReceiveWqe { index, domain, data: list(&bytes) }))
     }
 }
 
@@ -107,13 +109,13 @@ mod tests {
         rig.rts(qp);
         let pointer = |length, key, address| Data::Pointer { length, key, address };
         let one = rig.card.take_receive(qp).unwrap().unwrap();
-        let pd = rig.pd;
+        let domain = Domain { pd: rig.pd, qp };
         assert_eq!(
             one,
-            ReceiveWqe { index: 0, pd, data: vec![pointer(16, 1, 2), pointer(32, 3, 4)] }
+            ReceiveWqe { index: 0, domain, data: vec![pointer(16, 1, 2), pointer(32, 3, 4)] }
         );
         let two = rig.card.take_receive(qp).unwrap().unwrap();
-        assert_eq!(two, ReceiveWqe { index: 1, pd, data: vec![pointer(64, 5, 6)] });
+        assert_eq!(two, ReceiveWqe { index: 1, domain, data: vec![pointer(64, 5, 6)] });
         assert_eq!(rig.card.take_receive(qp), Ok(None));
         // The ring has eight: the ninth is in the first's place.
         rig.write(record, &[0, 0, 0, 9]);

@@ -1,7 +1,7 @@
 //! Taking from shared receive queues, and what they tell of themselves.
 
 use super::receive::list;
-use super::{ReceiveWqe, SrqEvent, Syndrome};
+use super::{Domain, ReceiveWqe, SrqEvent, Syndrome};
 use crate::card::Card;
 
 /// Bytes before the scatter list of a WQE: the segment that names its successor (`mlx5dv.h`,
@@ -9,9 +9,13 @@ use crate::card::Card;
 const NEXT: usize = 16;
 
 impl Card {
-    /// Takes the next receive WQE of a shared receive queue; `None` where nothing is posted. A
+    /// Takes the next receive WQE of a shared receive queue for one of its queue pairs; `None` where nothing is posted. A
     /// queue whose memory does not answer, or whose list leads out of it, fails with an event.
-    pub(super) fn take_shared(&mut self, number: u32) -> Result<Option<ReceiveWqe>, Syndrome> {
+    pub(super) fn take_shared(
+        &mut self,
+        number: u32,
+        qp: u32,
+    ) -> Result<Option<ReceiveWqe>, Syndrome> {
         let Some(srq) = self.objects.srqs.get(number) else {
             return Err(Syndrome::LocalQpOperation);
         };
@@ -39,13 +43,13 @@ impl Card {
             self.complaints.unmapped_queues += 1;
             return Err(self.fail_srq(number));
         }
-        let pd = srq.pd;
+        let domain = Domain { pd: srq.pd, qp };
         if let Some(srq) = self.objects.srqs.get_mut(number) {
             srq.queue.head = u16::from_be_bytes([bytes[2], bytes[3]]);
             srq.queue.taken = srq.queue.taken.wrapping_add(1);
         }
         self.check_limit(number);
-        Ok(Some(ReceiveWqe { index, pd, data: list(&bytes[NEXT..]) }))
+        Ok(Some(ReceiveWqe { index, domain, data: list(&bytes[NEXT..]) }))
     }
 
     /// Asks for an event once fewer than `limit` WQEs are posted, which may be at once; 0 asks for
@@ -179,7 +183,8 @@ mod tests {
         }
         shared.post(3);
         let wqe = shared.rig.card.take_receive(shared.qps[1]).unwrap().unwrap();
-        assert_eq!((wqe.index, wqe.pd), (0, shared.rig.pd));
+        let domain = Domain { pd: shared.rig.pd, qp: shared.qps[1] };
+        assert_eq!((wqe.index, wqe.domain), (0, domain));
         assert_eq!(wqe.data, [Data::Pointer { length: 1, key: 0x11, address: 0x22 }]);
         assert_eq!(shared.take(0), Some(1));
         // They complete the other way round: 1 goes back to the list before 0.

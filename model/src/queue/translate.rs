@@ -1,9 +1,12 @@
 //! Memory through keys: every access is checked against the key, its PD, bounds and rights.
 
+use std::ops::Range;
+
 use mlx5_sys::ifc::{Field, mkc};
 
-use super::Data;
+use super::{Data, Domain};
 use crate::card::Card;
+use crate::memory::Fault;
 use crate::object::{Mkey, Translation};
 
 /// What an access wants to do.
@@ -32,7 +35,19 @@ impl Access {
             Self::RemoteAtomic => Some(mkc::A),
         }
     }
+
+    /// What it takes of the regions under a key over other keys: what a peer may do, the key on
+    /// top says.
+    fn below(self) -> Self {
+        match self {
+            Self::LocalRead | Self::RemoteRead => Self::LocalRead,
+            Self::LocalWrite | Self::RemoteWrite | Self::RemoteAtomic => Self::LocalWrite,
+        }
+    }
 }
+
+/// How many keys over other keys an access may go through.
+pub(crate) const INDIRECTION: u32 = 4;
 
 /// Why an access was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +56,8 @@ pub enum Denied {
     Key,
     /// The key belongs to another protection domain.
     Domain,
+    /// The key is bound to another queue pair.
+    Queue,
     /// Outside the region.
     Bounds,
     /// The region does not grant it.
@@ -53,7 +70,7 @@ impl Card {
     /// Looks a key up and checks everything about an access but its length of zero.
     fn region(
         &self,
-        pd: u32,
+        domain: Domain,
         key: u32,
         address: u64,
         length: u64,
@@ -63,8 +80,11 @@ impl Card {
         if mkey.get(mkc::MKEY_7_0) != key & 0xff || mkey.get(mkc::FREE) == 1 {
             return Err(Denied::Key);
         }
-        if mkey.get(mkc::PD) != pd {
+        if mkey.get(mkc::PD) != domain.pd {
             return Err(Denied::Domain);
+        }
+        if mkey.bound_to().is_some_and(|qp| qp != domain.qp) {
+            return Err(Denied::Queue);
         }
         if access.right().is_some_and(|right| mkey.get(right) == 0) {
             return Err(Denied::Rights);
@@ -76,10 +96,10 @@ impl Card {
     }
 
     /// Checks an access of `length` bytes without making it. An access of nothing is always
-    /// granted, whatever the key.
+    /// granted, whatever the key. Of keys over other keys, those are checked when it is made.
     pub fn check(
         &self,
-        pd: u32,
+        domain: Domain,
         key: u32,
         address: u64,
         length: u64,
@@ -88,58 +108,101 @@ impl Card {
         if length == 0 {
             return Ok(());
         }
-        self.region(pd, key, address, length, access).map(|_| ())
+        self.region(domain, key, address, length, access).map(|_| ())
+    }
+
+    /// Does `work` on each piece of the region behind a key that is contiguous on the bus, in
+    /// increasing order: its bus address and which bytes of the access it is. Keys over other keys
+    /// are followed, as deep as cards do.
+    fn pieces(
+        &self,
+        domain: Domain,
+        key: u32,
+        address: u64,
+        bytes: Range<usize>,
+        access: (Access, u32),
+        work: &mut dyn FnMut(u64, Range<usize>) -> Result<(), Fault>,
+    ) -> Result<(), Denied> {
+        let (access, depth) = access;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mkey = self.region(domain, key, address, bytes.len() as u64, access)?;
+        match &mkey.translation {
+            Translation::Physical => work(address, bytes).map_err(|_| Denied::Fault),
+            Translation::Pages(pages) => {
+                let mut at = offset(mkey, address)?;
+                let mut done = bytes.start;
+                while done < bytes.end {
+                    let (bus, room) = pages.locate(at).ok_or(Denied::Bounds)?;
+                    let n = room.min(bytes.end - done);
+                    work(bus, done..done + n).map_err(|_| Denied::Fault)?;
+                    (at, done) = (at + n, done + n);
+                }
+                Ok(())
+            }
+            Translation::Klms(_) if depth == 0 => Err(Denied::Key),
+            Translation::Klms(klms) => {
+                let mut skip = offset(mkey, address)? as u64;
+                let mut done = bytes.start;
+                for klm in klms {
+                    if done == bytes.end {
+                        break;
+                    }
+                    let length = u64::from(klm.length);
+                    if skip >= length {
+                        skip -= length;
+                        continue;
+                    }
+                    let n = (length - skip).min((bytes.end - done) as u64) as usize;
+                    let at = klm.address.checked_add(skip).ok_or(Denied::Bounds)?;
+                    let below = (access.below(), depth - 1);
+                    self.pieces(domain, klm.key, at, done..done + n, below, work)?;
+                    (skip, done) = (0, done + n);
+                }
+                if done == bytes.end { Ok(()) } else { Err(Denied::Bounds) }
+            }
+            Translation::None => Err(Denied::Key),
+        }
     }
 
     /// Reads memory behind a key, for `access` [`Access::LocalRead`] or [`Access::RemoteRead`].
     pub fn read_key(
         &self,
-        pd: u32,
+        domain: Domain,
         key: u32,
         address: u64,
         access: Access,
         to: &mut [u8],
     ) -> Result<(), Denied> {
-        if to.is_empty() {
-            return Ok(());
-        }
-        let mkey = self.region(pd, key, address, to.len() as u64, access)?;
         let memory = &*self.memory;
-        match &mkey.translation {
-            Translation::Physical => memory.read(address, to),
-            Translation::Pages(pages) => pages.read(memory, offset(mkey, address)?, to),
-            Translation::None => return Err(Denied::Key),
-        }
-        .map_err(|_| Denied::Fault)
+        self.pieces(domain, key, address, 0..to.len(), (access, INDIRECTION), &mut |bus, bytes| {
+            memory.read(bus, &mut to[bytes])
+        })
     }
 
     /// Writes memory behind a key, in increasing order of address.
     pub fn write_key(
         &self,
-        pd: u32,
+        domain: Domain,
         key: u32,
         address: u64,
         access: Access,
         from: &[u8],
     ) -> Result<(), Denied> {
-        if from.is_empty() {
-            return Ok(());
-        }
-        let mkey = self.region(pd, key, address, from.len() as u64, access)?;
         let memory = &*self.memory;
-        match &mkey.translation {
-            Translation::Physical => memory.write(address, from),
-            Translation::Pages(pages) => pages.write(memory, offset(mkey, address)?, from),
-            Translation::None => return Err(Denied::Key),
-        }
-        .map_err(|_| Denied::Fault)
+        let access = (access, INDIRECTION);
+        self.pieces(domain, key, address, 0..from.len(), access, &mut |bus, bytes| {
+            memory.write(bus, &from[bytes])
+        })
     }
 
     /// Changes eight aligned bytes behind a key at once and returns what was there, in memory
-    /// order. `address` must be a multiple of 8 (else [`Denied::Bounds`]).
+    /// order. `address` must be a multiple of 8, and what is there contiguous (else
+    /// [`Denied::Bounds`]).
     pub fn update_key(
         &self,
-        pd: u32,
+        domain: Domain,
         key: u32,
         address: u64,
         change: &mut dyn FnMut([u8; 8]) -> [u8; 8],
@@ -147,22 +210,47 @@ impl Card {
         if address % 8 != 0 {
             return Err(Denied::Bounds);
         }
-        let mkey = self.region(pd, key, address, 8, Access::RemoteAtomic)?;
-        let at = match &mkey.translation {
-            Translation::Physical => address,
-            // The start address and its bus address agree below the page size, so eight aligned
-            // bytes are on one page.
-            Translation::Pages(pages) => match pages.locate(offset(mkey, address)?) {
-                Some((at, room)) if room >= 8 => at,
-                _ => return Err(Denied::Bounds),
-            },
-            Translation::None => return Err(Denied::Key),
-        };
+        let mut place = None;
+        let access = (Access::RemoteAtomic, INDIRECTION);
+        self.pieces(domain, key, address, 0..8, access, &mut |bus, bytes| {
+            if bytes.len() == 8 {
+                place = Some(bus);
+            }
+            Ok(())
+        })?;
+        // Behind a key over other keys, alignment may be lost on the way.
+        let at = place.filter(|at| at % 8 == 0).ok_or(Denied::Bounds)?;
         self.memory.update(at, change).map_err(|_| Denied::Fault)
     }
 
+    /// Ends what a key grants, as a peer's SEND with invalidate asks: the whole key has to match,
+    /// be in use, and allow that it is done from afar.
+    pub(crate) fn invalidate_key(&mut self, domain: Domain, key: u32) -> Result<(), Denied> {
+        let mkey = self.objects.mkeys.get_mut(key >> 8).ok_or(Denied::Key)?;
+        if mkey.get(mkc::MKEY_7_0) != key & 0xff || mkey.get(mkc::FREE) == 1 {
+            return Err(Denied::Key);
+        }
+        if mkey.get(mkc::PD) != domain.pd {
+            return Err(Denied::Domain);
+        }
+        if mkey.bound_to().is_some_and(|qp| qp != domain.qp) {
+            return Err(Denied::Queue);
+        }
+        if mkey.get(mkc::EN_RINVAL) == 0 {
+            return Err(Denied::Rights);
+        }
+        mkc::FREE.set(&mut mkey.context[..], 1);
+        Ok(())
+    }
+
     /// Reads `to.len()` bytes that start `offset` bytes into the gather list.
-    pub fn gather(&self, pd: u32, data: &[Data], offset: u64, to: &mut [u8]) -> Result<(), Denied> {
+    pub fn gather(
+        &self,
+        domain: Domain,
+        data: &[Data],
+        offset: u64,
+        to: &mut [u8],
+    ) -> Result<(), Denied> {
         let mut rest = to;
         let mut skip = offset;
         for piece in data {
@@ -177,7 +265,7 @@ impl Card {
                 }
                 Data::Pointer { key, address, .. } => {
                     let at = address.checked_add(skip).ok_or(Denied::Bounds)?;
-                    self.read_key(pd, *key, at, Access::LocalRead, now)?;
+                    self.read_key(domain, *key, at, Access::LocalRead, now)?;
                 }
             }
             skip = 0;
@@ -188,7 +276,13 @@ impl Card {
 
     /// Writes bytes that start `offset` bytes into the scatter list. The caller has checked that
     /// they fit; what does not is [`Denied::Bounds`].
-    pub fn scatter(&self, pd: u32, data: &[Data], offset: u64, from: &[u8]) -> Result<(), Denied> {
+    pub fn scatter(
+        &self,
+        domain: Domain,
+        data: &[Data],
+        offset: u64,
+        from: &[u8],
+    ) -> Result<(), Denied> {
         let mut rest = from;
         let mut skip = offset;
         for piece in data {
@@ -202,7 +296,7 @@ impl Card {
                 Data::Inline(_) => return Err(Denied::Rights),
                 Data::Pointer { key, address, .. } => {
                     let at = address.checked_add(skip).ok_or(Denied::Bounds)?;
-                    self.write_key(pd, *key, at, Access::LocalWrite, now)?;
+                    self.write_key(domain, *key, at, Access::LocalWrite, now)?;
                 }
             }
             skip = 0;
@@ -241,6 +335,10 @@ mod tests {
         field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY)
     }
 
+    fn domain(rig: &Rig) -> Domain {
+        Domain { pd: rig.pd, qp: 0 }
+    }
+
     fn keyed() -> (Rig, u32, u64, u64) {
         let mut rig = Rig::new();
         let create = rig.create_mkey();
@@ -256,11 +354,11 @@ mod tests {
     fn an_access_follows_the_pages() {
         let (rig, key, first, second) = keyed();
         let data: Vec<u8> = (0..0x1000u32).map(|i| (i % 253) as u8).collect();
-        rig.card.write_key(rig.pd, key, START, Access::RemoteWrite, &data).unwrap();
+        rig.card.write_key(domain(&rig), key, START, Access::RemoteWrite, &data).unwrap();
         assert_eq!(rig.read::<0xf00>(first + 0x100), data[..0xf00]);
         assert_eq!(rig.read::<0x100>(second), data[0xf00..]);
         let mut back = vec![0; 0x20];
-        rig.card.read_key(rig.pd, key, START + 0xef0, Access::LocalRead, &mut back).unwrap();
+        rig.card.read_key(domain(&rig), key, START + 0xef0, Access::LocalRead, &mut back).unwrap();
         assert_eq!(back, data[0xef0..0xf10]);
     }
 
@@ -268,7 +366,9 @@ mod tests {
     fn each_check_has_its_refusal() {
         let (mut rig, key, ..) = keyed();
         let pd = rig.pd;
-        let check = |rig: &Rig, pd, key, at, n, access| rig.card.check(pd, key, at, n, access);
+        let check = |rig: &Rig, pd, key, at, n, access| {
+            rig.card.check(Domain { pd, qp: 0 }, key, at, n, access)
+        };
         use Access::{LocalRead, LocalWrite, RemoteAtomic, RemoteRead, RemoteWrite};
         for access in [LocalRead, LocalWrite, RemoteRead, RemoteWrite, RemoteAtomic] {
             assert_eq!(check(&rig, pd, key, START, 0x1000, access), Ok(()));
@@ -313,11 +413,13 @@ mod tests {
         let create = rig.create_mkey().set(Field::new(0x118, 31, 64), gone);
         let key = rig.mkey(&create);
         let mut bytes = [0; 0x200];
-        let read = rig.card.read_key(rig.pd, key, START + 0xe00, Access::LocalRead, &mut bytes);
+        let read =
+            rig.card.read_key(domain(&rig), key, START + 0xe00, Access::LocalRead, &mut bytes);
         assert_eq!(read, Err(Denied::Fault));
-        let write = rig.card.write_key(rig.pd, key, START + 0xf00, Access::LocalWrite, &bytes[..1]);
+        let write =
+            rig.card.write_key(domain(&rig), key, START + 0xf00, Access::LocalWrite, &bytes[..1]);
         assert_eq!(write, Err(Denied::Fault));
-        let update = rig.card.update_key(rig.pd, key, START + 0xf00, &mut |old| old);
+        let update = rig.card.update_key(domain(&rig), key, START + 0xf00, &mut |old| old);
         assert_eq!(update, Err(Denied::Fault));
     }
 
@@ -331,17 +433,17 @@ mod tests {
             .set(field(mkc::START_ADDR), 0u64);
         let key = rig.mkey(&create);
         let page = rig.page();
-        rig.card.write_key(rig.pd, key, page, Access::LocalWrite, b"bus").unwrap();
+        rig.card.write_key(domain(&rig), key, page, Access::LocalWrite, b"bus").unwrap();
         assert_eq!(&rig.read::<3>(page), b"bus");
         let mut back = [0; 3];
-        rig.card.read_key(rig.pd, key, page, Access::RemoteRead, &mut back).unwrap();
+        rig.card.read_key(domain(&rig), key, page, Access::RemoteRead, &mut back).unwrap();
         assert_eq!(&back, b"bus");
         assert_eq!(
-            rig.card.read_key(rig.pd, key, 0, Access::LocalRead, &mut back),
+            rig.card.read_key(domain(&rig), key, 0, Access::LocalRead, &mut back),
             Err(Denied::Fault)
         );
         assert_eq!(
-            rig.card.check(rig.pd, key, u64::MAX - 1, 3, Access::LocalRead),
+            rig.card.check(domain(&rig), key, u64::MAX - 1, 3, Access::LocalRead),
             Err(Denied::Bounds)
         );
     }
@@ -351,12 +453,15 @@ mod tests {
         let (mut rig, key, first, _) = keyed();
         rig.write(first + 0x100, &5u64.to_be_bytes());
         let mut add = |old: [u8; 8]| (u64::from_be_bytes(old) + 4).to_be_bytes();
-        assert_eq!(rig.card.update_key(rig.pd, key, START, &mut add), Ok(5u64.to_be_bytes()));
+        assert_eq!(rig.card.update_key(domain(&rig), key, START, &mut add), Ok(5u64.to_be_bytes()));
         assert_eq!(rig.read::<8>(first + 0x100), 9u64.to_be_bytes());
-        assert_eq!(rig.card.update_key(rig.pd, key, START + 4, &mut add), Err(Denied::Bounds));
+        assert_eq!(
+            rig.card.update_key(domain(&rig), key, START + 4, &mut add),
+            Err(Denied::Bounds)
+        );
         let create = rig.create_mkey().set(field(mkc::A), 0u64);
         let key = rig.mkey(&create);
-        assert_eq!(rig.card.update_key(rig.pd, key, START, &mut add), Err(Denied::Rights));
+        assert_eq!(rig.card.update_key(domain(&rig), key, START, &mut add), Err(Denied::Rights));
     }
 
     #[test]
@@ -369,18 +474,18 @@ mod tests {
         for from in 0..=whole.len() {
             for to in from..=whole.len() {
                 let mut bytes = vec![0; to - from];
-                rig.card.gather(rig.pd, &list, from as u64, &mut bytes).unwrap();
+                rig.card.gather(domain(&rig), &list, from as u64, &mut bytes).unwrap();
                 assert_eq!(bytes, whole[from..to]);
             }
         }
-        assert_eq!(rig.card.gather(rig.pd, &list, 10, &mut [0; 7]), Err(Denied::Bounds));
+        assert_eq!(rig.card.gather(domain(&rig), &list, 10, &mut [0; 7]), Err(Denied::Bounds));
 
         let list = [piece(0x10, 3), piece(0x20, 5)];
-        rig.card.scatter(rig.pd, &list, 1, b"12345").unwrap();
+        rig.card.scatter(domain(&rig), &list, 1, b"12345").unwrap();
         assert_eq!(rig.read::<3>(first + 0x110), *b"\x0012");
         assert_eq!(rig.read::<5>(first + 0x120), *b"345\0\0");
-        assert_eq!(rig.card.scatter(rig.pd, &list, 4, b"12345"), Err(Denied::Bounds));
+        assert_eq!(rig.card.scatter(domain(&rig), &list, 4, b"12345"), Err(Denied::Bounds));
         let inline = [Data::Inline(vec![0; 8])];
-        assert_eq!(rig.card.scatter(rig.pd, &inline, 0, b"1"), Err(Denied::Rights));
+        assert_eq!(rig.card.scatter(domain(&rig), &inline, 0, b"1"), Err(Denied::Rights));
     }
 }

@@ -128,6 +128,8 @@ pub struct SendWqe {
     pub remote: Option<Remote>,
     /// Atomic operands.
     pub atomic: Option<Atomic>,
+    /// How a memory key is to be changed.
+    pub umr: Option<Box<super::Umr>>,
     /// Local memory to gather from or scatter to.
     pub data: Vec<Data>,
 }
@@ -139,13 +141,22 @@ impl SendWqe {
     }
 }
 
+/// What the keys of an access are checked against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// The protection domain.
+    pub pd: u32,
+    /// The queue pair, for keys that are bound to one.
+    pub qp: u32,
+}
+
 /// A receive request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReceiveWqe {
     /// What its CQE names: counter (not masked), or in an SRQ its index.
     pub index: u16,
-    /// Protection domain of that memory: the queue pair's, or that of the SRQ it came from.
-    pub pd: u32,
+    /// What the keys of that memory are checked against: of the SRQ, where it came from one.
+    pub domain: Domain,
     /// Memory to scatter to.
     pub data: Vec<Data>,
 }

@@ -5,6 +5,7 @@ use mlx5_sys::ifc::{Field, ads, qpc};
 use super::{p_key, timing};
 use crate::card::{Identity, Link};
 use crate::object::{Qp, Service};
+use crate::queue::Domain;
 use crate::wire::{Global, Route};
 
 /// UDP source ports of RoCEv2 that no context chose lie here and above.
@@ -90,6 +91,11 @@ impl Parameters {
             send_psn: qp.get(qpc::NEXT_SEND_PSN),
             receive_psn: qp.get(qpc::NEXT_RCV_PSN),
         }
+    }
+
+    /// What keys are checked against.
+    pub fn domain(&self) -> Domain {
+        Domain { pd: self.pd, qp: self.number }
     }
 
     /// Packets a message of so many bytes takes; an empty one takes one too.

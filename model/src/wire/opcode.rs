@@ -62,11 +62,7 @@ impl Opcode {
     pub fn is_of(self, service: Service) -> bool {
         match service {
             Service::Rc => true,
-            Service::Uc => {
-                let invalidates =
-                    matches!(self, Self::SendLastInvalidate | Self::SendOnlyInvalidate);
-                (self.is_send() || self.is_write()) && !invalidates
-            }
+            Service::Uc => (self.is_send() || self.is_write()) && !self.invalidates(),
             Service::Ud => matches!(self, Self::SendOnly | Self::SendOnlyImmediate),
         }
     }
@@ -94,6 +90,20 @@ impl Opcode {
             (false, true, false) => Self::WriteLast,
             (false, true, true) => Self::WriteLastImmediate,
         }
+    }
+
+    /// The opcode of the same packet of a SEND with invalidate.
+    pub fn invalidating(self) -> Self {
+        match self {
+            Self::SendLast => Self::SendLastInvalidate,
+            Self::SendOnly => Self::SendOnlyInvalidate,
+            other => other,
+        }
+    }
+
+    /// Whether it invalidates a key.
+    pub fn invalidates(self) -> bool {
+        matches!(self, Self::SendLastInvalidate | Self::SendOnlyInvalidate)
     }
 
     fn operation(code: u8) -> Option<Self> {

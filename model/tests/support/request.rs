@@ -196,6 +196,8 @@ pub const METHODS: &[Method] = &[
         required: &[(0, Handle), (1, Out(4)), (2, Out(4)), (3, Out(8))],
         optional: &[(4, Out(8))],
     },
+    // MW: DESTROY
+    Method { object: 8, method: 0, required: &[(0, Handle)], optional: &[] },
     // XRCD: DESTROY
     Method { object: 10, method: 0, required: &[(0, Handle)], optional: &[] },
     // ASYNC_EVENT: ALLOC

@@ -84,6 +84,9 @@ structures! {
     }
     ReregMrReply 8 { lkey: u32, rkey: u32, }
     AllocMw 16 { response: u64, pd_handle: u32, mw_type: u8, reserved: [u8; 3], }
+    AllocMwReply 8 { mw_handle: u32, rkey: u32, }
+    AllocMwDriverReply 8 { comp_mask: u32, response_length: u32, }
+    AllocMwDriver 8 { comp_mask: u32, num_klms: u8, reserved1: u8, reserved2: u16, }
     AhAttributes 32 {
         dgid: [u8; 16], flow_label: u32, sgid_index: u8, hop_limit: u8, traffic_class: u8,
         reserved: u8, dlid: u16, sl: u8, src_path_bits: u8, static_rate: u8, is_global: u8,

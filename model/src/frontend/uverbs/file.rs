@@ -9,7 +9,7 @@ use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
 use super::function::Function;
 use super::running::Running;
-use super::{ah, cq, device, lock, mr, pd, qp, settings, srq, trap, uar, xrcd};
+use super::{ah, cq, device, lock, mr, mw, pd, qp, settings, srq, trap, uar, xrcd};
 
 /// A command file.
 pub(super) struct CommandFile {
@@ -34,6 +34,7 @@ pub(super) struct State {
 pub(super) enum Object {
     Pd(pd::Pd),
     Mr(mr::Mr),
+    Mw(mw::Mw),
     Cq(cq::Cq),
     Qp(qp::Qp),
     Srq(srq::Srq),
@@ -66,6 +67,7 @@ macro_rules! kinds {
 kinds! {
     Pd pd::Pd;
     Mr mr::Mr;
+    Mw mw::Mw;
     Cq cq::Cq;
     Qp qp::Qp;
     Srq srq::Srq;
@@ -96,7 +98,7 @@ impl CommandFile {
         let mut state = self.state();
         let rank = |object: &Object| match object {
             Object::Qp(_) => 0,
-            Object::Mr(_) | Object::Ah(_) | Object::Srq(_) => 1,
+            Object::Mr(_) | Object::Mw(_) | Object::Ah(_) | Object::Srq(_) => 1,
             Object::Cq(_) => 2,
             Object::Xrcd(_) | Object::Pd(_) => 3,
             Object::Uar(_) => 4,
@@ -114,6 +116,7 @@ impl CommandFile {
                 let gone = match &object {
                     Object::Qp(qp) => qp::destroy(self, uid, qp).map(|_| ()),
                     Object::Srq(srq) => srq::destroy(self, uid, srq).map(|_| ()),
+                    Object::Mw(mw) => mw::destroy(self, uid, mw),
                     Object::Mr(mr) => mr::destroy(self, uid, mr),
                     Object::Ah(_) => Ok(()),
                     Object::Cq(cq) => cq::destroy(self, uid, cq).map(|_| ()),

@@ -4,7 +4,7 @@
 use super::errno::{Errno, Result};
 use super::file::CommandFile;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
-use super::{ah, cq, device, mr, pd, port, qp, qp_modify, qp_query, srq, user, xrcd};
+use super::{ah, cq, device, mr, mw, pd, port, qp, qp_modify, qp_query, srq, user, xrcd};
 
 /// Attributes of `INVOKE_WRITE`.
 const CORE_IN: u16 = 0;
@@ -78,6 +78,8 @@ const COMMANDS: &[Known] = &[
     Known(9, 40, 12, mr::register),
     Known(11, 48, 8, mr::reregister),
     Known(13, 4, 0, mr::deregister_legacy),
+    Known(14, 16, 8, mw::allocate),
+    Known(16, 4, 0, mw::deallocate_legacy),
     Known(17, 8, 4, cq::create_channel),
     Known(18, 32, 8, cq::create_legacy),
     Known(19, 16, 8, cq::resize),

@@ -3,7 +3,7 @@
 use super::errno::Result;
 use super::file::CommandFile;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must};
-use super::{ah, cq, device, devx, legacy, mr, pd, port, qp, srq, uar, xrcd};
+use super::{ah, cq, device, devx, legacy, mr, mw, pd, port, qp, srq, uar, xrcd};
 
 /// A method.
 pub(super) struct Method {
@@ -137,6 +137,8 @@ const METHODS: &[Method] = methods! {
         must 3 => Kind::Out(8);
         may 4 => Kind::Out(8);
     }
+    // UVERBS_OBJECT_MW
+    8 0 mw::deallocate { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_XRCD
     10 0 xrcd::close { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_ASYNC_EVENT

@@ -32,6 +32,7 @@ mod ioctl;
 mod legacy;
 mod methods;
 mod mr;
+mod mw;
 mod path;
 mod paths;
 mod pd;

@@ -96,9 +96,13 @@ fn check(flags: u32) -> Result<()> {
     Ok(())
 }
 
-fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
-    /// The low byte of keys, so that a key is not given twice in a row.
+/// The low byte of a new key, so that a key is not given twice in a row.
+pub(super) fn variant() -> u8 {
     static VARIANT: AtomicU8 = AtomicU8::new(0);
+    VARIANT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
     /// Readable and writable, in an entry of a translation table.
     const PRESENT: u64 = 3;
 
@@ -116,8 +120,7 @@ fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
     let entries = count(shift);
     let octowords = entries.div_ceil(2);
 
-    let variant =
-        asked.key.map_or_else(|| VARIANT.fetch_add(1, Ordering::Relaxed), |key| key as u8);
+    let variant = asked.key.map_or_else(variant, |key| key as u8);
     let mut command =
         Command::new(opcode::CREATE_MKEY, create_mkey_in::SIZE, create_mkey_out::SIZE);
     command.set(create_mkey_in::UID, uid);

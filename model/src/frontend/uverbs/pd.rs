@@ -7,7 +7,7 @@ use super::errno::{Errno, Result};
 use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
 use super::legacy::Request;
-use super::{ah, mr, qp, srq};
+use super::{ah, mr, mw, qp, srq};
 
 /// A protection domain.
 pub(super) struct Pd {
@@ -40,6 +40,7 @@ fn remove(file: &CommandFile, handle: u32) -> Result<()> {
     let used = state.any(|qp: &qp::Qp| qp.pd == Some(handle))
         || state.any(|srq: &srq::Srq| srq.pd == handle)
         || state.any(|mr: &mr::Mr| mr.pd == handle)
+        || state.any(|mw: &mw::Mw| mw.pd == handle)
         || state.any(|ah: &ah::Ah| ah.pd == handle);
     state.remove(handle, |pd: &Pd| if used { Err(Errno::EBUSY) } else { destroy(file, uid, pd) })
 }

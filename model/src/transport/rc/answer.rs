@@ -63,7 +63,7 @@ impl Requester {
                 Kind::Nop => {}
                 // Reached only when everything before it is done; its turn comes with the next
                 // packet to send.
-                Kind::Failed(_) => break,
+                Kind::Failed(_) | Kind::Umr => break,
                 _ if upto.since(front.first) < 0 => break,
                 Kind::Read if front.answered > 0 && upto == self.unacknowledged.previous() => break,
                 kind if kind.is_fetch() => return Reach::Skipped,
@@ -93,7 +93,7 @@ impl Requester {
         while let Some(front) = self.requests.front() {
             let past = front.packets == 0 || psn.since(front.last()) > 0;
             match front.kind {
-                Kind::Failed(_) => return Ok(Reach::All),
+                Kind::Failed(_) | Kind::Umr => return Ok(Reach::All),
                 kind if kind.is_fetch() && past => return Ok(Reach::Skipped),
                 _ if past => self.retire(card, own),
                 _ => break,
@@ -129,7 +129,7 @@ impl Requester {
         if let Some(inline) = &mut request.inline {
             inline.extend_from_slice(bytes);
         } else if !bytes.is_empty() {
-            if let Err(denied) = card.scatter(own.pd, &request.wqe.data, done, bytes) {
+            if let Err(denied) = card.scatter(own.domain(), &request.wqe.data, done, bytes) {
                 tracing::debug!(qp = own.number, ?denied, "cannot scatter");
                 return Err(Syndrome::LocalProtection);
             }

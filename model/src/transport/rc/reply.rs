@@ -122,7 +122,7 @@ fn read_response(
     let address = reth.address.wrapping_add(done);
     let frame = header.frame(length, |to| match to.is_empty() {
         true => Ok(()),
-        false => card.read_key(own.pd, reth.key, address, Access::RemoteRead, to),
+        false => card.read_key(own.domain(), reth.key, address, Access::RemoteRead, to),
     });
     match frame {
         Ok(frame) => {

@@ -23,12 +23,15 @@ pub(super) enum Kind {
     Send {
         immediate: bool,
     },
+    SendInvalidate,
     Write {
         immediate: bool,
     },
     Read,
     CompareSwap,
     FetchAdd,
+    /// To change a memory key of this side, when its turn comes.
+    Umr,
     /// Nothing: done when everything before it is.
     Nop,
     /// It cannot be executed: everything before it comes first, then the queue pair fails.
@@ -39,6 +42,7 @@ impl Kind {
     fn of(wqe: &SendWqe, longest: u64) -> Self {
         let kind = match wqe.opcode {
             0x00 => Self::Nop,
+            0x01 => Self::SendInvalidate,
             0x08 => Self::Write { immediate: false },
             0x09 => Self::Write { immediate: true },
             0x0a => Self::Send { immediate: false },
@@ -46,6 +50,7 @@ impl Kind {
             0x10 => Self::Read,
             0x11 => Self::CompareSwap,
             0x12 => Self::FetchAdd,
+            0x25 => Self::Umr,
             _ => return Self::Failed(Syndrome::LocalQpOperation),
         };
         let length = wqe.length();
@@ -59,7 +64,7 @@ impl Kind {
             Self::CompareSwap | Self::FetchAdd if length != 8 => {
                 Self::Failed(Syndrome::LocalLength)
             }
-            Self::Nop => kind,
+            Self::Nop | Self::Umr => kind,
             _ if length > longest => Self::Failed(Syndrome::LocalLength),
             _ => kind,
         }
@@ -173,6 +178,13 @@ impl Requester {
                     self.retire_idle(card, own);
                     continue;
                 }
+                Kind::Umr => {
+                    if self.is_fenced() {
+                        break;
+                    }
+                    self.change_key(card, own);
+                    continue;
+                }
                 _ => {}
             }
             if self.sent == 0 && !self.may_start(own) {
@@ -200,7 +212,7 @@ impl Requester {
     /// Packets of SENDs and WRITEs sent and not acknowledged.
     fn in_flight(&self) -> u32 {
         let sent = self.requests.iter().take(self.cursor).map(|request| match request.kind {
-            Kind::Send { .. } | Kind::Write { .. } => request.packets,
+            Kind::Send { .. } | Kind::SendInvalidate | Kind::Write { .. } => request.packets,
             _ => 0,
         });
         let all = sent.sum::<u32>() + self.sent;
@@ -235,6 +247,7 @@ impl Requester {
                     address: None,
                     remote: None,
                     atomic: None,
+                    umr: None,
                     data: Vec::new(),
                 };
                 (wqe, Kind::Failed(syndrome))
@@ -242,7 +255,7 @@ impl Requester {
         };
         let length = wqe.length();
         let packets = match kind {
-            Kind::Nop | Kind::Failed(_) => 0,
+            Kind::Nop | Kind::Umr | Kind::Failed(_) => 0,
             Kind::CompareSwap | Kind::FetchAdd => 1,
             _ => own.packets(length),
         };
@@ -259,15 +272,34 @@ impl Requester {
         true
     }
 
+    /// READs and atomics before the cursor that have no answer yet.
+    fn fetches(&self) -> usize {
+        self.requests.iter().take(self.cursor).filter(|before| before.kind.is_fetch()).count()
+    }
+
+    /// Whether a fence holds the request at the cursor back.
+    fn is_fenced(&self) -> bool {
+        self.requests[self.cursor].wqe.fence == Fence::Full && self.fetches() > 0
+    }
+
+    /// Executes the UMR at the cursor. What it was is then nothing any more, so that going back for
+    /// an answer that was lost does not do it again.
+    fn change_key(&mut self, card: &mut Card, own: &Parameters) {
+        let request = &mut self.requests[self.cursor];
+        let changed = match &request.wqe.umr {
+            Some(umr) => card.change_key(own.domain(), umr),
+            None => Err(Syndrome::LocalQpOperation),
+        };
+        request.kind = changed.map_or_else(Kind::Failed, |()| Kind::Nop);
+    }
+
     /// Whether the request at the cursor may send its first packet.
     fn may_start(&self, own: &Parameters) -> bool {
         let request = &self.requests[self.cursor];
-        let outstanding =
-            self.requests.iter().take(self.cursor).filter(|before| before.kind.is_fetch()).count();
-        if request.wqe.fence == Fence::Full && outstanding > 0 {
+        if self.is_fenced() {
             return false;
         }
-        if request.kind.is_fetch() && outstanding >= own.initiator_depth as usize {
+        if request.kind.is_fetch() && self.fetches() >= own.initiator_depth as usize {
             return false;
         }
         // The oldest one may be on its way again, from its middle.
@@ -285,6 +317,7 @@ impl Requester {
         let opcode = match request.kind {
             Kind::Write { immediate } => Opcode::write(starts, ends, immediate),
             Kind::Send { immediate } => Opcode::send(starts, ends, immediate),
+            Kind::SendInvalidate => Opcode::send(starts, ends, false).invalidating(),
             _ => return false,
         };
         let psn = request.first.plus(index);
@@ -301,7 +334,7 @@ impl Requester {
         }
         let data = &request.wqe.data;
         let frame = header.frame(length, |to| {
-            if to.is_empty() { Ok(()) } else { card.gather(own.pd, data, offset, to) }
+            if to.is_empty() { Ok(()) } else { card.gather(own.domain(), data, offset, to) }
         });
         match frame {
             Ok(frame) => card.outbox.push_back(frame),

@@ -171,8 +171,7 @@ impl Responder {
             (true, true) => payload.len() <= mtu,
             (false, true) => (1..=mtu).contains(&payload.len()),
         };
-        let invalidates = matches!(opcode, Opcode::SendLastInvalidate | Opcode::SendOnlyInvalidate);
-        if !in_order || !fits || invalidates {
+        if !in_order || !fits {
             return Err(self.invalid(header));
         }
         if opcode.is_send() {
@@ -258,11 +257,19 @@ impl Responder {
         let inline =
             whole && !payload.is_empty() && payload.len() <= card.inline_room(own.number, false);
         if !inline && !payload.is_empty() {
-            if let Err(denied) = card.scatter(wqe.pd, &wqe.data, received, payload) {
+            if let Err(denied) = card.scatter(wqe.domain, &wqe.data, received, payload) {
                 tracing::debug!(qp = own.number, ?denied, "cannot scatter");
                 return Err(Refused {
                     receive: Some((wqe.index, Syndrome::LocalProtection)),
                     ..self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)
+                });
+            }
+        }
+        if let (true, Some(key)) = (header.opcode.invalidates(), header.immediate) {
+            if let Err(denied) = card.invalidate_key(own.domain(), u32::from_be_bytes(key)) {
+                return Err(Refused {
+                    receive: Some((wqe.index, Syndrome::LocalAccess)),
+                    ..self.denied(own, header, denied)
                 });
             }
         }
@@ -271,8 +278,11 @@ impl Responder {
             self.acknowledge(Psn::new(header.psn));
         }
         if header.opcode.ends() {
-            let kind =
-                if header.immediate.is_some() { Received::SendImmediate } else { Received::Send };
+            let kind = match header.immediate {
+                None => Received::Send,
+                Some(_) if header.opcode.invalidates() => Received::SendInvalidate,
+                Some(_) => Received::SendImmediate,
+            };
             let mut held = self.received(own, header, kind, wqe.index, total as u32);
             held.inline = inline.then(|| payload.to_vec());
             self.owe(Outcome::Completion(held));
@@ -314,7 +324,7 @@ impl Responder {
                 }
                 if reth.length > 0 {
                     let length = reth.length.into();
-                    card.check(own.pd, reth.key, reth.address, length, Access::RemoteWrite)
+                    card.check(own.domain(), reth.key, reth.address, length, Access::RemoteWrite)
                         .map_err(|denied| self.denied(own, header, denied))?;
                 }
                 (reth, 0)
@@ -337,7 +347,7 @@ impl Responder {
         if !payload.is_empty() {
             let address = reth.address.wrapping_add(received.into());
             if let Err(denied) =
-                card.write_key(own.pd, reth.key, address, Access::RemoteWrite, payload)
+                card.write_key(own.domain(), reth.key, address, Access::RemoteWrite, payload)
             {
                 let receive = receive.map(|wqe| (wqe.index, Syndrome::Flushed));
                 return Err(Refused { receive, ..self.denied(own, header, denied) });
@@ -390,7 +400,7 @@ impl Responder {
     ) -> Result<(), Refused> {
         if reth.length > 0 {
             let length = reth.length.into();
-            card.check(own.pd, reth.key, reth.address, length, Access::RemoteRead)
+            card.check(own.domain(), reth.key, reth.address, length, Access::RemoteRead)
                 .map_err(|denied| self.denied(own, header, denied))?;
         }
         self.replies.push_back(Reply::Read {
@@ -419,7 +429,7 @@ impl Responder {
         }
         let swap = header.opcode == Opcode::CompareSwap;
         let found = card
-            .update_key(own.pd, atomic.key, atomic.address, &mut |bytes| {
+            .update_key(own.domain(), atomic.key, atomic.address, &mut |bytes| {
                 let value = u64::from_le_bytes(bytes);
                 let changed = match swap {
                     true if value == atomic.compare => atomic.swap_or_add,

@@ -3,7 +3,8 @@
 //! [`side`] is one of them with its rings, [`Pair`] both with the wire and the time between them.
 //! The tests: [`traffic`] moves data whatever the wire does, [`errors`] provokes every error,
 //! [`timing`] measures waits on the manual clock, [`unreliable`] and
-//! [`datagram`] lose what nobody repeats, [`shared`] takes receives from one queue for several.
+//! [`datagram`] lose what nobody repeats, [`shared`] takes receives from one queue for several,
+//! [`windows`] binds keys and takes them back.
 
 mod datagram;
 mod errors;
@@ -12,6 +13,7 @@ pub mod side;
 mod timing;
 mod traffic;
 mod unreliable;
+mod windows;
 
 use side::Side;
 

@@ -56,7 +56,8 @@ pub struct Post {
     /// Pieces of memory: offset in the region, bytes, key.
     pub data: Vec<(u64, u32, u32)>,
     pub inline: Option<Vec<u8>>,
-    /// The address vector of a datagram, as bytes.
+    /// What is right behind the control segment, as bytes: the address vector of a datagram, or all
+    /// that a UMR has.
     pub address: Vec<u8>,
 }
 

@@ -123,7 +123,7 @@ impl Receiver {
         let inline =
             whole && !payload.is_empty() && payload.len() <= card.inline_room(own.number, false);
         if !inline {
-            if let Err(denied) = card.scatter(wqe.pd, &wqe.data, done, payload) {
+            if let Err(denied) = card.scatter(wqe.domain, &wqe.data, done, payload) {
                 tracing::debug!(qp = own.number, ?denied, "cannot scatter");
                 return Err(Failure::Receive(wqe.index, Syndrome::LocalProtection));
             }
@@ -151,7 +151,7 @@ impl Receiver {
             (Some(reth), _) => {
                 let length = reth.length.into();
                 let checked =
-                    card.check(own.pd, reth.key, reth.address, length, Access::RemoteWrite);
+                    card.check(own.domain(), reth.key, reth.address, length, Access::RemoteWrite);
                 if !own.remote_write || reth.length > LONGEST || checked.is_err() {
                     tracing::debug!(qp = own.number, ?reth, ?checked, "a WRITE is dropped");
                     return Ok(());
@@ -170,7 +170,8 @@ impl Receiver {
             return Ok(());
         }
         let address = reth.address.wrapping_add(done.into());
-        if let Err(denied) = card.write_key(own.pd, reth.key, address, Access::RemoteWrite, payload)
+        if let Err(denied) =
+            card.write_key(own.domain(), reth.key, address, Access::RemoteWrite, payload)
         {
             tracing::debug!(qp = own.number, ?denied, "a WRITE is dropped");
             return Ok(());

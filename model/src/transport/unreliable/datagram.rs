@@ -72,10 +72,10 @@ pub(super) fn receive(
     }
     let shown = header.route.shown(packet);
     let scattered = match &shown {
-        Some(shown) => card.scatter(wqe.pd, &wqe.data, 0, shown),
+        Some(shown) => card.scatter(wqe.domain, &wqe.data, 0, shown),
         None => Ok(()),
     }
-    .and_then(|()| card.scatter(wqe.pd, &wqe.data, ROOM.into(), payload));
+    .and_then(|()| card.scatter(wqe.domain, &wqe.data, ROOM.into(), payload));
     if let Err(denied) = scattered {
         tracing::debug!(qp = own.number, ?denied, "cannot scatter");
         return Err(Failure::Receive(wqe.index, Syndrome::LocalProtection));

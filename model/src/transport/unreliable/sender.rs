@@ -14,6 +14,7 @@ const QUANTUM: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Nop,
+    Umr,
     Send { immediate: bool },
     Write { immediate: bool },
 }
@@ -77,7 +78,10 @@ impl Sender {
             }
             let Some(request) = &mut self.current else { return Ok(Progress::Idle) };
             let kind = request.kind?;
-            if kind != Kind::Nop {
+            if kind == Kind::Umr {
+                let umr = request.wqe.umr.as_deref().ok_or(Syndrome::LocalQpOperation)?;
+                card.change_key(own.domain(), umr)?;
+            } else if kind != Kind::Nop {
                 if let Some(header) = &mut request.header {
                     if card.port.is_congested(header.destination) {
                         return Ok(Progress::Congested);
@@ -127,6 +131,7 @@ impl Sender {
             0x09 => Ok(Kind::Write { immediate: true }),
             0x0a => Ok(Kind::Send { immediate: false }),
             0x0b => Ok(Kind::Send { immediate: true }),
+            0x25 => Ok(Kind::Umr),
             _ => Err(Syndrome::LocalQpOperation),
         };
         // A datagram is one packet.
@@ -181,7 +186,7 @@ fn packet(
     header.opcode = match kind {
         Kind::Write { immediate } => Opcode::write(starts, ends, immediate),
         Kind::Send { immediate } => Opcode::send(starts, ends, immediate),
-        Kind::Nop => return Err(Syndrome::LocalQpOperation),
+        Kind::Nop | Kind::Umr => return Err(Syndrome::LocalQpOperation),
     };
     header.solicited = ends && wqe.solicited;
     header.immediate = header.opcode.has_immediate().then_some(wqe.immediate);
@@ -191,7 +196,7 @@ fn packet(
     }
     header
         .frame(length, |to| {
-            if to.is_empty() { Ok(()) } else { card.gather(own.pd, &wqe.data, offset, to) }
+            if to.is_empty() { Ok(()) } else { card.gather(own.domain(), &wqe.data, offset, to) }
         })
         .map_err(|denied| {
             tracing::debug!(qp = own.number, ?denied, "cannot gather");
