@@ -1,5 +1,6 @@
 //! What judges the benchmarks' results can fail: hot loops with a locked instruction, a load fence
-//! or a call in them are found; so are counts that grew, and limits that are passed.
+//! or a call in them are found; so are counts that grew, and limits that are passed; stepping through
+//! instructions sees records and fences in order.
 
 #[allow(dead_code, reason = "the tests ask for offences only")]
 #[path = "../benches/instructions/disassembly.rs"]
@@ -12,6 +13,9 @@ mod report;
 #[allow(dead_code, reason = "nothing is measured here")]
 #[path = "../benches/instructions/rows.rs"]
 mod rows;
+#[cfg(target_arch = "x86_64")]
+#[path = "../benches/stores/stepped.rs"]
+mod stepped;
 
 use std::collections::HashMap;
 
@@ -76,6 +80,53 @@ mod hot {
             assert!(offences(function).contains(part), "{function}: {}", offences(function));
         }
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn stepping_sees_record_stores_and_fences_in_order() {
+    use core::arch::asm;
+    use stepped::{Event, stepped};
+
+    let mut records = [0u32; 2];
+    let [first, second] = [0, 1].map(|at| (&raw mut records).cast::<u32>().wrapping_add(at));
+    // SAFETY: the records outlive the call; stores are to them, and to the stack by no means.
+    let ((), events) = unsafe {
+        stepped(&[first.addr(), second.addr()], || {
+            asm!(
+                "mov dword ptr [{second}], 1",
+                "sfence",
+                "mov dword ptr [{first}], 7",
+                "mov dword ptr [{first}], 7",
+                "lfence",
+                "lock add dword ptr [{second}], 1",
+                "mov eax, 3",
+                "xchg dword ptr [{first}], eax",
+                "xchg eax, ecx",
+                "mfence",
+                first = in(reg) first,
+                second = in(reg) second,
+                out("eax") _,
+                out("ecx") _,
+            );
+        })
+    };
+    let seen = [
+        Event::Record(1),
+        Event::StoreFence,
+        Event::Record(0),
+        Event::OtherFence,
+        Event::Record(1),
+        Event::Locked,
+        Event::Record(0),
+        Event::Locked,
+        Event::OtherFence,
+    ];
+    assert_eq!(events, seen);
+    // And nothing is stepped any more.
+    // SAFETY: as above; nothing is executed.
+    let ((), events) = unsafe { stepped(&[first.addr()], || ()) };
+    assert_eq!(events, []);
 }
 
 fn counts(raw: f64) -> HashMap<&'static str, f64> {
