@@ -5,7 +5,8 @@ mod rig;
 
 use mlx5::cqe::Completion;
 use mlx5::ring::{
-    BlueFlameCopy, Completions, QueueError, RegisterMemory, RegisterUse, SendConfig, SendQueue,
+    BlueFlameCopy, Completions, ProbeError, QueueError, ReceiveConfig, ReceiveQueue,
+    RegisterMemory, RegisterUse, SendConfig, SendQueue,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rc, Rts, ThreadDomain};
 use mlx5::wqe::{Inline, InlineBytes, Nop, Remote, Sge, Write};
@@ -27,7 +28,7 @@ struct Line {
     completions: Completions,
     memory: MemoryRegion,
     rings: QpMemory,
-    _qps: [QueuePair<Rc, Rts>; 2],
+    qps: [QueuePair<Rc, Rts>; 2],
     next: u64,
 }
 
@@ -45,7 +46,7 @@ impl Line {
         let rings = unsafe { QpMemory::new(qp.as_raw()) };
         assert_eq!(rings.dv.bf.size, 256, "a BlueFlame register");
         let memory = rig.memory(MEMORY);
-        Self { queue, completions, memory, rings, _qps: [qp, peer], next: 0 }
+        Self { queue, completions, memory, rings, qps: [qp, peer], next: 0 }
     }
 
     fn remote(&self) -> Remote {
@@ -211,6 +212,67 @@ fn every_way_of_storing_is_as_listed_and_understood() {
         single_blocks(&rig, config, 8);
     }
     refused(&rig);
+    probed(&rig);
+}
+
+/// A probe is made of the stores that it times.
+fn probed(rig: &Rig) {
+    const ROUNDS: u32 = 9;
+    let mut line = Line::new(rig, SendConfig::default());
+    stores::take();
+    let probe = line.queue.probe_copies(&mut line.completions, ROUNDS).unwrap();
+    println!("{probe}");
+    let mut widths: Vec<_> = stores::take().iter().map(|store| store.bytes.len()).collect();
+    let times = probe.times();
+    let tried: Vec<_> = BlueFlameCopy::available().collect();
+    assert_eq!(times.iter().map(|time| time.copy).collect::<Vec<_>>(), tried);
+    assert!(times.iter().all(|time| time.post != 0));
+    let fastest = times.iter().map(|time| time.completion).min();
+    let found = times.iter().find(|time| time.copy == probe.fastest()).unwrap();
+    assert_eq!(Some(found.completion), fastest);
+    let mut expected: Vec<_> = tried
+        .iter()
+        .flat_map(|copy| vec![copy.width(); 64 / copy.width() * ROUNDS as usize])
+        .collect();
+    widths.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(widths, expected);
+    // The queue works on as before, or by what was found.
+    for copy in [line.queue.copy().unwrap(), BlueFlameCopy::detect()] {
+        line.queue.set_copy(copy).unwrap();
+        let (remote, bytes) = (line.remote(), 77u64.to_ne_bytes());
+        line.next += 1;
+        let write = Write::new(InlineBytes(bytes), remote).signaled();
+        // SAFETY: inline.
+        unsafe { line.queue.post(line.next, write).unwrap() };
+        let widths: Vec<_> = stores::take().iter().map(|store| store.bytes.len()).collect();
+        assert_eq!(widths, vec![copy.width(); 64 / copy.width()]);
+        if copy == BlueFlameCopy::detect() {
+            let busy = line.queue.probe_copies(&mut line.completions, 1);
+            assert_eq!(busy, Err(ProbeError::NotIdle));
+        }
+        line.done("after the probe", &bytes);
+    }
+    assert!(line.queue.set_copy(unavailable()).is_err());
+    assert_eq!(line.queue.copy(), Some(BlueFlameCopy::detect()));
+    // Where it could not be done, nothing is.
+    let shared = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
+    let mut other = Line::new(rig, shared);
+    let refused = other.queue.probe_copies(&mut other.completions, 1);
+    assert_eq!(refused, Err(ProbeError::NoBlueFlame));
+    let refused = line.queue.probe_copies(&mut other.completions, 1);
+    assert_eq!(refused, Err(ProbeError::SharedCq));
+    let config = ReceiveConfig { receives: 1 };
+    let [qp, _] = &line.qps;
+    let _receive = ReceiveQueue::new(qp, &mut line.completions, config).unwrap();
+    let refused = line.queue.probe_copies(&mut line.completions, 1);
+    assert_eq!(refused, Err(ProbeError::SharedCq));
+    assert!(stores::take().is_empty());
+}
+
+fn unavailable() -> BlueFlameCopy {
+    let missing = BlueFlameCopy::ALL.into_iter().find(|copy| !copy.is_available());
+    missing.expect("no processor has them all")
 }
 
 fn refused(rig: &Rig) {
@@ -242,6 +304,5 @@ fn the_widest_copy_is_one_that_the_processor_has() {
     assert!(detected.is_available() && detected != BlueFlameCopy::St64b);
     assert_eq!(detected.width(), widest);
     assert_eq!(SendConfig::default().copy, BlueFlameCopy::Words);
-    let unavailable = BlueFlameCopy::ALL.into_iter().find(|copy| !copy.is_available());
-    assert!(unavailable.is_some(), "no processor has them all");
+    assert!(unavailable().feature().is_some());
 }

@@ -17,6 +17,7 @@ const RARE: &[&str] = &[
     "::ring_otherwise",
     // Registers that BlueFlame is not used on, or in another way than word by word.
     "::commit_plain",
+    "::ring_copied",
     "::take_other",
     // A batch that is dropped, unrung.
     "::clear_from",

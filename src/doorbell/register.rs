@@ -118,6 +118,11 @@ impl SendDoorbell {
         self.copy
     }
 
+    /// Whether a WQE of one block can go by BlueFlame, in whatever way.
+    pub(crate) fn copies_block(&self) -> bool {
+        self.single >= BLOCK_DS
+    }
+
     /// Lets the last WQE of a batch go by BlueFlame as one that is posted singly would.
     pub(crate) fn copy_last(&mut self) {
         self.last = self.single;
@@ -208,10 +213,22 @@ impl SendDoorbell {
     /// As there.
     #[inline(never)]
     unsafe fn ring_otherwise(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
-        let [index, ds] = index_and_ds(ctrl);
-        if !self.takes(ds, single) {
-            return self.ring_ctrl(counter, ctrl);
+        let [_, ds] = index_and_ds(ctrl);
+        if self.takes(ds, single) {
+            // SAFETY: passed on; `takes` knows that the WQE fits the buffer.
+            unsafe { self.ring_copied(counter, ctrl, ring) }
+        } else {
+            self.ring_ctrl(counter, ctrl);
         }
+    }
+
+    /// As [`ring`](Self::ring), for a last WQE that is copied.
+    ///
+    /// # Safety
+    /// As there; the WQE's blocks fit the buffer.
+    #[inline(never)]
+    pub(crate) unsafe fn ring_copied(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
+        let [index, ds] = index_and_ds(ctrl);
         let copy = self.copy;
         let mask = ring.count as usize - 1;
         let from = |block: u32| {
@@ -220,8 +237,8 @@ impl SendDoorbell {
             // SAFETY: a block of the ring.
             unsafe { ring.start.add(at * WORDS) }
         };
-        // SAFETY: the caller vouches for the ring, and `takes` for the WQE's fitting the buffer;
-        // the processor has the way of copying, or `set_copy` had refused it.
+        // SAFETY: the caller vouches for the ring, and for the WQE's fitting the buffer; the
+        // processor has the way of copying, or `set_copy` had refused it.
         self.post(counter, |to| unsafe {
             copy.block(to, from(0));
             for block in 1..ds.div_ceil(BLOCK_DS) {

@@ -179,6 +179,12 @@ impl Completions {
         }
     }
 
+    /// Whether no other queue than the one that holds `credit` completes here.
+    pub(super) fn is_promised_to(&self, credit: &Credit) -> bool {
+        let withheld = self.withheld.as_ref().map_or(0, Credit::entries);
+        self.ledger.promised() == credit.entries() + withheld
+    }
+
     /// Number of the CQ.
     pub fn cqn(&self) -> u32 {
         self.cqn

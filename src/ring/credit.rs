@@ -54,9 +54,14 @@ impl Ledger {
         Self { entries, promises: Arc::default() }
     }
 
+    /// Entries that are promised.
+    pub(super) fn promised(&self) -> u32 {
+        self.promises.total.load(Ordering::Relaxed)
+    }
+
     /// Whether nothing is promised.
     pub(super) fn is_unpromised(&self) -> bool {
-        self.promises.total.load(Ordering::Relaxed) == 0
+        self.promised() == 0
     }
 
     /// Promises up to `wanted` entries, at least one.

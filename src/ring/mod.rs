@@ -19,6 +19,7 @@ mod cursor;
 mod error;
 mod keep;
 pub mod owned;
+mod probe;
 mod queues;
 #[cfg(test)]
 pub(crate) mod random;
@@ -41,6 +42,7 @@ pub use completion::{Completions, Drain};
 pub use consumer::Publish;
 pub(crate) use cursor::{Counter, Shape};
 pub use error::{PollError, PostError, QueueError};
+pub use probe::{CopyProbe, CopyTime, ProbeError};
 pub use queues::Queues;
 pub use receive::{ReceiveConfig, ReceiveQueue, ReceiveSide};
 pub use receive_batch::ReceiveBatch;

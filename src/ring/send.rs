@@ -280,6 +280,17 @@ impl<T: Transport> SendQueue<T> {
         self.ring.doorbell.blue_flame().then(|| self.ring.doorbell.copy())
     }
 
+    /// Copies WQEs by `copy` from now on, as [`SendConfig::copy`] said before: what
+    /// [`probe_copies`](Self::probe_copies) found, for one.
+    ///
+    /// # Errors
+    /// [`QueueError::CopyUnavailable`]; nothing is changed then.
+    pub fn set_copy(&mut self, copy: BlueFlameCopy) -> Result<(), QueueError> {
+        self.ring.doorbell.set_copy(copy)?;
+        self.ring.set_clear(self.ring.clear);
+        Ok(())
+    }
+
     /// Blocks that are free. A request takes one block per four segments.
     pub fn free_blocks(&self) -> u32 {
         self.ring.cursor.free_from(self.ring.cursor.head())

@@ -393,6 +393,19 @@ impl SendRing {
         self.doorbell.timing.rang(head);
     }
 
+    /// As [`commit`](Self::commit), of a single WQE of one block, which is copied to the register,
+    /// whatever its size.
+    ///
+    /// # Safety
+    /// As there; the register takes a block.
+    pub(super) unsafe fn commit_copied(&mut self, head: Counter, slack: u32, last: &Last) {
+        self.cursor.publish(head);
+        self.slack = slack;
+        let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
+        // SAFETY: as there.
+        unsafe { self.doorbell.ring_copied(head.low16(), last.doorbell, ring) }
+    }
+
     /// Retires the oldest WQE, if it is the plain one that a CQE of the CQ `cq` with these last eight
     /// bytes reports.
     #[inline(always)]

@@ -1,0 +1,210 @@
+//! Times the ways of copying WQEs to a BlueFlame register, on the register itself.
+
+use core::fmt;
+use std::time::{Duration, Instant};
+
+use super::{BlueFlameCopy, Completions, PollError, PostError, SendQueue};
+use crate::cqe::{Completion, SendDone};
+use crate::verbs::Transport;
+use crate::wqe::{Nop, PostOn};
+
+/// How long a NOP may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What one way of copying took: medians over the rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyTime {
+    /// The way.
+    pub copy: BlueFlameCopy,
+    /// From before the doorbell record's store until the register's stores were flushed, in
+    /// nanoseconds, the clock's own time subtracted.
+    pub post: u64,
+    /// From there until the NOP's completion was polled, in nanoseconds: what a way wins on its way
+    /// to the card shows here.
+    pub completion: u64,
+}
+
+/// What [`SendQueue::probe_copies`] measured; prints as a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyProbe {
+    times: Vec<CopyTime>,
+    rounds: u32,
+}
+
+impl CopyProbe {
+    /// One of each way that was timed, narrowest stores first.
+    pub fn times(&self) -> &[CopyTime] {
+        &self.times
+    }
+
+    /// The way whose NOPs completed soonest; of several, the one with the narrowest stores.
+    ///
+    /// Whether it is faster by more than the medians differ from one probe to the next, only more
+    /// than one probe says.
+    pub fn fastest(&self) -> BlueFlameCopy {
+        let fastest = self.times.iter().min_by_key(|time| time.completion);
+        fastest.map_or_else(BlueFlameCopy::default, |time| time.copy)
+    }
+}
+
+impl fmt::Display for CopyProbe {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "{:14} {:>8} {:>14}   medians of {}",
+            "copy", "post", "completion", self.rounds
+        )?;
+        for CopyTime { copy, post, completion } in &self.times {
+            writeln!(f, "{:14} {post:5} ns {completion:11} ns", copy.name())?;
+        }
+        Ok(())
+    }
+}
+
+/// Why nothing was measured, or no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The queue copies no WQEs: its register is shared, uncached, or has no BlueFlame.
+    #[error(
+        "no WQE of this queue goes by BlueFlame: the register is shared, uncached, or lacks it"
+    )]
+    NoBlueFlame,
+    /// Requests are outstanding.
+    #[error("requests of this queue are outstanding: poll for their completions first")]
+    NotIdle,
+    /// Completions of another queue could come.
+    #[error("other queues complete on the CQ, or it is another queue's: probe on a CQ of its own")]
+    SharedCq,
+    /// A NOP was refused.
+    #[error("a NOP could not be posted: {0}")]
+    Post(#[from] PostError),
+    /// The CQ cannot be polled.
+    #[error("the CQ cannot be polled: {0}")]
+    Poll(#[from] PollError),
+    /// Something else than a NOP's success was polled.
+    #[error("a NOP failed: the queue pair is out of order")]
+    Failed,
+    /// A NOP did not complete within a second. It is still outstanding.
+    #[error("a NOP did not complete within a second")]
+    Lost,
+}
+
+impl<T: Transport> SendQueue<T>
+where
+    Nop: PostOn<T>,
+{
+    /// Times every way of copying that this processor has ([`BlueFlameCopy::available`]; not
+    /// [`BlueFlameCopy::St64b`], which could end the program), by NOPs that are copied to this
+    /// queue's register, in turns, `rounds` of each. The queue's own way stays as it is.
+    ///
+    /// The NOPs are real requests: the card executes them, and each is waited for. Nothing goes to
+    /// the peer. To be asked for at start-up, on a queue pair made for it; what it finds holds for
+    /// queues whose registers lie on the same card, for threads on the same socket.
+    ///
+    /// ```no_run
+    /// # use mlx5::ring::{Completions, SendQueue};
+    /// # fn example(
+    /// #     queue: &mut SendQueue,
+    /// #     completions: &mut Completions,
+    /// # ) -> Result<(), Box<dyn std::error::Error>> {
+    /// let probe = queue.probe_copies(completions, 1000)?;
+    /// print!("{probe}");
+    /// queue.set_copy(probe.fastest())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ProbeError`]. Of [`ProbeError::Failed`] and [`ProbeError::Lost`] the queue pair does not
+    /// recover without a reset.
+    pub fn probe_copies(
+        &mut self,
+        completions: &mut Completions,
+        rounds: u32,
+    ) -> Result<CopyProbe, ProbeError> {
+        let Some(own) = self.copy().filter(|_| self.ring.doorbell.copies_block()) else {
+            return Err(ProbeError::NoBlueFlame);
+        };
+        if !self.is_idle() {
+            return Err(ProbeError::NotIdle);
+        }
+        if self.ring.cq != completions.id() || !completions.is_promised_to(&self.ring.credit) {
+            return Err(ProbeError::SharedCq);
+        }
+        let copies = BlueFlameCopy::available().filter(|&copy| copy != BlueFlameCopy::St64b);
+        let mut samples: Vec<_> = copies.map(|copy| (copy, vec![], vec![])).collect();
+        let clock = clock_overhead();
+        let count = samples.len();
+        let mut result = Ok(());
+        'rounds: for round in 0..rounds as usize {
+            // Which way goes first changes from round to round.
+            for turn in 0..count {
+                let (copy, posts, waits) = &mut samples[(round + turn) % count];
+                match self.nop(completions, *copy) {
+                    Ok([post, wait]) => {
+                        posts.push(post.saturating_sub(clock).as_nanos() as u64);
+                        waits.push(wait.as_nanos() as u64);
+                    }
+                    Err(error) => {
+                        result = Err(error);
+                        break 'rounds;
+                    }
+                }
+            }
+        }
+        // Neither this one nor those above are refused: they are available.
+        let set = self.set_copy(own);
+        debug_assert!(set.is_ok());
+        result?;
+        let time = |(copy, posts, waits): (_, Vec<_>, Vec<_>)| CopyTime {
+            copy,
+            post: median(posts),
+            completion: median(waits),
+        };
+        Ok(CopyProbe { times: samples.into_iter().map(time).collect(), rounds })
+    }
+
+    /// Posts a NOP by `copy`, which the processor has, and waits for it: how long the post took, and
+    /// the rest.
+    fn nop(
+        &mut self,
+        completions: &mut Completions,
+        copy: BlueFlameCopy,
+    ) -> Result<[Duration; 2], ProbeError> {
+        let set = self.set_copy(copy);
+        debug_assert!(set.is_ok());
+        let ring = &mut self.ring;
+        let nop = Nop::new().signaled();
+        let (head, slack) = (ring.cursor.head(), ring.slack);
+        let (head, slack, last) = ring.encode::<T, Nop>(head, slack, 0, &nop)?;
+        let start = Instant::now();
+        // SAFETY: the NOP was written, and names no memory.
+        unsafe { ring.commit_copied(head, slack, &last) };
+        let posted = Instant::now();
+        ring.refill();
+        loop {
+            match completions.poll(self)? {
+                Some(Completion::Send(SendDone { id: 0, .. })) => break,
+                Some(_) => return Err(ProbeError::Failed),
+                None if posted.elapsed() > PATIENCE => return Err(ProbeError::Lost),
+                None => core::hint::spin_loop(),
+            }
+        }
+        Ok([posted - start, posted.elapsed()])
+    }
+}
+
+/// What two looks at the clock take, nothing between them.
+fn clock_overhead() -> Duration {
+    let between = || {
+        let start = Instant::now();
+        Instant::now() - start
+    };
+    (0..100).map(|_| between()).min().unwrap_or_default()
+}
+
+fn median(mut samples: Vec<u64>) -> u64 {
+    samples.sort_unstable();
+    samples.get(samples.len() / 2).copied().unwrap_or_default()
+}
