@@ -63,12 +63,12 @@ fn events(maker: &Maker, row: Row) -> Option<Vec<Event>> {
     });
     let records: Vec<_> = records.collect();
     let mut events = Vec::new();
-    let has = measured(&mut *side, row, BEFORE + CALLS, |side| {
-        let before = side.run(row, BEFORE)?;
+    measured(&mut *side, row, BEFORE, |side| side.run(row, BEFORE));
+    let has = measured(&mut *side, row, CALLS, |side| {
         // SAFETY: as above.
         let (done, seen) = unsafe { stepped(&records, || side.run(row, CALLS)) };
         events = seen;
-        Some(before + done?)
+        done
     });
     has.then_some(events)
 }
