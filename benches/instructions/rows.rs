@@ -26,7 +26,7 @@ pub const LIST: usize = 32;
 /// What surrounds the measured calls, and is not measured itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// The calls post what completes; afterwards the model executes it, and [`Row::Poll`] takes the
+    /// The calls post what completes; afterwards the model executes it, and polls take the
     /// completions.
     Post,
     /// The same; each call posts so many.
@@ -34,7 +34,8 @@ pub enum How {
     /// As [`Post`](Self::Post), of what [`Side::prepare`](crate::side::Side::prepare) has written to
     /// the ring.
     Fire,
-    /// The calls poll what as many calls of [`Row::Inline`] have posted and the model has executed.
+    /// The calls poll what as many calls that post, of the same [program](Row::program), have posted
+    /// and the model has executed.
     Poll,
     /// Nothing. The calls find nothing.
     Idle,
@@ -67,6 +68,16 @@ pub struct Limit {
 /// The raw layer executes at most `most`, which fails where it is passed.
 const fn at_most(most: f64) -> Limit {
     Limit { column: column::RAW, most, times: None, held: true }
+}
+
+/// The owned layer executes at most so many times what the raw layer does.
+const fn at_most_raw(times: f64) -> Limit {
+    Limit {
+        column: column::OWNED,
+        most: f64::INFINITY,
+        times: Some((times, column::RAW)),
+        held: true,
+    }
 }
 
 impl Limit {
@@ -113,7 +124,8 @@ macro_rules! rows {
 use column::FLOOR;
 
 rows! {
-    Inline: "8-byte inline WRITE, signaled, BlueFlame", How::Post, [at_most(60.0).and(1.5, FLOOR)];
+    Inline: "8-byte inline WRITE, signaled, BlueFlame", How::Post,
+        [at_most(60.0).and(1.5, FLOOR), at_most_raw(1.15)];
     Pointer: "64-byte pointer WRITE, signaled, BlueFlame", How::Post,
         [at_most(55.0).and(1.5, FLOOR)];
     List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(32.0)];
@@ -130,9 +142,23 @@ rows! {
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0).goal()];
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(28.0).goal()];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0).goal()];
+    PoolPost: "the same program: 64-byte WRITE from a pool", How::Post, [at_most_raw(1.15)];
+    PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.15)];
+    PoolEmpty: "the same program: poll, empty", How::Idle, [at_most_raw(1.15)];
+    PoolReceive: "the same program: post_recv from a pool", How::Fill, [at_most_raw(1.15)];
 }
 
 impl Row {
+    /// Posting, polling what is there, and polling nothing, by the same side.
+    pub const fn program(self) -> [Self; 3] {
+        match self {
+            Self::PoolPost | Self::PoolPoll | Self::PoolEmpty | Self::PoolReceive => {
+                [Self::PoolPost, Self::PoolPoll, Self::PoolEmpty]
+            }
+            _ => [Self::Inline, Self::Poll, Self::Empty],
+        }
+    }
+
     pub const fn text(self) -> &'static str {
         self.spec().text
     }

@@ -7,10 +7,10 @@ use mlx5::wqe::{InlineBytes, Remote, Write};
 
 use crate::MODE;
 use crate::rig::Rig;
-use crate::side::{LENGTH, Row, Side, forget, shape, watch};
+use crate::side::{LENGTH, Row, Side, forget, put_back, shape, watch};
 
 /// Slices at hand: as many as are in flight at once, for sends and for receives.
-const SLICES: usize = 128;
+pub const SLICES: usize = 128;
 
 pub struct Safe {
     channel: Channel<Rc>,
@@ -79,7 +79,7 @@ impl Safe {
                     found += 1;
                 }
                 if let Some(slice) = returned.buffers.one() {
-                    self.slices.push(slice);
+                    put_back(&mut self.slices, slice);
                 }
             }
         }

@@ -20,6 +20,8 @@ mod copies;
 mod floor;
 #[path = "libmlx5.rs"]
 mod libmlx5;
+#[path = "pool.rs"]
+mod pool;
 #[path = "raw.rs"]
 mod raw;
 #[path = "receives.rs"]
@@ -70,8 +72,10 @@ pub const MAKERS: &[Maker] = &[
     },
     Maker { column: column::UNLOCKED, make: || Box::new(libmlx5::Extended::unlocked()) },
     Maker { column: column::OWNED, make: || Box::new(safe::Safe::new()) },
+    Maker { column: column::OWNED, make: || Box::new(pool::Owned(safe::Safe::new())) },
     Maker { column: column::RAW, make: || Box::new(raw::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(armed::Raw::new()) },
+    Maker { column: column::RAW, make: || Box::new(pool::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(receives::WIDE)) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(1)) },
     Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(raw::Raw::new)) },
@@ -117,9 +121,9 @@ pub fn measured(
     if side.run(row, 0).is_none() {
         return false;
     }
-    let how = row.spec().how;
+    let (how, [post, poll, empty]) = (row.spec().how, row.program());
     if how == How::Poll {
-        assert_eq!(side.run(Row::Inline, calls), Some(calls), "room for all");
+        assert_eq!(side.run(post, calls), Some(calls), "room for all");
         mlx5_model::run();
     }
     if how == How::Fire {
@@ -130,10 +134,10 @@ pub fn measured(
     assert_eq!(done, Some(expected), "{}", row.text());
     if matches!(how, How::Post | How::Lists(_) | How::Fire) {
         mlx5_model::run();
-        assert_eq!(side.run(Row::Poll, expected), done, "{}: every request completes", row.text());
+        assert_eq!(side.run(poll, expected), done, "{}: every request completes", row.text());
     }
     if !how.fills() {
-        assert_eq!(side.run(Row::Empty, 1), Some(0), "{}: and completes once", row.text());
+        assert_eq!(side.run(empty, 1), Some(0), "{}: and completes once", row.text());
     }
     true
 }
@@ -159,6 +163,13 @@ pub fn watched() -> Vec<(NonNull<ibv_qp>, NonNull<ibv_cq>)> {
 pub fn forget<T>(state: &mut T) {
     // SAFETY: an empty block; as far as the compiler knows it may access all memory.
     unsafe { core::arch::asm!("/* {0} */", in(reg) &raw mut *state, options(nostack)) }
+}
+
+/// Puts a buffer back to those at hand, for which there is room.
+#[inline(always)]
+pub fn put_back<T>(free: &mut Vec<T>, buffer: T) {
+    assert!(free.len() < free.capacity());
+    free.push(buffer);
 }
 
 /// A connected queue pair, of a device of its own: so it has a BlueFlame register of its own.

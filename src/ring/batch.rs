@@ -1,6 +1,7 @@
 //! A batch of requests for a send queue.
 
 use core::fmt;
+use core::hint::black_box;
 
 use super::cursor::Counter;
 use super::send_ring::{Last, Names};
@@ -68,11 +69,9 @@ impl<'q, T: Transport> Batch<'q, T> {
         if O::USUAL_DS == 0 && self.append_sized(id, &operation) {
             return Ok(());
         }
-        // A copy, so that only this path needs the operation in memory.
-        // SAFETY: the original is forgotten.
-        let copy = unsafe { core::ptr::read(&operation) };
-        core::mem::forget(operation);
-        self.append_any(id, &copy)
+        // Another one as far as the compiler knows, so that only this path needs it in memory.
+        let rest = black_box(operation);
+        self.append_any(id, &rest)
     }
 
     #[inline(always)]

@@ -331,7 +331,7 @@ impl Completions {
     /// What the next CQE is, if it is one of the usual, and not one to pause at: then it is retired
     /// in its queue, and is still to be taken.
     #[inline(always)]
-    fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
+    pub(super) fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
         self.timing.begin();
         let op_own = self.consumer.op_own();
         if self.consumer.is_plain(op_own) {
@@ -374,7 +374,7 @@ impl Completions {
     /// Not for the rare only: here come the successes of requests that unsignaled ones were before,
     /// and of other queues than the likely one.
     #[inline(never)]
-    fn take_other<Q: Queues + ?Sized>(
+    pub(super) fn take_other<Q: Queues + ?Sized>(
         &mut self,
         queues: &mut Q,
         into: &mut MaybeUninit<Completion>,
@@ -454,7 +454,34 @@ impl Completions {
     /// still there can be polled, then every poll fails with [`PollError::Overrun`].
     pub fn overrun(&mut self) {
         self.overrun = true;
-        self.consumer.watch();
+        self.consumer.watch(true);
+    }
+
+    /// Takes what [`find`](Self::find) found, and publishes that.
+    ///
+    /// # Safety
+    /// It found a send or a receive.
+    #[inline(always)]
+    pub(super) unsafe fn take_found(&mut self) {
+        // SAFETY: `find` says so.
+        unsafe { self.consumer.take_and_publish() };
+        self.timing.stamp(Phase::Release);
+    }
+
+    /// Publishes what [`take_other`](Self::take_other) took.
+    pub(super) fn publish_taken(&mut self) {
+        self.consumer.publish();
+        self.timing.stamp(Phase::Release);
+    }
+
+    /// Has every poll go the longer way, or no longer so.
+    pub(super) fn hold(&mut self, held: bool) {
+        self.consumer.hold(held);
+    }
+
+    /// Has every poll that finds nothing go the longer way, or no longer so.
+    pub(super) fn watch(&mut self, watched: bool) {
+        self.consumer.watch(watched || self.overrun);
     }
 
     /// Drops the CQEs of one queue of a queue pair that are there, and returns their number. For a
@@ -490,7 +517,7 @@ impl Completions {
 }
 
 /// What a poll finds.
-enum Found {
+pub(super) enum Found {
     Nothing,
     Send(SendDone),
     Receive(ReceiveDone),

@@ -64,6 +64,8 @@ pub(super) struct Consumer {
     watched: bool,
     /// Where the card is not told by every poll.
     reserve: Option<Reserve>,
+    /// Whether no poll is over by comparisons.
+    held: bool,
 }
 
 /// The CQ's record, while `record` is a word that nobody looks at.
@@ -115,6 +117,7 @@ impl Consumer {
             lap: start,
             watched: false,
             reserve: None,
+            held: false,
         };
         consumer.seek(start);
         consumer
@@ -146,6 +149,9 @@ impl Consumer {
         self.usual = self.plain;
         // An invalid opcode means it in any lap.
         self.stale = if self.watched { NEVER } else { u32::from(opcode::INVALID) << OPCODE_SHIFT };
+        if self.held {
+            (self.plain, self.usual, self.stale) = (NEVER, NEVER, NEVER);
+        }
         let mut pause = self.lap.plus(self.shape.entries() - 1);
         if let Some(reserve) = &mut self.reserve {
             let mut unpublished = index.since(reserve.published);
@@ -191,10 +197,16 @@ impl Consumer {
         }
     }
 
-    /// From now on, no poll that finds nothing is over by one comparison.
-    pub(super) fn watch(&mut self) {
-        self.watched = true;
-        self.stale = NEVER;
+    /// From now on, no poll that finds nothing is over by one comparison, or again is.
+    pub(super) fn watch(&mut self, watched: bool) {
+        self.watched = watched;
+        self.seek(self.index());
+    }
+
+    /// From now on, no poll is over by comparisons, or again is.
+    pub(super) fn hold(&mut self, held: bool) {
+        self.held = held;
+        self.seek(self.index());
     }
 
     /// The last byte of the next CQE.
@@ -238,7 +250,7 @@ impl Consumer {
     pub(super) fn look<'a>(&mut self) -> Option<CqeRef<'a>> {
         let op_own = self.op_own();
         if !self.is_mine(self.index(), op_own as u8) {
-            if !self.watched {
+            if !self.watched && !self.held {
                 self.stale = op_own;
             }
             return None;

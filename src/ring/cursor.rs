@@ -22,6 +22,12 @@ impl Counter {
         Self(self.0.wrapping_add(n))
     }
 
+    /// The counter one entry earlier.
+    #[inline(always)]
+    pub const fn before(self) -> Self {
+        Self(self.0.wrapping_sub(1))
+    }
+
     /// How many entries `self` is ahead of `earlier`.
     #[inline(always)]
     pub const fn since(self, earlier: Self) -> u32 {
@@ -151,6 +157,12 @@ impl Cursor {
     #[inline(always)]
     pub const fn retire_known(&mut self, tail: Counter) {
         debug_assert!(tail.since(self.tail) <= self.used());
+        self.tail = tail;
+    }
+
+    /// Puts the tail back to where it was before: what was retired since is not, for now.
+    pub const fn hold_back(&mut self, tail: Counter) {
+        debug_assert!(self.head.since(tail) <= self.shape.entries());
         self.tail = tail;
     }
 

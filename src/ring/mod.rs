@@ -17,6 +17,7 @@ mod consumer;
 mod credit;
 mod cursor;
 mod error;
+mod give_back;
 mod keep;
 pub mod owned;
 mod probe;

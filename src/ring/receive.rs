@@ -1,7 +1,8 @@
 //! The receive queue.
 
 use core::fmt;
-use core::ptr::{NonNull, null_mut};
+use core::hint::black_box;
+use core::ptr::NonNull;
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::doorbell::RECEIVE_WORD;
@@ -12,7 +13,8 @@ use super::completion::{Completions, CqId};
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::QueueKeep;
-use super::receive_batch::{Ahead, Held, ReceiveBatch};
+use super::owned::Buffers;
+use super::receive_batch::{Ahead, ReceiveBatch};
 use super::takeover::{self, QpView};
 use super::{PostError, QueueError, scatter};
 use crate::cqe::{
@@ -55,6 +57,8 @@ impl Default for ReceiveConfig {
 /// stores of its WQE and one to the doorbell record; no register is rung, since the card looks at
 /// the record when a message needs a receive.
 pub struct ReceiveQueue {
+    // Ends first: no queue pair is kept that works on memory in `shadow`.
+    keep: Option<QueueKeep>,
     pub(super) cursor: Cursor,
     pub(super) buffer: NonNull<u8>,
     pub(super) stride: usize,
@@ -69,16 +73,18 @@ pub struct ReceiveQueue {
     pub(super) credit: Credit,
     cq: CqId,
     qp: NonNull<ibv_qp>,
-    keep: Option<QueueKeep>,
     pub(super) timing: Recorder,
 }
 
 /// What software must remember of a posted receive; the card cannot reach it.
-#[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) id: u64,
-    /// What whoever posted it wants to remember, too.
-    pub(super) held: Held,
+    /// Its memory, if the queue owns it: until it is retired.
+    pub(super) held: Buffers,
+}
+
+impl Place {
+    const FREE: Self = Self { id: 0, held: Buffers::None };
 }
 
 /// What a receive queue is made of.
@@ -189,8 +195,7 @@ impl ReceiveQueue {
             return Err(QueueError::Geometry("the receive queue's stride is not segments"));
         }
         let start = Counter::new(parts.record.read() & 0xffff);
-        let mut shadow: Box<[Place]> =
-            vec![Place { id: 0, held: null_mut() }; shape.entries() as usize].into();
+        let mut shadow: Box<[Place]> = (0..shape.entries()).map(|_| Place::FREE).collect();
         let to_shadow = shadow.as_mut_ptr().addr().wrapping_sub(parts.buffer.addr().get());
         Ok(Self {
             cursor: Cursor::new(shape, start),
@@ -263,14 +268,12 @@ impl ReceiveQueue {
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         let head = self.cursor.head();
         // SAFETY: the queue's own state, from its head on.
-        let ahead = unsafe { self.put_usual(head, self.ahead, id, &list, None) };
-        let Some(next) = ahead else {
-            // A copy, so that only this path needs the list in memory.
-            // SAFETY: the original is forgotten.
-            let copy = unsafe { core::ptr::read(&list) };
-            core::mem::forget(list);
+        let put = unsafe { self.put_usual(head, self.ahead, id, &list) };
+        let Some((next, _)) = put else {
+            // Another one as far as the compiler knows, so that only this path needs it in memory.
+            let rest = black_box(list);
             // SAFETY: passed on.
-            return unsafe { self.post_any(id, &copy, None) };
+            return unsafe { self.post_any(id, &rest) };
         };
         self.ahead.next = next;
         // SAFETY: the receive was written; the rest is passed on.
@@ -407,7 +410,7 @@ impl ReceiveSide<'_> {
         queue.cursor.retire_known(tail.plus(1));
         let slot = queue.cursor.shape().slot(tail);
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        let Place { id, .. } = *unsafe { queue.shadow.get_unchecked(slot) };
+        let id = unsafe { queue.shadow.get_unchecked(slot) }.id;
         Some(ReceiveDone::decode(id, qpn, cqe, kind))
     }
 
@@ -423,7 +426,7 @@ impl ReceiveSide<'_> {
         }
         let slot = queue.cursor.shape().slot(tail);
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        let Place { id, .. } = *unsafe { queue.shadow.get_unchecked(slot) };
+        let id = unsafe { queue.shadow.get_unchecked(slot) }.id;
         let failure = |status, vendor_error| {
             Completion::Failed(Failure {
                 id,

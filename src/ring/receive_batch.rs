@@ -4,6 +4,7 @@
 //! addresses. Where the range ends, apart from the hot path, the next one is found: it ends with
 //! the ring at the latest, so nothing wraps in between.
 
+use core::hint::black_box;
 use core::ptr::null_mut;
 
 use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, SEGMENT_SIZE};
@@ -13,9 +14,6 @@ use super::cursor::Counter;
 use super::receive::{Place, ReceiveQueue};
 use crate::timing::Phase;
 use crate::wqe::{Limits, Linear, Segment, Segments, SgeList};
-
-/// A word that comes back with the completion of a receive; the ring does not look at it.
-pub(super) type Held = *mut ();
 
 /// Ends a receive that has fewer entries than its stride.
 const TERMINATOR: Segment = zerocopy::transmute!(DataSeg {
@@ -46,8 +44,9 @@ impl Ahead {
 }
 
 impl ReceiveQueue {
-    /// Writes a receive of one entry that is not empty to the head's slot, and returns what is next
-    /// then; `None`, and nothing is written, if it is not such a one, or that slot is not known.
+    /// Writes a receive of one entry that is not empty to the head's slot. Returns what is next then,
+    /// and its place; `None`, and nothing is written, if it is not such a one, or that slot is not
+    /// known.
     ///
     /// # Safety
     /// `ahead` is of `head`.
@@ -58,8 +57,7 @@ impl ReceiveQueue {
         ahead: Ahead,
         id: u64,
         list: &L,
-        held: Option<Held>,
-    ) -> Option<*mut u8> {
+    ) -> Option<(*mut u8, *mut Place)> {
         const { assert!(size_of::<Place>() == SEGMENT_SIZE) };
         self.timing.begin();
         let limits = Limits { max_sge: self.max_sge, max_inline: 0 };
@@ -85,13 +83,10 @@ impl ReceiveQueue {
         // SAFETY: the slot is free: the card does not read it before the record covers it. The
         // shadow has a place for each slot.
         unsafe {
-            list.put(&mut Linear::new(ahead.next));
+            list.put_usual(&mut Linear::new(ahead.next));
             (*place).id = id;
-            if let Some(held) = held {
-                (*place).held = held;
-            }
             self.timing.stamp(Phase::Encode);
-            Some(ahead.next.add(self.stride))
+            Some((ahead.next.add(self.stride), place))
         }
     }
 
@@ -103,7 +98,6 @@ impl ReceiveQueue {
         head: Counter,
         id: u64,
         list: &L,
-        held: Option<Held>,
     ) -> Result<Ahead, PostError> {
         list.check(&Limits { max_sge: self.max_sge, max_inline: 0 })?;
         let free = self.cursor.free_from(head);
@@ -126,11 +120,7 @@ impl ReceiveQueue {
                 writer.put(TERMINATOR);
             }
         }
-        let place = &mut self.shadow[slot];
-        place.id = id;
-        if let Some(held) = held {
-            place.held = held;
-        }
+        self.shadow[slot].id = id;
         self.timing.stamp(Phase::Encode);
         let count = free.min(credit).min(entries - slot as u32) as usize;
         // SAFETY: slots up to the ring's end.
@@ -138,31 +128,6 @@ impl ReceiveQueue {
         let (narrow, wide) =
             if self.stride == SEGMENT_SIZE { (end, null_mut()) } else { (null_mut(), end) };
         Ok(Ahead { next, narrow, wide })
-    }
-
-    /// As [`post`](Self::post), of a list that the caller keeps.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    pub(super) unsafe fn post_ref<L: SgeList>(
-        &mut self,
-        id: u64,
-        list: &L,
-        held: Option<Held>,
-    ) -> Result<(), PostError> {
-        let head = self.cursor.head();
-        // SAFETY: the queue's own state, from its head on.
-        match unsafe { self.put_usual(head, self.ahead, id, list, held) } {
-            // SAFETY: the receive was written; the rest is passed on.
-            Some(next) => unsafe {
-                self.ahead.next = next;
-                self.commit(head.plus(1));
-                Ok(())
-            },
-            // SAFETY: passed on.
-            None => unsafe { self.post_any(id, list, held) },
-        }
     }
 
     /// Posts any receive.
@@ -174,10 +139,9 @@ impl ReceiveQueue {
         &mut self,
         id: u64,
         list: &L,
-        held: Option<Held>,
     ) -> Result<(), PostError> {
         let head = self.cursor.head();
-        self.ahead = self.put_any(head, id, list, held)?;
+        self.ahead = self.put_any(head, id, list)?;
         // SAFETY: the receive was written; the rest is passed on.
         unsafe { self.commit(head.plus(1)) };
         Ok(())
@@ -208,15 +172,13 @@ impl<'q> ReceiveBatch<'q> {
     #[inline]
     pub fn append<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: what is ahead of the batch's head.
-        let next = unsafe { self.queue.put_usual(self.head, self.ahead, id, &list, None) };
-        if let Some(next) = next {
+        let put = unsafe { self.queue.put_usual(self.head, self.ahead, id, &list) };
+        if let Some((next, _)) = put {
             self.ahead.next = next;
         } else {
-            // A copy, so that only this path needs the list in memory.
-            // SAFETY: the original is forgotten.
-            let copy = unsafe { core::ptr::read(&list) };
-            core::mem::forget(list);
-            self.ahead = self.queue.put_any(self.head, id, &copy, None)?;
+            // Another one as far as the compiler knows, so that only this path needs it in memory.
+            let rest = black_box(list);
+            self.ahead = self.queue.put_any(self.head, id, &rest)?;
         }
         self.head = self.head.plus(1);
         Ok(())

@@ -362,7 +362,7 @@ impl<T: Transport> SendQueue<T> {
     /// # Safety
     /// As there.
     #[inline(always)]
-    unsafe fn post_short<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+    pub(super) unsafe fn post_short<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
         // First, though it is asked for again: so what does not change from one post to the next can
         // be judged once.
         if O::USUAL_DS != 0 && !operation.is_usual(&self.ring.limits) {

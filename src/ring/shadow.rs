@@ -182,6 +182,13 @@ impl Shadow {
         self.first
     }
 
+    /// The address of the entry behind that of the WQE that [`retire_oldest`](Self::retire_oldest)
+    /// has just retired.
+    #[inline(always)]
+    pub(super) fn behind_retired(&self) -> usize {
+        self.oldest.addr().get()
+    }
+
     /// The entry of a block.
     #[inline(always)]
     pub(super) fn get(&self, counter: Counter) -> Entry {
@@ -199,6 +206,12 @@ impl Shadow {
     pub(super) fn set_tail(&mut self, tail: Counter) {
         // SAFETY: as in `get`.
         self.oldest = unsafe { self.first.add(self.shape.slot(tail)) };
+    }
+
+    /// Until the tail is set, no CQE is that of the oldest WQE.
+    pub(super) fn expect_nothing(&mut self) {
+        // SAFETY: the entry behind the last is in the allocation, too.
+        self.oldest = unsafe { self.first.add(self.shape.entries() as usize) };
     }
 
     /// The entry of the oldest WQE, if it is the plain one that a CQE with these last bytes reports.

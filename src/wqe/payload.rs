@@ -178,7 +178,38 @@ macro_rules! list {
 list!([] Sge, |this| core::iter::once(*this), one *this);
 list!([const N: usize] [Sge; N], |this| this.iter().copied());
 list!(['a] &'a [Sge], |this| this.iter().copied());
-list!([] Slice, |this| core::iter::once(this.sge()), one this.sge());
+impl Payload for Slice {}
+impl SgeList for Slice {}
+
+/// As its entry, but the segment lies ready.
+impl Encode for Slice {
+    const USUAL_DS: u32 = 1;
+
+    #[inline(always)]
+    fn is_usual(&self, _: &Limits) -> bool {
+        self.segment()[0] != 0
+    }
+
+    fn ds(&self) -> u32 {
+        self.sge().ds()
+    }
+
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
+        self.sge().check(limits)
+    }
+
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: passed on.
+        unsafe { self.sge().put(writer) }
+    }
+
+    #[inline(always)]
+    unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: passed on.
+        unsafe { writer.put(self.segment()) }
+    }
+}
+
 list!([] Vec<Slice>, |this| this.iter().map(Slice::sge));
 
 /// Size in 16-byte units of an inline payload of `length` bytes.

@@ -1,13 +1,15 @@
 //! Both ends of a queue pair, and the completions of both.
 
-use super::flight::{Event, Flight, Outcome, Refused};
+use core::mem::MaybeUninit;
+
+use super::flight::{Event, Flight, Outcome, Refused, Returned};
 use super::operation::OwnedPayload;
-use super::receiver::{self, Receiver};
+use super::receiver::Receiver;
 use super::{Buffers, OwnedOperation};
-use crate::cqe::{Completion, QueueKind};
-use crate::ring::{
-    Completions, PollError, PostError, QueueError, ReceiveQueue, SendConfig, SendQueue,
-};
+use crate::cqe::{Completion, QueueKind, ReceiveDone};
+use crate::ring::completion::Found;
+use crate::ring::give_back::Mark;
+use crate::ring::{Completions, PollError, QueueError, ReceiveQueue, SendConfig, SendQueue};
 use crate::verbs::{QueuePair, Rc, Reset, Rts, Transport};
 use crate::wqe::SgeList;
 
@@ -17,14 +19,14 @@ use crate::wqe::SgeList;
 /// flight is deregistered and freed. [`close`](Self::close) gives everything back instead.
 #[derive(Debug)]
 pub struct Channel<T: Transport = Rc> {
-    // In the order of their end: the first three hold the queue pair, the last two the memory.
+    // In the order of their end: the first three hold the queue pair, the last one the memory of
+    // requests. That of receives is the receiver's, and goes when the receiver holds it no more.
     qp: QueuePair<T, Rts>,
     send: SendQueue<T>,
-    receive: ReceiveQueue,
+    receive: Receiver,
     completions: Completions,
     receive_completions: Option<Completions>,
     sends: Flight,
-    receives: Flight,
 }
 
 /// What is left of a closed channel.
@@ -79,7 +81,7 @@ impl<T: Transport> Channel<T> {
         receive_completions: Option<Completions>,
         config: SendConfig,
     ) -> crate::Result<Self> {
-        let Receiver { queue: receive, flight: receives } = receiver;
+        let receive = receiver.queue();
         // By the object: two devices may give their queue pairs the same number.
         if !receive.is_of(qp.as_raw()) {
             return Err(QueueError::ForeignQp.into());
@@ -88,27 +90,48 @@ impl<T: Transport> Channel<T> {
             return Err(QueueError::ForeignCq.into());
         }
         let send = SendQueue::new(&qp, &mut completions, config)?;
-        let sends = Flight::new(send.blocks());
-        Ok(Self { qp, send, receive, completions, receive_completions, sends, receives })
+        let sends = Flight::new(&send.ring);
+        // So that one that finds nothing looks at the other.
+        completions.watch(receive_completions.is_some());
+        Ok(Self { qp, send, receive: receiver, completions, receive_completions, sends })
     }
 
     /// Posts a request; its memory comes back with its completion, or that of a later one.
     ///
     /// # Errors
-    /// [`Refused`], which gives the operation back. [`PostError::QueueFull`] also where retired
+    /// [`Refused`], which gives the operation back. [`PostError::QueueFull`](crate::ring::PostError::QueueFull) also where retired
     /// requests have not been given back yet.
     #[inline]
     pub fn post<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
-        let Some(number) = self.sends.next() else {
-            return Err(Refused { error: PostError::QueueFull, operation });
-        };
-        // SAFETY: the operation's slices are owned, so nobody else reaches their memory; nothing but
-        // giving them to the flight, which cannot fail, follows. The flight is as in
-        // `receiver::post`.
-        if let Err(error) = unsafe { self.send.post_ref(number, &operation) } {
+        self.send.ring.doorbell.timing.begin();
+        let cursor = self.send.ring.cursor;
+        // SAFETY: all memory that the request names is in slices, which are the flight's in a
+        // moment, before anything else happens: nobody can read, write or borrow it. They are given
+        // back when a poll has retired the request, or after RESET. If the channel is dropped
+        // before, so are the slices: their memory stays registered as long as other slices of the
+        // region live, which do not cover it, and is freed after it was deregistered. If the channel
+        // is leaked, so are they.
+        if unsafe { self.send.post_short(id, &operation) } {
+            let slot = cursor.shape().slot(cursor.head());
+            // SAFETY: a slot of the ring.
+            unsafe { self.sends.add(slot, operation.into_buffers()) }
+            return Ok(());
+        }
+        self.post_any(id, operation)
+    }
+
+    #[inline(never)]
+    fn post_any<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
+        let cursor = self.send.ring.cursor;
+        // SAFETY: as in `post`.
+        if let Err(error) = unsafe { self.send.post_ref(id, &operation) } {
             return Err(Refused { error, operation });
         }
-        self.sends.add(id, operation.into_buffers());
+        // SAFETY: a slot of the ring.
+        unsafe {
+            let slot = cursor.shape().slot(cursor.head());
+            self.sends.add(slot, operation.into_buffers());
+        }
         Ok(())
     }
 
@@ -122,7 +145,7 @@ impl<T: Transport> Channel<T> {
         id: u64,
         memory: P,
     ) -> Result<(), Refused<P>> {
-        receiver::post(&mut self.receive, &mut self.receives, id, memory)
+        self.receive.post(id, memory)
     }
 
     /// Takes the next request or receive that is retired, with its memory. Unsignaled requests come
@@ -132,31 +155,119 @@ impl<T: Transport> Channel<T> {
     /// [`PollError`].
     #[inline]
     pub fn poll(&mut self) -> Result<Option<Event>, PollError> {
-        if let Some(returned) = self.sends.pop() {
-            return Ok(Some(Event::Returned(returned)));
-        }
-        let mut queues = (&mut self.send, &mut self.receive);
-        let mut completion = self.completions.poll(&mut queues)?;
-        if let (None, Some(second)) = (&completion, &mut self.receive_completions) {
-            completion = second.poll(&mut queues)?;
-        }
-        let (queue, number, outcome) = match completion {
-            None => return Ok(None),
-            Some(Completion::Send(done)) => (QueueKind::Send, done.id, Outcome::Sent(done)),
-            Some(Completion::Receive(done)) => {
-                (QueueKind::Receive, done.id, Outcome::Received(done))
+        let mut queues = (&mut self.send, self.receive.queue_mut());
+        match self.completions.find(&mut queues) {
+            Found::Nothing => Ok(None),
+            Found::Send(done) => {
+                // SAFETY: `find` says so.
+                unsafe { self.completions.take_found() };
+                // SAFETY: `find` says so: it retires no other way.
+                let buffers = unsafe { self.sends.take_oldest(&self.send.ring) };
+                let outcome = Outcome::Sent(done);
+                Ok(Some(Event::Returned(Returned { id: done.id, buffers, outcome })))
             }
-            Some(Completion::Failed(failure)) => {
-                (failure.queue, failure.id, Outcome::Failed(failure))
+            Found::Receive(done) => {
+                // SAFETY: `find` says so.
+                unsafe { self.completions.take_found() };
+                Ok(Some(Event::Returned(self.received(done))))
             }
-            Some(Completion::Unclaimed(unclaimed)) => return Ok(Some(Event::Unclaimed(unclaimed))),
+            Found::Other => {
+                // A place of its own, so that only this path needs an event of any kind in memory.
+                let mut other = MaybeUninit::uninit();
+                if !self.poll_other(&mut other)? {
+                    return Ok(None);
+                }
+                // SAFETY: it was written.
+                Ok(Some(unsafe { other.assume_init() }))
+            }
+        }
+    }
+
+    /// As [`poll`](Self::poll), of whatever is there; returns whether it wrote an event.
+    ///
+    /// Not for the rare only: here come the successes of requests that unsignaled ones were before,
+    /// and everything of a CQ that is for receives alone.
+    #[cold]
+    #[inline(never)]
+    fn poll_other(&mut self, into: &mut MaybeUninit<Event>) -> Result<bool, PollError> {
+        if self.sends.has_retired() {
+            let returned = self.sends.give_back(&mut self.send.ring);
+            if !self.sends.has_retired() {
+                self.completions.hold(false);
+            }
+            if let Some(returned) = returned {
+                into.write(Event::Returned(returned));
+                return Ok(true);
+            }
+        }
+        let (mark, received) = (self.send.ring.mark(), self.receive.queue().cursor.tail());
+        let mut queues = (&mut self.send, self.receive.queue_mut());
+        let mut other = MaybeUninit::uninit();
+        if self.completions.take_other(&mut queues, &mut other)? {
+            self.completions.publish_taken();
+        } else {
+            let Some(second) = &mut self.receive_completions else { return Ok(false) };
+            match second.find(&mut queues) {
+                Found::Nothing => return Ok(false),
+                Found::Send(done) => {
+                    // SAFETY: `find` says so.
+                    unsafe { second.take_found() };
+                    other.write(Completion::Send(done));
+                }
+                Found::Receive(done) => {
+                    // SAFETY: `find` says so.
+                    unsafe { second.take_found() };
+                    into.write(Event::Returned(self.received(done)));
+                    return Ok(true);
+                }
+                Found::Other => {
+                    if !second.take_other(&mut queues, &mut other)? {
+                        return Ok(false);
+                    }
+                    second.publish_taken();
+                }
+            }
+        }
+        // SAFETY: it was written in all cases that come here.
+        let event = match unsafe { other.assume_init() } {
+            Completion::Send(done) => return Ok(self.sent(mark, Outcome::Sent(done), into)),
+            Completion::Failed(failure) if failure.queue == QueueKind::Send => {
+                return Ok(self.sent(mark, Outcome::Failed(failure), into));
+            }
+            Completion::Receive(done) => Event::Returned(self.received(done)),
+            Completion::Failed(failure) => {
+                let buffers = self.receive.take_retired();
+                let outcome = Outcome::Failed(failure);
+                Event::Returned(Returned { id: failure.id, buffers, outcome })
+            }
+            Completion::Unclaimed(unclaimed) => {
+                if self.receive.queue().cursor.tail() != received {
+                    // It retired a receive, and nobody can say what happened to it.
+                    drop(self.receive.take_retired());
+                }
+                Event::Unclaimed(unclaimed)
+            }
         };
-        let flight = match queue {
-            QueueKind::Send => &mut self.sends,
-            QueueKind::Receive => &mut self.receives,
-        };
-        flight.retire(number, outcome);
-        Ok(flight.pop().map(Event::Returned))
+        into.write(event);
+        Ok(true)
+    }
+
+    /// A CQE, the first since `mark`, has retired requests; the last of them ended so. Gives back
+    /// the first of them.
+    fn sent(&mut self, mark: Mark, outcome: Outcome, into: &mut MaybeUninit<Event>) -> bool {
+        self.sends.retire(&mut self.send.ring, mark, outcome);
+        let returned = self.sends.give_back(&mut self.send.ring);
+        if self.sends.has_retired() {
+            self.completions.hold(true);
+        }
+        returned.map(|returned| into.write(Event::Returned(returned))).is_some()
+    }
+
+    /// The receive that was just retired.
+    #[inline(always)]
+    fn received(&mut self, done: ReceiveDone) -> Returned {
+        let buffers = self.receive.take_retired();
+        Returned { id: done.id, buffers, outcome: Outcome::Received(done) }
     }
 
     /// The completions of sends, or of both: to arm them, to say that an event was taken.
@@ -181,7 +292,7 @@ impl<T: Transport> Channel<T> {
 
     /// The receive queue, for what can be asked of it.
     pub fn receive_queue(&self) -> &ReceiveQueue {
-        &self.receive
+        self.receive.queue()
     }
 
     /// Moves the queue pair to RESET and gives everything back.
@@ -190,7 +301,11 @@ impl<T: Transport> Channel<T> {
     /// [`Error::Call`](crate::Error::Call) if the reset fails: then the queue pair is destroyed,
     /// and the memory in flight freed.
     pub fn close(self) -> crate::Result<Closed<T>> {
-        let Self { qp, send, receive, completions, receive_completions, sends, receives } = self;
+        let Self { qp, send, mut receive, mut completions, receive_completions, mut sends } = self;
+        completions.hold(false);
+        completions.watch(false);
+        // Out of reach until the reset: nobody but this function has them.
+        let (sends, receives) = (sends.take_rest(&send.ring), receive.take_outstanding());
         // Their claims forbid the reset.
         drop((send, receive));
         let qp = match qp.reset() {
@@ -201,7 +316,6 @@ impl<T: Transport> Channel<T> {
                 return Err(failed.error);
             }
         };
-        let (sends, receives) = (sends.into_rest(), receives.into_rest());
         Ok(Closed { qp, completions, receive_completions, sends, receives })
     }
 }

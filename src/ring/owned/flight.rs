@@ -1,11 +1,15 @@
-//! Requests in flight in one queue, and what becomes of them.
+//! The memory of requests in flight in a send queue, and what becomes of them.
 
-use std::collections::VecDeque;
-use std::fmt;
+use core::fmt;
+use core::mem::{forget, replace};
 
-use super::Buffers;
+use super::{Buffers, Slice};
 use crate::cqe::{Failure, ReceiveDone, SendDone, Unclaimed};
 use crate::ring::PostError;
+use crate::ring::cursor::Counter;
+use crate::ring::give_back::Mark;
+use crate::ring::send_ring::SendRing;
+use crate::ring::shadow::Entry;
 
 /// A request that was not posted, with the error and everything it was to own.
 pub struct Refused<O> {
@@ -43,6 +47,7 @@ pub struct Returned {
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum Outcome {
     /// A signaled request is done.
     Sent(SendDone),
@@ -57,18 +62,6 @@ pub enum Outcome {
     Failed(Failure),
 }
 
-impl Outcome {
-    /// The same, of the request that the program calls `id`.
-    fn named(self, id: u64) -> Self {
-        match self {
-            Self::Sent(done) => Self::Sent(SendDone { id, ..done }),
-            Self::Received(done) => Self::Received(ReceiveDone { id, ..done }),
-            Self::Failed(failure) => Self::Failed(Failure { id, ..failure }),
-            Self::SentUnsignaled { .. } => self,
-        }
-    }
-}
-
 /// What a poll met.
 #[derive(Debug)]
 #[must_use = "it may hold the memory of a request"]
@@ -79,96 +72,106 @@ pub enum Event {
     Unclaimed(Unclaimed),
 }
 
-/// What is in flight in one queue, oldest first. Its places are allocated once.
+/// Puts buffers to a place that holds none.
+///
+/// # Safety
+/// `place` can be written. What it holds is forgotten.
+#[inline(always)]
+pub(super) unsafe fn put(place: *mut Buffers, buffers: Buffers) {
+    if buffers.is_none() {
+        forget(buffers);
+    } else {
+        // SAFETY: as the caller vouches.
+        unsafe { place.write(buffers) }
+    }
+}
+
+/// As long as an entry of the ring's shadow, so that one is found from the other by an addition.
+#[derive(Debug)]
+struct Place {
+    buffers: Buffers,
+    _unused: u64,
+}
+
+/// The memory of what is in flight in a send ring: by slot of a WQE's first block, allocated once.
+/// A slot whose WQE is not in flight, or has no memory of its own, holds none.
 #[derive(Debug)]
 pub(super) struct Flight {
-    requests: VecDeque<(u64, Buffers)>,
-    /// Requests that the queue takes at once.
-    places: usize,
-    /// Number of the oldest request.
-    first: u64,
-    /// Requests before this number are retired, and wait to be given back.
-    retired: u64,
-    /// How the last of those ended.
-    outcome: Option<Outcome>,
+    memory: Box<[Place]>,
+    /// From the address of the entry in the ring's shadow that is behind a slot's, to that of the
+    /// slot's place here.
+    from_shadow: usize,
+    /// Where the ring's tail goes, and how the last request before that ended, while retired ones
+    /// have not been given back.
+    retired: Option<(Counter, Outcome)>,
 }
 
 impl Flight {
-    pub(super) fn new(places: u32) -> Self {
-        let places = places as usize;
-        let requests = VecDeque::with_capacity(places);
-        Self { requests, places, first: 0, retired: 0, outcome: None }
+    pub(super) fn new(ring: &SendRing) -> Self {
+        const { assert!(size_of::<Place>() == size_of::<Entry>()) };
+        let place = |_| Place { buffers: Buffers::None, _unused: 0 };
+        let mut memory: Box<[Place]> = (0..ring.cursor.shape().entries()).map(place).collect();
+        let behind_first = ring.shadow.first().addr().get() + size_of::<Entry>();
+        let from_shadow = memory.as_mut_ptr().addr().wrapping_sub(behind_first);
+        Self { memory, from_shadow, retired: None }
     }
 
-    /// The number of the request that is added next, which the ring gets as its id. `None` if every
-    /// place is taken: requests that are retired hold theirs until they are given back.
-    #[inline]
-    pub(super) fn next(&self) -> Option<u64> {
-        let length = self.requests.len();
-        (length < self.places).then(|| self.first + length as u64)
+    /// Adds the memory of the WQE in that slot.
+    ///
+    /// # Safety
+    /// It is a slot of the ring.
+    #[inline(always)]
+    pub(super) unsafe fn add(&mut self, slot: usize, buffers: Buffers) {
+        // SAFETY: there is a word for each slot.
+        unsafe { put(&raw mut self.memory.get_unchecked_mut(slot).buffers, buffers) }
     }
 
-    /// Adds the request that the program calls `id`.
-    #[inline]
-    pub(super) fn add(&mut self, id: u64, buffers: Buffers) {
-        self.requests.push_back((id, buffers));
+    /// Takes the memory of the request that the ring has retired last, as its oldest.
+    ///
+    /// # Safety
+    /// It has, by [`retire_oldest`](crate::ring::shadow::Shadow::retire_oldest), and nothing since.
+    #[inline(always)]
+    pub(super) unsafe fn take_oldest(&mut self, ring: &SendRing) -> Buffers {
+        let address = ring.shadow.behind_retired().wrapping_add(self.from_shadow);
+        let place = self.memory.as_mut_ptr().with_addr(address);
+        // SAFETY: the shadow has an entry for each slot, and places are as far apart as entries. What
+        // the place holds is replaced by none.
+        unsafe { replace(&mut (*place).buffers, Buffers::None) }
     }
 
-    /// The request `number` and all before it are retired; it ended so.
-    #[inline]
-    pub(super) fn retire(&mut self, number: u64, outcome: Outcome) {
-        self.retired = number + 1;
-        self.outcome = Some(outcome);
+    /// A CQE, the first since `mark`, has retired what has that outcome, and perhaps others before.
+    pub(super) fn retire(&mut self, ring: &mut SendRing, mark: Mark, outcome: Outcome) {
+        self.retired = Some((ring.hold_back(mark), outcome));
+    }
+
+    /// Whether there are retired requests that have not been given back.
+    pub(super) fn has_retired(&self) -> bool {
+        self.retired.is_some()
     }
 
     /// The oldest request, if it is retired.
-    #[inline]
-    pub(super) fn pop(&mut self) -> Option<Returned> {
-        if self.first >= self.retired {
+    pub(super) fn give_back(&mut self, ring: &mut SendRing) -> Option<Returned> {
+        let (end, last) = self.retired?;
+        let Some((slot, entry)) = ring.give_back(end) else {
+            self.retired = None;
             return None;
-        }
-        let (id, buffers) = self.requests.pop_front()?;
-        self.first += 1;
-        let outcome = self.outcome.filter(|_| self.first == self.retired);
-        let outcome =
-            outcome.unwrap_or(Outcome::SentUnsignaled { byte_len: buffers.length() }).named(id);
-        Some(Returned { id, buffers, outcome })
+        };
+        let buffers = replace(&mut self.memory[slot].buffers, Buffers::None);
+        let outcome = if ring.cursor.tail() == end {
+            self.retired = None;
+            last
+        } else {
+            let byte_len = buffers.slices().iter().map(Slice::len).sum();
+            Outcome::SentUnsignaled { byte_len }
+        };
+        Some(Returned { id: entry.id, buffers, outcome })
     }
 
-    /// Everything that is left, with the ids.
-    pub(super) fn into_rest(self) -> Vec<(u64, Buffers)> {
-        self.requests.into()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cqe::SendOperation;
-
-    fn done(id: u64) -> Outcome {
-        Outcome::Sent(SendDone { id, qpn: 1, operation: SendOperation::Send, byte_len: 0 })
-    }
-
-    #[test]
-    fn unsignaled_requests_come_back_before_the_one_that_retired_them() {
-        let mut flight = Flight::new(4);
-        for id in 100..104 {
-            assert_eq!(flight.next(), Some(id - 100));
-            flight.add(id, Buffers::None);
-        }
-        assert_eq!(flight.next(), None);
-        assert!(flight.pop().is_none());
-        flight.retire(2, done(2));
-        let unsignaled = Outcome::SentUnsignaled { byte_len: 0 };
-        for (id, outcome) in [(100, unsignaled), (101, unsignaled), (102, done(102))] {
-            let returned = flight.pop().unwrap();
-            assert_eq!((returned.id, returned.outcome), (id, outcome));
-        }
-        assert!(flight.pop().is_none());
-        assert_eq!(flight.next(), Some(4));
-        flight.retire(3, done(3));
-        assert_eq!(flight.pop().unwrap().outcome, done(103));
-        assert!(flight.into_rest().is_empty());
+    /// Ids and memory of everything that was not given back, oldest first.
+    pub(super) fn take_rest(&mut self, ring: &SendRing) -> Vec<(u64, Buffers)> {
+        let take = |(slot, entry): (usize, Entry)| {
+            (entry.id, replace(&mut self.memory[slot].buffers, Buffers::None))
+        };
+        ring.outstanding().map(take).collect()
     }
 }

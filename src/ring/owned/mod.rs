@@ -10,14 +10,16 @@
 //! Operations are those of [`wqe`](crate::wqe), with slices for scatter/gather entries:
 //! `Write::new(slice, remote)`, `Read::new(vec![first, second], remote)`, `Send::new(Inline(b"x"))`.
 
+mod buffers;
 mod channel;
 mod flight;
 mod operation;
 mod receiver;
 mod slice;
 
+pub use buffers::Buffers;
 pub use channel::{Channel, Closed};
 pub use flight::{Event, Outcome, Refused, Returned};
-pub use operation::{Buffers, OwnedOperation, OwnedPayload};
+pub use operation::{OwnedOperation, OwnedPayload};
 pub use receiver::Receiver;
 pub use slice::{JoinError, Slice};

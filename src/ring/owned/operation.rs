@@ -1,50 +1,11 @@
 //! Operations whose memory is owned.
 
-use super::Slice;
+use super::{Buffers, Slice};
 use crate::verbs::Transport;
 use crate::wqe::{
     CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, Nop, Payload, PostOn, Read, Send,
     SendImm, SgeList, Write, WriteImm,
 };
-
-/// The slices of a request.
-#[derive(Debug, Default)]
-pub enum Buffers {
-    /// The request had none.
-    #[default]
-    None,
-    /// One.
-    One(Slice),
-    /// A list.
-    Many(Vec<Slice>),
-}
-
-impl Buffers {
-    /// The slice, if it is one.
-    pub fn one(self) -> Option<Slice> {
-        match self {
-            Self::One(slice) => Some(slice),
-            _ => None,
-        }
-    }
-
-    /// The list, if it is one.
-    pub fn many(self) -> Option<Vec<Slice>> {
-        match self {
-            Self::Many(slices) => Some(slices),
-            _ => None,
-        }
-    }
-
-    /// Bytes of all slices.
-    pub(super) fn length(&self) -> usize {
-        match self {
-            Self::None => 0,
-            Self::One(slice) => slice.len(),
-            Self::Many(slices) => slices.iter().map(Slice::len).sum(),
-        }
-    }
-}
 
 /// A payload that owns the memory it names, or copies it.
 pub trait OwnedPayload: Payload {
@@ -53,20 +14,22 @@ pub trait OwnedPayload: Payload {
 }
 
 impl OwnedPayload for Slice {
+    #[inline(always)]
     fn into_buffers(self) -> Buffers {
-        Buffers::One(self)
+        self.into()
     }
 }
 
 impl OwnedPayload for Vec<Slice> {
     fn into_buffers(self) -> Buffers {
-        Buffers::Many(self)
+        self.into()
     }
 }
 
 macro_rules! copied {
     ($([$($generics:tt)*] $type:ty;)*) => { $(
         impl<$($generics)*> OwnedPayload for $type {
+            #[inline(always)]
             fn into_buffers(self) -> Buffers {
                 Buffers::None
             }
@@ -92,6 +55,7 @@ macro_rules! owned {
         where
             $type: PostOn<T>,
         {
+            #[inline(always)]
             fn into_buffers(self) -> Buffers {
                 let $this = self;
                 $buffers
@@ -107,6 +71,6 @@ owned! {
     [P: OwnedPayload] Write<P>, |write| write.into_payload().into_buffers();
     [P: OwnedPayload] WriteImm<P>, |write| write.into_payload().into_buffers();
     [P: OwnedPayload + SgeList] Read<P>, |read| read.into_payload().into_buffers();
-    [] CompareSwap<Slice>, |swap| Buffers::One(swap.into_old());
-    [] FetchAdd<Slice>, |add| Buffers::One(add.into_old());
+    [] CompareSwap<Slice>, |swap| swap.into_old().into();
+    [] FetchAdd<Slice>, |add| add.into_old().into();
 }

@@ -1,8 +1,11 @@
 //! A receive queue that owns the memory of its receives.
 
-use super::flight::{Flight, Refused};
+use core::mem::replace;
+
+use super::Buffers;
+use super::flight::{Refused, put};
 use super::operation::OwnedPayload;
-use crate::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue};
+use crate::ring::{Completions, ReceiveConfig, ReceiveQueue};
 use crate::verbs::state::CanReceive;
 use crate::verbs::{QueuePair, Transport};
 use crate::wqe::SgeList;
@@ -14,9 +17,9 @@ use crate::wqe::SgeList;
 /// sends.
 #[derive(Debug)]
 pub struct Receiver {
-    // The queue first: its claim ends before its memory goes.
-    pub(super) queue: ReceiveQueue,
-    pub(super) flight: Flight,
+    /// What is posted to it by [`post`] has its memory in the queue's own places. No other receive
+    /// is posted to it.
+    queue: ReceiveQueue,
 }
 
 impl Receiver {
@@ -29,52 +32,91 @@ impl Receiver {
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> crate::Result<Self> {
-        let queue = ReceiveQueue::new(qp, completions, config)?;
-        let flight = Flight::new(queue.capacity());
-        Ok(Self { queue, flight })
+        Ok(Self { queue: ReceiveQueue::new(qp, completions, config)? })
     }
 
     /// Posts a receive into `memory`, a [`Slice`](super::Slice) or a `Vec` of them. It comes back
     /// with the completion, by [`Channel::poll`](super::Channel::poll).
     ///
     /// # Errors
-    /// [`Refused`], which gives the memory back. [`PostError::QueueFull`] also where retired
-    /// receives have not been given back yet.
+    /// [`Refused`], which gives the memory back.
+    #[inline]
     pub fn post<P: OwnedPayload + SgeList>(
         &mut self,
         id: u64,
         memory: P,
     ) -> Result<(), Refused<P>> {
-        post(&mut self.queue, &mut self.flight, id, memory)
+        let queue = &mut self.queue;
+        let head = queue.cursor.head();
+        // SAFETY: the queue's own state, from its head on.
+        let Some((next, place)) = (unsafe { queue.put_usual(head, queue.ahead, id, &memory) })
+        else {
+            return self.post_any(id, memory);
+        };
+        queue.ahead.next = next;
+        // SAFETY: a place of the queue's, which holds nothing, as its slot is free. All memory that
+        // the receive names is in slices, which are the place's from here on: nobody can read,
+        // write or borrow it. They are given back when a poll returns the completion, or after
+        // RESET. If the queue is dropped before, so are the slices: their memory stays registered
+        // as long as other slices of the region live, which do not cover it, and is freed after it
+        // was deregistered. If the queue is leaked, so are they.
+        unsafe {
+            put(&raw mut (*place).held, memory.into_buffers());
+            queue.commit(head.plus(1));
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_any<P: OwnedPayload + SgeList>(
+        &mut self,
+        id: u64,
+        memory: P,
+    ) -> Result<(), Refused<P>> {
+        let queue = &mut self.queue;
+        let head = queue.cursor.head();
+        match queue.put_any(head, id, &memory) {
+            Err(error) => return Err(Refused { error, operation: memory }),
+            Ok(ahead) => queue.ahead = ahead,
+        }
+        let place = &mut queue.shadow[queue.cursor.shape().slot(head)];
+        // SAFETY: as in `post`.
+        unsafe {
+            put(&mut place.held, memory.into_buffers());
+            queue.commit(head.plus(1));
+        }
+        Ok(())
     }
 
     /// The queue, for what can be asked of it.
     pub fn queue(&self) -> &ReceiveQueue {
         &self.queue
     }
-}
 
-/// Posts a receive whose memory goes to `flight`.
-#[inline]
-pub(super) fn post<P: OwnedPayload + SgeList>(
-    queue: &mut ReceiveQueue,
-    flight: &mut Flight,
-    id: u64,
-    memory: P,
-) -> Result<(), Refused<P>> {
-    let Some(number) = flight.next() else {
-        return Err(Refused { error: PostError::QueueFull, operation: memory });
-    };
-    // SAFETY: all memory that the receive names is in slices, which are the flight's from here on:
-    // nobody can read, write or borrow it. They are given back when a poll returns the completion,
-    // or after RESET. If the flight is dropped before, so are the slices: their memory stays
-    // registered as long as other slices of the region live, which do not cover it, and is freed
-    // after it was deregistered.
-    match unsafe { queue.post_ref(number, &memory, None) } {
-        Ok(()) => {
-            flight.add(id, memory.into_buffers());
-            Ok(())
-        }
-        Err(error) => Err(Refused { error, operation: memory }),
+    /// The queue, for a poll.
+    #[inline(always)]
+    pub(super) fn queue_mut(&mut self) -> &mut ReceiveQueue {
+        &mut self.queue
+    }
+
+    /// The memory of the receive that was retired last.
+    #[inline(always)]
+    pub(super) fn take_retired(&mut self) -> Buffers {
+        let queue = &mut self.queue;
+        let slot = queue.cursor.shape().slot(queue.cursor.tail().before());
+        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
+        replace(&mut unsafe { queue.shadow.get_unchecked_mut(slot) }.held, Buffers::None)
+    }
+
+    /// Ids and memory of the receives that are outstanding, oldest first.
+    pub(super) fn take_outstanding(&mut self) -> Vec<(u64, Buffers)> {
+        let queue = &mut self.queue;
+        let cursor = queue.cursor;
+        let take = |ahead| {
+            let place = &mut queue.shadow[cursor.shape().slot(cursor.tail().plus(ahead))];
+            (place.id, replace(&mut place.held, Buffers::None))
+        };
+        (0..cursor.used()).map(take).collect()
     }
 }

@@ -4,33 +4,72 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::verbs::MemoryRegion;
-use crate::wqe::{Remote, Sge};
+use crate::wqe::{Remote, Segment, Sge, data_segment};
 
 /// A part of a memory region that nobody else holds.
 ///
 /// Made of a whole region, split and joined without copying. The region is deregistered and its
 /// memory freed when the last of its slices is dropped.
+///
+/// It is one pointer to what is known of it, so it costs little to hand over. Making one and
+/// splitting one allocates, joining and dropping frees; posting it and polling do neither.
+#[repr(transparent)]
 pub struct Slice {
+    part: Box<Part>,
+}
+
+/// What is known of a slice.
+pub(super) struct Part {
+    /// The data segment, ready to be stored; zeros if there is more to say about it: if the slice is
+    /// empty, or longer than a segment's length says.
+    segment: Segment,
     region: Arc<MemoryRegion>,
     offset: usize,
     length: usize,
+    /// Of the first slice of a list in flight: length and capacity of the list.
+    list: [usize; 2],
+}
+
+impl Part {
+    fn new(region: Arc<MemoryRegion>, offset: usize, length: usize) -> Self {
+        let mut part = Self { segment: [0; 2], region, offset, length, list: [0; 2] };
+        part.resize(length);
+        part
+    }
+
+    fn resize(&mut self, length: usize) {
+        self.length = length;
+        let sge = self.sge();
+        let usual = (1..1 << 31).contains(&sge.length);
+        self.segment = if usual { data_segment(&sge) } else { [0; 2] };
+    }
+
+    fn sge(&self) -> Sge {
+        // A longer one than a segment can say is refused when it is posted.
+        let length = u32::try_from(self.length).unwrap_or(u32::MAX);
+        Sge::new(self.region.address() + self.offset as u64, length, self.region.lkey())
+    }
 }
 
 impl Slice {
     /// All of a region.
     pub fn new(region: MemoryRegion) -> Self {
         let length = region.len();
-        Self { region: Arc::new(region), offset: 0, length }
+        Self::of(Part::new(Arc::new(region), 0, length))
+    }
+
+    fn of(part: Part) -> Self {
+        Self { part: Box::new(part) }
     }
 
     /// Length in bytes.
     pub fn len(&self) -> usize {
-        self.length
+        self.part.length
     }
 
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
-        self.length == 0
+        self.len() == 0
     }
 
     /// Splits off what lies from `at` on.
@@ -39,13 +78,12 @@ impl Slice {
     /// If `at` is more than the length.
     #[must_use = "the bytes from `at` on are in the result"]
     pub fn split_off(&mut self, at: usize) -> Self {
-        assert!(at <= self.length, "{at} lies outside a slice of {} bytes", self.length);
-        let rest = Self {
-            region: Arc::clone(&self.region),
-            offset: self.offset + at,
-            length: self.length - at,
-        };
-        self.length = at;
+        let part = &mut *self.part;
+        let length = part.length;
+        assert!(at <= length, "{at} lies outside a slice of {length} bytes");
+        let rest = Part::new(Arc::clone(&part.region), part.offset + at, length - at);
+        let rest = Self::of(rest);
+        part.resize(at);
         rest
     }
 
@@ -54,11 +92,12 @@ impl Slice {
     /// # Errors
     /// [`JoinError`], which gives both back.
     pub fn join(mut self, next: Self) -> Result<Self, JoinError> {
-        let adjacent = self.offset + self.length == next.offset;
-        if !Arc::ptr_eq(&self.region, &next.region) || !adjacent {
+        let (part, other) = (&mut *self.part, &*next.part);
+        let adjacent = part.offset + part.length == other.offset;
+        if !Arc::ptr_eq(&part.region, &other.region) || !adjacent {
             return Err(JoinError { first: self, second: next });
         }
-        self.length += next.length;
+        part.resize(part.length + other.length);
         Ok(self)
     }
 
@@ -67,11 +106,11 @@ impl Slice {
     /// # Errors
     /// The slice, unchanged.
     pub fn into_region(self) -> Result<MemoryRegion, Self> {
-        let Self { region, offset, length } = self;
+        let Part { region, offset, length, .. } = *self.part;
         if offset != 0 || length != region.len() {
-            return Err(Self { region, offset, length });
+            return Err(Self::of(Part::new(region, offset, length)));
         }
-        Arc::try_unwrap(region).map_err(|region| Self { region, offset, length })
+        Arc::try_unwrap(region).map_err(|region| Self::of(Part::new(region, offset, length)))
     }
 
     /// Copies `data` into the slice at `offset`, as [`MemoryRegion::write`].
@@ -82,7 +121,7 @@ impl Slice {
         self.check(offset, data.len());
         // SAFETY: inside the slice, checked above, which nobody else holds and which is borrowed
         // alone. The region itself is out of reach.
-        unsafe { self.region.store(self.offset + offset, data) }
+        unsafe { self.part.region.store(self.part.offset + offset, data) }
     }
 
     /// Copies out of the slice at `offset`, as [`MemoryRegion::read`].
@@ -91,12 +130,12 @@ impl Slice {
     /// If the slice does not reach so far.
     pub fn read(&self, offset: usize, data: &mut [u8]) {
         self.check(offset, data.len());
-        self.region.read(self.offset + offset, data);
+        self.part.region.read(self.part.offset + offset, data);
     }
 
     /// A copy of its bytes. Allocates.
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.length];
+        let mut bytes = vec![0; self.part.length];
         self.read(0, &mut bytes);
         bytes
     }
@@ -107,12 +146,12 @@ impl Slice {
     /// If it lies outside the slice.
     pub fn poll_byte(&self, offset: usize) -> u8 {
         self.check(offset, 1);
-        self.region.poll_byte(self.offset + offset)
+        self.part.region.poll_byte(self.part.offset + offset)
     }
 
     /// The bytes themselves, where no peer may write them; `None` where one may.
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
-        if self.region.access().peer_writes() {
+        if self.part.region.access().peer_writes() {
             return None;
         }
         // SAFETY: initialised bytes of the region, which lives as long as `self`. No other slice
@@ -120,28 +159,58 @@ impl Slice {
         // hold their slices themselves. The region's own copies and references are out of reach:
         // it is owned by its slices alone.
         Some(unsafe {
-            let start = self.region.as_ptr().add(self.offset);
-            std::slice::from_raw_parts_mut(start.as_ptr(), self.length)
+            let start = self.part.region.as_ptr().add(self.part.offset);
+            std::slice::from_raw_parts_mut(start.as_ptr(), self.part.length)
         })
     }
 
     /// What the peer needs to reach it, if the region's rights allow.
     pub fn remote(&self) -> Remote {
-        Remote::new(self.region.remote_address() + self.offset as u64, self.region.rkey())
+        Remote::new(
+            self.part.region.remote_address() + self.part.offset as u64,
+            self.part.region.rkey(),
+        )
     }
 
     /// Its scatter/gather entry, for the raw layer.
     pub fn sge(&self) -> Sge {
-        // A longer one than a segment can say is refused when it is posted.
-        let length = u32::try_from(self.length).unwrap_or(u32::MAX);
-        Sge::new(self.region.address() + self.offset as u64, length, self.region.lkey())
+        self.part.sge()
+    }
+
+    /// The data segment; zeros if [`sge`](Self::sge) must be asked.
+    #[inline(always)]
+    pub(crate) fn segment(&self) -> Segment {
+        self.part.segment
+    }
+
+    /// As one pointer, which owns it.
+    #[inline(always)]
+    pub(super) fn into_raw(self) -> *mut Part {
+        Box::into_raw(self.part)
+    }
+
+    /// # Safety
+    /// `part` is of [`into_raw`](Self::into_raw), and is given back once.
+    #[inline(always)]
+    pub(super) unsafe fn from_raw(part: *mut Part) -> Self {
+        // SAFETY: as the caller vouches.
+        Self { part: unsafe { Box::from_raw(part) } }
+    }
+
+    /// Of the first slice of a list in flight: length and capacity of the list.
+    pub(super) fn list_shape(&self) -> [usize; 2] {
+        self.part.list
+    }
+
+    pub(super) fn set_list_shape(&mut self, shape: [usize; 2]) {
+        self.part.list = shape;
     }
 
     fn check(&self, offset: usize, length: usize) {
         assert!(
-            offset.checked_add(length).is_some_and(|end| end <= self.length),
+            offset.checked_add(length).is_some_and(|end| end <= self.part.length),
             "{length} bytes at offset {offset} lie outside a slice of {} bytes",
-            self.length
+            self.part.length
         );
     }
 }
@@ -155,9 +224,9 @@ impl From<MemoryRegion> for Slice {
 impl fmt::Debug for Slice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slice")
-            .field("offset", &self.offset)
-            .field("length", &self.length)
-            .field("region", &self.region)
+            .field("offset", &self.part.offset)
+            .field("length", &self.part.length)
+            .field("region", &self.part.region)
             .finish()
     }
 }
