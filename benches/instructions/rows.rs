@@ -139,9 +139,9 @@ rows! {
     Armed: "armed fire, 8-byte payload, signaled, BlueFlame", How::Fire, [at_most(25.0)];
     Poll: "poll, one success", How::Poll, [at_most(30.0)];
     Empty: "poll, empty", How::Idle, [at_most(8.0)];
-    Receive: "post_recv, one SGE", How::Fill, [at_most(20.0).goal()];
-    ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(28.0).goal()];
-    ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0).goal()];
+    Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];
+    ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(30.0)];
+    ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
     PoolPost: "the same program: 64-byte WRITE from a pool", How::Post, [at_most_raw(1.15)];
     PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.15)];
     PoolEmpty: "the same program: poll, empty", How::Idle, [at_most_raw(1.15)];

@@ -68,23 +68,27 @@ impl ReceiveQueue {
         let shadow = self.shadow.as_mut_ptr();
         let place = if ahead.next < ahead.narrow {
             // The same slot: both rings have entries of one segment.
-            shadow.with_addr(ahead.next.addr().wrapping_add(self.to_shadow))
+            let place = shadow.with_addr(ahead.next.addr().wrapping_add(self.to_shadow));
+            // In each of the ways, so that this one's address is part of the store.
+            // SAFETY: the shadow has a place for each slot.
+            unsafe { (*place).id = id };
+            place
         } else if ahead.next < ahead.wide {
             // SAFETY: the slot is free, as below, and has a second segment. Another slot, less than
             // the number of entries, is one of the shadow.
             unsafe {
                 Linear::new(ahead.next.add(SEGMENT_SIZE)).put(TERMINATOR);
-                shadow.add(self.cursor.shape().slot(head))
+                let place = shadow.add(self.cursor.shape().slot(head));
+                (*place).id = id;
+                place
             }
         } else {
             return None;
         };
         self.timing.stamp(Phase::Reserve);
-        // SAFETY: the slot is free: the card does not read it before the record covers it. The
-        // shadow has a place for each slot.
+        // SAFETY: the slot is free: the card does not read it before the record covers it.
         unsafe {
             list.put_usual(&mut Linear::new(ahead.next));
-            (*place).id = id;
             self.timing.stamp(Phase::Encode);
             Some((ahead.next.add(self.stride), place))
         }
