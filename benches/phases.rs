@@ -19,7 +19,8 @@ mod rig;
 use std::hint::black_box;
 
 use mlx5::cqe::Completion;
-use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::ring::variable::Bytes;
+use mlx5::ring::{Armed, Completions, Form, SendConfig, SendQueue};
 use mlx5::timing::Clock;
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rc, Rts};
 use mlx5::wqe::{InlineBytes, Remote, Sge, Write};
@@ -184,6 +185,18 @@ fn main() {
         }
         // SAFETY: as above.
         unsafe { batch.ring() };
+    });
+    line.measure("armed WRITE, 8 bytes inline, signaled: fire", rounds, |line| {
+        let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        for id in 0..BURST {
+            let write = Write::new(InlineBytes([0; 8]), remote).signaled();
+            armed.arm(id, write).expect("armed");
+        }
+        for value in 0..BURST {
+            let next = armed.next().expect("one is armed");
+            // SAFETY: as above.
+            unsafe { next.fire(black_box(value).to_ne_bytes()) };
+        }
     });
     control(rounds);
 }

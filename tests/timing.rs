@@ -8,7 +8,10 @@ mod rig;
 use std::time::{Duration, Instant};
 
 use mlx5::cqe::Completion;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue};
+use mlx5::ring::variable::Bytes;
+use mlx5::ring::{
+    Armed, Completions, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
+};
 use mlx5::timing::{Phase, Report};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{Inline, InlineBytes, Remote, Send, Sge, Write};
@@ -96,6 +99,28 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         // SAFETY: nothing is in it.
         unsafe { send.batch().ring() };
         check(&mut send, &mut completions, [1, 0, 0, 0, 0]);
+
+        // Armed requests count when they are fired, and then have nothing to reserve.
+        send.clear_timing();
+        completions.clear_timing();
+        let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut send);
+        for id in 0..3 {
+            armed.arm(id, Write::new(InlineBytes([0; 8]), remote).signaled()).unwrap();
+        }
+        for value in 0..3u64 {
+            // SAFETY: inline.
+            unsafe { armed.next().unwrap().fire(value.to_ne_bytes()) };
+        }
+        mlx5_model::run();
+        for _ in 0..3 {
+            assert!(completions.poll(&mut armed).unwrap().is_some());
+        }
+        drop(armed);
+        let report = send.timing();
+        assert_eq!(report.phase(Phase::Reserve), None, "{report}");
+        for phase in [&[Phase::Encode, Phase::Flight], &RING[..]].concat() {
+            assert_eq!(report.phase(phase).map_or(0, |it| it.count), 3, "{phase:?}\n{report}");
+        }
 
         send.clear_timing();
         completions.clear_timing();

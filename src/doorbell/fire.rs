@@ -10,6 +10,7 @@ use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::{SendDoorbell, Unit, fence};
+use crate::timing::Phase;
 
 /// A WQE of one block.
 pub(crate) type Units = [Unit; 4];
@@ -28,14 +29,19 @@ impl SendDoorbell {
     #[inline(always)]
     pub(crate) unsafe fn fire(&mut self, record: u32, units: Units) {
         fence::wqe_then_record();
+        self.timing.stamp(Phase::Fence);
         self.record().store_raw(record);
+        self.timing.stamp(Phase::Record);
         fence::record_then_register();
+        self.timing.stamp(Phase::Order);
         let to = self.next;
         for (at, unit) in units.into_iter().enumerate() {
             // SAFETY: within the buffer, which takes a block and is aligned to its size.
             unsafe { unit.store(to.add(at * SEGMENT_SIZE)) }
         }
+        self.timing.stamp(Phase::Doorbell);
         fence::flush_register();
+        self.timing.stamp(Phase::Flush);
     }
 
     /// To be called after [`fire`](Self::fire): makes the other buffer the next one. Apart from it,

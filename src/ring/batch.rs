@@ -133,6 +133,7 @@ impl<'q, T: Transport> Batch<'q, T> {
         self.slack = slack;
         self.last = last;
         self.count += 1;
+        self.queue.ring.doorbell.timing.end();
     }
 
     /// Requests in the batch.

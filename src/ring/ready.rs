@@ -53,6 +53,7 @@ impl SendRing {
     /// Before an entry behind the head is written: polls look at the head, too, until
     /// [`close`](Self::close). As [`open`](Self::open), which was called when the first was.
     pub(super) fn write_ahead(&mut self) {
+        self.doorbell.timing.end();
         self.expects = CqId::NONE;
     }
 

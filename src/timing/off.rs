@@ -39,6 +39,9 @@ impl Recorder {
     pub(crate) fn stamp_at(&mut self, _phase: Phase, _at: Stamp) {}
 
     #[inline(always)]
+    pub(crate) fn end(&mut self) {}
+
+    #[inline(always)]
     pub(crate) fn rang(&mut self, _head: Counter) {}
 
     #[inline(always)]

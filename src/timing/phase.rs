@@ -10,7 +10,8 @@
 pub enum Phase {
     /// From the call of a post, or of a batch's `append`, until a place in the ring is found.
     Reserve,
-    /// The WQE's stores to the ring, and the note of it in private memory.
+    /// The WQE's stores to the ring, and the note of it in private memory. Of an armed request: what
+    /// varies is filled in.
     Encode,
     /// What orders the WQEs before the doorbell record, and the head's move. No instruction on
     /// x86-64.

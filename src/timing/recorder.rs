@@ -133,6 +133,12 @@ impl Recorder {
         if let Some(flights) = &mut self.flights {
             flights.rung[flights.shape.slot(head)] = Event { head, at: self.last };
         }
+        self.end();
+    }
+
+    /// The call ends: until the next one begins, stamps are not taken for parts of it.
+    #[inline(always)]
+    pub(crate) fn end(&mut self) {
         self.last = 0;
     }
 

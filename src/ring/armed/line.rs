@@ -4,6 +4,7 @@ use super::FireError;
 use crate::ring::cursor::{Counter, Shape};
 use crate::ring::send_ring::{Last, SendRing};
 use crate::ring::variable::Place;
+use crate::timing::Phase;
 use crate::verbs::Rc;
 use crate::wqe::Nop;
 
@@ -153,6 +154,7 @@ impl Line {
         // `aim` has found one, and whoever was handed it has had the queue alone since.
         let Some(at) = self.next_armed(ring) else { return };
         patch(&ring.place(at));
+        ring.doorbell.timing.stamp(Phase::Encode);
         // SAFETY: passed on.
         unsafe { self.post(ring, at) };
     }

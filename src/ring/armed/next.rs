@@ -10,6 +10,7 @@ use super::line::Line;
 use crate::doorbell::Unit;
 use crate::ring::send_ring::SendRing;
 use crate::ring::variable::Variable;
+use crate::timing::Phase;
 use crate::wqe::Operation;
 
 /// The armed request that may be fired: the oldest.
@@ -44,6 +45,7 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     #[inline(always)]
     pub unsafe fn fire(self, values: V::Values) {
         let ring = self.ring;
+        ring.doorbell.timing.begin();
         if O::USUAL_DS == 0 || !self.ready {
             // SAFETY: the WQE is an `O`, armed and so blank, and not posted.
             let patch = move |wqe: &_| unsafe { V::patch(&values, wqe) };
@@ -69,10 +71,12 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
             // Behind its end, the last unit again: nobody looks at it, and it is at hand.
             units[at] = if at < O::USUAL_DS as usize { unit(at) } else { units[at - 1] };
         }
+        ring.doorbell.timing.stamp(Phase::Encode);
         // SAFETY: the WQE at the head, which was written before; the line is only drawn where the
         // register takes it. What it names is the caller's promise.
         unsafe { ring.doorbell.fire(record, units) };
         ring.step();
+        ring.doorbell.timing.rang(ring.cursor.head());
     }
 }
 
