@@ -8,6 +8,7 @@ mod rig;
 use std::time::{Duration, Instant};
 
 use mlx5::cqe::Completion;
+use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
     Armed, Completions, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
@@ -41,7 +42,7 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
 
         // Requests posted, doorbells rung, completions taken, polls that took some, flights ended.
         let mut expected = [0; 5];
-        let mut check = |send: &mut SendQueue, completions: &mut Completions, more: [u64; 5]| {
+        let mut check = |send: &SendQueue, completions: &Completions, more: [u64; 5]| {
             expected.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
             let (sent, polled) = (send.timing(), completions.timing());
             let phases: [(&[Phase], &Report); 5] = [
@@ -67,20 +68,20 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
             // SAFETY: the memory lives to the end.
             unsafe { send.post(id, Write::new(InlineBytes([1; 8]), remote).signaled()).unwrap() };
         }
-        check(&mut send, &mut completions, [5, 5, 0, 0, 0]);
+        check(&send, &completions, [5, 5, 0, 0, 0]);
         mlx5_model::run();
         for _ in 0..5 {
             assert!(found(&mut send, &mut completions));
-            check(&mut send, &mut completions, [0, 0, 1, 1, 1]);
+            check(&send, &completions, [0, 0, 1, 1, 1]);
         }
         let long = [sge; 4];
         // SAFETY: as above.
         unsafe { send.post(5, Write::new(&long[..], remote).signaled()).unwrap() };
-        check(&mut send, &mut completions, [1, 1, 0, 0, 0]);
+        check(&send, &completions, [1, 1, 0, 0, 0]);
         assert!(!found(&mut send, &mut completions), "a poll that finds nothing counts nowhere");
         mlx5_model::run();
         assert!(found(&mut send, &mut completions));
-        check(&mut send, &mut completions, [0, 0, 1, 1, 1]);
+        check(&send, &completions, [0, 0, 1, 1, 1]);
 
         // A batch: one doorbell, and one flight, that of its last request.
         let mut batch = send.batch();
@@ -91,14 +92,14 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
         unsafe { batch.ring() };
         mlx5_model::run();
         assert_eq!(completions.drain(&mut send).count(), 4);
-        check(&mut send, &mut completions, [4, 1, 4, 1, 1]);
+        check(&send, &completions, [4, 1, 4, 1, 1]);
         // One that is dropped was encoded, and never rang; an empty one does nothing.
         let mut batch = send.batch();
         batch.append(10, Write::new(sge, remote)).unwrap();
         drop(batch);
         // SAFETY: nothing is in it.
         unsafe { send.batch().ring() };
-        check(&mut send, &mut completions, [1, 0, 0, 0, 0]);
+        check(&send, &completions, [1, 0, 0, 0, 0]);
 
         // Armed requests count when they are fired, and then have nothing to reserve.
         send.clear_timing();
@@ -210,4 +211,57 @@ fn receives_are_counted_when_they_are_posted_and_when_they_complete() {
     assert_eq!(counts(completions.timing()), polled);
     receive.clear_timing();
     assert_eq!(counts(receive.timing()), []);
+}
+
+#[test]
+fn the_safe_layer_counts_as_the_one_below_it() {
+    let rig = Rig::new(mlx5_model::Mode::Manual);
+    let cqs = [rig.cq(31), rig.cq(31)];
+    let qps = cqs.each_ref().map(|cq| {
+        let builder = QueuePair::builder(&rig.pd, cq).max_send_wr(16).max_recv_wr(16);
+        rig.init(builder.max_inline_data(64))
+    });
+    let mut completions = cqs.each_ref().map(|cq| Completions::new(cq).unwrap());
+    let mut receivers = Vec::new();
+    for (qp, completions) in qps.iter().zip(&mut completions) {
+        receivers.push(Receiver::new(qp, completions, ReceiveConfig::default()).unwrap());
+    }
+    let [first, second] = qps;
+    let (first, second) = rig.connect(first, second);
+    let [first, second] = {
+        let mut parts = receivers.into_iter().zip(completions);
+        [first, second].map(|qp| {
+            let (receiver, completions) = parts.next().unwrap();
+            Channel::new(qp, receiver, completions, SendConfig::default()).unwrap()
+        })
+    };
+    let (mut sender, mut receiver) = (first, second);
+    for id in 0..4 {
+        receiver.post_receive(id, Slice::from(rig.memory(64))).unwrap();
+    }
+    for id in 0..4 {
+        // Only every other one has a completion of its own.
+        let slice = Slice::from(rig.memory(64));
+        sender.post(id, Send::new(slice).signaled_if(id % 2 == 1)).unwrap();
+    }
+    mlx5_model::run();
+    for channel in [&mut sender, &mut receiver] {
+        for id in 0..4 {
+            let event = channel.poll().unwrap();
+            assert!(matches!(&event, Some(Event::Returned(it)) if it.id == id), "{event:?}");
+        }
+        assert!(channel.poll().unwrap().is_none());
+    }
+    let check = |report: Report, expected: &[(Phase, u64)]| {
+        let counts: Vec<_> = report.phases().iter().map(|it| (it.phase, it.count)).collect();
+        assert_eq!(counts, expected, "{report}");
+    };
+    let mut sent: Vec<_> = POST.iter().chain(&RING).map(|&phase| (phase, 4)).collect();
+    sent.push((Phase::Flight, 2));
+    check(sender.send_queue().timing(), &sent);
+    let received = [(Phase::Reserve, 4), (Phase::Encode, 4), (Phase::Record, 4)];
+    check(receiver.receive_queue().timing(), &received);
+    let polled = |count| [Phase::Sight, Phase::Decode, Phase::Release].map(|phase| (phase, count));
+    check(sender.completions().timing(), &polled(2));
+    check(receiver.completions().timing(), &polled(4));
 }

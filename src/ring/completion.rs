@@ -192,7 +192,7 @@ impl Completions {
 
     /// What the phases of this reader's polls took so far.
     #[cfg(feature = "timing")]
-    pub fn timing(&mut self) -> crate::timing::Report {
+    pub fn timing(&self) -> crate::timing::Report {
         self.timing.report()
     }
 

@@ -311,7 +311,7 @@ impl ReceiveQueue {
 
     /// What the phases of this queue's posts took so far.
     #[cfg(feature = "timing")]
-    pub fn timing(&mut self) -> crate::timing::Report {
+    pub fn timing(&self) -> crate::timing::Report {
         self.timing.report()
     }
 

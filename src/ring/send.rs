@@ -465,7 +465,7 @@ impl<T: Transport> SendQueue<T> {
 
     /// What the phases of this queue's posts took so far, and the flight of what it posted.
     #[cfg(feature = "timing")]
-    pub fn timing(&mut self) -> crate::timing::Report {
+    pub fn timing(&self) -> crate::timing::Report {
         self.ring.doorbell.timing.report()
     }
 

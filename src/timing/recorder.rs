@@ -66,6 +66,38 @@ impl Flights {
     }
 }
 
+/// What phases took so far.
+#[derive(Clone)]
+struct Totals {
+    /// In the last call that had the phase.
+    last: [u64; Phase::COUNT],
+    histograms: Box<[Histogram]>,
+}
+
+impl Totals {
+    fn new() -> Self {
+        let histograms = vec![Histogram::EMPTY; Phase::COUNT].into();
+        Self { last: [0; Phase::COUNT], histograms }
+    }
+
+    /// Adds a call with these phases, by bit, and flights that ended.
+    fn add(&mut self, mut stamped: u32, took: &[u64; Phase::COUNT], flights: Option<&Flights>) {
+        while stamped != 0 {
+            let phase = stamped.trailing_zeros() as usize;
+            stamped &= stamped - 1;
+            self.one(phase, took[phase]);
+        }
+        for flight in flights.into_iter().flat_map(Flights::ended) {
+            self.one(Phase::Flight as usize, flight);
+        }
+    }
+
+    fn one(&mut self, phase: usize, ticks: u64) {
+        self.last[phase] = ticks;
+        self.histograms[phase].add(ticks);
+    }
+}
+
 /// Durations of one queue's calls. Everything is allocated when it is made.
 ///
 /// Each stamp costs one reading of the clock and three stores. The histograms are touched when the
@@ -76,9 +108,7 @@ pub(crate) struct Recorder {
     /// Phases that were stamped since the call began, by bit, and what they took; 0 elsewhere.
     stamped: u32,
     current: [u64; Phase::COUNT],
-    /// Durations of the last call that had the phase.
-    durations: [u64; Phase::COUNT],
-    histograms: Box<[Histogram; Phase::COUNT]>,
+    totals: Totals,
     flights: Option<Flights>,
 }
 
@@ -89,8 +119,7 @@ impl Recorder {
             last: 0,
             stamped: 0,
             current: [0; Phase::COUNT],
-            durations: [0; Phase::COUNT],
-            histograms: empty(),
+            totals: Totals::new(),
             flights: None,
         }
     }
@@ -154,21 +183,13 @@ impl Recorder {
         }
     }
 
-    /// What the last call took, and flights that ended since it began, go into the histograms.
+    /// What the last call took, and flights that ended since it began, go into the totals.
     #[inline(never)]
     fn settle(&mut self) {
-        while self.stamped != 0 {
-            let phase = self.stamped.trailing_zeros() as usize;
-            self.stamped &= self.stamped - 1;
-            self.histograms[phase].add(self.current[phase]);
-            self.durations[phase] = self.current[phase];
-            self.current[phase] = 0;
-        }
+        self.totals.add(self.stamped, &self.current, self.flights.as_ref());
+        self.stamped = 0;
+        self.current = [0; Phase::COUNT];
         if let Some(flights) = &mut self.flights {
-            for duration in flights.ended() {
-                self.durations[Phase::Flight as usize] = duration;
-                self.histograms[Phase::Flight as usize].add(duration);
-            }
             flights.settle();
         }
     }
@@ -182,15 +203,16 @@ impl Recorder {
     }
 
     /// What was recorded so far.
-    pub(crate) fn report(&mut self) -> Report {
-        self.settle();
-        Report::new(Clock::get(), &self.histograms, &self.durations)
+    pub(crate) fn report(&self) -> Report {
+        let mut totals = self.totals.clone();
+        totals.add(self.stamped, &self.current, self.flights.as_ref());
+        Report::new(Clock::get(), &totals.histograms, &totals.last)
     }
 
     /// Forgets what was recorded so far.
     pub(crate) fn clear(&mut self) {
         self.settle();
-        self.histograms.fill(Histogram::EMPTY);
+        self.totals.histograms.fill(Histogram::EMPTY);
     }
 
     /// What a phase without anything in it takes, in ticks: the stamp's own cost, and of the
@@ -211,25 +233,16 @@ impl Recorder {
             }
             // The first follows `begin` and no other stamp.
             for phase in [Phase::Encode, Phase::Fence, Phase::Record] {
-                least = least.min(recorder.histograms[phase as usize].quantile(1, 2));
+                least = least.min(recorder.totals.histograms[phase as usize].quantile(1, 2));
             }
         }
         least
     }
 }
 
-/// Histograms, made on the heap.
-fn empty() -> Box<[Histogram; Phase::COUNT]> {
-    let histograms: Box<[Histogram]> = vec![Histogram::EMPTY; Phase::COUNT].into();
-    match histograms.try_into() {
-        Ok(histograms) => histograms,
-        Err(_) => unreachable!("as many as there are phases"),
-    }
-}
-
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recorder").field("durations", &self.durations).finish_non_exhaustive()
+        f.debug_struct("Recorder").field("last", &self.totals.last).finish_non_exhaustive()
     }
 }
 
@@ -237,7 +250,7 @@ impl fmt::Debug for Recorder {
 mod tests {
     use super::*;
 
-    fn counts(recorder: &mut Recorder) -> Vec<(Phase, u64)> {
+    fn counts(recorder: &Recorder) -> Vec<(Phase, u64)> {
         let report = recorder.report();
         report.phases().iter().map(|phase| (phase.phase, phase.count)).collect()
     }
@@ -272,12 +285,12 @@ mod tests {
     fn outside_of_a_call_nothing_is_recorded() {
         let mut recorder = Recorder::new();
         recorder.stamp(Phase::Flush);
-        assert_eq!(counts(&mut recorder), []);
+        assert_eq!(counts(&recorder), []);
         recorder.begin();
         recorder.stamp(Phase::Record);
         recorder.rang(Counter::new(1));
         recorder.stamp(Phase::Flush);
-        assert_eq!(counts(&mut recorder), [(Phase::Record, 1)], "after one, neither");
+        assert_eq!(counts(&recorder), [(Phase::Record, 1)], "after one, neither");
     }
 
     #[test]
@@ -290,11 +303,11 @@ mod tests {
             recorder.stamp_at(Phase::Decode, Stamp(1300));
             recorder.stamp_at(Phase::Sight, Stamp(1700));
             recorder.settle();
-            assert_eq!(recorder.durations[Phase::Sight as usize], 500);
-            assert_eq!(recorder.durations[Phase::Decode as usize], 200);
+            assert_eq!(recorder.totals.last[Phase::Sight as usize], 500);
+            assert_eq!(recorder.totals.last[Phase::Decode as usize], 200);
         }
-        assert_eq!(counts(&mut recorder), [(Phase::Sight, 2), (Phase::Decode, 2)]);
-        assert_eq!(recorder.histograms[Phase::Sight as usize].max(), 500);
+        assert_eq!(counts(&recorder), [(Phase::Sight, 2), (Phase::Decode, 2)]);
+        assert_eq!(recorder.totals.histograms[Phase::Sight as usize].max(), 500);
     }
 
     #[test]
@@ -304,8 +317,8 @@ mod tests {
         recorder.stamp_at(Phase::Sight, Stamp(900));
         recorder.stamp_at(Phase::Decode, Stamp(950));
         recorder.settle();
-        assert_eq!(recorder.durations[Phase::Sight as usize], 0);
-        assert_eq!(recorder.durations[Phase::Decode as usize], 50);
+        assert_eq!(recorder.totals.last[Phase::Sight as usize], 0);
+        assert_eq!(recorder.totals.last[Phase::Decode as usize], 50);
     }
 
     #[test]
@@ -319,8 +332,8 @@ mod tests {
         };
         let flights = |recorder: &mut Recorder| {
             recorder.settle();
-            let histogram = &recorder.histograms[Phase::Flight as usize];
-            (histogram.count(), recorder.durations[Phase::Flight as usize])
+            let histogram = &recorder.totals.histograms[Phase::Flight as usize];
+            (histogram.count(), recorder.totals.last[Phase::Flight as usize])
         };
         ring(&mut recorder, 1, 1000);
         recorder.arrived(Counter::new(5), Stamp(1100));
@@ -345,14 +358,14 @@ mod tests {
             recorder.arrived(Counter::new(wqe), Stamp(5000 + u64::from(wqe)));
         }
         recorder.begin();
-        assert_eq!(recorder.histograms[Phase::Flight as usize].count(), 5);
+        assert_eq!(recorder.totals.histograms[Phase::Flight as usize].count(), 5);
         assert_eq!(flights(&mut recorder), (5, 11));
         ring(&mut recorder, 2, 5000);
         recorder.restart();
         recorder.arrived(Counter::new(2), Stamp(6000));
         assert_eq!(flights(&mut recorder), (5, 11), "of a former life");
         recorder.clear();
-        assert_eq!(counts(&mut recorder), []);
+        assert_eq!(counts(&recorder), []);
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub struct Report {
 impl Report {
     pub(super) fn new(
         clock: &'static Clock,
-        histograms: &[Histogram; Phase::COUNT],
+        histograms: &[Histogram],
         last: &[u64; Phase::COUNT],
     ) -> Self {
         let overhead = clock.overhead();
