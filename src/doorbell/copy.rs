@@ -6,6 +6,11 @@
 //! PCIe in pieces. One store of 64 bytes fills the buffer at once, MOVDIR64B and ST64B are one
 //! write by definition.
 //!
+//! The block was stored to the ring just before, eight bytes at a time. A wider load of it would have
+//! to wait until those stores are in the cache, because processors forward a store to a load only if
+//! it holds all that is loaded. So vectors are loaded in halves of eight bytes, and put together in
+//! registers.
+//!
 //! Instructions that the crate's minimum compiler has no intrinsic for, and those that need a CPU
 //! feature which a caller without it could not inline, are written as assembly: all of them. Nobody
 //! gets to one whose feature is missing: [`BlueFlameCopy::check`] stands before each queue.
@@ -229,12 +234,15 @@ macro_rules! copies {
 }
 
 copies! {
-    /// Four loads, then four stores, so that the stores follow each other closely.
     "x86_64" sse2:
-        "movdqa {a}, [{from}]"
-        "movdqa {b}, [{from} + 16]"
-        "movdqa {c}, [{from} + 32]"
-        "movdqa {d}, [{from} + 48]"
+        "movq {a}, qword ptr [{from}]"
+        "movhps {a}, [{from} + 8]"
+        "movq {b}, qword ptr [{from} + 16]"
+        "movhps {b}, [{from} + 24]"
+        "movq {c}, qword ptr [{from} + 32]"
+        "movhps {c}, [{from} + 40]"
+        "movq {d}, qword ptr [{from} + 48]"
+        "movhps {d}, [{from} + 56]"
         "movdqa [{to}], {a}"
         "movdqa [{to} + 16], {b}"
         "movdqa [{to} + 32], {c}"
@@ -243,22 +251,41 @@ copies! {
 
     /// Leaves the upper halves of the vector registers clean, or later SSE code would be slow.
     "x86_64" avx2:
-        "vmovdqa ymm0, [{from}]"
-        "vmovdqa ymm1, [{from} + 32]"
+        "vmovq xmm0, qword ptr [{from}]"
+        "vmovhps xmm0, xmm0, [{from} + 8]"
+        "vmovq xmm1, qword ptr [{from} + 16]"
+        "vmovhps xmm1, xmm1, [{from} + 24]"
+        "vmovq xmm2, qword ptr [{from} + 32]"
+        "vmovhps xmm2, xmm2, [{from} + 40]"
+        "vmovq xmm3, qword ptr [{from} + 48]"
+        "vmovhps xmm3, xmm3, [{from} + 56]"
+        "vinserti128 ymm0, ymm0, xmm1, 1"
+        "vinserti128 ymm2, ymm2, xmm3, 1"
         "vmovdqa [{to}], ymm0"
-        "vmovdqa [{to} + 32], ymm1"
+        "vmovdqa [{to} + 32], ymm2"
         "vzeroupper",
         [out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _,
         out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
         out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
         out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,];
 
-    /// By a register that SSE code cannot name, so that nothing needs to be cleaned.
+    /// By registers that SSE code cannot name, so that nothing needs to be cleaned.
     "x86_64" avx512:
-        "vmovdqa64 zmm16, [{from}]"
+        "vmovq xmm16, qword ptr [{from}]"
+        "vmovhps xmm16, xmm16, [{from} + 8]"
+        "vmovq xmm17, qword ptr [{from} + 16]"
+        "vmovhps xmm17, xmm17, [{from} + 24]"
+        "vmovq xmm18, qword ptr [{from} + 32]"
+        "vmovhps xmm18, xmm18, [{from} + 40]"
+        "vmovq xmm19, qword ptr [{from} + 48]"
+        "vmovhps xmm19, xmm19, [{from} + 56]"
+        "vinserti32x4 zmm16, zmm16, xmm17, 1"
+        "vinserti32x4 zmm18, zmm18, xmm19, 1"
+        "vinserti64x4 zmm16, zmm16, ymm18, 1"
         "vmovdqa64 [{to}], zmm16",
-        [out("xmm16") _,];
+        [out("xmm16") _, out("xmm17") _, out("xmm18") _, out("xmm19") _,];
 
+    /// Reads the block by itself, as a whole.
     "x86_64" movdir64b:
         "movdir64b {to}, [{from}]",
         [];
