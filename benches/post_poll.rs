@@ -88,7 +88,11 @@ impl Timed {
         let row = Row::ALL[at];
         let how = row.spec().how;
         let (warm, timed) = match how {
-            How::Lists(requests) | How::FillLists(requests) => (LIST / requests, TIMED / requests),
+            How::Lists(requests) | How::FillLists(requests) | How::TakeLists(requests) => {
+                (LIST / requests, TIMED / requests)
+            }
+            // Each takes the room of several requests.
+            How::TakeFew => (WARM / 8, TIMED / 8),
             _ => (WARM, TIMED),
         };
         if self.side.run(row, 0).is_none() {

@@ -19,6 +19,10 @@ const RARE: &[&str] = &[
     "::commit_plain",
     "::ring_copied",
     "::take_other",
+    // The last CQE of a lap, and a request that is not the oldest.
+    "::seek",
+    "::retire_later",
+    "::retire",
     // A batch that is dropped, unrung.
     "::clear_from",
     "::forget_unposted",

@@ -49,7 +49,8 @@ const BURSTS: usize = 8;
 const RARELY: u64 = 2;
 
 /// Calls that are a part of some rows' work: their text is looked at, too.
-const PARTS: &[&str] = &["::commit_plain", "::ring_otherwise", "::ring_copied"];
+const PARTS: &[&str] =
+    &["::commit_plain", "::ring_otherwise", "::ring_copied", "::retire_later", "::take_other"];
 
 /// Says to the program that it is the counted one.
 const COUNTED: &str = "--counted";
@@ -70,7 +71,11 @@ enum Part {
 /// as it happens. Where queues are filled, many are one lap and few are half of it.
 fn calls(row: Row) -> (usize, [usize; 2]) {
     match row.spec().how {
-        How::Lists(requests) => (BURSTS, [LIST / requests, 3 * LIST / requests]),
+        // A signaled request and those before it are nine blocks: with all bursts, laps of the ring.
+        How::TakeFew => (8 * BURSTS, [4, 12]),
+        How::Lists(requests) | How::TakeLists(requests) => {
+            (BURSTS, [LIST / requests, 3 * LIST / requests])
+        }
         How::Fill => (1, [2 * LIST, 4 * LIST]),
         How::FillLists(requests) => (1, [2 * LIST / requests, 4 * LIST / requests]),
         _ => (BURSTS, [16, 80]),

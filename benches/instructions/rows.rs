@@ -23,6 +23,9 @@ pub mod column {
 /// WRs in a list.
 pub const LIST: usize = 32;
 
+/// Unsignaled requests before each signaled one, in the row that has them.
+pub const UNSIGNALED: usize = 8;
+
 /// What surrounds the measured calls, and is not measured itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
@@ -37,6 +40,14 @@ pub enum How {
     /// The calls poll what as many calls that post, of the same [program](Row::program), have posted
     /// and the model has executed.
     Poll,
+    /// The calls poll what the side has prepared ([`Side::prepare`]).
+    ///
+    /// [`Side::prepare`]: crate::side::Side::prepare
+    Take,
+    /// The same, of completions that need room for many requests each.
+    TakeFew,
+    /// The same; each call takes so many.
+    TakeLists(usize),
     /// Nothing. The calls find nothing.
     Idle,
     /// The calls fill a queue that nothing empties: done on a side made for it, with nothing before.
@@ -49,6 +60,11 @@ impl How {
     /// Whether a side that was used before has no room for the calls.
     pub const fn fills(self) -> bool {
         matches!(self, Self::Fill | Self::FillLists(_))
+    }
+
+    /// Whether the side prepares what the calls take.
+    pub const fn takes(self) -> bool {
+        matches!(self, Self::Take | Self::TakeFew | Self::TakeLists(_))
     }
 }
 
@@ -139,6 +155,11 @@ rows! {
     Armed: "armed fire, 8-byte payload, signaled, BlueFlame", How::Fire, [at_most(25.0)];
     Poll: "poll, one success", How::Poll, [at_most(30.0)];
     Empty: "poll, empty", How::Idle, [at_most(8.0)];
+    PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];
+    PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(75.0)];
+    PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(48.0)];
+    PollReceive: "poll, one receive", How::Take, [at_most(50.0)];
+    PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(95.0)];
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(30.0)];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
@@ -168,7 +189,7 @@ impl Row {
     /// [`Side::run`]: crate::side::Side::run
     pub const fn per_call(self) -> usize {
         match self.spec().how {
-            How::Lists(requests) | How::FillLists(requests) => requests,
+            How::Lists(requests) | How::FillLists(requests) | How::TakeLists(requests) => requests,
             _ => 1,
         }
     }

@@ -20,6 +20,8 @@ mod copies;
 mod floor;
 #[path = "libmlx5.rs"]
 mod libmlx5;
+#[path = "polls.rs"]
+mod polls;
 #[path = "pool.rs"]
 mod pool;
 #[path = "raw.rs"]
@@ -40,7 +42,7 @@ pub trait Side {
     /// Each row's loop is a function of its own that is never inlined: it is what is disassembled.
     fn run(&mut self, row: Row, calls: usize) -> Option<usize>;
 
-    /// Does what a row's calls find done.
+    /// Does what a row's so many requests or completions find done.
     fn prepare(&mut self, _: Row, _: usize) {}
 }
 
@@ -56,12 +58,14 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::CLASSIC, make: || Box::new(libmlx5::Classic::new()) },
     Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(receives::WIDE)) },
     Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(1)) },
+    Maker { column: column::CLASSIC, make: || Box::new(polls::Classic::new()) },
     Maker {
         column: column::CLASSIC,
         make: || Box::new(copies::Doorbells::new(libmlx5::Classic::new)),
     },
     Maker { column: column::CLASSIC, make: || Box::new(copies::RunTime(libmlx5::Classic::new())) },
     Maker { column: column::EXTENDED, make: || Box::new(libmlx5::Extended::new()) },
+    Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new()) },
     Maker {
         column: column::EXTENDED,
         make: || Box::new(copies::Doorbells::new(libmlx5::Extended::new)),
@@ -78,6 +82,8 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(pool::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(receives::WIDE)) },
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(1)) },
+    Maker { column: column::RAW, make: || Box::new(polls::Raw::new()) },
+    Maker { column: column::RAW, make: || Box::new(polls::Raw::quiet()) },
     Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(raw::Raw::new)) },
     Maker { column: column::RAW, make: || Box::new(copies::RawRunTime::new()) },
     Maker {
@@ -98,6 +104,7 @@ pub const MAKERS: &[Maker] = &[
     },
     Maker { column: column::FLOOR, make: || Box::new(floor::Floor::new()) },
     Maker { column: column::FLOOR, make: || Box::new(copies::Doorbells::new(floor::Floor::new)) },
+    Maker { column: column::FLOOR, make: || Box::new(polls::Floor::new()) },
     Maker { column: column::FLOOR, make: || Box::new(receives::Floor::new(receives::WIDE)) },
     Maker { column: column::FLOOR, make: || Box::new(receives::Floor::new(1)) },
 ];
@@ -126,8 +133,8 @@ pub fn measured(
         assert_eq!(side.run(post, calls), Some(calls), "room for all");
         mlx5_model::run();
     }
-    if how == How::Fire {
-        side.prepare(row, calls);
+    if how.takes() || how == How::Fire {
+        side.prepare(row, calls * row.per_call());
     }
     let done = work(side);
     let expected = if how == How::Idle { 0 } else { calls * row.per_call() };
@@ -136,7 +143,7 @@ pub fn measured(
         mlx5_model::run();
         assert_eq!(side.run(poll, expected), done, "{}: every request completes", row.text());
     }
-    if !how.fills() {
+    if !how.fills() && !how.takes() {
         assert_eq!(side.run(empty, 1), Some(0), "{}: and completes once", row.text());
     }
     true

@@ -60,6 +60,22 @@ pub enum SendOperation {
 }
 
 impl SendOperation {
+    /// As [`from_opcode`](Self::from_opcode), of an opcode less than 64.
+    #[inline(always)]
+    pub(crate) fn from_small_opcode(code: u8) -> Self {
+        const OPERATIONS: [SendOperation; 64] = {
+            let mut operations = [SendOperation::Nop; 64];
+            let mut code = 0;
+            while code < 64 {
+                operations[code] = SendOperation::from_opcode(code as u8);
+                code += 1;
+            }
+            operations
+        };
+        static TABLE: [SendOperation; 64] = OPERATIONS;
+        TABLE[usize::from(code & 63)]
+    }
+
     /// The operation of a WQE's opcode.
     #[inline]
     pub const fn from_opcode(code: u8) -> Self {
@@ -136,16 +152,30 @@ pub enum ReceiveKind {
 }
 
 impl ReceiveKind {
-    /// What a responder's CQE of that opcode says; `None` for other CQEs.
+    /// What a responder's CQE says; `None` for other CQEs.
+    pub(crate) fn decode(cqe: &CqeRef<'_>) -> Option<Self> {
+        let code = cqe.opcode();
+        let success = matches!(
+            code,
+            cqe_opcode::RESP_SEND
+                | cqe_opcode::RESP_SEND_IMM
+                | cqe_opcode::RESP_SEND_INV
+                | cqe_opcode::RESP_WR_IMM
+        );
+        success.then(|| Self::success(code, cqe))
+    }
+
+    /// What a responder's success of that opcode says.
     #[inline(always)]
-    pub(crate) fn decode(opcode: u8, cqe: &CqeRef<'_>) -> Option<Self> {
-        Some(match opcode {
+    pub(crate) fn success(opcode: u8, cqe: &CqeRef<'_>) -> Self {
+        // Of all of them, so that only one word depends on the opcode.
+        let immediate = cqe.immediate();
+        match opcode {
             cqe_opcode::RESP_SEND => Self::Send,
-            cqe_opcode::RESP_SEND_IMM => Self::SendImm(cqe.immediate()),
-            cqe_opcode::RESP_SEND_INV => Self::SendInvalidate(cqe.immediate()),
-            cqe_opcode::RESP_WR_IMM => Self::WriteImm(cqe.immediate()),
-            _ => return None,
-        })
+            cqe_opcode::RESP_SEND_IMM => Self::SendImm(immediate),
+            cqe_opcode::RESP_SEND_INV => Self::SendInvalidate(immediate),
+            _ => Self::WriteImm(immediate),
+        }
     }
 }
 

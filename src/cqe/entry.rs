@@ -67,6 +67,30 @@ impl CqeRef<'_> {
         unsafe { self.entry.add(OFFSET).cast::<T>().read_volatile() }
     }
 
+    /// As [`field`](Self::field) of four bytes; not loaded where the result is not used.
+    #[inline(always)]
+    fn field_if_used<const OFFSET: usize>(&self) -> u32 {
+        const { assert!(OFFSET + 4 <= Cqe64::SIZE && OFFSET % 4 == 0) };
+        let value: u32;
+        // SAFETY: loads a field of the CQE, which is not written meanwhile, as `new`'s caller
+        // vouches. (A volatile load could not be left out.)
+        unsafe {
+            let field = self.entry.as_ptr();
+            #[cfg(target_arch = "x86_64")]
+            core::arch::asm!(
+                "mov {0:e}, dword ptr [{1} + {2}]",
+                lateout(reg) value, in(reg) field, const OFFSET,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+            #[cfg(target_arch = "aarch64")]
+            core::arch::asm!(
+                "ldr {0:w}, [{1}, {2}]", lateout(reg) value, in(reg) field, const OFFSET,
+                options(pure, readonly, nostack, preserves_flags)
+            );
+        }
+        value
+    }
+
     /// Opcode of the CQE (`mlx5dv.h`, `MLX5_CQE_*`).
     #[inline(always)]
     pub(crate) fn opcode(&self) -> u8 {
@@ -123,56 +147,36 @@ impl CqeRef<'_> {
         u16::from_be(self.field::<u16, { offset_of!(Cqe64, wqe_counter) }>())
     }
 
-    /// As [`byte_count`](Self::byte_count); not loaded where the result is not used.
-    #[inline(always)]
-    pub(crate) fn byte_count_if_used(&self) -> u32 {
-        let value: u32;
-        // SAFETY: loads a field of the CQE, which is not written meanwhile, as `new`'s caller
-        // vouches. A volatile load could not be left out.
-        unsafe {
-            let field = self.entry.add(offset_of!(Cqe64, byte_cnt)).as_ptr();
-            #[cfg(target_arch = "x86_64")]
-            core::arch::asm!(
-                "mov {0:e}, dword ptr [{1}]", lateout(reg) value, in(reg) field,
-                options(pure, readonly, nostack, preserves_flags)
-            );
-            #[cfg(target_arch = "aarch64")]
-            core::arch::asm!(
-                "ldr {0:w}, [{1}]", lateout(reg) value, in(reg) field,
-                options(pure, readonly, nostack, preserves_flags)
-            );
-        }
-        u32::from_be(value)
-    }
-
     /// Length of the message in bytes.
     #[inline(always)]
     pub(crate) fn byte_count(&self) -> u32 {
-        u32::from_be(self.field::<u32, { offset_of!(Cqe64, byte_cnt) }>())
+        u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, byte_cnt) }>())
     }
 
     /// Immediate data, invalidated key, or P_Key index, by opcode and transport.
     #[inline(always)]
     pub(crate) fn immediate(&self) -> u32 {
-        u32::from_be(self.field::<u32, { offset_of!(Cqe64, imm_inval_pkey) }>())
+        u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, imm_inval_pkey) }>())
     }
 
     /// Source LID.
     #[inline(always)]
     pub(crate) fn slid(&self) -> u16 {
-        u16::from_be(self.field::<u16, { offset_of!(Cqe64, slid) }>())
+        const { assert!(offset_of!(Cqe64, slid) % 4 == 2) };
+        u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, slid) - 2 }>()) as u16
     }
 
     /// Path bits of the destination LID, and above them reserved bits.
     #[inline(always)]
     pub(crate) fn ml_path(&self) -> u8 {
-        self.field::<u8, { offset_of!(Cqe64, ml_path) }>()
+        const { assert!(offset_of!(Cqe64, ml_path) % 4 == 1) };
+        (u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, ml_path) - 1 }>()) >> 16) as u8
     }
 
     /// GRH bits 29–28, service level 27–24, source QP number 23–0.
     #[inline(always)]
     pub(crate) fn flags_rqpn(&self) -> u32 {
-        u32::from_be(self.field::<u32, { offset_of!(Cqe64, flags_rqpn) }>())
+        u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, flags_rqpn) }>())
     }
 
     /// Error CQE: syndrome (`mlx5dv.h`, `MLX5_CQE_SYNDROME_*`).

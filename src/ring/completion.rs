@@ -15,7 +15,9 @@ use super::credit::{Credit, Ledger};
 use super::cursor::Shape;
 use super::keep::CqKeep;
 use super::{PollError, QueueError, Queues, takeover};
-use crate::cqe::{Completion, QueueKind, ReceiveDone, SendDone, Unclaimed, UnclaimedReason};
+use crate::cqe::{
+    Completion, QueueKind, ReceiveDone, ReceiveKind, SendDone, Unclaimed, UnclaimedReason,
+};
 use crate::doorbell::{ArmDoorbell, Record};
 use crate::timing::{Phase, Recorder};
 use crate::verbs::CompletionQueue;
@@ -246,16 +248,18 @@ impl Completions {
         &mut self,
         queues: &mut Q,
     ) -> Result<Option<Completion>, PollError> {
-        match self.find(queues) {
+        let (send, receive) = (Found::Send, Found::Receive);
+        let (nothing, other) = (Found::Nothing, Found::Other);
+        match self.look_for::<true, Q, _>(queues, send, receive, nothing, other) {
             Found::Nothing => Ok(None),
             Found::Send(done) => {
-                // SAFETY: `find` says so.
+                // SAFETY: `look_for` says so.
                 unsafe { self.consumer.take_and_publish() };
                 self.timing.stamp(Phase::Release);
                 Ok(Some(Completion::Send(done)))
             }
             Found::Receive(done) => {
-                // SAFETY: `find` says so.
+                // SAFETY: `look_for` says so.
                 unsafe { self.consumer.take_and_publish() };
                 self.timing.stamp(Phase::Release);
                 Ok(Some(Completion::Receive(done)))
@@ -287,31 +291,37 @@ impl Completions {
     ) -> Result<usize, PollError> {
         let mut taken = 0;
         for place in into {
-            match self.find(queues) {
-                Found::Nothing => break,
-                Found::Send(done) => {
-                    // SAFETY: `find` says so.
+            let place = NonNull::from(place);
+            // SAFETY: a place of the caller's, in each of the closures.
+            let put = |completion| unsafe { place.write(completion) };
+            let (send, receive) = (
+                |done| {
+                    put(Completion::Send(done));
+                    Step::Found
+                },
+                |done| {
+                    put(Completion::Receive(done));
+                    Step::Found
+                },
+            );
+            let (nothing, other) = (Step::Nothing, Step::Other);
+            let more = match self.look_for::<true, Q, _>(queues, send, receive, nothing, other) {
+                Step::Found => {
+                    // SAFETY: `look_for` says so.
                     unsafe { self.consumer.take() };
-                    *place = Completion::Send(done);
+                    Ok(true)
                 }
-                Found::Receive(done) => {
-                    // SAFETY: `find` says so.
-                    unsafe { self.consumer.take() };
-                    *place = Completion::Receive(done);
-                }
-                Found::Other => {
-                    let place = NonNull::from(place).cast::<MaybeUninit<Completion>>();
-                    // SAFETY: the same layout; nothing but a completion is written to it.
-                    match self.take_other(queues, unsafe { &mut *place.as_ptr() }) {
-                        Ok(true) => {}
-                        Ok(false) => break,
-                        // The error stays: the next poll meets it again.
-                        Err(error) if taken == 0 => return Err(error),
-                        Err(_) => break,
-                    }
-                }
+                Step::Nothing => Ok(false),
+                // SAFETY: the same layout; nothing but a completion is written to it.
+                Step::Other => self.take_other(queues, unsafe { place.cast().as_mut() }),
+            };
+            match more {
+                Ok(true) => taken += 1,
+                Ok(false) => break,
+                // The error stays: the next poll meets it again.
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => break,
             }
-            taken += 1;
         }
         if taken != 0 {
             self.timing.begin();
@@ -329,26 +339,50 @@ impl Completions {
     }
 
     /// What the next CQE is, if it is one of the usual, and not one to pause at: then it is retired
-    /// in its queue, and is still to be taken.
+    /// in its queue, as its oldest request, and is still to be taken.
     #[inline(always)]
     pub(super) fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
+        let (send, receive) = (Found::Send, Found::Receive);
+        self.look_for::<false, Q, _>(queues, send, receive, Found::Nothing, Found::Other)
+    }
+
+    /// What the next CQE is, if it is one of the usual, and not one to pause at: then it is retired
+    /// in its queue, told to `send` or `receive`, and still to be taken.
+    ///
+    /// These two make something of it at once, so that it need not be put where others can take it
+    /// from.
+    ///
+    /// With `LATER`, it may be any plain request of the likely queue, else its oldest only.
+    #[inline(always)]
+    fn look_for<const LATER: bool, Q: Queues + ?Sized, R>(
+        &mut self,
+        queues: &mut Q,
+        send: impl FnOnce(SendDone) -> R,
+        receive: impl FnOnce(ReceiveDone) -> R,
+        nothing: R,
+        other: R,
+    ) -> R {
         self.timing.begin();
         let op_own = self.consumer.op_own();
         if self.consumer.is_plain(op_own) {
             // Asked first, so that nothing is left to be decided behind what follows.
             if self.consumer.is_at_pause() {
-                return Found::Other;
+                return other;
             }
             // SAFETY: only what the card wrote in this lap is equal to that.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
-            let likely = queues.likely_send_side();
-            let done = likely.and_then(|side| side.complete_oldest(self.id, &cqe));
-            self.timing.stamp(Phase::Decode);
-            return done.map_or(Found::Other, Found::Send);
+            if let Some(mut side) = queues.likely_send_side() {
+                if let Some(entry) = side.retire_plain::<LATER>(self.id, &cqe) {
+                    let done = side.done(&entry, &cqe);
+                    self.timing.stamp(Phase::Decode);
+                    return send(done);
+                }
+            }
+            return other;
         }
         if self.consumer.is_stale(op_own) {
-            return Found::Nothing;
+            return nothing;
         }
         // A responder's success, also a solicited one.
         let kind = self.consumer.differs(op_own) & !u32::from(SOLICITED);
@@ -359,13 +393,17 @@ impl Completions {
             // opcode is a valid one, and CQEs are 64 bytes long.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
-            let (id, qpn) = (self.id, cqe.qpn());
-            let side = queues.receive_side(qpn);
-            let done = side.and_then(|side| side.complete_plain(id, qpn, code as u8, &cqe));
-            self.timing.stamp(Phase::Decode);
-            return done.map_or(Found::Other, Found::Receive);
+            let qpn = cqe.qpn();
+            if let Some(mut side) = queues.receive_side(qpn) {
+                if let Some(id) = side.retire_plain(self.id, qpn) {
+                    let kind = ReceiveKind::success(code as u8, &cqe);
+                    let done = ReceiveDone::decode(id, qpn, &cqe, kind);
+                    self.timing.stamp(Phase::Decode);
+                    return receive(done);
+                }
+            }
         }
-        Found::Other
+        other
     }
 
     /// Takes the next CQE, of any kind, into `into`, without publishing that. Returns whether there
@@ -463,7 +501,7 @@ impl Completions {
     /// It found a send or a receive.
     #[inline(always)]
     pub(super) unsafe fn take_found(&mut self) {
-        // SAFETY: `find` says so.
+        // SAFETY: `look_for` says so.
         unsafe { self.consumer.take_and_publish() };
         self.timing.stamp(Phase::Release);
     }
@@ -525,6 +563,13 @@ pub(super) enum Found {
     Other,
 }
 
+/// The same of a poll that has put it where it belongs.
+enum Step {
+    Nothing,
+    Found,
+    Other,
+}
+
 impl Drop for Completions {
     fn drop(&mut self) {
         self.consumer.flush();
@@ -562,19 +607,26 @@ impl<Q: Queues + ?Sized> Iterator for Drain<'_, Q> {
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
-        let completion = match self.completions.find(self.queues) {
+        let found = self.completions.look_for::<true, Q, _>(
+            self.queues,
+            Found::Send,
+            Found::Receive,
+            Found::Nothing,
+            Found::Other,
+        );
+        let completion = match found {
             Found::Nothing => {
                 // A later poll that finds nothing would not publish what a leaked iterator took.
                 self.publish();
                 return None;
             }
             Found::Send(done) => {
-                // SAFETY: `find` says so.
+                // SAFETY: `look_for` says so.
                 unsafe { self.completions.consumer.take() };
                 Completion::Send(done)
             }
             Found::Receive(done) => {
-                // SAFETY: `find` says so.
+                // SAFETY: `look_for` says so.
                 unsafe { self.completions.consumer.take() };
                 Completion::Receive(done)
             }

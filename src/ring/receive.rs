@@ -391,27 +391,20 @@ impl ReceiveSide<'_> {
         self.queue.qpn
     }
 
-    /// As [`complete`](Self::complete), for a success without data in the CQE; `None`, and nothing
-    /// changes, if it is not one of this queue's.
+    /// Retires what a success without data in the CQE, of the CQ `cq` and the queue pair `qpn`,
+    /// completes: the oldest receive, whose id is returned. `None`, and nothing changes, if there is
+    /// none, or it is not of this queue.
     #[inline(always)]
-    pub(super) fn complete_plain(
-        self,
-        cq: CqId,
-        qpn: u32,
-        opcode: u8,
-        cqe: &CqeRef<'_>,
-    ) -> Option<ReceiveDone> {
-        let queue = self.queue;
+    pub(super) fn retire_plain(&mut self, cq: CqId, qpn: u32) -> Option<u64> {
+        let queue = &mut *self.queue;
         if queue.cq != cq || queue.qpn != qpn || queue.cursor.used() == 0 {
             return None;
         }
-        let kind = ReceiveKind::decode(opcode, cqe)?;
         let tail = queue.cursor.tail();
         queue.cursor.retire_known(tail.plus(1));
         let slot = queue.cursor.shape().slot(tail);
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        let id = unsafe { queue.shadow.get_unchecked(slot) }.id;
-        Some(ReceiveDone::decode(id, qpn, cqe, kind))
+        Some(unsafe { queue.shadow.get_unchecked(slot) }.id)
     }
 
     /// What a responder's CQE, of the CQ `cq`, completes: receives complete in order.
@@ -444,7 +437,7 @@ impl ReceiveSide<'_> {
         if cqe.has_inline_data() && !queue.scatter(slot, cqe) {
             return failure(Status::LocalLength, 0);
         }
-        match ReceiveKind::decode(cqe.opcode(), cqe) {
+        match ReceiveKind::decode(cqe) {
             Some(kind) => Completion::Receive(ReceiveDone::decode(id, queue.qpn, cqe, kind)),
             None => Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownOpcode, cqe)),
         }

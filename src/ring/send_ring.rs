@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::verbs::ibv_qp;
-use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE};
+use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
 use super::completion::CqId;
 use super::credit::Credit;
@@ -406,37 +406,66 @@ impl SendRing {
         unsafe { self.doorbell.ring_copied(head.low16(), last.doorbell, ring) }
     }
 
-    /// Retires the oldest WQE, if it is the plain one that a CQE of the CQ `cq` with these last eight
-    /// bytes reports.
+    /// Retires the outstanding plain WQE that a CQE of the CQ `cq` with these last eight bytes
+    /// reports, and all before it. Without `LATER`, if it is the oldest.
     #[inline(always)]
-    fn retire_oldest(&mut self, cq: CqId, end: u64) -> Option<Entry> {
+    fn retire_plain<const LATER: bool>(&mut self, cq: CqId, end: u64) -> Option<Entry> {
         if self.expects != cq {
             return None;
         }
-        let entry = self.shadow.retire_oldest(end)?;
-        // An entry that looks posted is, as `expects` says; so the queue is not empty.
-        self.cursor.retire_known(self.cursor.tail().plus(1));
-        Some(entry)
+        if let Some(entry) = self.shadow.retire_oldest(end) {
+            // An entry that looks posted is, as `expects` says; so the queue is not empty.
+            self.cursor.retire_known(self.cursor.tail().plus(1));
+            return Some(entry);
+        }
+        if LATER { self.retire_later(Key::reported(end)).copied() } else { None }
     }
 
-    /// Retires the outstanding WQE that a CQE names, and all before it.
+    /// [`retire_plain`](Self::retire_plain) of one that is not the oldest, or begins a lap: a call of
+    /// its own, for which the other case needs no registers.
     #[inline(never)]
-    fn retire(&mut self, named: u16) -> Option<Counter> {
-        let counter = self.cursor.outstanding(named)?;
+    fn retire_later(&mut self, reported: Key) -> Option<&Entry> {
+        let counter = self.cursor.outstanding(reported.index())?;
+        if self.shadow.get(counter).key != reported {
+            return None;
+        }
+        // Who posts others than plain ones now and then has one just before the one that is signaled.
+        let before = counter.plus(1u32.wrapping_neg());
+        match self.shadow.get(before).key.slack() {
+            _ if counter == self.cursor.tail() => {}
+            Some(slack) => self.slack_retired = slack,
+            None => return self.retire_any(counter),
+        }
+        self.cursor.retire_known(counter.plus(1));
+        self.shadow.set_tail(self.cursor.tail());
+        Some(self.shadow.entry(counter))
+    }
+
+    /// Retires everything up to the end of the WQE that begins at `counter`, which is outstanding;
+    /// `None`, and nothing changes, if none begins there.
+    #[cold]
+    #[inline(never)]
+    fn retire_any(&mut self, counter: Counter) -> Option<&Entry> {
         // Every posted WQE wrote the entries of all its blocks, and a batch that was dropped wrote
         // only those behind the head. So a WQE that begins here was posted, as a whole.
         let blocks = self.shadow.get(counter).key.blocks()?;
-        // Plain WQEs do not know the slack, and do not add to it. Who posts others now and then has
-        // one just before the one that is signaled.
-        for ahead in (0..=counter.since(self.cursor.tail())).rev() {
-            let key = self.shadow.get(self.cursor.tail().plus(ahead)).key;
-            if let Some(slack) = key.slack() {
+        let tail = self.cursor.tail();
+        for ahead in (0..=counter.since(tail)).rev() {
+            // Plain WQEs do not know the slack, and do not add to it.
+            if let Some(slack) = self.shadow.get(tail.plus(ahead)).key.slack() {
                 self.slack_retired = slack;
                 break;
             }
         }
         self.cursor.retire_known(counter.plus(blocks));
         self.shadow.set_tail(self.cursor.tail());
+        Some(self.shadow.entry(counter))
+    }
+
+    /// Retires the outstanding WQE that a CQE names, and all before it.
+    fn retire(&mut self, named: u16) -> Option<Counter> {
+        let counter = self.cursor.outstanding(named)?;
+        self.retire_any(counter)?;
         Some(counter)
     }
 
@@ -594,12 +623,22 @@ impl SendSide<'_> {
         self.ring.qpn()
     }
 
-    /// As [`complete`](Self::complete), for a success without data in the CQE, if it is that of the
-    /// oldest request; `None`, and nothing changes, if it is not, or not of this queue.
+    /// Retires what a success without data in the CQE, of the CQ `cq`, completes, if that is a plain
+    /// request; without `LATER`, if it is the oldest one. `None`, and nothing changes, if it is not,
+    /// or not of this queue.
     #[inline(always)]
-    pub(super) fn complete_oldest(self, cq: CqId, cqe: &CqeRef<'_>) -> Option<SendDone> {
-        let entry = self.ring.retire_oldest(cq, cqe.end())?;
-        Some(self.ring.done(&entry, cqe))
+    pub(super) fn retire_plain<const LATER: bool>(
+        &mut self,
+        cq: CqId,
+        cqe: &CqeRef<'_>,
+    ) -> Option<Entry> {
+        self.ring.retire_plain::<LATER>(cq, cqe.end())
+    }
+
+    /// What is said of a request that was retired.
+    #[inline(always)]
+    pub(super) fn done(self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
+        self.ring.done(entry, cqe)
     }
 
     /// As [`complete`](Self::complete), for a success without data in the CQE; `None`, and nothing
@@ -610,7 +649,7 @@ impl SendSide<'_> {
         if ring.cq != cq || ring.qpn() != qpn {
             return None;
         }
-        let entry = match ring.retire_oldest(cq, cqe.end()) {
+        let entry = match ring.retire_plain::<true>(cq, cqe.end()) {
             Some(entry) => entry,
             None => {
                 let counter = ring.retire(cqe.wqe_counter())?;
@@ -654,15 +693,15 @@ impl SendRing {
     #[inline(always)]
     fn done(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
         self.doorbell.timing.arrived(self.cursor.tail(), cqe.seen());
-        let operation = entry.operation();
-        // Loaded in any case, which is cheaper than to ask whether it is needed.
-        let fetched = cqe.byte_count_if_used();
-        let byte_len = match operation {
-            SendOperation::Read => fetched,
-            SendOperation::CompareSwap | SendOperation::FetchAdd => 8,
+        let code = entry.key.opcode();
+        // Those that fetch nothing, first: most of them have lower opcodes.
+        let byte_len = match code {
+            ..opcode::RDMA_READ => 0,
+            opcode::RDMA_READ => cqe.byte_count(),
+            opcode::ATOMIC_CS | opcode::ATOMIC_FA => 8,
             _ => 0,
         };
-        SendDone { id: entry.id, qpn: self.qpn(), operation, byte_len }
+        SendDone { id: entry.id, qpn: self.qpn(), operation: entry.operation(), byte_len }
     }
 
     #[cold]

@@ -34,7 +34,8 @@ impl Entry {
     /// What was requested.
     #[inline(always)]
     pub(super) fn operation(&self) -> SendOperation {
-        SendOperation::from_opcode(self.key.opcode())
+        // Opcodes of WQEs have six bits.
+        SendOperation::from_small_opcode(self.key.opcode())
     }
 }
 
@@ -92,6 +93,12 @@ impl Key {
         Self(u64::from_le(end) << 16)
     }
 
+    /// Index of a plain WQE.
+    #[inline(always)]
+    pub(super) fn index(self) -> u16 {
+        u16::from_be((self.0 >> 48) as u16)
+    }
+
     #[inline(always)]
     fn is_plain(self) -> bool {
         self.0 & (OTHER | INSIDE) == 0
@@ -121,6 +128,7 @@ impl Key {
 
     /// Blocks posted, up to the end of this WQE, that bring no CQE: all blocks but one of each
     /// signaled WQE, and all of the others. A plain WQE adds none, and does not know it.
+    #[inline(always)]
     pub(super) fn slack(self) -> Option<u32> {
         (!self.is_plain()).then_some((self.0 >> SLACK_SHIFT) as u32)
     }
@@ -196,6 +204,14 @@ impl Shadow {
         unsafe { self.first.add(self.shape.slot(counter)).read() }
     }
 
+    /// The entry of a block, where it is.
+    #[inline(always)]
+    pub(super) fn entry(&self, counter: Counter) -> &Entry {
+        // SAFETY: as in `get`; entries are only written through the shadow, or where the shadow is
+        // not borrowed.
+        unsafe { self.first.add(self.shape.slot(counter)).as_ref() }
+    }
+
     #[inline(always)]
     pub(super) fn set(&mut self, counter: Counter, entry: Entry) {
         // SAFETY: as in `get`.
@@ -203,6 +219,7 @@ impl Shadow {
     }
 
     /// After the tail moved.
+    #[inline(always)]
     pub(super) fn set_tail(&mut self, tail: Counter) {
         // SAFETY: as in `get`.
         self.oldest = unsafe { self.first.add(self.shape.slot(tail)) };
