@@ -557,7 +557,10 @@ impl Completions {
 /// What a poll finds.
 pub(super) enum Found {
     Nothing,
+    /// Of the oldest request of the likely queue, which was plain and is the only one that was
+    /// retired: who owns memory takes it from that one's place.
     Send(SendDone),
+    /// Of the oldest receive.
     Receive(ReceiveDone),
     /// What must be looked at more closely; perhaps nothing.
     Other,

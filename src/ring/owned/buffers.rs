@@ -12,6 +12,10 @@ use super::Slice;
 use super::slice::Part;
 
 /// The slices of a request: [`None`](Self::None), one, or a list.
+///
+/// It is asked by [`one`](Self::one) or [`many`](Self::many), which give the slices, or by
+/// [`slices`](Self::slices), which shows them. None of that allocates or frees, but for dropping what
+/// was not asked for. Two are equal if both are none, or both are lists without slices.
 #[derive(PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Buffers {

@@ -7,6 +7,11 @@
 //! and memory goes when the last slice of its region does, which deregisters it first, so the card
 //! never reaches memory that was freed or given to somebody else.
 //!
+//! What a request owns is remembered as one word ([`Buffers`]) beside its WQE: a receive's in the
+//! receive queue, a request's in the channel. A place holds a word from the post on until the poll
+//! that gives it back, and otherwise none; so whatever is not none is owned, and dropping the places
+//! drops it.
+//!
 //! Operations are those of [`wqe`](crate::wqe), with slices for scatter/gather entries:
 //! `Write::new(slice, remote)`, `Read::new(vec![first, second], remote)`, `Send::new(Inline(b"x"))`.
 

@@ -17,7 +17,7 @@ use crate::wqe::SgeList;
 /// sends.
 #[derive(Debug)]
 pub struct Receiver {
-    /// What is posted to it by [`post`] has its memory in the queue's own places. No other receive
+    /// What is posted to it by [`post`](Self::post) has its memory in the queue's own places. No other receive
     /// is posted to it.
     queue: ReceiveQueue,
 }

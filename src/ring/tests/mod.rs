@@ -3,6 +3,7 @@
 
 mod account;
 mod armed;
+mod give_back;
 mod oldest;
 mod poll;
 mod post;

@@ -1,0 +1,332 @@
+//! What is in flight in the owned layer comes back, all of it and once, in every order of things.
+
+mod rig;
+
+use std::collections::VecDeque;
+
+use mlx5::ring::owned::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
+use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig};
+use mlx5::verbs::QueuePair;
+use mlx5::wqe::{InlineBytes, Nop, Read, Remote, Send, Write};
+use mlx5_model::Mode;
+use rig::Rig;
+
+/// Requests that a queue takes.
+const REQUESTS: u32 = 16;
+
+struct Pair {
+    channel: Channel,
+    remote: Remote,
+    target: Slice,
+    peer: Channel,
+    rig: Rig,
+}
+
+impl Pair {
+    /// A channel, with a CQ of its own for receives or not, in a world that moves when it is told to.
+    fn new(apart: bool) -> Self {
+        let rig = Rig::new(Mode::Manual);
+        let (cq, receive_cq, peer_cq) = (rig.cq(64), rig.cq(64), rig.cq(64));
+        let builder = QueuePair::builder(&rig.pd, &cq).max_send_wr(REQUESTS).max_recv_wr(REQUESTS);
+        let builder = builder.max_send_sge(4).max_recv_sge(2).max_inline_data(64);
+        let builder = if apart { builder.receive_cq(&receive_cq) } else { builder };
+        let qp = rig.init(builder);
+        let mut completions = Completions::new(&cq).unwrap();
+        let mut receives = apart.then(|| Completions::new(&receive_cq).unwrap());
+        let receiver = Receiver::new(
+            &qp,
+            receives.as_mut().unwrap_or(&mut completions),
+            ReceiveConfig::default(),
+        );
+        let peer = rig.init(QueuePair::builder(&rig.pd, &peer_cq).max_inline_data(64));
+        let mut peer_completions = Completions::new(&peer_cq).unwrap();
+        let peer_receiver =
+            Receiver::new(&peer, &mut peer_completions, ReceiveConfig::default()).unwrap();
+        let (qp, peer) = rig.connect(qp, peer);
+        let (receiver, config) = (receiver.unwrap(), SendConfig::default());
+        let peer = Channel::new(peer, peer_receiver, peer_completions, config).unwrap();
+        let channel = match receives {
+            None => Channel::new(qp, receiver, completions, config),
+            Some(receives) => {
+                Channel::with_receive_completions(qp, receiver, completions, receives, config)
+            }
+        };
+        let target = Slice::new(rig.memory(4096));
+        let remote = target.remote();
+        Self { channel: channel.unwrap(), remote, target, peer, rig }
+    }
+
+    fn slice(&self, length: usize) -> Slice {
+        Slice::new(self.rig.memory(length))
+    }
+
+    fn poll(&mut self) -> Option<Returned> {
+        match self.channel.poll().unwrap()? {
+            Event::Returned(returned) => Some(returned),
+            Event::Unclaimed(unclaimed) => panic!("{unclaimed:?}"),
+        }
+    }
+}
+
+/// A slice of one region alone can be turned into the region again: nobody else has a part of it.
+fn alone(slice: Slice) {
+    slice.into_region().expect("nobody else has a part of the region");
+}
+
+#[test]
+fn buffers_are_what_they_were_made_of() {
+    let pair = Pair::new(false);
+    assert!(matches!(Buffers::default(), Buffers::None));
+    assert!(Buffers::None.slices().is_empty() && Buffers::None.one().is_none());
+    assert!(Buffers::None.many().is_none());
+    let one = Buffers::from(pair.slice(7));
+    assert!(!matches!(one, Buffers::None));
+    assert_eq!((one.slices().len(), one.slices()[0].len()), (1, 7));
+    alone(one.one().unwrap());
+    assert!(Buffers::from(pair.slice(7)).many().is_none());
+    for count in 0..4 {
+        let mut list = Vec::with_capacity(count + 2);
+        list.extend((0..count).map(|at| pair.slice(10 + at)));
+        let buffers = Buffers::from(list);
+        assert!(!matches!(buffers, Buffers::None));
+        let lengths: Vec<_> = buffers.slices().iter().map(Slice::len).collect();
+        assert_eq!(lengths, (10..10 + count).collect::<Vec<_>>());
+        let list = buffers.many().unwrap();
+        assert_eq!(list.len(), count);
+        list.into_iter().for_each(alone);
+        assert!(
+            Buffers::from((0..count).map(|_| pair.slice(1)).collect::<Vec<_>>()).one().is_none()
+        );
+    }
+    // What is dropped lets go of the region.
+    let mut whole = pair.slice(100);
+    let (last, middle) = (whole.split_off(60), whole.split_off(20));
+    drop(Buffers::from(vec![last, middle]));
+    let rest = whole.split_off(10);
+    drop(Buffers::from(rest));
+    let whole = whole.into_region().unwrap_err();
+    assert_eq!(whole.len(), 10);
+}
+
+#[test]
+fn what_one_completion_retires_comes_back_one_by_one() {
+    for apart in [false, true] {
+        let mut pair = Pair::new(apart);
+        // Twice round the ring, and then some.
+        for round in 0..23u64 {
+            let mut expected = VecDeque::new();
+            let count = 1 + round % 7;
+            for id in 0..count {
+                let id = round * 100 + id;
+                let last = id % 100 == count - 1;
+                let remote = pair.remote;
+                let length = match id % 4 {
+                    0 => {
+                        let slice = pair.slice(32);
+                        pair.channel.post(id, Write::new(slice, remote).signaled_if(last)).unwrap();
+                        32
+                    }
+                    1 => {
+                        // Of two blocks.
+                        let list: Vec<_> = (0..3).map(|_| pair.slice(8)).collect();
+                        pair.channel.post(id, Read::new(list, remote).signaled_if(last)).unwrap();
+                        24
+                    }
+                    2 => {
+                        let write = Write::new(InlineBytes([1; 8]), remote);
+                        pair.channel.post(id, write.signaled_if(last)).unwrap();
+                        0
+                    }
+                    _ => {
+                        pair.channel.post(id, Nop::new().signaled_if(last)).unwrap();
+                        0
+                    }
+                };
+                expected.push_back((id, length));
+            }
+            assert!(pair.poll().is_none());
+            mlx5_model::run();
+            let free = pair.channel.send_queue().free_blocks();
+            for (id, length) in expected {
+                let returned = pair.poll().unwrap();
+                assert_eq!(returned.id, id);
+                let found: usize = returned.buffers.slices().iter().map(Slice::len).sum();
+                assert_eq!(found, length);
+                match returned.outcome {
+                    Outcome::SentUnsignaled { byte_len } => assert_eq!(byte_len, length),
+                    Outcome::Sent(done) => assert_eq!((done.id, id % 100), (id, count - 1)),
+                    other => panic!("{other:?}"),
+                }
+                for slice in returned.buffers.many().into_iter().flatten() {
+                    alone(slice);
+                }
+            }
+            assert!(pair.channel.send_queue().free_blocks() > free);
+            assert!(pair.poll().is_none() && pair.channel.send_queue().is_idle());
+        }
+    }
+}
+
+#[test]
+fn what_has_not_come_back_holds_its_place() {
+    let mut pair = Pair::new(false);
+    let blocks = pair.channel.send_queue().blocks();
+    let remote = pair.remote;
+    // The ring is full, of requests that one completion retires.
+    for id in 0..blocks {
+        let slice = pair.slice(16);
+        let write = Write::new(slice, remote).signaled_if(id + 1 == blocks);
+        pair.channel.post(id.into(), write).unwrap();
+    }
+    mlx5_model::run();
+    for id in 0..blocks {
+        let refused = pair.channel.post(99, Write::new(pair.slice(5), remote)).unwrap_err();
+        assert_eq!(refused.error, PostError::QueueFull);
+        assert_eq!(refused.operation.into_payload().len(), 5);
+        let returned = pair.poll().unwrap();
+        assert_eq!(returned.id, id.into());
+        alone(returned.buffers.one().unwrap());
+        // The place can be used from now on.
+        let slice = pair.slice(17);
+        let signaled = id + 1 == blocks;
+        pair.channel
+            .post((1000 + id).into(), Write::new(slice, remote).signaled_if(signaled))
+            .unwrap();
+        if id == blocks / 2 {
+            // Also while the card works on what is new.
+            mlx5_model::run();
+        }
+    }
+    mlx5_model::run();
+    for id in 0..blocks {
+        let returned = pair.poll().unwrap();
+        assert_eq!(returned.id, (1000 + id).into());
+        assert_eq!(returned.buffers.one().unwrap().len(), 17);
+    }
+    assert!(pair.poll().is_none());
+}
+
+#[test]
+fn receives_come_back_between_requests() {
+    for apart in [false, true] {
+        let mut pair = Pair::new(apart);
+        let remote = pair.remote;
+        let mut receives = VecDeque::new();
+        // Several times round both rings.
+        for round in 0..40u64 {
+            // A receive of one slice, or of two.
+            let id = 1000 + round;
+            let lengths: &[usize] = if round % 3 == 0 { &[4, 60] } else { &[64] };
+            let list: Vec<_> = lengths.iter().map(|&length| pair.slice(length)).collect();
+            match <[Slice; 1]>::try_from(list) {
+                Ok([slice]) => pair.channel.post_receive(id, slice).unwrap(),
+                Err(list) => pair.channel.post_receive(id, list).unwrap(),
+            }
+            receives.push_back((id, lengths));
+            // One completion for three requests; the message comes before or after it.
+            let send = |pair: &mut Pair| {
+                let message = Send::new(InlineBytes(id.to_ne_bytes())).signaled();
+                pair.peer.post(id, message).unwrap();
+                mlx5_model::run();
+            };
+            if round % 2 == 0 {
+                send(&mut pair);
+            }
+            for at in 0..3 {
+                let slice = pair.slice(8);
+                pair.channel.post(at, Write::new(slice, remote).signaled_if(at == 2)).unwrap();
+            }
+            mlx5_model::run();
+            let mut sends = VecDeque::from([0, 1, 2]);
+            let mut late = round % 2 != 0;
+            while !sends.is_empty() || !receives.is_empty() {
+                let Some(returned) = pair.poll() else {
+                    assert!(late, "something is missing");
+                    late = false;
+                    send(&mut pair);
+                    continue;
+                };
+                if let Outcome::Received(done) = returned.outcome {
+                    let (id, lengths) = receives.pop_front().unwrap();
+                    assert_eq!((returned.id, done.id, done.byte_len), (id, id, 8));
+                    let slices = returned.buffers.slices();
+                    let found: Vec<_> = slices.iter().map(Slice::len).collect();
+                    assert_eq!(found, lengths);
+                    let bytes: Vec<_> = slices.iter().flat_map(Slice::to_vec).collect();
+                    assert_eq!(bytes[..8], id.to_ne_bytes());
+                    continue;
+                }
+                assert_eq!(Some(returned.id), sends.pop_front());
+                alone(returned.buffers.one().unwrap());
+                if late && sends.len() == 1 {
+                    // While requests wait to be given back.
+                    late = false;
+                    send(&mut pair);
+                }
+            }
+            assert!(pair.poll().is_none());
+            assert!(matches!(pair.peer.poll(), Ok(Some(Event::Returned(_)))));
+        }
+        // What no message has taken is given back by RESET.
+        for id in 0..3 {
+            let slice = pair.slice(8);
+            pair.channel.post_receive(id, slice).unwrap();
+        }
+        let closed = pair.channel.close().unwrap();
+        let ids: Vec<_> = closed.receives.iter().map(|(id, _)| *id).collect();
+        assert_eq!(ids, [0, 1, 2]);
+        for (_, buffers) in closed.receives {
+            alone(buffers.one().unwrap());
+        }
+    }
+}
+
+#[test]
+fn closing_gives_back_what_polls_have_not() {
+    let mut pair = Pair::new(false);
+    let remote = pair.remote;
+    for id in 0..5 {
+        let slice = pair.slice(10);
+        pair.channel.post(id, Write::new(slice, remote).signaled_if(id == 3)).unwrap();
+    }
+    mlx5_model::run();
+    // Two of four are given back before, one was never completed.
+    for id in 0..2 {
+        assert_eq!(pair.poll().unwrap().id, id);
+    }
+    let closed = pair.channel.close().unwrap();
+    let ids: Vec<_> = closed.sends.iter().map(|(id, _)| *id).collect();
+    assert_eq!(ids, [2, 3, 4]);
+    for (_, buffers) in closed.sends {
+        alone(buffers.one().unwrap());
+    }
+    alone(pair.target);
+}
+
+#[test]
+fn whatever_is_leaked_or_dropped_does_no_harm() {
+    let mut pair = Pair::new(false);
+    let remote = pair.remote;
+    let mut whole = pair.slice(64);
+    for id in 0..3 {
+        let slice = whole.split_off(whole.len() - 16);
+        pair.channel.post(id, Send::new(slice).signaled_if(id == 2)).unwrap_or_else(|_| panic!());
+        pair.channel.post(10 + id, Write::new(vec![pair.rig.memory(8).into()], remote)).unwrap();
+    }
+    let returned = pair.poll();
+    assert!(returned.is_none());
+    drop(pair.channel);
+    // What was in flight is gone with the channel, and its region is here alone.
+    whole.write(0, &[1; 16]);
+    assert_eq!(whole.len(), 16);
+
+    let mut pair = Pair::new(false);
+    let (first, second) = (pair.slice(8), pair.slice(8));
+    let remote = pair.remote;
+    pair.channel.post(1, Write::new(first, remote).signaled()).unwrap();
+    pair.channel.post(2, Write::new(second, remote).signaled()).unwrap();
+    mlx5_model::run();
+    std::mem::forget(pair.poll());
+    assert_eq!(pair.poll().unwrap().id, 2);
+    std::mem::forget(pair.channel);
+}
