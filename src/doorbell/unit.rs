@@ -17,7 +17,8 @@ pub struct Unit(core::arch::x86_64::__m128i);
 mod x86_64 {
     use core::arch::x86_64::{
         __m128i, _mm_castpd_si128, _mm_castsi128_pd, _mm_cvtsi64_si128, _mm_cvtsi128_si64,
-        _mm_load_si128, _mm_move_sd, _mm_or_si128, _mm_slli_si128, _mm_unpacklo_epi64,
+        _mm_load_si128, _mm_move_sd, _mm_or_si128, _mm_slli_si128, _mm_srli_si128,
+        _mm_unpacklo_epi64,
     };
 
     use super::{NonNull, Unit};
@@ -45,6 +46,13 @@ mod x86_64 {
         pub(crate) fn low(self) -> u64 {
             // SAFETY: see above.
             unsafe { _mm_cvtsi128_si64(self.0) as u64 }
+        }
+
+        /// The last eight bytes.
+        #[inline(always)]
+        pub(crate) fn high(self) -> u64 {
+            // SAFETY: see above.
+            unsafe { _mm_cvtsi128_si64(_mm_srli_si128::<8>(self.0)) as u64 }
         }
 
         /// With other first eight bytes.
@@ -107,6 +115,12 @@ impl Unit {
         self.0[0]
     }
 
+    /// The last eight bytes.
+    #[inline(always)]
+    pub(crate) fn high(self) -> u64 {
+        self.0[1]
+    }
+
     /// With other first eight bytes.
     #[inline(always)]
     pub(crate) fn with_low(self, low: u64) -> Self {
@@ -163,7 +177,7 @@ mod tests {
         assert_eq!(bytes(unit), memory.0);
         let word = |at: usize| u64::from_ne_bytes(memory.0[at..at + 8].try_into().unwrap());
         assert_eq!(bytes(Unit::from_words(word(0), word(8))), memory.0);
-        assert_eq!(unit.low(), word(0));
+        assert_eq!((unit.low(), unit.high()), (word(0), word(8)));
         assert_eq!(bytes(unit.with_low(word(8)))[..8], memory.0[8..]);
         assert_eq!(bytes(unit.with_low(word(8)))[8..], memory.0[8..]);
         let moved = bytes(Unit::from_word_at_4(word(0)));

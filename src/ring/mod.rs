@@ -32,6 +32,7 @@ mod send;
 mod send_ring;
 mod shadow;
 mod takeover;
+mod template;
 #[cfg(test)]
 mod tests;
 pub mod variable;
@@ -49,3 +50,4 @@ pub use receive::{ReceiveConfig, ReceiveQueue, ReceiveSide};
 pub use receive_batch::ReceiveBatch;
 pub use send::{RegisterUse, SendConfig, SendQueue};
 pub use send_ring::SendSide;
+pub use template::Template;

@@ -67,13 +67,14 @@ impl SendRing {
         }
     }
 
-    /// Draws the line anew: `wanted` WQEs from the head on, or as many of them as can be in one.
-    pub(super) fn draw_line(&mut self, wanted: u32) {
+    /// Draws the line anew: `wanted` WQEs from the head on, or as many of them as can be in one,
+    /// whose number it returns.
+    pub(super) fn draw_line(&mut self, wanted: u32) -> u32 {
         self.ready.clear();
         let head = self.cursor.head();
         self.set_clear(self.clear_from(head, self.slack));
         if !self.doorbell.fires() {
-            return;
+            return 0;
         }
         let shape = self.cursor.shape();
         let slot = shape.slot(head);
@@ -88,6 +89,7 @@ impl SendRing {
             self.ready.end = self.ready.next.add(length as usize * WQEBB_SIZE);
         }
         self.ready.record = u32::from(first).to_be();
+        length
     }
 
     /// After the next of the line was made known to the card.
@@ -99,5 +101,6 @@ impl SendRing {
         self.ready.next = unsafe { self.ready.next.add(WQEBB_SIZE) };
         self.ready.record = self.ready.record.wrapping_add(STEP);
         self.cursor.publish(self.cursor.head().plus(1));
+        self.doorbell.timing.rang(self.cursor.head());
     }
 }

@@ -63,7 +63,7 @@ pub(super) struct Names {
     /// In bits 31–8, as in the ctrl segment.
     qpn_shifted: u64,
     /// [`Key::base`].
-    key: u64,
+    pub(super) key: u64,
 }
 
 impl Names {
@@ -73,7 +73,7 @@ impl Names {
 
     /// `opmod_idx_opcode` and `qpn_ds` of a ctrl segment, as one number.
     #[inline(always)]
-    fn ctrl(self, head: Counter, opcode: u8, ds: u32) -> u64 {
+    pub(super) fn ctrl(self, head: Counter, opcode: u8, ds: u32) -> u64 {
         // What the compiler knows in one term.
         let known = u64::from(opcode) << 32 | u64::from(ds);
         u64::from(head.low16()) << 40 | self.qpn_shifted | known
@@ -595,7 +595,7 @@ unsafe fn encode_wrapping<O: Operation>(
 /// A [`CtrlSeg`] without signature and stream, as two words that can be stored, and copied to a
 /// BlueFlame buffer, eight bytes at a time. The first one is the doorbell.
 #[inline(always)]
-fn ctrl_segment(first: u64, fm_ce_se: u8, imm: u32) -> Segment {
+pub(super) fn ctrl_segment(first: u64, fm_ce_se: u8, imm: u32) -> Segment {
     const {
         assert!(offset_of!(CtrlSeg, opmod_idx_opcode) == 0 && offset_of!(CtrlSeg, qpn_ds) == 4);
         assert!(offset_of!(CtrlSeg, fm_ce_se) == 11 && offset_of!(CtrlSeg, imm) == 12);

@@ -52,6 +52,32 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key(u64);
 
+/// What makes keys of WQEs that have all in common but their index.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Marks {
+    /// All bits, if the key has the index.
+    index: u64,
+    rest: u64,
+}
+
+impl Marks {
+    /// Of plain WQEs.
+    pub(super) fn plain(base: u64, opcode: u8) -> Self {
+        Self { index: u64::MAX, rest: Key::plain(base, opcode, 0).0 }
+    }
+
+    /// Of others, that add nothing to the slack.
+    pub(super) fn other(opcode: u8, ds: u32, slack: u32) -> Self {
+        Self { index: 0, rest: Key::other(opcode, ds, slack).0 }
+    }
+
+    /// Of the one whose ctrl segment begins with `ctrl`, as it lies in memory.
+    #[inline(always)]
+    pub(super) fn key(self, ctrl: u64) -> Key {
+        Key(Key::plain(0, 0, ctrl).0 & self.index | self.rest)
+    }
+}
+
 const OTHER: u64 = 1;
 /// No WQE begins here.
 const INSIDE: u64 = 2;
@@ -210,6 +236,12 @@ impl Shadow {
         // SAFETY: as in `get`; entries are only written through the shadow, or where the shadow is
         // not borrowed.
         unsafe { self.first.add(self.shape.slot(counter)).as_ref() }
+    }
+
+    /// Where the entry of a block is.
+    pub(super) fn place(&self, counter: Counter) -> NonNull<Entry> {
+        // SAFETY: as in `get`.
+        unsafe { self.first.add(self.shape.slot(counter)) }
     }
 
     #[inline(always)]

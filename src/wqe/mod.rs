@@ -12,6 +12,7 @@ mod payload;
 mod transport;
 mod writer;
 
+pub(crate) use operation::Encode;
 pub use operation::{CompareSwap, FetchAdd, Nop, Operation, Read, Send, SendImm, Write, WriteImm};
 pub(crate) use payload::data_segment;
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};

@@ -88,8 +88,8 @@ impl<T: Transport, O: PostOn<T>, V: Variable<O>> Forms<T> for Form<O, V> {
         let signaled = ring.flags(operation) & CE_MASK == CE_ALWAYS;
         let usual = O::USUAL_DS != 0 && operation.is_usual(&ring.limits);
         // One that brings no CQE counts as if it did, if CQEs are left: so posting it moves nothing
-        // but the head.
-        let counts = signaled || usual && ring.clear_from(at, line.slack()) != at;
+        // but the head. The last CQE is left to one that brings it, which all others may wait for.
+        let counts = signaled || usual && ring.clear_from(at, line.slack()).since(at) > 1;
         let slack = line.slack().wrapping_sub(u32::from(counts && !signaled));
         let (end, after, last, _) = ring.encode_any::<T, O>(at, slack, id, operation)?;
         // SAFETY: just written, to blocks that nobody else writes and that are not posted.

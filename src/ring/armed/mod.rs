@@ -125,8 +125,8 @@ impl<Q: BorrowMut<SendQueue<T>>, F: Forms<T>, T: Transport> Armed<Q, F, T> {
     ///
     /// # Errors
     /// As for [`Batch::append`](super::Batch::append): nothing is armed then. An unsignaled request
-    /// counts as a signaled one as long as CQEs are left to promise: then it can be fired the fast
-    /// way.
+    /// counts as a signaled one as long as more than one CQE is left to promise: then it can be
+    /// fired the fast way.
     pub fn arm(&mut self, id: u64, operation: F::Operation) -> Result<(), PostError> {
         let ring = &mut self.queue.borrow_mut().ring;
         F::arm(Parts { ring, line: &mut self.line }, Kind::default(), id, &operation)

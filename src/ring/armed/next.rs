@@ -76,7 +76,6 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
         // register takes it. What it names is the caller's promise.
         unsafe { ring.doorbell.fire(record, units) };
         ring.step();
-        ring.doorbell.timing.rang(ring.cursor.head());
     }
 }
 

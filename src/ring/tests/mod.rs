@@ -9,6 +9,7 @@ mod poll;
 mod post;
 mod publish;
 mod receive;
+mod template;
 
 use core::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,0 +1,357 @@
+//! Requests that differ in a few fields: what they have in common is written once per slot.
+
+use core::borrow::BorrowMut;
+use core::fmt;
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, SEGMENT_SIZE, WQEBB_SIZE};
+
+use super::cursor::Counter;
+use super::send_ring::{SendRing, ctrl_segment};
+use super::shadow::{self, Entry, Marks};
+use super::variable::{Place, Variable};
+use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
+use crate::doorbell::Unit;
+use crate::timing::Phase;
+use crate::verbs::{Rc, Transport};
+use crate::wqe::{Encode, Limits, Linear, Operation, PostOn, Segments};
+
+/// A send queue that posts one request again and again, with other values in the fields `V`.
+///
+/// `Q` is the queue, `&mut SendQueue` or a [`SendQueue`] itself, which posts nothing else meanwhile.
+/// In its first lap around the ring, the template writes the request to each slot as a whole, ahead;
+/// from then on a post stores the ctrl segment, which has the WQE's index, and the units of 16 bytes
+/// that variable fields are in, and copies to the BlueFlame register from registers and from private
+/// memory. A request of one block of 64 bytes, whose size the type knows, goes that way, where the
+/// register takes it; everything else is written as a whole in each post.
+///
+/// ```no_run
+/// # use mlx5::ring::{PostError, SendQueue, Template, variable::{Bytes, Offset}};
+/// # use mlx5::wqe::{InlineBytes, Remote, Write};
+/// # fn example(queue: &mut SendQueue, remote: Remote) -> Result<(), PostError> {
+/// let quote = Write::new(InlineBytes([0; 8]), remote);
+/// let mut quotes = Template::<_, _, (Bytes, Offset)>::new(queue, quote)?;
+/// // SAFETY: an inline payload names no memory of this side.
+/// unsafe {
+///     quotes.post(1, (1234_u64.to_le_bytes(), 0))?;
+///     quotes.post_signaled(2, (1235_u64.to_le_bytes(), 64))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A request that is not signaled counts as if it were while more than one CQE is left to promise, as
+/// an [armed](super::Armed) one does. Dropping or leaking a template changes nothing for the queue.
+pub struct Template<Q, O, V = (), T: Transport = Rc> {
+    queue: Q,
+    operation: O,
+    state: State,
+    form: PhantomData<(fn(V), T)>,
+}
+
+/// What a post needs besides the queue.
+struct State {
+    /// The first eight bytes of the ctrl segment of the WQE at the head, as they lie in memory, and
+    /// where it is remembered: while a line is drawn.
+    word: u64,
+    entry: NonNull<Entry>,
+    /// As the operation is, and signaled.
+    looks: [Look; 2],
+    /// The WQE, with blank variable fields and an index of 0.
+    units: [Unit; 4],
+    /// Up to here, slots have been written as a whole; and how many have not.
+    written: Counter,
+    left: u32,
+}
+
+/// A WQE that is signaled or not.
+#[derive(Clone, Copy)]
+struct Look {
+    /// The last eight bytes of the ctrl segment, as they lie in memory.
+    ctrl: u64,
+    marks: Marks,
+}
+
+/// What one more in a ctrl segment's index is, as long as the index's high byte stays the same.
+const STEP: u64 = u64::from_ne_bytes([0, 0, 1, 0, 0, 0, 0, 0]);
+
+/// `CE_ALWAYS` in the last eight bytes of a ctrl segment.
+const SIGNALED: u64 = u64::from_ne_bytes([0, 0, 0, CE_ALWAYS, 0, 0, 0, 0]);
+
+impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q, O, V, T> {
+    /// Takes a queue, and a request; what it has in variable fields does not matter, but for the
+    /// remote address, which an [`Offset`](super::variable::Offset) is added to. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`PostError`]: no queue like this takes such a request.
+    pub fn new(mut queue: Q, operation: O) -> Result<Self, PostError> {
+        let ring = &mut queue.borrow_mut().ring;
+        operation.check(&ring.limits)?;
+        // What others have written ahead is forgotten, and what is written here goes unnoticed by
+        // polls until it is posted.
+        ring.open();
+        ring.close();
+        ring.ready.clear();
+        let state = State::new::<T, O, V>(ring, &operation);
+        Ok(Self { queue, operation, state, form: PhantomData })
+    }
+
+    /// Posts the request with these values. `id` comes back with its completion.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing is posted then.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`](super::Batch::ring).
+    #[inline(always)]
+    pub unsafe fn post(&mut self, id: u64, values: V::Values) -> Result<(), PostError> {
+        // SAFETY: passed on.
+        unsafe { self.post_as::<false>(id, values) }
+    }
+
+    /// As [`post`](Self::post), and asks for a completion, whether or not the operation does.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn post_signaled(&mut self, id: u64, values: V::Values) -> Result<(), PostError> {
+        // SAFETY: passed on.
+        unsafe { self.post_as::<true>(id, values) }
+    }
+
+    #[inline(always)]
+    unsafe fn post_as<const CE: bool>(
+        &mut self,
+        id: u64,
+        values: V::Values,
+    ) -> Result<(), PostError> {
+        let ring = &mut self.queue.borrow_mut().ring;
+        ring.doorbell.timing.begin();
+        if O::USUAL_DS == 0 || ring.ready.is_empty() {
+            // SAFETY: passed on.
+            return unsafe { self.post_rest::<CE>(id, values) };
+        }
+        // SAFETY: passed on; something is in the line.
+        unsafe { self.state.post::<O, V, CE>(ring, id, &values) };
+        Ok(())
+    }
+
+    /// As [`post`](Self::post), where the line is at its end.
+    ///
+    /// # Safety
+    /// As there.
+    #[cold]
+    #[inline(never)]
+    unsafe fn post_rest<const CE: bool>(
+        &mut self,
+        id: u64,
+        values: V::Values,
+    ) -> Result<(), PostError> {
+        let ring = &mut self.queue.borrow_mut().ring;
+        if O::USUAL_DS != 0 && self.operation.is_usual(&ring.limits) {
+            self.state.draw::<O>(ring);
+            if !ring.ready.is_empty() {
+                // SAFETY: passed on.
+                unsafe { self.state.post::<O, V, CE>(ring, id, &values) };
+                return Ok(());
+            }
+        }
+        let (head, slack) = (ring.cursor.head(), ring.slack);
+        let (end, slack, last, clear) = if CE {
+            ring.encode_any::<T, _>(head, slack, id, &Signaled(&self.operation))?
+        } else {
+            ring.encode_any::<T, O>(head, slack, id, &self.operation)?
+        };
+        let place = ring.place(head);
+        // SAFETY: the WQE was just written, and is not posted; the rest is passed on.
+        unsafe {
+            V::blank(&place);
+            V::patch(&values, &place);
+            ring.commit(end, slack, &last, true);
+        }
+        ring.set_clear(clear);
+        Ok(())
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &SendQueue<T> {
+        self.queue.borrow()
+    }
+
+    /// Gives the queue back.
+    pub fn into_queue(self) -> Q {
+        self.queue
+    }
+}
+
+impl State {
+    fn new<T: Transport, O: PostOn<T>, V: Variable<O>>(ring: &SendRing, operation: &O) -> Self {
+        #[repr(align(64))]
+        struct Block([u8; WQEBB_SIZE]);
+        let mut block = Block([0; WQEBB_SIZE]);
+        let at = NonNull::from(&mut block.0).cast::<u8>();
+        let mut units = [Unit::from_words(0, 0); 4];
+        if O::USUAL_DS != 0 && operation.is_usual(&ring.limits) {
+            // SAFETY: memory of this function, of a block, which the WQE fits in.
+            unsafe {
+                let mut writer = Linear::new(at.as_ptr());
+                let ctrl = ring.names.ctrl(Counter::default(), O::OPCODE, O::USUAL_DS);
+                writer.put(ctrl_segment(ctrl, ring.flags(operation), operation.immediate()));
+                operation.put(&mut writer);
+                V::blank(&Place { ring: at, size: WQEBB_SIZE, offset: 0 });
+                units = core::array::from_fn(|unit| Unit::load(at.add(unit * SEGMENT_SIZE)));
+            }
+        }
+        let look = Look { ctrl: 0, marks: Marks::default() };
+        Self {
+            word: 0,
+            entry: NonNull::dangling(),
+            looks: [look; 2],
+            units,
+            written: ring.cursor.head(),
+            left: ring.cursor.shape().entries(),
+        }
+    }
+
+    /// Draws the line of what can be posted, and sees to it that all its slots have been written.
+    fn draw<O: Operation>(&mut self, ring: &mut SendRing) {
+        let head = ring.cursor.head();
+        // The high byte of the index stays the same within a line.
+        let same_high_byte = 0x100 - u32::from(head.low16() & 0xff);
+        // Of the CQEs, which all in the line count as if they brought one, the last is left to one
+        // that brings it, which all others may wait for.
+        let all_but_one = ring.clear_from(head, ring.slack).since(head).saturating_sub(1);
+        let length = ring.draw_line(same_high_byte.min(all_but_one));
+        // What was posted since, as a whole, is written.
+        let ahead = self.written.since(head);
+        if ahead > ring.cursor.shape().entries() {
+            self.left = self.left.saturating_sub(head.since(self.written));
+            self.written = head;
+        }
+        let end = head.plus(length);
+        while self.left != 0 && self.written != end && end.since(self.written) <= length {
+            let slot = ring.cursor.shape().slot(self.written);
+            for (at, unit) in self.units.iter().enumerate().take(O::USUAL_DS as usize).skip(1) {
+                // SAFETY: a block of the ring that is free, since it is in the line.
+                unsafe { unit.store(ring.buffer.add(slot * WQEBB_SIZE + at * SEGMENT_SIZE)) }
+            }
+            self.written = self.written.plus(1);
+            self.left -= 1;
+        }
+        self.word = ring.names.ctrl(head, O::OPCODE, O::USUAL_DS).to_be();
+        self.entry = ring.shadow.place(head);
+        let as_it_is = self.units[0].high();
+        self.looks = [as_it_is, as_it_is | SIGNALED].map(|ctrl| {
+            let [.., flags, _, _, _, _] = ctrl.to_ne_bytes();
+            let signaled = flags & CE_MASK == CE_ALWAYS;
+            let marks = if signaled && shadow::may_be_plain(O::OPCODE, O::USUAL_DS) {
+                Marks::plain(ring.names.key, O::OPCODE)
+            } else {
+                Marks::other(O::OPCODE, O::USUAL_DS, ring.slack)
+            };
+            Look { ctrl, marks }
+        });
+    }
+
+    /// Posts the WQE at the head, which is in the line.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`](super::Batch::ring).
+    #[inline(always)]
+    unsafe fn post<O: Operation, V: Variable<O>, const CE: bool>(
+        &mut self,
+        ring: &mut SendRing,
+        id: u64,
+        values: &V::Values,
+    ) {
+        ring.doorbell.timing.stamp(Phase::Reserve);
+        let (block, record) = ring.ready.next();
+        let look = &self.looks[usize::from(CE)];
+        let word = self.word;
+        let unit = |at: usize| {
+            let old = if at == 0 { Unit::from_words(word, look.ctrl) } else { self.units[at] };
+            if at != 0 && V::UNITS >> at & 1 == 0 {
+                return old;
+            }
+            let unit = V::unit(values, at, old);
+            // SAFETY: a block of the ring; its WQE is not posted.
+            unsafe { unit.store(block.add(at * SEGMENT_SIZE)) };
+            unit
+        };
+        let mut units = [unit(0); 4];
+        for at in 1..4 {
+            // As for what is armed: behind its end, the last unit again.
+            units[at] = if at < O::USUAL_DS as usize { unit(at) } else { units[at - 1] };
+        }
+        // SAFETY: the entry of the head's slot.
+        unsafe { self.entry.write(Entry { id, key: look.marks.key(word) }) };
+        ring.doorbell.timing.stamp(Phase::Encode);
+        // SAFETY: the WQE at the head is written, since its slot is in the line; the line is only
+        // drawn where the register takes it. What it names is the caller's promise.
+        unsafe { ring.doorbell.fire(record, units) };
+        ring.step();
+        self.word = self.word.wrapping_add(STEP);
+        // SAFETY: at most the entry behind that of the line's last WQE; there is one.
+        self.entry = unsafe { self.entry.add(1) };
+    }
+}
+
+/// An operation that asks for a completion.
+struct Signaled<'a, O>(&'a O);
+
+impl<O: Operation> Operation for Signaled<'_, O> {
+    const OPCODE: u8 = O::OPCODE;
+}
+
+impl<T: Transport, O: PostOn<T>> PostOn<T> for Signaled<'_, O> {}
+
+impl<O: Operation> Encode for Signaled<'_, O> {
+    fn body_ds(&self) -> u32 {
+        self.0.body_ds()
+    }
+
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
+        self.0.check(limits)
+    }
+
+    fn flags(&self) -> u8 {
+        self.0.flags() | CE_ALWAYS
+    }
+
+    fn immediate(&self) -> u32 {
+        self.0.immediate()
+    }
+
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: passed on.
+        unsafe { self.0.put(writer) }
+    }
+}
+
+/// Completions can be polled meanwhile.
+impl<Q: BorrowMut<SendQueue<T>>, O, V, T: Transport> Queues for Template<Q, O, V, T> {
+    #[inline(always)]
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+        self.queue.borrow_mut().send_side(qpn)
+    }
+
+    #[inline(always)]
+    fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
+        None
+    }
+}
+
+impl<Q: BorrowMut<SendQueue<T>>, O: Operation, V, T: Transport> fmt::Debug
+    for Template<Q, O, V, T>
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Template")
+            .field("opcode", &O::OPCODE)
+            .field("queue", self.queue.borrow())
+            .finish()
+    }
+}
