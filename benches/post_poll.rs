@@ -31,8 +31,9 @@ use std::process::ExitCode;
 
 use mlx5_model::Mode;
 use report::{Line, Report, Value, context};
+use rig::verbs::QpMemory;
 use rows::{How, Row, column};
-use side::{LIST, MAKERS, Side, columns, measured};
+use side::{LIST, MAKERS, Side, columns, measured, watched};
 
 /// Nobody looks at registers and queues while the clock runs.
 const MODE: Mode = Mode::Manual;
@@ -74,11 +75,48 @@ const TITLE: &str = if cfg!(target_arch = "x86_64") {
     "nanoseconds per call, median (p10 to p90)"
 };
 
+/// A side, and where its send and receive rings are.
+struct Made {
+    side: Box<dyn Side>,
+    /// Addresses, and lengths in bytes.
+    rings: Vec<(*const u64, usize)>,
+}
+
+impl Made {
+    fn new(make: fn() -> Box<dyn Side>) -> Self {
+        drop(watched());
+        let side = make();
+        let rings = watched().into_iter().flat_map(|(qp, _)| {
+            // SAFETY: a side keeps its queue pair.
+            let dv = unsafe { QpMemory::new(qp) }.dv;
+            let ring = |start: *mut std::ffi::c_void, length: u32| {
+                (start.cast_const().cast(), length as usize)
+            };
+            [
+                ring(dv.sq.buf, dv.sq.wqe_cnt * dv.sq.stride),
+                ring(dv.rq.buf, dv.rq.wqe_cnt * dv.rq.stride),
+            ]
+        });
+        Self { rings: rings.collect(), side }
+    }
+
+    /// Brings the rings back into the processor's cache. A card would have left them there; but the
+    /// model runs on this processor, and has work of its own.
+    fn warm(rings: &[(*const u64, usize)]) {
+        for &(start, length) in rings {
+            for line in (0..length / 8).step_by(8) {
+                // SAFETY: in the ring, which lives as long as the side.
+                unsafe { start.add(line).read_volatile() };
+            }
+        }
+    }
+}
+
 /// One side of the table, and its samples of a run per row.
 struct Timed {
     column: &'static str,
     make: fn() -> Box<dyn Side>,
-    side: Box<dyn Side>,
+    made: Made,
     samples: Vec<Vec<f64>>,
 }
 
@@ -95,22 +133,21 @@ impl Timed {
             How::TakeFew => (WARM / 8, TIMED / 8),
             _ => (WARM, TIMED),
         };
-        if self.side.run(row, 0).is_none() {
+        if self.made.side.run(row, 0).is_none() {
             return;
         }
-        let mut new = how.fills().then(self.make);
-        let side = &mut **new.as_mut().unwrap_or(&mut self.side);
+        let mut new = how.fills().then(|| Made::new(self.make));
+        let Made { side, rings } = new.as_mut().unwrap_or(&mut self.made);
+        let side = &mut **side;
         let mut cycles = 0;
-        let (mut first, mut warm) = (0, warm);
-        if how == How::Fire {
-            // One call of the loop fires all that is prepared.
-            measured(side, row, warm, |side| side.run(row, warm));
-            warm = 0;
-        }
+        // One call of the loop fires all that is prepared.
+        let warm = if how == How::Fire { 0 } else { warm };
+        let mut first = 0;
         let has = measured(side, row, warm + timed, |side| {
             if warm != 0 {
                 first = side.run(row, warm)?;
             }
+            Made::warm(rings);
             let start = now();
             let done = side.run(row, timed)?;
             cycles = (now() - start).saturating_sub(overhead);
@@ -173,7 +210,7 @@ struct Choice {
 }
 
 fn choice(arguments: &[String]) -> Option<Choice> {
-    let mut choice = Choice { rounds: 1500, check: false, record: None };
+    let mut choice = Choice { rounds: 1000, check: false, record: None };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -200,7 +237,7 @@ fn main() -> ExitCode {
     let make = |maker: &side::Maker| Timed {
         column: maker.column,
         make: maker.make,
-        side: (maker.make)(),
+        made: Made::new(maker.make),
         samples: vec![],
     };
     let mut sides: Vec<_> = MAKERS.iter().map(make).collect();
