@@ -146,7 +146,7 @@ rows! {
         [at_most(55.0).and(1.5, FLOOR)];
     List: "list of 32 such, one doorbell, per WR", How::Lists(LIST), [at_most(32.0)];
     RunTime: "8-byte inline WRITE of run-time length", How::Post, [at_most(86.0)];
-    DoorbellInline: "8-byte inline WRITE, doorbell", How::Post, [at_most(56.0)];
+    DoorbellInline: "8-byte inline WRITE, doorbell", How::Post, [at_most(60.0)];
     DoorbellPointer: "64-byte pointer WRITE, doorbell", How::Post, [at_most(56.0)];
     Sse2: "64-byte pointer WRITE, BlueFlame by SSE2", How::Post, [];
     Avx2: "64-byte pointer WRITE, BlueFlame by AVX2", How::Post, [];

@@ -157,10 +157,33 @@ impl Segments for Block {
     }
 
     #[inline(always)]
-    unsafe fn put_inline<'a>(&mut self, length: u32, pieces: impl Iterator<Item = &'a [u8]>) {
-        self.used += (InlineHeader::SIZE + length as usize).next_multiple_of(16) / 8;
-        // SAFETY: passed on.
-        unsafe { self.linear.put_inline(length, pieces) }
+    unsafe fn put_inline<'a>(&mut self, length: u32, mut pieces: impl Iterator<Item = &'a [u8]>) {
+        let used = self.used;
+        let end = InlineHeader::SIZE + length as usize;
+        self.used += end.next_multiple_of(SEGMENT_SIZE) / 8;
+        let (first, second) = (pieces.next(), pieces.next());
+        let (Some((start, rest)), None) =
+            (first.and_then(|piece| piece.split_first_chunk()), second)
+        else {
+            let pieces = first.into_iter().chain(second).chain(pieces);
+            // SAFETY: passed on.
+            return unsafe { self.linear.put_inline(length, pieces) };
+        };
+        // The header shares its word with the payload's start. Stored and kept as one word, it need
+        // not be loaded again: a load of what two stores have just written waits for both.
+        let header = InlineHeader { byte_count: (INLINE_SEG | length).into() };
+        let header: [u8; InlineHeader::SIZE] = zerocopy::transmute!(header);
+        let [header, start] = [header, *start].map(|half: [u8; 4]| u32::from_ne_bytes(half));
+        let word = u64::from(header) | u64::from(start) << 32;
+        let at = self.linear.at;
+        // SAFETY: `new`'s caller vouches for memory and alignment, this call's for space; the piece
+        // is a reference, which does not reach this memory.
+        unsafe {
+            at.cast::<u64>().write_volatile(word);
+            copy_short(rest, at.add(8));
+            self.linear.at = at.add(end.next_multiple_of(SEGMENT_SIZE));
+        }
+        self.words[used] = Some(word);
     }
 }
 
@@ -221,6 +244,46 @@ impl Segments for Wrapping {
             let padding = used.next_multiple_of(16) - used;
             self.at = self.at.add(padding);
             self.left -= padding;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block's bytes before anything is written.
+    const STALE: [u64; WORDS] = [0x5a5a_5a5a_5a5a_5a5a; WORDS];
+
+    #[test]
+    fn a_block_has_the_bytes_of_a_straight_line_and_keeps_words_that_are_in_it() {
+        let payload: Vec<u8> = (1..=44).collect();
+        for length in 1..=44 {
+            for cut in [0, 1, 3, 4, length].into_iter().filter(|cut| *cut <= length) {
+                let (first, second) = payload[..length].split_at(cut);
+                let pieces = [first, second];
+                // What is cut off nowhere is one piece.
+                let pieces = if cut == 0 { &pieces[1..] } else { &pieces[..] };
+                let (mut line, mut block) = (STALE, STALE);
+                // SAFETY: a block each, of which a segment, a header and the payload take no more.
+                let words = unsafe {
+                    let mut linear = Linear::new((&raw mut line).cast());
+                    linear.put([1, 2]);
+                    linear.put_inline(length as u32, pieces.iter().copied());
+                    let mut writer = Block::new((&raw mut block).cast());
+                    writer.put([1, 2]);
+                    writer.put_inline(length as u32, pieces.iter().copied());
+                    let end =
+                        (&raw const block).cast::<u8>().add(16 + (4 + length).next_multiple_of(16));
+                    assert_eq!(writer.linear.at.cast_const(), end);
+                    assert_eq!(writer.used * 8, 16 + (4 + length).next_multiple_of(16));
+                    writer.words()
+                };
+                assert_eq!(block, line, "{length} bytes, cut at {cut}");
+                for (word, kept) in block.iter().zip(words) {
+                    assert!(kept.is_none_or(|kept| kept == *word), "{length} bytes: {words:x?}");
+                }
+            }
         }
     }
 }
