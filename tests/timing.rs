@@ -7,11 +7,12 @@ mod rig;
 
 use std::time::{Duration, Instant};
 
-use mlx5::cqe::Completion;
+use mlx5::cqe::{Completion, SendDone, SendOperation};
 use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
     Armed, Completions, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
+    Template,
 };
 use mlx5::timing::{Phase, Report};
 use mlx5::verbs::QueuePair;
@@ -117,10 +118,35 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
             assert!(completions.poll(&mut armed).unwrap().is_some());
         }
         drop(armed);
+        let report = completions.timing();
+        assert_eq!(report.phase(Phase::Decode).map(|it| it.count), Some(3), "{report}");
         let report = send.timing();
         assert_eq!(report.phase(Phase::Reserve), None, "{report}");
         for phase in [&[Phase::Encode, Phase::Flight], &RING[..]].concat() {
             assert_eq!(report.phase(phase).map_or(0, |it| it.count), 3, "{phase:?}\n{report}");
+        }
+
+        // Templates; and polls that take many have one release.
+        send.clear_timing();
+        completions.clear_timing();
+        let write = Write::new(InlineBytes([0; 8]), remote);
+        let mut template = Template::<_, _, Bytes>::new(&mut send, write).unwrap();
+        for value in 0..5u64 {
+            // SAFETY: inline.
+            unsafe { template.post_signaled(value, value.to_ne_bytes()).unwrap() };
+        }
+        drop(template);
+        mlx5_model::run();
+        let operation = SendOperation::Nop;
+        let done = SendDone { id: 0, qpn: 0, operation, byte_len: 0 };
+        let mut into = vec![Completion::Send(done); 8];
+        assert_eq!(completions.poll_many(&mut send, &mut into), Ok(5));
+        let (sent, polled) = (send.timing(), completions.timing());
+        for phase in [&RING[..], &[Phase::Encode, Phase::Flight]].concat() {
+            assert_eq!(sent.phase(phase).map_or(0, |it| it.count), 5, "{phase:?}\n{sent}");
+        }
+        for (phase, count) in [(Phase::Sight, 5), (Phase::Decode, 5), (Phase::Release, 1)] {
+            assert_eq!(polled.phase(phase).map_or(0, |it| it.count), count, "{polled}");
         }
 
         send.clear_timing();

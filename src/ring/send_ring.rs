@@ -402,6 +402,8 @@ impl SendRing {
         self.cursor.publish(head);
         self.slack = slack;
         let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
+        // Not a post of the program's.
+        self.doorbell.timing.end();
         // SAFETY: as there.
         unsafe { self.doorbell.ring_copied(head.low16(), last.doorbell, ring) }
     }
