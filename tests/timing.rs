@@ -135,7 +135,6 @@ fn each_call_is_counted_once_in_each_of_its_phases() {
             // SAFETY: inline.
             unsafe { template.post_signaled(value, value.to_ne_bytes()).unwrap() };
         }
-        drop(template);
         mlx5_model::run();
         let operation = SendOperation::Nop;
         let done = SendDone { id: 0, qpn: 0, operation, byte_len: 0 };
