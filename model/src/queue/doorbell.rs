@@ -321,6 +321,25 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_of_the_last_of_several_starts_them_all() {
+        for pieces in [&[64][..], &[8; 8]] {
+            let mut queue = Queue::new();
+            // One that was fetched before, then four of which the last is copied.
+            let first = queue.post();
+            queue.store(0x800, &first[..8]);
+            assert_eq!(queue.completed(), 1);
+            let wqe = [(); 4].map(|()| queue.post())[3];
+            let mut at = 0;
+            for piece in pieces {
+                queue.store(0x900 + at, &wqe[at..at + piece]);
+                at += piece;
+            }
+            assert_eq!(queue.completed(), 5);
+            assert_eq!(queue.rig.card.complaints, Complaints::default());
+        }
+    }
+
+    #[test]
     fn a_copy_that_differs_is_counted_and_the_ring_is_executed() {
         for piece in [64, 8] {
             let mut queue = Queue::new();

@@ -9,6 +9,7 @@ mod poll;
 mod post;
 mod publish;
 mod receive;
+mod single;
 mod template;
 
 use core::ptr::NonNull;
