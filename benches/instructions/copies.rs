@@ -96,17 +96,26 @@ impl Side for RawRunTime {
     }
 }
 
-/// This crate, raw layer, with another copy than the default one; nothing where the processor lacks
-/// it. Valgrind's lacks those of 64 bytes.
+/// This crate, raw layer, where posts go by BlueFlame in another way than the default one; nothing
+/// where the processor lacks it. Valgrind's lacks copies of 64 bytes.
 pub struct Copied {
     row: Row,
+    /// The row whose loop is run.
+    of: Row,
     raw: Option<Raw>,
 }
 
 impl Copied {
+    /// WRITEs by pointer, copied by `copy`.
     pub fn new(row: Row, copy: BlueFlameCopy) -> Self {
         let config = SendConfig { copy, ..SendConfig::default() };
-        Self { row, raw: copy.is_available().then(|| Raw::with(config)) }
+        Self { row, of: Row::Pointer, raw: copy.is_available().then(|| Raw::with(config)) }
+    }
+
+    /// Lists, whose last WQE is copied.
+    pub fn last_of_lists() -> Self {
+        let config = SendConfig { copy_last: true, ..SendConfig::default() };
+        Self { row: Row::ListLast, of: Row::List, raw: Some(Raw::with(config)) }
     }
 }
 
@@ -114,7 +123,7 @@ impl Side for Copied {
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         let raw = self.raw.as_mut()?;
         match row {
-            row if row == self.row => raw.run(Row::Pointer, calls),
+            row if row == self.row => raw.run(self.of, calls),
             Row::Poll | Row::Empty if calls != 0 => raw.run(row, calls),
             _ => None,
         }
