@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 
 use super::{Report, Value};
 
-const WIDTH: f64 = 860.0;
-/// Where bars begin and may end; left of them are names, right of them values.
-const LEFT: f64 = 310.0;
-const RIGHT: f64 = 790.0;
+/// The longest bar, and what stands behind it.
+const LONGEST: f64 = 470.0;
+const BEHIND: f64 = 70.0;
+/// No character of a name is wider, in the fonts that are likely.
+const CHARACTER: f64 = 7.6;
 const BAR: f64 = 13.0;
 const GAP: f64 = 14.0;
 const TOP: f64 = 64.0;
@@ -24,6 +25,9 @@ pub fn text(report: &Report) -> String {
         None => OURS,
         Some(at) => OTHERS[at % OTHERS.len()],
     };
+    let names = report.lines.iter().map(|line| line.name.chars().count());
+    let left = 26.0 + CHARACTER * names.max().unwrap_or(0) as f64;
+    let width = left + LONGEST + BEHIND;
     let values = || report.lines.iter().flat_map(|line| line.values.iter().flatten());
     let most = values().map(|value| value.value).fold(1.0, f64::max);
     let mut bars = String::new();
@@ -35,23 +39,23 @@ pub fn text(report: &Report) -> String {
         let _ = writeln!(
             bars,
             "<text x=\"{:.0}\" y=\"{middle:.1}\" text-anchor=\"end\">{}</text>",
-            LEFT - 10.0,
+            left - 10.0,
             escaped(&line.name)
         );
         for (column, value) in report.columns.iter().zip(&line.values) {
             let Some(value) = value else { continue };
-            let length = (value.value / most * (RIGHT - LEFT)).max(1.0);
+            let length = (value.value / most * LONGEST).max(1.0);
             let weight = if *column == report.ours { " font-weight=\"bold\"" } else { "" };
             let _ = writeln!(
                 bars,
-                "<rect x=\"{LEFT:.0}\" y=\"{y:.1}\" width=\"{length:.1}\" height=\"{:.1}\" \
+                "<rect x=\"{left:.0}\" y=\"{y:.1}\" width=\"{length:.1}\" height=\"{:.1}\" \
                  fill=\"{}\"><title>{}: {:.1}</title></rect><text x=\"{:.1}\" y=\"{:.1}\" \
                  font-size=\"11\"{weight}>{:.1}</text>",
                 BAR - 2.0,
                 color(column),
                 escaped(column),
                 value.value,
-                LEFT + length + 5.0,
+                left + length + 5.0,
                 y + BAR - 4.0,
                 value.value
             );
@@ -70,7 +74,7 @@ pub fn text(report: &Report) -> String {
             x + 16.0,
             escaped(column)
         );
-        x += 36.0 + 7.4 * column.chars().count() as f64;
+        x += 36.0 + CHARACTER * column.chars().count() as f64;
     }
     // What it ran on, then the versions.
     let feet: [&dyn Fn(&str) -> bool; 2] =
@@ -87,8 +91,8 @@ pub fn text(report: &Report) -> String {
     }
     let height = y + 14.0;
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" \
-         width=\"{WIDTH:.0}\" height=\"{height:.0}\" role=\"img\" \
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" \
+         width=\"{width:.0}\" height=\"{height:.0}\" role=\"img\" \
          font-family=\"system-ui, sans-serif\" font-size=\"13\">\n<title>{title}</title>\n<style>\
          text {{ fill: #24292f }} @media (prefers-color-scheme: dark) \
          {{ text {{ fill: #d7dde3 }} }}</style>\n<text x=\"16\" y=\"22\" font-size=\"15\" \
