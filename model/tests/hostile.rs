@@ -249,7 +249,7 @@ fn legacy() -> i32 {
     let known: Vec<u64> = [0, 1, 2, 3, 4, 5, 8, 9, 11, 13, 14, 16, 17, 18, 19, 20, 24, 25, 26, 27]
         .into_iter()
         .chain(32..=35)
-        .chain([37, 38])
+        .chain([37, 38, 39])
         .chain([1, 18, 24, 26, 57].map(|number| EXTENDED | number))
         .collect();
     let invoke = |command: u64, core: (u16, u64), room: (u16, u64), driver: (u16, u64)| {

@@ -202,6 +202,22 @@ fn receives_shared_by_queue_pairs() {
 }
 
 #[test]
+fn receives_shared_by_extended_connections() {
+    for (model, extra) in [(INFINIBAND, &[][..]), (INFINIBAND, &["-e"]), (ROCE, &["-g", "0"])] {
+        let mut arguments = vec!["-n", "200", "-s", "5000"];
+        arguments.extend_from_slice(extra);
+        let (server, client) = model.pair("ibv_xsrq_pingpong", &arguments);
+        for side in [&server, &client] {
+            side.assert_success();
+            assert_eq!(side.stderr, "", "{side}");
+        }
+        for side in [&server, &client] {
+            assert!(side.stdout.trim_end().ends_with("success"), "{side}");
+        }
+    }
+}
+
+#[test]
 fn rc_pingpong_with_doorbells_polled() {
     rc_pingpong(Model { mode: Some("polled"), ..INFINIBAND }, &[]);
 }
@@ -318,6 +334,15 @@ fn unreliable_connections() {
     perftest(INFINIBAND, "ib_send_bw", &SIZES, &["-c", "UC"]);
     perftest(INFINIBAND, "ib_write_bw", &SIZES, &["-c", "UC"]);
     perftest(ROCE, "ib_write_bw", &[65536], &["-c", "UC", "-x", "0"]);
+}
+
+#[test]
+fn extended_reliable_connections() {
+    perftest(INFINIBAND, "ib_send_lat", &[2, 5000], &["-c", "XRC"]);
+    perftest(INFINIBAND, "ib_send_bw", &[1024, 65536], &["-c", "XRC"]);
+    perftest(INFINIBAND, "ib_write_bw", &[1024, 65536], &["-c", "XRC"]);
+    perftest(INFINIBAND, "ib_read_lat", &[5000], &["-c", "XRC"]);
+    perftest(ROCE, "ib_write_lat", &[5000], &["-c", "XRC", "-x", "0"]);
 }
 
 /// perftest's programs that send, with receives from an SRQ.

@@ -100,6 +100,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::RC, 1),
         (c::UC, 1),
         (c::UD, 1),
+        (c::XRC, 1),
         // Nothing is multicast, so nothing of it comes back to its sender.
         (c::BLOCK_LB_MC, 1),
         (c::UAR_4K, 1),

@@ -8,7 +8,7 @@ use super::buffer::{self, Geometry};
 use super::capability::LOG_MAX_CQ_SIZE;
 use super::{OP_MOD, Refusal, context, get, owned, uid};
 use crate::card::Card;
-use crate::object::{Cq, Pages};
+use crate::object::{Cq, Pages, Srq};
 
 /// What MODIFY_CQ can change without a resize (`device.h`, `MLX5_CQ_MODIFY_*`).
 const SELECT_PERIOD: u32 = 1 << 0;
@@ -146,9 +146,12 @@ pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
     owned(cq.uid, uid(input))?;
     let users = |qp: &crate::object::Qp| {
         (qp.sq.blocks > 0 && qp.get(qpc::CQN_SND) == number)
-            || (qp.rq.wqes > 0 && qp.get(qpc::CQN_RCV) == number)
+            || ((qp.rq.wqes > 0 || qp.shared_receive().is_some()) && qp.get(qpc::CQN_RCV) == number)
     };
-    if card.objects.qps.values().any(users) {
+    let completes = |srq: &Srq| srq.xrc().is_some_and(|xrc| xrc.cq == number);
+    if card.objects.qps.values().any(users)
+        || card.objects.srqs.iter().any(|(_, srq)| completes(srq))
+    {
         return Err(Refusal::CqBusy);
     }
     card.objects.cqs.remove(number);

@@ -21,6 +21,7 @@ fn service(st: u32) -> Option<Service> {
         0 => Some(Service::Rc),
         1 => Some(Service::Uc),
         2 => Some(Service::Ud),
+        3 => Some(Service::Xrc),
         _ => None,
     }
 }
@@ -31,6 +32,7 @@ pub fn code(service: Service) -> u32 {
         Service::Rc => 0,
         Service::Uc => 1,
         Service::Ud => 2,
+        Service::Xrc => 3,
     }
 }
 
@@ -62,6 +64,10 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
 
     let has_sq = field(qpc::NO_SQ) == 0;
     let (has_rq, shares) = match field(qpc::RQ_TYPE) {
+        // Targets of extended reliable connections receive from what each request names, and
+        // initiators nothing.
+        RQ_SHARED | RQ_NONE if service == Service::Xrc => (false, false),
+        _ if service == Service::Xrc => return Err(Refusal::QpReceiveType),
         RQ_REGULAR => (true, false),
         RQ_SHARED => (false, true),
         RQ_NONE => (false, false),
@@ -75,7 +81,8 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     let sender = cqe_size(has_sq, field(qpc::CQN_SND))?;
     let receiver = cqe_size(has_rq || shares, field(qpc::CQN_RCV))?;
     if shares {
-        let srq = card.objects.srqs.get(field(qpc::SRQN_RMPN_XRQN)).ok_or(Refusal::NoSrq)?;
+        let srq = card.objects.srqs.get(field(qpc::SRQN_RMPN_XRQN));
+        let srq = srq.filter(|srq| srq.xrc().is_none()).ok_or(Refusal::NoSrq)?;
         owned(srq.uid, user)?;
     }
     match (field(qpc::CS_REQ), sender) {
@@ -85,6 +92,10 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     match (field(qpc::CS_RES), receiver) {
         (0 | 0x1, _) | (0x2, 128) => {}
         _ => return Err(Refusal::QpScatter),
+    }
+    if service == Service::Xrc && !has_sq {
+        let domain = card.objects.xrcds.get(field(qpc::XRCD)).ok_or(Refusal::NoXrcd)?;
+        owned(domain.uid, user)?;
     }
     if has_sq {
         let uar = card.objects.uars.get(field(qpc::UAR_PAGE)).ok_or(Refusal::NoUar)?;

@@ -81,6 +81,7 @@ refusals! {
     PdBusy = 0x5c_0104, BadResourceState, "queue pairs or memory keys still belong to the protection domain";
     NoXrcd = 0x5c_0105, BadResource, "there is no such XRC domain";
     NoTransportDomain = 0x5c_0106, BadResource, "there is no such transport domain";
+    XrcdBusy = 0x5c_0107, BadResourceState, "queue pairs or shared receive queues still belong to the XRC domain";
 
     PageOffset = 0x5c_0201, BadParameter, "page_offset leads out of the first page or breaks the entries' alignment";
     PageAddress = 0x5c_0202, BadParameter, "a page address is not a multiple of the page size";

@@ -9,7 +9,7 @@ use mlx5_sys::ifc::{
 
 use super::{Refusal, get, owned, uid};
 use crate::card::Card;
-use crate::object::{Owned, Table};
+use crate::object::{Owned, Qp, Service, Table};
 
 pub fn create_uctx(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     if uid(input) != 0 {
@@ -98,6 +98,13 @@ pub fn alloc_xrcd(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<()
 pub fn dealloc_xrcd(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, dealloc_xrcd_in::XRCD);
     find(&card.objects.xrcds, number, input, Refusal::NoXrcd)?;
+    let objects = &card.objects;
+    let is_target = |qp: &Qp| qp.service == Service::Xrc && qp.get(qpc::NO_SQ) == 1;
+    if objects.qps.values().any(|qp| is_target(qp) && qp.get(qpc::XRCD) == number)
+        || objects.srqs.iter().any(|(_, srq)| srq.xrc().is_some_and(|xrc| xrc.domain == number))
+    {
+        return Err(Refusal::XrcdBusy);
+    }
     card.objects.xrcds.remove(number);
     Ok(())
 }

@@ -1,9 +1,10 @@
 //! Commands on shared receive queues: receive memory pools (RMP), which is what the kernel's driver
-//! makes of every basic one.
+//! makes of every basic one, and XRC SRQs.
 
 use mlx5_sys::ifc::{
-    Field, create_rmp_in, create_rmp_out, destroy_rmp_in, modify_rmp_in, query_rmp_in,
-    query_rmp_out, rmp_bitmask, rmpc, wq,
+    Field, arm_xrc_srq_in, create_rmp_in, create_rmp_out, create_xrc_srq_in, create_xrc_srq_out,
+    destroy_rmp_in, destroy_xrc_srq_in, modify_rmp_in, query_rmp_in, query_rmp_out,
+    query_xrc_srq_in, query_xrc_srq_out, rmp_bitmask, rmpc, wq, xrc_srqc,
 };
 
 use super::buffer::{self, Geometry};
@@ -16,6 +17,8 @@ use crate::object::{LinkedQueue, Srq, SrqContext};
 const READY: u32 = 1;
 /// A linked list of WQEs (`mlx5_ifc.h`, `MLX5_WQ_TYPE_LINKED_LIST`).
 const LINKED_LIST: u32 = 0;
+/// log2 of the largest page of a queue, relative to 4 KiB: what contexts of other queues can say.
+const LARGEST_PAGE: u32 = 31;
 /// The smallest WQE: the segment that names the next, and one pointer.
 const LEAST_WQE: usize = 32;
 
@@ -36,6 +39,9 @@ fn linked(input: &[u8], described: &Described) -> Result<LinkedQueue, Refusal> {
     let stride = 1usize << described.log_stride;
     if !(LEAST_WQE..=MAX_RQ_WQE).contains(&stride) {
         return Err(Refusal::SrqStride);
+    }
+    if described.log_page_size > LARGEST_PAGE {
+        return Err(Refusal::PageOffset);
     }
     if described.record % 8 != 0 {
         return Err(Refusal::Record);
@@ -98,7 +104,9 @@ pub fn create_rmp(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<()
 /// Looks up a receive memory pool that a command may touch.
 fn rmp<'a>(card: &'a Card, number: u32, input: &[u8]) -> Result<&'a Srq, Refusal> {
     let srq = card.objects.srqs.get(number).ok_or(Refusal::NoSrq)?;
-    let SrqContext::Rmp(_) = srq.context;
+    if srq.xrc().is_some() {
+        return Err(Refusal::NoSrq);
+    }
     owned(srq.uid, uid(input))?;
     Ok(srq)
 }
@@ -142,6 +150,96 @@ pub fn destroy_rmp(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Re
     destroy(card, number)
 }
 
+pub fn create_xrc(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let context: Box<[u8; xrc_srqc::SIZE]> =
+        context(input, create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY)?;
+    let field = |field: Field| get(&context[..], field);
+    let user = uid(input);
+    if field(xrc_srqc::CONT_SRQ) == 1
+        || field(xrc_srqc::RLKY) == 1
+        || field(xrc_srqc::BASIC_CYCLIC_RCV_WQE) == 1
+        || field(xrc_srqc::USER_INDEX_EQUAL_XRC_SRQN) == 1
+    {
+        return Err(Refusal::SrqType);
+    }
+    if field(xrc_srqc::WQ_SIGNATURE) == 1 {
+        return Err(Refusal::QpSignature);
+    }
+    if field(xrc_srqc::DBR_UMEM_VALID) == 1
+        || get(input, create_xrc_srq_in::XRC_SRQ_UMEM_VALID) == 1
+    {
+        return Err(Refusal::Umem);
+    }
+    let pd = field(xrc_srqc::PD);
+    owned(card.objects.pds.get(pd).ok_or(Refusal::NoPd)?.uid, user)?;
+    let domain = card.objects.xrcds.get(field(xrc_srqc::XRCD)).ok_or(Refusal::NoXrcd)?;
+    owned(domain.uid, user)?;
+    let cq = card.objects.cqs.get(field(xrc_srqc::CQN)).ok_or(Refusal::NoCq)?;
+    owned(cq.uid, user)?;
+    let described = Described {
+        // The lower field leaves out the address's last two bits.
+        record: u64::from(field(xrc_srqc::DB_RECORD_ADDR_H)) << 32
+            | u64::from(field(xrc_srqc::DB_RECORD_ADDR_L)) << 2,
+        log_wqes: field(xrc_srqc::LOG_XRC_SRQ_SIZE),
+        log_stride: field(xrc_srqc::LOG_RQ_STRIDE) + 4,
+        log_page_size: field(xrc_srqc::LOG_PAGE_SIZE),
+        page_offset: field(xrc_srqc::PAGE_OFFSET),
+    };
+    let queue = linked(input, &described)?;
+    let limit = field(xrc_srqc::LWM) as u16;
+    let srq = Srq {
+        uid: user,
+        context: SrqContext::Xrc(context),
+        pd,
+        record: described.record,
+        queue,
+        limit: 0,
+        failed: false,
+    };
+    let number = card.objects.srqs.add(srq).ok_or(Refusal::Exhausted)?;
+    card.arm_srq(number, limit);
+    create_xrc_srq_out::XRC_SRQN.set(output, number.into());
+    Ok(())
+}
+
+/// Looks up an XRC SRQ that a command may touch.
+fn xrc<'a>(card: &'a Card, number: u32, input: &[u8]) -> Result<&'a Srq, Refusal> {
+    let srq = card.objects.srqs.get(number).ok_or(Refusal::NoSrq)?;
+    if srq.xrc().is_none() {
+        return Err(Refusal::NoSrq);
+    }
+    owned(srq.uid, uid(input))?;
+    Ok(srq)
+}
+
+/// `MLX5_ARM_XRC_SRQ_IN_OP_MOD_XRC_SRQ`: the one thing that arming can be of.
+const ARM_XRC_SRQ: u32 = 1;
+
+pub fn arm_xrc(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let number = get(input, arm_xrc_srq_in::XRC_SRQN);
+    if get(input, arm_xrc_srq_in::OP_MOD) != ARM_XRC_SRQ {
+        return Err(Refusal::OpModifier);
+    }
+    if xrc(card, number, input)?.failed {
+        return Err(Refusal::SrqState);
+    }
+    card.arm_srq(number, get(input, arm_xrc_srq_in::LWM) as u16);
+    Ok(())
+}
+
+pub fn query_xrc(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let shown = xrc(card, get(input, query_xrc_srq_in::XRC_SRQN), input)?.query_xrc();
+    let shown = shown.ok_or(Refusal::NoSrq)?;
+    output[query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY.bytes()].copy_from_slice(&shown);
+    Ok(())
+}
+
+pub fn destroy_xrc(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let number = get(input, destroy_xrc_srq_in::XRC_SRQN);
+    xrc(card, number, input)?;
+    destroy(card, number)
+}
+
 fn destroy(card: &mut Card, number: u32) -> Result<(), Refusal> {
     if card.objects.qps.values().any(|qp| qp.shared_receive() == Some(number)) {
         return Err(Refusal::SrqBusy);
@@ -152,7 +250,10 @@ fn destroy(card: &mut Card, number: u32) -> Result<(), Refusal> {
 
 #[cfg(test)]
 mod tests {
-    use mlx5_sys::ifc::{create_qp_out, dealloc_pd_in, destroy_qp_in, opcode};
+    use mlx5_sys::ifc::{
+        create_qp_in, create_qp_out, dealloc_pd_in, dealloc_xrcd_in, destroy_cq_in, destroy_qp_in,
+        opcode, qpc,
+    };
 
     use super::super::test::{Command, Rig, ring};
     use super::*;
@@ -254,5 +355,120 @@ mod tests {
         rig.run(&destroy).unwrap();
         rig.run(&dealloc).unwrap();
         assert_eq!(rig.run(&destroy).err(), Some(Refusal::NoSrq));
+    }
+
+    fn entry(field: Field) -> Field {
+        field.within(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY)
+    }
+
+    #[test]
+    fn each_field_of_an_xrc_srq_is_checked() {
+        let mut rig = Rig::new();
+        let (domain, cq) = (rig.xrc_domain(), rig.cq());
+        let create = rig.create_xrc_srq(domain, cq);
+        rig.refuses(
+            &create,
+            &[
+                (entry(xrc_srqc::CONT_SRQ), 1, Refusal::SrqType),
+                (entry(xrc_srqc::RLKY), 1, Refusal::SrqType),
+                (entry(xrc_srqc::BASIC_CYCLIC_RCV_WQE), 1, Refusal::SrqType),
+                (entry(xrc_srqc::USER_INDEX_EQUAL_XRC_SRQN), 1, Refusal::SrqType),
+                (entry(xrc_srqc::WQ_SIGNATURE), 1, Refusal::QpSignature),
+                (entry(xrc_srqc::DBR_UMEM_VALID), 1, Refusal::Umem),
+                (create_xrc_srq_in::XRC_SRQ_UMEM_VALID, 1, Refusal::Umem),
+                (entry(xrc_srqc::PD), 0, Refusal::NoPd),
+                (entry(xrc_srqc::XRCD), 0, Refusal::NoXrcd),
+                (entry(xrc_srqc::CQN), 0, Refusal::NoCq),
+                (entry(xrc_srqc::LOG_RQ_STRIDE), 0, Refusal::SrqStride),
+                (entry(xrc_srqc::LOG_RQ_STRIDE), 6, Refusal::SrqStride),
+                (entry(xrc_srqc::LOG_PAGE_SIZE), 63, Refusal::PageOffset),
+                (entry(xrc_srqc::LOG_PAGE_SIZE), 31, Refusal::PageAddress),
+                (entry(xrc_srqc::DB_RECORD_ADDR_L), 1, Refusal::Record),
+                (entry(xrc_srqc::LOG_XRC_SRQ_SIZE), 7, Refusal::InputLength),
+            ],
+        );
+        assert!(rig.card.objects.srqs.is_empty());
+    }
+
+    #[test]
+    fn kinds_of_shared_queues_are_kept_apart() {
+        let mut rig = Rig::new();
+        let (domain, cq) = (rig.xrc_domain(), rig.cq());
+        let create = rig.create_xrc_srq(domain, cq);
+        let xrc = rig.number(&create, create_xrc_srq_out::XRC_SRQN);
+        let create = rig.create_rmp();
+        let rmp = rig.number(&create, create_rmp_out::RMPN);
+        assert_ne!(xrc, rmp);
+        let query = Command::new(opcode::QUERY_XRC_SRQ, 0x10).set(query_xrc_srq_in::XRC_SRQN, xrc);
+        rig.refuses(&query, &[(query_xrc_srq_in::XRC_SRQN, rmp.into(), Refusal::NoSrq)]);
+        let other = Command::new(opcode::QUERY_RMP, 0x10).set(query_rmp_in::RMPN, rmp);
+        rig.refuses(&other, &[(query_rmp_in::RMPN, xrc.into(), Refusal::NoSrq)]);
+        let sharing = rig.create_sharing_qp(cq, xrc);
+        assert_eq!(rig.run(&sharing).err(), Some(Refusal::NoSrq));
+
+        let record = rig.card.objects.srqs.get(xrc).unwrap().record;
+        rig.write(record, &7u32.to_be_bytes());
+        let arm = Command::new(opcode::ARM_XRC_SRQ, 0x10)
+            .set(arm_xrc_srq_in::XRC_SRQN, xrc)
+            .set(arm_xrc_srq_in::OP_MOD, 1u64)
+            .set(arm_xrc_srq_in::LWM, 5u64);
+        rig.refuses(
+            &arm,
+            &[
+                (arm_xrc_srq_in::XRC_SRQN, rmp.into(), Refusal::NoSrq),
+                (arm_xrc_srq_in::OP_MOD, 0, Refusal::OpModifier),
+            ],
+        );
+        rig.run(&arm).unwrap();
+        let shown = rig.run(&query).unwrap();
+        let get = |field: Field| field.within(query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY).get(&shown);
+        assert_eq!((get(xrc_srqc::LWM), get(xrc_srqc::WQE_CNT)), (5, 7));
+        assert_eq!((get(xrc_srqc::STATE), get(xrc_srqc::USER_INDEX)), (0, 0x1234));
+    }
+
+    #[test]
+    fn what_an_xrc_srq_stands_on_stays() {
+        let mut rig = Rig::new();
+        let (domain, cq) = (rig.xrc_domain(), rig.cq());
+        let create = rig.create_xrc_srq(domain, cq);
+        let xrc = rig.number(&create, create_xrc_srq_out::XRC_SRQN);
+        let dealloc = Command::new(opcode::DEALLOC_XRCD, 0x10).set(dealloc_xrcd_in::XRCD, domain);
+        let cq = Command::new(opcode::DESTROY_CQ, 0x10).set(destroy_cq_in::CQN, cq);
+        assert_eq!(rig.run(&dealloc).err(), Some(Refusal::XrcdBusy));
+        assert_eq!(rig.run(&cq).err(), Some(Refusal::CqBusy));
+        let destroy =
+            Command::new(opcode::DESTROY_XRC_SRQ, 0x10).set(destroy_xrc_srq_in::XRC_SRQN, xrc);
+        rig.refuses(&destroy, &[(destroy_xrc_srq_in::XRC_SRQN, 5, Refusal::NoSrq)]);
+        rig.run(&destroy).unwrap();
+        rig.run(&cq).unwrap();
+        let target = rig.create_target(domain);
+        rig.refuses(
+            &target,
+            &[
+                (qpc::XRCD.within(create_qp_in::QPC), 5, Refusal::NoXrcd),
+                (qpc::RQ_TYPE.within(create_qp_in::QPC), 0, Refusal::QpReceiveType),
+            ],
+        );
+        let qp = rig.number(&target, create_qp_out::QPN);
+        assert_eq!(rig.run(&dealloc).err(), Some(Refusal::XrcdBusy));
+        let gone = Command::new(opcode::DESTROY_QP, 0x10).set(destroy_qp_in::QPN, qp);
+        rig.run(&gone).unwrap();
+        rig.run(&dealloc).unwrap();
+    }
+
+    #[test]
+    fn a_completion_queue_of_a_sharing_queue_pair_stays() {
+        let mut rig = Rig::new();
+        let create = rig.create_rmp();
+        let number = rig.number(&create, create_rmp_out::RMPN);
+        let (send, receive) = (rig.cq(), rig.cq());
+        let sharing = rig
+            .create_sharing_qp(send, number)
+            .set(qpc::CQN_RCV.within(create_qp_in::QPC), receive);
+        rig.run(&sharing).unwrap();
+        for cq in [send, receive] {
+            let destroy = Command::new(opcode::DESTROY_CQ, 0x10).set(destroy_cq_in::CQN, cq);
+            assert_eq!(rig.run(&destroy).err(), Some(Refusal::CqBusy));
+        }
     }
 }

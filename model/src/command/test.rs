@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use mlx5_sys::ifc::{
-    Field, ads, alloc_pd_out, alloc_uar_out, cqc, create_cq_in, create_cq_out, create_eq_in,
-    create_eq_out, create_mkey_in, create_mkey_out, create_qp_in, create_qp_out, create_rmp_in,
-    eqc, mkc, opcode, qpc, rmpc, rst2init_qp_in, wq,
+    Field, ads, alloc_pd_out, alloc_uar_out, alloc_xrcd_out, cqc, create_cq_in, create_cq_out,
+    create_eq_in, create_eq_out, create_mkey_in, create_mkey_out, create_qp_in, create_qp_out,
+    create_rmp_in, create_xrc_srq_in, eqc, mkc, opcode, qpc, rmpc, rst2init_qp_in, wq, xrc_srqc,
 };
 
 use super::{OPCODE, Refusal, UID, buffer::PAS};
@@ -184,6 +184,39 @@ impl Rig {
             .set(field(wq::LOG_WQ_STRIDE), 6u64)
             .set(field(wq::LOG_WQ_SZ), 3u64)
             .page(ring)
+    }
+
+    /// An XRC SRQ like the pools of [`Rig::create_rmp`].
+    pub fn create_xrc_srq(&mut self, domain: u32, cq: u32) -> Command {
+        let (record, ring) = (self.page(), self.page());
+        let field = |field: Field| field.within(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY);
+        Command::new(opcode::CREATE_XRC_SRQ, PAS)
+            .set(field(xrc_srqc::LOG_XRC_SRQ_SIZE), 3u64)
+            .set(field(xrc_srqc::LOG_RQ_STRIDE), 2u64)
+            .set(field(xrc_srqc::XRCD), domain)
+            .set(field(xrc_srqc::CQN), cq)
+            .set(field(xrc_srqc::USER_INDEX), 0x1234u64)
+            .set(field(xrc_srqc::PD), self.pd)
+            .set(field(xrc_srqc::DB_RECORD_ADDR_H), record >> 32)
+            .set(field(xrc_srqc::DB_RECORD_ADDR_L), record >> 2 & 0x3fff_ffff)
+            .page(ring)
+    }
+
+    /// An XRC domain.
+    pub fn xrc_domain(&mut self) -> u32 {
+        self.number(&Command::new(opcode::ALLOC_XRCD, 0x10), alloc_xrcd_out::XRCD)
+    }
+
+    /// The receiving side of an extended reliable connection.
+    pub fn create_target(&mut self, domain: u32) -> Command {
+        let field = |field: Field| field.within(create_qp_in::QPC);
+        Command::new(opcode::CREATE_QP, PAS)
+            .set(field(qpc::ST), 3u64)
+            .set(field(qpc::PM_STATE), 3u64)
+            .set(field(qpc::PD), self.pd)
+            .set(field(qpc::RQ_TYPE), 1u64)
+            .set(field(qpc::NO_SQ), 1u64)
+            .set(field(qpc::XRCD), domain)
     }
 
     /// A queue pair like those of [`Rig::create_qp`] that takes from a shared receive queue.

@@ -64,7 +64,7 @@ pub fn rst2init(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
         from: State::Reset,
         to: State::Init,
         required: match service {
-            Service::Rc => &[
+            Service::Rc | Service::Xrc => &[
                 Take::Optional(PM_STATE),
                 Take::Optional(PKEY_INDEX),
                 Take::Optional(PORT),
@@ -99,7 +99,7 @@ pub fn init2init(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
         optional: PKEY_INDEX
             | PORT
             | match service {
-                Service::Rc => ACCESS,
+                Service::Rc | Service::Xrc => ACCESS,
                 Service::Uc => RWE,
                 Service::Ud => Q_KEY,
             },
@@ -111,13 +111,13 @@ pub fn init2rtr(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
         from: State::Init,
         to: State::Rtr,
         required: match service {
-            Service::Rc => &[Take::Peer, Take::Path, Take::Responder],
+            Service::Rc | Service::Xrc => &[Take::Peer, Take::Path, Take::Responder],
             Service::Uc => &[Take::Peer, Take::Path, Take::Responder],
             Service::Ud => &[Take::Peer],
         },
         optional: PKEY_INDEX
             | match service {
-                Service::Rc => ALTERNATE_PATH | ACCESS,
+                Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS,
                 Service::Uc => ALTERNATE_PATH | RWE,
                 Service::Ud => Q_KEY,
             },
@@ -127,7 +127,7 @@ pub fn init2rtr(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
 /// What may change while the queue pair sends.
 fn while_sending(service: Service) -> u32 {
     match service {
-        Service::Rc => ALTERNATE_PATH | ACCESS | PM_STATE | RNR_TIMEOUT,
+        Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS | PM_STATE | RNR_TIMEOUT,
         Service::Uc => ALTERNATE_PATH | RWE | PM_STATE,
         Service::Ud => Q_KEY,
     }
@@ -138,7 +138,7 @@ pub fn rtr2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
         from: State::Rtr,
         to: State::Rts,
         required: match service {
-            Service::Rc => &[Take::Requester],
+            Service::Rc | Service::Xrc => &[Take::Requester],
             Service::Uc | Service::Ud => &[Take::SendPsn],
         },
         optional: while_sending(service),
@@ -160,7 +160,7 @@ pub fn sqd2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
         to: State::Rts,
         required: &[],
         optional: match service {
-            Service::Rc => ACCESS | RNR_TIMEOUT,
+            Service::Rc | Service::Xrc => ACCESS | RNR_TIMEOUT,
             Service::Uc => RWE,
             Service::Ud => Q_KEY,
         },
@@ -173,7 +173,7 @@ pub fn sqerr2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
         to: State::Rts,
         required: &[],
         optional: match service {
-            Service::Rc => ACCESS | RNR_TIMEOUT,
+            Service::Rc | Service::Xrc => ACCESS | RNR_TIMEOUT,
             Service::Uc => RWE,
             Service::Ud => Q_KEY,
         },

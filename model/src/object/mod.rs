@@ -20,7 +20,7 @@ pub use eq::Eq;
 pub use mkey::{Klm, Mkey, Translation};
 pub use pages::Pages;
 pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};
-pub use srq::{LinkedQueue, Srq, SrqContext};
+pub use srq::{LinkedQueue, Srq, SrqContext, Xrc};
 pub use table::Table;
 
 /// An object that is nothing but a number someone owns: UAR, PD, XRCD, transport domain.

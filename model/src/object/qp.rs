@@ -35,6 +35,16 @@ pub enum Service {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Extended reliable connection: an initiator alone, or a target alone, whose receives come from
+    /// the SRQ that each request names.
+    Xrc,
+}
+
+impl Service {
+    /// Whether a requester and a responder keep account of each other's packets.
+    pub fn is_reliable(self) -> bool {
+        matches!(self, Self::Rc | Self::Xrc)
+    }
 }
 
 /// The card's view of a send queue: blocks of 64 bytes.
@@ -108,11 +118,12 @@ impl Qp {
         self.rq.producer = 0;
     }
 
-    /// Number of the shared receive queue that it takes its receives from.
+    /// Number of the shared receive queue that it takes its receives from, if that is one alone.
     pub fn shared_receive(&self) -> Option<u32> {
         /// QPC's `rq_type` of such a queue pair (`qp.h`, `MLX5_SRQ_RQ`).
         const SHARED: u32 = 1;
-        (self.get(qpc::RQ_TYPE) == SHARED).then(|| self.get(qpc::SRQN_RMPN_XRQN))
+        let shares = self.get(qpc::RQ_TYPE) == SHARED && self.service != Service::Xrc;
+        shares.then(|| self.get(qpc::SRQN_RMPN_XRQN))
     }
 
     /// Address of the doorbell record: receive counter, then send counter, each four bytes.

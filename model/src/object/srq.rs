@@ -1,6 +1,6 @@
 //! Receive queues that several queue pairs take from.
 
-use mlx5_sys::ifc::{Field, rmpc, wq};
+use mlx5_sys::ifc::{Field, rmpc, wq, xrc_srqc};
 
 use super::Pages;
 
@@ -35,6 +35,19 @@ impl LinkedQueue {
 pub enum SrqContext {
     /// A receive memory pool: completions go where its queue pairs say.
     Rmp(Box<[u8; rmpc::SIZE]>),
+    /// An XRC SRQ: completions go where it says itself.
+    Xrc(Box<[u8; xrc_srqc::SIZE]>),
+}
+
+/// What only an XRC SRQ has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Xrc {
+    /// XRC domain.
+    pub domain: u32,
+    /// Completion queue of its receives.
+    pub cq: u32,
+    /// What CQEs call it.
+    pub user_index: u32,
 }
 
 /// A shared receive queue.
@@ -57,12 +70,36 @@ pub struct Srq {
 }
 
 impl Srq {
+    /// What it has as an XRC SRQ; `None` where it is none.
+    pub fn xrc(&self) -> Option<Xrc> {
+        let SrqContext::Xrc(context) = &self.context else { return None };
+        let get = |field: Field| field.get(&context[..]) as u32;
+        Some(Xrc {
+            domain: get(xrc_srqc::XRCD),
+            cq: get(xrc_srqc::CQN),
+            user_index: get(xrc_srqc::USER_INDEX),
+        })
+    }
+
+    /// The context of an XRC SRQ with what moves by itself; `None` where it is none.
+    pub fn query_xrc(&self) -> Option<[u8; xrc_srqc::SIZE]> {
+        /// `mlx5_ifc.h`, `MLX5_XRC_SRQC_STATE_*`
+        const GOOD: u64 = 0;
+        const ERROR: u64 = 1;
+        let SrqContext::Xrc(context) = &self.context else { return None };
+        let mut context = **context;
+        xrc_srqc::STATE.set(&mut context, if self.failed { ERROR } else { GOOD });
+        xrc_srqc::LWM.set(&mut context, self.limit.into());
+        xrc_srqc::WQE_CNT.set(&mut context, self.queue.posted().into());
+        Some(context)
+    }
+
     /// The context of a receive memory pool with what moves by itself; `None` where it is none.
     pub fn query_rmp(&self) -> Option<[u8; rmpc::SIZE]> {
         /// `mlx5_ifc.h`, `MLX5_RMPC_STATE_*`
         const READY: u64 = 1;
         const ERROR: u64 = 3;
-        let SrqContext::Rmp(context) = &self.context;
+        let SrqContext::Rmp(context) = &self.context else { return None };
         let mut context = **context;
         let mut set = |field: Field, value: u64| field.set(&mut context, value);
         set(rmpc::STATE, if self.failed { ERROR } else { READY });

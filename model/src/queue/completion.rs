@@ -6,6 +6,7 @@ use super::Syndrome;
 use super::cq::{CQE, Entry};
 use super::event::COUNTER;
 use crate::card::Card;
+use crate::object::Srq;
 
 /// Which queue a completion belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Completion<'a> {
     pub origin: Origin,
     /// Counter of the WQE.
     pub wqe: u16,
+    /// The XRC SRQ that it was taken from.
+    pub xrc_srq: Option<u32>,
     /// How it ended.
     pub result: Result<(), Syndrome>,
     /// Bytes moved.
@@ -74,12 +77,17 @@ impl Card {
     pub fn complete(&mut self, completion: &Completion<'_>) {
         let Some(qp) = self.objects.qps.get(&completion.qp) else { return };
         let requester = matches!(completion.origin, Origin::Requester { .. });
-        let cqn = qp.get(if requester { qpc::CQN_SND } else { qpc::CQN_RCV });
+        let mut cqn = qp.get(if requester { qpc::CQN_SND } else { qpc::CQN_RCV });
+        let mut user_index = qp.get(qpc::USER_INDEX);
+        if let Some(number) = completion.xrc_srq {
+            let Some(xrc) = self.objects.srqs.get(number).and_then(Srq::xrc) else { return };
+            (cqn, user_index) = (xrc.cq, xrc.user_index);
+        }
         let room = self.inline_room(completion.qp, requester);
 
         let mut entry: Entry = [0; 128];
         let (before, cqe) = entry.split_at_mut(CQE);
-        cqe[32..36].copy_from_slice(&qp.get(qpc::USER_INDEX).to_be_bytes());
+        cqe[32..36].copy_from_slice(&user_index.to_be_bytes());
         let mut wqe_opcode = 0;
         let code = match (completion.result, completion.origin) {
             (result, Origin::Requester { opcode }) => {

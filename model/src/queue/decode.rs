@@ -130,7 +130,7 @@ impl Segments<'_> {
 /// Whether a service has an operation.
 fn has(service: Service, code: u8) -> bool {
     match service {
-        Service::Rc => true,
+        Service::Rc | Service::Xrc => true,
         Service::Uc => !matches!(
             code,
             opcode::SEND_INVAL | opcode::RDMA_READ | opcode::ATOMIC_CS | opcode::ATOMIC_FA
@@ -162,11 +162,16 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
         remote: None,
         atomic: None,
         umr: None,
+        xrc_srq: None,
         data: Vec::new(),
     };
     // None of these operations has variants.
     if control.modifier != 0 || !has(service, control.opcode) {
         return Err(Syndrome::LocalQpOperation);
+    }
+    if service == Service::Xrc && !matches!(control.opcode, opcode::NOP | opcode::UMR) {
+        let segment = segments.next().ok_or(Syndrome::LocalQpOperation)?;
+        wqe.xrc_srq = Some(be32(&segment, 0) & 0xff_ffff);
     }
     match control.opcode {
         // What follows the control segment of a NOP is only room.
@@ -361,6 +366,22 @@ mod tests {
     }
 
     #[test]
+    fn requests_of_xrc_name_the_queue_they_are_for() {
+        let mut srq = [0; 16];
+        srq[..4].copy_from_slice(&0x0012_3456u32.to_be_bytes());
+        let remote = Some(Remote { address: 0x7000_0100, key: 0x95a });
+        let bytes = wqe(&[&control(opcode::RDMA_WRITE_IMM, 4, 8), &srq, &REMOTE, &POINTER]);
+        let decoded = request(Service::Xrc, &bytes).unwrap();
+        assert_eq!((decoded.xrc_srq, decoded.remote), (Some(0x12_3456), remote));
+        assert_eq!(decoded.data, [pointer()]);
+        let bytes = wqe(&[&control(opcode::SEND, 3, 8), &srq, &POINTER]);
+        assert_eq!(request(Service::Xrc, &bytes).unwrap().data, [pointer()]);
+        let none = control(opcode::SEND, 1, 8);
+        assert_eq!(request(Service::Xrc, &none), Err(Syndrome::LocalQpOperation));
+        assert_eq!(request(Service::Xrc, &control(opcode::NOP, 1, 8)).unwrap().xrc_srq, None);
+    }
+
+    #[test]
     fn unreliable_services_have_fewer_operations() {
         let remote = |code| wqe(&[&control(code, 3, 0), &REMOTE, &POINTER]);
         for code in [opcode::RDMA_WRITE, opcode::RDMA_WRITE_IMM, opcode::RDMA_READ] {
@@ -393,7 +414,7 @@ mod tests {
                     bytes[3] = opcode::UMR;
                 }
             }
-            for service in [Service::Rc, Service::Uc, Service::Ud] {
+            for service in [Service::Rc, Service::Uc, Service::Ud, Service::Xrc] {
                 let Ok(decoded) = request(service, &bytes) else { continue };
                 let inline: usize = decoded
                     .data

@@ -31,7 +31,7 @@ pub(crate) use translate::INDIRECTION;
 pub use translate::{Access, Denied};
 pub use umr::{Entries, Umr};
 pub use wqe::{
-    Address, Atomic, Data, Domain, Extended, Fence, ReceiveWqe, Remote, SendWqe, Signal,
+    Address, Atomic, Data, Domain, Extended, Fence, ReceiveWqe, Remote, SendWqe, Signal, Taken,
 };
 
 /// What fetching from a send queue gave.

@@ -55,7 +55,7 @@ impl Card {
         }
         qp.rq.taken = index.wrapping_add(1);
         let domain = Domain { pd: qp.get(qpc::PD), qp: qp.number };
-        Ok(Some(ReceiveWqe { index, domain, data: list(&bytes) }))
+        Ok(Some(ReceiveWqe { index, domain, xrc_srq: None, data: list(&bytes) }))
     }
 }
 
@@ -112,10 +112,18 @@ mod tests {
         let domain = Domain { pd: rig.pd, qp };
         assert_eq!(
             one,
-            ReceiveWqe { index: 0, domain, data: vec![pointer(16, 1, 2), pointer(32, 3, 4)] }
+            ReceiveWqe {
+                index: 0,
+                domain,
+                xrc_srq: None,
+                data: vec![pointer(16, 1, 2), pointer(32, 3, 4)]
+            }
         );
         let two = rig.card.take_receive(qp).unwrap().unwrap();
-        assert_eq!(two, ReceiveWqe { index: 1, domain, data: vec![pointer(64, 5, 6)] });
+        assert_eq!(
+            two,
+            ReceiveWqe { index: 1, domain, xrc_srq: None, data: vec![pointer(64, 5, 6)] }
+        );
         assert_eq!(rig.card.take_receive(qp), Ok(None));
         // The ring has eight: the ninth is in the first's place.
         rig.write(record, &[0, 0, 0, 9]);

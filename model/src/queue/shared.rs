@@ -1,8 +1,11 @@
 //! Taking from shared receive queues, and what they tell of themselves.
 
+use mlx5_sys::ifc::qpc;
+
 use super::receive::list;
 use super::{Domain, ReceiveWqe, SrqEvent, Syndrome};
 use crate::card::Card;
+use crate::object::Srq;
 
 /// Bytes before the scatter list of a WQE: the segment that names its successor (`mlx5dv.h`,
 /// `mlx5_wqe_srq_next_seg`).
@@ -44,12 +47,32 @@ impl Card {
             return Err(self.fail_srq(number));
         }
         let domain = Domain { pd: srq.pd, qp };
+        let xrc_srq = srq.xrc().map(|_| number);
         if let Some(srq) = self.objects.srqs.get_mut(number) {
             srq.queue.head = u16::from_be_bytes([bytes[2], bytes[3]]);
             srq.queue.taken = srq.queue.taken.wrapping_add(1);
         }
         self.check_limit(number);
-        Ok(Some(ReceiveWqe { index, domain, data: list(&bytes[NEXT..]) }))
+        Ok(Some(ReceiveWqe { index, domain, xrc_srq, data: list(&bytes[NEXT..]) }))
+    }
+
+    /// The XRC SRQ that a request to a target may use: of the target's XRC domain.
+    pub(crate) fn xrc_srq(&self, qp: u32, number: u32) -> Option<&Srq> {
+        let domain = self.objects.qps.get(&qp)?.get(qpc::XRCD);
+        let same = |srq: &&Srq| srq.xrc().is_some_and(|context| context.domain == domain);
+        self.objects.srqs.get(number).filter(same)
+    }
+
+    /// Takes the next receive of an XRC SRQ for a target, as [`Card::take_receive`] does.
+    pub fn take_xrc_receive(
+        &mut self,
+        qp: u32,
+        number: u32,
+    ) -> Result<Option<ReceiveWqe>, Syndrome> {
+        if self.xrc_srq(qp, number).is_none() {
+            return Err(Syndrome::LocalQpOperation);
+        }
+        self.take_shared(number, qp)
     }
 
     /// Asks for an event once fewer than `limit` WQEs are posted, which may be at once; 0 asks for

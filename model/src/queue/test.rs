@@ -35,6 +35,7 @@ impl Queue {
             qp: self.qp,
             origin: Origin::Requester { opcode: 0x0a },
             wqe,
+            xrc_srq: None,
             result,
             length: 0x1234,
             immediate: [9; 4],

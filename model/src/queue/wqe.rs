@@ -124,6 +124,8 @@ pub struct SendWqe {
     pub immediate: [u8; 4],
     /// Where it goes, for datagrams.
     pub address: Option<Address>,
+    /// Number of the peer's SRQ, for extended reliable connections.
+    pub xrc_srq: Option<u32>,
     /// Remote address, for the operations that have one.
     pub remote: Option<Remote>,
     /// Atomic operands.
@@ -157,6 +159,24 @@ pub struct ReceiveWqe {
     pub index: u16,
     /// What the keys of that memory are checked against: of the SRQ, where it came from one.
     pub domain: Domain,
+    /// The XRC SRQ it came from, which is where its completion goes.
+    pub xrc_srq: Option<u32>,
     /// Memory to scatter to.
     pub data: Vec<Data>,
+}
+
+impl ReceiveWqe {
+    /// What its completion names.
+    pub fn taken(&self) -> Taken {
+        Taken { index: self.index, xrc_srq: self.xrc_srq }
+    }
+}
+
+/// Which receive was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// As [`ReceiveWqe::index`].
+    pub index: u16,
+    /// As [`ReceiveWqe::xrc_srq`].
+    pub xrc_srq: Option<u32>,
 }

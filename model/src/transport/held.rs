@@ -1,6 +1,6 @@
 //! Completions and events that wait for the packets before them.
 
-use crate::queue::{Completion, Origin, QpEvent, Syndrome};
+use crate::queue::{Completion, Opcode, Origin, QpEvent, Syndrome, Taken};
 
 /// A [`Completion`] that owns its payload.
 #[derive(Clone, Debug)]
@@ -11,6 +11,8 @@ pub struct Held {
     pub origin: Origin,
     /// Counter of the WQE.
     pub wqe: u16,
+    /// The XRC SRQ that it was taken from.
+    pub xrc_srq: Option<u32>,
     /// How it ended.
     pub result: Result<(), Syndrome>,
     /// Bytes moved.
@@ -34,6 +36,7 @@ impl Held {
             qp,
             origin,
             wqe,
+            xrc_srq: None,
             result,
             length: 0,
             immediate: [0; 4],
@@ -44,12 +47,19 @@ impl Held {
         }
     }
 
+    /// A receive's completion.
+    pub fn received(qp: u32, kind: Opcode, taken: Taken, result: Result<(), Syndrome>) -> Self {
+        let held = Self::new(qp, Origin::Responder(kind), taken.index, result);
+        Self { xrc_srq: taken.xrc_srq, ..held }
+    }
+
     /// What the queue is told.
     pub fn completion(&self) -> Completion<'_> {
         Completion {
             qp: self.qp,
             origin: self.origin,
             wqe: self.wqe,
+            xrc_srq: self.xrc_srq,
             result: self.result,
             length: self.length,
             immediate: self.immediate,

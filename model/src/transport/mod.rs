@@ -36,7 +36,7 @@ impl Card {
     /// when the card is pumped next. On a queue pair in Error it is flushed.
     pub fn send_ready(&mut self, qp: u32) {
         match self.objects.qps.get(&qp).map(|qp| (qp.service, qp.state)) {
-            Some((Service::Rc, State::Rts)) => {
+            Some((service, State::Rts)) if service.is_reliable() => {
                 self.connection(qp, |card, rc| rc.wake(card, qp));
             }
             Some((_, State::Rts)) => {
@@ -71,7 +71,7 @@ impl Card {
             return;
         }
         match qp.service {
-            Service::Rc => {
+            Service::Rc | Service::Xrc => {
                 self.connection(header.destination, |card, rc| rc.receive(card, &header, payload));
             }
             Service::Uc | Service::Ud => {
@@ -139,7 +139,7 @@ impl Card {
                 self.port.forget(qp);
             }
             State::Init => {}
-            State::Rtr | State::Rts | State::Sqd | State::SqError if service != Service::Rc => {
+            State::Rtr | State::Rts | State::Sqd | State::SqError if !service.is_reliable() => {
                 self.unreliable(qp, |card, unreliable| {
                     unreliable.configure(parameters, service, state);
                     unreliable.wake(card, qp);
@@ -162,7 +162,7 @@ impl Card {
         let Some(object) = self.objects.qps.get(&qp) else { return };
         let parameters = Parameters::of(object, &self.identity);
         match object.service {
-            Service::Rc => self.connection(qp, |card, rc| {
+            Service::Rc | Service::Xrc => self.connection(qp, |card, rc| {
                 rc.know(parameters);
                 rc.fail(card, qp);
             }),
@@ -176,7 +176,7 @@ impl Card {
     /// Flushes what was posted to a queue pair that is already in Error.
     fn flush(&mut self, qp: u32) {
         match self.objects.qps.get(&qp).map(|qp| qp.service) {
-            Some(Service::Rc) => self.connection(qp, |card, rc| rc.flush(card, qp)),
+            Some(Service::Rc | Service::Xrc) => self.connection(qp, |card, rc| rc.flush(card, qp)),
             Some(Service::Uc | Service::Ud) => {
                 self.unreliable(qp, |card, state| state.flush(card, qp))
             }
@@ -192,7 +192,7 @@ impl Card {
             let Some(qp) = self.port.next_ready() else { break };
             any = true;
             let Some(object) = self.objects.qps.get(&qp) else { continue };
-            if object.service != Service::Rc {
+            if !object.service.is_reliable() {
                 if self.unreliable(qp, |card, state| state.pump(card, qp)) == Some(true) {
                     self.port.ready(qp);
                 }

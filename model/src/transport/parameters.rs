@@ -16,6 +16,10 @@ const PORT_BASE: u16 = 0xc000;
 pub struct Parameters {
     /// The queue pair itself.
     pub number: u32,
+    /// Transport service.
+    pub service: Service,
+    /// Whether it has no send queue, as a target of an extended reliable connection has none.
+    pub is_target: bool,
     /// Protection domain.
     pub pd: u32,
     /// Bytes of a full packet's payload.
@@ -67,11 +71,13 @@ impl Parameters {
         let own = 128 << qp.get(qpc::MTU).clamp(1, 5);
         Self {
             number: qp.number,
+            service: qp.service,
+            is_target: qp.get(qpc::NO_SQ) == 1,
             pd: qp.get(qpc::PD),
             mtu: match qp.service {
                 // A datagram takes no path of which more is known than its own port.
                 Service::Ud => own.min(1 << identity.link.log_mtu()),
-                Service::Rc | Service::Uc => own,
+                Service::Rc | Service::Uc | Service::Xrc => own,
             },
             remote: qp.get(qpc::REMOTE_QPN),
             route: route(qp, identity),

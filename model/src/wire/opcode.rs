@@ -3,7 +3,7 @@
 use crate::object::Service;
 
 /// What a packet does: the lower five bits of the opcode (IBA 1.3, table 38). The upper three name
-/// the transport service, of which the reliable connection has all of these.
+/// the transport service, of which the reliable connections have all of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -39,6 +39,7 @@ fn code(service: Service) -> u8 {
         Service::Rc => 0,
         Service::Uc => 1,
         Service::Ud => 3,
+        Service::Xrc => 5,
     }
 }
 
@@ -46,7 +47,7 @@ impl Opcode {
     /// The service and the opcode with this encoding; `None` for reserved ones, for services that
     /// are not modelled, and for what the service does not have.
     pub fn decode(byte: u8) -> Option<(Service, Self)> {
-        let service = [Service::Rc, Service::Uc, Service::Ud]
+        let service = [Service::Rc, Service::Uc, Service::Ud, Service::Xrc]
             .into_iter()
             .find(|service| code(*service) == byte >> 5)?;
         let opcode = Self::operation(byte & 0x1f)?;
@@ -61,7 +62,7 @@ impl Opcode {
     /// Whether a service has it.
     pub fn is_of(self, service: Service) -> bool {
         match service {
-            Service::Rc => true,
+            Service::Rc | Service::Xrc => true,
             Service::Uc => (self.is_send() || self.is_write()) && !self.invalidates(),
             Service::Ud => matches!(self, Self::SendOnly | Self::SendOnlyImmediate),
         }
@@ -245,12 +246,12 @@ mod tests {
     fn every_encoding_decodes_to_itself() {
         let known =
             (0..=255u8).filter_map(|byte| Opcode::decode(byte).map(|opcode| (byte, opcode)));
-        let mut counts = [0; 3];
+        let mut counts = [0; 4];
         for (byte, (service, opcode)) in known {
             assert_eq!(opcode.encode(service), byte);
             counts[service as usize] += 1;
         }
-        assert_eq!(counts, [23, 12, 2]);
+        assert_eq!(counts, [23, 12, 2, 23]);
         assert_eq!(Opcode::decode(0x64), Some((Service::Ud, Opcode::SendOnly)));
         assert_eq!(Opcode::decode(0x2b), Some((Service::Uc, Opcode::WriteOnlyImmediate)));
         // A READ of an unreliable connection.

@@ -1,4 +1,4 @@
-//! Transport headers: BTH, DETH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt and IETH.
+//! Transport headers: BTH, DETH, XRCETH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt and IETH.
 
 use std::ops::Range;
 
@@ -9,6 +9,7 @@ use crate::object::Service;
 
 const BTH: usize = 12;
 const DETH: usize = 8;
+const XRC_ETH: usize = 4;
 const RETH: usize = 16;
 const ATOMIC_ETH: usize = 28;
 const AETH: usize = 4;
@@ -154,6 +155,8 @@ pub struct Header {
     pub psn: u32,
     /// Sender and key of a datagram.
     pub datagram: Option<Deth>,
+    /// Number, 24 bits, of the SRQ that a request of an extended reliable connection is for.
+    pub xrc_srq: Option<u32>,
     /// Remote memory.
     pub reth: Option<Reth>,
     /// Atomic operation.
@@ -180,6 +183,7 @@ impl Header {
             ack_request: false,
             psn,
             datagram: None,
+            xrc_srq: None,
             reth: None,
             atomic: None,
             aeth: None,
@@ -213,6 +217,9 @@ impl Header {
             let deth = self.datagram.unwrap_or(Deth { q_key: 0, source: 0 });
             to.extend_from_slice(&deth.q_key.to_be_bytes());
             to.extend_from_slice(&(deth.source & 0xff_ffff).to_be_bytes());
+        }
+        if has_xrc(self.service, opcode) {
+            to.extend_from_slice(&(self.xrc_srq.unwrap_or(0) & 0xff_ffff).to_be_bytes());
         }
         if opcode.has_reth() {
             let reth = self.reth.unwrap_or(Reth { address: 0, key: 0, length: 0 });
@@ -291,6 +298,9 @@ impl Header {
             let (q_key, source) = (rest.word()?, rest.word()? & 0xff_ffff);
             header.datagram = Some(Deth { q_key, source });
         }
+        if has_xrc(service, opcode) {
+            header.xrc_srq = Some(rest.word()? & 0xff_ffff);
+        }
         if opcode.has_reth() {
             let (address, key, length) = (rest.long()?, rest.word()?, rest.word()?);
             header.reth = Some(Reth { address, key, length });
@@ -322,8 +332,17 @@ impl Header {
     }
 }
 
+/// Whether an XRCETH follows: in every request of an extended reliable connection (IBA 1.3, annex
+/// A14).
+fn has_xrc(service: Service, opcode: Opcode) -> bool {
+    service == Service::Xrc && !opcode.is_response()
+}
+
 fn extensions(service: Service, opcode: Opcode) -> usize {
     let mut length = if service == Service::Ud { DETH } else { 0 };
+    if has_xrc(service, opcode) {
+        length += XRC_ETH;
+    }
     if opcode.has_reth() {
         length += RETH;
     }
@@ -433,6 +452,7 @@ mod tests {
                 ack_request: flags[2],
                 datagram: (service == Service::Ud)
                     .then_some(Deth { q_key: key, source: length & 0xff_ffff }),
+                xrc_srq: has_xrc(service, opcode).then_some(psn ^ 0x55),
                 reth: opcode.has_reth().then_some(Reth { address, key, length }),
                 atomic: opcode.has_atomic().then_some(AtomicEth { address, key, swap_or_add, compare }),
                 aeth: opcode.has_aeth().then_some(Aeth { syndrome, msn: psn }),

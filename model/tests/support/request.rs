@@ -336,7 +336,7 @@ impl Scene {
 }
 
 /// What the kernel may give for a request that it does not like.
-pub const ERRNOS: [c_int; 14] = [
+pub const ERRNOS: [c_int; 15] = [
     libc::EINVAL,
     libc::EFAULT,
     libc::ENOENT,
@@ -351,6 +351,7 @@ pub const ERRNOS: [c_int; 14] = [
     libc::EREMOTEIO,
     libc::ENOTTY,
     libc::EPERM,
+    libc::EAGAIN,
 ];
 
 /// Words that mean something somewhere.

@@ -149,6 +149,10 @@ structures! {
         response: u64, user_handle: u64, pd_handle: u32, max_wr: u32, max_sge: u32,
         srq_limit: u32,
     }
+    CreateXsrq 48 {
+        response: u64, user_handle: u64, srq_type: u32, pd_handle: u32, max_wr: u32, max_sge: u32,
+        srq_limit: u32, max_num_tags: u32, xrcd_handle: u32, cq_handle: u32,
+    }
     CreateSrqReply 16 { srq_handle: u32, max_wr: u32, max_sge: u32, srqn: u32, }
     ModifySrq 16 { srq_handle: u32, attr_mask: u32, max_wr: u32, srq_limit: u32, }
     QuerySrq 16 { response: u64, srq_handle: u32, reserved: u32, }

@@ -22,6 +22,7 @@ use super::function::CqListener;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
 use super::qp::Qp;
+use super::srq::Srq;
 use super::umem::Umem;
 use super::{lock, user};
 
@@ -251,7 +252,8 @@ pub(super) fn destroy(file: &CommandFile, uid: u16, cq: &Cq) -> Result<DestroyCq
 fn remove(file: &CommandFile, handle: u32) -> Result<DestroyCqReply> {
     let mut state = file.state();
     let uid = state.context()?.uid;
-    let used = state.any(|qp: &Qp| qp.send_cq == Some(handle) || qp.recv_cq == Some(handle));
+    let used = state.any(|qp: &Qp| qp.send_cq == Some(handle) || qp.recv_cq == Some(handle))
+        || state.any(|srq: &Srq| srq.cq == Some(handle));
     state.remove(handle, |cq: &Cq| if used { Err(Errno::EBUSY) } else { destroy(file, uid, cq) })
 }
 

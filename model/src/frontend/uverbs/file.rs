@@ -114,13 +114,13 @@ impl CommandFile {
                 let uid = state.context.as_ref().map_or(0, |context| context.uid);
                 let Some(object) = state.objects.remove(&handle) else { continue };
                 let gone = match &object {
-                    Object::Qp(qp) => qp::destroy(self, uid, qp).map(|_| ()),
+                    Object::Qp(qp) => qp::destroy(self, qp).map(|_| ()),
                     Object::Srq(srq) => srq::destroy(self, uid, srq).map(|_| ()),
                     Object::Mw(mw) => mw::destroy(self, uid, mw),
                     Object::Mr(mr) => mr::destroy(self, uid, mr),
                     Object::Ah(_) => Ok(()),
                     Object::Cq(cq) => cq::destroy(self, uid, cq).map(|_| ()),
-                    Object::Xrcd(xrcd) => xrcd::destroy(self, uid, xrcd),
+                    Object::Xrcd(xrcd) => xrcd::destroy(self, xrcd),
                     Object::Pd(pd) => pd::destroy(self, uid, pd),
                     Object::Uar(uar) => uar::destroy(self, uid, uar),
                 };

@@ -6,13 +6,17 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use mlx5_sys::ifc::{alloc_uar_in, alloc_uar_out, create_eq_in, create_eq_out, eqc, opcode};
+use mlx5_sys::ifc::{
+    alloc_pd_in, alloc_pd_out, alloc_uar_in, alloc_uar_out, create_eq_in, create_eq_out, eqc,
+    opcode,
+};
 
 use super::command::{Caps, Command};
 use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
 use super::identity::Device;
 use super::lock;
+use super::xrcd::Domains;
 use crate::card::Card;
 use crate::engine::Engine;
 
@@ -68,8 +72,11 @@ pub(super) struct Function {
     pub caps: Caps,
     /// Numbers of the completion event queues, by vector.
     pub eqns: Vec<u32>,
+    /// A protection domain of the driver's own, for queue pairs of which nobody else has one.
+    pub pdn: u32,
     engine: Arc<Engine>,
     interrupts: Arc<Vec<Interrupts>>,
+    domains: Mutex<Domains>,
 }
 
 impl Function {
@@ -85,6 +92,8 @@ impl Function {
         let caps = engine.enter(index, Caps::query)?;
         let reply = run(Command::new(opcode::ALLOC_UAR, alloc_uar_in::SIZE, alloc_uar_out::SIZE))?;
         let uar = alloc_uar_out::UAR.get(&reply) as u32;
+        let reply = run(Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE, alloc_pd_out::SIZE))?;
+        let pdn = alloc_pd_out::PD.get(&reply) as u32;
         let vectors = std::thread::available_parallelism().map_or(1, usize::from).min(64);
         let mut eqns = Vec::new();
         for vector in 0..=vectors {
@@ -114,7 +123,8 @@ impl Function {
                 queue.update(card);
             }
         });
-        Ok(Self { index, device, caps, eqns, engine: engine.clone(), interrupts })
+        let (engine, domains) = (engine.clone(), Mutex::default());
+        Ok(Self { index, device, caps, eqns, pdn, engine, interrupts, domains })
     }
 
     /// Enters the card.
@@ -125,6 +135,11 @@ impl Function {
     /// Executes a command and gives its reply.
     pub fn run(&self, command: Command) -> Result<Vec<u8>> {
         self.enter(|card| command.run(card))
+    }
+
+    /// XRC domains behind files.
+    pub fn domains(&self) -> &Mutex<Domains> {
+        &self.domains
     }
 
     /// Who waits for events of this card.

@@ -94,6 +94,7 @@ const COMMANDS: &[Known] = &[
     Known(35, 16, 4, srq::destroy_legacy),
     Known(37, 16, 4, xrcd::open),
     Known(38, 4, 0, xrcd::close_legacy),
+    Known(39, 48, 16, srq::create_extended),
     Known(EXTENDED | 1, 8, 176, device::query_extended),
     Known(EXTENDED | 18, 32, 8, cq::create_extended),
     Known(EXTENDED | 24, 64, 32, qp::create_extended),

@@ -20,6 +20,7 @@ use super::legacy::Request;
 use super::pd::Pd;
 use super::srq::Srq;
 use super::umem::Umem;
+use super::xrcd::Xrcd;
 use super::{cq, lock, user};
 
 /// Transport of a queue pair (`ib_uverbs_qp_type`).
@@ -28,6 +29,10 @@ pub(super) enum Kind {
     Rc,
     Uc,
     Ud,
+    /// Sending side of an extended reliable connection.
+    XrcInitiator,
+    /// Receiving side of one.
+    XrcTarget,
 }
 
 impl Kind {
@@ -37,6 +42,7 @@ impl Kind {
             Self::Rc => 0,
             Self::Uc => 1,
             Self::Ud => 2,
+            Self::XrcInitiator | Self::XrcTarget => 3,
         }
     }
 }
@@ -45,6 +51,8 @@ impl Kind {
 pub(super) struct Qp {
     /// The card's number.
     pub number: u32,
+    /// Whom the card holds responsible for it: nobody for what contexts share.
+    pub uid: u16,
     /// Transport.
     pub kind: Kind,
     /// Handle of its protection domain.
@@ -55,6 +63,8 @@ pub(super) struct Qp {
     pub recv_cq: Option<u32>,
     /// Handle of the shared receive queue, if it takes from one.
     pub srq: Option<u32>,
+    /// Handle of its XRC domain, if it is a target.
+    pub xrcd: Option<u32>,
     /// State as verbs last set it (`enum ib_qp_state`).
     pub state: u8,
     /// Port, once it was set.
@@ -68,13 +78,14 @@ pub(super) struct Qp {
     pub receive: (u32, u32),
     events: Option<(Arc<EventQueue>, u64)>,
     _buffer: Option<Umem>,
-    _record: Arc<Umem>,
+    _record: Option<Arc<Umem>>,
 }
 
 /// What a queue pair is asked for with.
 struct Asked {
     user_handle: u64,
     pd: Option<u32>,
+    xrcd: Option<u32>,
     send_cq: Option<u32>,
     recv_cq: Option<u32>,
     srq: Option<u32>,
@@ -84,10 +95,31 @@ struct Asked {
     events: Option<c_int>,
 }
 
+impl Asked {
+    /// The older form has a field for each handle, whether the type has the object or not, and
+    /// names the XRC domain where others have their protection domain.
+    fn into_legacy(self) -> Self {
+        match self.kind {
+            XRC_INITIATOR => Self { recv_cq: None, srq: None, ..self },
+            XRC_TARGET => {
+                Self { xrcd: self.pd, pd: None, send_cq: None, recv_cq: None, srq: None, ..self }
+            }
+            _ => self,
+        }
+    }
+}
+
+/// Types (`ib_uverbs_qp_type`).
+const XRC_INITIATOR: u32 = 9;
+const XRC_TARGET: u32 = 10;
+
 /// `IB_UVERBS_QP_CREATE_SQ_SIG_ALL`
 const SIGNAL_ALL: u32 = 1 << 12;
 /// `IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK`
 const BLOCK_LOOPBACK: u32 = 1 << 1;
+
+/// No register of the context's own (`MLX5_IB_INVALID_BFREG`).
+const NO_REGISTER: u32 = 1 << 31;
 
 /// Flags of the driver (`MLX5_QP_FLAG_*`).
 mod flag {
@@ -103,6 +135,7 @@ mod flag {
 /// `QP_CREATE`.
 pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let asked = Asked {
+        xrcd: attributes.optional_handle(1)?,
         pd: attributes.optional_handle(2)?,
         srq: attributes.optional_handle(3)?,
         send_cq: attributes.optional_handle(4)?,
@@ -128,6 +161,7 @@ pub(super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()>
     let asked = Asked {
         user_handle: given.user_handle,
         pd: Some(given.pd_handle),
+        xrcd: None,
         send_cq: Some(given.send_cq_handle),
         recv_cq: Some(given.recv_cq_handle),
         srq: (given.is_srq != 0).then_some(given.srq_handle),
@@ -136,6 +170,7 @@ pub(super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()>
         flags: if given.sq_sig_all != 0 { SIGNAL_ALL } else { 0 },
         events: None,
     };
+    let asked = asked.into_legacy();
     let (qp_handle, qpn, reply) = make(file, &mut file.state(), &asked, &request.driver)?;
     let core = CreateQpReply { qp_handle, qpn, cap: asked.cap, reserved: 0 };
     request.reply(core.as_bytes())?;
@@ -152,6 +187,7 @@ pub(super) fn create_extended(file: &CommandFile, request: &Request) -> Result<(
     let asked = Asked {
         user_handle: given.user_handle,
         pd: Some(given.pd_handle),
+        xrcd: None,
         send_cq: Some(given.send_cq_handle),
         recv_cq: Some(given.recv_cq_handle),
         srq: (given.is_srq != 0).then_some(given.srq_handle),
@@ -160,6 +196,7 @@ pub(super) fn create_extended(file: &CommandFile, request: &Request) -> Result<(
         flags: given.create_flags | if given.sq_sig_all != 0 { SIGNAL_ALL } else { 0 },
         events: None,
     };
+    let asked = asked.into_legacy();
     let (qp_handle, qpn, reply) = make(file, &mut file.state(), &asked, &request.driver)?;
     let base = CreateQpReply { qp_handle, qpn, cap: asked.cap, reserved: 0 };
     let response_length = request.room().min(size_of::<ExCreateQpReply>()) as u32;
@@ -172,8 +209,10 @@ fn kind(file: &CommandFile, kind: u32) -> Result<Kind> {
         2 => (Kind::Rc, cmd_hca_cap::RC),
         3 => (Kind::Uc, cmd_hca_cap::UC),
         4 => (Kind::Ud, cmd_hca_cap::UD),
-        // Raw packets, XRC, and what drivers add.
-        8..=10 | 0xff => return Err(Errno::EOPNOTSUPP),
+        XRC_INITIATOR => (Kind::XrcInitiator, cmd_hca_cap::XRC),
+        XRC_TARGET => (Kind::XrcTarget, cmd_hca_cap::XRC),
+        // Raw packets, and what drivers add.
+        8 | 0xff => return Err(Errno::EOPNOTSUPP),
         _ => return Err(Errno::EINVAL),
     };
     if file.function().caps.has(cap) { Ok(kind) } else { Err(Errno::EOPNOTSUPP) }
@@ -185,8 +224,6 @@ fn make(
     asked: &Asked,
     driver: &[u8],
 ) -> Result<(u32, u32, CreateQpDriverReply)> {
-    /// No register of the context's own (`MLX5_IB_INVALID_BFREG`).
-    const NO_REGISTER: u32 = 1 << 31;
     /// Path migration state: migrated.
     const MIGRATED: u64 = 3;
     /// `MLX5_SRQ_RQ`
@@ -207,14 +244,23 @@ fn make(
     if given.flags & !flag::KNOWN != 0 {
         return Err(Errno::EINVAL);
     }
-    let srqn = asked.srq.map(|srq| state.get::<Srq>(srq).map(|srq| srq.number)).transpose()?;
-    let (pd_handle, send_handle, recv_handle) = match (asked.pd, asked.send_cq, asked.recv_cq) {
-        (Some(pd), Some(send), Some(recv)) => (pd, send, recv),
+    if kind == Kind::XrcTarget {
+        return target(file, state, asked, &given);
+    }
+    let srq = asked.srq.map(|srq| state.get::<Srq>(srq)).transpose()?;
+    let initiator = kind == Kind::XrcInitiator;
+    let wrong = asked.xrcd.is_some()
+        || srq.is_some_and(|srq| initiator || srq.xrcd.is_some())
+        || (asked.recv_cq.is_none() && !initiator);
+    let (pd_handle, send_handle) = match (asked.pd, asked.send_cq) {
+        (Some(pd), Some(send)) if !wrong => (pd, send),
         _ => return Err(Errno::EINVAL),
     };
+    let srqn = srq.map(|srq| srq.number);
+    let recv_handle = asked.recv_cq.filter(|_| !initiator);
     let pdn = state.get::<Pd>(pd_handle)?.number;
     let send_cq = state.get::<cq::Cq>(send_handle)?;
-    let recv_cq = state.get::<cq::Cq>(recv_handle)?;
+    let recv_cq = recv_handle.map(|cq| state.get::<cq::Cq>(cq)).transpose()?;
 
     // The rings: receive queue first, send queue right behind it.
     let most = caps.power(cmd_hca_cap::LOG_MAX_QP_SZ);
@@ -222,9 +268,11 @@ fn make(
         return Err(Errno::EINVAL);
     }
     // Without receives the stride means nothing.
-    let (rq_wqes, rq_shift) = match (asked.cap.max_recv_wr, given.rq_wqe_count, srqn) {
-        (0, _, _) | (_, 0, _) | (_, _, Some(_)) => (0, 0),
-        (_, count, None) => (count, given.rq_wqe_shift),
+    let own = srqn.is_none() && !initiator;
+    let (rq_wqes, rq_shift) = match (asked.cap.max_recv_wr, given.rq_wqe_count) {
+        (0, _) | (_, 0) => (0, 0),
+        _ if !own => (0, 0),
+        (_, count) => (count, given.rq_wqe_shift),
     };
     let powers = [given.sq_wqe_count, rq_wqes];
     if powers.iter().any(|count| *count != 0 && !count.is_power_of_two())
@@ -261,7 +309,7 @@ fn make(
     context(qpc::UAR_PAGE, u64::from(uar));
     context(qpc::USER_INDEX, u64::from(given.uidx));
     context(qpc::CQN_SND, u64::from(send_cq.number));
-    context(qpc::CQN_RCV, u64::from(recv_cq.number));
+    context(qpc::CQN_RCV, recv_cq.map_or(0, |cq| u64::from(cq.number)));
     context(qpc::DBR_ADDR, given.db_addr);
     context(qpc::LATENCY_SENSITIVE, 1);
     context(qpc::WQ_SIGNATURE, u64::from(given.flags & flag::SIGNATURE != 0));
@@ -284,11 +332,11 @@ fn make(
         context(qpc::PAGE_OFFSET, buffer.offset()?);
     }
     let scatter = given.flags & flag::SCATTER_CQE != 0
-        && kind != Kind::Ud
+        && matches!(kind, Kind::Rc | Kind::Uc)
         && caps.has(cmd_hca_cap::SCTR_DATA_CQE);
     if scatter {
         // MLX5_RES_SCAT_DATA64_CQE, _DATA32_CQE
-        context(qpc::CS_RES, if recv_cq.cqe_size == 128 { 2 } else { 1 });
+        context(qpc::CS_RES, if recv_cq.is_some_and(|cq| cq.cqe_size == 128) { 2 } else { 1 });
         let answers = kind == Kind::Rc;
         let wanted = asked.flags & SIGNAL_ALL != 0 || given.flags & flag::ALLOW_SCATTER_CQE != 0;
         if answers && wanted {
@@ -310,11 +358,13 @@ fn make(
     let signature = u32::from(given.flags & flag::SIGNATURE != 0);
     let handle = state.enter(Object::Qp(Qp {
         number,
+        uid,
         kind,
         pd: Some(pd_handle),
         send_cq: Some(send_handle),
-        recv_cq: Some(recv_handle),
+        recv_cq: recv_handle,
         srq: asked.srq,
+        xrcd: None,
         state: super::qp_modify::RESET,
         port: 0,
         access: 0,
@@ -323,7 +373,75 @@ fn make(
         receive: (rq_wqes, if rq_wqes == 0 { 0 } else { (1 << (rq_shift - 4)) - signature }),
         events: events.map(|queue| (queue, source.id)),
         _buffer: buffer,
-        _record: record,
+        _record: Some(record),
+    }));
+    let reply = CreateQpDriverReply {
+        bfreg_index: NO_REGISTER,
+        ece_options: create_qp_out::ECE.get(&answer) as u32,
+        ..Default::default()
+    };
+    Ok((handle, number, reply))
+}
+
+/// Makes the receiving side of an extended reliable connection: it has no queues of its own, and
+/// the memory it reaches is that of the SRQs which requests name.
+fn target(
+    file: &CommandFile,
+    state: &mut State,
+    asked: &Asked,
+    given: &CreateQpDriver,
+) -> Result<(u32, u32, CreateQpDriverReply)> {
+    /// Path migration state: migrated.
+    const MIGRATED: u64 = 3;
+    /// `MLX5_SRQ_RQ`
+    const SHARED_RECEIVES: u64 = 1;
+    let function = file.function();
+    let domain = asked.xrcd.ok_or(Errno::EINVAL)?;
+    if asked.pd.is_some() || asked.send_cq.is_some() || asked.recv_cq.is_some() {
+        return Err(Errno::EINVAL);
+    }
+    let xrcdn = state.get::<Xrcd>(domain)?.number;
+    if given.uidx & !0xff_ffff != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut command = Command::new(opcode::CREATE_QP, create_qp_in::SIZE, create_qp_out::SIZE);
+    command.set(create_qp_in::ECE, given.ece_options);
+    let mut context = |field: Field, value: u64| {
+        command.set(field.within(create_qp_in::QPC), value);
+    };
+    context(qpc::ST, Kind::XrcTarget.service());
+    context(qpc::PM_STATE, MIGRATED);
+    context(qpc::PD, u64::from(function.pdn));
+    context(qpc::BLOCK_LB_MC, u64::from(asked.flags & BLOCK_LOOPBACK != 0));
+    context(qpc::RQ_TYPE, SHARED_RECEIVES);
+    context(qpc::NO_SQ, 1);
+    context(qpc::XRCD, u64::from(xrcdn));
+    context(qpc::USER_INDEX, u64::from(given.uidx));
+    let events = cq::events(file, state, asked.events)?;
+    let answer = function.run(command)?;
+    let number = create_qp_out::QPN.get(&answer) as u32;
+    let source = file::source(asked.user_handle);
+    if let Some(queue) = &events {
+        lock(function.listeners()).qps.insert(number, (queue.clone(), source));
+    }
+    let handle = state.enter(Object::Qp(Qp {
+        number,
+        uid: 0,
+        kind: Kind::XrcTarget,
+        pd: None,
+        send_cq: None,
+        recv_cq: None,
+        srq: None,
+        xrcd: Some(domain),
+        state: super::qp_modify::RESET,
+        port: 0,
+        access: 0,
+        depth: 0,
+        signal_all: asked.flags & SIGNAL_ALL != 0,
+        receive: (0, 0),
+        events: events.map(|queue| (queue, source.id)),
+        _buffer: None,
+        _record: None,
     }));
     let reply = CreateQpDriverReply {
         bfreg_index: NO_REGISTER,
@@ -334,10 +452,10 @@ fn make(
 }
 
 /// A queue pair goes. Gives how many of its events were read.
-pub(super) fn destroy(file: &CommandFile, uid: u16, qp: &Qp) -> Result<u32> {
+pub(super) fn destroy(file: &CommandFile, qp: &Qp) -> Result<u32> {
     let function = file.function();
     let mut command = Command::new(opcode::DESTROY_QP, destroy_qp_in::SIZE, destroy_qp_out::SIZE);
-    command.set(destroy_qp_in::UID, uid);
+    command.set(destroy_qp_in::UID, qp.uid);
     command.set(destroy_qp_in::QPN, qp.number);
     function.run(command)?;
     lock(function.listeners()).qps.remove(&qp.number);
@@ -346,8 +464,8 @@ pub(super) fn destroy(file: &CommandFile, uid: u16, qp: &Qp) -> Result<u32> {
 
 fn remove(file: &CommandFile, handle: u32) -> Result<u32> {
     let mut state = file.state();
-    let uid = state.context()?.uid;
-    state.remove(handle, |qp: &Qp| destroy(file, uid, qp))
+    state.context()?;
+    state.remove(handle, |qp: &Qp| destroy(file, qp))
 }
 
 /// `QP_DESTROY`.

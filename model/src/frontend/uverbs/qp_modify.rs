@@ -59,6 +59,15 @@ use mask::{
     RNR_RETRY, RQ_PSN, SQ_PSN, STATE, TIMEOUT,
 };
 
+/// Attributes that may be given and mean nothing: those of the side that a queue pair has not.
+fn ignored(kind: Kind) -> u32 {
+    match kind {
+        Kind::XrcInitiator => MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER,
+        Kind::XrcTarget => MAX_QP_RD_ATOMIC | RETRY_CNT | RNR_RETRY,
+        Kind::Rc | Kind::Uc | Kind::Ud => 0,
+    }
+}
+
 /// What a transition needs and what it allows besides, by the InfiniBand specification's table of
 /// queue pair states (10.3.1). `None` if there is no such transition.
 fn transition(kind: Kind, from: u8, to: u8) -> Option<(u32, u32)> {
@@ -66,6 +75,7 @@ fn transition(kind: Kind, from: u8, to: u8) -> Option<(u32, u32)> {
         Kind::Rc => rc,
         Kind::Uc => uc,
         Kind::Ud => ud,
+        Kind::XrcInitiator | Kind::XrcTarget => rc & !ignored(kind),
     };
     let connected = ACCESS_FLAGS | ALT_PATH | PATH_MIG_STATE;
     Some(match (from, to) {
@@ -109,7 +119,9 @@ fn transition(kind: Kind, from: u8, to: u8) -> Option<(u32, u32)> {
                 ),
             )
         }
-        (SQE, RTS) if kind != Kind::Rc => (0, by(0, CUR_STATE | ACCESS_FLAGS, CUR_STATE | QKEY)),
+        (SQE, RTS) if matches!(kind, Kind::Uc | Kind::Ud) => {
+            (0, by(0, CUR_STATE | ACCESS_FLAGS, CUR_STATE | QKEY))
+        }
         _ => return None,
     })
 }
@@ -159,7 +171,7 @@ fn options(attributes: u32) -> u32 {
 fn allowed(kind: Kind, from: u8, to: u8) -> u32 {
     use option::{ALT_ADDR_PATH, PM_STATE, PRI_PORT, Q_KEY, RAE, RNR_TIMEOUT, RRE, RWE};
     let pick = |rc: u32, uc: u32, ud: u32| match kind {
-        Kind::Rc => rc,
+        Kind::Rc | Kind::XrcInitiator | Kind::XrcTarget => rc,
         Kind::Uc => uc,
         Kind::Ud => ud,
     };
@@ -270,8 +282,9 @@ fn check(file: &CommandFile, qp: &Qp, asked: &ModifyQp, to: u8) -> Result<()> {
 fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Result<u32> {
     let function = file.function();
     let mut state = file.state();
-    let uid = state.context()?.uid;
+    state.context()?;
     let qp = state.get::<Qp>(asked.qp_handle)?;
+    let asked = &ModifyQp { attr_mask: asked.attr_mask & !ignored(qp.kind), ..*asked };
     let has = |bit: u32| asked.attr_mask & bit != 0;
     let from = if has(CUR_STATE) { asked.cur_qp_state } else { qp.state };
     let to = if has(STATE) { asked.qp_state } else { from };
@@ -290,7 +303,7 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
 
     // Every command of a transition is laid out like the first.
     let mut command = Command::new(opcode, rst2init_qp_in::SIZE, rst2init_qp_out::SIZE);
-    command.set(rst2init_qp_in::UID, uid);
+    command.set(rst2init_qp_in::UID, qp.uid);
     command.set(rst2init_qp_in::QPN, qp.number);
     command
         .set(rst2init_qp_in::OPT_PARAM_MASK, options(asked.attr_mask) & allowed(qp.kind, from, to));
@@ -424,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_connection_comes_up_state_by_state() {
-        for kind in [Kind::Rc, Kind::Uc, Kind::Ud] {
+        for kind in [Kind::Rc, Kind::Uc, Kind::Ud, Kind::XrcInitiator, Kind::XrcTarget] {
             for (from, to) in [(RESET, INIT), (INIT, RTR), (RTR, RTS), (RTS, RTS), (RTS, ERR)] {
                 assert!(transition(kind, from, to).is_some(), "{kind:?} {from} to {to}");
                 assert!(command(from, to).is_some());

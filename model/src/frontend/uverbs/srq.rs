@@ -1,17 +1,19 @@
-//! Shared receive queues.
+//! Shared receive queues: basic ones, which are RMPs to the card, and those of XRC domains.
 
 use std::sync::Arc;
 
 use libc::c_int;
 use mlx5_sys::ifc::{
-    Field, cmd_hca_cap, create_rmp_in, create_rmp_out, destroy_rmp_in, destroy_rmp_out,
-    modify_rmp_in, modify_rmp_out, opcode, query_rmp_in, query_rmp_out, rmp_bitmask, rmpc, wq,
+    Field, arm_xrc_srq_in, arm_xrc_srq_out, cmd_hca_cap, create_rmp_in, create_rmp_out,
+    create_xrc_srq_in, create_xrc_srq_out, destroy_rmp_in, destroy_rmp_out, destroy_xrc_srq_in,
+    destroy_xrc_srq_out, modify_rmp_in, modify_rmp_out, opcode, query_rmp_in, query_rmp_out,
+    query_xrc_srq_in, query_xrc_srq_out, rmp_bitmask, rmpc, wq, xrc_srqc,
 };
 use zerocopy::IntoBytes;
 
 use super::abi::{
-    CreateSrq, CreateSrqDriver, CreateSrqDriverReply, CreateSrqReply, ModifySrq, QuerySrq,
-    QuerySrqReply,
+    CreateSrq, CreateSrqDriver, CreateSrqDriverReply, CreateSrqReply, CreateXsrq, ModifySrq,
+    QuerySrq, QuerySrqReply,
 };
 use super::command::Command;
 use super::errno::{Errno, Result};
@@ -22,6 +24,7 @@ use super::legacy::Request;
 use super::pd::Pd;
 use super::qp::Qp;
 use super::umem::Umem;
+use super::xrcd::Xrcd;
 use super::{cq, lock, user};
 
 /// A shared receive queue.
@@ -30,6 +33,9 @@ pub(super) struct Srq {
     pub number: u32,
     /// Handle of its protection domain.
     pub pd: u32,
+    /// Handles of the XRC domain and of the completion queue that it has as one of XRC.
+    pub xrcd: Option<u32>,
+    pub cq: Option<u32>,
     wqes: u32,
     sges: u32,
     events: Option<(Arc<EventQueue>, u64)>,
@@ -39,6 +45,7 @@ pub(super) struct Srq {
 
 /// Kinds (`enum ib_uverbs_srq_type`).
 const BASIC: u64 = 0;
+const XRC: u64 = 1;
 
 /// State of a receive memory pool (`MLX5_RMPC_STATE_RDY`).
 const READY: u32 = 1;
@@ -50,6 +57,8 @@ struct Asked {
     max_wr: u32,
     max_sge: u32,
     events: Option<c_int>,
+    /// Handles of XRC domain and completion queue, for a queue of XRC.
+    xrc: Option<(u32, u32)>,
 }
 
 /// `SRQ_CREATE`.
@@ -60,16 +69,21 @@ pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
         max_wr: attributes.number(5)? as u32,
         max_sge: attributes.number(6)? as u32,
         events: attributes.descriptor(10)?,
+        xrc: match attributes.number(9)? {
+            BASIC => None,
+            XRC => Some((attributes.handle(2)?, attributes.handle(3)?)),
+            _ => return Err(Errno::EOPNOTSUPP),
+        },
     };
-    if attributes.number(9)? != BASIC {
-        return Err(Errno::EOPNOTSUPP);
-    }
     let driver = attributes.input(DRIVER_IN)?;
     let mut state = file.state();
     let reply = make(file, &mut state, &asked, &driver)?;
     attributes.put(11, &reply.max_wr.to_ne_bytes())?;
     attributes.put(12, &reply.max_sge.to_ne_bytes())?;
     let driver = CreateSrqDriverReply { srqn: reply.srqn, reserved: 0 };
+    if asked.xrc.is_some() {
+        attributes.put(13, &reply.srqn.to_ne_bytes())?;
+    }
     attributes.put(DRIVER_OUT, driver.as_bytes())?;
     attributes.put_handle(0, u64::from(reply.srq_handle))
 }
@@ -83,10 +97,32 @@ pub(super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()>
         max_wr: given.max_wr,
         max_sge: given.max_sge,
         events: None,
+        xrc: None,
     };
     let reply = make(file, &mut file.state(), &asked, &request.driver)?;
     // The number is told to those alone that made it for XRC.
     request.reply(CreateSrqReply { srqn: 0, ..reply }.as_bytes())?;
+    request.reply_driver(CreateSrqDriverReply { srqn: reply.srqn, reserved: 0 }.as_bytes())
+}
+
+/// `CREATE_XSRQ`, legacy.
+pub(super) fn create_extended(file: &CommandFile, request: &Request) -> Result<()> {
+    let given: CreateXsrq = user::whole(&request.core)?;
+    let asked = Asked {
+        user_handle: given.user_handle,
+        pd: given.pd_handle,
+        max_wr: given.max_wr,
+        max_sge: given.max_sge,
+        events: None,
+        xrc: match u64::from(given.srq_type) {
+            BASIC => None,
+            XRC => Some((given.xrcd_handle, given.cq_handle)),
+            _ => return Err(Errno::EOPNOTSUPP),
+        },
+    };
+    let reply = make(file, &mut file.state(), &asked, &request.driver)?;
+    let srqn = if asked.xrc.is_some() { reply.srqn } else { 0 };
+    request.reply(CreateSrqReply { srqn, ..reply }.as_bytes())?;
     request.reply_driver(CreateSrqDriverReply { srqn: reply.srqn, reserved: 0 }.as_bytes())
 }
 
@@ -124,27 +160,64 @@ fn make(
     let record = Umem::pin_record(file.running, given.db_addr)?;
     let events = cq::events(file, state, asked.events)?;
 
-    let mut command = Command::new(opcode::CREATE_RMP, create_rmp_in::SIZE, create_rmp_out::SIZE);
-    command.set(create_rmp_in::UID, uid);
     let offset = buffer.offset()?;
-    if offset >= 1 << wq::PAGE_OFFSET.width() {
-        return Err(Errno::EINVAL);
-    }
-    command.set(rmpc::STATE.within(create_rmp_in::CTX), READY);
-    let mut context = |field: Field, value: u64| {
-        command.set(field.within(rmpc::WQ).within(create_rmp_in::CTX), value);
+    let signature = u64::from(given.flags & SIGNATURE != 0);
+    let (number, xrcd, cq) = match asked.xrc {
+        None => {
+            if offset >= 1 << wq::PAGE_OFFSET.width()
+                || stride.ilog2() >= 1 << wq::LOG_WQ_STRIDE.width()
+            {
+                return Err(Errno::EINVAL);
+            }
+            let mut command =
+                Command::new(opcode::CREATE_RMP, create_rmp_in::SIZE, create_rmp_out::SIZE);
+            command.set(create_rmp_in::UID, uid);
+            command.set(rmpc::STATE.within(create_rmp_in::CTX), READY);
+            let mut context = |field: Field, value: u64| {
+                command.set(field.within(rmpc::WQ).within(create_rmp_in::CTX), value);
+            };
+            context(wq::WQ_SIGNATURE, signature);
+            context(wq::LOG_WQ_STRIDE, u64::from(stride.ilog2()));
+            context(wq::LOG_WQ_SZ, u64::from(wqes.ilog2()));
+            context(wq::PAGE_OFFSET, offset);
+            context(wq::PD, u64::from(pdn));
+            context(wq::DBR_ADDR, given.db_addr);
+            command.pages(buffer.pages());
+            (create_rmp_out::RMPN.get(&function.run(command)?) as u32, None, None)
+        }
+        Some((domain, completions)) => {
+            let xrcdn = state.get::<Xrcd>(domain)?.number;
+            let cqn = state.get::<cq::Cq>(completions)?.number;
+            // The stride counts from 16 bytes.
+            let log_stride = u64::from(stride.ilog2() - 4);
+            let wide = log_stride >= 1 << xrc_srqc::LOG_RQ_STRIDE.width();
+            if wide || given.uidx & !0xff_ffff != 0 || given.db_addr & 3 != 0 {
+                return Err(Errno::EINVAL);
+            }
+            // It is shared between contexts, so it belongs to none.
+            let mut command = Command::new(
+                opcode::CREATE_XRC_SRQ,
+                create_xrc_srq_in::SIZE,
+                create_xrc_srq_out::SIZE,
+            );
+            let mut context = |field: Field, value: u64| {
+                command.set(field.within(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY), value);
+            };
+            context(xrc_srqc::WQ_SIGNATURE, signature);
+            context(xrc_srqc::LOG_RQ_STRIDE, log_stride);
+            context(xrc_srqc::LOG_XRC_SRQ_SIZE, u64::from(wqes.ilog2()));
+            context(xrc_srqc::PAGE_OFFSET, offset);
+            context(xrc_srqc::PD, u64::from(pdn));
+            context(xrc_srqc::XRCD, u64::from(xrcdn));
+            context(xrc_srqc::CQN, u64::from(cqn));
+            context(xrc_srqc::USER_INDEX, u64::from(given.uidx));
+            context(xrc_srqc::DB_RECORD_ADDR_H, given.db_addr >> 32);
+            context(xrc_srqc::DB_RECORD_ADDR_L, given.db_addr >> 2 & 0x3fff_ffff);
+            command.pages(buffer.pages());
+            let number = create_xrc_srq_out::XRC_SRQN.get(&function.run(command)?) as u32;
+            (number, Some(domain), Some(completions))
+        }
     };
-    context(wq::WQ_SIGNATURE, u64::from(given.flags & SIGNATURE != 0));
-    if stride.ilog2() >= 1 << wq::LOG_WQ_STRIDE.width() {
-        return Err(Errno::EINVAL);
-    }
-    context(wq::LOG_WQ_STRIDE, u64::from(stride.ilog2()));
-    context(wq::LOG_WQ_SZ, u64::from(wqes.ilog2()));
-    context(wq::PAGE_OFFSET, offset);
-    context(wq::PD, u64::from(pdn));
-    context(wq::DBR_ADDR, given.db_addr);
-    command.pages(buffer.pages());
-    let number = create_rmp_out::RMPN.get(&function.run(command)?) as u32;
 
     let source = file::source(asked.user_handle);
     if let Some(queue) = &events {
@@ -153,6 +226,8 @@ fn make(
     let srq_handle = state.enter(Object::Srq(Srq {
         number,
         pd: asked.pd,
+        xrcd,
+        cq,
         wqes,
         sges: asked.max_sge,
         events: events.map(|queue| (queue, source.id)),
@@ -180,6 +255,16 @@ pub(super) fn modify(file: &CommandFile, request: &Request) -> Result<()> {
     if asked.srq_limit >= srq.wqes {
         return Err(Errno::EINVAL);
     }
+    if srq.xrcd.is_some() {
+        /// `MLX5_ARM_XRC_SRQ_IN_OP_MOD_XRC_SRQ`
+        const XRC_SRQ: u32 = 1;
+        let mut command =
+            Command::new(opcode::ARM_XRC_SRQ, arm_xrc_srq_in::SIZE, arm_xrc_srq_out::SIZE);
+        command.set(arm_xrc_srq_in::OP_MOD, XRC_SRQ);
+        command.set(arm_xrc_srq_in::XRC_SRQN, srq.number);
+        command.set(arm_xrc_srq_in::LWM, asked.srq_limit);
+        return file.function().run(command).map(|_| ());
+    }
     let mut command = Command::new(opcode::MODIFY_RMP, modify_rmp_in::SIZE, modify_rmp_out::SIZE);
     command.set(modify_rmp_in::UID, uid);
     command.set(modify_rmp_in::RMPN, srq.number);
@@ -196,10 +281,18 @@ pub(super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
     let asked: QuerySrq = user::whole(&request.core)?;
     let state = file.state();
     let srq = state.get::<Srq>(asked.srq_handle)?;
-    let mut command = Command::new(opcode::QUERY_RMP, query_rmp_in::SIZE, query_rmp_out::SIZE);
-    command.set(query_rmp_in::RMPN, srq.number);
-    let answer = file.function().run(command)?;
-    let limit = wq::LWM.within(rmpc::WQ).within(query_rmp_out::RMP_CONTEXT).get(&answer);
+    let limit = if srq.xrcd.is_some() {
+        let (input, output) = (query_xrc_srq_in::SIZE, query_xrc_srq_out::SIZE);
+        let mut command = Command::new(opcode::QUERY_XRC_SRQ, input, output);
+        command.set(query_xrc_srq_in::XRC_SRQN, srq.number);
+        let context = query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY;
+        xrc_srqc::LWM.within(context).get(&file.function().run(command)?)
+    } else {
+        let mut command = Command::new(opcode::QUERY_RMP, query_rmp_in::SIZE, query_rmp_out::SIZE);
+        command.set(query_rmp_in::RMPN, srq.number);
+        let context = wq::LWM.within(rmpc::WQ).within(query_rmp_out::RMP_CONTEXT);
+        context.get(&file.function().run(command)?)
+    };
     let reply = QuerySrqReply {
         max_wr: srq.wqes - 1,
         max_sge: srq.sges,
@@ -212,11 +305,18 @@ pub(super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
 /// A queue goes. Gives how many of its events were read.
 pub(super) fn destroy(file: &CommandFile, uid: u16, srq: &Srq) -> Result<u32> {
     let function = file.function();
-    let mut command =
-        Command::new(opcode::DESTROY_RMP, destroy_rmp_in::SIZE, destroy_rmp_out::SIZE);
-    command.set(destroy_rmp_in::UID, uid);
-    command.set(destroy_rmp_in::RMPN, srq.number);
-    function.run(command)?;
+    if srq.xrcd.is_some() {
+        let (input, output) = (destroy_xrc_srq_in::SIZE, destroy_xrc_srq_out::SIZE);
+        let mut command = Command::new(opcode::DESTROY_XRC_SRQ, input, output);
+        command.set(destroy_xrc_srq_in::XRC_SRQN, srq.number);
+        function.run(command)?;
+    } else {
+        let mut command =
+            Command::new(opcode::DESTROY_RMP, destroy_rmp_in::SIZE, destroy_rmp_out::SIZE);
+        command.set(destroy_rmp_in::UID, uid);
+        command.set(destroy_rmp_in::RMPN, srq.number);
+        function.run(command)?;
+    }
     lock(function.listeners()).srqs.remove(&srq.number);
     Ok(srq.events.as_ref().map_or(0, |(queue, id)| queue.retract(*id)))
 }

@@ -1,48 +1,110 @@
-//! XRC domains, without a file behind them.
+//! XRC domains: by themselves, or behind a file that stands for one, as long as it is open, to every
+//! context of the process.
 
+use std::collections::HashMap;
+
+use libc::c_int;
 use mlx5_sys::ifc::{
     alloc_xrcd_in, alloc_xrcd_out, cmd_hca_cap, dealloc_xrcd_in, dealloc_xrcd_out, opcode,
 };
 
 use super::abi::OpenXrcd;
 use super::command::Command;
-use super::errno::{Errno, Result};
+use super::errno::{Errno, Result, last};
 use super::file::{CommandFile, Object};
+use super::function::Function;
 use super::ioctl::Attributes;
 use super::legacy::Request;
-use super::user;
+use super::qp::Qp;
+use super::srq::Srq;
+use super::{lock, user};
 
 /// An XRC domain.
 pub(super) struct Xrcd {
     /// The card's number.
     pub number: u32,
+    /// The file behind it.
+    file: Option<FileId>,
+}
+
+/// A file: device and inode.
+type FileId = (u64, u64);
+
+/// Domains of a card by their files, and how many contexts have each open.
+pub(super) type Domains = HashMap<FileId, (u32, usize)>;
+
+/// What file a descriptor is of.
+fn identify(fd: c_int) -> Result<FileId> {
+    // SAFETY: all zeros is a valid value of the plain structure, which the call fills.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: the structure outlives the call.
+    if unsafe { libc::fstat(fd, &mut status) } != 0 {
+        return Err(last());
+    }
+    Ok((status.st_dev, status.st_ino))
+}
+
+fn allocate(function: &Function) -> Result<u32> {
+    // Domains are shared between contexts, so they belong to none.
+    let command = Command::new(opcode::ALLOC_XRCD, alloc_xrcd_in::SIZE, alloc_xrcd_out::SIZE);
+    Ok(alloc_xrcd_out::XRCD.get(&function.run(command)?) as u32)
+}
+
+fn deallocate(function: &Function, number: u32) -> Result<()> {
+    let mut command =
+        Command::new(opcode::DEALLOC_XRCD, dealloc_xrcd_in::SIZE, dealloc_xrcd_out::SIZE);
+    command.set(dealloc_xrcd_in::XRCD, number);
+    function.run(command).map(|_| ())
 }
 
 /// `OPEN_XRCD`.
 pub(super) fn open(file: &CommandFile, request: &Request) -> Result<()> {
+    const CREATE: u32 = libc::O_CREAT as u32;
+    const EXCLUSIVE: u32 = libc::O_EXCL as u32;
     let asked: OpenXrcd = user::whole(&request.core)?;
-    if !file.function().caps.has(cmd_hca_cap::XRC) {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    // A file would share the domain with other processes, whose cards are others.
-    if asked.fd != u32::MAX {
+    let function = file.function();
+    if !function.caps.has(cmd_hca_cap::XRC) {
         return Err(Errno::EOPNOTSUPP);
     }
     let mut state = file.state();
-    let mut command = Command::new(opcode::ALLOC_XRCD, alloc_xrcd_in::SIZE, alloc_xrcd_out::SIZE);
-    command.set(alloc_xrcd_in::UID, state.context()?.uid);
-    let number = alloc_xrcd_out::XRCD.get(&file.function().run(command)?) as u32;
-    let handle = state.enter(Object::Xrcd(Xrcd { number }));
+    state.context()?;
+    let behind = if asked.fd == u32::MAX { None } else { Some(identify(asked.fd as c_int)?) };
+    let number = match behind {
+        None => allocate(function)?,
+        Some(id) => {
+            let mut domains = lock(function.domains());
+            match domains.get_mut(&id) {
+                Some(_) if asked.flags & EXCLUSIVE != 0 => return Err(Errno::EINVAL),
+                Some((number, users)) => {
+                    *users += 1;
+                    *number
+                }
+                None if asked.flags & CREATE == 0 => return Err(Errno::EAGAIN),
+                None => {
+                    let number = allocate(function)?;
+                    domains.insert(id, (number, 1));
+                    number
+                }
+            }
+        }
+    };
+    let handle = state.enter(Object::Xrcd(Xrcd { number, file: behind }));
     request.reply(&handle.to_ne_bytes())
 }
 
-/// An XRC domain goes.
-pub(super) fn destroy(file: &CommandFile, uid: u16, xrcd: &Xrcd) -> Result<()> {
-    let mut command =
-        Command::new(opcode::DEALLOC_XRCD, dealloc_xrcd_in::SIZE, dealloc_xrcd_out::SIZE);
-    command.set(dealloc_xrcd_in::UID, uid);
-    command.set(dealloc_xrcd_in::XRCD, xrcd.number);
-    file.function().run(command).map(|_| ())
+/// An XRC domain goes, unless another context has it open too.
+pub(super) fn destroy(file: &CommandFile, xrcd: &Xrcd) -> Result<()> {
+    let function = file.function();
+    let Some(id) = xrcd.file else { return deallocate(function, xrcd.number) };
+    let mut domains = lock(function.domains());
+    match domains.get_mut(&id) {
+        Some((_, users)) if *users > 1 => *users -= 1,
+        _ => {
+            deallocate(function, xrcd.number)?;
+            domains.remove(&id);
+        }
+    }
+    Ok(())
 }
 
 /// `XRCD_DESTROY`.
@@ -57,6 +119,8 @@ pub(super) fn close_legacy(file: &CommandFile, request: &Request) -> Result<()> 
 
 fn remove(file: &CommandFile, handle: u32) -> Result<()> {
     let mut state = file.state();
-    let uid = state.context()?.uid;
-    state.remove(handle, |xrcd: &Xrcd| destroy(file, uid, xrcd))
+    state.context()?;
+    let used = state.any(|qp: &Qp| qp.xrcd == Some(handle))
+        || state.any(|srq: &Srq| srq.xrcd == Some(handle));
+    state.remove(handle, |xrcd: &Xrcd| if used { Err(Errno::EBUSY) } else { destroy(file, xrcd) })
 }

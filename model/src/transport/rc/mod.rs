@@ -13,7 +13,7 @@ use mlx5_sys::ifc::qpc;
 
 use super::{Held, Outcome, Parameters, Psn};
 use crate::card::Card;
-use crate::object::State;
+use crate::object::{Service, State};
 use crate::queue::{Fetch, Opcode, Origin, QpEvent, Syndrome};
 use crate::wire::Header;
 use requester::Requester;
@@ -117,7 +117,7 @@ impl Rc {
                     Err(syndrome) => self.fail_requester(card, own.number, syndrome),
                 }
             }
-        } else {
+        } else if own.service == Service::Rc || own.is_target {
             match self.responder.request(card, &own, header, payload) {
                 Ok(()) => self.wake(card, own.number),
                 Err(refused) => self.fail_responder(card, own.number, refused),
@@ -195,18 +195,18 @@ impl Rc {
                 Fetch::Malformed { index, opcode, .. } => card.port.hold(flushed(opcode, index)),
             }
         }
-        let flushed = |index| {
-            let origin = Origin::Responder(Opcode::Send);
-            Outcome::Completion(Held::new(qp, origin, index, Err(Syndrome::Flushed)))
+        let flushed = |taken| {
+            let flushed = Err(Syndrome::Flushed);
+            Outcome::Completion(Held::received(qp, Opcode::Send, taken, flushed))
         };
         if let Incoming::Send { wqe, .. } = std::mem::take(&mut self.responder.incoming) {
-            self.responder.owe(flushed(wqe.index));
+            self.responder.owe(flushed(wqe.taken()));
         }
         let shared = self.parameters.is_some_and(|own| own.shared_receive);
         if !shared {
             for _ in 0..receives {
                 let Ok(Some(wqe)) = card.take_receive(qp) else { break };
-                self.responder.owe(flushed(wqe.index));
+                self.responder.owe(flushed(wqe.taken()));
             }
         }
         // In Error nothing is sent any more but what was owed before.
@@ -216,5 +216,6 @@ impl Rc {
 
 /// Builds a packet to the peer.
 fn to_peer(own: &Parameters, opcode: crate::wire::Opcode, psn: Psn) -> Header {
-    Header::new(own.route, opcode, own.p_key, own.remote, psn.get())
+    let service = own.service;
+    Header { service, ..Header::new(own.route, opcode, own.p_key, own.remote, psn.get()) }
 }

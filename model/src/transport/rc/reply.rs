@@ -5,7 +5,7 @@ use super::super::{Outcome, Parameters, Psn};
 use super::responder::{Refused, Responder};
 use super::to_peer;
 use crate::card::Card;
-use crate::queue::{Access, QpEvent};
+use crate::queue::{Access, Domain, QpEvent};
 use crate::wire::{Acknowledge, Aeth, NakCode, Opcode, Reth};
 
 /// Credit code that says credits are not counted.
@@ -20,7 +20,15 @@ pub(super) enum Reply {
     Nak { psn: Psn, syndrome: Acknowledge, messages: u32 },
     /// The response to a READ, `sent` of its packets so far. `again` for one that was executed
     /// before: it does not count against the depth that the peer has agreed to.
-    Read { first: Psn, reth: Reth, sent: u32, packets: u32, messages: u32, again: bool },
+    Read {
+        first: Psn,
+        reth: Reth,
+        domain: Domain,
+        sent: u32,
+        packets: u32,
+        messages: u32,
+        again: bool,
+    },
     /// What an atomic found.
     Atomic { psn: Psn, original: u64, messages: u32, again: bool },
     /// A completion or event.
@@ -53,9 +61,10 @@ impl Responder {
                     let original = Some(*original);
                     send(card, own, Opcode::AtomicAcknowledge, *psn, syndrome, *messages, original);
                 }
-                Reply::Read { first, reth, sent, packets, messages, .. } => {
+                Reply::Read { first, reth, domain, sent, packets, messages, .. } => {
                     let psn = first.plus(*sent);
-                    if !read_response(card, own, *first, *reth, (*sent, *packets), *messages) {
+                    let wanted = (*reth, *domain);
+                    if !read_response(card, own, *first, wanted, (*sent, *packets), *messages) {
                         // The region went away while it was read.
                         self.replies.pop_front();
                         return Err(Refused {
@@ -104,7 +113,7 @@ fn read_response(
     card: &mut Card,
     own: &Parameters,
     first: Psn,
-    reth: Reth,
+    (reth, domain): (Reth, Domain),
     (index, packets): (u32, u32),
     messages: u32,
 ) -> bool {
@@ -122,7 +131,7 @@ fn read_response(
     let address = reth.address.wrapping_add(done);
     let frame = header.frame(length, |to| match to.is_empty() {
         true => Ok(()),
-        false => card.read_key(own.domain(), reth.key, address, Access::RemoteRead, to),
+        false => card.read_key(domain, reth.key, address, Access::RemoteRead, to),
     });
     match frame {
         Ok(frame) => {

@@ -248,6 +248,7 @@ impl Requester {
                     remote: None,
                     atomic: None,
                     umr: None,
+                    xrc_srq: None,
                     data: Vec::new(),
                 };
                 (wqe, Kind::Failed(syndrome))
@@ -322,6 +323,7 @@ impl Requester {
         };
         let psn = request.first.plus(index);
         let mut header = to_peer(own, opcode, psn);
+        header.xrc_srq = request.wqe.xrc_srq;
         header.solicited = ends && request.wqe.solicited;
         header.ack_request = ends || index % ACK_INTERVAL == ACK_INTERVAL - 1;
         header.immediate = opcode.has_immediate().then_some(request.wqe.immediate);
@@ -364,6 +366,7 @@ impl Requester {
             _ => Opcode::ReadRequest,
         };
         let mut header = to_peer(own, opcode, psn);
+        header.xrc_srq = request.wqe.xrc_srq;
         if opcode == Opcode::ReadRequest {
             let done = u64::from(request.answered) * u64::from(own.mtu);
             header.reth = Some(Reth {

@@ -7,7 +7,7 @@ use super::reply::Reply;
 use crate::card::Card;
 use crate::object::State;
 use crate::queue::{
-    Access, Data, Denied, Opcode as Received, Origin, QpEvent, ReceiveWqe, Syndrome,
+    Access, Data, Denied, Domain, Opcode as Received, QpEvent, ReceiveWqe, Syndrome, Taken,
 };
 use crate::wire::{Acknowledge, AtomicEth, Header, NakCode, Opcode, Reth, Route};
 
@@ -44,7 +44,7 @@ pub(super) struct Refused {
     /// What the peer is told.
     pub(super) code: NakCode,
     /// The receive that was in use, and how it ends.
-    pub(super) receive: Option<(u16, Syndrome)>,
+    pub(super) receive: Option<(Taken, Syndrome)>,
     /// What software is told where no receive says it.
     pub(super) event: QpEvent,
 }
@@ -84,9 +84,8 @@ impl Responder {
         let syndrome = Acknowledge::Nak(refused.code);
         self.replies.push_back(Reply::Nak { psn: refused.psn, syndrome, messages: self.messages });
         self.owe(match refused.receive {
-            Some((index, syndrome)) => {
-                let origin = Origin::Responder(Received::Send);
-                Outcome::Completion(Held::new(qp, origin, index, Err(syndrome)))
+            Some((taken, syndrome)) => {
+                Outcome::Completion(Held::received(qp, Received::Send, taken, Err(syndrome)))
             }
             None => Outcome::Event(qp, refused.event),
         });
@@ -174,14 +173,17 @@ impl Responder {
         if !in_order || !fits {
             return Err(self.invalid(header));
         }
+        let Some(domain) = Self::domain(card, own, header) else {
+            return Err(self.invalid(header));
+        };
         if opcode.is_send() {
-            self.send(card, own, header, payload)
+            self.send(card, own, header, payload, domain)
         } else if opcode.is_write() {
-            self.write(card, own, header, payload)
+            self.write(card, own, header, payload, domain)
         } else if let Some(reth) = header.reth {
-            self.read(card, own, header, reth)
+            self.read(card, own, header, reth, domain)
         } else if let Some(atomic) = header.atomic {
-            self.atomic(card, own, header, atomic)
+            self.atomic(card, own, header, atomic, domain)
         } else {
             Err(self.invalid(header))
         }
@@ -203,7 +205,7 @@ impl Responder {
     fn invalid(&mut self, header: &Header) -> Refused {
         let mut refused = self.refused(header, NakCode::InvalidRequest, QpEvent::InvalidRequest);
         if let Incoming::Send { wqe, .. } = std::mem::take(&mut self.incoming) {
-            refused.receive = Some((wqe.index, Syndrome::RemoteInvalidRequest));
+            refused.receive = Some((wqe.taken(), Syndrome::RemoteInvalidRequest));
         }
         refused
     }
@@ -213,6 +215,18 @@ impl Responder {
         self.refused(header, NakCode::RemoteAccess, QpEvent::AccessError)
     }
 
+    /// What the keys of a request are checked against: a target's are those of the SRQ's domain.
+    /// `None` where the request names no SRQ that it may.
+    fn domain(card: &Card, own: &Parameters, header: &Header) -> Option<Domain> {
+        match header.xrc_srq {
+            None => Some(own.domain()),
+            Some(srq) => {
+                let pd = card.xrc_srq(own.number, srq)?.pd;
+                Some(Domain { pd, ..own.domain() })
+            }
+        }
+    }
+
     /// Takes a receive; without one the peer is told to wait.
     fn receive(
         &mut self,
@@ -220,7 +234,11 @@ impl Responder {
         own: &Parameters,
         header: &Header,
     ) -> Result<Option<ReceiveWqe>, Refused> {
-        match card.take_receive(own.number) {
+        let taken = match header.xrc_srq {
+            Some(srq) => card.take_xrc_receive(own.number, srq),
+            None => card.take_receive(own.number),
+        };
+        match taken {
             Ok(Some(wqe)) => Ok(Some(wqe)),
             Ok(None) => {
                 self.told = true;
@@ -237,6 +255,7 @@ impl Responder {
         own: &Parameters,
         header: &Header,
         payload: &[u8],
+        domain: Domain,
     ) -> Result<(), Refused> {
         let (wqe, received) = match std::mem::take(&mut self.incoming) {
             Incoming::Send { wqe, received } => (wqe, received),
@@ -249,7 +268,7 @@ impl Responder {
         let room: u64 = wqe.data.iter().map(Data::len).sum();
         if total > room || total > LONGEST.into() {
             return Err(Refused {
-                receive: Some((wqe.index, Syndrome::LocalLength)),
+                receive: Some((wqe.taken(), Syndrome::LocalLength)),
                 ..self.refused(header, NakCode::InvalidRequest, QpEvent::InvalidRequest)
             });
         }
@@ -260,15 +279,15 @@ impl Responder {
             if let Err(denied) = card.scatter(wqe.domain, &wqe.data, received, payload) {
                 tracing::debug!(qp = own.number, ?denied, "cannot scatter");
                 return Err(Refused {
-                    receive: Some((wqe.index, Syndrome::LocalProtection)),
+                    receive: Some((wqe.taken(), Syndrome::LocalProtection)),
                     ..self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)
                 });
             }
         }
         if let (true, Some(key)) = (header.opcode.invalidates(), header.immediate) {
-            if let Err(denied) = card.invalidate_key(own.domain(), u32::from_be_bytes(key)) {
+            if let Err(denied) = card.invalidate_key(domain, u32::from_be_bytes(key)) {
                 return Err(Refused {
-                    receive: Some((wqe.index, Syndrome::LocalAccess)),
+                    receive: Some((wqe.taken(), Syndrome::LocalAccess)),
                     ..self.denied(own, header, denied)
                 });
             }
@@ -283,7 +302,7 @@ impl Responder {
                 Some(_) if header.opcode.invalidates() => Received::SendInvalidate,
                 Some(_) => Received::SendImmediate,
             };
-            let mut held = self.received(own, header, kind, wqe.index, total as u32);
+            let mut held = self.received(own, header, kind, wqe.taken(), total as u32);
             held.inline = inline.then(|| payload.to_vec());
             self.owe(Outcome::Completion(held));
         } else {
@@ -297,10 +316,10 @@ impl Responder {
         own: &Parameters,
         header: &Header,
         kind: Received,
-        index: u16,
+        taken: Taken,
         length: u32,
     ) -> Held {
-        let mut held = Held::new(own.number, Origin::Responder(kind), index, Ok(()));
+        let mut held = Held::received(own.number, kind, taken, Ok(()));
         held.length = length;
         held.immediate = header.immediate.unwrap_or_default();
         held.solicited = header.solicited;
@@ -316,6 +335,7 @@ impl Responder {
         own: &Parameters,
         header: &Header,
         payload: &[u8],
+        domain: Domain,
     ) -> Result<(), Refused> {
         let (reth, received) = match (header.reth, &self.incoming) {
             (Some(reth), _) => {
@@ -324,7 +344,7 @@ impl Responder {
                 }
                 if reth.length > 0 {
                     let length = reth.length.into();
-                    card.check(own.domain(), reth.key, reth.address, length, Access::RemoteWrite)
+                    card.check(domain, reth.key, reth.address, length, Access::RemoteWrite)
                         .map_err(|denied| self.denied(own, header, denied))?;
                 }
                 (reth, 0)
@@ -347,9 +367,9 @@ impl Responder {
         if !payload.is_empty() {
             let address = reth.address.wrapping_add(received.into());
             if let Err(denied) =
-                card.write_key(own.domain(), reth.key, address, Access::RemoteWrite, payload)
+                card.write_key(domain, reth.key, address, Access::RemoteWrite, payload)
             {
-                let receive = receive.map(|wqe| (wqe.index, Syndrome::Flushed));
+                let receive = receive.map(|wqe| (wqe.taken(), Syndrome::Flushed));
                 return Err(Refused { receive, ..self.denied(own, header, denied) });
             }
         }
@@ -358,7 +378,8 @@ impl Responder {
             self.acknowledge(Psn::new(header.psn));
         }
         if let Some(wqe) = receive {
-            let held = self.received(own, header, Received::WriteImmediate, wqe.index, reth.length);
+            let held =
+                self.received(own, header, Received::WriteImmediate, wqe.taken(), reth.length);
             self.owe(Outcome::Completion(held));
         }
         self.incoming = if complete {
@@ -375,6 +396,7 @@ impl Responder {
         own: &Parameters,
         header: &Header,
         reth: Reth,
+        domain: Domain,
     ) -> Result<(), Refused> {
         if !own.remote_read
             || reth.length > LONGEST
@@ -382,7 +404,7 @@ impl Responder {
         {
             return Err(self.invalid(header));
         }
-        self.owe_read(card, own, header, reth, false)?;
+        self.owe_read(card, own, header, reth, false, domain)?;
         self.accept(header, own.packets(reth.length.into()));
         if let Some(Reply::Read { messages, .. }) = self.replies.back_mut() {
             *messages = self.messages;
@@ -397,15 +419,17 @@ impl Responder {
         header: &Header,
         reth: Reth,
         again: bool,
+        domain: Domain,
     ) -> Result<(), Refused> {
         if reth.length > 0 {
             let length = reth.length.into();
-            card.check(own.domain(), reth.key, reth.address, length, Access::RemoteRead)
+            card.check(domain, reth.key, reth.address, length, Access::RemoteRead)
                 .map_err(|denied| self.denied(own, header, denied))?;
         }
         self.replies.push_back(Reply::Read {
             first: Psn::new(header.psn),
             reth,
+            domain,
             sent: 0,
             packets: own.packets(reth.length.into()),
             messages: self.messages,
@@ -420,6 +444,7 @@ impl Responder {
         own: &Parameters,
         header: &Header,
         atomic: AtomicEth,
+        domain: Domain,
     ) -> Result<(), Refused> {
         if !own.remote_atomic
             || atomic.address % 8 != 0
@@ -429,7 +454,7 @@ impl Responder {
         }
         let swap = header.opcode == Opcode::CompareSwap;
         let found = card
-            .update_key(own.domain(), atomic.key, atomic.address, &mut |bytes| {
+            .update_key(domain, atomic.key, atomic.address, &mut |bytes| {
                 let value = u64::from_le_bytes(bytes);
                 let changed = match swap {
                     true if value == atomic.compare => atomic.swap_or_add,
@@ -470,8 +495,10 @@ impl Responder {
                 _ => false,
             });
             let room = self.fetches_owed(true) < own.responder_depth as usize;
-            if own.remote_read && reth.length <= LONGEST && old && !owed && room {
-                return self.owe_read(card, own, header, reth, true);
+            let domain = Self::domain(card, own, header);
+            let Some(domain) = domain.filter(|_| old && !owed && room) else { return Ok(()) };
+            if own.remote_read && reth.length <= LONGEST {
+                return self.owe_read(card, own, header, reth, true, domain);
             }
         } else if opcode.has_atomic() {
             let owed = self

@@ -4,7 +4,7 @@
 //! The tests: [`traffic`] moves data whatever the wire does, [`errors`] provokes every error,
 //! [`timing`] measures waits on the manual clock, [`unreliable`] and
 //! [`datagram`] lose what nobody repeats, [`shared`] takes receives from one queue for several,
-//! [`windows`] binds keys and takes them back.
+//! [`windows`] binds keys and takes them back, [`xrc`] sends to queues that requests name.
 
 mod datagram;
 mod errors;
@@ -14,6 +14,7 @@ mod timing;
 mod traffic;
 mod unreliable;
 mod windows;
+mod xrc;
 
 use side::Side;
 
@@ -37,6 +38,8 @@ pub struct Setup {
     pub scatter_to_cqe: bool,
     /// Whether receives come from a shared receive queue.
     pub shared_receive: bool,
+    /// Of an extended reliable connection: whether it is the side that receives.
+    pub xrc_target: bool,
     pub grh: bool,
     /// What the peer may do: READ, WRITE, atomics.
     pub access: [bool; 3],
@@ -57,6 +60,7 @@ impl Default for Setup {
             rnr_timer: 12,
             scatter_to_cqe: false,
             shared_receive: false,
+            xrc_target: false,
             grh: false,
             access: [true; 3],
         }

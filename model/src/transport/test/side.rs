@@ -2,8 +2,8 @@
 
 use mlx5_sys::ifc::{
     ads, alloc_pd_out, cqc, create_cq_in, create_cq_out, create_eq_in, create_mkey_in,
-    create_qp_in, create_qp_out, create_rmp_in, create_rmp_out, mkc, opcode, qpc, rmpc,
-    rst2init_qp_in, wq,
+    create_qp_in, create_qp_out, create_rmp_in, create_rmp_out, create_xrc_srq_in,
+    create_xrc_srq_out, mkc, opcode, qpc, rmpc, rst2init_qp_in, wq, xrc_srqc,
 };
 
 use super::Setup;
@@ -124,7 +124,7 @@ impl Side {
             }
             (rig.number(&create, create_cq_out::CQN), ring(&create), record)
         });
-        let srq = setup.shared_receive.then(|| shared_queue(&mut rig));
+        let mut srq = setup.shared_receive.then(|| shared_queue(&mut rig));
         let field = |field: mlx5_sys::ifc::Field| field.within(create_qp_in::QPC);
         let mut create = rig
             .create_qp(cqs[0].0, cqs[1].0)
@@ -136,6 +136,24 @@ impl Side {
         if let Some((number, ..)) = srq {
             create = create.set(field(qpc::RQ_TYPE), 1u64).set(field(qpc::SRQN_RMPN_XRQN), number);
         }
+        if setup.xrc_target {
+            let domain = rig.xrc_domain();
+            let field = |field: mlx5_sys::ifc::Field| {
+                field.within(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY)
+            };
+            let queue = rig
+                .create_xrc_srq(domain, cqs[1].0)
+                .set(field(xrc_srqc::LOG_XRC_SRQ_SIZE), RECEIVES.ilog2());
+            let record = field(xrc_srqc::DB_RECORD_ADDR_L).get(&queue.0) << 2;
+            let ring = ring(&queue);
+            circle(&rig, ring);
+            srq = Some((rig.number(&queue, create_xrc_srq_out::XRC_SRQN), ring, record));
+            create = rig.create_target(domain);
+            let first = rig.page();
+            create.0.extend_from_slice(&first.to_be_bytes());
+        } else if setup.service == Service::Xrc {
+            create = create.set(field(qpc::RQ_TYPE), 3u64);
+        }
         // The receive ring fills a quarter of the first page, the send ring the page after.
         let second = rig.page();
         create.0.extend_from_slice(&second.to_be_bytes());
@@ -145,7 +163,8 @@ impl Side {
         let record = record.get(&create.0);
         let qp = rig.number(&create, create_qp_out::QPN);
         let rq_ring = first;
-        let sq_ring = first + if srq.is_some() { 0 } else { u64::from(RECEIVES) * 32 };
+        let alone = srq.is_some() || setup.service == Service::Xrc;
+        let sq_ring = first + if alone { 0 } else { u64::from(RECEIVES) * 32 };
 
         let pages: Vec<u64> = (0..REGION / PAGE).map(|_| rig.page()).collect();
         // Neighbours in the region are none on the bus.
@@ -420,11 +439,16 @@ fn shared_queue(rig: &mut Rig) -> (u32, u64, u64) {
     let field = |field: mlx5_sys::ifc::Field| field.within(rmpc::WQ).within(create_rmp_in::CTX);
     let create = rig.create_rmp().set(field(wq::LOG_WQ_SZ), RECEIVES.ilog2());
     let (ring, record) = (ring(&create), field(wq::DBR_ADDR).get(&create.0));
+    circle(rig, ring);
+    (rig.number(&create, create_rmp_out::RMPN), ring, record)
+}
+
+/// Links WQEs of 64 bytes in a circle.
+fn circle(rig: &Rig, ring: u64) {
     for index in 0..RECEIVES {
         let next = (index + 1) % RECEIVES;
         rig.write(ring + u64::from(index) * 64 + 2, &next.to_be_bytes());
     }
-    (rig.number(&create, create_rmp_out::RMPN), ring, record)
 }
 
 /// QPC's code of a service.
@@ -433,6 +457,7 @@ fn st(service: Service) -> u64 {
         Service::Rc => 0,
         Service::Uc => 1,
         Service::Ud => 2,
+        Service::Xrc => 3,
     }
 }
 

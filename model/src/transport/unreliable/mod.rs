@@ -121,7 +121,7 @@ impl Unreliable {
             Service::Uc if own.is_peer(&header.route) => {
                 self.receiver.receive(card, &own, header, payload)
             }
-            Service::Uc | Service::Rc => Ok(()),
+            Service::Uc | Service::Rc | Service::Xrc => Ok(()),
         };
         match received {
             Ok(()) => {}
