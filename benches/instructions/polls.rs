@@ -64,8 +64,14 @@ impl Ends {
     }
 
     /// The peer sends so many messages, which take as many receives.
-    fn send(&self, messages: usize) {
-        let request = |id| self.request(id, ibv_wr_opcode::IBV_WR_SEND, true);
+    fn send(&self, row: Row, messages: usize) {
+        let request = |id| {
+            let mut request = self.request(id, ibv_wr_opcode::IBV_WR_SEND, true);
+            if row == Row::PollInside {
+                request.list[0].length = 8;
+            }
+            request
+        };
         let requests: Vec<_> = (0..messages as u64).map(request).collect();
         // SAFETY: QPs, CQs and memory live as long as this.
         unsafe {
@@ -90,7 +96,7 @@ fn requests(row: Row, completions: usize) -> usize {
 }
 
 fn receives(row: Row) -> bool {
-    matches!(row, Row::PollReceive | Row::PollReceives)
+    matches!(row, Row::PollReceive | Row::PollReceives | Row::PollInside)
 }
 
 /// What libmlx5's two interfaces have in common.
@@ -111,7 +117,7 @@ impl Verbs {
                 // SAFETY: QP and memory live as long as this.
                 unsafe { post_receive(qp, id, &[self.ends.sge()]) }.expect("room for all");
             }
-            return self.ends.send(completions);
+            return self.ends.send(row, completions);
         }
         let write = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
         let request = |at| self.ends.request(at as u64, write, signaled(row, at));
@@ -177,7 +183,7 @@ impl Side for Classic {
 
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
-            Row::PollLater | Row::PollReceive => self.one(calls),
+            Row::PollLater | Row::PollReceive | Row::PollInside => self.one(calls),
             Row::PollMany | Row::PollReceives => self.many(calls),
             _ => return None,
         })
@@ -256,7 +262,7 @@ impl Side for Extended {
 
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
-            Row::PollLater | Row::PollReceive => self.one(calls),
+            Row::PollLater | Row::PollReceive | Row::PollInside => self.one(calls),
             Row::PollMany | Row::PollReceives => self.many(calls),
             _ => return None,
         })
@@ -368,7 +374,7 @@ impl Side for Raw {
                 // SAFETY: the memory lives as long as the queue, and nobody looks at it.
                 unsafe { self.receive.post(id, self.ends.sge()) }.expect("posted");
             }
-            return self.ends.send(completions);
+            return self.ends.send(row, completions);
         }
         for at in 0..requests(row, completions) {
             let write = Write::new(self.ends.sge(), self.ends.remote());
@@ -384,7 +390,7 @@ impl Side for Raw {
             Row::PollQuiet if self.quiet => self.one(calls),
             _ if self.quiet => return None,
             Row::PollLater => self.one(calls),
-            Row::PollReceive => self.receive(calls),
+            Row::PollReceive | Row::PollInside => self.receive(calls),
             Row::PollMany => self.many(calls),
             Row::PollReceives => self.receives(calls),
             _ => return None,

@@ -201,6 +201,21 @@ impl CqeRef<'_> {
         matches!(self.format(), FORMAT_INLINE_32 | FORMAT_INLINE_64)
     }
 
+    /// As [`inline_data`](Self::inline_data), of a message of the length that the CQE says, which is
+    /// up to 32 bytes: these, and the length.
+    #[inline(always)]
+    pub(crate) fn short_data(&self) -> Option<([u8; 32], usize)> {
+        let length = self.byte_count() as usize;
+        if self.format() != FORMAT_INLINE_32 || length > 32 {
+            return None;
+        }
+        let word = |at: usize| {
+            // SAFETY: within the CQE's 64 bytes, and aligned.
+            unsafe { self.entry.cast::<u64>().add(at).read_volatile() }
+        };
+        Some((zerocopy::transmute!([word(0), word(1), word(2), word(3)]), length))
+    }
+
     /// The message's data, `length` bytes. `None` if there is none in the CQE, or less than
     /// `length` fits the CQE's format.
     #[cold]

@@ -290,15 +290,20 @@ impl Consumer {
         self.next == self.pause
     }
 
+    /// Where the next CQE is.
+    #[inline(always)]
+    pub(super) fn place(&self) -> NonNull<u8> {
+        self.next
+    }
+
     /// Takes the next CQE, and publishes that.
     ///
     /// # Safety
-    /// It has 64 bytes, and is not [one to pause at](Self::is_at_pause).
+    /// It is [at](Self::place) `taken`, has 64 bytes, and is not [one to pause at](Self::is_at_pause).
     #[inline(always)]
-    pub(super) unsafe fn take_and_publish(&mut self) {
-        let taken = self.next;
+    pub(super) unsafe fn take_and_publish(&mut self, taken: NonNull<u8>) {
         // SAFETY: passed on.
-        unsafe { self.take() };
+        unsafe { self.take(taken) };
         // It does not pass 2^24 but behind the last CQE of a lap.
         self.record.release((taken.addr().get() as u32).wrapping_add(self.bias) >> SHIFT);
     }
@@ -308,9 +313,9 @@ impl Consumer {
     /// # Safety
     /// As [`take_and_publish`](Self::take_and_publish).
     #[inline(always)]
-    pub(super) unsafe fn take(&mut self) {
+    pub(super) unsafe fn take(&mut self, taken: NonNull<u8>) {
         // SAFETY: not the last of the ring, as the caller vouches.
-        self.next = unsafe { self.next.add(Cqe64::SIZE) };
+        self.next = unsafe { taken.add(Cqe64::SIZE) };
     }
 
     /// Takes the next CQE, of any kind and anywhere.

@@ -407,6 +407,28 @@ impl ReceiveSide<'_> {
         Some(unsafe { queue.shadow.get_unchecked(slot) }.id)
     }
 
+    /// As [`retire_plain`](Self::retire_plain), of a success that may have a message of up to 32
+    /// bytes in it, which is put into the receive's memory; if that is one entry, and long enough.
+    #[inline(always)]
+    pub(super) fn retire_short(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
+        let queue = &mut *self.queue;
+        if queue.cq != cq || queue.qpn != qpn || queue.cursor.used() == 0 {
+            return None;
+        }
+        if cqe.has_inline_data() {
+            let wqe = queue.wqe(queue.cursor.shape().slot(queue.cursor.tail()));
+            // SAFETY: the first segment of this WQE.
+            let segment = unsafe { scatter::Segment::read(wqe) };
+            let (bytes, length) = cqe.short_data()?;
+            // SAFETY: the receive is outstanding, so its memory is writable, by the contract of
+            // `ReceiveBatch::ring`, until this completion is reported.
+            if !unsafe { segment.put_short(&bytes, length) } {
+                return None;
+            }
+        }
+        self.retire_plain(cq, qpn)
+    }
+
     /// What a responder's CQE, of the CQ `cq`, completes: receives complete in order.
     pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
         let queue = self.queue;

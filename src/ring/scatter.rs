@@ -19,16 +19,73 @@ impl Segment {
     ///
     /// # Safety
     /// 16 bytes at `at` are readable and aligned to 16.
+    #[inline(always)]
     pub(super) unsafe fn read(at: *const u8) -> Self {
         const { assert!(size_of::<DataSeg>() == SEGMENT_SIZE && offset_of!(DataSeg, addr) == 8) };
-        // SAFETY: the caller vouches for the 16 bytes; every bit pattern is a `DataSeg`.
-        let segment = unsafe { at.cast::<DataSeg>().read_volatile() };
+        // As words: a volatile load of the type, which has no alignment, is one of each byte.
+        // SAFETY: the caller vouches for the 16 bytes.
+        let words = unsafe {
+            let at = at.cast::<u64>();
+            [at.read_volatile(), at.add(1).read_volatile()]
+        };
+        let segment: DataSeg = zerocopy::transmute!(words);
         let count = segment.byte_count.get();
         Self {
             addr: segment.addr.get(),
             length: if count == 0 { 1 << 31 } else { count as usize },
             end: count == 0 && segment.lkey.get() == INVALID_LKEY,
         }
+    }
+
+    /// As [`put`](Self::put), of the first `length` of up to 32 bytes, and without a call: by two
+    /// copies that may overlap.
+    ///
+    /// # Safety
+    /// As there; `length` is at most 32.
+    #[inline(always)]
+    pub(super) unsafe fn put_short(&self, bytes: &[u8; 32], length: usize) -> bool {
+        if self.end || self.length < length {
+            return false;
+        }
+        let from = bytes.as_ptr();
+        let to = core::ptr::with_exposed_provenance_mut::<u8>(self.addr as usize);
+        macro_rules! ends {
+            ($size:literal) => {{
+                let last = length - $size;
+                // SAFETY: of `length` bytes, which are at least as many, the first and the last;
+                // the rest is as in `put`.
+                unsafe {
+                    let first = from.cast::<[u8; $size]>().read();
+                    let second = from.add(last).cast::<[u8; $size]>().read();
+                    to.cast::<[u8; $size]>().write(first);
+                    to.add(last).cast::<[u8; $size]>().write(second);
+                }
+            }};
+        }
+        match length {
+            16.. => ends!(16),
+            8.. => ends!(8),
+            4.. => ends!(4),
+            2.. => ends!(2),
+            1 => ends!(1),
+            0 => {}
+        }
+        true
+    }
+
+    /// Copies `data` into the segment's memory. `false`, and nothing is copied, if that is too short.
+    ///
+    /// # Safety
+    /// The segment names writable memory that no reference covers.
+    #[inline(always)]
+    pub(super) unsafe fn put(&self, data: &[u8]) -> bool {
+        if self.end || self.length < data.len() {
+            return false;
+        }
+        let to = core::ptr::with_exposed_provenance_mut::<u8>(self.addr as usize);
+        // SAFETY: the caller vouches for the memory; `data` is a copy on this side's stack.
+        unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        true
     }
 }
 
@@ -43,9 +100,8 @@ pub(super) unsafe fn scatter(mut data: &[u8], segments: impl Iterator<Item = Seg
             break;
         }
         let (now, later) = data.split_at(data.len().min(segment.length));
-        let to = core::ptr::with_exposed_provenance_mut::<u8>(segment.addr as usize);
-        // SAFETY: the caller vouches for the memory; `now` is a copy on this side's stack.
-        unsafe { to.copy_from_nonoverlapping(now.as_ptr(), now.len()) };
+        // SAFETY: passed on; it is no longer than the segment.
+        unsafe { segment.put(now) };
         data = later;
     }
     data.is_empty()

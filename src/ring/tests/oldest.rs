@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;
+use zerocopy::IntoBytes;
 
 use super::*;
 use crate::cqe::{Completion, SendOperation, UnclaimedReason};
@@ -217,6 +218,53 @@ fn the_account_is_the_oracles() {
                 assert_eq!(done(&mut cq, &mut sq.queue), (id, operation), "{}", random.seed());
             }
             assert_eq!(cq.reader.poll(&mut sq.queue), Ok(None));
+        }
+    }
+}
+
+/// Messages of every length that fits, in the CQE, into one entry that is as long, longer, too short,
+/// or not the only one.
+#[test]
+fn short_messages_come_out_of_the_cqe() {
+    for length in 0..=33u32 {
+        for (room, entries) in [(length, 1), (40, 1), (length.max(1) - 1, 1), (length / 2, 2)] {
+            let room = room.max(1);
+            let mut cq = Cq::new(8, 64, 0);
+            let mut rq = Rq::new(&mut cq, 4, 32, 3);
+            let memory = Memory::new(128, 0xcc);
+            let address = memory.at(0).as_ptr().expose_provenance() as u64;
+            let list = [Sge::new(address, room, 0), Sge::new(address + 64, 40, 0)];
+            // SAFETY: the memory lives until the end of the test.
+            unsafe { rq.queue.post(9, &list[..entries]).unwrap() };
+            let mut entry = cqe(cqe_opcode::RESP_SEND, 0, 3);
+            entry.byte_cnt = length.into();
+            entry.op_own |= 1 << 2;
+            let message: Vec<u8> = (1..=length as u8).collect();
+            let held = length.min(32) as usize;
+            entry.as_mut_bytes()[..held].copy_from_slice(&message[..held]);
+            cq.produce(entry, &[]);
+            let polled = cq.reader.poll(&mut rq.queue).unwrap().unwrap();
+            let case = format!("{length} into {room} of {entries}: {polled:?}");
+            let written = memory.read();
+            let first = length.min(room) as usize;
+            let fits = length <= 32 && (first == length as usize || entries == 2);
+            match polled {
+                Completion::Receive(done) => {
+                    assert!(fits, "{case}");
+                    assert_eq!((done.id, done.byte_len), (9, length), "{case}");
+                    assert_eq!(written[..first], message[..first], "{case}");
+                    let rest = message.len() - first;
+                    assert_eq!(written[64..64 + rest], message[first..], "{case}");
+                }
+                Completion::Failed(failure) => {
+                    assert!(!fits, "{case}");
+                    assert_eq!(failure.id, 9, "{case}");
+                }
+                other => panic!("{case} {other:?}"),
+            }
+            let behind = if first == length as usize { first } else { room as usize };
+            assert!(written[behind.min(64)..64].iter().all(|&byte| byte == 0xcc), "{case}");
+            assert_eq!(rq.queue.outstanding(), 0, "{case}");
         }
     }
 }
