@@ -309,16 +309,19 @@ fn whatever_is_leaked_or_dropped_does_no_harm() {
     let remote = pair.remote;
     let mut whole = pair.slice(64);
     for id in 0..3 {
-        let slice = whole.split_off(whole.len() - 16);
-        pair.channel.post(id, Send::new(slice).signaled_if(id == 2)).unwrap_or_else(|_| panic!());
-        pair.channel.post(10 + id, Write::new(vec![pair.rig.memory(8).into()], remote)).unwrap();
+        // Parts without bytes, of the region whose rest stays here.
+        let (slice, other) = (whole.split_off(64), whole.split_off(64));
+        pair.channel.post(id, Write::new(slice, remote).signaled_if(id == 2)).unwrap();
+        pair.channel.post(10 + id, Write::new(vec![pair.slice(8), other], remote)).unwrap();
+        let receive = vec![pair.slice(8), whole.split_off(64)];
+        pair.channel.post_receive(id, receive).unwrap();
     }
-    let returned = pair.poll();
-    assert!(returned.is_none());
+    assert!(pair.poll().is_none());
+    let mut whole = whole.into_region().expect_err("parts of it are in flight");
     drop(pair.channel);
-    // What was in flight is gone with the channel, and its region is here alone.
-    whole.write(0, &[1; 16]);
-    assert_eq!(whole.len(), 16);
+    // What was in flight is gone with the channel.
+    whole.write(0, &[1; 64]);
+    alone(whole);
 
     let mut pair = Pair::new(false);
     let (first, second) = (pair.slice(8), pair.slice(8));
@@ -329,4 +332,90 @@ fn whatever_is_leaked_or_dropped_does_no_harm() {
     std::mem::forget(pair.poll());
     assert_eq!(pair.poll().unwrap().id, 2);
     std::mem::forget(pair.channel);
+}
+
+#[test]
+fn batches_come_back_like_single_requests() {
+    let mut pair = Pair::new(false);
+    let remote = pair.remote;
+    for round in 0..30u64 {
+        let count = 1 + round % 5;
+        let mut memory = VecDeque::new();
+        for at in 0..count {
+            memory.push_back(pair.slice(16 + at as usize));
+        }
+        let list = vec![pair.slice(1), pair.slice(2), pair.slice(3)];
+        let mut batch = pair.channel.batch();
+        for (id, slice) in memory.drain(..).enumerate() {
+            batch.append(id as u64, Write::new(slice, remote)).unwrap();
+        }
+        batch.append(100, Write::new(InlineBytes([7; 8]), remote)).unwrap();
+        batch.append(101, Read::new(list, remote).signaled()).unwrap();
+        let refused = batch.append(102, Send::new(mlx5::wqe::Inline(&[0; 1000]))).unwrap_err();
+        assert_eq!(refused.error, PostError::InlineTooLong);
+        assert_eq!(u64::from(batch.len()), count + 2);
+        batch.ring();
+        mlx5_model::run();
+        for id in 0..count {
+            let returned = pair.poll().unwrap();
+            assert_eq!(returned.id, id);
+            let slice = returned.buffers.one().unwrap();
+            assert_eq!(slice.len() as u64, 16 + id);
+            alone(slice);
+        }
+        assert!(matches!(pair.poll().unwrap(), Returned { id: 100, buffers: Buffers::None, .. }));
+        let list = pair.poll().unwrap().buffers.many().unwrap();
+        assert_eq!(list.iter().map(Slice::len).collect::<Vec<_>>(), [1, 2, 3]);
+        list.into_iter().for_each(alone);
+        assert!(pair.poll().is_none());
+    }
+}
+
+#[test]
+fn batches_that_are_not_rung_leave_nothing_behind() {
+    for leaked in [false, true] {
+        let mut pair = Pair::new(false);
+        let remote = pair.remote;
+        for round in 0..40 {
+            // Parts without bytes: their regions are alone again when they are gone.
+            let mut regions = [pair.slice(64), pair.slice(64)];
+            let [first, second] = regions.each_mut().map(|slice| slice.split_off(64));
+            let (one, other) = (pair.slice(8), pair.slice(8));
+            let mut batch = pair.channel.batch();
+            assert!(batch.is_empty());
+            batch.append(0, Write::new(one, remote).signaled()).unwrap();
+            batch.append(1, Write::new(first, remote).signaled()).unwrap();
+            batch.append(2, Write::new(vec![other, second], remote).signaled()).unwrap();
+            if leaked {
+                std::mem::forget(batch);
+            } else {
+                drop(batch);
+            }
+            assert!(pair.poll().is_none());
+            // What is posted in their places has its own memory only.
+            match round % 3 {
+                0 => {
+                    let write = Write::new(InlineBytes([1; 8]), remote).signaled();
+                    pair.channel.post(7, write).unwrap();
+                }
+                1 => pair.channel.post(7, Nop::new().signaled()).unwrap(),
+                _ => {
+                    let mut batch = pair.channel.batch();
+                    batch.append(7, Nop::new().signaled()).unwrap();
+                    batch.ring();
+                }
+            }
+            for _ in 0..2 {
+                pair.channel.post(8, Nop::new().signaled()).unwrap();
+            }
+            mlx5_model::run();
+            for id in [7, 8, 8] {
+                let returned = pair.poll().unwrap();
+                assert_eq!(returned.id, id);
+                assert!(matches!(returned.buffers, Buffers::None));
+            }
+            // And theirs is gone.
+            regions.into_iter().for_each(alone);
+        }
+    }
 }

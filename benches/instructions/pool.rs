@@ -8,7 +8,7 @@ use mlx5::verbs::{MemoryRegion, Rc};
 use mlx5::wqe::{Remote, Sge, Write};
 
 use super::safe::{SLICES, Safe};
-use super::{LENGTH, Line, Row, Side, forget, put_back};
+use super::{LENGTH, LIST, Line, Row, Side, forget, put_back};
 
 /// The raw layer: a buffer's place in a table is its id.
 pub struct Raw {
@@ -65,6 +65,24 @@ impl Raw {
     }
 
     #[inline(never)]
+    fn list(&mut self, calls: usize) -> usize {
+        for done in 0..calls {
+            forget(self);
+            let mut batch = self.send.batch();
+            for _ in 0..LIST {
+                let Some(id) = self.free.pop() else { return done * LIST };
+                // SAFETY: as in `buffer`, whose `self` is in use.
+                let buffer = unsafe { *self.buffers.get_unchecked(id as usize) };
+                let write = Write::new(buffer, self.remote).signaled();
+                batch.append(id, write).expect("appended");
+            }
+            // SAFETY: as above.
+            unsafe { batch.ring() };
+        }
+        calls * LIST
+    }
+
+    #[inline(never)]
     fn poll(&mut self, calls: usize) -> usize {
         let mut found = 0;
         for _ in 0..calls {
@@ -94,6 +112,7 @@ impl Side for Raw {
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
             Row::PoolPost => self.post(calls),
+            Row::PoolList => self.list(calls),
             Row::PoolPoll | Row::PoolEmpty => self.poll(calls),
             Row::PoolReceive => self.receive(calls),
             _ => return None,
@@ -108,6 +127,7 @@ impl Side for Owned {
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         let row = match row {
             Row::PoolPost => Row::Pointer,
+            Row::PoolList => Row::List,
             Row::PoolPoll => Row::Poll,
             Row::PoolEmpty => Row::Empty,
             Row::PoolReceive => Row::Receive,

@@ -167,6 +167,7 @@ rows! {
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(30.0)];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
     PoolPost: "the same program: 64-byte WRITE from a pool", How::Post, [at_most_raw(1.15)];
+    PoolList: "the same program: list of 32 such, per WR", How::Lists(LIST), [at_most_raw(1.15)];
     PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.15)];
     PoolEmpty: "the same program: poll, empty", How::Idle, [at_most_raw(1.15)];
     PoolReceive: "the same program: post_recv from a pool", How::Fill, [at_most_raw(1.15)];
@@ -176,9 +177,11 @@ impl Row {
     /// Posting, polling what is there, and polling nothing, by the same side.
     pub const fn program(self) -> [Self; 3] {
         match self {
-            Self::PoolPost | Self::PoolPoll | Self::PoolEmpty | Self::PoolReceive => {
-                [Self::PoolPost, Self::PoolPoll, Self::PoolEmpty]
-            }
+            Self::PoolPost
+            | Self::PoolList
+            | Self::PoolPoll
+            | Self::PoolEmpty
+            | Self::PoolReceive => [Self::PoolPost, Self::PoolPoll, Self::PoolEmpty],
             _ => [Self::Inline, Self::Poll, Self::Empty],
         }
     }

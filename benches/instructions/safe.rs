@@ -7,7 +7,7 @@ use mlx5::wqe::{InlineBytes, Remote, Write};
 
 use crate::MODE;
 use crate::rig::Rig;
-use crate::side::{LENGTH, Row, Side, forget, put_back, shape, watch};
+use crate::side::{LENGTH, LIST, Row, Side, forget, put_back, shape, watch};
 
 /// Slices at hand: as many as are in flight at once, for sends and for receives.
 pub const SLICES: usize = 128;
@@ -69,6 +69,21 @@ impl Safe {
     }
 
     #[inline(never)]
+    fn list(&mut self, calls: usize) -> usize {
+        for done in 0..calls {
+            forget(self);
+            let mut batch = self.channel.batch();
+            for id in 0..LIST as u64 {
+                let Some(slice) = self.slices.pop() else { return done * LIST };
+                let write = Write::new(slice, self.remote).signaled();
+                batch.append(id, write).expect("appended");
+            }
+            batch.ring();
+        }
+        calls * LIST
+    }
+
+    #[inline(never)]
     fn poll(&mut self, calls: usize) -> usize {
         let mut found = 0;
         for _ in 0..calls {
@@ -102,6 +117,7 @@ impl Side for Safe {
         Some(match row {
             Row::Inline => self.inline(calls),
             Row::Pointer => self.pointer(calls),
+            Row::List => self.list(calls),
             Row::Poll | Row::Empty => self.poll(calls),
             Row::Receive => self.receive(calls),
             _ => return None,

@@ -4,7 +4,7 @@ use core::fmt;
 use core::hint::black_box;
 
 use super::cursor::Counter;
-use super::send_ring::{Last, Names};
+use super::send_ring::{Last, Names, SendRing};
 use super::{PostError, SendQueue};
 use crate::verbs::{Rc, Transport};
 use crate::wqe::PostOn;
@@ -56,17 +56,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// [`PostError`]; the batch stays as it was, and can still be rung.
     #[inline]
     pub fn append<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
-        self.queue.ring.doorbell.timing.begin();
-        if O::USUAL_DS != 0 && self.is_clear() {
-            let ring = &mut self.queue.ring;
-            let encoded =
-                ring.encode_block::<T, O>(self.names, self.head, self.slack, id, &operation);
-            if let Some((slack, last, _)) = encoded {
-                self.one_more(self.head.plus(1), slack, last);
-                return Ok(());
-            }
-        }
-        if O::USUAL_DS == 0 && self.append_sized(id, &operation) {
+        if self.append_ready(id, &operation) {
             return Ok(());
         }
         // Another one as far as the compiler knows, so that only this path needs it in memory.
@@ -80,6 +70,15 @@ impl<'q, T: Transport> Batch<'q, T> {
         id: u64,
         operation: &O,
     ) -> Result<(), PostError> {
+        if self.append_ready(id, operation) {
+            return Ok(());
+        }
+        self.append_any(id, operation)
+    }
+
+    /// Appends a request that has a way of its own, if it fits before the head that is clear.
+    #[inline(always)]
+    pub(super) fn append_ready<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
         self.queue.ring.doorbell.timing.begin();
         if O::USUAL_DS != 0 && self.is_clear() {
             let ring = &mut self.queue.ring;
@@ -87,13 +86,10 @@ impl<'q, T: Transport> Batch<'q, T> {
                 ring.encode_block::<T, O>(self.names, self.head, self.slack, id, operation);
             if let Some((slack, last, _)) = encoded {
                 self.one_more(self.head.plus(1), slack, last);
-                return Ok(());
+                return true;
             }
         }
-        if O::USUAL_DS == 0 && self.append_sized(id, operation) {
-            return Ok(());
-        }
-        self.append_any(id, operation)
+        O::USUAL_DS == 0 && self.append_sized(id, operation)
     }
 
     /// Appends a request whose size is not known at compile time, if it fits before the head that is
@@ -111,8 +107,27 @@ impl<'q, T: Transport> Batch<'q, T> {
         true
     }
 
+    /// Of a queue that has no clear head until the batch is rung: what is posted before goes the
+    /// general way.
     #[inline(always)]
-    fn append_any<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
+    pub(super) fn alone(self) -> Self {
+        self.queue.ring.set_clear(self.head);
+        self
+    }
+
+    /// What it is written to.
+    #[inline(always)]
+    pub(super) fn send_ring(&self) -> &SendRing {
+        &self.queue.ring
+    }
+
+    /// Appends any request.
+    #[inline(always)]
+    pub(super) fn append_any<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+    ) -> Result<(), PostError> {
         let ring = &mut self.queue.ring;
         let (head, slack, last, clear) =
             ring.encode_any::<T, O>(self.head, self.slack, id, operation)?;
@@ -134,6 +149,12 @@ impl<'q, T: Transport> Batch<'q, T> {
         self.last = last;
         self.count += 1;
         self.queue.ring.doorbell.timing.end();
+    }
+
+    /// The slot of the request that is appended next.
+    #[inline(always)]
+    pub(super) fn slot(&self) -> usize {
+        self.queue.ring.cursor.shape().slot(self.head)
     }
 
     /// Requests in the batch.

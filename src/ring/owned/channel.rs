@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use super::flight::{Event, Flight, Outcome, Refused, Returned};
 use super::operation::OwnedPayload;
 use super::receiver::Receiver;
-use super::{Buffers, OwnedOperation};
+use super::{Batch, Buffers, OwnedOperation};
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
 use crate::ring::completion::Found;
 use crate::ring::give_back::Mark;
@@ -122,6 +122,7 @@ impl<T: Transport> Channel<T> {
 
     #[inline(never)]
     fn post_any<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
+        self.sends.forget_unposted(&self.send.ring);
         let cursor = self.send.ring.cursor;
         // SAFETY: as in `post`.
         if let Err(error) = unsafe { self.send.post_ref(id, &operation) } {
@@ -133,6 +134,12 @@ impl<T: Transport> Channel<T> {
             self.sends.add(slot, operation.into_buffers());
         }
         Ok(())
+    }
+
+    /// Starts a batch: requests with one doorbell.
+    #[inline]
+    pub fn batch(&mut self) -> Batch<'_, T> {
+        Batch::new(&mut self.send, &mut self.sends)
     }
 
     /// Posts a receive, as [`Receiver::post`].

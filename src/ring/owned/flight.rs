@@ -101,6 +101,9 @@ pub(super) struct Flight {
     /// From the address of the entry in the ring's shadow that is behind a slot's, to that of the
     /// slot's place here.
     from_shadow: usize,
+    /// Whether places of free slots may hold memory: while there is a batch, and if it was leaked.
+    /// Then the ring has no clear head, so that the next post comes by here.
+    open: bool,
     /// Where the ring's tail goes, and how the last request before that ended, while retired ones
     /// have not been given back.
     retired: Option<(Counter, Outcome)>,
@@ -113,7 +116,7 @@ impl Flight {
         let mut memory: Box<[Place]> = (0..ring.cursor.shape().entries()).map(place).collect();
         let behind_first = ring.shadow.first().addr().get() + size_of::<Entry>();
         let from_shadow = memory.as_mut_ptr().addr().wrapping_sub(behind_first);
-        Self { memory, from_shadow, retired: None }
+        Self { memory, from_shadow, open: false, retired: None }
     }
 
     /// Adds the memory of the WQE in that slot.
@@ -124,6 +127,31 @@ impl Flight {
     pub(super) unsafe fn add(&mut self, slot: usize, buffers: Buffers) {
         // SAFETY: there is a word for each slot.
         unsafe { put(&raw mut self.memory.get_unchecked_mut(slot).buffers, buffers) }
+    }
+
+    /// Has places of WQEs that are not posted yet hold memory, or no longer so.
+    #[inline(always)]
+    pub(super) fn set_open(&mut self, open: bool) {
+        self.open = open;
+    }
+
+    /// Drops the memory of WQEs that were written ahead and not posted. Costs a look at each free
+    /// block.
+    #[inline(always)]
+    pub(super) fn forget_unposted(&mut self, ring: &SendRing) {
+        if self.open {
+            self.empty_free(ring);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn empty_free(&mut self, ring: &SendRing) {
+        self.open = false;
+        let (shape, head) = (ring.cursor.shape(), ring.cursor.head());
+        for ahead in 0..ring.cursor.free_from(head) {
+            self.memory[shape.slot(head.plus(ahead))].buffers = Buffers::None;
+        }
     }
 
     /// Takes the memory of the request that the ring has retired last, as its oldest.

@@ -1,8 +1,8 @@
 //! The layer that owns what the card works on, and needs no `unsafe` of its user.
 //!
 //! A [`Slice`] is a part of a memory region that nobody else holds. A [`Channel`] is both ends of a
-//! queue pair with their completions; it takes slices when requests are posted and gives them back
-//! when these are retired, and meanwhile nobody else can reach them. That holds without any
+//! queue pair with their completions; it takes slices when requests are posted, singly or in a
+//! [`Batch`], and gives them back when these are retired, and meanwhile nobody else can reach them. That holds without any
 //! destructor: a channel that is leaked keeps its slices for ever; one that is dropped drops them,
 //! and memory goes when the last slice of its region does, which deregisters it first, so the card
 //! never reaches memory that was freed or given to somebody else.
@@ -15,6 +15,7 @@
 //! Operations are those of [`wqe`](crate::wqe), with slices for scatter/gather entries:
 //! `Write::new(slice, remote)`, `Read::new(vec![first, second], remote)`, `Send::new(Inline(b"x"))`.
 
+mod batch;
 mod buffers;
 mod channel;
 mod flight;
@@ -22,6 +23,7 @@ mod operation;
 mod receiver;
 mod slice;
 
+pub use batch::Batch;
 pub use buffers::Buffers;
 pub use channel::{Channel, Closed};
 pub use flight::{Event, Outcome, Refused, Returned};

@@ -1,0 +1,105 @@
+//! A batch of requests that own their memory.
+
+use core::fmt;
+use core::hint::black_box;
+use core::mem::ManuallyDrop;
+use core::ptr::read;
+
+use super::OwnedOperation;
+use super::flight::{Flight, Refused};
+use crate::ring::{self, SendQueue};
+use crate::verbs::{Rc, Transport};
+
+/// Requests that are written to the ring of a [`Channel`](super::Channel), and not yet known to the
+/// card. One doorbell rings them all.
+///
+/// ```no_run
+/// # use mlx5::ring::owned::{Channel, Slice};
+/// # use mlx5::wqe::{Inline, Remote, Write};
+/// # fn example(channel: &mut Channel, slice: Slice, remote: Remote) {
+/// let mut batch = channel.batch();
+/// batch.append(1, Write::new(slice, remote)).unwrap();
+/// batch.append(2, Write::new(Inline(b"done"), remote.offset(4096)).signaled()).unwrap();
+/// batch.ring();
+/// # }
+/// ```
+///
+/// Dropping the batch posts nothing, and drops the memory of its requests. Leaking it posts nothing,
+/// either; the memory is dropped with the channel, or by the channel's next post or batch.
+#[must_use = "a batch posts nothing until it is rung"]
+pub struct Batch<'c, T: Transport = Rc> {
+    requests: ring::Batch<'c, T>,
+    flight: &'c mut Flight,
+}
+
+impl<'c, T: Transport> Batch<'c, T> {
+    #[inline]
+    pub(super) fn new(queue: &'c mut SendQueue<T>, flight: &'c mut Flight) -> Self {
+        flight.forget_unposted(&queue.ring);
+        let requests = queue.batch();
+        flight.set_open(true);
+        Self { requests: requests.alone(), flight }
+    }
+
+    /// Writes a request after those already in the batch, as [`Channel::post`](super::Channel::post).
+    ///
+    /// # Errors
+    /// [`Refused`], which gives the operation back; the batch stays as it was, and can still be rung.
+    #[inline]
+    pub fn append<O: OwnedOperation<T>>(
+        &mut self,
+        id: u64,
+        operation: O,
+    ) -> Result<(), Refused<O>> {
+        let slot = self.requests.slot();
+        if self.requests.append_ready(id, &operation) {
+            // SAFETY: a slot of the ring.
+            unsafe { self.flight.add(slot, operation.into_buffers()) }
+            return Ok(());
+        }
+        // Another one as far as the compiler knows, so that only this path needs it in memory.
+        let rest = black_box(operation);
+        if let Err(error) = self.requests.append_any(id, &rest) {
+            return Err(Refused { error, operation: rest });
+        }
+        // SAFETY: as above.
+        unsafe { self.flight.add(slot, rest.into_buffers()) }
+        Ok(())
+    }
+
+    /// Requests in the batch.
+    pub fn len(&self) -> u32 {
+        self.requests.len()
+    }
+
+    /// Whether nothing was appended.
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    /// Posts the batch: the doorbell record, then the register (`docs/ordering.md`). An empty batch
+    /// rings nothing.
+    #[inline]
+    pub fn ring(self) {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: both are moved out, and nothing is dropped.
+        let (requests, flight) = unsafe { (read(&this.requests), read(&this.flight)) };
+        flight.set_open(false);
+        // SAFETY: all memory that the requests name is in slices, which are the flight's; the rest
+        // is as in `Channel::post`.
+        unsafe { requests.ring() }
+    }
+}
+
+impl<T: Transport> Drop for Batch<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.flight.forget_unposted(self.requests.send_ring());
+    }
+}
+
+impl<T: Transport> fmt::Debug for Batch<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.requests.fmt(f)
+    }
+}
