@@ -102,6 +102,22 @@ impl SendDoorbell {
         doorbell
     }
 
+    /// A second one, whose phases are not timed.
+    ///
+    /// # Safety
+    /// They are not used at the same time, and one that is used after the other [goes on from
+    /// it](Self::go_on_from).
+    pub(crate) unsafe fn twin(&self) -> Self {
+        // SAFETY: a description, without destructor; the caller sees to it that one is used.
+        let record = unsafe { core::ptr::read(&self.record) };
+        Self { record, timing: Recorder::new(), ..*self }
+    }
+
+    /// Uses the register's buffers in turn from where `twin` stopped.
+    pub(crate) fn go_on_from(&mut self, twin: &Self) {
+        self.next = twin.next;
+    }
+
     /// Sets how WQEs are copied to the register.
     ///
     /// # Errors
@@ -166,7 +182,7 @@ impl SendDoorbell {
     /// to the card by BlueFlame. One of a single unit does not: the doorbell's eight bytes are half
     /// of it. (rdma-core, `post_send_db`.)
     #[inline(always)]
-    fn takes(&self, ds: u32, single: bool) -> bool {
+    pub(crate) fn takes(&self, ds: u32, single: bool) -> bool {
         ds > 1 && ds <= if single { self.single } else { self.last }
     }
 

@@ -31,6 +31,7 @@ mod scatter;
 mod send;
 mod send_ring;
 mod shadow;
+mod shared;
 mod takeover;
 mod template;
 #[cfg(test)]
@@ -50,4 +51,5 @@ pub use receive::{ReceiveConfig, ReceiveQueue, ReceiveSide};
 pub use receive_batch::ReceiveBatch;
 pub use send::{RegisterUse, SendConfig, SendQueue};
 pub use send_ring::SendSide;
+pub use shared::{Producer, Retirer};
 pub use template::Template;

@@ -18,6 +18,11 @@ impl Random {
             |text| text.parse().expect("MLX5_SEED is a decimal number"),
         );
         println!("MLX5_SEED={seed}");
+        Self::from_seed(seed)
+    }
+
+    /// Seeded by a number, of another one.
+    pub(crate) fn from_seed(seed: u64) -> Self {
         Self { seed, state: seed }
     }
 

@@ -478,7 +478,7 @@ impl<T: Transport> SendQueue<T> {
     /// For [`Queues`](super::Queues): lets a poll retire what this queue has posted.
     #[inline(always)]
     pub fn side(&mut self) -> SendSide<'_> {
-        SendSide { ring: &mut self.ring }
+        SendSide { ring: &mut self.ring, shared: None }
     }
 }
 

@@ -12,6 +12,7 @@ use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::ready::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
+use super::shared::Sequencer;
 use super::{PostError, QueueError, scatter};
 use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, Unclaimed,
@@ -67,6 +68,11 @@ pub(super) struct Names {
 }
 
 impl Names {
+    #[inline(always)]
+    fn qpn(self) -> u32 {
+        (self.qpn_shifted >> 8) as u32
+    }
+
     pub(super) fn new(qpn: u32) -> Self {
         Self { qpn_shifted: u64::from(qpn) << 8, key: Key::base(qpn) }
     }
@@ -83,7 +89,7 @@ impl Names {
 impl SendRing {
     #[inline(always)]
     pub(super) fn qpn(&self) -> u32 {
-        (self.names.qpn_shifted >> 8) as u32
+        self.names.qpn()
     }
 
     pub(super) fn restart(&mut self) -> Result<(), QueueError> {
@@ -408,6 +414,30 @@ impl SendRing {
         unsafe { self.doorbell.ring_copied(head.low16(), last.doorbell, ring) }
     }
 
+    /// Counts a WQE as posted, at the head, that producers of a shared queue wrote and rang.
+    #[inline(always)]
+    pub(super) fn adopt(&mut self, posted: &Posted) {
+        let head = self.cursor.head();
+        let (opcode, ds) = posted.last.opcode_and_ds();
+        let blocks = ds.div_ceil(UNITS);
+        self.slack = self.slack.wrapping_add(blocks - u32::from(posted.signaled));
+        // SAFETY: a shared queue's shadow is its retirer's alone, and the WQE is posted.
+        unsafe {
+            let Posted { id, last, signaled } = *posted;
+            self.slots().remember(head, self.slack, id, last, opcode, signaled, ds);
+        }
+        self.cursor.publish(head.plus(blocks));
+    }
+
+    /// Tells producers of a shared queue what is retired.
+    #[inline(always)]
+    fn tell(&self, retired: Option<&Sequencer>) {
+        if let Some(retired) = retired {
+            let tail = self.cursor.tail().since(Counter::default());
+            retired.retire(tail, tail.wrapping_sub(self.slack_retired) as u16);
+        }
+    }
+
     /// Retires the outstanding plain WQE that a CQE of the CQ `cq` with these last eight bytes
     /// reports, and all before it. Without `LATER`, if it is the oldest.
     #[inline(always)]
@@ -523,6 +553,26 @@ impl Slots {
         flags: u8,
         ds: u32,
     ) -> Last {
+        // SAFETY: passed on.
+        unsafe {
+            let last = self.put(head, operation, flags, ds);
+            self.remember(head, slack, id, last, O::OPCODE, is_signaled(flags), ds);
+            last
+        }
+    }
+
+    /// Writes a WQE of `ds` units at `head`.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write), but for the shadow.
+    #[inline(always)]
+    pub(super) unsafe fn put<O: Operation>(
+        self,
+        head: Counter,
+        operation: &O,
+        flags: u8,
+        ds: u32,
+    ) -> Last {
         let ctrl = ctrl_segment(self.names.ctrl(head, O::OPCODE, ds), flags, operation.immediate());
         let slot = self.shape.slot(head);
         let offset = slot * WQEBB_SIZE;
@@ -538,10 +588,30 @@ impl Slots {
                 encode_wrapping(self.buffer, size, offset, ctrl, operation);
             }
         }
-        let key = if flags & CE_MASK == CE_ALWAYS && shadow::may_be_plain(O::OPCODE, ds) {
-            Key::plain(self.names.key, O::OPCODE, ctrl[0])
+        Last { doorbell: ctrl[0] }
+    }
+
+    /// Writes what is remembered of a WQE.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write), of the shadow.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "all of them make the entry")]
+    unsafe fn remember(
+        self,
+        head: Counter,
+        slack: u32,
+        id: u64,
+        last: Last,
+        opcode: u8,
+        signaled: bool,
+        ds: u32,
+    ) {
+        let slot = self.shape.slot(head);
+        let key = if signaled && shadow::may_be_plain(opcode, ds) {
+            Key::plain(self.names.key, opcode, last.doorbell)
         } else {
-            Key::other(O::OPCODE, ds, slack)
+            Key::other(opcode, ds, slack)
         };
         // SAFETY: the shadow has an entry for every slot; this one is the caller's.
         unsafe { self.shadow.add(slot).write(Entry { id, key }) };
@@ -551,8 +621,26 @@ impl Slots {
             // SAFETY: as above.
             unsafe { self.shadow.add(slot).write(Entry { id: 0, key: Key::inside(slack) }) };
         }
-        Last { doorbell: ctrl[0] }
     }
+
+    /// Number of the queue pair.
+    #[inline(always)]
+    pub(super) fn qpn(&self) -> u32 {
+        self.names.qpn()
+    }
+
+    /// The block at `head`.
+    #[inline(always)]
+    pub(super) fn block(&self, head: Counter) -> NonNull<u8> {
+        // SAFETY: a slot lies in the ring.
+        unsafe { self.buffer.add(self.shape.slot(head) * WQEBB_SIZE) }
+    }
+}
+
+/// Whether a WQE whose ctrl segment has these flags brings a CQE, if it succeeds.
+#[inline(always)]
+pub(super) fn is_signaled(flags: u8) -> bool {
+    flags & CE_MASK == CE_ALWAYS
 }
 
 /// A WQE of one block, where it is, and its words that are known.
@@ -613,9 +701,33 @@ pub(super) struct Last {
     doorbell: u64,
 }
 
+impl Last {
+    /// The first eight bytes of the WQE.
+    #[inline(always)]
+    pub(super) fn doorbell(self) -> u64 {
+        self.doorbell
+    }
+
+    #[inline(always)]
+    fn opcode_and_ds(self) -> (u8, u32) {
+        let words = u64::from_be(self.doorbell);
+        ((words >> 32) as u8, words as u32 & 0x3f)
+    }
+}
+
+/// What a producer of a shared queue tells of a WQE that it wrote.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Posted {
+    pub(super) id: u64,
+    pub(super) last: Last,
+    pub(super) signaled: bool,
+}
+
 /// A send queue as a poll sees it, see [`Queues`](super::Queues).
 pub struct SendSide<'a> {
     pub(super) ring: &'a mut SendRing,
+    /// Of a shared queue: where its producers learn what is retired.
+    pub(super) shared: Option<&'a Sequencer>,
 }
 
 impl SendSide<'_> {
@@ -634,7 +746,9 @@ impl SendSide<'_> {
         cq: CqId,
         cqe: &CqeRef<'_>,
     ) -> Option<Entry> {
-        self.ring.retire_plain::<LATER>(cq, cqe.end())
+        let entry = self.ring.retire_plain::<LATER>(cq, cqe.end())?;
+        self.ring.tell(self.shared);
+        Some(entry)
     }
 
     /// What is said of a request that was retired.
@@ -658,12 +772,25 @@ impl SendSide<'_> {
                 ring.shadow.get(counter)
             }
         };
+        ring.tell(self.shared);
         Some(ring.done(&entry, cqe))
     }
 
     /// What a requester's CQE, of the CQ `cq`, completes.
     pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
-        let ring = self.ring;
+        let completion = self.ring.complete(cq, cqe);
+        if let Some(shared) = self.shared.filter(|_| self.ring.stopped) {
+            shared.stop();
+        }
+        self.ring.tell(self.shared);
+        completion
+    }
+}
+
+impl SendRing {
+    #[inline(always)]
+    fn complete(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
+        let ring = self;
         if ring.cq != cq || cqe.qpn() != ring.qpn() {
             return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownQueue, cqe));
         }
@@ -689,9 +816,7 @@ impl SendSide<'_> {
         }
         Completion::Send(done)
     }
-}
 
-impl SendRing {
     #[inline(always)]
     fn done(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
         self.doorbell.timing.arrived(self.cursor.tail(), cqe.seen());

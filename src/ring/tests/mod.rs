@@ -9,6 +9,7 @@ mod poll;
 mod post;
 mod publish;
 mod receive;
+mod shared;
 mod single;
 mod template;
 

@@ -1,0 +1,193 @@
+//! The posting half of a shared send queue.
+
+use core::fmt;
+use core::ptr::NonNull;
+use std::sync::Arc;
+
+use mlx5_sys::doorbell::BF_BUFFER_SIZE;
+use mlx5_sys::wqe::WQEBB_SIZE;
+
+use super::sequencer::{Refusal, Turn};
+use super::{Note, Shared, counter};
+use crate::doorbell::{Blocks, fence};
+use crate::ring::PostError;
+use crate::ring::send_ring::{Posted, UNITS, is_signaled};
+use crate::verbs::{Rc, Transport};
+use crate::wqe::{Limits, PostOn};
+
+/// Posts to a send queue that it shares with others.
+///
+/// A clone, or a reference, is for each thread that posts. The queue pair stays taken over as long
+/// as a producer or the [`Retirer`](super::Retirer) lives.
+///
+/// ```no_run
+/// # use mlx5::ring::{Producer, PostError};
+/// # use mlx5::wqe::{InlineBytes, Remote, Write};
+/// # fn example(producer: Producer, remote: Remote) -> Result<(), PostError> {
+/// std::thread::scope(|scope| {
+///     let posts = [1u64, 2].map(|id| {
+///         let producer = producer.clone();
+///         scope.spawn(move || {
+///             let write = Write::new(InlineBytes(id.to_ne_bytes()), remote.offset(8 * id));
+///             // SAFETY: the payload is copied; no memory is named.
+///             unsafe { producer.post(id, write.signaled()) }
+///         })
+///     });
+///     posts.into_iter().try_for_each(|post| post.join().expect("no panic"))
+/// })
+/// # }
+/// ```
+pub struct Producer<T: Transport = Rc> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T: Transport> Producer<T> {
+    pub(super) fn new(shared: Arc<Shared<T>>) -> Self {
+        Self { shared }
+    }
+
+    /// Number of the queue pair.
+    pub fn qpn(&self) -> u32 {
+        self.shared.slots.qpn()
+    }
+
+    /// What a request may be.
+    pub fn limits(&self) -> Limits {
+        self.shared.limits
+    }
+
+    /// Posts one request. Requests of one thread are executed in the order of its calls; those of
+    /// several in the order in which they found their place in the ring.
+    ///
+    /// When it returns, the request is known to the card, or will be made known by a thread that is
+    /// in a call of its own: one that found its place earlier and is still writing, or the one that
+    /// rings. It does not wait for them; but if the system takes such a thread off its processor,
+    /// what was posted after it waits until it goes on. The thread that rings may find requests of
+    /// others to ring as well, and does so before it returns.
+    ///
+    /// Costs the stores of the WQE and two atomic read-modify-writes, and for the thread that rings
+    /// what every post costs ([`SendQueue::post`](crate::ring::SendQueue::post)). A request that is
+    /// rung alone goes by BlueFlame where the register allows it; several are rung by one doorbell.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing is posted then, and the queue is as it was.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`](crate::ring::Batch::ring), from the call on.
+    #[inline]
+    pub unsafe fn post<O: PostOn<T>>(&self, id: u64, operation: O) -> Result<(), PostError> {
+        let shared = &*self.shared;
+        operation.check(&shared.limits)?;
+        let ds = 1 + operation.body_ds();
+        let flags = operation.flags() | shared.signal_all();
+        let signaled = is_signaled(flags);
+        let ticket = match shared.sequencer.reserve(ds.div_ceil(UNITS), signaled.into()) {
+            Ok(ticket) => ticket,
+            Err(refusal) => return Err(error(refusal)),
+        };
+        let head = counter(ticket.position());
+        // SAFETY: the ticket's blocks are this call's, and the note: what was there is retired, and
+        // nobody reads them before they are rung. `check` passed.
+        unsafe {
+            let last = shared.slots.put(head, &operation, flags, ds);
+            let note = shared.sequencer.note(ticket.position());
+            note.0.get().write(Posted { id, last, signaled });
+        }
+        // For the card, whoever rings: the WQE before its stamp.
+        fence::wqe_then_record();
+        if let Some(turn) = shared.sequencer.written(ticket, ds) {
+            // SAFETY: the caller's promise, here and in the calls that wrote the others.
+            unsafe { shared.ring(turn) };
+        }
+        Ok(())
+    }
+}
+
+impl<T: Transport> Shared<T> {
+    /// Rings as long as it is this thread's turn.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`](crate::ring::Batch::ring), for all WQEs that are written.
+    #[inline]
+    unsafe fn ring(&self, turn: Turn<'_, Note>) {
+        let mut next = Some(turn);
+        while let Some(turn) = next {
+            // SAFETY: the turn's holder is the only one to use the doorbell. WQEs of the run are
+            // written, and cannot complete, so stay as they are, until `publish`.
+            unsafe { self.ring_run(&turn) };
+            next = turn.pass();
+        }
+    }
+
+    /// # Safety
+    /// The turn's run is written, and not published; only its holder calls this.
+    #[inline(always)]
+    unsafe fn ring_run(&self, turn: &Turn<'_, Note>) {
+        // SAFETY: the caller's promise.
+        let doorbell = unsafe { &mut *self.doorbell.0.get() };
+        let (last, ds) = turn.last();
+        // SAFETY: its WQE is written, and not rung.
+        let ctrl = unsafe { (*self.sequencer.note(last).0.get()).last.doorbell() };
+        let (last, end, single) = (counter(last), counter(turn.end()).low16(), turn.is_single());
+        // From `publish` on the WQE may complete, and its blocks be written anew: what goes to the
+        // register is read before.
+        if single && ds > 1 && ds <= UNITS && doorbell.takes_words() {
+            // SAFETY: a block of the ring; all of it was written at some time, by the library if
+            // not by a WQE. It goes by BlueFlame.
+            unsafe {
+                let block = self.slots.block(last).cast::<u64>();
+                let words = core::array::from_fn(|word| Some(block.add(word).read()));
+                turn.publish();
+                doorbell.ring_block(end, words, block);
+            }
+        } else if ds.div_ceil(UNITS) <= BLOCKS as u32 && doorbell.takes(ds, single) {
+            // A small ring, in which the WQE's blocks have the slots of their index.
+            let mut copy = [[0u64; WORDS]; BLOCKS];
+            for block in 0..ds.div_ceil(UNITS) {
+                let at = last.plus(block);
+                // SAFETY: a block of the ring, as above.
+                let words = unsafe { self.slots.block(at).cast::<[u64; WORDS]>().read() };
+                copy[usize::from(at.low16()) % BLOCKS] = words;
+            }
+            turn.publish();
+            let ring = Blocks { start: NonNull::from(&copy).cast(), count: BLOCKS as u32 };
+            // SAFETY: the last WQE's, and the WQE, which is no longer than the small ring.
+            unsafe { doorbell.ring(end, ctrl, single, ring) };
+        } else {
+            turn.publish();
+            let ring = Blocks { start: self.slots.block(last).cast(), count: 1 };
+            // SAFETY: the last WQE's. It does not go by BlueFlame, so nothing is read.
+            unsafe { doorbell.ring(end, ctrl, single, ring) };
+        }
+    }
+
+    #[inline(always)]
+    fn signal_all(&self) -> u8 {
+        if self.signal_all { mlx5_sys::wqe::CE_ALWAYS } else { 0 }
+    }
+}
+
+/// Blocks of the largest BlueFlame buffer, and words of a block.
+const BLOCKS: usize = BF_BUFFER_SIZE / WQEBB_SIZE;
+const WORDS: usize = WQEBB_SIZE / 8;
+
+#[cold]
+fn error(refusal: Refusal) -> PostError {
+    match refusal {
+        Refusal::Stopped => PostError::WrongState,
+        Refusal::Blocks => PostError::QueueFull,
+        Refusal::Signals => PostError::CqOverrun,
+    }
+}
+
+impl<T: Transport> Clone for Producer<T> {
+    fn clone(&self) -> Self {
+        Self::new(Arc::clone(&self.shared))
+    }
+}
+
+impl<T: Transport> fmt::Debug for Producer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Producer").field(&self.shared).finish()
+    }
+}

@@ -1,0 +1,74 @@
+//! The completing half of a shared send queue.
+
+use core::fmt;
+use std::sync::Arc;
+
+use super::Shared;
+use crate::ring::{Queues, ReceiveSide, SendQueue, SendSide};
+use crate::verbs::{Rc, Transport};
+
+/// Retires what the [`Producer`](super::Producer)s of a shared send queue have posted: what
+/// completions are polled with ([`Queues`]). There is one, of the thread that reads the completion
+/// queue. When it is dropped nothing is retired any more, and posts fail when the queue is full.
+pub struct Retirer<T: Transport = Rc> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T: Transport> Retirer<T> {
+    pub(super) fn new(shared: Arc<Shared<T>>) -> Self {
+        Self { shared }
+    }
+
+    /// Number of the queue pair.
+    pub fn qpn(&self) -> u32 {
+        self.shared.slots.qpn()
+    }
+
+    /// Whether every request that is known to the card is retired.
+    pub fn is_idle(&mut self) -> bool {
+        self.side().is_none_or(|side| side.ring.cursor.used() == 0)
+    }
+
+    /// Makes the queue an exclusive one again, for example to
+    /// [`restart`](SendQueue::restart) it. Outstanding requests stay so.
+    ///
+    /// # Errors
+    /// Gives itself back as long as there is a producer.
+    pub fn unshare(self) -> Result<SendQueue<T>, Self> {
+        let mut shared = self.shared;
+        match Arc::get_mut(&mut shared).and_then(Shared::take) {
+            Some(queue) => Ok(queue),
+            None => Err(Self { shared }),
+        }
+    }
+
+    #[inline(always)]
+    fn side(&mut self) -> Option<SendSide<'_>> {
+        // SAFETY: this is the retirer, of which there is one, and it is borrowed.
+        let queue = unsafe { self.shared.queue()? };
+        Some(SendSide { ring: &mut queue.ring, shared: Some(&self.shared.sequencer) })
+    }
+}
+
+impl<T: Transport> Queues for Retirer<T> {
+    #[inline(always)]
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+        if self.qpn() == qpn { self.side() } else { None }
+    }
+
+    #[inline(always)]
+    fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
+        self.side()
+    }
+
+    #[inline(always)]
+    fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
+        None
+    }
+}
+
+impl<T: Transport> fmt::Debug for Retirer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Retirer").field(&self.shared).finish()
+    }
+}

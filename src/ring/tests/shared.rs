@@ -1,0 +1,290 @@
+//! Shared send queues over plain memory: what they write beside an exclusive one, what they refuse,
+//! and what several threads leave in ring, record and shadow.
+
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+
+use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, opcode};
+
+use super::*;
+use crate::cqe::{Completion, Status};
+use crate::ring::random::Random;
+use crate::ring::{PostError, Producer, Retirer};
+use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge};
+
+/// A send queue's memory, and the halves of the queue.
+struct Halves {
+    buffer: Memory,
+    record: Memory,
+    page: Memory,
+    producer: Producer<Rc>,
+    retirer: Retirer<Rc>,
+}
+
+fn share(sq: Sq) -> Halves {
+    let Sq { buffer, record, page, queue } = sq;
+    let (producer, retirer) = queue.share();
+    Halves { buffer, record, page, producer, retirer }
+}
+
+/// A request of one to four blocks, or one that a path of its own takes.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    kind: u32,
+    signaled: bool,
+}
+
+impl Request {
+    fn random(random: &mut Random) -> Self {
+        Self { kind: random.below(6), signaled: random.below(3) != 0 }
+    }
+
+    fn blocks(self) -> u32 {
+        [1, 1, 1, 1, 3, 4][self.kind as usize]
+    }
+}
+
+/// Posts a request by anything that has `post`.
+macro_rules! post {
+    ($queue:expr, $id:expr, $request:expr) => {{
+        let (sge, remote, signaled) =
+            (Sge::new(0x1000, 64, 7), Remote::new(0x2000, 9), $request.signaled);
+        let id: u64 = $id;
+        // SAFETY: no card is there.
+        unsafe {
+            match $request.kind {
+                0 => $queue.post(id, Send::new(sge).signaled_if(signaled)),
+                1 => $queue.post(id, Read::new(sge, remote).signaled_if(signaled)),
+                2 => {
+                    $queue.post(id, Send::new(InlineBytes(id.to_ne_bytes())).signaled_if(signaled))
+                }
+                3 => $queue.post(id, Nop::new().signaled_if(signaled)),
+                4 => $queue.post(id, Send::new(Inline(&[2; 150])).signaled_if(signaled)),
+                _ => $queue.post(id, Send::new(Inline(&[3; 200])).signaled_if(signaled)),
+            }
+        }
+    }};
+}
+
+/// Where nobody else posts, the same is stored as by an exclusive queue, to ring, record and
+/// register, the same is refused, and the same completes; also when it is shared and unshared in
+/// between.
+#[test]
+fn alone_it_does_what_an_exclusive_queue_does() {
+    let mut random = Random::from_clock();
+    for _ in 0..60 {
+        let (blocks, cqes) = (4 << random.below(4), 2 << random.below(4));
+        let start = [0, 0x1_0000 - 1 - random.below(20), u32::MAX - random.below(20)];
+        let start = start[random.below(3) as usize];
+        let half = [0, HALF][random.below(2) as usize];
+        let (mut cq, mut shared_cq) = (Cq::new(cqes, 64, 0), Cq::new(cqes, 64, 0));
+        let mut exclusive = Sq::new(&mut cq, blocks, start, half);
+        let mut shared = share(Sq::new(&mut shared_cq, blocks, start, half));
+        let mut signaled = VecDeque::new();
+        let mut head = start;
+        for id in 0..400 {
+            let request = Request::random(&mut random);
+            let expected = post!(exclusive.queue, id, request);
+            assert_eq!(post!(shared.producer, id, request), expected, "seed {}", random.seed());
+            if expected.is_ok() {
+                if request.signaled {
+                    signaled.push_back((id, head));
+                }
+                head = head.wrapping_add(request.blocks());
+            }
+            assert_eq!(shared.record.read(), exclusive.record.read());
+            assert_eq!(shared.page.read(), exclusive.page.read());
+            assert!(shared.buffer.read() == exclusive.buffer.read(), "{}", random.seed());
+            for _ in 0..random.below(3) {
+                let Some((id, counter)) = signaled.pop_front() else { break };
+                for cq in [&mut cq, &mut shared_cq] {
+                    cq.produce(cqe(cqe_opcode::REQ, 0, counter), &[]);
+                }
+                let ours = shared_cq.reader.poll(&mut shared.retirer).unwrap();
+                assert_eq!(ours, cq.reader.poll(&mut exclusive.queue).unwrap());
+                assert!(matches!(ours, Some(Completion::Send(done)) if done.id == id));
+            }
+            if random.below(50) == 0 {
+                let Halves { buffer, record, page, producer, retirer } = shared;
+                let retirer = retirer.unshare().expect_err("there is a producer");
+                drop(producer);
+                let mut queue = retirer.unshare().expect("the last one");
+                assert_eq!(queue.free_blocks(), exclusive.queue.free_blocks());
+                let request = Request { kind: 0, signaled: false };
+                let expected = post!(exclusive.queue, 1000, request);
+                assert_eq!(post!(queue, 1000, request), expected);
+                head = head.wrapping_add(expected.is_ok().into());
+                shared = share(Sq { buffer, record, page, queue });
+            }
+        }
+    }
+}
+
+#[test]
+fn an_error_completion_stops_all_producers() {
+    let mut cq = Cq::new(8, 64, 0);
+    let mut shared = share(Sq::new(&mut cq, 8, 0, 0));
+    let other = shared.producer.clone();
+    let request = Request { kind: 0, signaled: true };
+    assert_eq!((post!(other, 1, request), post!(shared.producer, 2, request)), (Ok(()), Ok(())));
+    let mut error = cqe(cqe_opcode::REQ_ERR, opcode::SEND, 0);
+    error.as_mut_bytes()[55] = 0x10;
+    cq.produce(error, &[]);
+    let failed = cq.reader.poll(&mut shared.retirer).unwrap();
+    assert!(matches!(failed, Some(Completion::Failed(it)) if it.id == 1), "{failed:?}");
+    assert_eq!(post!(other, 3, request), Err(PostError::WrongState));
+    assert_eq!(post!(shared.producer, 3, request), Err(PostError::WrongState));
+    // What was posted before still completes.
+    let mut error = cqe(cqe_opcode::REQ_ERR, opcode::SEND, 1);
+    error.as_mut_bytes()[55] = 0x05;
+    cq.produce(error, &[]);
+    let flushed = cq.reader.poll(&mut shared.retirer).unwrap();
+    assert!(
+        matches!(flushed, Some(Completion::Failed(it)) if it.id == 2 && it.status == Status::Flushed),
+        "{flushed:?}"
+    );
+    assert!(shared.retirer.is_idle());
+}
+
+#[test]
+fn a_retirer_that_is_gone_leaves_a_queue_that_fills_up() {
+    let mut cq = Cq::new(8, 64, 0);
+    let Halves { producer, retirer, .. } = &mut share(Sq::new(&mut cq, 4, 0, 0));
+    let request = Request { kind: 0, signaled: false };
+    for id in 0..4 {
+        assert_eq!(post!(producer, id, request), Ok(()));
+    }
+    assert_eq!(post!(producer, 4, request), Err(PostError::QueueFull));
+    assert_eq!((retirer.is_idle(), retirer.qpn(), producer.qpn()), (false, QPN, QPN));
+}
+
+/// What a card finds when it looks at the record: whole WQEs, each in its place.
+struct Card {
+    head: u32,
+    blocks: u32,
+}
+
+impl Card {
+    /// The next WQE that the record covers: its id, and whether it is signaled, and its counter.
+    fn next(&mut self, halves: &Halves) -> Option<(u64, bool, u32)> {
+        // SAFETY: within the record.
+        let record = unsafe { halves.record.at(4).cast::<u32>().read_volatile() };
+        std::sync::atomic::fence(Ordering::Acquire);
+        if u32::from_be(record) == self.head & 0xffff {
+            return None;
+        }
+        let word = |block: u32, offset: usize| {
+            let slot = (self.head.wrapping_add(block) % self.blocks) as usize;
+            // SAFETY: within the ring.
+            unsafe { halves.buffer.at(slot * 64 + offset).cast::<u32>().read_volatile() }
+        };
+        let (first, second) = (u32::from_be(word(0, 0)), u32::from_be(word(0, 4)));
+        assert_eq!(first >> 8 & 0xffff, self.head & 0xffff, "the WQE is the one of this place");
+        assert_eq!((second >> 8, first as u8), (QPN, opcode::SEND));
+        let blocks = (second & 0x3f).div_ceil(4);
+        // An inline header, then the id, again and again to the end of the block.
+        let id = |block| {
+            let (low, high) = (word(block, 56), word(block, 60));
+            u64::from(low.to_le()) | u64::from(high.to_le()) << 32
+        };
+        for block in 1..blocks {
+            assert_eq!(id(block), id(0), "block {block} of {blocks} is written");
+        }
+        let flags = word(0, 8).to_le() >> 24;
+        let found = (id(0), flags as u8 & CE_MASK == CE_ALWAYS, self.head);
+        self.head = self.head.wrapping_add(blocks);
+        Some(found)
+    }
+}
+
+/// Threads post as fast as they can, a card looks at the record. All that it covers is written, in
+/// order of place and of each thread, once; all completions come back with their ids.
+#[test]
+fn many_threads_post_whole_wqes_in_order() {
+    const EACH: u32 = 400;
+    /// Blocks of the longest request.
+    const LONGEST: u32 = 3;
+    let mut random = Random::from_clock();
+    for threads in [2, 3, 8] {
+        let blocks = 4 << random.below(5);
+        let start = [0, u32::MAX - 100][random.below(2) as usize];
+        let mut cq = Cq::new(8 << random.below(3), 64, 0);
+        let mut halves =
+            share(Sq::new(&mut cq, blocks, start, [0, HALF][random.below(2) as usize]));
+        let mut card = Card { head: start, blocks };
+        let failed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let (producer, failed) = (halves.producer.clone(), &failed);
+                let mut random = Random::from_seed(random.next());
+                scope.spawn(move || {
+                    for sequence in 0..EACH {
+                        let id = u64::from(thread) << 32 | u64::from(sequence);
+                        // From 44 bytes on, an id ends every block: 44, 108, 172 after the header.
+                        let bytes: Vec<u8> =
+                            (0..22).flat_map(|_| id.to_le_bytes()).skip(4).collect();
+                        let length = [44, 108, 172][random.below(3) as usize];
+                        // The last of each thread is signaled, so that all is retired at last.
+                        let signaled = random.below(3) == 0 || sequence == EACH - 1;
+                        let send = Send::new(Inline(&bytes[..length])).signaled_if(signaled);
+                        loop {
+                            // SAFETY: no memory is named.
+                            match unsafe { producer.post(id, send) } {
+                                Ok(()) => break,
+                                Err(PostError::QueueFull | PostError::CqOverrun) => {
+                                    if failed.load(Ordering::Relaxed) {
+                                        return;
+                                    }
+                                    std::thread::yield_now();
+                                }
+                                Err(error) => panic!("{error}"),
+                            }
+                        }
+                    }
+                });
+            }
+            let check = std::panic::AssertUnwindSafe(|| {
+                let mut next = vec![0; threads as usize];
+                let mut posted = VecDeque::new();
+                let mut done = 0;
+                while done < threads * EACH {
+                    while let Some((id, signaled, counter)) = card.next(&halves) {
+                        let (thread, sequence) = ((id >> 32) as usize, id as u32);
+                        assert_eq!(sequence, next[thread], "thread {thread} in order");
+                        next[thread] += 1;
+                        posted.push_back((id, signaled, counter));
+                    }
+                    // The oldest one that brings a CQE. Where there is none, and the longest would
+                    // not find room, the newest one, as if it had asked for one.
+                    let room = |first: &(u64, bool, u32)| {
+                        card.head.wrapping_sub(first.2) + LONGEST <= blocks
+                    };
+                    let at = posted.iter().position(|it| it.1);
+                    let full = posted.front().is_some_and(|first| !room(first));
+                    let Some(at) = at.or(full.then(|| posted.len() - 1)) else { continue };
+                    let (id, _, counter) = posted[at];
+                    posted.drain(..=at);
+                    done += at as u32 + 1;
+                    cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, counter), &[]);
+                    let Ok(Some(Completion::Send(found))) = cq.reader.poll(&mut halves.retirer)
+                    else {
+                        panic!("no completion")
+                    };
+                    assert_eq!(found.id, id);
+                }
+                assert_eq!(next, vec![EACH; threads as usize]);
+                assert!(halves.retirer.is_idle());
+            });
+            if let Err(panic) = std::panic::catch_unwind(check) {
+                failed.store(true, Ordering::Relaxed);
+                println!("{threads} threads, {blocks} blocks");
+                std::panic::resume_unwind(panic);
+            }
+        });
+        // As many blocks as ever are free.
+        let Halves { producer, retirer, .. } = halves;
+        drop(producer);
+        assert_eq!(retirer.unshare().expect("the last one").free_blocks(), blocks);
+    }
+}
