@@ -1,7 +1,7 @@
 //! Posting in other ways than by BlueFlame, word by word, with sizes known at compile time: on
 //! registers that BlueFlame is not used on, payloads of a length known at run time, other copies.
 
-use mlx5::ring::{BlueFlameCopy, Completions, SendConfig, SendQueue};
+use mlx5::ring::{BlueFlameCopy, Completions, RegisterMemory, SendConfig, SendQueue};
 use mlx5::verbs::Rc;
 use mlx5::wqe::{Inline, Remote, Write};
 
@@ -110,6 +110,12 @@ impl Copied {
     pub fn new(row: Row, copy: BlueFlameCopy) -> Self {
         let config = SendConfig { copy, ..SendConfig::default() };
         Self { row, of: Row::Pointer, raw: copy.is_available().then(|| Raw::with(config)) }
+    }
+
+    /// WRITEs by pointer, on a register that is said to be uncached.
+    pub fn uncached() -> Self {
+        let config = SendConfig { memory: RegisterMemory::Uncached, ..SendConfig::default() };
+        Self { row: Row::Uncached, of: Row::Pointer, raw: Some(Raw::with(config)) }
     }
 
     /// Lists, whose last WQE is copied.

@@ -88,6 +88,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(raw::Raw::new)) },
     Maker { column: column::RAW, make: || Box::new(copies::RawRunTime::new()) },
     Maker { column: column::RAW, make: || Box::new(copies::Copied::last_of_lists()) },
+    Maker { column: column::RAW, make: || Box::new(copies::Copied::uncached()) },
     Maker {
         column: column::RAW,
         make: || Box::new(copies::Copied::new(Row::Sse2, BlueFlameCopy::Sse2)),

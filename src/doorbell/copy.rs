@@ -191,9 +191,8 @@ impl BlueFlameCopy {
 /// standard library of the crate's minimum compiler. The instruction needs nothing of the system.
 #[cfg(target_arch = "x86_64")]
 fn has_movdir64b() -> bool {
-    // Newer compilers have the two as safe functions.
     // SAFETY: every x86-64 processor has CPUID, and leaf 0 names the last one.
-    #[allow(unused_unsafe, reason = "safe since Rust 1.94")]
+    #[allow(unused_unsafe, reason = "safe functions, to newer compilers")]
     unsafe {
         core::arch::x86_64::__cpuid(0).eax >= 7
             && core::arch::x86_64::__cpuid_count(7, 0).ecx & 1 << 28 != 0
