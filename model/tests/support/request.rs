@@ -107,7 +107,7 @@ pub const OUT: (u16, Kind) = (0x1001, Out(0));
 /// Methods of the kernel's interface (`ib_user_ioctl_cmds.h`, `mlx5_user_ioctl_cmds.h`), written
 /// down apart from those the model serves.
 pub const METHODS: &[Method] = &[
-    // DEVICE: INVOKE_WRITE, QUERY_PORT, GET_CONTEXT, QUERY_GID_TABLE, QUERY_GID_ENTRY
+    // DEVICE: INVOKE_WRITE, QUERY_PORT, GET_CONTEXT, QUERY_CONTEXT, QUERY_GID_TABLE, QUERY_GID_ENTRY
     Method {
         object: 0,
         method: 0,
@@ -116,6 +116,12 @@ pub const METHODS: &[Method] = &[
     },
     Method { object: 0, method: 2, required: &[(0, In(1, 8)), (1, Out(40))], optional: &[] },
     Method { object: 0, method: 3, required: &[], optional: &[(0, Out(4)), (1, Out(8)), IN, OUT] },
+    Method {
+        object: 0,
+        method: 4,
+        required: &[(0x1000, Out(72))],
+        optional: &[(0, Out(4)), (1, Out(8))],
+    },
     Method {
         object: 0,
         method: 5,

@@ -26,6 +26,8 @@ use crate::card::Link;
 pub(super) struct Context {
     /// Whom the card holds responsible for objects: 0 where DevX was not asked for.
     pub uid: u16,
+    /// Version of CQEs that was agreed on.
+    cqe_version: u8,
     /// Transport domain; queues of Ethernet belong to it.
     domain: u32,
     /// Where asynchronous events go.
@@ -98,13 +100,33 @@ fn open(file: &CommandFile, request: &[u8], room: usize) -> Result<UcontextReply
     );
     command.set(alloc_transport_domain_in::UID, uid);
     let domain = alloc_transport_domain_out::TRANSPORT_DOMAIN.get(&function.run(command)?) as u32;
-    let context = Context { uid, domain, events: None };
+    let cqe_version = asked.max_cqe_version.min(caps.get(cmd_hca_cap::CQE_VERSION) as u8);
+    let context = Context { uid, cqe_version, domain, events: None };
     if let Err(error) = file.state().set_context(Context { events: None, ..context }) {
-        destroy(file, &Context { uid, domain, events: None });
+        destroy(file, &Context { uid, cqe_version, domain, events: None });
         return Err(error);
     }
+    Ok(describe_context(file, cqe_version, room))
+}
+
+/// `QUERY_CONTEXT`: what the context's maker was told, for who imports it.
+pub(super) fn query_context(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    /// `MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX`
+    const REPLY: u16 = 0x1000;
+    let cqe_version = file.state().context()?.cqe_version;
+    let reply = describe_context(file, cqe_version, attributes.room(REPLY));
+    attributes.put(0, &(file.function().eqns.len() as u32).to_ne_bytes())?;
+    // IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS
+    attributes.put(1, &1u64.to_ne_bytes())?;
+    attributes.put_whole(REPLY, reply.as_bytes())
+}
+
+/// What libraries know of a context.
+fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> UcontextReply {
+    let function = file.function();
+    let caps = &function.caps;
     let ethernet = function.device.link == Link::Roce;
-    Ok(UcontextReply {
+    UcontextReply {
         qp_tab_size: caps.power(cmd_hca_cap::LOG_MAX_QP),
         bf_reg_size: caps.blueflame(),
         tot_bfregs: 0,
@@ -118,7 +140,7 @@ fn open(file: &CommandFile, request: &[u8], room: usize) -> Result<UcontextReply
         flow_action_flags: 0,
         comp_mask: (caps.get(cmd_hca_cap::ECE_SUPPORT) << 2) | 1 << 3,
         response_length: room.min(size_of::<UcontextReply>()) as u32,
-        cqe_version: asked.max_cqe_version.min(caps.get(cmd_hca_cap::CQE_VERSION) as u8),
+        cqe_version,
         // MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE, _CREATE_AH
         cmds_supp_uhw: 3,
         // MLX5_USER_INLINE_MODE_NONE
@@ -129,7 +151,7 @@ fn open(file: &CommandFile, request: &[u8], room: usize) -> Result<UcontextReply
         num_uars_per_page: 1,
         num_dyn_bfregs: 0,
         dump_fill_mkey: 0,
-    })
+    }
 }
 
 /// A context goes.

@@ -56,6 +56,11 @@ const METHODS: &[Method] = methods! {
         may DRIVER_IN => ANY;
         may DRIVER_OUT => Kind::Out(0);
     }
+    0 4 device::query_context {
+        may 0 => Kind::Out(4);
+        may 1 => Kind::Out(8);
+        must 0x1000 => Kind::Out(72);
+    }
     0 5 port::gid_table {
         must 0 => NUMBER;
         may 1 => NUMBER;
