@@ -1,0 +1,113 @@
+//! The owned layer allocates and frees nothing when it posts lists and batches, and when it gives back
+//! one by one what one completion has retired. (`no_alloc.rs` is about the rest of the data path.)
+
+mod rig;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Returned, Slice};
+use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
+use mlx5::verbs::QueuePair;
+use mlx5::wqe::{Inline, Read, Remote, Write};
+use rig::Rig;
+
+/// Counts what the watched thread asks of the allocator.
+struct Counting;
+
+thread_local! {
+    static WATCHED: Cell<bool> = const { Cell::new(false) };
+}
+
+static CALLS: AtomicU32 = AtomicU32::new(0);
+
+fn count() {
+    // A thread whose locals are gone is not the watched one.
+    if WATCHED.try_with(Cell::get).unwrap_or(false) {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: hands everything to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count();
+        // SAFETY: passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Runs `section`, and returns how often it called the allocator, too.
+fn watched<R>(section: impl FnOnce() -> R) -> (R, u32) {
+    CALLS.store(0, Ordering::Relaxed);
+    WATCHED.set(true);
+    let result = section();
+    WATCHED.set(false);
+    (result, CALLS.load(Ordering::Relaxed))
+}
+
+fn returned(channel: &mut Channel) -> Returned {
+    match channel.poll() {
+        Ok(Some(Event::Returned(returned))) => returned,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn lists_batches_and_giving_back_allocate_nothing() {
+    // The control: it sees what it is to see.
+    assert_eq!(watched(|| drop(black_box(Box::new(7)))).1, 2);
+
+    let rig = Rig::new(mlx5_model::Mode::Manual);
+    let (cq, peer_cq) = (rig.cq(64), rig.cq(64));
+    let builder = QueuePair::builder(&rig.pd, &cq).max_send_sge(4).max_recv_sge(4);
+    let qp = rig.init(builder.max_send_wr(16).max_inline_data(64));
+    let mut completions = Completions::new(&cq).unwrap();
+    let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
+    let (qp, _peer) = rig.connect(qp, rig.init(QueuePair::builder(&rig.pd, &peer_cq)));
+    let mut channel = Channel::new(qp, receiver, completions, SendConfig::default()).unwrap();
+    let target = rig.memory(4096);
+    let remote = Remote::new(target.remote_address(), target.rkey());
+
+    let mut whole = Slice::new(rig.memory(256));
+    let mut list: Vec<_> = (0..3).map(|_| whole.split_off(whole.len() - 32)).collect();
+    // Enough for the ring to wrap, also within WQEs.
+    for round in 0..50 {
+        let ((), calls) = watched(|| {
+            let mut batch = channel.batch();
+            let write = Write::new(Inline(b"at run time"), remote);
+            batch.append(1, write).unwrap();
+            // Two blocks, gathered from what is not in flight.
+            batch.append(2, Read::new(std::mem::take(&mut list), remote)).unwrap();
+            batch.ring();
+            let mut batch = channel.batch();
+            batch.append(9, Write::new(Inline(b"dropped"), remote)).unwrap();
+            drop(batch);
+        });
+        assert_eq!(calls, 0, "posting, round {round}");
+        let end = Write::new(whole, remote).signaled();
+        let (result, calls) = watched(|| channel.post(3, end));
+        assert_eq!((result.is_ok(), calls), (true, 0), "posting, round {round}");
+        mlx5_model::run();
+        let (ends, calls) = watched(|| [(); 3].map(|()| returned(&mut channel)));
+        assert_eq!(calls, 0, "polling, round {round}");
+        assert_eq!(ends.each_ref().map(|returned| returned.id), [1, 2, 3]);
+        assert!(matches!(ends[2].outcome, Outcome::Sent(_)));
+        let [_, second, third] = ends;
+        let (slices, calls) = watched(|| (second.buffers.many(), third.buffers.one()));
+        assert_eq!(calls, 0, "taking apart, round {round}");
+        (list, whole) = (slices.0.unwrap(), slices.1.unwrap());
+        assert_eq!((list.len(), whole.len()), (3, 160));
+    }
+}
