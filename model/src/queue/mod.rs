@@ -10,6 +10,7 @@
 //! [`Card::scatter`]: crate::card::Card::scatter
 //! [`Card::complete`]: crate::card::Card::complete
 
+mod bind;
 mod completion;
 mod cq;
 mod decode;
