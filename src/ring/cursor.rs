@@ -1,4 +1,5 @@
-//! Index arithmetic of every ring: the only place that masks, wraps or compares counters.
+//! Index arithmetic of every ring: the only place that masks, wraps or compares counters, but for the
+//! longer ones of queues that threads share (`shared::position`).
 //!
 //! All counters are free-running 32-bit numbers here. The card sees their low 16 bits (WQE
 //! counters) or low 24 bits (CQ consumer index); entries are powers of two, so a slot is a counter

@@ -7,7 +7,8 @@
 //! the thread whose WQE was the oldest one not yet written, together with those behind it that are
 //! written by then. `sequencer` has that protocol, and the argument for it.
 //!
-//! Exclusive queues are not touched by any of this: they stay without atomic operations.
+//! Exclusive queues are not touched by any of this: they stay without atomic operations. Phases
+//! (module [`timing`](crate::timing)) are those of exclusive queues only.
 
 mod position;
 mod producer;

@@ -62,12 +62,16 @@ impl<T: Transport> Producer<T> {
     /// When it returns, the request is known to the card, or will be made known by a thread that is
     /// in a call of its own: one that found its place earlier and is still writing, or the one that
     /// rings. It does not wait for them; but if the system takes such a thread off its processor,
-    /// what was posted after it waits until it goes on. The thread that rings may find requests of
-    /// others to ring as well, and does so before it returns.
+    /// what was posted after it waits until it goes on.
     ///
-    /// Costs the stores of the WQE and two atomic read-modify-writes, and for the thread that rings
-    /// what every post costs ([`SendQueue::post`](crate::ring::SendQueue::post)). A request that is
-    /// rung alone goes by BlueFlame where the register allows it; several are rung by one doorbell.
+    /// The thread that rings does so for the others, too, before it returns: as long as it finds
+    /// more, and looks a bounded number of times at what is about to be written. So a call is as
+    /// short as it can be where threads post now and then, and some calls are long where others post
+    /// without a pause.
+    ///
+    /// Costs the stores of the WQE, two atomic read-modify-writes, and for the thread that rings what
+    /// every post costs ([`SendQueue::post`](crate::ring::SendQueue::post)). A request that is rung
+    /// alone goes by BlueFlame where the register allows it; several are rung by one doorbell.
     ///
     /// # Errors
     /// [`PostError`]; nothing is posted then, and the queue is as it was.

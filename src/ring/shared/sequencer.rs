@@ -9,14 +9,20 @@
 //! 2. **Write.** Each thread writes its WQE into its own blocks, at the same time as others.
 //! 3. **Ring.** WQEs become known to the card in the order of their positions, so nothing can be
 //!    rung before the first one is written: the first one's thread is the one to ring. It rings its
-//!    own WQE together with those behind it that are stamped by then, and looks again. If nothing is
-//!    reserved behind what it rang, it clears BUSY. If something is, but is not written yet, it
-//!    leaves a word in that WQE's stamp, and the thread that comes to stamp it finds the word and
-//!    rings from there on.
+//!    own WQE, and if nothing is reserved behind it, clears BUSY. Otherwise it looks at the next
+//!    one's stamp, a few times if it must; rings what is stamped, all at once; and looks again. If
+//!    the next one is reserved but stays unwritten, it leaves a word in that stamp's place, and the
+//!    thread that comes to stamp it finds the word and rings from there on.
 //!
 //! So a WQE whose thread is done is rung already, or somebody who is not done will ring it: the
-//! thread of an unwritten WQE before it, or the thread that rings. Nobody waits in a loop for
-//! another thread; a compare-and-swap that fails means that another one's succeeded.
+//! thread of an unwritten WQE before it, or the thread that rings. Nobody waits for another thread:
+//! looks are counted, by WQE and by turn, and a compare-and-swap that fails means that another one's
+//! succeeded.
+//!
+//! The looks are what makes it fast where threads post at once. Doorbell, record, register and the
+//! reserved word are cache lines that travel to whoever rings or reserves. A thread that rings for
+//! others as long as they keep writing, and looks at the stamps alone meanwhile, leaves the reserved
+//! word to them, and keeps the rest. The number of looks ends that, in favour of its own work.
 //!
 //! # What happens before what
 //!
