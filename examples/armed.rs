@@ -1,0 +1,111 @@
+//! Requests that are written ahead: when it matters, only the payload is filled in and the card is
+//! told. Then the same traffic from a template.
+//!
+//! Both sides in this process: `cargo run --example armed`
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use mlx5::connect::LocalPort;
+use mlx5::cqe::Completion;
+use mlx5::ring::variable::{Bytes, Offset};
+use mlx5::ring::{Armed, Completions, Form, Queues, SendConfig, SendQueue, Template};
+use mlx5::verbs::{Access, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rc, Rts};
+use mlx5::wqe::{InlineBytes, Remote, Write};
+// Stands in for the card where the machine has none. A program for real cards leaves this out.
+use mlx5_model as _;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result<()> {
+    // 1. Two queue pairs, connected to each other; the walkthrough explains every step of that.
+    let context = Context::open_first()?;
+    let local = LocalPort::new(&context, 1, None)?;
+    let pd = ProtectionDomain::new(&context)?;
+    let cq = CompletionQueue::new(&context, 64)?;
+    let queue_pair = || -> Result<QueuePair<Rc, Init>> {
+        let builder = QueuePair::builder(&pd, &cq).max_send_wr(32).max_inline_data(32);
+        Ok(builder.build()?.init(&local.init())?)
+    };
+    let (qp, peer) = (queue_pair()?, queue_pair()?);
+    let (mine, theirs) = (local.endpoint(&qp), local.endpoint(&peer));
+    let qp: QueuePair<Rc, Rts> =
+        qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
+    let _peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
+    let board = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    let remote = Remote::new(board.remote_address(), board.rkey());
+
+    // 2. The direct path takes the send queue over, and `Armed` the send queue. What is armed is
+    //    said by types: WRITEs of eight bytes that travel in the WQE, and the eight bytes vary.
+    let mut completions = Completions::new(&cq)?;
+    let queue = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
+    let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(queue);
+
+    // 3. Ahead of time: the requests are written to the ring. Everything that could fail is checked
+    //    here. The card does not look at them, since the doorbell record does not cover them.
+    for slot in 0..4 {
+        let write = Write::new(InlineBytes([0; 8]), remote.offset(8 * slot)).signaled();
+        armed.arm(slot, write)?;
+    }
+    println!("{} requests are armed", armed.len());
+
+    // 4. One is not wanted any more. It becomes a NOP where it lies.
+    armed.disarm(2);
+
+    // 5. Now: the payload, the doorbell record, the register. `next` is the oldest; firing uses it
+    //    up, so it cannot be fired twice, and no other can be fired before it.
+    for price in [101_u64, 102, 103] {
+        let next = armed.next()?;
+        // SAFETY: an inline payload names no memory of this side, which would have to stay alive.
+        unsafe { next.fire(price.to_le_bytes()) };
+    }
+    println!("then: {}", armed.next().expect_err("all are fired"));
+
+    // 6. Completions come as always, in order. The NOP has one, too: it was signaled.
+    for _ in 0..4 {
+        println!("complete: {}", wait(&mut completions, &mut armed)?);
+    }
+
+    // 7. For steady traffic, a template: one request, posted again and again with other values in
+    //    the fields that vary. What does not vary is in the ring's slots after the first lap.
+    let write = Write::new(InlineBytes([0; 8]), remote);
+    let mut quotes = Template::<_, _, (Bytes, Offset)>::new(armed.into_queue(), write)?;
+    for quote in 0..100_u64 {
+        let values = (quote.to_le_bytes(), 8 * (quote % 16) + 1024);
+        // SAFETY: as above.
+        unsafe {
+            if quote % 10 == 9 {
+                quotes.post_signaled(quote, values)?;
+                wait(&mut completions, &mut quotes)?;
+            } else {
+                quotes.post(quote, values)?;
+            }
+        }
+    }
+
+    // 8. What the other side has.
+    let word = |offset: usize| {
+        let mut bytes = [0; 8];
+        board.read(offset, &mut bytes);
+        u64::from_le_bytes(bytes)
+    };
+    println!("armed: {} {} {} {}", word(0), word(8), word(16), word(24));
+    println!("quotes: {} … {}", word(1024), word(1024 + 8 * 3));
+    Ok(())
+}
+
+/// Polls until there is a completion, and says of what.
+fn wait(completions: &mut Completions, queues: &mut impl Queues) -> Result<String> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match completions.poll(queues)? {
+            Some(Completion::Send(done)) => {
+                return Ok(format!("request {}, {:?}", done.id, done.operation));
+            }
+            Some(Completion::Failed(failure)) => return Err(failure.into()),
+            Some(other) => return Err(format!("unexpected completion {other:?}").into()),
+            None if Instant::now() > deadline => return Err("no completion".into()),
+            None => std::hint::spin_loop(),
+        }
+    }
+}
