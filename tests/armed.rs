@@ -8,8 +8,8 @@ use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::ring::armed::Either;
 use mlx5::ring::variable::{Bytes, Immediate, Offset};
 use mlx5::ring::{
-    Armed, Completions, FireError, Form, Queues, ReceiveConfig, ReceiveQueue, SendConfig,
-    SendQueue, Template,
+    Armed, BlueFlameCopy, Completions, FireError, Form, Queues, ReceiveConfig, ReceiveQueue,
+    RegisterMemory, RegisterUse, SendConfig, SendQueue, Template,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rc, Rts, ThreadDomain};
 use mlx5::wqe::{InlineBytes, Read, Remote, Send, SendImm, Sge, Write};
@@ -33,6 +33,10 @@ struct Line {
 
 impl Line {
     fn new(rig: &Rig) -> Self {
+        Self::with(rig, SendConfig::default())
+    }
+
+    fn with(rig: &Rig, config: SendConfig) -> Self {
         let (cq, peer_cq) = (rig.cq(256), rig.cq(256));
         let builder = |cq| {
             let builder = QueuePair::builder(&rig.pd, cq).max_send_wr(16).max_recv_wr(64);
@@ -44,7 +48,7 @@ impl Line {
         let (qp, peer) = rig.connect(qp, rig.init(builder(&peer_cq)));
         let mut completions = Completions::new(&cq).unwrap();
         let mut peer_completions = Completions::new(&peer_cq).unwrap();
-        let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+        let send = SendQueue::new(&qp, &mut completions, config).unwrap();
         let peer_receive =
             ReceiveQueue::new(&peer, &mut peer_completions, ReceiveConfig::default()).unwrap();
         let memory = rig.memory(MEMORY);
@@ -330,5 +334,39 @@ fn templates_of_every_kind_move_their_bytes() {
         assert_eq!(sent(&mut line.completions, &mut template), (id, SendOperation::Send));
         let received = wait(&mut line.peer_completions, &mut line.peer_receive);
         assert!(matches!(received, Completion::Receive(done) if done.id == id), "{received:?}");
+    }
+}
+
+#[test]
+fn every_kind_of_register_is_told() {
+    let rig = Rig::new(Mode::Trapped);
+    let own = SendConfig::default();
+    let mut configs = vec![SendConfig { register: RegisterUse::Shared, ..own }];
+    let memory = RegisterMemory::Uncached;
+    configs.push(SendConfig { memory, ..own });
+    configs.extend(BlueFlameCopy::available().map(|copy| SendConfig { copy, ..own }));
+    for config in configs {
+        let mut line = Line::with(&rig, config);
+        let remote = line.remote(0);
+        let write = Write::new(InlineBytes([0; 8]), remote);
+        let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut line.send);
+        for id in 0..300_u64 {
+            armed.arm(id, write.signaled_if(id % 2 == 0)).unwrap();
+            // SAFETY: an inline payload names no memory of this side.
+            unsafe { armed.next().unwrap().fire(id.to_le_bytes()) };
+            assert_eq!(u64::from_le_bytes(read(&line.memory, 0)), id, "{config:?}");
+            if id % 2 == 0 {
+                assert_eq!(sent(&mut line.completions, &mut armed), (id, SendOperation::Write));
+            }
+        }
+        let queue = armed.into_queue();
+        let mut template = Template::<_, _, (Bytes, Offset)>::new(queue, write).unwrap();
+        for id in 0..300_u64 {
+            let offset = id % 32 * 8;
+            // SAFETY: as above.
+            unsafe { template.post_signaled(id, (id.to_le_bytes(), offset)).unwrap() };
+            assert_eq!(u64::from_le_bytes(read(&line.memory, offset as usize)), id, "{config:?}");
+            assert_eq!(sent(&mut line.completions, &mut template), (id, SendOperation::Write));
+        }
     }
 }

@@ -11,6 +11,7 @@ const RARE: &[&str] = &[
     "::refill",
     // What is armed, looked at anew.
     "::aim",
+    "::fire_otherwise",
     // Everything that is not the plain case.
     "_any",
     "::post_rest",

@@ -154,7 +154,9 @@ rows! {
     Avx512: "64-byte pointer WRITE, BlueFlame by AVX-512", How::Post, [];
     Movdir64b: "64-byte pointer WRITE, BlueFlame by MOVDIR64B", How::Post, [];
     Armed: "armed fire, 8-byte payload, signaled, BlueFlame", How::Fire, [at_most(25.0)];
-    Template: "8-byte inline WRITE from a template, BlueFlame", How::Post, [at_most(42.0)];
+    Template: "8-byte inline WRITE from a template, BlueFlame", How::Post, [at_most(43.0)];
+    DoorbellArmed: "armed fire, 8-byte payload, signaled, doorbell", How::Fire, [];
+    DoorbellTemplate: "8-byte inline WRITE from a template, doorbell", How::Post, [];
     ListLast: "list of 32 such, the last by BlueFlame, per WR", How::Lists(LIST), [at_most(32.0)];
     Poll: "poll, one success", How::Poll, [at_most(30.0)];
     Empty: "poll, empty", How::Idle, [at_most(8.0)];

@@ -6,7 +6,7 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 
 use super::completion::CqId;
 use super::cursor::Counter;
-use super::send_ring::SendRing;
+use super::send_ring::{Last, SendRing};
 use super::variable::Place;
 
 /// From `next` on, up to `end`: WQEs of one block each, the first of them at the cursor's head, of
@@ -20,6 +20,9 @@ pub(super) struct Ready {
     end: NonNull<u8>,
     /// What the doorbell record says after the next: in memory's order.
     record: u32,
+    /// Where the register is not one that WQEs are fired on, `next` is `end`, and this is the number
+    /// of WQEs in the line: they need their fields, and a doorbell as any other.
+    plain: u32,
 }
 
 /// What one more in the record's counter is: the counter's low byte is the last in memory. The high
@@ -29,12 +32,19 @@ const STEP: u32 = u32::from_ne_bytes([0, 0, 0, 1]);
 impl Ready {
     /// None.
     pub(super) fn new() -> Self {
-        Self { next: NonNull::dangling(), end: NonNull::dangling(), record: 0 }
+        Self { next: NonNull::dangling(), end: NonNull::dangling(), record: 0, plain: 0 }
     }
 
     /// Ends the line.
     pub(super) fn clear(&mut self) {
         self.end = self.next;
+        self.plain = 0;
+    }
+
+    /// WQEs that are ready for another doorbell.
+    #[inline(always)]
+    pub(super) fn plain(&self) -> u32 {
+        self.plain
     }
 
     #[inline(always)]
@@ -73,23 +83,46 @@ impl SendRing {
         self.ready.clear();
         let head = self.cursor.head();
         self.set_clear(self.clear_from(head, self.slack));
-        if !self.doorbell.fires() {
-            return 0;
-        }
         let shape = self.cursor.shape();
         let slot = shape.slot(head);
         let to_ring_end = shape.entries() - slot as u32;
         let first = head.plus(1).low16();
         let same_high_byte = 0x100 - u32::from(first & 0xff);
-        let clear = self.clear_single.since(head);
+        let fires = self.doorbell.fires();
+        let clear = if fires { self.clear_single } else { self.clear }.since(head);
         let length = wanted.min(to_ring_end).min(same_high_byte).min(clear);
         // SAFETY: blocks of the ring, up to its end.
         unsafe {
             self.ready.next = self.buffer.add(slot * WQEBB_SIZE);
-            self.ready.end = self.ready.next.add(length as usize * WQEBB_SIZE);
+            let fired = if fires { length as usize } else { 0 };
+            self.ready.end = self.ready.next.add(fired * WQEBB_SIZE);
         }
+        self.ready.plain = if fires { 0 } else { length };
         self.ready.record = u32::from(first).to_be();
         length
+    }
+
+    /// Where the WQE at the head lies, which is one of [`Ready::plain`].
+    #[inline(always)]
+    pub(super) fn plain_block(&self) -> NonNull<u8> {
+        let slot = self.cursor.shape().slot(self.cursor.head());
+        // SAFETY: a block of the ring.
+        unsafe { self.buffer.add(slot * WQEBB_SIZE) }
+    }
+
+    /// Makes the WQE at the head, which is one of [`Ready::plain`] and begins with `ctrl`, known to
+    /// the card.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`](super::Batch::ring).
+    #[inline(always)]
+    pub(super) unsafe fn post_plain(&mut self, ctrl: u64) {
+        self.ready.plain -= 1;
+        let head = self.cursor.head().plus(1);
+        // SAFETY: passed on; the line's WQEs were written, and are one block each.
+        unsafe { self.commit(head, self.slack, &Last { doorbell: ctrl }, true) };
+        // It is as far as it was: the line lies before it.
+        self.set_clear(self.clear);
     }
 
     /// After the next of the line was made known to the card.

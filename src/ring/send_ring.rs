@@ -698,7 +698,7 @@ pub(super) fn ctrl_segment(first: u64, fm_ce_se: u8, imm: u32) -> Segment {
 #[derive(Clone, Copy, Default)]
 pub(super) struct Last {
     /// The first eight bytes of the ctrl segment, as they lie in memory.
-    doorbell: u64,
+    pub(super) doorbell: u64,
 }
 
 impl Last {

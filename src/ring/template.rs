@@ -23,8 +23,8 @@ use crate::wqe::{Encode, Limits, Linear, Operation, PostOn, Segments};
 /// In its first lap around the ring, the template writes the request to each slot as a whole, ahead;
 /// from then on a post stores the ctrl segment, which has the WQE's index, and the units of 16 bytes
 /// that variable fields are in, and copies to the BlueFlame register from registers and from private
-/// memory. A request of one block of 64 bytes, whose size the type knows, goes that way, where the
-/// register takes it; everything else is written as a whole in each post.
+/// memory, or as the register takes them. Requests of more than one block of 64 bytes, or of a size
+/// known at run time, are written as a whole in each post.
 ///
 /// ```no_run
 /// # use mlx5::ring::{PostError, SendQueue, Template, variable::{Bytes, Offset}};
@@ -132,6 +132,11 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
         let ring = &mut self.queue.borrow_mut().ring;
         ring.doorbell.timing.begin();
         if O::USUAL_DS == 0 || ring.ready.is_empty() {
+            if O::USUAL_DS != 0 && ring.ready.plain() != 0 {
+                // SAFETY: passed on.
+                unsafe { self.state.post_plain::<O, V, CE>(ring, id, &values) };
+                return Ok(());
+            }
             // SAFETY: passed on.
             return unsafe { self.post_rest::<CE>(id, values) };
         }
@@ -157,6 +162,11 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
             if !ring.ready.is_empty() {
                 // SAFETY: passed on.
                 unsafe { self.state.post::<O, V, CE>(ring, id, &values) };
+                return Ok(());
+            }
+            if ring.ready.plain() != 0 {
+                // SAFETY: passed on.
+                unsafe { self.state.post_plain::<O, V, CE>(ring, id, &values) };
                 return Ok(());
             }
         }
@@ -270,6 +280,56 @@ impl State {
     ) {
         ring.doorbell.timing.stamp(Phase::Reserve);
         let (block, record) = ring.ready.next();
+        // SAFETY: the block of the head's slot.
+        let units = unsafe { self.write::<O, V, CE>(block, id, values) };
+        ring.doorbell.timing.stamp(Phase::Encode);
+        // SAFETY: the WQE at the head is written, since its slot is in the line; the line is only
+        // drawn where the register takes it. What it names is the caller's promise.
+        unsafe { ring.doorbell.fire(record, units) };
+        ring.step();
+        self.step();
+    }
+
+    /// As [`post`](Self::post), where WQEs are not fired.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn post_plain<O: Operation, V: Variable<O>, const CE: bool>(
+        &mut self,
+        ring: &mut SendRing,
+        id: u64,
+        values: &V::Values,
+    ) {
+        ring.doorbell.timing.stamp(Phase::Reserve);
+        // SAFETY: the block of the head's slot.
+        unsafe { self.write::<O, V, CE>(ring.plain_block(), id, values) };
+        ring.doorbell.timing.stamp(Phase::Encode);
+        // SAFETY: passed on.
+        unsafe { ring.post_plain(self.word) };
+        self.step();
+    }
+
+    /// Moves on to the next WQE.
+    #[inline(always)]
+    fn step(&mut self) {
+        self.word = self.word.wrapping_add(STEP);
+        // SAFETY: at most the entry behind that of the line's last WQE; there is one.
+        self.entry = unsafe { self.entry.add(1) };
+    }
+
+    /// Writes what of the WQE at the head is not in its slot, and what is remembered of it. Returns
+    /// the WQE.
+    ///
+    /// # Safety
+    /// `block` is the head's, which is in the line.
+    #[inline(always)]
+    unsafe fn write<O: Operation, V: Variable<O>, const CE: bool>(
+        &self,
+        block: NonNull<u8>,
+        id: u64,
+        values: &V::Values,
+    ) -> [Unit; 4] {
         let look = &self.looks[usize::from(CE)];
         let word = self.word;
         let unit = |at: usize| {
@@ -289,14 +349,7 @@ impl State {
         }
         // SAFETY: the entry of the head's slot.
         unsafe { self.entry.write(Entry { id, key: look.marks.key(word) }) };
-        ring.doorbell.timing.stamp(Phase::Encode);
-        // SAFETY: the WQE at the head is written, since its slot is in the line; the line is only
-        // drawn where the register takes it. What it names is the caller's promise.
-        unsafe { ring.doorbell.fire(record, units) };
-        ring.step();
-        self.word = self.word.wrapping_add(STEP);
-        // SAFETY: at most the entry behind that of the line's last WQE; there is one.
-        self.entry = unsafe { self.entry.add(1) };
+        units
     }
 }
 

@@ -66,7 +66,7 @@ impl Line {
         self.odd += u32::from(!slot.fast);
         self.slots[self.shape.slot(self.until)] = slot;
         (self.until, self.slack) = (end, slot.after);
-        if self.odd == 0 || ring.ready.is_empty() {
+        if self.odd == 0 || ring.ready.is_empty() && ring.ready.plain() == 0 {
             self.draw(ring);
         }
     }
@@ -120,13 +120,16 @@ impl Line {
         if ring.stopped {
             return Err(FireError::WrongState);
         }
+        if ring.ready.plain() != 0 {
+            return Ok(false);
+        }
         self.draw(ring);
         if self.until == ring.cursor.head() {
             // All that was written is posted: polls may take the short way again.
             ring.close();
         }
         let ready = !ring.ready.is_empty();
-        if !ready && self.next_armed(ring).is_none() {
+        if !ready && ring.ready.plain() == 0 && self.next_armed(ring).is_none() {
             return Err(FireError::NothingArmed);
         }
         Ok(ready)
@@ -141,6 +144,12 @@ impl Line {
             return unsafe { self.slots.get_unchecked(self.shape.slot(head)) }.kind;
         }
         self.next_armed(ring).map_or(0, |at| self.slot(at).kind)
+    }
+
+    /// The first eight bytes of the ctrl segment of the request at the head.
+    #[inline(always)]
+    pub(super) fn ctrl(&self, ring: &SendRing) -> u64 {
+        self.slot(ring.cursor.head()).last.doorbell
     }
 
     /// Posts the next that is armed, of any form, and the NOPs before it; `patch` fills its fields
