@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use mlx5::cqe::{Completion, SendDone, SendOperation};
 use mlx5::ring::{Completions, Publish, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
 use mlx5::wqe::{Remote, Sge, Write};
 use mlx5_sys::verbs::*;
 
@@ -30,9 +30,10 @@ struct Ends {
 }
 
 impl Ends {
-    fn new() -> Self {
+    fn new(cqe_size: CqeSize) -> Self {
         let rig = Rig::new(MODE);
-        let (cq, peer_cq) = (rig.cq(511), rig.cq(511));
+        let cq = CompletionQueue::builder(&rig.context, 511).cqe_size(cqe_size).build();
+        let (cq, peer_cq) = (cq.expect("a CQ"), rig.cq(511));
         let (qp, peer) = rig.connect(rig.init(shape(&rig, &cq)), rig.init(shape(&rig, &peer_cq)));
         let memory = rig.memory(4096);
         Self { qp, cq, memory, peer, peer_cq, _rig: rig }
@@ -99,6 +100,11 @@ fn receives(row: Row) -> bool {
     matches!(row, Row::PollReceive | Row::PollReceives | Row::PollInside)
 }
 
+/// Whether a side whose CQEs have that size has the row.
+fn has(row: Row, cqe_size: CqeSize) -> bool {
+    (row == Row::PollWide) == (cqe_size == CqeSize::B128)
+}
+
 /// What libmlx5's two interfaces have in common.
 struct Verbs {
     ends: Ends,
@@ -106,8 +112,8 @@ struct Verbs {
 }
 
 impl Verbs {
-    fn new() -> Self {
-        Self { ends: Ends::new(), sum: 0 }
+    fn new(cqe_size: CqeSize) -> Self {
+        Self { ends: Ends::new(cqe_size), sum: 0 }
     }
 
     fn prepare(&self, row: Row, completions: usize) {
@@ -134,8 +140,8 @@ pub struct Classic {
 }
 
 impl Classic {
-    pub fn new() -> Self {
-        Self { verbs: Verbs::new() }
+    pub fn new(cqe_size: CqeSize) -> Self {
+        Self { verbs: Verbs::new(cqe_size) }
     }
 
     #[inline(never)]
@@ -183,7 +189,8 @@ impl Side for Classic {
 
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
-            Row::PollLater | Row::PollReceive | Row::PollInside => self.one(calls),
+            _ if !has(row, self.verbs.ends.cq.cqe_size()) => return None,
+            Row::PollLater | Row::PollWide | Row::PollReceive | Row::PollInside => self.one(calls),
             Row::PollMany | Row::PollReceives => self.many(calls),
             _ => return None,
         })
@@ -196,8 +203,8 @@ pub struct Extended {
 }
 
 impl Extended {
-    pub fn new() -> Self {
-        Self { verbs: Verbs::new() }
+    pub fn new(cqe_size: CqeSize) -> Self {
+        Self { verbs: Verbs::new(cqe_size) }
     }
 
     /// Takes what the CQ stands at. CQs of this crate tell of nothing but the id and the status.
@@ -262,7 +269,8 @@ impl Side for Extended {
 
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
-            Row::PollLater | Row::PollReceive | Row::PollInside => self.one(calls),
+            _ if !has(row, self.verbs.ends.cq.cqe_size()) => return None,
+            Row::PollLater | Row::PollWide | Row::PollReceive | Row::PollInside => self.one(calls),
             Row::PollMany | Row::PollReceives => self.many(calls),
             _ => return None,
         })
@@ -283,15 +291,19 @@ pub struct Raw {
 
 impl Raw {
     pub fn new() -> Self {
-        Self::with(Publish::EveryPoll)
+        Self::with(Publish::EveryPoll, CqeSize::B64)
+    }
+
+    pub fn wide() -> Self {
+        Self::with(Publish::EveryPoll, CqeSize::B128)
     }
 
     pub fn quiet() -> Self {
-        Self::with(Publish::Every(EVERY))
+        Self::with(Publish::Every(EVERY), CqeSize::B64)
     }
 
-    fn with(publish: Publish) -> Self {
-        let ends = Ends::new();
+    fn with(publish: Publish, cqe_size: CqeSize) -> Self {
+        let ends = Ends::new(cqe_size);
         let mut completions = Completions::new(&ends.cq).expect("a CQ of its own");
         completions.publish(publish).expect("entries");
         let send = SendQueue::new(&ends.qp, &mut completions, SendConfig::default());
@@ -388,8 +400,8 @@ impl Side for Raw {
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
             Row::PollQuiet if self.quiet => self.one(calls),
-            _ if self.quiet => return None,
-            Row::PollLater => self.one(calls),
+            _ if self.quiet || !has(row, self.ends.cq.cqe_size()) => return None,
+            Row::PollLater | Row::PollWide => self.one(calls),
             Row::PollReceive | Row::PollInside => self.receive(calls),
             Row::PollMany => self.many(calls),
             Row::PollReceives => self.receives(calls),

@@ -164,6 +164,7 @@ rows! {
     PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(75.0)];
     PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(48.0)];
     PollReceive: "poll, one receive", How::Take, [at_most(50.0)];
+    PollWide: "poll, one success in a CQE of 128 bytes", How::Take, [at_most(115.0)];
     PollInside: "poll, one receive of 8 bytes in the CQE", How::Take, [at_most(200.0)];
     PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(95.0)];
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];

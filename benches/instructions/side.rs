@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 
 use mlx5::ring::BlueFlameCopy;
-use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts};
 use mlx5::wqe::{Remote, Sge};
 use mlx5_sys::verbs::{ibv_cq, ibv_qp};
 
@@ -58,14 +58,16 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::CLASSIC, make: || Box::new(libmlx5::Classic::new()) },
     Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(receives::WIDE)) },
     Maker { column: column::CLASSIC, make: || Box::new(receives::Classic::new(1)) },
-    Maker { column: column::CLASSIC, make: || Box::new(polls::Classic::new()) },
+    Maker { column: column::CLASSIC, make: || Box::new(polls::Classic::new(CqeSize::B64)) },
+    Maker { column: column::CLASSIC, make: || Box::new(polls::Classic::new(CqeSize::B128)) },
     Maker {
         column: column::CLASSIC,
         make: || Box::new(copies::Doorbells::new(libmlx5::Classic::new)),
     },
     Maker { column: column::CLASSIC, make: || Box::new(copies::RunTime(libmlx5::Classic::new())) },
     Maker { column: column::EXTENDED, make: || Box::new(libmlx5::Extended::new()) },
-    Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new()) },
+    Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new(CqeSize::B64)) },
+    Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new(CqeSize::B128)) },
     Maker {
         column: column::EXTENDED,
         make: || Box::new(copies::Doorbells::new(libmlx5::Extended::new)),
@@ -90,6 +92,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(receives::Raw::new(1)) },
     Maker { column: column::RAW, make: || Box::new(polls::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(polls::Raw::quiet()) },
+    Maker { column: column::RAW, make: || Box::new(polls::Raw::wide()) },
     Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(raw::Raw::new)) },
     Maker { column: column::RAW, make: || Box::new(copies::RawRunTime::new()) },
     Maker { column: column::RAW, make: || Box::new(copies::Copied::last_of_lists()) },

@@ -410,8 +410,8 @@ impl Completions {
     /// Takes the next CQE, of any kind, into `into`, without publishing that. Returns whether there
     /// was one.
     ///
-    /// Not for the rare only: here come the successes of other queues than the likely one, and short
-    /// messages that are in the CQE.
+    /// Not for the rare only: here come the successes of other queues than the likely one, short
+    /// messages that are in the CQE, and everything in CQEs of 128 bytes.
     #[inline(never)]
     pub(super) fn take_other<Q: Queues + ?Sized>(
         &mut self,
@@ -419,8 +419,9 @@ impl Completions {
         into: &mut MaybeUninit<Completion>,
     ) -> Result<bool, PollError> {
         let op_own = self.consumer.op_own();
-        if self.consumer.is_plain(op_own) {
-            // SAFETY: as in `find`.
+        let kind = self.consumer.kind(op_own) & !u32::from(SOLICITED);
+        if kind == 0 {
+            // SAFETY: a valid opcode, and the owner bit of this lap.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
@@ -434,10 +435,9 @@ impl Completions {
         }
         // A responder's success, also a solicited one, or with a short message in it.
         const INSIDE: u32 = (FORMAT_INLINE_32 as u32) << FORMAT_SHIFT;
-        let kind = self.consumer.differs(op_own) & !(u32::from(SOLICITED) | INSIDE);
-        let code = kind.rotate_right(OPCODE_SHIFT);
+        let code = (kind & !INSIDE).rotate_right(OPCODE_SHIFT);
         if code.wrapping_sub(1) < 4 {
-            // SAFETY: as in `look_for`.
+            // SAFETY: as above.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();

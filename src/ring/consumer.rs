@@ -47,6 +47,8 @@ pub(super) struct Consumer {
     /// As `plain`, for those who ask what a byte differs in from it: read apart, so that who only
     /// compares needs no register for it.
     usual: u32,
+    /// The owner bit of this lap, which is also what `plain` is where it is not "never".
+    owner: u32,
     /// The CQE after which more is to be done than to go on to the following one.
     pause: NonNull<u8>,
     /// Added to the low half of a CQE's address: the consumer index behind it, as the record has
@@ -108,6 +110,7 @@ impl Consumer {
             plain: NEVER,
             stale: NEVER,
             usual: NEVER,
+            owner: 0,
             pause: first,
             bias: 0,
             record,
@@ -147,6 +150,7 @@ impl Consumer {
         let owner = u32::from(self.shape.lap(index));
         self.plain = if self.wide { NEVER } else { u32::from(opcode::REQ) << OPCODE_SHIFT | owner };
         self.usual = self.plain;
+        self.owner = owner;
         // An invalid opcode means it in any lap.
         self.stale = if self.watched { NEVER } else { u32::from(opcode::INVALID) << OPCODE_SHIFT };
         if self.held {
@@ -234,7 +238,15 @@ impl Consumer {
         op_own ^ self.usual
     }
 
-    /// The next CQE, which is one of 64 bytes.
+    /// What a last byte differs in from that of a requester's success without data in it. Of any CQE,
+    /// and at any time: for who has the time to ask.
+    #[inline(always)]
+    pub(super) fn kind(&self, op_own: u32) -> u32 {
+        const { assert!(opcode::REQ == 0) };
+        op_own ^ self.owner
+    }
+
+    /// The next CQE.
     ///
     /// # Safety
     /// `op_own` is its last byte, and says that it is the reader's.
@@ -243,7 +255,7 @@ impl Consumer {
         fence::ownership_then_cqe();
         // SAFETY: an entry of this ring that software owns; the card gets it back when the consumer
         // index is published.
-        unsafe { CqeRef::new(self.next, false, op_own as u8) }
+        unsafe { CqeRef::new(self.next, self.wide, op_own as u8) }
     }
 
     /// The next CQE of any kind, if there is one.
