@@ -80,9 +80,38 @@ impl<T: Transport> Producer<T> {
     /// As [`Batch::ring`](crate::ring::Batch::ring), from the call on.
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&self, id: u64, operation: O) -> Result<(), PostError> {
+        let limits = &self.shared.limits;
+        if O::USUAL_DS != 0 && limits.max_sge != 0 && operation.is_usual(limits) {
+            // SAFETY: passed on; a usual one passes its check.
+            return unsafe { self.post_sized(id, &operation, O::USUAL_DS) };
+        }
+        // SAFETY: passed on.
+        unsafe { self.post_any(id, &operation) }
+    }
+
+    /// As [`post`](Self::post), for any request: a call, so that others need it not in memory.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(never)]
+    unsafe fn post_any<O: PostOn<T>>(&self, id: u64, operation: &O) -> Result<(), PostError> {
+        operation.check(&self.shared.limits)?;
+        // SAFETY: passed on.
+        unsafe { self.post_sized(id, operation, 1 + operation.body_ds()) }
+    }
+
+    /// As [`post`](Self::post), for a request of `ds` units that passed its check.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn post_sized<O: PostOn<T>>(
+        &self,
+        id: u64,
+        operation: &O,
+        ds: u32,
+    ) -> Result<(), PostError> {
         let shared = &*self.shared;
-        operation.check(&shared.limits)?;
-        let ds = 1 + operation.body_ds();
         let flags = operation.flags() | shared.signal_all();
         let signaled = is_signaled(flags);
         let ticket = match shared.sequencer.reserve(ds.div_ceil(UNITS), signaled.into()) {
@@ -91,9 +120,9 @@ impl<T: Transport> Producer<T> {
         };
         let head = counter(ticket.position());
         // SAFETY: the ticket's blocks are this call's, and the note: what was there is retired, and
-        // nobody reads them before they are rung. `check` passed.
+        // nobody reads them before they are rung. The operation passed its check.
         unsafe {
-            let last = shared.slots.put(head, &operation, flags, ds);
+            let last = shared.slots.put(head, operation, flags, ds);
             let note = shared.sequencer.note(ticket.position());
             note.0.get().write(Posted { id, last, signaled });
         }
