@@ -58,6 +58,24 @@ mod hot {
     }
 
     #[test]
+    fn functions_are_known_by_their_names_whatever_is_generic_in_them() {
+        use crate::disassembly::is_called;
+        for name in [
+            "mlx5::ring::send::SendQueue<T>::post_rest",
+            "<mlx5::ring::send::SendQueue>::post_rest::<mlx5::wqe::Write<mlx5::wqe::Sge>>",
+            "<mlx5::Next<A>>::post_rest::<<mlx5::Next<A>>::fire_any::{closure#0}>",
+            "mlx5::ring::template::Template<A, B>::post_rest::<false>::<A>",
+        ] {
+            assert!(is_called(name, "::post_rest"), "{name}");
+            assert!(!is_called(name, "::post"), "{name}");
+            assert!(!is_called(name, "::fire_any"), "{name}");
+        }
+        for broken in ["", ">", "<>", "a>>", "::<", "post_rest<a>"] {
+            assert!(!is_called(broken, "::post_rest"), "{broken}");
+        }
+    }
+
+    #[test]
     fn what_waits_or_locks_or_calls_is_found_and_nothing_else() {
         for function in [adds_locked, exchanges, waits_for_loads, stores, calls_directly] {
             calls_through(black_box(function));

@@ -99,7 +99,7 @@ impl Disassembly {
             .map(|instruction| format!("{function} has `{instruction}`"))
             .collect();
         for callee in self.callees(instructions) {
-            let rare = RARE.iter().any(|end| callee.ends_with(end))
+            let rare = RARE.iter().any(|end| is_called(&callee, end))
                 || RARE_FOLDERS.iter().any(|folder| callee.starts_with(folder));
             if !rare {
                 offences.push(format!("{function} calls {callee}"));
@@ -119,7 +119,7 @@ impl Disassembly {
     fn callees(&self, instructions: &[String]) -> BTreeSet<String> {
         let slot = |text: &str| {
             // `call QWORD PTR [rip+0x13cc80]        # 1eef90 <_DYNAMIC+0x4d8>`
-            let (_, comment) = text.split_once('#')?;
+            let (_, comment) = text.split_once(" # ")?;
             let address = comment.split_whitespace().next()?;
             self.slots.get(&u64::from_str_radix(address, 16).ok()?).cloned()
         };
@@ -139,13 +139,31 @@ impl Disassembly {
                 loads.next().flatten().filter(|_| loads.next().is_none())
             };
             let name = match direct {
-                Some(name) if !target.contains('#') => Some(name.to_owned()),
+                Some(name) if !target.contains(" # ") => Some(name.to_owned()),
                 _ => slot(target).or_else(through_register),
             };
             callees.insert(name.unwrap_or_else(|| format!("something unknown by `{text}`")));
         }
         callees
     }
+}
+
+/// Whether the name of a function ends so, but for what is generic in it: which newer compilers say.
+pub fn is_called(mut name: &str, end: &str) -> bool {
+    while let Some(generic) = name.strip_suffix('>') {
+        let mut open = 1;
+        let start = generic.rfind(|character| {
+            open += match character {
+                '>' => 1,
+                '<' => -1,
+                _ => 0,
+            };
+            open == 0
+        });
+        let Some(before) = start.and_then(|start| name[..start].strip_suffix("::")) else { break };
+        name = before;
+    }
+    name.ends_with(end)
 }
 
 /// Whether an instruction waits for others, locks the bus, or leaves to the kernel.
