@@ -4,7 +4,8 @@ use core::fmt;
 use core::hint::black_box;
 
 use super::cursor::Counter;
-use super::send_ring::{Last, Names, SendRing};
+use super::send_ring::SendRing;
+use super::slots::{Last, Names};
 use super::{PostError, SendQueue};
 use crate::verbs::{Rc, Transport};
 use crate::wqe::PostOn;

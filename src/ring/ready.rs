@@ -6,7 +6,8 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 
 use super::completion::CqId;
 use super::cursor::Counter;
-use super::send_ring::{Last, SendRing};
+use super::send_ring::SendRing;
+use super::slots::Last;
 use super::variable::Place;
 
 /// From `next` on, up to `end`: WQEs of one block each, the first of them at the cursor's head, of

@@ -1,30 +1,21 @@
 //! The send ring: what send queues of all transports have in common.
 
-use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::verbs::ibv_qp;
-use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE, opcode};
+use mlx5_sys::wqe::{CE_ALWAYS, WQEBB_SIZE};
 
 use super::completion::CqId;
 use super::credit::Credit;
-use super::cursor::{Counter, Cursor, Shape};
+use super::cursor::{Counter, Cursor};
 use super::ready::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
-use super::shared::Sequencer;
-use super::{PostError, QueueError, scatter};
-use crate::cqe::{
-    Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, Unclaimed,
-    UnclaimedReason,
-};
+use super::slots::{Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
+use super::{PostError, QueueError};
 use crate::doorbell::{Blocks, SendDoorbell};
 use crate::timing::Phase;
 use crate::verbs::Transport;
-use crate::wqe::{Block, Limits, Linear, Operation, PostOn, Segment, Segments, Wrapping};
-
-/// 16-byte units in a 64-byte block.
-pub(super) const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
+use crate::wqe::{Block, Limits, Operation, PostOn, Segments};
 
 /// What is common to send queues of all transports.
 pub(super) struct SendRing {
@@ -56,34 +47,6 @@ pub(super) struct SendRing {
     /// WQEs that were written ahead and may be posted with nothing looked at.
     pub(super) ready: Ready,
     pub(super) qp: NonNull<ibv_qp>,
-}
-
-/// A queue pair's number, ready for use.
-#[derive(Clone, Copy)]
-pub(super) struct Names {
-    /// In bits 31–8, as in the ctrl segment.
-    qpn_shifted: u64,
-    /// [`Key::base`].
-    pub(super) key: u64,
-}
-
-impl Names {
-    #[inline(always)]
-    fn qpn(self) -> u32 {
-        (self.qpn_shifted >> 8) as u32
-    }
-
-    pub(super) fn new(qpn: u32) -> Self {
-        Self { qpn_shifted: u64::from(qpn) << 8, key: Key::base(qpn) }
-    }
-
-    /// `opmod_idx_opcode` and `qpn_ds` of a ctrl segment, as one number.
-    #[inline(always)]
-    pub(super) fn ctrl(self, head: Counter, opcode: u8, ds: u32) -> u64 {
-        // What the compiler knows in one term.
-        let known = u64::from(opcode) << 32 | u64::from(ds);
-        u64::from(head.low16()) << 40 | self.qpn_shifted | known
-    }
 }
 
 impl SendRing {
@@ -252,7 +215,7 @@ impl SendRing {
         };
         // SAFETY: an entry of the shadow, which has one for every slot.
         let place = unsafe { self.shadow.first().byte_add(offset) };
-        let signaled = flags & CE_MASK == CE_ALWAYS;
+        let signaled = is_signaled(flags);
         let (slack, key) = if signaled && shadow::may_be_plain(O::OPCODE, ds) {
             (slack, Key::plain(names.key, O::OPCODE, ctrl[0]))
         } else {
@@ -331,7 +294,7 @@ impl SendRing {
             return Err(PostError::QueueFull);
         }
         let flags = self.flags(operation);
-        let signaled = flags & CE_MASK == CE_ALWAYS;
+        let signaled = is_signaled(flags);
         if signaled && self.signals(head, slack) >= self.credit.entries() {
             return Err(PostError::CqOverrun);
         }
@@ -366,7 +329,7 @@ impl SendRing {
             return None;
         }
         let flags = self.flags(operation);
-        let slack = slack.wrapping_add(blocks - u32::from(flags & CE_MASK == CE_ALWAYS));
+        let slack = slack.wrapping_add(blocks - u32::from(is_signaled(flags)));
         self.doorbell.timing.stamp(Phase::Reserve);
         // SAFETY: as in `encode`.
         let last = unsafe { self.slots().write(head, slack, id, operation, flags, ds) };
@@ -428,219 +391,6 @@ impl SendRing {
         }
         self.cursor.publish(head.plus(blocks));
     }
-
-    /// Tells producers of a shared queue what is retired.
-    #[inline(always)]
-    fn tell(&self, retired: Option<&Sequencer>) {
-        if let Some(retired) = retired {
-            let tail = self.cursor.tail().since(Counter::default());
-            retired.retire(tail, tail.wrapping_sub(self.slack_retired) as u16);
-        }
-    }
-
-    /// Retires the outstanding plain WQE that a CQE of the CQ `cq` with these last eight bytes
-    /// reports, and all before it. Without `LATER`, if it is the oldest.
-    #[inline(always)]
-    fn retire_plain<const LATER: bool>(&mut self, cq: CqId, end: u64) -> Option<Entry> {
-        if self.expects != cq {
-            return None;
-        }
-        if let Some(entry) = self.shadow.retire_oldest(end) {
-            // An entry that looks posted is, as `expects` says; so the queue is not empty.
-            self.cursor.retire_known(self.cursor.tail().plus(1));
-            return Some(entry);
-        }
-        if LATER { self.retire_later(Key::reported(end)).copied() } else { None }
-    }
-
-    /// [`retire_plain`](Self::retire_plain) of one that is not the oldest, or begins a lap: a call of
-    /// its own, for which the other case needs no registers.
-    #[inline(never)]
-    fn retire_later(&mut self, reported: Key) -> Option<&Entry> {
-        let counter = self.cursor.outstanding(reported.index())?;
-        if self.shadow.get(counter).key != reported {
-            return None;
-        }
-        // Who posts others than plain ones now and then has one just before the one that is signaled.
-        let before = counter.plus(1u32.wrapping_neg());
-        match self.shadow.get(before).key.slack() {
-            _ if counter == self.cursor.tail() => {}
-            Some(slack) => self.slack_retired = slack,
-            None => return self.retire_any(counter),
-        }
-        self.cursor.retire_known(counter.plus(1));
-        self.shadow.set_tail(self.cursor.tail());
-        Some(self.shadow.entry(counter))
-    }
-
-    /// Retires everything up to the end of the WQE that begins at `counter`, which is outstanding;
-    /// `None`, and nothing changes, if none begins there.
-    #[cold]
-    #[inline(never)]
-    fn retire_any(&mut self, counter: Counter) -> Option<&Entry> {
-        // Every posted WQE wrote the entries of all its blocks, and a batch that was dropped wrote
-        // only those behind the head. So a WQE that begins here was posted, as a whole.
-        let blocks = self.shadow.get(counter).key.blocks()?;
-        let tail = self.cursor.tail();
-        for ahead in (0..=counter.since(tail)).rev() {
-            // Plain WQEs do not know the slack, and do not add to it.
-            if let Some(slack) = self.shadow.get(tail.plus(ahead)).key.slack() {
-                self.slack_retired = slack;
-                break;
-            }
-        }
-        self.cursor.retire_known(counter.plus(blocks));
-        self.shadow.set_tail(self.cursor.tail());
-        Some(self.shadow.entry(counter))
-    }
-
-    /// Retires the outstanding WQE that a CQE names, and all before it.
-    fn retire(&mut self, named: u16) -> Option<Counter> {
-        let counter = self.cursor.outstanding(named)?;
-        self.retire_any(counter)?;
-        Some(counter)
-    }
-
-    /// Puts a READ's or atomic's data, which came in the CQE, where the WQE says.
-    #[cold]
-    fn scatter(&self, entry: &Entry, counter: Counter, cqe: &CqeRef<'_>, length: u32) -> bool {
-        let first = match entry.operation() {
-            SendOperation::Read => 2,
-            SendOperation::CompareSwap | SendOperation::FetchAdd => 3,
-            _ => return false,
-        };
-        let Some(data) = cqe.inline_data(length) else { return false };
-        let shape = self.cursor.shape();
-        let size = shape.entries() as usize * WQEBB_SIZE;
-        let start = shape.slot(counter) * WQEBB_SIZE;
-        let segments = (first..entry.key.ds() as usize).map(|unit| {
-            let offset = (start + unit * SEGMENT_SIZE) % size;
-            // SAFETY: a multiple of 16 within the ring.
-            unsafe { scatter::Segment::read(self.buffer.as_ptr().add(offset)) }
-        });
-        // SAFETY: the WQE was outstanding until now, so its memory is writable, by the contract of
-        // `Batch::ring`, until this completion is reported.
-        unsafe { scatter::scatter(data.bytes(), segments) }
-    }
-}
-
-/// Where the WQEs of a send queue go, and what they have in common: enough to write one into blocks
-/// that are the writer's own.
-#[derive(Clone, Copy)]
-pub(super) struct Slots {
-    shape: Shape,
-    buffer: NonNull<u8>,
-    /// [`SendRing::shadow`], one entry per block.
-    shadow: NonNull<Entry>,
-    names: Names,
-}
-
-impl Slots {
-    /// Writes a WQE of `ds` units at `head`, and what is remembered of it. `slack` counts it in.
-    ///
-    /// # Safety
-    /// Its blocks are free, and nobody else reads or writes them, or their shadow entries, until
-    /// the producer index covers them. `ds` is the operation's, and the operation passed its check
-    /// against the queue's limits. As long as it may look posted and is not, or entries are written
-    /// while polls retire others, the queue is [open](SendRing::open).
-    #[inline(always)]
-    pub(super) unsafe fn write<O: Operation>(
-        self,
-        head: Counter,
-        slack: u32,
-        id: u64,
-        operation: &O,
-        flags: u8,
-        ds: u32,
-    ) -> Last {
-        // SAFETY: passed on.
-        unsafe {
-            let last = self.put(head, operation, flags, ds);
-            self.remember(head, slack, id, last, O::OPCODE, is_signaled(flags), ds);
-            last
-        }
-    }
-
-    /// Writes a WQE of `ds` units at `head`.
-    ///
-    /// # Safety
-    /// As [`write`](Self::write), but for the shadow.
-    #[inline(always)]
-    pub(super) unsafe fn put<O: Operation>(
-        self,
-        head: Counter,
-        operation: &O,
-        flags: u8,
-        ds: u32,
-    ) -> Last {
-        let ctrl = ctrl_segment(self.names.ctrl(head, O::OPCODE, ds), flags, operation.immediate());
-        let slot = self.shape.slot(head);
-        let offset = slot * WQEBB_SIZE;
-        let size = self.shape.entries() as usize * WQEBB_SIZE;
-        // SAFETY: the WQE's blocks start at `offset`, and are the caller's. A WQE that ends before
-        // the ring does is written in a line.
-        unsafe {
-            if offset + ds as usize * SEGMENT_SIZE <= size {
-                let mut writer = Linear::new(self.buffer.as_ptr().add(offset));
-                writer.put(ctrl);
-                operation.put(&mut writer);
-            } else {
-                encode_wrapping(self.buffer, size, offset, ctrl, operation);
-            }
-        }
-        Last { doorbell: ctrl[0] }
-    }
-
-    /// Writes what is remembered of a WQE.
-    ///
-    /// # Safety
-    /// As [`write`](Self::write), of the shadow.
-    #[inline(always)]
-    #[allow(clippy::too_many_arguments, reason = "all of them make the entry")]
-    unsafe fn remember(
-        self,
-        head: Counter,
-        slack: u32,
-        id: u64,
-        last: Last,
-        opcode: u8,
-        signaled: bool,
-        ds: u32,
-    ) {
-        let slot = self.shape.slot(head);
-        let key = if signaled && shadow::may_be_plain(opcode, ds) {
-            Key::plain(self.names.key, opcode, last.doorbell)
-        } else {
-            Key::other(opcode, ds, slack)
-        };
-        // SAFETY: the shadow has an entry for every slot; this one is the caller's.
-        unsafe { self.shadow.add(slot).write(Entry { id, key }) };
-        for block in 1..ds.div_ceil(UNITS) {
-            // A former WQE, or one of a batch that was dropped, may have begun here.
-            let slot = self.shape.slot(head.plus(block));
-            // SAFETY: as above.
-            unsafe { self.shadow.add(slot).write(Entry { id: 0, key: Key::inside(slack) }) };
-        }
-    }
-
-    /// Number of the queue pair.
-    #[inline(always)]
-    pub(super) fn qpn(&self) -> u32 {
-        self.names.qpn()
-    }
-
-    /// The block at `head`.
-    #[inline(always)]
-    pub(super) fn block(&self, head: Counter) -> NonNull<u8> {
-        // SAFETY: a slot lies in the ring.
-        unsafe { self.buffer.add(self.shape.slot(head) * WQEBB_SIZE) }
-    }
-}
-
-/// Whether a WQE whose ctrl segment has these flags brings a CQE, if it succeeds.
-#[inline(always)]
-pub(super) fn is_signaled(flags: u8) -> bool {
-    flags & CE_MASK == CE_ALWAYS
 }
 
 /// A WQE of one block, where it is, and its words that are known.
@@ -659,191 +409,4 @@ fn opaque(mut value: usize) -> usize {
         );
     }
     value
-}
-
-/// Writes a WQE that runs past the end of the ring.
-///
-/// # Safety
-/// As [`Wrapping::new`]; the WQE's blocks are free.
-#[cold]
-#[inline(never)]
-unsafe fn encode_wrapping<O: Operation>(
-    ring: NonNull<u8>,
-    size: usize,
-    offset: usize,
-    ctrl: Segment,
-    operation: &O,
-) {
-    // SAFETY: passed on.
-    unsafe {
-        let mut writer = Wrapping::new(ring.as_ptr(), size, offset);
-        writer.put(ctrl);
-        operation.put(&mut writer);
-    }
-}
-
-/// A [`CtrlSeg`] without signature and stream, as two words that can be stored, and copied to a
-/// BlueFlame buffer, eight bytes at a time. The first one is the doorbell.
-#[inline(always)]
-pub(super) fn ctrl_segment(first: u64, fm_ce_se: u8, imm: u32) -> Segment {
-    const {
-        assert!(offset_of!(CtrlSeg, opmod_idx_opcode) == 0 && offset_of!(CtrlSeg, qpn_ds) == 4);
-        assert!(offset_of!(CtrlSeg, fm_ce_se) == 11 && offset_of!(CtrlSeg, imm) == 12);
-    }
-    let second = u64::from(fm_ce_se) << 32 | u64::from(imm);
-    [first.to_be(), second.to_be()]
-}
-
-/// What the doorbell needs to know of the last WQE of a batch.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Last {
-    /// The first eight bytes of the ctrl segment, as they lie in memory.
-    pub(super) doorbell: u64,
-}
-
-impl Last {
-    /// The first eight bytes of the WQE.
-    #[inline(always)]
-    pub(super) fn doorbell(self) -> u64 {
-        self.doorbell
-    }
-
-    #[inline(always)]
-    fn opcode_and_ds(self) -> (u8, u32) {
-        let words = u64::from_be(self.doorbell);
-        ((words >> 32) as u8, words as u32 & 0x3f)
-    }
-}
-
-/// What a producer of a shared queue tells of a WQE that it wrote.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Posted {
-    pub(super) id: u64,
-    pub(super) last: Last,
-    pub(super) signaled: bool,
-}
-
-/// A send queue as a poll sees it, see [`Queues`](super::Queues).
-pub struct SendSide<'a> {
-    pub(super) ring: &'a mut SendRing,
-    /// Of a shared queue: where its producers learn what is retired.
-    pub(super) shared: Option<&'a Sequencer>,
-}
-
-impl SendSide<'_> {
-    /// Number of the queue pair.
-    #[inline(always)]
-    pub fn qpn(&self) -> u32 {
-        self.ring.qpn()
-    }
-
-    /// Retires what a success without data in the CQE, of the CQ `cq`, completes, if that is a plain
-    /// request; without `LATER`, if it is the oldest one. `None`, and nothing changes, if it is not,
-    /// or not of this queue.
-    #[inline(always)]
-    pub(super) fn retire_plain<const LATER: bool>(
-        &mut self,
-        cq: CqId,
-        cqe: &CqeRef<'_>,
-    ) -> Option<Entry> {
-        let entry = self.ring.retire_plain::<LATER>(cq, cqe.end())?;
-        self.ring.tell(self.shared);
-        Some(entry)
-    }
-
-    /// What is said of a request that was retired.
-    #[inline(always)]
-    pub(super) fn done(self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
-        self.ring.done(entry, cqe)
-    }
-
-    /// As [`complete`](Self::complete), for a success without data in the CQE; `None`, and nothing
-    /// changes, if it is not one of this queue's.
-    #[inline(always)]
-    pub(super) fn complete_plain(self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<SendDone> {
-        let ring = self.ring;
-        if ring.cq != cq || ring.qpn() != qpn {
-            return None;
-        }
-        let entry = match ring.retire_plain::<true>(cq, cqe.end()) {
-            Some(entry) => entry,
-            None => {
-                let counter = ring.retire(cqe.wqe_counter())?;
-                ring.shadow.get(counter)
-            }
-        };
-        ring.tell(self.shared);
-        Some(ring.done(&entry, cqe))
-    }
-
-    /// What a requester's CQE, of the CQ `cq`, completes.
-    pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
-        let completion = self.ring.complete(cq, cqe);
-        if let Some(shared) = self.shared.filter(|_| self.ring.stopped) {
-            shared.stop();
-        }
-        self.ring.tell(self.shared);
-        completion
-    }
-}
-
-impl SendRing {
-    #[inline(always)]
-    fn complete(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
-        let ring = self;
-        if ring.cq != cq || cqe.qpn() != ring.qpn() {
-            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownQueue, cqe));
-        }
-        let Some(counter) = ring.retire(cqe.wqe_counter()) else {
-            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::NotOutstanding, cqe));
-        };
-        let entry = ring.shadow.get(counter);
-        if cqe.opcode() != cqe_opcode::REQ {
-            return ring.fail(&entry, cqe);
-        }
-        let done = ring.done(&entry, cqe);
-        if cqe.has_inline_data() && !ring.scatter(&entry, counter, cqe, done.byte_len) {
-            let failure = Failure {
-                id: entry.id,
-                qpn: done.qpn,
-                queue: QueueKind::Send,
-                status: Status::LocalLength,
-                vendor_error: 0,
-                wqe_index: counter.low16(),
-                opcode: entry.key.opcode(),
-            };
-            return Completion::Failed(failure);
-        }
-        Completion::Send(done)
-    }
-
-    #[inline(always)]
-    fn done(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
-        self.doorbell.timing.arrived(self.cursor.tail(), cqe.seen());
-        let code = entry.key.opcode();
-        // Those that fetch nothing, first: most of them have lower opcodes.
-        let byte_len = match code {
-            ..opcode::RDMA_READ => 0,
-            opcode::RDMA_READ => cqe.byte_count(),
-            opcode::ATOMIC_CS | opcode::ATOMIC_FA => 8,
-            _ => 0,
-        };
-        SendDone { id: entry.id, qpn: self.qpn(), operation: entry.operation(), byte_len }
-    }
-
-    #[cold]
-    fn fail(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> Completion {
-        self.stopped = true;
-        self.set_clear(self.cursor.head());
-        self.ready.clear();
-        Completion::Failed(Failure {
-            id: entry.id,
-            qpn: self.qpn(),
-            queue: QueueKind::Send,
-            status: Status::from_syndrome(cqe.syndrome()),
-            vendor_error: cqe.vendor_syndrome(),
-            wqe_index: cqe.wqe_counter(),
-            opcode: entry.key.opcode(),
-        })
-    }
 }

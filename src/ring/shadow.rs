@@ -17,7 +17,7 @@ use mlx5_sys::cqe::Cqe64;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::cursor::{Counter, Shape};
-use super::send_ring::UNITS;
+use super::slots::UNITS;
 use crate::cqe::SendOperation;
 
 /// A WQE, or a further block of one.

@@ -8,8 +8,9 @@ use core::ptr::NonNull;
 use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::cursor::Counter;
-use super::send_ring::{SendRing, ctrl_segment};
+use super::send_ring::SendRing;
 use super::shadow::{self, Entry, Marks};
+use super::slots::ctrl_segment;
 use super::variable::{Place, Variable};
 use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
 use crate::doorbell::Unit;

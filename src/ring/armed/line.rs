@@ -2,7 +2,8 @@
 
 use super::FireError;
 use crate::ring::cursor::{Counter, Shape};
-use crate::ring::send_ring::{Last, SendRing};
+use crate::ring::send_ring::SendRing;
+use crate::ring::slots::Last;
 use crate::ring::variable::Place;
 use crate::timing::Phase;
 use crate::verbs::Rc;

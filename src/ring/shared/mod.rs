@@ -52,7 +52,7 @@ use self::position::Position;
 use self::sequencer::Apart;
 use super::SendQueue;
 use super::cursor::Counter;
-use super::send_ring::{Posted, Slots};
+use super::slots::{Posted, Slots};
 use crate::doorbell::SendDoorbell;
 use crate::verbs::Transport;
 use crate::wqe::Limits;

@@ -11,7 +11,7 @@ use super::sequencer::{Refusal, Turn};
 use super::{Note, Shared, counter};
 use crate::doorbell::{Blocks, fence};
 use crate::ring::PostError;
-use crate::ring::send_ring::{Posted, UNITS, is_signaled};
+use crate::ring::slots::{Posted, UNITS, is_signaled};
 use crate::verbs::{Rc, Transport};
 use crate::wqe::{Limits, PostOn};
 

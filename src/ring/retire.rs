@@ -1,0 +1,234 @@
+//! How requests of a send queue are retired: what a requester's CQE completes.
+
+use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE, opcode};
+
+use super::completion::CqId;
+use super::cursor::Counter;
+use super::scatter;
+use super::send_ring::SendRing;
+use super::shadow::{Entry, Key};
+use super::shared::Sequencer;
+use crate::cqe::{
+    Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, Unclaimed,
+    UnclaimedReason,
+};
+
+/// A send queue as a poll sees it, see [`Queues`](super::Queues).
+pub struct SendSide<'a> {
+    pub(super) ring: &'a mut SendRing,
+    /// Of a shared queue: where its producers learn what is retired.
+    pub(super) shared: Option<&'a Sequencer>,
+}
+
+impl SendSide<'_> {
+    /// Number of the queue pair.
+    #[inline(always)]
+    pub fn qpn(&self) -> u32 {
+        self.ring.qpn()
+    }
+
+    /// Retires what a success without data in the CQE, of the CQ `cq`, completes, if that is a plain
+    /// request; without `LATER`, if it is the oldest one. `None`, and nothing changes, if it is not,
+    /// or not of this queue.
+    #[inline(always)]
+    pub(super) fn retire_plain<const LATER: bool>(
+        &mut self,
+        cq: CqId,
+        cqe: &CqeRef<'_>,
+    ) -> Option<Entry> {
+        let entry = self.ring.retire_plain::<LATER>(cq, cqe.end())?;
+        self.ring.tell(self.shared);
+        Some(entry)
+    }
+
+    /// What is said of a request that was retired.
+    #[inline(always)]
+    pub(super) fn done(self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
+        self.ring.done(entry, cqe)
+    }
+
+    /// As [`complete`](Self::complete), for a success without data in the CQE; `None`, and nothing
+    /// changes, if it is not one of this queue's.
+    #[inline(always)]
+    pub(super) fn complete_plain(self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<SendDone> {
+        let ring = self.ring;
+        if ring.cq != cq || ring.qpn() != qpn {
+            return None;
+        }
+        let entry = match ring.retire_plain::<true>(cq, cqe.end()) {
+            Some(entry) => entry,
+            None => {
+                let counter = ring.retire(cqe.wqe_counter())?;
+                ring.shadow.get(counter)
+            }
+        };
+        ring.tell(self.shared);
+        Some(ring.done(&entry, cqe))
+    }
+
+    /// What a requester's CQE, of the CQ `cq`, completes.
+    pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
+        let completion = self.ring.complete(cq, cqe);
+        if let Some(shared) = self.shared.filter(|_| self.ring.stopped) {
+            shared.stop();
+        }
+        self.ring.tell(self.shared);
+        completion
+    }
+}
+
+impl SendRing {
+    /// Tells producers of a shared queue what is retired.
+    #[inline(always)]
+    fn tell(&self, retired: Option<&Sequencer>) {
+        if let Some(retired) = retired {
+            let tail = self.cursor.tail().since(Counter::default());
+            retired.retire(tail, tail.wrapping_sub(self.slack_retired) as u16);
+        }
+    }
+
+    /// Retires the outstanding plain WQE that a CQE of the CQ `cq` with these last eight bytes
+    /// reports, and all before it. Without `LATER`, if it is the oldest.
+    #[inline(always)]
+    fn retire_plain<const LATER: bool>(&mut self, cq: CqId, end: u64) -> Option<Entry> {
+        if self.expects != cq {
+            return None;
+        }
+        if let Some(entry) = self.shadow.retire_oldest(end) {
+            // An entry that looks posted is, as `expects` says; so the queue is not empty.
+            self.cursor.retire_known(self.cursor.tail().plus(1));
+            return Some(entry);
+        }
+        if LATER { self.retire_later(Key::reported(end)).copied() } else { None }
+    }
+
+    /// [`retire_plain`](Self::retire_plain) of one that is not the oldest, or begins a lap: a call of
+    /// its own, for which the other case needs no registers.
+    #[inline(never)]
+    fn retire_later(&mut self, reported: Key) -> Option<&Entry> {
+        let counter = self.cursor.outstanding(reported.index())?;
+        if self.shadow.get(counter).key != reported {
+            return None;
+        }
+        // Who posts others than plain ones now and then has one just before the one that is signaled.
+        let before = counter.plus(1u32.wrapping_neg());
+        match self.shadow.get(before).key.slack() {
+            _ if counter == self.cursor.tail() => {}
+            Some(slack) => self.slack_retired = slack,
+            None => return self.retire_any(counter),
+        }
+        self.cursor.retire_known(counter.plus(1));
+        self.shadow.set_tail(self.cursor.tail());
+        Some(self.shadow.entry(counter))
+    }
+
+    /// Retires everything up to the end of the WQE that begins at `counter`, which is outstanding;
+    /// `None`, and nothing changes, if none begins there.
+    #[cold]
+    #[inline(never)]
+    fn retire_any(&mut self, counter: Counter) -> Option<&Entry> {
+        // Every posted WQE wrote the entries of all its blocks, and a batch that was dropped wrote
+        // only those behind the head. So a WQE that begins here was posted, as a whole.
+        let blocks = self.shadow.get(counter).key.blocks()?;
+        let tail = self.cursor.tail();
+        for ahead in (0..=counter.since(tail)).rev() {
+            // Plain WQEs do not know the slack, and do not add to it.
+            if let Some(slack) = self.shadow.get(tail.plus(ahead)).key.slack() {
+                self.slack_retired = slack;
+                break;
+            }
+        }
+        self.cursor.retire_known(counter.plus(blocks));
+        self.shadow.set_tail(self.cursor.tail());
+        Some(self.shadow.entry(counter))
+    }
+
+    /// Retires the outstanding WQE that a CQE names, and all before it.
+    fn retire(&mut self, named: u16) -> Option<Counter> {
+        let counter = self.cursor.outstanding(named)?;
+        self.retire_any(counter)?;
+        Some(counter)
+    }
+
+    /// Puts a READ's or atomic's data, which came in the CQE, where the WQE says.
+    #[cold]
+    fn scatter(&self, entry: &Entry, counter: Counter, cqe: &CqeRef<'_>, length: u32) -> bool {
+        let first = match entry.operation() {
+            SendOperation::Read => 2,
+            SendOperation::CompareSwap | SendOperation::FetchAdd => 3,
+            _ => return false,
+        };
+        let Some(data) = cqe.inline_data(length) else { return false };
+        let shape = self.cursor.shape();
+        let size = shape.entries() as usize * WQEBB_SIZE;
+        let start = shape.slot(counter) * WQEBB_SIZE;
+        let segments = (first..entry.key.ds() as usize).map(|unit| {
+            let offset = (start + unit * SEGMENT_SIZE) % size;
+            // SAFETY: a multiple of 16 within the ring.
+            unsafe { scatter::Segment::read(self.buffer.as_ptr().add(offset)) }
+        });
+        // SAFETY: the WQE was outstanding until now, so its memory is writable, by the contract of
+        // `Batch::ring`, until this completion is reported.
+        unsafe { scatter::scatter(data.bytes(), segments) }
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
+        let ring = self;
+        if ring.cq != cq || cqe.qpn() != ring.qpn() {
+            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownQueue, cqe));
+        }
+        let Some(counter) = ring.retire(cqe.wqe_counter()) else {
+            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::NotOutstanding, cqe));
+        };
+        let entry = ring.shadow.get(counter);
+        if cqe.opcode() != cqe_opcode::REQ {
+            return ring.fail(&entry, cqe);
+        }
+        let done = ring.done(&entry, cqe);
+        if cqe.has_inline_data() && !ring.scatter(&entry, counter, cqe, done.byte_len) {
+            let failure = Failure {
+                id: entry.id,
+                qpn: done.qpn,
+                queue: QueueKind::Send,
+                status: Status::LocalLength,
+                vendor_error: 0,
+                wqe_index: counter.low16(),
+                opcode: entry.key.opcode(),
+            };
+            return Completion::Failed(failure);
+        }
+        Completion::Send(done)
+    }
+
+    #[inline(always)]
+    fn done(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
+        self.doorbell.timing.arrived(self.cursor.tail(), cqe.seen());
+        let code = entry.key.opcode();
+        // Those that fetch nothing, first: most of them have lower opcodes.
+        let byte_len = match code {
+            ..opcode::RDMA_READ => 0,
+            opcode::RDMA_READ => cqe.byte_count(),
+            opcode::ATOMIC_CS | opcode::ATOMIC_FA => 8,
+            _ => 0,
+        };
+        SendDone { id: entry.id, qpn: self.qpn(), operation: entry.operation(), byte_len }
+    }
+
+    #[cold]
+    fn fail(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> Completion {
+        self.stopped = true;
+        self.set_clear(self.cursor.head());
+        self.ready.clear();
+        Completion::Failed(Failure {
+            id: entry.id,
+            qpn: self.qpn(),
+            queue: QueueKind::Send,
+            status: Status::from_syndrome(cqe.syndrome()),
+            vendor_error: cqe.vendor_syndrome(),
+            wqe_index: cqe.wqe_counter(),
+            opcode: entry.key.opcode(),
+        })
+    }
+}

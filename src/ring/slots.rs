@@ -1,0 +1,222 @@
+//! Where WQEs of a send queue go, and how one is written there with what is remembered of it.
+
+use core::mem::offset_of;
+use core::ptr::NonNull;
+
+use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE};
+
+use super::cursor::{Counter, Shape};
+use super::shadow::{self, Entry, Key};
+use crate::wqe::{Linear, Operation, Segment, Segments, Wrapping};
+
+/// 16-byte units in a 64-byte block.
+pub(super) const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
+
+/// A queue pair's number, ready for use.
+#[derive(Clone, Copy)]
+pub(super) struct Names {
+    /// In bits 31–8, as in the ctrl segment.
+    qpn_shifted: u64,
+    /// [`Key::base`].
+    pub(super) key: u64,
+}
+
+impl Names {
+    #[inline(always)]
+    pub(super) fn qpn(self) -> u32 {
+        (self.qpn_shifted >> 8) as u32
+    }
+
+    pub(super) fn new(qpn: u32) -> Self {
+        Self { qpn_shifted: u64::from(qpn) << 8, key: Key::base(qpn) }
+    }
+
+    /// `opmod_idx_opcode` and `qpn_ds` of a ctrl segment, as one number.
+    #[inline(always)]
+    pub(super) fn ctrl(self, head: Counter, opcode: u8, ds: u32) -> u64 {
+        // What the compiler knows in one term.
+        let known = u64::from(opcode) << 32 | u64::from(ds);
+        u64::from(head.low16()) << 40 | self.qpn_shifted | known
+    }
+}
+
+/// Where the WQEs of a send queue go, and what they have in common: enough to write one into blocks
+/// that are the writer's own.
+#[derive(Clone, Copy)]
+pub(super) struct Slots {
+    pub(super) shape: Shape,
+    pub(super) buffer: NonNull<u8>,
+    /// [`SendRing::shadow`](super::send_ring::SendRing), one entry per block.
+    pub(super) shadow: NonNull<Entry>,
+    pub(super) names: Names,
+}
+
+impl Slots {
+    /// Writes a WQE of `ds` units at `head`, and what is remembered of it. `slack` counts it in.
+    ///
+    /// # Safety
+    /// Its blocks are free, and nobody else reads or writes them, or their shadow entries, until
+    /// the producer index covers them. `ds` is the operation's, and the operation passed its check
+    /// against the queue's limits. As long as it may look posted and is not, or entries are written
+    /// while polls retire others, the queue is [open](super::send_ring::SendRing::open).
+    #[inline(always)]
+    pub(super) unsafe fn write<O: Operation>(
+        self,
+        head: Counter,
+        slack: u32,
+        id: u64,
+        operation: &O,
+        flags: u8,
+        ds: u32,
+    ) -> Last {
+        // SAFETY: passed on.
+        unsafe {
+            let last = self.put(head, operation, flags, ds);
+            self.remember(head, slack, id, last, O::OPCODE, is_signaled(flags), ds);
+            last
+        }
+    }
+
+    /// Writes a WQE of `ds` units at `head`.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write), but for the shadow.
+    #[inline(always)]
+    pub(super) unsafe fn put<O: Operation>(
+        self,
+        head: Counter,
+        operation: &O,
+        flags: u8,
+        ds: u32,
+    ) -> Last {
+        let ctrl = ctrl_segment(self.names.ctrl(head, O::OPCODE, ds), flags, operation.immediate());
+        let slot = self.shape.slot(head);
+        let offset = slot * WQEBB_SIZE;
+        let size = self.shape.entries() as usize * WQEBB_SIZE;
+        // SAFETY: the WQE's blocks start at `offset`, and are the caller's. A WQE that ends before
+        // the ring does is written in a line.
+        unsafe {
+            if offset + ds as usize * SEGMENT_SIZE <= size {
+                let mut writer = Linear::new(self.buffer.as_ptr().add(offset));
+                writer.put(ctrl);
+                operation.put(&mut writer);
+            } else {
+                encode_wrapping(self.buffer, size, offset, ctrl, operation);
+            }
+        }
+        Last { doorbell: ctrl[0] }
+    }
+
+    /// Writes what is remembered of a WQE.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write), of the shadow.
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments, reason = "all of them make the entry")]
+    pub(super) unsafe fn remember(
+        self,
+        head: Counter,
+        slack: u32,
+        id: u64,
+        last: Last,
+        opcode: u8,
+        signaled: bool,
+        ds: u32,
+    ) {
+        let slot = self.shape.slot(head);
+        let key = if signaled && shadow::may_be_plain(opcode, ds) {
+            Key::plain(self.names.key, opcode, last.doorbell)
+        } else {
+            Key::other(opcode, ds, slack)
+        };
+        // SAFETY: the shadow has an entry for every slot; this one is the caller's.
+        unsafe { self.shadow.add(slot).write(Entry { id, key }) };
+        for block in 1..ds.div_ceil(UNITS) {
+            // A former WQE, or one of a batch that was dropped, may have begun here.
+            let slot = self.shape.slot(head.plus(block));
+            // SAFETY: as above.
+            unsafe { self.shadow.add(slot).write(Entry { id: 0, key: Key::inside(slack) }) };
+        }
+    }
+
+    /// Number of the queue pair.
+    #[inline(always)]
+    pub(super) fn qpn(&self) -> u32 {
+        self.names.qpn()
+    }
+
+    /// The block at `head`.
+    #[inline(always)]
+    pub(super) fn block(&self, head: Counter) -> NonNull<u8> {
+        // SAFETY: a slot lies in the ring.
+        unsafe { self.buffer.add(self.shape.slot(head) * WQEBB_SIZE) }
+    }
+}
+
+/// Whether a WQE whose ctrl segment has these flags brings a CQE, if it succeeds.
+#[inline(always)]
+pub(super) fn is_signaled(flags: u8) -> bool {
+    flags & CE_MASK == CE_ALWAYS
+}
+
+/// Writes a WQE that runs past the end of the ring.
+///
+/// # Safety
+/// As [`Wrapping::new`]; the WQE's blocks are free.
+#[cold]
+#[inline(never)]
+unsafe fn encode_wrapping<O: Operation>(
+    ring: NonNull<u8>,
+    size: usize,
+    offset: usize,
+    ctrl: Segment,
+    operation: &O,
+) {
+    // SAFETY: passed on.
+    unsafe {
+        let mut writer = Wrapping::new(ring.as_ptr(), size, offset);
+        writer.put(ctrl);
+        operation.put(&mut writer);
+    }
+}
+
+/// A [`CtrlSeg`] without signature and stream, as two words that can be stored, and copied to a
+/// BlueFlame buffer, eight bytes at a time. The first one is the doorbell.
+#[inline(always)]
+pub(super) fn ctrl_segment(first: u64, fm_ce_se: u8, imm: u32) -> Segment {
+    const {
+        assert!(offset_of!(CtrlSeg, opmod_idx_opcode) == 0 && offset_of!(CtrlSeg, qpn_ds) == 4);
+        assert!(offset_of!(CtrlSeg, fm_ce_se) == 11 && offset_of!(CtrlSeg, imm) == 12);
+    }
+    let second = u64::from(fm_ce_se) << 32 | u64::from(imm);
+    [first.to_be(), second.to_be()]
+}
+
+/// What the doorbell needs to know of the last WQE of a batch.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Last {
+    /// The first eight bytes of the ctrl segment, as they lie in memory.
+    pub(super) doorbell: u64,
+}
+
+impl Last {
+    /// The first eight bytes of the WQE.
+    #[inline(always)]
+    pub(super) fn doorbell(self) -> u64 {
+        self.doorbell
+    }
+
+    #[inline(always)]
+    pub(super) fn opcode_and_ds(self) -> (u8, u32) {
+        let words = u64::from_be(self.doorbell);
+        ((words >> 32) as u8, words as u32 & 0x3f)
+    }
+}
+
+/// What a producer of a shared queue tells of a WQE that it wrote.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Posted {
+    pub(super) id: u64,
+    pub(super) last: Last,
+    pub(super) signaled: bool,
+}
