@@ -7,13 +7,15 @@
 //! [`SendQueue`](crate::ring::SendQueue) writes them into its ring; a WQE that runs past the ring's
 //! end goes on at its start, at a granularity of 16 bytes.
 
+mod encode;
 mod operation;
 mod payload;
 mod transport;
 mod writer;
 
-pub(crate) use operation::Encode;
-pub use operation::{CompareSwap, FetchAdd, Nop, Operation, Read, Send, SendImm, Write, WriteImm};
+pub(crate) use encode::Encode;
+pub use encode::Operation;
+pub use operation::{CompareSwap, FetchAdd, Nop, Read, Send, SendImm, Write, WriteImm};
 pub(crate) use payload::data_segment;
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
 pub use transport::PostOn;

@@ -1,0 +1,212 @@
+//! How an operation becomes a WQE, and the macros that say it of a type from the names of its parts.
+//!
+//! The macros name everything by its whole path: a file beside this one imports `setters` and
+//! `encode`, and nothing else for their sake.
+
+use mlx5_sys::wqe::{RaddrSeg, SEGMENT_SIZE, WQEBB_SIZE};
+
+use super::{Block, Limits, Remote, Segment, Segments};
+use crate::ring::PostError;
+
+mod sealed {
+    use super::{Block, Limits, PostError, Segments};
+
+    /// How an operation becomes a WQE. Sealed: the queue trusts `body_ds` to be what `put` writes.
+    pub trait Encode {
+        /// Size of the WQE in its usual form, in 16-byte units; 0 if no form is usual, or it has
+        /// more than one 64-byte block.
+        const USUAL_DS: u32 = 0;
+        /// Whether [`check`](Self::check) would pass and the WQE has [`USUAL_DS`](Self::USUAL_DS)
+        /// units, of a queue that takes one entry at least.
+        #[inline(always)]
+        fn is_usual(&self, _limits: &Limits) -> bool {
+            false
+        }
+        /// Size of the WQE without its ctrl segment, in 16-byte units.
+        fn body_ds(&self) -> u32;
+        /// Whether the queue takes it.
+        fn check(&self, limits: &Limits) -> Result<(), PostError>;
+        /// `fm_ce_se` of the ctrl segment.
+        fn flags(&self) -> u8;
+        /// `imm` of the ctrl segment.
+        fn immediate(&self) -> u32;
+        /// Writes the segments after the ctrl segment.
+        ///
+        /// # Safety
+        /// There is space for [`body_ds`](Self::body_ds) segments, and [`check`](Self::check)
+        /// passed.
+        unsafe fn put<W: Segments>(&self, writer: &mut W);
+        /// As [`put`](Self::put), where [`is_usual`](Self::is_usual): asks nothing again.
+        ///
+        /// # Safety
+        /// As there.
+        #[inline(always)]
+        unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
+            // SAFETY: passed on.
+            unsafe { self.put(writer) }
+        }
+        /// As [`put`](Self::put), to a block, of which the words before a payload are kept.
+        ///
+        /// # Safety
+        /// As there; the WQE is no longer than the block.
+        #[inline(always)]
+        unsafe fn put_short(&self, writer: &mut Block) {
+            // SAFETY: passed on.
+            unsafe { self.put(writer) }
+        }
+    }
+}
+pub(crate) use sealed::Encode;
+
+/// A request for a send queue: one of this module's types.
+pub trait Operation: Encode {
+    /// Opcode in the ctrl segment (`mlx5dv.h`, `MLX5_OPCODE_*`).
+    const OPCODE: u8;
+}
+
+/// The setters of a type's `flags`: those of every request, or of one that reaches a receive.
+macro_rules! setters {
+    (signaled) => {
+        /// Asks for a completion. An unsignaled request is retired by the completion of a later
+        /// one; only its failure is reported. Default: unsignaled.
+        pub const fn signaled(mut self) -> Self {
+            self.flags |= ::mlx5_sys::wqe::CE_ALWAYS;
+            self
+        }
+
+        /// Asks for a completion if `yes`, as [`signaled`](Self::signaled).
+        pub const fn signaled_if(mut self, yes: bool) -> Self {
+            if yes {
+                self.flags |= ::mlx5_sys::wqe::CE_ALWAYS;
+            }
+            self
+        }
+
+        /// Starts only when the READs and atomics before it are done.
+        pub const fn fenced(mut self) -> Self {
+            self.flags |= ::mlx5_sys::wqe::FENCE_SMALL_AND_FENCE;
+            self
+        }
+    };
+    (solicited) => {
+        /// Raises an event at the peer, if its CQ is armed for solicited completions.
+        pub const fn solicited(mut self) -> Self {
+            self.flags |= ::mlx5_sys::wqe::SOLICITED;
+            self
+        }
+    };
+}
+
+/// [`Operation`] and [`Encode`] of a type, from the names of its parts.
+macro_rules! encode {
+    (
+        [$($generics:tt)*] $type:ty, $code:ident
+        $(, remote $remote:ident)? $(, payload $payload:ident)? $(, imm $imm:ident)?
+    ) => {
+        impl<$($generics)*> $crate::wqe::Operation for $type {
+            const OPCODE: u8 = ::mlx5_sys::wqe::opcode::$code;
+        }
+
+        impl<$($generics)*> $crate::wqe::Encode for $type {
+            // The type of every payload is called `P`.
+            const USUAL_DS: u32 = $crate::wqe::encode::usual_ds(
+                1 $(+ $crate::wqe::encode::one_for(stringify!($remote)))?,
+                0 $(+ P::USUAL_DS * $crate::wqe::encode::one_for(stringify!($payload)))?
+            );
+
+            #[inline(always)]
+            fn is_usual(&self, _limits: &$crate::wqe::Limits) -> bool {
+                true $(&& self.$payload.is_usual(_limits))?
+            }
+
+            #[inline(always)]
+            fn body_ds(&self) -> u32 {
+                0 $(+ $crate::wqe::encode::segments_of(self.$remote))? $(+ self.$payload.ds())?
+            }
+
+            #[inline(always)]
+            fn check(&self, _limits: &$crate::wqe::Limits) -> Result<(), $crate::ring::PostError> {
+                $(self.$payload.check(_limits)?;)?
+                Ok(())
+            }
+
+            #[inline(always)]
+            fn flags(&self) -> u8 {
+                self.flags
+            }
+
+            #[inline(always)]
+            fn immediate(&self) -> u32 {
+                0 $(| self.$imm)?
+            }
+
+            #[inline(always)]
+            unsafe fn put<W: $crate::wqe::Segments>(&self, _writer: &mut W) {
+                $(
+                    // SAFETY: `body_ds` counts this segment.
+                    unsafe { _writer.put($crate::wqe::encode::raddr_segment(self.$remote)) };
+                )?
+                $(
+                    // SAFETY: `body_ds` counts these segments; `check` passed.
+                    unsafe { self.$payload.put(_writer) };
+                )?
+            }
+
+            #[inline(always)]
+            unsafe fn put_usual<W: $crate::wqe::Segments>(&self, _writer: &mut W) {
+                $(
+                    // SAFETY: `body_ds` counts this segment.
+                    unsafe { _writer.put($crate::wqe::encode::raddr_segment(self.$remote)) };
+                )?
+                $(
+                    // SAFETY: `body_ds` counts these segments; the payload is a usual one.
+                    unsafe { self.$payload.put_usual(_writer) };
+                )?
+            }
+
+            #[inline(always)]
+            unsafe fn put_short(&self, _writer: &mut $crate::wqe::Block) {
+                $(
+                    // SAFETY: `body_ds` counts this segment.
+                    unsafe { _writer.put($crate::wqe::encode::raddr_segment(self.$remote)) };
+                )?
+                let _most = ::mlx5_sys::wqe::WQEBB_SIZE / ::mlx5_sys::wqe::SEGMENT_SIZE
+                    - 1
+                    $(- $crate::wqe::encode::one_for(stringify!($remote)) as usize)?;
+                $(
+                    // SAFETY: `body_ds` counts these segments, `check` passed; the rest of the block
+                    // is no less than they take.
+                    unsafe { self.$payload.put_short(_writer.rest(), _most) };
+                )?
+            }
+        }
+    };
+}
+
+pub(super) use {encode, setters};
+
+/// 1, for a part that is there.
+pub(in crate::wqe) const fn one_for(_part: &str) -> u32 {
+    1
+}
+
+/// Size of a WQE with so many units before a payload of `payload` units, if both fit a block.
+pub(in crate::wqe) const fn usual_ds(before: u32, payload: u32) -> u32 {
+    let fits = (before + payload) as usize <= WQEBB_SIZE / SEGMENT_SIZE;
+    if payload != 0 && fits { before + payload } else { 0 }
+}
+
+/// Segments that a remote address takes.
+#[inline(always)]
+pub(in crate::wqe) const fn segments_of(_: Remote) -> u32 {
+    1
+}
+
+#[inline(always)]
+pub(in crate::wqe) fn raddr_segment(remote: Remote) -> Segment {
+    zerocopy::transmute!(RaddrSeg {
+        raddr: remote.addr.into(),
+        rkey: remote.rkey.into(),
+        reserved: 0.into()
+    })
+}
