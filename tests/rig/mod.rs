@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
+pub mod extended;
 pub mod process;
 pub mod random;
 pub mod verbs;
