@@ -59,7 +59,7 @@ impl Rig {
         let second_receive_cq = cq().build().unwrap();
         let first = QueuePair::builder(&self.pd, &first_cq);
         let second = QueuePair::builder(&self.pd, &second_cq).receive_cq(&second_receive_cq);
-        let make = |builder: mlx5::verbs::QueuePairBuilder<_>| {
+        let make = |builder: mlx5::verbs::QueuePairBuilder<mlx5::verbs::Rc>| {
             let builder = builder.max_send_wr(16).max_recv_wr(16).max_send_sge(4).max_recv_sge(4);
             let qp = builder.max_inline_data(64).build().unwrap();
             qp.init(&self.local.init()).map_err(|failed| failed.error).unwrap()
@@ -75,7 +75,7 @@ impl Rig {
             second_receiver.post(id, slice).unwrap();
         }
         let ends = (self.local.endpoint(&first), self.local.endpoint(&second));
-        let up = |qp: QueuePair<_, _>, mine, theirs| {
+        let up = |qp: QueuePair<mlx5::verbs::Rc, _>, mine, theirs| {
             let qp = qp.rtr(&self.local.rtr(mine, theirs)).map_err(|failed| failed.error).unwrap();
             qp.rts(&self.local.rts(mine, theirs)).map_err(|failed| failed.error).unwrap()
         };

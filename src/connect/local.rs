@@ -101,7 +101,8 @@ impl LocalPort {
         attributes
     }
 
-    /// INIT to RTR towards the peer: the smaller MTU, the PSN it told, the depth that was told it.
+    /// INIT to RTR towards the peer: the smaller MTU, the PSN it told, the depth that was told it. An
+    /// unreliable connection takes them [into](crate::verbs::UcRtrAttributes) its own.
     pub fn rtr(&self, mine: &Endpoint, theirs: &Endpoint) -> RtrAttributes {
         RtrAttributes {
             rq_psn: theirs.psn,
@@ -121,8 +122,9 @@ impl LocalPort {
         }
     }
 
-    /// Where the peer is. If it told no GID and one is needed, moving to RTR says so.
-    fn address(&self, theirs: &Endpoint) -> AddressVector {
+    /// Where the peer is. If it told no GID and one is needed, moving to RTR, or making an address
+    /// handle, says so.
+    pub fn address(&self, theirs: &Endpoint) -> AddressVector {
         let port = self.port.port;
         match self.gid {
             Some(_) => AddressVector {

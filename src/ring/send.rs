@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use mlx5_sys::doorbell::SEND_WORD;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
-use mlx5_sys::wqe::{CtrlSeg, InlineHeader, MAX_DS, RaddrSeg, SEGMENT_SIZE, WQEBB_SIZE};
+use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::batch::Batch;
 use super::completion::{Completions, CqId};
@@ -230,11 +230,11 @@ impl<T: Transport> SendQueue<T> {
         else {
             return Err(QueueError::Geometry("the send queue's size is not a power of two"));
         };
-        // An RC WQE is a ctrl segment, a remote address, and the payload: with the limits kept to
-        // what is left for the payload, every WQE that passes them fits `ds` and the ring.
+        // With the limits kept to what is left for the payload, every WQE that passes them fits `ds`
+        // and the ring.
         let max_ds = (parts.blocks * UNITS).min(MAX_DS as u32);
-        let payload = max_ds - (CtrlSeg::SIZE + RaddrSeg::SIZE) as u32 / SEGMENT_SIZE as u32;
-        let inline = payload * SEGMENT_SIZE as u32 - InlineHeader::SIZE as u32;
+        let payload = max_ds.saturating_sub(T::UNITS_BEFORE_PAYLOAD);
+        let inline = (payload * SEGMENT_SIZE as u32).saturating_sub(InlineHeader::SIZE as u32);
         let limits = Limits {
             max_sge: parts.limits.max_sge.min(payload),
             max_inline: parts.limits.max_inline.min(inline),

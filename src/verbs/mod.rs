@@ -8,6 +8,7 @@
 //! milliseconds, allocate, and enter the kernel.
 
 mod access;
+mod address_handle;
 mod buffer;
 mod channel;
 mod context;
@@ -26,6 +27,7 @@ mod units;
 mod volatile;
 
 pub use access::Access;
+pub use address_handle::AddressHandle;
 pub use buffer::Buffer;
 pub use channel::CompletionChannel;
 pub use context::{Context, DeviceAttributes, Devx};
@@ -41,9 +43,10 @@ pub use pd::ProtectionDomain;
 pub use port::{LinkLayer, PortAttributes, PortState};
 pub(crate) use qp::WorkQueue;
 pub use qp::{
-    AddressVector, AlternatePath, Capacities, GlobalRoute, Init, InitAttributes, MigrationState,
-    QpState, QueuePair, QueuePairAttributes, QueuePairBuilder, QueuePairHandle, Rc, Reset, Rtr,
-    RtrAttributes, Rts, RtsAttributes, State, TransitionError, Transport, state,
+    AddressVector, AlternatePath, Capacities, Connected, GlobalRoute, Init, InitAttributes,
+    MigrationState, QpState, QueuePair, QueuePairAttributes, QueuePairBuilder, QueuePairHandle, Rc,
+    Reset, Rtr, RtrAttributes, Rts, RtsAttributes, State, TransitionError, Transport, Uc,
+    UcRtrAttributes, UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, state,
 };
 pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};

@@ -3,16 +3,19 @@
 //! An operation's constructor takes what it cannot do without; setters add the rest. What it sends
 //! or scatters to is a [`Payload`]: a scatter/gather entry ([`Sge`]), a list of them, or bytes that
 //! travel in the WQE ([`Inline`]). Which operation may be posted on which transport is a matter of
-//! types ([`PostOn`]): a program that posts one the transport does not have does not compile.
+//! types ([`PostOn`]): a program that posts one the transport does not have does not compile. On
+//! transports without a fixed peer an operation is posted with its destination ([`To`]).
 //! [`SendQueue`](crate::ring::SendQueue) writes them into its ring; a WQE that runs past the ring's
 //! end goes on at its start, at a granularity of 16 bytes.
 
+mod address;
 mod encode;
 mod operation;
 mod payload;
 mod transport;
 mod writer;
 
+pub use address::{Address, To, UdAddress};
 pub(crate) use encode::Encode;
 pub use encode::Operation;
 pub use operation::{CompareSwap, FetchAdd, Nop, Read, Send, SendImm, Write, WriteImm};

@@ -1,8 +1,8 @@
 //! What each transport can do.
 
 use super::{CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, Read, Send, SendImm};
-use super::{SgeList, Write, WriteImm};
-use crate::verbs::{Rc, Transport};
+use super::{SgeList, To, UdAddress, Write, WriteImm};
+use crate::verbs::{Rc, Transport, Uc, Ud};
 
 /// An operation that queue pairs of transport `T` can execute.
 ///
@@ -23,3 +23,15 @@ impl<P: Payload> PostOn<Rc> for WriteImm<P> {}
 impl<P: SgeList> PostOn<Rc> for Read<P> {}
 impl<W: OldValue> PostOn<Rc> for CompareSwap<W> {}
 impl<W: OldValue> PostOn<Rc> for FetchAdd<W> {}
+
+impl PostOn<Uc> for Nop {}
+impl<P: Payload> PostOn<Uc> for Send<P> {}
+impl<P: Payload> PostOn<Uc> for SendImm<P> {}
+impl<P: Payload> PostOn<Uc> for Write<P> {}
+impl<P: Payload> PostOn<Uc> for WriteImm<P> {}
+
+impl PostOn<Ud> for Nop {}
+impl<P: Payload> PostOn<Ud> for To<Send<P>, UdAddress> {}
+impl<P: Payload> PostOn<Ud> for To<Send<P>, &UdAddress> {}
+impl<P: Payload> PostOn<Ud> for To<SendImm<P>, UdAddress> {}
+impl<P: Payload> PostOn<Ud> for To<SendImm<P>, &UdAddress> {}

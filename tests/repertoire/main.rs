@@ -3,3 +3,5 @@
 
 #[path = "../rig/mod.rs"]
 mod rig;
+
+mod unreliable;

@@ -14,8 +14,8 @@ use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::ring::{Completions, PollError, Queues};
 use mlx5::verbs::{
-    Access, CompletionQueue, Context, Init, MemoryRegion, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Rc, Reset, Rts,
+    Access, CompletionQueue, Connected, Context, Init, MemoryRegion, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Reset, RtrAttributes, Rts, RtsAttributes,
 };
 
 /// How long anything may take.
@@ -53,24 +53,24 @@ impl Rig {
     }
 
     /// A queue pair in INIT.
-    pub fn init(&self, builder: QueuePairBuilder<Rc>) -> QueuePair<Rc, Init> {
+    pub fn init<T: Connected>(&self, builder: QueuePairBuilder<T>) -> QueuePair<T, Init> {
         self.to_init(builder.build().expect("a queue pair"))
     }
 
-    pub fn to_init(&self, qp: QueuePair<Rc, Reset>) -> QueuePair<Rc, Init> {
+    pub fn to_init<T: Connected>(&self, qp: QueuePair<T, Reset>) -> QueuePair<T, Init> {
         qp.init(&self.local.init()).map_err(|failed| failed.error).expect("INIT")
     }
 
     /// Connects two queue pairs to each other.
-    pub fn connect(
+    pub fn connect<T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>>(
         &self,
-        first: QueuePair<Rc, Init>,
-        second: QueuePair<Rc, Init>,
-    ) -> (QueuePair<Rc, Rts>, QueuePair<Rc, Rts>) {
+        first: QueuePair<T, Init>,
+        second: QueuePair<T, Init>,
+    ) -> (QueuePair<T, Rts>, QueuePair<T, Rts>) {
         let ends = (self.local.endpoint(&first), self.local.endpoint(&second));
-        let up = |qp: QueuePair<Rc, Init>, mine, theirs| {
-            let qp = qp.rtr(&self.local.rtr(mine, theirs)).map_err(|failed| failed.error);
-            let qp = qp.expect("RTR").rts(&self.local.rts(mine, theirs));
+        let up = |qp: QueuePair<T, Init>, mine, theirs| {
+            let qp = qp.rtr(&self.local.rtr(mine, theirs).into()).map_err(|failed| failed.error);
+            let qp = qp.expect("RTR").rts(&self.local.rts(mine, theirs).into());
             qp.map_err(|failed| failed.error).expect("RTS")
         };
         (up(first, &ends.0, &ends.1), up(second, &ends.1, &ends.0))

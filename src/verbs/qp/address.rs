@@ -4,12 +4,15 @@ use mlx5_sys::verbs::{ibv_ah_attr, ibv_gid, ibv_global_route};
 
 use crate::verbs::{AckTimeout, Context, Error, Gid, GidEntry, GidType, PortAttributes, Result};
 
+/// The first LID of multicast groups.
+const MULTICAST_LIDS: u16 = 0xc000;
+
 /// The address of a peer, and the port that leads to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressVector {
     /// The local port, from 1.
     pub port: u8,
-    /// The peer's LID, or that of the router to it; 0 on RoCE.
+    /// The peer's LID, or that of the router to it, or that of a multicast group; 0 on RoCE.
     pub dlid: u16,
     /// Service level: 0 to 15, which virtual lane; on RoCE 0 to 7, which Ethernet priority.
     pub service_level: u8,
@@ -69,8 +72,22 @@ impl AddressVector {
         AddressVector { global: Some(route), ..AddressVector::lid(port, 0) }
     }
 
-    /// Checks the address against its port, and returns what the port says of itself.
+    /// Checks the address of a connection's peer against its port, and returns what the port says of
+    /// itself.
     pub(crate) fn check(&self, context: &Context) -> Result<PortAttributes> {
+        let multicast = self.global.is_some_and(|route| route.dgid.is_multicast());
+        if multicast || self.dlid >= MULTICAST_LIDS {
+            return Err(Error::attribute(
+                "destination",
+                self.global.map_or(format!("LID {:#x}", self.dlid), |route| route.dgid.to_string()),
+                "a connection has one peer, not a multicast group",
+            ));
+        }
+        self.check_datagram(context)
+    }
+
+    /// As [`check`](Self::check), of a destination of datagrams, which may be a multicast group.
+    pub(crate) fn check_datagram(&self, context: &Context) -> Result<PortAttributes> {
         let port = context.port(self.port)?;
         if !port.state.usable() {
             return Err(Error::PortNotActive {
@@ -97,16 +114,30 @@ impl AddressVector {
             }
             (None, None) => {}
         }
-        if !port.is_ethernet() && !(1..=0xbfff).contains(&self.dlid) {
-            return Err(Error::attribute(
-                "destination LID",
-                format_args!("{:#x}", self.dlid),
-                "a unicast LID is 0x1 to 0xbfff, and InfiniBand needs one beside a GID, too (of \
-                 the peer, or of the router to it); 0 means that the peer has none, because no \
-                 subnet manager gave one or because it is RoCE and wants a GID",
-            ));
+        if !port.is_ethernet() {
+            self.check_lid()?;
         }
         Ok(port)
+    }
+
+    fn check_lid(&self) -> Result<()> {
+        let multicast = self.global.is_some_and(|route| route.dgid.is_multicast());
+        let rule = match self.dlid {
+            1..MULTICAST_LIDS if !multicast => return Ok(()),
+            MULTICAST_LIDS..=0xfffe if multicast => return Ok(()),
+            MULTICAST_LIDS..=0xfffe => {
+                "it is of a multicast group, which is addressed by its GID as well"
+            }
+            _ if multicast => {
+                "a multicast group has a LID of 0xc000 to 0xfffe, which the subnet manager gives it"
+            }
+            _ => {
+                "a unicast LID is 0x1 to 0xbfff, and InfiniBand needs one beside a GID, too (of \
+                 the peer, or of the router to it); 0 means that the peer has none, because no \
+                 subnet manager gave one or because it is RoCE and wants a GID"
+            }
+        };
+        Err(Error::attribute("destination LID", format_args!("{:#x}", self.dlid), rule))
     }
 
     pub(crate) fn to_raw(self) -> ibv_ah_attr {
@@ -172,7 +203,7 @@ impl GlobalRoute {
     fn check_kind(&self, source: &GidEntry) -> Result<()> {
         let rule = match source.kind {
             GidType::InfiniBand => return Ok(()),
-            _ if self.dgid.is_multicast() => "a connection has one peer, not a multicast group",
+            GidType::RoceV1 if self.dgid.is_multicast() => return Ok(()),
             GidType::RoceV1 if self.dgid.ipv4().is_some() != source.gid.ipv4().is_some() => {
                 "one is an IPv4 address and the other is not"
             }
@@ -223,6 +254,9 @@ mod tests {
             (GidType::RoceV1, v4, v4),
             (GidType::RoceV2, v4, "192.0.2.2"),
             (GidType::RoceV2, v6, link),
+            (GidType::RoceV1, v4, "ff0e::ffff:ef01:101"),
+            (GidType::RoceV2, v4, "239.1.1.1"),
+            (GidType::RoceV2, v6, "ff0e::1"),
         ] {
             assert_eq!(reaches(kind, source, destination), Ok(()));
         }
@@ -231,6 +265,7 @@ mod tests {
             (GidType::RoceV2, link, v4),
             (GidType::RoceV2, v4, v6),
             (GidType::RoceV2, v4, "ff0e::1"),
+            (GidType::RoceV2, v6, "239.1.1.1"),
         ] {
             let text = reaches(kind, source, destination).unwrap_err();
             assert!(text.contains("GID index 3") && text.contains("wrong kind"), "{text}");

@@ -1,9 +1,25 @@
 //! What each move of a queue pair towards RTS needs.
 
+use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
+
+use super::transition::set_alternate;
 use crate::verbs::{
     Access, AckTimeout, AddressVector, AlternatePath, Context, Error, Mtu, PortAttributes, Result,
     RnrTimer,
 };
+
+mod sealed {
+    use super::{Context, Result, ibv_qp_attr};
+
+    /// What a move needs, in the words of the library.
+    pub trait Attributes {
+        /// Checks what the library would only say EINVAL to.
+        fn check(&self, context: &Context) -> Result<()>;
+        /// Sets the attributes, and returns their bits of the mask.
+        fn set(&self, attr: &mut ibv_qp_attr) -> u32;
+    }
+}
+pub(super) use sealed::Attributes;
 
 /// RESET to INIT: which port, and what the peer may do.
 ///
@@ -73,8 +89,10 @@ impl RtrAttributes {
             alternate: None,
         }
     }
+}
 
-    pub(crate) fn check(&self, context: &Context) -> Result<()> {
+impl Attributes for RtrAttributes {
+    fn check(&self, context: &Context) -> Result<()> {
         check_24_bits("destination QP number", self.destination)?;
         check_24_bits("rq_psn", self.rq_psn)?;
         let limit = context.attributes()?.max_responder_depth;
@@ -87,6 +105,22 @@ impl RtrAttributes {
             Some(path) => path.check(context),
             None => Ok(()),
         }
+    }
+
+    fn set(&self, attr: &mut ibv_qp_attr) -> u32 {
+        attr.path_mtu = self.path_mtu.code().into();
+        attr.dest_qp_num = self.destination;
+        attr.rq_psn = self.rq_psn;
+        attr.max_dest_rd_atomic = self.max_dest_rd_atomic;
+        attr.min_rnr_timer = self.min_rnr_timer.code();
+        attr.ah_attr = self.address.to_raw();
+        bit::IBV_QP_AV.0
+            | bit::IBV_QP_PATH_MTU.0
+            | bit::IBV_QP_DEST_QPN.0
+            | bit::IBV_QP_RQ_PSN.0
+            | bit::IBV_QP_MAX_DEST_RD_ATOMIC.0
+            | bit::IBV_QP_MIN_RNR_TIMER.0
+            | self.alternate.as_ref().map_or(0, |path| set_alternate(attr, path))
     }
 }
 
@@ -121,8 +155,8 @@ impl Default for RtsAttributes {
     }
 }
 
-impl RtsAttributes {
-    pub(crate) fn check(&self, context: &Context) -> Result<()> {
+impl Attributes for RtsAttributes {
+    fn check(&self, context: &Context) -> Result<()> {
         check_24_bits("sq_psn", self.sq_psn)?;
         for (attribute, value) in [("retry_cnt", self.retry_cnt), ("rnr_retry", self.rnr_retry)] {
             if value > 7 {
@@ -136,6 +170,19 @@ impl RtsAttributes {
         }
         Ok(())
     }
+
+    fn set(&self, attr: &mut ibv_qp_attr) -> u32 {
+        attr.sq_psn = self.sq_psn;
+        attr.timeout = self.timeout.code();
+        attr.retry_cnt = self.retry_cnt;
+        attr.rnr_retry = self.rnr_retry;
+        attr.max_rd_atomic = self.max_rd_atomic;
+        bit::IBV_QP_SQ_PSN.0
+            | bit::IBV_QP_TIMEOUT.0
+            | bit::IBV_QP_RETRY_CNT.0
+            | bit::IBV_QP_RNR_RETRY.0
+            | bit::IBV_QP_MAX_QP_RD_ATOMIC.0
+    }
 }
 
 impl AlternatePath {
@@ -146,7 +193,7 @@ impl AlternatePath {
 }
 
 /// The P_Key table's length is asked from the port, which checks the port's number too.
-fn check_pkey(context: &Context, port: u8, index: u16) -> Result<()> {
+pub(super) fn check_pkey(context: &Context, port: u8, index: u16) -> Result<()> {
     // Bit 15 is the kind of membership.
     if context.pkey(port, index)? & 0x7fff == 0 {
         let rule = format!("the entry of port {port} is empty: the port is in no such partition");
@@ -155,14 +202,14 @@ fn check_pkey(context: &Context, port: u8, index: u16) -> Result<()> {
     Ok(())
 }
 
-fn check_24_bits(attribute: &'static str, value: u32) -> Result<()> {
+pub(super) fn check_24_bits(attribute: &'static str, value: u32) -> Result<()> {
     if value >= 1 << 24 {
         return Err(Error::attribute(attribute, format_args!("{value:#x}"), "it has 24 bits"));
     }
     Ok(())
 }
 
-fn check_mtu(mtu: Mtu, port: &PortAttributes) -> Result<()> {
+pub(super) fn check_mtu(mtu: Mtu, port: &PortAttributes) -> Result<()> {
     if mtu > port.active_mtu {
         let rule = format!(
             "port {} does {} now and {} at most{}",

@@ -54,10 +54,19 @@ pub struct QueuePairBuilder<T: Transport> {
 }
 
 impl QueuePair<Rc, Reset> {
-    /// A reliable connection in `pd` that reports to `cq`: 64 sends, 64 receives, one SGE each, no
-    /// inline data, and completions only for the requests that ask for one.
+    /// A reliable connection in `pd` that reports to `cq`, as [`QueuePairBuilder::new`] makes it.
     pub fn builder(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePairBuilder<Rc> {
-        QueuePairBuilder {
+        QueuePairBuilder::new(pd, cq)
+    }
+}
+
+impl<T: Transport> QueuePairBuilder<T> {
+    /// A queue pair of transport `T` in `pd` that reports to `cq`: 64 sends, 64 receives, one SGE
+    /// each, no inline data, and completions only for the requests that ask for one.
+    ///
+    /// `QueuePairBuilder::<Ud>::new(&pd, &cq).max_recv_wr(512).build()?`
+    pub fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> Self {
+        Self {
             pd: pd.clone(),
             send_cq: cq.handle(),
             receive_cq: cq.handle(),
@@ -73,9 +82,7 @@ impl QueuePair<Rc, Reset> {
             transport: PhantomData,
         }
     }
-}
 
-impl<T: Transport> QueuePairBuilder<T> {
     /// The queue for completions of receives, if it is another than that of sends.
     pub fn receive_cq(mut self, cq: &CompletionQueue) -> Self {
         self.receive_cq = cq.handle();

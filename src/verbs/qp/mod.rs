@@ -1,7 +1,7 @@
 //! Queue pairs. The type says the transport and the state the program moved the pair to; moving
 //! consumes one type and returns the next ([`state`]). What each move needs is in the attribute
-//! structures ([`InitAttributes`], [`RtrAttributes`], [`RtsAttributes`]), checked before the call
-//! where libibverbs would only say EINVAL.
+//! structures ([`InitAttributes`], [`RtrAttributes`], [`RtsAttributes`], and those of unreliable
+//! transports), checked before the call where libibverbs would only say EINVAL.
 
 mod address;
 mod attributes;
@@ -9,13 +9,17 @@ mod builder;
 mod query;
 pub mod state;
 mod transition;
+mod transport;
+mod unreliable;
 
 pub use address::{AddressVector, AlternatePath, GlobalRoute};
 pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
 pub use builder::{Capacities, QueuePairBuilder};
 pub use query::{MigrationState, QueuePairAttributes};
-pub use state::{Init, QpState, Rc, Reset, Rtr, Rts, State, Transport};
+pub use state::{Init, QpState, Reset, Rtr, Rts, State};
 pub use transition::TransitionError;
+pub use transport::{Connected, Rc, Transport, Uc, Ud};
+pub use unreliable::{UcRtrAttributes, UcRtsAttributes, UdInitAttributes, UdRtsAttributes};
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,30 +1,11 @@
-//! Transports and states of a queue pair, as types.
+//! States of a queue pair, as types.
 
 use std::fmt;
 
-use mlx5_sys::verbs::{ibv_qp_state, ibv_qp_type};
+use mlx5_sys::verbs::ibv_qp_state;
 
-mod sealed {
+pub(super) mod sealed {
     pub trait Sealed {}
-}
-
-/// A transport: a type that exists at compile time only.
-pub trait Transport: sealed::Sealed + Send + Sync + 'static {
-    /// `enum ibv_qp_type`.
-    const QP_TYPE: u32;
-    /// Its short name.
-    const NAME: &'static str;
-}
-
-/// Reliable connection: one peer, in order, acknowledged; SEND, WRITE, READ and atomics.
-#[derive(Clone, Copy, Debug)]
-pub enum Rc {}
-
-impl sealed::Sealed for Rc {}
-
-impl Transport for Rc {
-    const QP_TYPE: u32 = ibv_qp_type::IBV_QPT_RC;
-    const NAME: &'static str = "RC";
 }
 
 /// A state that a program moves a queue pair to.

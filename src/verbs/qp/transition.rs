@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 
 use mlx5_sys::verbs::{ibv_mig_state, ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mask as bit};
 
+use super::attributes::Attributes;
 use super::{
-    AlternatePath, Init, InitAttributes, QueuePair, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
-    State, Transport, state,
+    AlternatePath, Connected, Init, InitAttributes, QueuePair, Reset, Rtr, Rts, State, Transport,
+    state,
 };
 use crate::verbs::error::check;
 use crate::verbs::{Access, Cause, Errno, Error, Result};
@@ -22,9 +23,10 @@ pub struct TransitionError<T: Transport, S: State> {
 }
 
 /// The queue pair in its new state, or unmoved with the error.
-type Moved<T, To, From> = std::result::Result<QueuePair<T, To>, TransitionError<T, From>>;
+pub(super) type Moved<T, To, From> =
+    std::result::Result<QueuePair<T, To>, TransitionError<T, From>>;
 
-impl<T: Transport> QueuePair<T, Reset> {
+impl<T: Connected> QueuePair<T, Reset> {
     /// RESET to INIT. From now on receives can be posted.
     ///
     /// # Errors
@@ -33,7 +35,7 @@ impl<T: Transport> QueuePair<T, Reset> {
         let mut attr = zeroed();
         attr.port_num = attributes.port;
         attr.pkey_index = attributes.pkey_index;
-        attr.qp_access_flags = attributes.access.bits();
+        attr.qp_access_flags = (attributes.access & T::ACCESS).bits();
         let mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0 | bit::IBV_QP_ACCESS_FLAGS.0;
         let checked = attributes.check(self.context());
         self.step(checked, attr, mask).map_err(|failed| TransitionError {
@@ -51,57 +53,34 @@ fn explain_init(error: Error, access: Access) -> Error {
     error.because((atomics && refused).then_some(cause))
 }
 
-impl<T: Transport> QueuePair<T, Init> {
+impl<T: Connected> QueuePair<T, Init> {
     /// INIT to RTR. From now on what the peer sends arrives.
     ///
     /// # Errors
     /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
     /// [`Error::Attribute`], [`Error::Call`].
-    pub fn rtr(self, attributes: &RtrAttributes) -> Moved<T, Rtr, Init> {
+    pub fn rtr(self, attributes: &T::Rtr) -> Moved<T, Rtr, Init> {
         let mut attr = zeroed();
-        attr.path_mtu = attributes.path_mtu.code().into();
-        attr.dest_qp_num = attributes.destination;
-        attr.rq_psn = attributes.rq_psn;
-        attr.max_dest_rd_atomic = attributes.max_dest_rd_atomic;
-        attr.min_rnr_timer = attributes.min_rnr_timer.code();
-        attr.ah_attr = attributes.address.to_raw();
-        let mut mask = bit::IBV_QP_AV.0
-            | bit::IBV_QP_PATH_MTU.0
-            | bit::IBV_QP_DEST_QPN.0
-            | bit::IBV_QP_RQ_PSN.0
-            | bit::IBV_QP_MAX_DEST_RD_ATOMIC.0
-            | bit::IBV_QP_MIN_RNR_TIMER.0;
-        if let Some(path) = &attributes.alternate {
-            mask |= set_alternate(&mut attr, path);
-        }
+        let mask = attributes.set(&mut attr);
         let checked = attributes.check(self.context());
         self.step(checked, attr, mask)
     }
 }
 
-impl<T: Transport> QueuePair<T, Rtr> {
+impl<T: Connected> QueuePair<T, Rtr> {
     /// RTR to RTS. From now on requests can be sent.
     ///
     /// # Errors
     /// [`Error::Attribute`], [`Error::Call`].
-    pub fn rts(self, attributes: &RtsAttributes) -> Moved<T, Rts, Rtr> {
+    pub fn rts(self, attributes: &T::Rts) -> Moved<T, Rts, Rtr> {
         let mut attr = zeroed();
-        attr.sq_psn = attributes.sq_psn;
-        attr.timeout = attributes.timeout.code();
-        attr.retry_cnt = attributes.retry_cnt;
-        attr.rnr_retry = attributes.rnr_retry;
-        attr.max_rd_atomic = attributes.max_rd_atomic;
-        let mask = bit::IBV_QP_SQ_PSN.0
-            | bit::IBV_QP_TIMEOUT.0
-            | bit::IBV_QP_RETRY_CNT.0
-            | bit::IBV_QP_RNR_RETRY.0
-            | bit::IBV_QP_MAX_QP_RD_ATOMIC.0;
+        let mask = attributes.set(&mut attr);
         let checked = attributes.check(self.context());
         self.step(checked, attr, mask)
     }
 }
 
-impl<T: Transport> QueuePair<T, Rts> {
+impl<T: Connected> QueuePair<T, Rts> {
     /// Gives a connection that is up an alternate path, and has card and peer make ready to move to
     /// it (both sides must do so).
     ///
@@ -165,7 +144,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     }
 
     /// Moves to `To` if the attributes were found good.
-    fn step<To: State>(
+    pub(super) fn step<To: State>(
         self,
         checked: Result<()>,
         mut attr: ibv_qp_attr,
@@ -190,13 +169,13 @@ impl<T: Transport, S: State> QueuePair<T, S> {
 }
 
 /// Attributes of which none is given yet.
-fn zeroed() -> ibv_qp_attr {
+pub(super) fn zeroed() -> ibv_qp_attr {
     // SAFETY: integers and a union of integers, for which zeroes are valid.
     unsafe { std::mem::zeroed() }
 }
 
 /// Sets the alternate path, and returns its bit of the mask.
-fn set_alternate(attr: &mut ibv_qp_attr, path: &AlternatePath) -> u32 {
+pub(super) fn set_alternate(attr: &mut ibv_qp_attr, path: &AlternatePath) -> u32 {
     attr.alt_ah_attr = path.address.to_raw();
     attr.alt_port_num = path.address.port;
     attr.alt_pkey_index = path.pkey_index;

@@ -1,0 +1,118 @@
+//! Address handles: where datagrams go.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+
+use mlx5_sys::dv;
+use mlx5_sys::verbs::{ibv_ah, ibv_create_ah, ibv_destroy_ah};
+use mlx5_sys::wqe::AvSeg;
+
+use super::error::non_null;
+use super::{AddressVector, Cause, Errno, Error, ProtectionDomain, Result};
+
+/// The way to a destination of datagrams, in the card's words: what a request of an addressed
+/// transport carries before its payload.
+///
+/// Making one is a system call on RoCE, where the kernel looks up the MAC address of the GID; on
+/// InfiniBand it stays in the process. Requests hold a copy of what the card needs of it, so it may
+/// be dropped as soon as the addresses that are made from it are made.
+pub struct AddressHandle {
+    ah: NonNull<ibv_ah>,
+    vector: AvSeg,
+    address: AddressVector,
+    /// Freed after the handle.
+    pd: ProtectionDomain,
+}
+
+// SAFETY: libibverbs allows calls on one AH from several threads; this crate only destroys it.
+unsafe impl Send for AddressHandle {}
+// SAFETY: as above.
+unsafe impl Sync for AddressHandle {}
+
+impl Drop for AddressHandle {
+    fn drop(&mut self) {
+        // SAFETY: created by this crate, destroyed once, here, while its PD lives.
+        unsafe { ibv_destroy_ah(self.ah.as_ptr()) };
+    }
+}
+
+impl AddressHandle {
+    /// The way to `address`: a port, or a multicast group.
+    ///
+    /// # Errors
+    /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
+    /// [`Error::Attribute`]; [`Error::Call`], on RoCE also if nothing is known of the GID's MAC
+    /// address.
+    pub fn new(pd: &ProtectionDomain, address: &AddressVector) -> Result<AddressHandle> {
+        address.check_datagram(pd.context())?;
+        let mut raw = address.to_raw();
+        // SAFETY: the PD is alive, and the attributes live through the call.
+        let ah = unsafe { ibv_create_ah(pd.as_raw().as_ptr(), &mut raw) };
+        let ah = non_null("ibv_create_ah", ah).map_err(|error| {
+            let unresolved = error.errno() == Some(Errno(libc::ETIMEDOUT));
+            error.because(unresolved.then_some(Cause::Known(
+                "nobody answered to the destination GID's IP address on the network device of the \
+                 source GID",
+            )))
+        })?;
+        // Destroys it, if what follows fails.
+        let mut handle = AddressHandle {
+            ah,
+            vector: zerocopy::FromZeros::new_zeroed(),
+            address: *address,
+            pd: pd.clone(),
+        };
+        // SAFETY: the handle was just made.
+        handle.vector = unsafe { vector(ah)? };
+        Ok(handle)
+    }
+
+    /// Where it leads.
+    pub fn address(&self) -> &AddressVector {
+        &self.address
+    }
+
+    /// The domain it belongs to.
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// The handle, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_ah> {
+        self.ah
+    }
+
+    /// What requests carry, but for the queue pair's number and its key.
+    pub(crate) fn vector(&self) -> &AvSeg {
+        &self.vector
+    }
+}
+
+/// What libmlx5 writes into requests to that destination.
+///
+/// # Safety
+/// `ah` is alive.
+unsafe fn vector(ah: NonNull<ibv_ah>) -> Result<AvSeg> {
+    let mut out = MaybeUninit::<dv::mlx5dv_ah>::zeroed();
+    let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+    // SAFETY: all-zero is a value of these plain C structures; the library sets the pointer to the
+    // vector, which lives as long as the handle and has the size that the layout is checked for.
+    unsafe {
+        let object = object.assume_init_mut();
+        object.ah.in_ = ah.as_ptr();
+        object.ah.out = out.as_mut_ptr();
+        let status = dv::mlx5dv_init_obj(object, u64::from(dv::MLX5DV_OBJ_AH));
+        let av = out.assume_init().av;
+        if status != 0 || av.is_null() {
+            return Err(Error::from_errno("mlx5dv_init_obj", Errno(status.abs())));
+        }
+        Ok(av.cast::<AvSeg>().read_unaligned())
+    }
+}
+
+impl fmt::Debug for AddressHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AddressHandle").field("address", &self.address).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,66 @@
+//! Transports of a queue pair, as types.
+
+use mlx5_sys::verbs::ibv_qp_type;
+
+use super::attributes::Attributes;
+use super::state::sealed::Sealed;
+use super::{RtrAttributes, RtsAttributes, UcRtrAttributes, UcRtsAttributes};
+use crate::verbs::Access;
+
+/// A transport: a type that exists at compile time only.
+pub trait Transport: Sealed + Send + Sync + 'static {
+    /// `enum ibv_qp_type`.
+    const QP_TYPE: u32;
+    /// Its short name.
+    const NAME: &'static str;
+    /// 16-byte units that the longest of its requests has before the payload: the ctrl segment, the
+    /// address of a request that carries its own, and a remote address.
+    const UNITS_BEFORE_PAYLOAD: u32;
+}
+
+/// A transport whose queue pairs have one peer each, which is told on the way from INIT to RTR.
+pub trait Connected: Transport {
+    /// The rights that a peer can make use of. Others that are given are not passed on.
+    const ACCESS: Access;
+    /// What the move from INIT to RTR needs.
+    type Rtr: Attributes;
+    /// What the move from RTR to RTS needs.
+    type Rts: Attributes;
+}
+
+macro_rules! transports {
+    ($($(#[$doc:meta])* $name:ident = $code:ident, $short:literal, $units:literal;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug)]
+        pub enum $name {}
+        impl Sealed for $name {}
+        impl Transport for $name {
+            const QP_TYPE: u32 = ibv_qp_type::$code;
+            const NAME: &'static str = $short;
+            const UNITS_BEFORE_PAYLOAD: u32 = $units;
+        }
+    )*};
+}
+
+transports! {
+    /// Reliable connection: one peer, in order, acknowledged; SEND, WRITE, READ and atomics.
+    Rc = IBV_QPT_RC, "RC", 2;
+    /// Unreliable connection: one peer, in order, not acknowledged; SEND and WRITE. A message that
+    /// loses a packet is lost whole, and nobody is told.
+    Uc = IBV_QPT_UC, "UC", 2;
+    /// Unreliable datagram: any number of peers, to which each SEND is
+    /// [addressed](crate::wqe::Send::to), and multicast groups. A message is one packet at most.
+    Ud = IBV_QPT_UD, "UD", 4;
+}
+
+impl Connected for Rc {
+    const ACCESS: Access = Access::all();
+    type Rtr = RtrAttributes;
+    type Rts = RtsAttributes;
+}
+
+impl Connected for Uc {
+    const ACCESS: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::MW_BIND);
+    type Rtr = UcRtrAttributes;
+    type Rts = UcRtsAttributes;
+}

@@ -1,0 +1,157 @@
+//! What the moves of unreliable queue pairs need. A connection needs no timeouts and no depths, as
+//! nothing is acknowledged and there is no READ; datagrams need a key in the place of a peer.
+
+use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
+
+use super::attributes::{Attributes, check_24_bits, check_mtu, check_pkey};
+use super::transition::{Moved, set_alternate, zeroed};
+use super::{
+    AddressVector, AlternatePath, Init, QueuePair, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
+    Ud,
+};
+use crate::verbs::{Context, Mtu, Result};
+
+/// INIT to RTR of an unreliable connection: who the peer is.
+///
+/// `UcRtrAttributes { path_mtu: Mtu::Mtu4096, ..UcRtrAttributes::new(qpn, address) }`, or from those
+/// of a reliable one, which have more.
+#[derive(Clone, Copy, Debug)]
+pub struct UcRtrAttributes {
+    /// The peer's queue pair number, 24 bits.
+    pub destination: u32,
+    /// The first packet sequence number that the peer will send, 24 bits.
+    pub rq_psn: u32,
+    /// Payload of a packet; both sides must agree.
+    pub path_mtu: Mtu,
+    /// Where the peer is.
+    pub address: AddressVector,
+    /// The path that takes over when this one fails.
+    pub alternate: Option<AlternatePath>,
+}
+
+impl UcRtrAttributes {
+    /// The peer of that number and address; MTU 1024, PSN 0.
+    pub fn new(destination: u32, address: AddressVector) -> UcRtrAttributes {
+        RtrAttributes::new(destination, address).into()
+    }
+}
+
+impl From<RtrAttributes> for UcRtrAttributes {
+    fn from(reliable: RtrAttributes) -> UcRtrAttributes {
+        let RtrAttributes { destination, rq_psn, path_mtu, address, alternate, .. } = reliable;
+        UcRtrAttributes { destination, rq_psn, path_mtu, address, alternate }
+    }
+}
+
+impl Attributes for UcRtrAttributes {
+    fn check(&self, context: &Context) -> Result<()> {
+        check_24_bits("destination QP number", self.destination)?;
+        check_24_bits("rq_psn", self.rq_psn)?;
+        check_mtu(self.path_mtu, &self.address.check(context)?)?;
+        self.alternate.as_ref().map_or(Ok(()), |path| path.check(context))
+    }
+
+    fn set(&self, attr: &mut ibv_qp_attr) -> u32 {
+        attr.path_mtu = self.path_mtu.code().into();
+        attr.dest_qp_num = self.destination;
+        attr.rq_psn = self.rq_psn;
+        attr.ah_attr = self.address.to_raw();
+        bit::IBV_QP_AV.0
+            | bit::IBV_QP_PATH_MTU.0
+            | bit::IBV_QP_DEST_QPN.0
+            | bit::IBV_QP_RQ_PSN.0
+            | self.alternate.as_ref().map_or(0, |path| set_alternate(attr, path))
+    }
+}
+
+/// RTR to RTS of an unreliable connection: how to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UcRtsAttributes {
+    /// The first packet sequence number to send, 24 bits: the peer's `rq_psn`.
+    pub sq_psn: u32,
+}
+
+impl From<RtsAttributes> for UcRtsAttributes {
+    fn from(reliable: RtsAttributes) -> UcRtsAttributes {
+        UcRtsAttributes { sq_psn: reliable.sq_psn }
+    }
+}
+
+impl Attributes for UcRtsAttributes {
+    fn check(&self, _: &Context) -> Result<()> {
+        check_24_bits("sq_psn", self.sq_psn)
+    }
+
+    fn set(&self, attr: &mut ibv_qp_attr) -> u32 {
+        attr.sq_psn = self.sq_psn;
+        bit::IBV_QP_SQ_PSN.0
+    }
+}
+
+/// RESET to INIT of a datagram queue pair: which port, and which key senders must know.
+///
+/// `UdInitAttributes { pkey_index: 1, ..UdInitAttributes::new(1, 0x1234) }`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdInitAttributes {
+    /// The local port, from 1.
+    pub port: u8,
+    /// Index into the port's P_Key table: the partition. Both sides must be in the same.
+    pub pkey_index: u16,
+    /// The Q_Key: messages that carry another one are dropped. Bit 31 is for privileged programs:
+    /// a request whose Q_Key has it set is sent with that of its own queue pair.
+    pub qkey: u32,
+}
+
+impl UdInitAttributes {
+    /// Port `port`, P_Key index 0, Q_Key `qkey`.
+    pub const fn new(port: u8, qkey: u32) -> UdInitAttributes {
+        UdInitAttributes { port, pkey_index: 0, qkey }
+    }
+}
+
+/// RTR to RTS of a datagram queue pair.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UdRtsAttributes {
+    /// The first packet sequence number to send, 24 bits. Receivers do not look at it.
+    pub sq_psn: u32,
+}
+
+impl QueuePair<Ud, Reset> {
+    /// RESET to INIT. From now on receives can be posted.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPort`](crate::Error::NoSuchPort),
+    /// [`Error::Attribute`](crate::Error::Attribute), [`Error::Call`](crate::Error::Call).
+    pub fn init(self, attributes: &UdInitAttributes) -> Moved<Ud, Init, Reset> {
+        let mut attr = zeroed();
+        attr.port_num = attributes.port;
+        attr.pkey_index = attributes.pkey_index;
+        attr.qkey = attributes.qkey;
+        let mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0 | bit::IBV_QP_QKEY.0;
+        let checked = check_pkey(self.context(), attributes.port, attributes.pkey_index);
+        self.step(checked, attr, mask)
+    }
+}
+
+impl QueuePair<Ud, Init> {
+    /// INIT to RTR. From now on messages with the right Q_Key arrive.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call).
+    pub fn rtr(self) -> Moved<Ud, Rtr, Init> {
+        self.step(Ok(()), zeroed(), 0)
+    }
+}
+
+impl QueuePair<Ud, Rtr> {
+    /// RTR to RTS. From now on requests can be sent.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`](crate::Error::Attribute), [`Error::Call`](crate::Error::Call).
+    pub fn rts(self, attributes: &UdRtsAttributes) -> Moved<Ud, Rts, Rtr> {
+        let mut attr = zeroed();
+        attr.sq_psn = attributes.sq_psn;
+        let checked = check_24_bits("sq_psn", attributes.sq_psn);
+        self.step(checked, attr, bit::IBV_QP_SQ_PSN.0)
+    }
+}

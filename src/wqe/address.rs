@@ -1,0 +1,174 @@
+//! Requests that carry their destination, on transports that have no fixed peer.
+
+use mlx5_sys::wqe::{AvSeg, EXTENDED_UD_AV, SEGMENT_SIZE};
+
+use super::{
+    CompareSwap, Encode, FetchAdd, Limits, OldValue, Operation, Payload, Read, Segment, Segments,
+    Send, SendImm, SgeList, Write, WriteImm,
+};
+use crate::ring::PostError;
+use crate::verbs::AddressHandle;
+
+mod sealed {
+    use super::Segments;
+
+    /// How an address becomes segments. Sealed: the queue trusts `DS` to be what `put` writes.
+    pub trait Encode {
+        /// Size in 16-byte units.
+        const DS: u32;
+        /// Writes the segments.
+        ///
+        /// # Safety
+        /// There is space for [`DS`](Self::DS) segments.
+        unsafe fn put<W: Segments>(&self, writer: &mut W);
+    }
+}
+use sealed::Encode as EncodeAddress;
+
+/// Where a request goes, on a transport whose requests say it themselves. A reference to an address
+/// is one, too, and is cheaper to pass.
+pub trait Address: EncodeAddress {}
+
+impl<A: Address> Address for &A {}
+
+impl<A: Address> EncodeAddress for &A {
+    const DS: u32 = A::DS;
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: passed on.
+        unsafe { (**self).put(writer) }
+    }
+}
+
+/// An operation with its destination, made by its `to`: [`Send::to`] and the like.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct To<O, A> {
+    operation: O,
+    address: A,
+}
+
+impl<O, A> To<O, A> {
+    /// What is done there.
+    pub fn into_operation(self) -> O {
+        self.operation
+    }
+
+    /// Where it is done.
+    pub fn address(&self) -> &A {
+        &self.address
+    }
+}
+
+impl<O: Operation, A: Address> Operation for To<O, A> {
+    const OPCODE: u8 = O::OPCODE;
+}
+
+/// The operation's, with the address between ctrl segment and body.
+impl<O: Operation, A: Address> Encode for To<O, A> {
+    #[inline(always)]
+    fn body_ds(&self) -> u32 {
+        A::DS + self.operation.body_ds()
+    }
+
+    #[inline(always)]
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
+        self.operation.check(limits)
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        self.operation.flags()
+    }
+
+    #[inline(always)]
+    fn immediate(&self) -> u32 {
+        self.operation.immediate()
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: `body_ds` counts both; the operation's `check` passed.
+        unsafe {
+            self.address.put(writer);
+            self.operation.put(writer);
+        }
+    }
+}
+
+macro_rules! addressed {
+    ($($type:ident<$parameter:ident: $bound:ident>),*) => { $(
+        impl<$parameter: $bound> $type<$parameter> {
+            /// The operation, at `address`: for transports whose requests carry their destination.
+            pub const fn to<A: Address>(self, address: A) -> To<Self, A> {
+                To { operation: self, address }
+            }
+        }
+    )* };
+}
+
+addressed!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
+addressed!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
+
+/// 16-byte units of an address vector.
+const VECTOR: usize = AvSeg::SIZE / SEGMENT_SIZE;
+
+/// The destination of a datagram: a queue pair, and the key that it asks for.
+///
+/// Made once for each peer, with all that a request says of it ready in its segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdAddress {
+    segments: [Segment; VECTOR],
+}
+
+impl UdAddress {
+    /// The number by which a multicast group is addressed.
+    pub const MULTICAST: u32 = 0xff_ffff;
+
+    /// Queue pair `qpn` (24 bits), which `handle` leads to, with its Q_Key. Bit 31 of `qkey` has
+    /// the card send the sender's own Q_Key instead. A multicast group has queue pair number
+    /// [`MULTICAST`](Self::MULTICAST).
+    pub fn new(handle: &AddressHandle, qpn: u32, qkey: u32) -> UdAddress {
+        let mut vector = *handle.vector();
+        vector.key = (u64::from(qkey) << 32).into();
+        vector.dqp_dct = (qpn & 0xff_ffff | EXTENDED_UD_AV).into();
+        UdAddress { segments: zerocopy::transmute!(vector) }
+    }
+}
+
+impl Address for UdAddress {}
+
+impl EncodeAddress for UdAddress {
+    const DS: u32 = VECTOR as u32;
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        for segment in self.segments {
+            // SAFETY: passed on; these are the `DS` segments.
+            unsafe { writer.put(segment) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wqe::{Inline, Linear, Sge};
+
+    #[test]
+    fn an_address_lies_between_ctrl_segment_and_body() {
+        let address = UdAddress { segments: [[1, 2], [3, 4], [5, 6]] };
+        let request = Send::new(Sge::new(7, 8, 9)).signaled().to(&address);
+        let limits = Limits { max_sge: 1, max_inline: 0 };
+        assert_eq!((request.body_ds(), request.check(&limits)), (4, Ok(())));
+        let mut body = [0; 10];
+        // SAFETY: four segments fit the array, which is aligned to 8: the writer asks for no more.
+        unsafe { request.put(&mut Linear::new((&raw mut body).cast())) };
+        assert_eq!(body[..6], [1, 2, 3, 4, 5, 6]);
+        assert_eq!(body[7], 7_u64.to_be());
+        assert_eq!(body[8..], [0; 2]);
+        let long = Send::new(Inline(b"x")).to(address);
+        assert_eq!(long.check(&limits), Err(PostError::InlineTooLong));
+    }
+}
