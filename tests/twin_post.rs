@@ -400,7 +400,8 @@ fn twins(rig: &Rig, random: &mut Random, memory: &MemoryRegion, bytes: &[u8], la
             let wqe: Vec<u8> =
                 (0..1024.min(ring_size)).map(|byte| ring[(at + byte) % ring_size]).collect();
             let ds = usize::from(wqe[7] & 0x3f);
-            texts += &format!("{}\n", text::SendWqe(&wqe[..ds * 16]));
+            let wqe = text::SendWqe::new(&wqe[..ds * 16], text::Addressing::Connected);
+            texts += &format!("{wqe}\n");
             let end = written(request, ds);
             for byte in 0..end {
                 compared[(at + byte) % ring_size] = true;

@@ -10,7 +10,7 @@ mod wqe;
 
 pub use cqe::Cqe;
 pub use record::{CqRecord, QpRecord};
-pub use wqe::{ReceiveWqe, SendWqe};
+pub use wqe::{Addressing, ReceiveWqe, SendWqe};
 
 use core::fmt;
 

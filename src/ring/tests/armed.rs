@@ -73,7 +73,9 @@ pub(super) fn same(card: (&Memory, &Memory, &Memory), plain: &Sq, padding: usize
     let (left, right) =
         (outstanding(buffer, cursor, padding), outstanding(&plain.buffer, cursor, padding));
     if let Some(at) = (0..right.len()).find(|&at| left.get(at) != right.get(at)) {
-        let text = |wqes: &[Vec<u8>]| wqes.get(at).map(|wqe| text::SendWqe(wqe).to_string());
+        let text = |wqes: &[Vec<u8>]| {
+            wqes.get(at).map(|wqe| text::SendWqe::new(wqe, text::Addressing::Connected).to_string())
+        };
         panic!("{what}: WQE {at}\nis    {:?}\nplain {:?}", text(&left), text(&right));
     }
     assert_eq!(record.read(), plain.record.read(), "{what}");

@@ -213,7 +213,10 @@ fn wqes_records_and_registers_are_as_the_oracle_lays_them_out() {
                 assert!(
                     !known[at] || ring[at] == oracle[at],
                     "byte {at:#x} after {}",
-                    text::SendWqe(&posted.last().unwrap().expect(head as u16).0)
+                    text::SendWqe::new(
+                        &posted.last().unwrap().expect(head as u16).0,
+                        text::Addressing::Connected
+                    )
                 );
             }
             if let Some((first, length)) = last {
