@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::clock::{Clock, Random};
 use crate::memory::Memory;
-use crate::object::Objects;
+use crate::object::{Memic, Objects};
 
 /// What the port is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +73,8 @@ pub struct Card {
     pub objects: Objects,
     /// The bus.
     pub memory: Arc<dyn Memory>,
+    /// Memory of its own.
+    pub memic: Memic,
     /// Time.
     pub clock: Clock,
     /// Randomness.
@@ -97,6 +99,7 @@ impl Card {
             identity,
             objects: Objects::default(),
             memory,
+            memic: Memic::default(),
             clock,
             random,
             port: crate::transport::Port::default(),

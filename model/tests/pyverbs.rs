@@ -18,7 +18,7 @@ const INSTALLED: &str = "/usr/share/doc/rdma-core/tests";
 /// Their bindings are built for the distribution's interpreter alone.
 const PYTHON: &str = "/usr/bin/python3";
 
-const MODULES: [&str; 14] = [
+const MODULES: [&str; 16] = [
     "tests.test_device",
     "tests.test_pd",
     "tests.test_mr",
@@ -33,6 +33,8 @@ const MODULES: [&str; 14] = [
     "tests.test_fork",
     "tests.test_parent_domain",
     "tests.test_shared_pd",
+    "tests.test_odp",
+    "tests.test_mlx5_uar",
 ];
 
 /// They take seconds; a hang takes for ever.

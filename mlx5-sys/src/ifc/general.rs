@@ -337,6 +337,15 @@ layout! {
         ATOMIC_SIZE_QP 0x14 15 16;
         ATOMIC_SIZE_DC 0x18 15 16;
     }
+    device_mem_cap 0x100 {
+        MEMIC 0x0 31 1;
+        LOG_MIN_MEMIC_ALLOC_SIZE 0x4 20 5;
+        LOG_MAX_MEMIC_ADDR_ALIGNMENT 0x4 7 8;
+        MEMIC_BAR_START_ADDR 0x8 31 64;
+        MEMIC_BAR_SIZE 0x10 31 32;
+        MAX_MEMIC_SIZE 0x14 31 32;
+        MEMIC_OPERATIONS 0x40 31 32;
+    }
     odp_cap 0x100 {
         SIG 0x8 31 1;
         RC_ODP_CAPS 0x10 31 32;

@@ -196,6 +196,42 @@ layout! {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
     }
+    alloc_memic_in 0x20 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        LOG_MEMIC_ADDR_ALIGNMENT 0xc 7 8;
+        RANGE_START_ADDR 0x10 31 64;
+        RANGE_SIZE 0x18 31 32;
+        MEMIC_SIZE 0x1c 31 32;
+    }
+    alloc_memic_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        MEMIC_START_ADDR 0x8 31 64;
+    }
+    dealloc_memic_in 0x20 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        MEMIC_START_ADDR 0x10 31 64;
+        MEMIC_SIZE 0x18 31 32;
+    }
+    dealloc_memic_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    query_special_contexts_in 0x10 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+    }
+    query_special_contexts_out 0x18 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        DUMP_FILL_MKEY 0x8 31 32;
+        RESD_LKEY 0xc 31 32;
+        NULL_MKEY 0x10 31 32;
+    }
     create_uctx_in 0x40 {
         OPCODE 0x0 31 16;
         OP_MOD 0x4 15 16;

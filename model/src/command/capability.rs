@@ -4,12 +4,14 @@
 //! that no code stands behind.
 
 use mlx5_sys::ifc::{
-    Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, query_adapter_out, query_adapter_param_block,
-    query_hca_cap_in, query_hca_cap_out, roce_cap,
+    Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_mem_cap, odp_cap,
+    odp_per_transport_service_cap, query_adapter_out, query_adapter_param_block, query_hca_cap_in,
+    query_hca_cap_out, roce_cap,
 };
 
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Card, Link};
+use crate::object::Memic;
 use crate::queue::INDIRECTION;
 
 /// Limits that commands are held to.
@@ -40,6 +42,7 @@ mod group {
     pub const ODP: u32 = 2;
     pub const ATOMIC: u32 = 3;
     pub const ROCE: u32 = 4;
+    pub const DEVICE_MEMORY: u32 = 0xf;
     pub const GENERAL_2: u32 = 0x20;
 }
 
@@ -107,6 +110,10 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::UAR_SZ, 5),
         (c::LOG_PG_SZ, 12),
         (c::BF, 1),
+        (c::DEVICE_MEMORY, u64::from(card.memic.is_there())),
+        (c::DUMP_FILL_MKEY, 1),
+        // Memory is reached as the process sees it, so pages that are not there yet come when asked.
+        (c::PG, 1),
         (c::MKEY_BY_NAME, 1),
         (c::LOG_BF_REG_SIZE, 9),
         (c::NUM_OF_UARS_PER_PAGE, 1),
@@ -121,6 +128,21 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
     ]
 }
 
+/// What each transport may do with memory that is there on demand.
+fn on_demand() -> Vec<(Field, u64)> {
+    use odp_per_transport_service_cap as c;
+    let (receiving, reliable) = ([c::SEND, c::RECEIVE], [c::WRITE, c::READ, c::ATOMIC]);
+    let mut caps = vec![(odp_cap::SIG, 1)];
+    for (transport, services) in [
+        (odp_cap::RC_ODP_CAPS, [&receiving[..], &reliable, &[c::SRQ_RECEIVE]].concat()),
+        (odp_cap::XRC_ODP_CAPS, [&[c::SEND][..], &reliable, &[c::SRQ_RECEIVE]].concat()),
+        (odp_cap::UD_ODP_CAPS, vec![c::SEND]),
+    ] {
+        caps.extend(services.into_iter().map(|service| (service.within(transport), 1)));
+    }
+    caps
+}
+
 /// QUERY_HCA_CAP: one group of capabilities.
 pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     if get(input, query_hca_cap_in::OTHER_FUNCTION) == 1
@@ -133,8 +155,19 @@ pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
         group::GENERAL => general(card),
         // Nothing in it yet is done; its log_min_mkey_entity_size has to say something true.
         group::GENERAL_2 => vec![(cmd_hca_cap_2::LOG_MIN_MKEY_ENTITY_SIZE, 12)],
-        // No transport faults on a page that is not there.
-        group::ODP => Vec::new(),
+        group::ODP => on_demand(),
+        group::DEVICE_MEMORY if card.memic.is_there() => vec![
+            (device_mem_cap::MEMIC, 1),
+            (device_mem_cap::LOG_MIN_MEMIC_ALLOC_SIZE, Memic::GRAIN.ilog2().into()),
+            // Counted from the smallest.
+            (
+                device_mem_cap::LOG_MAX_MEMIC_ADDR_ALIGNMENT,
+                (Memic::LOG_ALIGNMENT - Memic::GRAIN.ilog2()).into(),
+            ),
+            (device_mem_cap::MEMIC_BAR_START_ADDR, Memic::WINDOW),
+            (device_mem_cap::MEMIC_BAR_SIZE, Memic::PAGES),
+            (device_mem_cap::MAX_MEMIC_SIZE, Memic::SIZE),
+        ],
         group::ATOMIC => vec![
             // Eight bytes, read and written in the host's byte order.
             (atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE, 1),

@@ -13,6 +13,7 @@ use crate::object::{Klm, Mkey, Translation};
 const PHYSICAL: u32 = 0;
 const MTT: u32 = 1;
 const KLMS: u32 = 2;
+const MEMIC: u32 = 5;
 
 pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let mkc: Box<[u8; mkc::SIZE]> = context(input, create_mkey_in::MEMORY_KEY_MKEY_ENTRY)?;
@@ -36,6 +37,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         PHYSICAL => Translation::Physical,
         MTT => pages(input, &mkc)?,
         KLMS => klms(input, &mkc)?,
+        MEMIC => memic(card, &mkc, uid(input))?,
         _ => return Err(Refusal::MkeyAccessMode),
     };
     let mkey = Mkey { uid: uid(input), context: mkc, translation };
@@ -68,6 +70,17 @@ fn klms(input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Translation, Refusal> {
     let end = buffer::PAS + given as usize * 16;
     let list = input.get(buffer::PAS..end).ok_or(Refusal::InputLength)?;
     Ok(Translation::Klms(Klm::list(list)))
+}
+
+/// The part of the card's memory behind a key.
+fn memic(card: &Card, mkc: &[u8; mkc::SIZE], uid: u16) -> Result<Translation, Refusal> {
+    let (start, length) = (mkc::START_ADDR.get(mkc), mkc::LEN.get(mkc));
+    if get(mkc, mkc::LENGTH64) == 1 {
+        return Err(Refusal::MkeyLength);
+    }
+    let run = card.memic.run_of(start, length).ok_or(Refusal::MkeyMemic)?;
+    owned(run.uid, uid)?;
+    card.memic.bus(start).map(Translation::Memic).ok_or(Refusal::MkeyMemic)
 }
 
 /// Whether a region is where regions may be.
@@ -155,7 +168,9 @@ mod tests {
                 (field(mkc::QPN), 5, Refusal::MkeyQp),
                 (field(mkc::PD), 0, Refusal::NoPd),
                 (field(mkc::ACCESS_MODE_1_0), 3, Refusal::MkeyAccessMode),
-                (field(mkc::ACCESS_MODE_4_2), 1, Refusal::MkeyAccessMode),
+                // Device memory, which this card has none of.
+                (field(mkc::ACCESS_MODE_4_2), 1, Refusal::MkeyMemic),
+                (field(mkc::ACCESS_MODE_4_2), 2, Refusal::MkeyAccessMode),
                 (field(mkc::LOG_PAGE_SIZE), 11, Refusal::MkeyPageSize),
                 (field(mkc::LEN), 0, Refusal::MkeyLength),
                 (field(mkc::LEN), (1 << 47) + 1, Refusal::MkeyLength),

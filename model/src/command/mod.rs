@@ -10,6 +10,7 @@ mod buffer;
 pub mod capability;
 mod cq;
 mod eq;
+mod memic;
 mod mkey;
 mod port;
 mod qp;
@@ -65,6 +66,9 @@ const COMMANDS: &[Command] = &[
     command(opcode::DEALLOC_XRCD, 0x10, 0x10, resource::dealloc_xrcd),
     command(opcode::ALLOC_TRANSPORT_DOMAIN, 0x10, 0x10, resource::alloc_transport_domain),
     command(opcode::DEALLOC_TRANSPORT_DOMAIN, 0x10, 0x10, resource::dealloc_transport_domain),
+    command(opcode::ALLOC_MEMIC, 0x20, 0x10, memic::alloc),
+    command(opcode::DEALLOC_MEMIC, 0x20, 0x10, memic::dealloc),
+    command(opcode::QUERY_SPECIAL_CONTEXTS, 0x10, 0x10, memic::query_special_contexts),
     command(opcode::CREATE_MKEY, 0x110, 0x10, mkey::create),
     command(opcode::QUERY_MKEY, 0x10, 0x110, mkey::query),
     command(opcode::DESTROY_MKEY, 0x10, 0x10, mkey::destroy),

@@ -98,6 +98,7 @@ refusals! {
     NoMkey = 0x5c_0308, BadResource, "there is no such memory key";
     MkeyPhysicalUser = 0x5c_0309, BadParameter, "only the driver itself makes keys over bus addresses";
     MkeyIndex = 0x5c_030a, BadIndex, "input_mkey_index is taken, or no index a key can have";
+    MkeyMemic = 0x5c_030b, BadParameter, "a key over device memory lies outside of what was allocated";
 
     EqSize = 0x5c_0401, BadSize, "log_eq_size is above the capability";
     NoEq = 0x5c_0402, BadResource, "there is no such event queue";
@@ -138,6 +139,13 @@ refusals! {
     SrqStride = 0x5c_0705, BadSize, "a shared receive queue's WQE has 32 bytes at least, and no more than the capability";
     SrqState = 0x5c_0706, BadParameter, "the state given is none that the shared receive queue can be put in";
     SrqModify = 0x5c_0707, BadParameter, "a field that is to be modified cannot be";
+
+    MemicSize = 0x5c_0801, BadSize, "device memory is allocated in multiples of 64 bytes";
+    MemicRange = 0x5c_0802, BadParameter, "the range does not lie in the window of device memory";
+    MemicAlignment = 0x5c_0803, BadParameter, "log_memic_addr_alignment is above the capability";
+    MemicExhausted = 0x5c_0804, NoResources, "there is no room in that range, or no device memory left";
+    NoMemic = 0x5c_0805, BadResource, "no device memory of this length starts there";
+    MemicBusy = 0x5c_0806, ResourceBusy, "keys over the device memory are left";
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub enum Translation {
     Pages(Pages),
     /// Through other keys, one piece after the other from the start address on.
     Klms(Vec<Klm>),
+    /// To the card's own memory: a bus address that the addresses from zero on count from.
+    Memic(u64),
     /// Not at all: the key is free.
     None,
 }
@@ -75,6 +77,10 @@ impl Mkey {
 
     /// First address.
     pub fn start(&self) -> u64 {
+        // Of a key over device memory the field says where in the BAR that is.
+        if matches!(self.translation, Translation::Memic(_)) {
+            return 0;
+        }
         mkc::START_ADDR.get(&self.context[..])
     }
 

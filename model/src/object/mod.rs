@@ -7,6 +7,7 @@
 
 mod cq;
 mod eq;
+mod memic;
 mod mkey;
 mod pages;
 mod qp;
@@ -17,6 +18,7 @@ use std::collections::HashMap;
 
 pub use cq::{Arm, Cq};
 pub use eq::Eq;
+pub use memic::{Memic, Run};
 pub use mkey::{Klm, Mkey, Translation};
 pub use pages::Pages;
 pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};

@@ -28,8 +28,8 @@ mod wqe;
 pub use completion::{Completion, Opcode, Origin};
 pub(crate) use doorbell::Registers;
 pub use event::{QpEvent, SrqEvent};
-pub(crate) use translate::INDIRECTION;
 pub use translate::{Access, Denied};
+pub(crate) use translate::{DUMP_FILL, INDIRECTION};
 pub use umr::{Entries, Umr};
 pub use wqe::{
     Address, Atomic, Data, Domain, Extended, Fence, ReceiveWqe, Remote, SendWqe, Signal, Taken,

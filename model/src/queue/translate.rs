@@ -49,6 +49,10 @@ impl Access {
 /// How many keys over other keys an access may go through.
 pub(crate) const INDIRECTION: u32 = 4;
 
+/// The key of no memory: what is read behind it is zero, what is written is gone. Local requests
+/// may use it, at any address.
+pub(crate) const DUMP_FILL: u32 = 0x300;
+
 /// Why an access was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
@@ -105,7 +109,7 @@ impl Card {
         length: u64,
         access: Access,
     ) -> Result<(), Denied> {
-        if length == 0 {
+        if length == 0 || nowhere(key, access) {
             return Ok(());
         }
         self.region(domain, key, address, length, access).map(|_| ())
@@ -124,12 +128,13 @@ impl Card {
         work: &mut dyn FnMut(u64, Range<usize>) -> Result<(), Fault>,
     ) -> Result<(), Denied> {
         let (access, depth) = access;
-        if bytes.is_empty() {
+        if bytes.is_empty() || nowhere(key, access) {
             return Ok(());
         }
         let mkey = self.region(domain, key, address, bytes.len() as u64, access)?;
         match &mkey.translation {
             Translation::Physical => work(address, bytes).map_err(|_| Denied::Fault),
+            Translation::Memic(start) => work(start + address, bytes).map_err(|_| Denied::Fault),
             Translation::Pages(pages) => {
                 let mut at = offset(mkey, address)?;
                 let mut done = bytes.start;
@@ -176,6 +181,8 @@ impl Card {
         to: &mut [u8],
     ) -> Result<(), Denied> {
         let memory = &*self.memory;
+        // What lies behind the key of no memory.
+        to.fill(0);
         self.pieces(domain, key, address, 0..to.len(), (access, INDIRECTION), &mut |bus, bytes| {
             memory.read(bus, &mut to[bytes])
         })
@@ -316,6 +323,11 @@ fn part(piece: &Data, skip: &mut u64, wanted: usize) -> Option<usize> {
     Some((piece.len() - *skip).min(wanted as u64) as usize)
 }
 
+/// Whether an access is to the key of no memory, by who may use it.
+fn nowhere(key: u32, access: Access) -> bool {
+    key == DUMP_FILL && matches!(access, Access::LocalRead | Access::LocalWrite)
+}
+
 /// Where in the region's pages an address lies.
 fn offset(mkey: &Mkey, address: u64) -> Result<usize, Denied> {
     address.checked_sub(mkey.start()).map(|offset| offset as usize).ok_or(Denied::Bounds)
@@ -404,6 +416,61 @@ mod tests {
             Command::new(opcode::DESTROY_MKEY, 0x10).set(destroy_mkey_in::MKEY_INDEX, key >> 8);
         rig.run(&destroy).unwrap();
         assert_eq!(check(&rig, pd, key, START, 1, LocalRead), Err(Denied::Key));
+    }
+
+    #[test]
+    fn behind_the_key_of_no_memory_are_zeroes() {
+        let rig = Rig::new();
+        let (pd, at) = (domain(&rig), u64::MAX - 0x1000);
+        rig.card.write_key(pd, DUMP_FILL, at, Access::LocalWrite, &[7; 100]).unwrap();
+        let mut bytes = [1; 100];
+        rig.card.read_key(pd, DUMP_FILL, at, Access::LocalRead, &mut bytes).unwrap();
+        assert_eq!(bytes, [0; 100]);
+        for access in [Access::RemoteRead, Access::RemoteWrite, Access::RemoteAtomic] {
+            assert_eq!(rig.card.check(pd, DUMP_FILL, 0, 1, access), Err(Denied::Key));
+        }
+    }
+
+    #[test]
+    fn device_memory_starts_at_zero() {
+        use crate::object::Memic;
+        use mlx5_sys::ifc::{alloc_memic_in, alloc_memic_out, dealloc_memic_in};
+        let mut rig = Rig::new();
+        let bus = rig.page();
+        rig.card.memic = Memic::at(bus);
+        let alloc = Command::new(opcode::ALLOC_MEMIC, 0x20)
+            .set(alloc_memic_in::RANGE_START_ADDR, Memic::WINDOW)
+            .set(alloc_memic_in::RANGE_SIZE, 4096u64)
+            .set(alloc_memic_in::MEMIC_SIZE, 256u64);
+        let start = alloc_memic_out::MEMIC_START_ADDR.get(&rig.run(&alloc).unwrap());
+        let create = rig
+            .create_mkey()
+            .set(field(mkc::ACCESS_MODE_1_0), 1u64)
+            .set(field(mkc::ACCESS_MODE_4_2), 1u64)
+            .set(field(mkc::LEN), 128u64)
+            .set(field(mkc::START_ADDR), start + 64);
+        for (changed, value) in [(mkc::LEN, 193), (mkc::START_ADDR, start - 1)] {
+            let spoiled = create.clone().set(field(changed), value);
+            assert_eq!(rig.run(&spoiled).err(), Some(crate::command::Refusal::MkeyMemic));
+        }
+        let key = rig.mkey(&create);
+        let pd = domain(&rig);
+        rig.card.write_key(pd, key, 8, Access::RemoteWrite, b"on the card").unwrap();
+        assert_eq!(rig.read::<11>(bus + 64 + 8), *b"on the card");
+        let mut beyond = [0; 2];
+        let read = rig.card.read_key(pd, key, 127, Access::LocalRead, &mut beyond);
+        assert_eq!(read, Err(Denied::Bounds));
+        let eight = rig.card.update_key(pd, key, 16, &mut |old| old).unwrap();
+        assert_eq!(eight, *b"ard\0\0\0\0\0");
+        // It cannot go while the key is there.
+        let free = Command::new(opcode::DEALLOC_MEMIC, 0x20)
+            .set(dealloc_memic_in::MEMIC_START_ADDR, start)
+            .set(dealloc_memic_in::MEMIC_SIZE, 256u64);
+        assert_eq!(rig.run(&free).err(), Some(crate::command::Refusal::MemicBusy));
+        let destroy =
+            Command::new(opcode::DESTROY_MKEY, 0x10).set(destroy_mkey_in::MKEY_INDEX, key >> 8);
+        rig.run(&destroy).unwrap();
+        rig.run(&free).unwrap();
     }
 
     #[test]

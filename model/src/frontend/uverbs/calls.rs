@@ -27,7 +27,7 @@ macro_rules! interpose {
 
 interpose! {
     ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
-        if request == ioctl::RDMA_VERBS_IOCTL && owned(fd) {
+        if request == ioctl::RDMA_VERBS_IOCTL && (owned(fd) || descriptors::adopt(fd)) {
             if let Some(running) = Running::current() {
                 return ioctl::serve(running, fd, argument as u64);
             }
@@ -59,6 +59,8 @@ interpose! {
             let before = errno();
             descriptors::closing(fd);
             set_errno(before);
+        } else {
+            descriptors::foreign(fd);
         }
         real::close(fd)
     }

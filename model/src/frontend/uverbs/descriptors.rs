@@ -45,6 +45,10 @@ pub(super) fn owned(fd: c_int) -> bool {
         .is_some_and(|entry| entry.load(Ordering::Acquire) != 0)
 }
 
+/// For each descriptor of a command file, the device's number plus one. Unlike [`OWNED`] it comes
+/// over a fork.
+static DEVICE: [AtomicU32; LIMIT] = [const { AtomicU32::new(0) }; LIMIT];
+
 /// Forgets every descriptor, in the child of a fork: the files stay the parent's.
 pub(super) fn forget() {
     for entry in &OWNED {
@@ -52,6 +56,24 @@ pub(super) fn forget() {
             entry.store(0, Ordering::Relaxed);
         }
     }
+}
+
+/// Makes a command file that came over a fork the child's own at its first request: an open device
+/// again, of this process's slice of the card, with a context but none of the parent's objects.
+/// Gives whether the descriptor is the model's now.
+pub(super) fn adopt(fd: c_int) -> bool {
+    let Some(entry) = usize::try_from(fd).ok().and_then(|fd| DEVICE.get(fd)) else {
+        return false;
+    };
+    let Some(device) = entry.load(Ordering::Acquire).checked_sub(1) else { return false };
+    let adopted = Running::get().and_then(|running| {
+        let file = CommandFile::new(running, device as usize);
+        super::device::open_again(&file)?;
+        running.descriptors.enter(fd, Descriptor::Command(Arc::new(file)))
+    });
+    adopted
+        .inspect_err(|error| tracing::warn!(errno = error.0, "an inherited device stays closed"))
+        .is_ok()
 }
 
 impl Descriptors {
@@ -66,6 +88,9 @@ impl Descriptors {
                 entries.len() - 1
             }
         };
+        if let Descriptor::Command(file) = &descriptor {
+            DEVICE[fd as usize].store(file.device() as u32 + 1, Ordering::Release);
+        }
         entries[index] = Some((descriptor, 1));
         place.store(index as u32 + 1, Ordering::Release);
         Ok(())
@@ -78,10 +103,10 @@ impl Descriptors {
     }
 
     /// A copy of a descriptor was made.
-    pub fn copied(&self, from: c_int, to: c_int) {
+    pub fn copied(&self, original: c_int, copy: c_int) {
         let (Some(from), Some(to)) = (
-            usize::try_from(from).ok().and_then(|fd| OWNED.get(fd)),
-            usize::try_from(to).ok().and_then(|fd| OWNED.get(fd)),
+            usize::try_from(original).ok().and_then(|fd| OWNED.get(fd)),
+            usize::try_from(copy).ok().and_then(|fd| OWNED.get(fd)),
         ) else {
             return;
         };
@@ -91,6 +116,8 @@ impl Descriptors {
         if let Some(Some((_, count))) = entries.get_mut(index as usize) {
             *count += 1;
             to.store(number, Ordering::Release);
+            DEVICE[copy as usize]
+                .store(DEVICE[original as usize].load(Ordering::Acquire), Ordering::Release);
         }
     }
 
@@ -98,6 +125,7 @@ impl Descriptors {
     pub fn leave(&self, fd: c_int) -> Option<Descriptor> {
         let place = OWNED.get(usize::try_from(fd).ok()?)?;
         let mut entries = lock(&self.0);
+        foreign(fd);
         let index = place.swap(0, Ordering::AcqRel).checked_sub(1)? as usize;
         let entry = entries.get_mut(index)?;
         let (_, count) = entry.as_mut()?;
@@ -106,6 +134,15 @@ impl Descriptors {
             return None;
         }
         entry.take().map(|(descriptor, _)| descriptor)
+    }
+}
+
+/// A descriptor that may have come over a fork is about to be closed.
+pub(super) fn foreign(fd: c_int) {
+    if let Some(entry) = usize::try_from(fd).ok().and_then(|fd| DEVICE.get(fd)) {
+        if entry.load(Ordering::Relaxed) != 0 {
+            entry.store(0, Ordering::Release);
+        }
     }
 }
 

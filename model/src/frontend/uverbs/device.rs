@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use libc::c_int;
 use mlx5_sys::ifc::{
-    alloc_transport_domain_in, alloc_transport_domain_out, atomic_caps, cmd_hca_cap,
+    Field, alloc_transport_domain_in, alloc_transport_domain_out, atomic_caps, cmd_hca_cap,
     create_uctx_in, create_uctx_out, dealloc_transport_domain_in, dealloc_transport_domain_out,
-    destroy_uctx_in, destroy_uctx_out, opcode, query_adapter_in, query_adapter_out,
-    query_adapter_param_block, query_hca_cap_in, query_hca_cap_out,
+    destroy_uctx_in, destroy_uctx_out, device_mem_cap, odp_cap, opcode, query_adapter_in,
+    query_adapter_out, query_adapter_param_block, query_hca_cap_in, query_hca_cap_out,
+    query_special_contexts_in, query_special_contexts_out,
 };
 use zerocopy::IntoBytes;
 
@@ -106,7 +107,19 @@ fn open(file: &CommandFile, request: &[u8], room: usize) -> Result<UcontextReply
         destroy(file, &Context { uid, cqe_version, domain, events: None });
         return Err(error);
     }
-    Ok(describe_context(file, cqe_version, room))
+    describe_context(file, cqe_version, room)
+}
+
+/// Opens a device for a forked child as its parent had it, without the parent's DevX.
+pub(super) fn open_again(file: &CommandFile) -> Result<()> {
+    let request = Ucontext {
+        total_num_bfregs: 16,
+        num_low_latency_bfregs: 4,
+        max_cqe_version: 1,
+        lib_caps: DYNAMIC_UAR,
+        ..Default::default()
+    };
+    open(file, request.as_bytes(), size_of::<UcontextReply>()).map(|_| ())
 }
 
 /// `QUERY_CONTEXT`: what the context's maker was told, for who imports it.
@@ -114,7 +127,7 @@ pub(super) fn query_context(file: &CommandFile, attributes: &mut Attributes) -> 
     /// `MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX`
     const REPLY: u16 = 0x1000;
     let cqe_version = file.state().context()?.cqe_version;
-    let reply = describe_context(file, cqe_version, attributes.room(REPLY));
+    let reply = describe_context(file, cqe_version, attributes.room(REPLY))?;
     attributes.put(0, &(file.function().eqns.len() as u32).to_ne_bytes())?;
     // IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS
     attributes.put(1, &1u64.to_ne_bytes())?;
@@ -122,11 +135,21 @@ pub(super) fn query_context(file: &CommandFile, attributes: &mut Attributes) -> 
 }
 
 /// What libraries know of a context.
-fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> UcontextReply {
+fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<UcontextReply> {
     let function = file.function();
     let caps = &function.caps;
     let ethernet = function.device.link == Link::Roce;
-    UcontextReply {
+    let dump_fill_mkey = if caps.has(cmd_hca_cap::DUMP_FILL_MKEY) {
+        let command = Command::new(
+            opcode::QUERY_SPECIAL_CONTEXTS,
+            query_special_contexts_in::SIZE,
+            query_special_contexts_out::SIZE,
+        );
+        query_special_contexts_out::DUMP_FILL_MKEY.get(&function.run(command)?) as u32
+    } else {
+        0
+    };
+    Ok(UcontextReply {
         qp_tab_size: caps.power(cmd_hca_cap::LOG_MAX_QP),
         bf_reg_size: caps.blueflame(),
         tot_bfregs: 0,
@@ -138,7 +161,9 @@ fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Ucontex
         max_srq_recv_wr: caps.power(cmd_hca_cap::LOG_MAX_SRQ_SZ),
         num_ports: caps.get(cmd_hca_cap::NUM_PORTS).max(1) as u16,
         flow_action_flags: 0,
-        comp_mask: (caps.get(cmd_hca_cap::ECE_SUPPORT) << 2) | 1 << 3,
+        comp_mask: (caps.get(cmd_hca_cap::DUMP_FILL_MKEY) << 1)
+            | (caps.get(cmd_hca_cap::ECE_SUPPORT) << 2)
+            | 1 << 3,
         response_length: room.min(size_of::<UcontextReply>()) as u32,
         cqe_version,
         // MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE, _CREATE_AH
@@ -150,8 +175,8 @@ fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Ucontex
         log_uar_size: 12,
         num_uars_per_page: 1,
         num_dyn_bfregs: 0,
-        dump_fill_mkey: 0,
-    }
+        dump_fill_mkey,
+    })
 }
 
 /// A context goes.
@@ -216,6 +241,13 @@ pub(super) fn query_extended(file: &CommandFile, request: &Request) -> Result<()
         moderation_count: if caps.has(cmd_hca_cap::CQ_MODERATION) { u16::MAX } else { 0 },
         // Twelve bits of microseconds.
         moderation_period: if caps.has(cmd_hca_cap::CQ_MODERATION) { 0xfff } else { 0 },
+        max_dm_size: group(file, DEVICE_MEMORY, device_mem_cap::MAX_MEMIC_SIZE)?,
+        // IB_ODP_SUPPORT, IB_ODP_SUPPORT_IMPLICIT
+        odp_general: if caps.has(cmd_hca_cap::PG) { 3 } else { 0 },
+        odp_rc: on_demand(file, odp_cap::RC_ODP_CAPS)?,
+        odp_uc: on_demand(file, odp_cap::UC_ODP_CAPS)?,
+        odp_ud: on_demand(file, odp_cap::UD_ODP_CAPS)?,
+        xrc_odp_caps: on_demand(file, odp_cap::XRC_ODP_CAPS)?,
         ..Default::default()
     };
     request.reply_short(reply.as_bytes())?;
@@ -333,6 +365,31 @@ fn describe(file: &CommandFile) -> Result<QueryDevice> {
         phys_port_cnt: caps.get(cmd_hca_cap::NUM_PORTS).max(1) as u8,
         ..Default::default()
     })
+}
+
+/// Groups of capabilities.
+const ODP: u32 = 2;
+const DEVICE_MEMORY: u32 = 0xf;
+
+/// A field of a group of capabilities, current values; 0 where the card has no such group.
+fn group(file: &CommandFile, group: u32, field: Field) -> Result<u64> {
+    let mut command =
+        Command::new(opcode::QUERY_HCA_CAP, query_hca_cap_in::SIZE, query_hca_cap_out::SIZE);
+    command.set(query_hca_cap_in::OP_MOD, group << 1 | 1);
+    match file.function().run(command) {
+        Ok(reply) => Ok(field.get(&reply[query_hca_cap_out::CAPABILITY.bytes()])),
+        Err(Errno::EINVAL) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// What a transport may do with memory that is there on demand, as verbs has it.
+fn on_demand(file: &CommandFile, transport: Field) -> Result<u32> {
+    if !file.function().caps.has(cmd_hca_cap::PG) {
+        return Ok(0);
+    }
+    // Verbs counts the same services from the lowest bit up.
+    Ok((group(file, ODP, transport)? as u32).reverse_bits())
 }
 
 /// Whether the card's atomics are atomic among queue pairs, and in the host's byte order: what

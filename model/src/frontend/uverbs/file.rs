@@ -9,7 +9,7 @@ use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
 use super::function::Function;
 use super::running::Running;
-use super::{ah, cq, device, lock, mr, mw, pd, qp, settings, srq, trap, uar, xrcd};
+use super::{ah, cq, device, dm, lock, mr, mw, pd, qp, settings, srq, trap, uar, xrcd};
 
 /// A command file.
 pub(super) struct CommandFile {
@@ -35,6 +35,7 @@ pub(super) enum Object {
     Pd(pd::Pd),
     Mr(mr::Mr),
     Mw(mw::Mw),
+    Dm(dm::Dm),
     Cq(cq::Cq),
     Qp(qp::Qp),
     Srq(srq::Srq),
@@ -68,6 +69,7 @@ kinds! {
     Pd pd::Pd;
     Mr mr::Mr;
     Mw mw::Mw;
+    Dm dm::Dm;
     Cq cq::Cq;
     Qp qp::Qp;
     Srq srq::Srq;
@@ -81,6 +83,11 @@ impl CommandFile {
     pub fn new(running: &'static Running, device: usize) -> Self {
         trap::unblock();
         Self { running, mode: settings::mode(), device, state: Mutex::default() }
+    }
+
+    /// Number of its device.
+    pub fn device(&self) -> usize {
+        self.device
     }
 
     /// The card.
@@ -100,7 +107,7 @@ impl CommandFile {
             Object::Qp(_) => 0,
             Object::Mr(_) | Object::Mw(_) | Object::Ah(_) | Object::Srq(_) => 1,
             Object::Cq(_) => 2,
-            Object::Xrcd(_) | Object::Pd(_) => 3,
+            Object::Xrcd(_) | Object::Pd(_) | Object::Dm(_) => 3,
             Object::Uar(_) => 4,
         };
         for turn in 0..=4 {
@@ -117,7 +124,8 @@ impl CommandFile {
                     Object::Qp(qp) => qp::destroy(self, qp).map(|_| ()),
                     Object::Srq(srq) => srq::destroy(self, uid, srq).map(|_| ()),
                     Object::Mw(mw) => mw::destroy(self, uid, mw),
-                    Object::Mr(mr) => mr::destroy(self, uid, mr),
+                    Object::Mr(mr) => mr::destroy(self, mr),
+                    Object::Dm(dm) => dm::destroy(self, uid, dm),
                     Object::Ah(_) => Ok(()),
                     Object::Cq(cq) => cq::destroy(self, uid, cq).map(|_| ()),
                     Object::Xrcd(xrcd) => xrcd::destroy(self, xrcd),
@@ -196,6 +204,11 @@ impl State {
     /// Whether any object satisfies the question: for objects that are used by others.
     pub fn any<T: Kind>(&self, question: impl Fn(&T) -> bool) -> bool {
         self.objects.values().filter_map(T::of).any(question)
+    }
+
+    /// The first answer that an object has to the question.
+    pub fn find<T: Kind, R>(&self, question: impl Fn(&T) -> Option<R>) -> Option<R> {
+        self.objects.values().filter_map(T::of).find_map(question)
     }
 
     /// The register page of an offset of `mmap`, if it is one of this file's.

@@ -12,6 +12,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::command::{Caps, Command};
+use super::dm::Window;
 use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
 use super::identity::Device;
@@ -19,6 +20,7 @@ use super::lock;
 use super::xrcd::Domains;
 use crate::card::Card;
 use crate::engine::Engine;
+use crate::object::Memic;
 
 /// Entries of each event queue.
 const EQES: usize = 1 << 12;
@@ -77,6 +79,7 @@ pub(super) struct Function {
     engine: Arc<Engine>,
     interrupts: Arc<Vec<Interrupts>>,
     domains: Mutex<Domains>,
+    window: Window,
 }
 
 impl Function {
@@ -89,6 +92,8 @@ impl Function {
         interrupts: Arc<Vec<Interrupts>>,
     ) -> Result<Self> {
         let run = |command: Command| engine.enter(index, |card| command.run(card));
+        let window = Window::new()?;
+        engine.enter(index, |card| card.memic = Memic::at(window.address));
         let caps = engine.enter(index, Caps::query)?;
         let reply = run(Command::new(opcode::ALLOC_UAR, alloc_uar_in::SIZE, alloc_uar_out::SIZE))?;
         let uar = alloc_uar_out::UAR.get(&reply) as u32;
@@ -124,7 +129,7 @@ impl Function {
             }
         });
         let (engine, domains) = (engine.clone(), Mutex::default());
-        Ok(Self { index, device, caps, eqns, pdn, engine, interrupts, domains })
+        Ok(Self { index, device, caps, eqns, pdn, engine, interrupts, domains, window })
     }
 
     /// Enters the card.
@@ -135,6 +140,11 @@ impl Function {
     /// Executes a command and gives its reply.
     pub fn run(&self, command: Command) -> Result<Vec<u8>> {
         self.enter(|card| command.run(card))
+    }
+
+    /// Its device memory.
+    pub fn window(&self) -> &Window {
+        &self.window
     }
 
     /// XRC domains behind files.

@@ -3,7 +3,9 @@
 use super::errno::Result;
 use super::file::CommandFile;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must};
-use super::{ah, cq, device, devx, legacy, mr, mw, pd, port, qp, srq, uar, xrcd};
+use super::{
+    advise, ah, cq, device, devx, dm, dmabuf, legacy, mr, mw, pd, port, qp, srq, uar, xrcd,
+};
 
 /// A method.
 pub(super) struct Method {
@@ -134,7 +136,23 @@ const METHODS: &[Method] = methods! {
     // UVERBS_OBJECT_AH
     6 0 ah::destroy { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_MR
+    7 0 mr::register_device {
+        must 0 => Kind::NewHandle;
+        must 1 => EIGHT;
+        must 2 => EIGHT;
+        must 3 => Kind::Handle;
+        must 4 => FOUR;
+        must 5 => Kind::Handle;
+        must 6 => Kind::Out(4);
+        must 7 => Kind::Out(4);
+    }
     7 1 mr::deregister { must 0 => Kind::Handle; }
+    7 2 advise::advise {
+        must 0 => Kind::Handle;
+        must 1 => NUMBER;
+        must 2 => FOUR;
+        must 3 => Kind::In(16, u16::MAX);
+    }
     7 3 mr::query {
         must 0 => Kind::Handle;
         must 1 => Kind::Out(4);
@@ -142,10 +160,37 @@ const METHODS: &[Method] = methods! {
         must 3 => Kind::Out(8);
         may 4 => Kind::Out(8);
     }
+    7 4 dmabuf::register {
+        must 0 => Kind::NewHandle;
+        must 1 => Kind::Handle;
+        must 2 => EIGHT;
+        must 3 => EIGHT;
+        must 4 => EIGHT;
+        must 5 => FOUR;
+        must 6 => FOUR;
+        must 7 => Kind::Out(4);
+        must 8 => Kind::Out(4);
+    }
     // UVERBS_OBJECT_MW
     8 0 mw::deallocate { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_XRCD
     10 0 xrcd::close { must 0 => Kind::Handle; }
+    // UVERBS_OBJECT_DM
+    14 0 dm::allocate {
+        must 0 => Kind::NewHandle;
+        must 1 => EIGHT;
+        must 2 => FOUR;
+        must 0x1000 => Kind::Out(8);
+        must 0x1001 => Kind::Out(2);
+        may 0x1002 => NUMBER;
+    }
+    14 1 dm::free { must 0 => Kind::Handle; }
+    14 0x1001 dm::query {
+        must 0x1000 => Kind::Handle;
+        must 0x1001 => Kind::Out(8);
+        must 0x1002 => Kind::Out(2);
+        must 0x1003 => Kind::Out(8);
+    }
     // UVERBS_OBJECT_ASYNC_EVENT
     16 0 device::alloc_events { must 0 => Kind::NewHandle; }
     // MLX5_IB_OBJECT_DEVX

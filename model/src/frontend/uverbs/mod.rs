@@ -12,6 +12,7 @@
 //! queue.
 
 mod abi;
+mod advise;
 mod ah;
 mod calls;
 mod command;
@@ -21,6 +22,8 @@ mod descriptors;
 mod device;
 mod devx;
 mod discovery;
+mod dm;
+mod dmabuf;
 mod errno;
 mod event;
 mod file;

@@ -8,6 +8,8 @@ use mlx5_sys::ifc::{
 
 use super::abi::{RegMr, RegMrReply, ReregMr, ReregMrReply};
 use super::command::Command;
+use super::dm::Dm;
+use super::dmabuf::Mapping;
 use super::errno::{Errno, Result};
 use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
@@ -25,7 +27,23 @@ pub(super) struct Mr {
     length: u64,
     iova: u64,
     access: u32,
-    _umem: Umem,
+    /// Handle of the device memory it is over.
+    pub dm: Option<u32>,
+    /// Who answers to the card for its key.
+    uid: u16,
+    held: Held,
+}
+
+/// What keeps a region's memory where it is.
+enum Held {
+    /// It was pinned.
+    Pinned { _umem: Umem },
+    /// Nothing does: the card finds what the process has there at the moment.
+    OnDemand,
+    /// A mapping of the model's own.
+    DmaBuf { _mapping: Mapping },
+    /// It is the card's own.
+    Device,
 }
 
 /// `ib_uverbs_access_flags`.
@@ -35,6 +53,7 @@ mod access {
     pub const REMOTE_READ: u32 = 1 << 2;
     pub const REMOTE_ATOMIC: u32 = 1 << 3;
     pub const MW_BIND: u32 = 1 << 4;
+    pub const ZERO_BASED: u32 = 1 << 5;
     pub const ON_DEMAND: u32 = 1 << 6;
     pub const RELAXED_ORDERING: u32 = 1 << 20;
     /// Those a device knows, and those it may ignore.
@@ -55,6 +74,13 @@ struct Asked {
     access: u32,
     /// The key it is to have; `None` for a new one.
     key: Option<u32>,
+}
+
+impl Asked {
+    /// Whether all of the process's memory is asked for, whatever will be there.
+    fn is_implicit(&self) -> bool {
+        self.start == 0 && self.length == u64::MAX && self.access & access::ON_DEMAND != 0
+    }
 }
 
 /// `REG_MR`.
@@ -87,10 +113,7 @@ pub(super) fn register(file: &CommandFile, request: &Request) -> Result<()> {
 /// Whether these rights can be given: nobody at a distance may write what cannot be written here.
 fn check(flags: u32) -> Result<()> {
     let remote = flags & (access::REMOTE_WRITE | access::REMOTE_ATOMIC) != 0;
-    if flags & !access::KNOWN != 0
-        || flags & access::ON_DEMAND != 0
-        || (remote && flags & access::LOCAL_WRITE == 0)
-    {
+    if flags & !access::KNOWN != 0 || (remote && flags & access::LOCAL_WRITE == 0) {
         return Err(Errno::EINVAL);
     }
     Ok(())
@@ -103,30 +126,108 @@ pub(super) fn variant() -> u8 {
 }
 
 fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
+    let writing =
+        access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_ATOMIC | access::MW_BIND;
+    let held = if asked.access & access::ON_DEMAND != 0 {
+        Held::OnDemand
+    } else {
+        let writable = asked.access & writing != 0;
+        Held::Pinned { _umem: Umem::pin(file.running, asked.start, asked.length, writable)? }
+    };
+    if asked.is_implicit() {
+        return whole(file, asked);
+    }
+    build(file, uid, asked, held)
+}
+
+/// A region over all of the process's memory: bus addresses are its addresses. Only the driver
+/// itself may make such a key.
+fn whole(file: &CommandFile, asked: Asked) -> Result<Mr> {
+    let (mut command, variant) = mkey(&asked, 0);
+    let mut context = |field: mlx5_sys::ifc::Field, value: u64| {
+        command.set(field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY), value);
+    };
+    // MLX5_MKC_ACCESS_MODE_PA
+    context(mkc::ACCESS_MODE_1_0, 0);
+    context(mkc::LENGTH64, 1);
+    finish(file, 0, asked, (command, variant), Held::OnDemand)
+}
+
+/// A region over device memory, whose addresses start at zero.
+fn over_device(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
+    let (mut command, variant) = mkey(&asked, uid);
+    let mut context = |field: mlx5_sys::ifc::Field, value: u64| {
+        command.set(field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY), value);
+    };
+    // MLX5_MKC_ACCESS_MODE_MEMIC is 5.
+    context(mkc::ACCESS_MODE_1_0, 1);
+    context(mkc::ACCESS_MODE_4_2, 1);
+    context(mkc::START_ADDR, asked.start);
+    context(mkc::LEN, asked.length);
+    finish(file, uid, asked, (command, variant), Held::Device)
+}
+
+/// The region over a mapping of the model's own, which goes with it.
+pub(super) fn over_mapping(
+    file: &CommandFile,
+    mapping: Mapping,
+    (pd, pdn, uid): (u32, u32, u16),
+    (length, iova): (u64, u64),
+    access: u32,
+) -> Result<Mr> {
+    check(access)?;
+    if access & access::ON_DEMAND != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let start = mapping.start;
+    let asked = Asked { pd, pdn, start, length, iova, access, key: None };
+    build(file, uid, asked, Held::DmaBuf { _mapping: mapping })
+}
+
+/// A region over pages at addresses of the process.
+fn build(file: &CommandFile, uid: u16, asked: Asked, held: Held) -> Result<Mr> {
     /// Readable and writable, in an entry of a translation table.
     const PRESENT: u64 = 3;
 
-    let writing =
-        access::LOCAL_WRITE | access::REMOTE_WRITE | access::REMOTE_ATOMIC | access::MW_BIND;
-    let umem = Umem::pin(file.running, asked.start, asked.length, asked.access & writing != 0)?;
+    let end = asked.start.checked_add(asked.length).ok_or(Errno::EINVAL)?;
+    if asked.length == 0 {
+        return Err(Errno::EINVAL);
+    }
     // Addresses of a process are contiguous, so pages may be as large as start and first address
     // agree; they are no larger than the list needs.
     let mut shift = PAGE.ilog2();
-    let count =
-        |shift: u32| ((asked.start + asked.length - 1) >> shift) - (asked.start >> shift) + 1;
+    let count = |shift: u32| ((end - 1) >> shift) - (asked.start >> shift) + 1;
     while count(shift) > ENTRIES && shift < 31 && (asked.start ^ asked.iova) >> shift & 1 == 0 {
         shift += 1;
     }
     let entries = count(shift);
     let octowords = entries.div_ceil(2);
 
+    let (mut command, variant) = mkey(&asked, uid);
+    command.set(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, octowords);
+    let mut context = |field: mlx5_sys::ifc::Field, value: u64| {
+        command.set(field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY), value);
+    };
+    // MLX5_MKC_ACCESS_MODE_MTT
+    context(mkc::ACCESS_MODE_1_0, 1);
+    context(mkc::START_ADDR, asked.iova);
+    context(mkc::LEN, asked.length);
+    context(mkc::TRANSLATIONS_OCTWORD_SIZE, octowords);
+    context(mkc::LOG_PAGE_SIZE, u64::from(shift));
+    let first = asked.start >> shift;
+    command.pages((0..entries).map(|page| (first + page) << shift | PRESENT));
+    command.pages(std::iter::repeat_n(0, (octowords * 2 - entries) as usize));
+    finish(file, uid, asked, (command, variant), held)
+}
+
+/// The command that makes a region's key, but for where the memory is, and the key's low byte.
+fn mkey(asked: &Asked, uid: u16) -> (Command, u8) {
     let variant = asked.key.map_or_else(variant, |key| key as u8);
     let mut command =
         Command::new(opcode::CREATE_MKEY, create_mkey_in::SIZE, create_mkey_out::SIZE);
     command.set(create_mkey_in::UID, uid);
     command.set(create_mkey_in::INPUT_MKEY_INDEX, asked.key.unwrap_or(0) >> 8);
     command.set(create_mkey_in::PG_ACCESS, 0u32);
-    command.set(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, octowords);
     let mut context = |field: mlx5_sys::ifc::Field, value: u64| {
         command.set(field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY), value);
     };
@@ -139,18 +240,19 @@ fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
     context(mkc::RELAXED_ORDERING_WRITE, has(access::RELAXED_ORDERING));
     context(mkc::RELAXED_ORDERING_READ, has(access::RELAXED_ORDERING));
     context(mkc::UMR_EN, 1);
-    // MLX5_MKC_ACCESS_MODE_MTT
-    context(mkc::ACCESS_MODE_1_0, 1);
     context(mkc::QPN, 0xff_ffff);
     context(mkc::MKEY_7_0, u64::from(variant));
     context(mkc::PD, u64::from(asked.pdn));
-    context(mkc::START_ADDR, asked.iova);
-    context(mkc::LEN, asked.length);
-    context(mkc::TRANSLATIONS_OCTWORD_SIZE, octowords);
-    context(mkc::LOG_PAGE_SIZE, u64::from(shift));
-    let first = asked.start >> shift;
-    command.pages((0..entries).map(|page| (first + page) << shift | PRESENT));
-    command.pages(std::iter::repeat_n(0, (octowords * 2 - entries) as usize));
+    (command, variant)
+}
+
+fn finish(
+    file: &CommandFile,
+    uid: u16,
+    asked: Asked,
+    (command, variant): (Command, u8),
+    held: Held,
+) -> Result<Mr> {
     let reply = file.function().run(command)?;
     let index = create_mkey_out::MKEY_INDEX.get(&reply) as u32;
     Ok(Mr {
@@ -160,15 +262,17 @@ fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
         length: asked.length,
         iova: asked.iova,
         access: asked.access,
-        _umem: umem,
+        dm: None,
+        uid,
+        held,
     })
 }
 
 /// A region goes.
-pub(super) fn destroy(file: &CommandFile, uid: u16, mr: &Mr) -> Result<()> {
+pub(super) fn destroy(file: &CommandFile, mr: &Mr) -> Result<()> {
     let mut command =
         Command::new(opcode::DESTROY_MKEY, destroy_mkey_in::SIZE, destroy_mkey_out::SIZE);
-    command.set(destroy_mkey_in::UID, uid);
+    command.set(destroy_mkey_in::UID, mr.uid);
     command.set(destroy_mkey_in::MKEY_INDEX, mr.key >> 8);
     file.function().run(command).map(|_| ())
 }
@@ -192,6 +296,10 @@ pub(super) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
     let mut state = file.state();
     let uid = state.context()?.uid;
     let old = state.get::<Mr>(asked.mr_handle)?;
+    // What is not the process's memory by address cannot be made anew.
+    if !matches!(old.held, Held::Pinned { .. } | Held::OnDemand) {
+        return Err(Errno::EOPNOTSUPP);
+    }
     let before = Asked {
         pd: old.pd,
         pdn: state.get::<Pd>(old.pd)?.number,
@@ -214,13 +322,13 @@ pub(super) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
         (after.start, after.length, after.iova) = (asked.start, asked.length, asked.hca_va);
         after.key = None;
         let new = create(file, uid, after)?;
-        if let Err(error) = destroy(file, uid, mr) {
-            destroy(file, uid, &new)?;
+        if let Err(error) = destroy(file, mr) {
+            destroy(file, &new)?;
             return Err(error);
         }
         *mr = new;
     } else {
-        destroy(file, uid, mr)?;
+        destroy(file, mr)?;
         match create(file, uid, after) {
             Ok(new) => *mr = new,
             Err(error) => {
@@ -230,6 +338,62 @@ pub(super) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
         }
     }
     request.reply(&user::bytes(&ReregMrReply { lkey: mr.key, rkey: mr.key }))
+}
+
+/// `DM_MR_REG`.
+pub(super) fn register_device(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    const ALLOWED: u32 = access::LOCAL_WRITE
+        | access::REMOTE_WRITE
+        | access::REMOTE_READ
+        | access::REMOTE_ATOMIC
+        | access::ZERO_BASED;
+    let (offset, length) = (attributes.number(1)?, attributes.number(2)?);
+    let (pd, dm) = (attributes.handle(3)?, attributes.handle(5)?);
+    let access = attributes.number(4)? as u32;
+    check(access)?;
+    // What is optional may be left out.
+    if access & !(ALLOWED | 0x3ff << 20) != 0 || access & access::ZERO_BASED == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let mut state = file.state();
+    let uid = state.context()?.uid;
+    let pdn = state.get::<Pd>(pd)?.number;
+    let memory = state.get::<Dm>(dm)?;
+    if offset > memory.length || length > memory.length - offset {
+        return Err(Errno::EINVAL);
+    }
+    let start = memory.start + offset;
+    let asked = Asked { pd, pdn, start, length, iova: 0, access, key: None };
+    let mr = Mr { dm: Some(dm), ..over_device(file, uid, asked)? };
+    let key = mr.key;
+    attributes.put(6, &key.to_ne_bytes())?;
+    attributes.put(7, &key.to_ne_bytes())?;
+    let handle = state.enter(Object::Mr(mr));
+    attributes.put_handle(0, u64::from(handle))
+}
+
+/// Whether a local key is one of these regions over what is there on demand.
+pub(super) struct OnDemand {
+    /// Addresses it reaches.
+    pub reach: std::ops::RangeInclusive<u64>,
+    /// Whether the card may write there.
+    pub writable: bool,
+}
+
+impl Mr {
+    /// What there is on demand behind a local key of the protection domain.
+    pub fn on_demand(&self, pd: u32, key: u32) -> Option<OnDemand> {
+        let asked = self.pd == pd && self.key == key && self.access & access::ON_DEMAND != 0;
+        asked.then(|| OnDemand {
+            reach: self.start..=self.start.saturating_add(self.length - 1),
+            writable: self.access & access::LOCAL_WRITE != 0,
+        })
+    }
+
+    /// Its key.
+    pub fn key(&self) -> u32 {
+        self.key
+    }
 }
 
 /// `MR_DESTROY`.
@@ -243,9 +407,7 @@ pub(super) fn deregister_legacy(file: &CommandFile, request: &Request) -> Result
 }
 
 fn remove(file: &CommandFile, handle: u32) -> Result<()> {
-    let mut state = file.state();
-    let uid = state.context()?.uid;
-    state.remove(handle, |mr: &Mr| destroy(file, uid, mr))
+    file.state().remove(handle, |mr: &Mr| destroy(file, mr))
 }
 
 /// `QUERY_MR`.

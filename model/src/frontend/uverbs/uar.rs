@@ -17,7 +17,7 @@ use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
 use super::running::Running;
 use super::trap::{self, PAGE};
-use super::{lock, poll, real};
+use super::{dm, lock, poll, real};
 
 /// First page offset of objects; below are those that encode a command.
 const FIRST: u64 = 9 << 16;
@@ -225,7 +225,14 @@ pub(super) unsafe fn map(
         let Some(Descriptor::Command(file)) = running.descriptors.get(fd) else {
             return Err(Errno::ENODEV);
         };
-        if flags & libc::MAP_SHARED == 0 || length > PAGE || offset % PAGE as off_t != 0 {
+        if flags & libc::MAP_SHARED == 0 || offset % PAGE as off_t != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(page) = dm::page(offset as u64 / PAGE as u64) {
+            // SAFETY: the caller answers for the address.
+            return unsafe { dm::map(&file, address, length, protection, flags, page) };
+        }
+        if length > PAGE {
             return Err(Errno::EINVAL);
         }
         let index = u64::try_from(offset / PAGE as off_t)

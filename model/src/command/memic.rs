@@ -1,0 +1,129 @@
+//! Commands on the card's own memory, and the keys that stand for no memory.
+
+use mlx5_sys::ifc::{
+    alloc_memic_in, alloc_memic_out, dealloc_memic_in, mkc, query_special_contexts_out,
+};
+
+use super::{Refusal, get, owned, uid};
+use crate::card::Card;
+use crate::object::{Memic, Run, Translation};
+use crate::queue::DUMP_FILL;
+
+pub fn alloc(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let length = u64::from(get(input, alloc_memic_in::MEMIC_SIZE));
+    let start = alloc_memic_in::RANGE_START_ADDR.get(input);
+    let room = u64::from(get(input, alloc_memic_in::RANGE_SIZE));
+    if length == 0 || length % Memic::GRAIN != 0 {
+        return Err(Refusal::MemicSize);
+    }
+    let window = Memic::WINDOW..Memic::WINDOW + (Memic::PAGES << 12);
+    let range = start..start.checked_add(room).ok_or(Refusal::MemicRange)?;
+    if !card.memic.is_there() || range.start < window.start || range.end > window.end {
+        return Err(Refusal::MemicRange);
+    }
+    // Counted from the smallest alignment.
+    let alignment = get(input, alloc_memic_in::LOG_MEMIC_ADDR_ALIGNMENT) + Memic::GRAIN.ilog2();
+    if alignment > Memic::LOG_ALIGNMENT {
+        return Err(Refusal::MemicAlignment);
+    }
+    let run = Run { uid: uid(input), length };
+    let at = card.memic.take(range, 1 << alignment, run).ok_or(Refusal::MemicExhausted)?;
+    alloc_memic_out::MEMIC_START_ADDR.set(output, at);
+    Ok(())
+}
+
+pub fn dealloc(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let start = dealloc_memic_in::MEMIC_START_ADDR.get(input);
+    let run = *card.memic.get(start).ok_or(Refusal::NoMemic)?;
+    if run.length != u64::from(get(input, dealloc_memic_in::MEMIC_SIZE)) {
+        return Err(Refusal::NoMemic);
+    }
+    owned(run.uid, uid(input))?;
+    let used = card.objects.mkeys.iter().any(|(_, mkey)| {
+        let at = mkc::START_ADDR.get(&mkey.context[..]);
+        matches!(mkey.translation, Translation::Memic(_))
+            && (start..start + run.length).contains(&at)
+    });
+    if used {
+        return Err(Refusal::MemicBusy);
+    }
+    card.memic.give(start);
+    Ok(())
+}
+
+/// QUERY_SPECIAL_CONTEXTS: keys that nobody makes.
+pub fn query_special_contexts(_: &mut Card, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    query_special_contexts_out::DUMP_FILL_MKEY.set(output, DUMP_FILL.into());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::{opcode, query_special_contexts_out};
+
+    use super::super::test::{Command, Rig};
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    fn alloc_64() -> Command {
+        Command::new(opcode::ALLOC_MEMIC, 0x20)
+            .set(alloc_memic_in::RANGE_START_ADDR, Memic::WINDOW)
+            .set(alloc_memic_in::RANGE_SIZE, PAGE)
+            .set(alloc_memic_in::MEMIC_SIZE, 64u64)
+    }
+
+    fn with_memic() -> Rig {
+        let mut rig = Rig::new();
+        assert_eq!(rig.run(&alloc_64()).err(), Some(Refusal::MemicRange));
+        let bus = rig.page();
+        rig.card.memic = Memic::at(bus);
+        rig
+    }
+
+    #[test]
+    fn each_field_of_an_allocation_is_checked() {
+        let mut rig = with_memic();
+        rig.refuses(
+            &alloc_64(),
+            &[
+                (alloc_memic_in::MEMIC_SIZE, 0, Refusal::MemicSize),
+                (alloc_memic_in::MEMIC_SIZE, 65, Refusal::MemicSize),
+                (alloc_memic_in::MEMIC_SIZE, PAGE + 64, Refusal::MemicExhausted),
+                (alloc_memic_in::RANGE_START_ADDR, Memic::WINDOW - 64, Refusal::MemicRange),
+                (alloc_memic_in::RANGE_START_ADDR, u64::MAX, Refusal::MemicRange),
+                (alloc_memic_in::RANGE_SIZE, 0xffff_ffff, Refusal::MemicRange),
+                (alloc_memic_in::LOG_MEMIC_ADDR_ALIGNMENT, 7, Refusal::MemicAlignment),
+                (alloc_memic_in::LOG_MEMIC_ADDR_ALIGNMENT, 255, Refusal::MemicAlignment),
+            ],
+        );
+        for at in [0, 64] {
+            let reply = rig.run(&alloc_64()).unwrap();
+            assert_eq!(alloc_memic_out::MEMIC_START_ADDR.get(&reply), Memic::WINDOW + at);
+        }
+        let aligned = alloc_64().set(alloc_memic_in::LOG_MEMIC_ADDR_ALIGNMENT, 2u64);
+        let reply = rig.run(&aligned).unwrap();
+        assert_eq!(alloc_memic_out::MEMIC_START_ADDR.get(&reply), Memic::WINDOW + 256);
+        let free = Command::new(opcode::DEALLOC_MEMIC, 0x20)
+            .set(dealloc_memic_in::MEMIC_START_ADDR, Memic::WINDOW + 256)
+            .set(dealloc_memic_in::MEMIC_SIZE, 64u64);
+        rig.refuses(
+            &free,
+            &[
+                (dealloc_memic_in::MEMIC_START_ADDR, Memic::WINDOW + 257, Refusal::NoMemic),
+                (dealloc_memic_in::MEMIC_SIZE, 128, Refusal::NoMemic),
+            ],
+        );
+        rig.run(&free).unwrap();
+        assert_eq!(rig.run(&free).err(), Some(Refusal::NoMemic));
+    }
+
+    #[test]
+    fn the_special_keys_are_told() {
+        let mut rig = Rig::new();
+        let query = Command::new(opcode::QUERY_SPECIAL_CONTEXTS, 0x10);
+        rig.refuses_lengths(&query);
+        let reply = rig.run_into(&query, 0x18).unwrap();
+        assert_eq!(query_special_contexts_out::DUMP_FILL_MKEY.get(&reply) as u32, DUMP_FILL);
+    }
+}
