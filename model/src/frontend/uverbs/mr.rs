@@ -201,6 +201,10 @@ fn build(file: &CommandFile, uid: u16, asked: Asked, held: Held) -> Result<Mr> {
         shift += 1;
     }
     let entries = count(shift);
+    // What is there on demand may be of any length, but not of any list of pages.
+    if entries > 1 << 22 {
+        return Err(Errno::ENOMEM);
+    }
     let octowords = entries.div_ceil(2);
 
     let (mut command, variant) = mkey(&asked, uid);
