@@ -39,6 +39,7 @@ layout! {
         EVENT_ON_VHCA_STATE_ALLOCATED 0x4 25 1;
         EVENT_ON_VHCA_STATE_INVALID 0x4 24 1;
         VHCA_ID 0x4 15 16;
+        LOG_DMA_MMO_MAX_SIZE 0xc 20 5;
         LOG_MAX_SRQ_SZ 0x10 31 8;
         LOG_MAX_QP_SZ 0x10 23 8;
         EVENT_CAP 0x10 15 1;
@@ -81,6 +82,7 @@ layout! {
         MUST_NOT_USE 0x28 25 1;
         ROCE_ACCL 0x28 22 1;
         LOG_MAX_RA_REQ_QP 0x28 21 6;
+        DMA_MMO_SQ 0x28 12 1;
         LOG_MAX_RA_RES_QP 0x28 5 6;
         END_PAD 0x2c 31 1;
         CC_QUERY_ALLOWED 0x2c 30 1;

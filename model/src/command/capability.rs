@@ -99,6 +99,11 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         // Memory windows: keys of one queue pair, bound by UMR and invalidated from afar.
         (c::IMAICL, 1),
         (c::CQ_OI, 1),
+        // Queues that wait for others and let others run.
+        (c::CD, 1),
+        // Copies by the card, of up to 2 GiB.
+        (c::DMA_MMO_SQ, 1),
+        (c::LOG_DMA_MMO_MAX_SIZE, 31),
         (c::CQ_RESIZE, 1),
         (c::RC, 1),
         (c::UC, 1),
@@ -172,10 +177,10 @@ pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
             // Eight bytes, read and written in the host's byte order.
             (atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE, 1),
             (atomic_caps::SUPPORTED_ATOMIC_REQ_8B_ENDIANNESS_MODE_1, 1),
-            // Compare and swap, fetch and add.
-            (atomic_caps::ATOMIC_OPERATIONS, 0b11),
-            // By size: bit n is 2^n bytes.
-            (atomic_caps::ATOMIC_SIZE_QP, 1 << 3),
+            // Compare and swap, fetch and add, and both under masks.
+            (atomic_caps::ATOMIC_OPERATIONS, 0b1111),
+            // The sizes themselves, as bits: 4, 8, 16 and 32 bytes.
+            (atomic_caps::ATOMIC_SIZE_QP, 4 | 8 | 16 | 32),
         ],
         group::ROCE if card.identity.link == Link::Roce => vec![
             (roce_cap::L3_TYPE, 0b11),
@@ -232,7 +237,7 @@ mod tests {
         assert_eq!(cmd_hca_cap::CQE_VERSION.get(&general[0x10..]), 1);
         assert_eq!(cmd_hca_cap::PORT_TYPE.get(&general[0x10..]), 0);
         let atomic = rig.run(&ask(group::ATOMIC, 1)).unwrap();
-        assert_eq!(atomic_caps::ATOMIC_SIZE_QP.get(&atomic[0x10..]), 8);
+        assert_eq!(atomic_caps::ATOMIC_SIZE_QP.get(&atomic[0x10..]), 0x3c);
         rig.refuses(
             &ask(group::GENERAL, 0),
             &[

@@ -61,6 +61,8 @@ pub struct SendQueue {
     /// Whether the doorbell was rung since the record was last found without news: a card looks at
     /// the record only then.
     pub rung: bool,
+    /// Counter up to which another queue lets this one run, where one steers it.
+    pub enabled: u16,
 }
 
 /// The card's view of a receive queue.
@@ -114,6 +116,7 @@ impl Qp {
         self.sq.fetched = 0;
         self.sq.producer = 0;
         self.sq.rung = false;
+        self.sq.enabled = 0;
         self.rq.taken = 0;
         self.rq.producer = 0;
     }

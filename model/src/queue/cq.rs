@@ -60,6 +60,7 @@ impl Card {
             Some(Arm::Solicited) if urgent => self.fire_cq(cqn),
             _ => {}
         }
+        self.completed_on(cqn);
     }
 
     /// Moves a CQ to another ring: a last CQE in the old one says where the new one takes over.

@@ -2,13 +2,16 @@
 //! from any encoder.
 
 use super::receive::TWO_GIB;
-use super::umr;
 use super::{Address, Atomic, Data, Extended, Fence, Remote, SendWqe, Signal, Syndrome};
+use super::{extended, umr};
 use crate::object::Service;
 
 /// Send opcodes (`mlx5dv.h`, `MLX5_OPCODE_*`).
 pub(super) mod opcode {
     pub const NOP: u8 = 0x00;
+    pub const WAIT: u8 = 0x0f;
+    pub const SEND_ENABLE: u8 = 0x17;
+    pub const MMO: u8 = 0x2f;
     pub const SEND_INVAL: u8 = 0x01;
     pub const RDMA_WRITE: u8 = 0x08;
     pub const RDMA_WRITE_IMM: u8 = 0x09;
@@ -17,6 +20,8 @@ pub(super) mod opcode {
     pub const RDMA_READ: u8 = 0x10;
     pub const ATOMIC_CS: u8 = 0x11;
     pub const ATOMIC_FA: u8 = 0x12;
+    pub const ATOMIC_MASKED_CS: u8 = 0x14;
+    pub const ATOMIC_MASKED_FA: u8 = 0x15;
     pub const UMR: u8 = 0x25;
 }
 
@@ -133,9 +138,18 @@ fn has(service: Service, code: u8) -> bool {
         Service::Rc | Service::Xrc => true,
         Service::Uc => !matches!(
             code,
-            opcode::SEND_INVAL | opcode::RDMA_READ | opcode::ATOMIC_CS | opcode::ATOMIC_FA
+            opcode::SEND_INVAL
+                | opcode::RDMA_READ
+                | opcode::ATOMIC_CS
+                | opcode::ATOMIC_FA
+                | opcode::ATOMIC_MASKED_CS
+                | opcode::ATOMIC_MASKED_FA
+                | opcode::MMO
         ),
-        Service::Ud => matches!(code, opcode::NOP | opcode::SEND | opcode::SEND_IMM),
+        Service::Ud => matches!(
+            code,
+            opcode::NOP | opcode::SEND | opcode::SEND_IMM | opcode::WAIT | opcode::SEND_ENABLE
+        ),
     }
 }
 
@@ -161,15 +175,22 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
         address: None,
         remote: None,
         atomic: None,
+        masked: None,
+        local: None,
         umr: None,
         xrc_srq: None,
         data: Vec::new(),
     };
-    // None of these operations has variants.
-    if control.modifier != 0 || !has(service, control.opcode) {
+    let varies =
+        matches!(control.opcode, opcode::ATOMIC_MASKED_CS | opcode::ATOMIC_MASKED_FA | opcode::MMO);
+    if (control.modifier != 0 && !varies) || !has(service, control.opcode) {
         return Err(Syndrome::LocalQpOperation);
     }
-    if service == Service::Xrc && !matches!(control.opcode, opcode::NOP | opcode::UMR) {
+    let stays = matches!(
+        control.opcode,
+        opcode::NOP | opcode::UMR | opcode::WAIT | opcode::SEND_ENABLE | opcode::MMO
+    );
+    if service == Service::Xrc && !stays {
         let segment = segments.next().ok_or(Syndrome::LocalQpOperation)?;
         wqe.xrc_srq = Some(be32(&segment, 0) & 0xff_ffff);
     }
@@ -199,6 +220,24 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
             if wqe.length() != 8 {
                 return Err(Syndrome::LocalLength);
             }
+        }
+        opcode::ATOMIC_MASKED_CS | opcode::ATOMIC_MASKED_FA => {
+            wqe.remote = Some(segments.remote()?);
+            let swap = control.opcode == opcode::ATOMIC_MASKED_CS;
+            let (masked, rest) = extended::masked(control.modifier, swap, segments.0)?;
+            segments.0 = rest;
+            wqe.data = segments.data(false)?;
+            if wqe.length() != masked.size as u64 {
+                return Err(Syndrome::LocalLength);
+            }
+            wqe.masked = Some(Box::new(masked));
+        }
+        opcode::MMO => {
+            wqe.local = Some(Box::new(extended::copy(control.modifier, segments.0)?));
+        }
+        opcode::WAIT | opcode::SEND_ENABLE => {
+            let wait = control.opcode == opcode::WAIT;
+            wqe.local = Some(Box::new(extended::queues(wait, control.modifier, segments.0)?));
         }
         opcode::UMR => {
             let key = u32::from_be_bytes(control.immediate);

@@ -16,6 +16,7 @@ mod cq;
 mod decode;
 mod doorbell;
 mod event;
+mod extended;
 mod receive;
 mod send;
 mod shared;
@@ -28,6 +29,7 @@ mod wqe;
 pub use completion::{Completion, Opcode, Origin};
 pub(crate) use doorbell::Registers;
 pub use event::{QpEvent, SrqEvent};
+pub use extended::{LARGEST, Local, Masked};
 pub use translate::{Access, Denied};
 pub(crate) use translate::{DUMP_FILL, INDIRECTION};
 pub use umr::{Entries, Umr};
@@ -223,6 +225,47 @@ mod tests {
             let cqe = pair.cqe(0, slot);
             assert_eq!((cqe[56], cqe[61], cqe[63]), (opcode, slot as u8, 0), "{cqe:02x?}");
         }
+    }
+
+    #[test]
+    fn a_queue_runs_as_far_as_another_lets_it() {
+        let mut pair = Pair::new();
+        let [master, slave] = pair.qps;
+        let set = |pair: &mut Pair, qp: u32, field: mlx5_sys::ifc::Field| {
+            let qp = pair.rig.card.objects.qps.get_mut(&qp).unwrap();
+            field.set(&mut qp.context[..], 1);
+        };
+        set(&mut pair, slave, qpc::CD_SLAVE_SEND);
+        // Three NOPs, of which the doorbell starts none.
+        for block in 0..3u16 {
+            let mut nop = vec![0, 0, block as u8, 0];
+            nop.extend_from_slice(&(slave << 8 | 1).to_be_bytes());
+            nop.extend_from_slice(&[0, 0, 0, 8, 0, 0, 0, 0]);
+            pair.rig.write(pair.rings[1] + 256 + u64::from(block) * 64, &nop);
+            pair.rig.write(pair.records[1] + 4, &u32::from(block + 1).to_be_bytes());
+            let uar = pair.rig.uar;
+            pair.rig.card.store(uar, 0x800, &nop[..8]);
+        }
+        // Completions in a fresh ring of the test are zeros where none is.
+        let done = |pair: &Pair| (0..4).filter(|slot| pair.cqe(1, *slot)[56..60] != [0; 4]).count();
+        let enable = |upto: u32, qp: u32| {
+            let mut segment = [0; 16];
+            segment[8..12].copy_from_slice(&upto.to_be_bytes());
+            segment[12..].copy_from_slice(&qp.to_be_bytes());
+            segment
+        };
+        set(&mut pair, master, qpc::CD_MASTER);
+        pair.post(0, 0x00, &[]);
+        assert_eq!(done(&pair), 0);
+        pair.post(1, 0x17, &[enable(2, slave)]);
+        assert_eq!(done(&pair), 2);
+        pair.post(2, 0x17, &[enable(3, slave)]);
+        assert_eq!(done(&pair), 3);
+        assert_eq!(pair.cqe(0, 2)[63], 0, "{:02x?}", pair.cqe(0, 2));
+        // What is steered by nobody cannot be let run.
+        pair.post(3, 0x17, &[enable(9, master)]);
+        let cqe = pair.cqe(0, 3);
+        assert_eq!((cqe[55], cqe[56], cqe[63]), (0x02, 0x17, 0xd0), "{cqe:02x?}");
     }
 
     #[test]

@@ -230,6 +230,55 @@ impl Card {
         self.memory.update(at, change).map_err(|_| Denied::Fault)
     }
 
+    /// Changes 4, 8, 16 or 32 aligned bytes behind a key, and puts what was there into `found`, in
+    /// memory order; `change` gives what they become. Nothing else that this card does comes in
+    /// between; against the processor it is atomic up to eight bytes. `address` must be a multiple
+    /// of the size, and what is there contiguous (else [`Denied::Bounds`]).
+    pub fn update_bytes(
+        &self,
+        domain: Domain,
+        key: u32,
+        address: u64,
+        found: &mut [u8],
+        change: &mut dyn FnMut(&[u8]) -> [u8; super::LARGEST],
+    ) -> Result<(), Denied> {
+        let size = found.len();
+        if size == 8 {
+            let old = self.update_key(domain, key, address, &mut |old| {
+                let mut new = [0; 8];
+                new.copy_from_slice(&change(&old)[..8]);
+                new
+            })?;
+            found.copy_from_slice(&old);
+            return Ok(());
+        }
+        if address % size as u64 != 0 {
+            return Err(Denied::Bounds);
+        }
+        let mut place = None;
+        let access = (Access::RemoteAtomic, INDIRECTION);
+        self.pieces(domain, key, address, 0..size, access, &mut |bus, bytes| {
+            if bytes.len() == size {
+                place = Some(bus);
+            }
+            Ok(())
+        })?;
+        let at = place.filter(|at| at % size as u64 == 0).ok_or(Denied::Bounds)?;
+        if size == 4 {
+            // The other half of the eight bytes stays as it is.
+            let half = (at % 8) as usize;
+            let old = self.memory.update(at & !7, &mut |old| {
+                let mut new = old;
+                new[half..half + 4].copy_from_slice(&change(&old[half..half + 4])[..4]);
+                new
+            });
+            found.copy_from_slice(&old.map_err(|_| Denied::Fault)?[half..half + 4]);
+            return Ok(());
+        }
+        self.memory.read(at, found).map_err(|_| Denied::Fault)?;
+        self.memory.write(at, &change(found)[..size]).map_err(|_| Denied::Fault)
+    }
+
     /// Ends what a key grants, as a peer's SEND with invalidate asks: the whole key has to match,
     /// be in use, and allow that it is done from afar.
     pub(crate) fn invalidate_key(&mut self, domain: Domain, key: u32) -> Result<(), Denied> {

@@ -130,6 +130,10 @@ pub struct SendWqe {
     pub remote: Option<Remote>,
     /// Atomic operands.
     pub atomic: Option<Atomic>,
+    /// Operands of an atomic under masks.
+    pub masked: Option<Box<super::Masked>>,
+    /// What the card does by itself.
+    pub local: Option<Box<super::Local>>,
     /// How a memory key is to be changed.
     pub umr: Option<Box<super::Umr>>,
     /// Local memory to gather from or scatter to.

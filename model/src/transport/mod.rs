@@ -8,6 +8,7 @@
 //! before. The order is always pump, carry the outbox away, settle, until nothing is left.
 
 mod held;
+mod local;
 mod parameters;
 mod port;
 mod psn;

@@ -1,7 +1,7 @@
 //! What the transport keeps for the whole port: who has something to send, timers, and what waits
 //! to be reported.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 use super::Outcome;
 
@@ -18,6 +18,8 @@ pub struct Port {
     held: VecDeque<Outcome>,
     timers: BTreeSet<(u64, u32)>,
     failed: BTreeSet<u32>,
+    /// Queue pairs that wait for completions, by CQ.
+    waiting: BTreeMap<u32, BTreeSet<u32>>,
     watch: Option<(u64, u64)>,
 }
 
@@ -48,6 +50,16 @@ impl Port {
         } else if self.congested.remove(&prefix) {
             self.ready.extend(self.parked.drain(..));
         }
+    }
+
+    /// A queue pair waits for completions of a CQ.
+    pub(super) fn wait_for(&mut self, cq: u32, qp: u32) {
+        self.waiting.entry(cq).or_default().insert(qp);
+    }
+
+    /// Who waits for completions of a CQ; they wait no longer.
+    pub(super) fn waiting_for(&mut self, cq: u32) -> BTreeSet<u32> {
+        self.waiting.remove(&cq).unwrap_or_default()
     }
 
     /// Holds a completion or event until the packets before it have left.

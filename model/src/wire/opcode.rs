@@ -3,7 +3,8 @@
 use crate::object::Service;
 
 /// What a packet does: the lower five bits of the opcode (IBA 1.3, table 38). The upper three name
-/// the transport service, of which the reliable connections have all of these.
+/// the transport service, of which the reliable connections have all of these. How cards send
+/// atomics under masks is not published: they have encodings here that IBA reserves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs)]
@@ -31,6 +32,9 @@ pub enum Opcode {
     FetchAdd = 0x14,
     SendLastInvalidate = 0x16,
     SendOnlyInvalidate = 0x17,
+    MaskedCompareSwap = 0x18,
+    MaskedFetchAdd = 0x19,
+    MaskedAcknowledge = 0x1a,
 }
 
 /// The upper three bits of an opcode.
@@ -132,6 +136,9 @@ impl Opcode {
             0x14 => Self::FetchAdd,
             0x16 => Self::SendLastInvalidate,
             0x17 => Self::SendOnlyInvalidate,
+            0x18 => Self::MaskedCompareSwap,
+            0x19 => Self::MaskedFetchAdd,
+            0x1a => Self::MaskedAcknowledge,
             _ => return None,
         })
     }
@@ -146,6 +153,7 @@ impl Opcode {
                 | Self::ReadResponseOnly
                 | Self::Acknowledge
                 | Self::AtomicAcknowledge
+                | Self::MaskedAcknowledge
         )
     }
 
@@ -153,13 +161,24 @@ impl Opcode {
     pub fn has_reth(self) -> bool {
         matches!(
             self,
-            Self::WriteFirst | Self::WriteOnly | Self::WriteOnlyImmediate | Self::ReadRequest
+            Self::WriteFirst
+                | Self::WriteOnly
+                | Self::WriteOnlyImmediate
+                | Self::ReadRequest
+                | Self::MaskedCompareSwap
+                | Self::MaskedFetchAdd
         )
     }
 
     /// Whether an AtomicETH follows.
     pub fn has_atomic(self) -> bool {
         matches!(self, Self::CompareSwap | Self::FetchAdd)
+    }
+
+    /// Whether it is an atomic under masks: a RETH says what it changes, the payload are its
+    /// operands.
+    pub fn has_masked(self) -> bool {
+        matches!(self, Self::MaskedCompareSwap | Self::MaskedFetchAdd)
     }
 
     /// Whether an AETH follows.
@@ -251,7 +270,7 @@ mod tests {
             assert_eq!(opcode.encode(service), byte);
             counts[service as usize] += 1;
         }
-        assert_eq!(counts, [23, 12, 2, 23]);
+        assert_eq!(counts, [26, 12, 2, 26]);
         assert_eq!(Opcode::decode(0x64), Some((Service::Ud, Opcode::SendOnly)));
         assert_eq!(Opcode::decode(0x2b), Some((Service::Uc, Opcode::WriteOnlyImmediate)));
         // A READ of an unreliable connection.

@@ -157,7 +157,7 @@ pub struct Header {
     pub datagram: Option<Deth>,
     /// Number, 24 bits, of the SRQ that a request of an extended reliable connection is for.
     pub xrc_srq: Option<u32>,
-    /// Remote memory.
+    /// Remote memory. An atomic under masks has one too, with the bytes that it changes.
     pub reth: Option<Reth>,
     /// Atomic operation.
     pub atomic: Option<AtomicEth>,

@@ -63,7 +63,7 @@ impl Requester {
                 Kind::Nop => {}
                 // Reached only when everything before it is done; its turn comes with the next
                 // packet to send.
-                Kind::Failed(_) | Kind::Umr => break,
+                Kind::Failed(_) | Kind::Umr | Kind::Local => break,
                 _ if upto.since(front.first) < 0 => break,
                 Kind::Read if front.answered > 0 && upto == self.unacknowledged.previous() => break,
                 kind if kind.is_fetch() => return Reach::Skipped,
@@ -93,7 +93,7 @@ impl Requester {
         while let Some(front) = self.requests.front() {
             let past = front.packets == 0 || psn.since(front.last()) > 0;
             match front.kind {
-                Kind::Failed(_) | Kind::Umr => return Ok(Reach::All),
+                Kind::Failed(_) | Kind::Umr | Kind::Local => return Ok(Reach::All),
                 kind if kind.is_fetch() && past => return Ok(Reach::Skipped),
                 _ if past => self.retire(card, own),
                 _ => break,
@@ -102,7 +102,16 @@ impl Requester {
         let Some(request) = self.requests.front_mut() else { return Ok(Reach::All) };
         let ahead = psn.after(request.first);
         let original = match request.kind {
-            Kind::Read if header.opcode != Opcode::AtomicAcknowledge => None,
+            Kind::Read
+                if !matches!(
+                    header.opcode,
+                    Opcode::AtomicAcknowledge | Opcode::MaskedAcknowledge
+                ) =>
+            {
+                None
+            }
+            // As long as the request, which is checked below as of a READ.
+            Kind::Masked { .. } if header.opcode == Opcode::MaskedAcknowledge => None,
             Kind::CompareSwap | Kind::FetchAdd if header.opcode == Opcode::AtomicAcknowledge => {
                 Some(header.original.unwrap_or(0).to_le_bytes())
             }

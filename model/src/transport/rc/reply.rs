@@ -5,11 +5,20 @@ use super::super::{Outcome, Parameters, Psn};
 use super::responder::{Refused, Responder};
 use super::to_peer;
 use crate::card::Card;
-use crate::queue::{Access, Domain, QpEvent};
+use crate::queue::{Access, Domain, LARGEST, QpEvent};
 use crate::wire::{Acknowledge, Aeth, NakCode, Opcode, Reth};
 
 /// Credit code that says credits are not counted.
 const NO_CREDITS: u8 = 31;
+
+/// What an atomic found.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Original {
+    /// Eight bytes, as a number.
+    Value(u64),
+    /// So many bytes, in memory order, of an atomic under masks.
+    Bytes([u8; LARGEST], usize),
+}
 
 /// Something owed. `messages` is the MSN it carries.
 #[derive(Debug)]
@@ -30,7 +39,7 @@ pub(super) enum Reply {
         again: bool,
     },
     /// What an atomic found.
-    Atomic { psn: Psn, original: u64, messages: u32, again: bool },
+    Atomic { psn: Psn, original: Original, messages: u32, again: bool },
     /// A completion or event.
     Outcome(Outcome),
 }
@@ -58,8 +67,11 @@ impl Responder {
                 }
                 Reply::Atomic { psn, original, messages, .. } => {
                     let syndrome = Acknowledge::Ack(NO_CREDITS);
-                    let original = Some(*original);
-                    send(card, own, Opcode::AtomicAcknowledge, *psn, syndrome, *messages, original);
+                    let opcode = match original {
+                        Original::Value(_) => Opcode::AtomicAcknowledge,
+                        Original::Bytes(..) => Opcode::MaskedAcknowledge,
+                    };
+                    send(card, own, opcode, *psn, syndrome, *messages, Some(*original));
                 }
                 Reply::Read { first, reth, domain, sent, packets, messages, .. } => {
                     let psn = first.plus(*sent);
@@ -100,12 +112,25 @@ fn send(
     psn: Psn,
     syndrome: Acknowledge,
     messages: u32,
-    original: Option<u64>,
+    original: Option<Original>,
 ) {
     let mut header = to_peer(own, opcode, psn);
     header.aeth = Some(Aeth { syndrome, msn: messages });
-    header.original = original;
-    card.outbox.push_back(header.bare());
+    let frame = match original {
+        Some(Original::Bytes(bytes, size)) => {
+            let Ok(frame) = header.frame(size, |to| {
+                to.copy_from_slice(&bytes[..size]);
+                Ok::<_, std::convert::Infallible>(())
+            });
+            frame
+        }
+        Some(Original::Value(original)) => {
+            header.original = Some(original);
+            header.bare()
+        }
+        None => header.bare(),
+    };
+    card.outbox.push_back(frame);
 }
 
 /// Sends packet `index` of the response to a READ; `false` if its memory is not there.

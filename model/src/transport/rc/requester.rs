@@ -30,6 +30,12 @@ pub(super) enum Kind {
     Read,
     CompareSwap,
     FetchAdd,
+    /// An atomic under masks.
+    Masked {
+        swap: bool,
+    },
+    /// What this side does by itself, when its turn comes.
+    Local,
     /// To change a memory key of this side, when its turn comes.
     Umr,
     /// Nothing: done when everything before it is.
@@ -50,6 +56,9 @@ impl Kind {
             0x10 => Self::Read,
             0x11 => Self::CompareSwap,
             0x12 => Self::FetchAdd,
+            0x14 => Self::Masked { swap: true },
+            0x15 => Self::Masked { swap: false },
+            0x0f | 0x17 | 0x2f => Self::Local,
             0x25 => Self::Umr,
             _ => return Self::Failed(Syndrome::LocalQpOperation),
         };
@@ -64,7 +73,10 @@ impl Kind {
             Self::CompareSwap | Self::FetchAdd if length != 8 => {
                 Self::Failed(Syndrome::LocalLength)
             }
-            Self::Nop | Self::Umr => kind,
+            Self::Masked { .. } if wqe.remote.is_none() || wqe.masked.is_none() => {
+                Self::Failed(Syndrome::LocalQpOperation)
+            }
+            Self::Nop | Self::Umr | Self::Local => kind,
             _ if length > longest => Self::Failed(Syndrome::LocalLength),
             _ => kind,
         }
@@ -72,7 +84,7 @@ impl Kind {
 
     /// Whether the answer carries data, so that an acknowledge does not do.
     pub(super) fn is_fetch(self) -> bool {
-        matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd)
+        matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd | Self::Masked { .. })
     }
 }
 
@@ -185,6 +197,12 @@ impl Requester {
                     self.change_key(card, own);
                     continue;
                 }
+                Kind::Local => {
+                    if self.is_fenced() || !self.do_alone(card, own) {
+                        break;
+                    }
+                    continue;
+                }
                 _ => {}
             }
             if self.sent == 0 && !self.may_start(own) {
@@ -247,6 +265,8 @@ impl Requester {
                     address: None,
                     remote: None,
                     atomic: None,
+                    masked: None,
+                    local: None,
                     umr: None,
                     xrc_srq: None,
                     data: Vec::new(),
@@ -256,8 +276,8 @@ impl Requester {
         };
         let length = wqe.length();
         let packets = match kind {
-            Kind::Nop | Kind::Umr | Kind::Failed(_) => 0,
-            Kind::CompareSwap | Kind::FetchAdd => 1,
+            Kind::Nop | Kind::Umr | Kind::Local | Kind::Failed(_) => 0,
+            Kind::CompareSwap | Kind::FetchAdd | Kind::Masked { .. } => 1,
             _ => own.packets(length),
         };
         let room = if kind.is_fetch() && wqe.signal == Signal::Always {
@@ -292,6 +312,22 @@ impl Requester {
             None => Err(Syndrome::LocalQpOperation),
         };
         request.kind = changed.map_or_else(Kind::Failed, |()| Kind::Nop);
+    }
+
+    /// Does what the request at the cursor asks of this side alone, as
+    /// [`change_key`](Self::change_key); `false` where it has to wait.
+    fn do_alone(&mut self, card: &mut Card, own: &Parameters) -> bool {
+        let request = &mut self.requests[self.cursor];
+        let done = match &request.wqe.local {
+            Some(local) => card.do_alone(own, local),
+            None => Err(Syndrome::LocalQpOperation),
+        };
+        request.kind = match done {
+            Ok(false) => return false,
+            Ok(true) => Kind::Nop,
+            Err(syndrome) => Kind::Failed(syndrome),
+        };
+        true
     }
 
     /// Whether the request at the cursor may send its first packet.
@@ -363,11 +399,18 @@ impl Requester {
         let opcode = match request.kind {
             Kind::CompareSwap => Opcode::CompareSwap,
             Kind::FetchAdd => Opcode::FetchAdd,
+            Kind::Masked { swap: true } => Opcode::MaskedCompareSwap,
+            Kind::Masked { swap: false } => Opcode::MaskedFetchAdd,
             _ => Opcode::ReadRequest,
         };
         let mut header = to_peer(own, opcode, psn);
         header.xrc_srq = request.wqe.xrc_srq;
-        if opcode == Opcode::ReadRequest {
+        let mut operands: &[u8] = &[];
+        if let Some(masked) = request.wqe.masked.as_ref().filter(|_| opcode.has_masked()) {
+            let (address, key) = (remote.address, remote.key);
+            header.reth = Some(Reth { address, key, length: masked.size as u32 });
+            operands = &masked.operands;
+        } else if opcode == Opcode::ReadRequest {
             let done = u64::from(request.answered) * u64::from(own.mtu);
             header.reth = Some(Reth {
                 address: remote.address.wrapping_add(done),
@@ -383,7 +426,11 @@ impl Requester {
             });
         }
         let end = request.first.plus(request.packets);
-        card.outbox.push_back(header.bare());
+        let Ok(frame) = header.frame(operands.len(), |to| {
+            to.copy_from_slice(operands);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        card.outbox.push_back(frame);
         self.note_sent(end);
         self.cursor += 1;
         self.sent = 0;

@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 
 use super::super::{Held, Outcome, Parameters, Psn};
-use super::reply::Reply;
+use super::reply::{Original, Reply};
 use crate::card::Card;
 use crate::object::State;
 use crate::queue::{
-    Access, Data, Denied, Domain, Opcode as Received, QpEvent, ReceiveWqe, Syndrome, Taken,
+    Access, Data, Denied, Domain, LARGEST, Masked, Opcode as Received, QpEvent, ReceiveWqe,
+    Syndrome, Taken,
 };
 use crate::wire::{Acknowledge, AtomicEth, Header, NakCode, Opcode, Reth, Route};
 
@@ -66,7 +67,7 @@ pub(super) struct Responder {
     /// What is owed to the peer and to software, in order.
     pub(super) replies: VecDeque<Reply>,
     /// What the last atomics found, for the peer that did not hear.
-    saved: VecDeque<(Psn, u64)>,
+    saved: VecDeque<(Psn, Original)>,
 }
 
 impl Responder {
@@ -180,6 +181,8 @@ impl Responder {
             self.send(card, own, header, payload, domain)
         } else if opcode.is_write() {
             self.write(card, own, header, payload, domain)
+        } else if let Some(reth) = header.reth.filter(|_| opcode.has_masked()) {
+            self.masked(card, own, header, reth, payload, domain)
         } else if let Some(reth) = header.reth {
             self.read(card, own, header, reth, domain)
         } else if let Some(atomic) = header.atomic {
@@ -464,8 +467,13 @@ impl Responder {
                 changed.to_le_bytes()
             })
             .map_err(|denied| self.denied(own, header, denied))?;
+        self.found(own, header, Original::Value(u64::from_le_bytes(found)));
+        Ok(())
+    }
+
+    /// An atomic was executed: its answer is owed, and kept for a peer that does not hear it.
+    fn found(&mut self, own: &Parameters, header: &Header, original: Original) {
         let psn = Psn::new(header.psn);
-        let original = u64::from_le_bytes(found);
         self.accept(header, 1);
         while self.saved.len() >= own.responder_depth as usize {
             self.saved.pop_front();
@@ -477,6 +485,39 @@ impl Responder {
             messages: self.messages,
             again: false,
         });
+    }
+
+    /// An atomic under masks: the payload are its operands.
+    fn masked(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+        reth: Reth,
+        payload: &[u8],
+        domain: Domain,
+    ) -> Result<(), Refused> {
+        let size = reth.length as usize;
+        let swap = header.opcode == Opcode::MaskedCompareSwap;
+        let operands = if swap { 4 } else { 2 };
+        if !own.remote_atomic
+            || !matches!(size, 4 | 8 | 16 | 32)
+            || payload.len() != operands * size
+            || reth.address % size as u64 != 0
+            || self.fetches_owed(false) >= own.responder_depth as usize
+        {
+            return Err(self.invalid(header));
+        }
+        let operation = Masked { size, operands: payload.to_vec() };
+        let mut found = [0; LARGEST];
+        card.update_bytes(domain, reth.key, reth.address, &mut found[..size], &mut |bytes| {
+            match swap {
+                true => operation.swapped(bytes),
+                false => operation.added(bytes),
+            }
+        })
+        .map_err(|denied| self.denied(own, header, denied))?;
+        self.found(own, header, Original::Bytes(found, size));
         Ok(())
     }
 
@@ -500,7 +541,7 @@ impl Responder {
             if own.remote_read && reth.length <= LONGEST {
                 return self.owe_read(card, own, header, reth, true, domain);
             }
-        } else if opcode.has_atomic() {
+        } else if opcode.has_atomic() || opcode.has_masked() {
             let owed = self
                 .replies
                 .iter()

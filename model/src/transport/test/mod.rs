@@ -2,12 +2,14 @@
 //!
 //! [`side`] is one of them with its rings, [`Pair`] both with the wire and the time between them.
 //! The tests: [`traffic`] moves data whatever the wire does, [`errors`] provokes every error,
+//! [`extended`] has atomics under masks, the card's own copies and queues that steer others,
 //! [`timing`] measures waits on the manual clock, [`unreliable`] and
 //! [`datagram`] lose what nobody repeats, [`shared`] takes receives from one queue for several,
 //! [`windows`] binds keys and takes them back, [`xrc`] sends to queues that requests name.
 
 mod datagram;
 mod errors;
+mod extended;
 mod shared;
 pub mod side;
 mod timing;

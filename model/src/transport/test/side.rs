@@ -47,6 +47,7 @@ pub struct Cqe {
 #[derive(Clone, Debug)]
 pub struct Post {
     pub opcode: u8,
+    pub modifier: u8,
     pub signaled: bool,
     pub fence: bool,
     pub solicited: bool,
@@ -65,6 +66,7 @@ impl Post {
     pub fn new(opcode: u8) -> Self {
         Self {
             opcode,
+            modifier: 0,
             signaled: true,
             fence: false,
             solicited: false,
@@ -348,7 +350,7 @@ impl Side {
             wqe.extend_from_slice(&pointer(*offset, *length, *key));
         }
         let ds = (wqe.len() / 16) as u32;
-        let first = u32::from(index) << 8 | u32::from(post.opcode);
+        let first = u32::from(post.modifier) << 24 | u32::from(index) << 8 | u32::from(post.opcode);
         wqe[..4].copy_from_slice(&first.to_be_bytes());
         wqe[4..8].copy_from_slice(&(self.qp << 8 | ds).to_be_bytes());
         wqe[11] = u8::from(post.fence) << 7

@@ -15,6 +15,7 @@ const QUANTUM: usize = 16;
 enum Kind {
     Nop,
     Umr,
+    Local,
     Send { immediate: bool },
     Write { immediate: bool },
 }
@@ -81,6 +82,11 @@ impl Sender {
             if kind == Kind::Umr {
                 let umr = request.wqe.umr.as_deref().ok_or(Syndrome::LocalQpOperation)?;
                 card.change_key(own.domain(), umr)?;
+            } else if kind == Kind::Local {
+                let local = request.wqe.local.as_deref().ok_or(Syndrome::LocalQpOperation)?;
+                if !card.do_alone(own, local)? {
+                    return Ok(Progress::Idle);
+                }
             } else if kind != Kind::Nop {
                 if let Some(header) = &mut request.header {
                     if card.port.is_congested(header.destination) {
@@ -132,6 +138,7 @@ impl Sender {
             0x0a => Ok(Kind::Send { immediate: false }),
             0x0b => Ok(Kind::Send { immediate: true }),
             0x25 => Ok(Kind::Umr),
+            0x0f | 0x17 => Ok(Kind::Local),
             _ => Err(Syndrome::LocalQpOperation),
         };
         // A datagram is one packet.
@@ -186,7 +193,7 @@ fn packet(
     header.opcode = match kind {
         Kind::Write { immediate } => Opcode::write(starts, ends, immediate),
         Kind::Send { immediate } => Opcode::send(starts, ends, immediate),
-        Kind::Nop | Kind::Umr => return Err(Syndrome::LocalQpOperation),
+        Kind::Nop | Kind::Umr | Kind::Local => return Err(Syndrome::LocalQpOperation),
     };
     header.solicited = ends && wqe.solicited;
     header.immediate = header.opcode.has_immediate().then_some(wqe.immediate);

@@ -1,0 +1,286 @@
+//! What follows the control segment of the operations that have an opcode modifier: atomics under
+//! masks, the card's own copies, and waiting for other queues.
+//!
+//! Layouts: atomics as UCX (`rc_mlx5.inl`, `uct_rc_mlx5_txqp_dptr_post`) and the libmlx5 of
+//! Mellanox OFED (`qp.c`, `ext_cmp_swp`, `ext_fetch_add`) post them; copies as rdma-core
+//! (`providers/mlx5/wqe.h`, `mlx5_mmo_wqe`); waiting as DPDK (`mlx5_prm.h`, `mlx5_wqe_qseg`) and the
+//! same libmlx5 (`set_wait_en_seg`).
+
+use super::receive::TWO_GIB;
+use super::{Data, Domain, Syndrome};
+use crate::card::Card;
+
+/// log2 of the bytes that an atomic under masks may change: 4 to 32.
+const SIZES: std::ops::RangeInclusive<u8> = 2..=5;
+/// Bytes of the largest.
+pub const LARGEST: usize = 1 << *SIZES.end();
+
+/// The operands of an atomic under masks: numbers of `size` bytes each, most significant byte first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Masked {
+    /// Bytes that it changes: 4, 8, 16 or 32.
+    pub size: usize,
+    /// Of a compare and swap: what to swap in, what to compare with, and which bits of each count.
+    /// Of a fetch and add: what to add, and the last bit of each field.
+    pub operands: Vec<u8>,
+}
+
+/// What the card does by itself when the request's turn comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Local {
+    /// Copies memory.
+    Copy {
+        /// From where.
+        from: Data,
+        /// Where to; as long.
+        to: Data,
+        /// Where the card keeps notes.
+        notes: Data,
+    },
+    /// Waits until a CQ has had so many completions.
+    Wait {
+        /// The CQ.
+        cq: u32,
+        /// Its completions since it was made, modulo 2^32.
+        count: u32,
+    },
+    /// Lets a send queue that is held back run up to a counter.
+    Enable {
+        /// The queue pair.
+        qp: u32,
+        /// Its producer counter, in blocks.
+        upto: u16,
+    },
+}
+
+/// Which bytes of a WQE are the operands of an atomic under masks, and the rest.
+pub(super) fn masked(modifier: u8, swap: bool, bytes: &[u8]) -> Result<(Masked, &[u8]), Syndrome> {
+    let log = (modifier & 7) + 2;
+    if modifier & !7 != 8 || !SIZES.contains(&log) {
+        return Err(Syndrome::LocalQpOperation);
+    }
+    let size = 1usize << log;
+    let used = if swap { 4 * size } else { 2 * size };
+    // The operands of the smallest do not fill a segment.
+    let room = used.next_multiple_of(16);
+    let (operands, rest) = bytes.split_at_checked(room).ok_or(Syndrome::LocalQpOperation)?;
+    Ok((Masked { size, operands: operands[..used].to_vec() }, rest))
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn pointer(bytes: &[u8]) -> Data {
+    let length = match word(bytes, 0) {
+        0 => TWO_GIB,
+        length => length,
+    };
+    let address = u64::from(word(bytes, 8)) << 32 | u64::from(word(bytes, 12));
+    Data::Pointer { length, key: word(bytes, 4), address }
+}
+
+/// A copy by the card.
+pub(super) fn copy(modifier: u8, bytes: &[u8]) -> Result<Local, Syndrome> {
+    const DMA: u8 = 1;
+    /// Bytes of the memory for notes that `mlx5dv` users register.
+    const NOTES: u32 = 64;
+    if modifier != DMA || bytes.len() != 48 {
+        return Err(Syndrome::LocalQpOperation);
+    }
+    let (from, to) = (pointer(&bytes[16..32]), pointer(&bytes[32..]));
+    if (word(bytes, 16) | word(bytes, 32)) & 0x8000_0000 != 0 || word(bytes, 0) != 0 {
+        return Err(Syndrome::LocalQpOperation);
+    }
+    if from.len() != to.len() {
+        return Err(Syndrome::LocalLength);
+    }
+    let notes = match pointer(&bytes[..16]) {
+        Data::Pointer { key, address, .. } => Data::Pointer { length: NOTES, key, address },
+        inline => inline,
+    };
+    Ok(Local::Copy { from, to, notes })
+}
+
+/// Waiting for a CQ, or letting another send queue run.
+pub(super) fn queues(wait: bool, modifier: u8, bytes: &[u8]) -> Result<Local, Syndrome> {
+    if modifier != 0 || bytes.len() != 16 || word(bytes, 12) >> 24 != 0 {
+        return Err(Syndrome::LocalQpOperation);
+    }
+    let (index, number) = (word(bytes, 8), word(bytes, 12));
+    Ok(match wait {
+        true => Local::Wait { cq: number, count: index },
+        false => Local::Enable { qp: number, upto: index as u16 },
+    })
+}
+
+impl Masked {
+    /// What a compare and swap leaves of what it found, both in memory order.
+    pub fn swapped(&self, found: &[u8]) -> [u8; LARGEST] {
+        let operand = |which: usize, at: usize| self.operands[which * self.size + at];
+        let value = ordered(found);
+        let equal = (0..self.size).all(|at| (value[at] ^ operand(1, at)) & operand(3, at) == 0);
+        if !equal {
+            return padded(found);
+        }
+        let mut new = [0; LARGEST];
+        for at in 0..self.size {
+            let mask = operand(2, at);
+            new[at] = value[at] & !mask | operand(0, at) & mask;
+        }
+        padded(&ordered(&new[..self.size])[..self.size])
+    }
+
+    /// What a fetch and add leaves of what it found, both in memory order: a set bit of the
+    /// boundaries is the last of its field, from which nothing is carried.
+    pub fn added(&self, found: &[u8]) -> [u8; LARGEST] {
+        let value = ordered(found);
+        let mut new = [0; LARGEST];
+        let mut carry = 0;
+        for at in (0..self.size).rev() {
+            let (add, last) = (self.operands[at], self.operands[self.size + at]);
+            for bit in 0..8 {
+                let sum = (value[at] >> bit & 1) + (add >> bit & 1) + carry;
+                new[at] |= (sum & 1) << bit;
+                carry = if last >> bit & 1 == 1 { 0 } else { sum >> 1 };
+            }
+        }
+        padded(&ordered(&new[..self.size])[..self.size])
+    }
+}
+
+fn padded(bytes: &[u8]) -> [u8; LARGEST] {
+    let mut all = [0; LARGEST];
+    all[..bytes.len()].copy_from_slice(bytes);
+    all
+}
+
+/// From memory order to a number's, most significant byte first, or back: eight bytes are in the
+/// host's order, others are not (`atomic_req_8B_endianness_mode` is of eight alone).
+fn ordered(bytes: &[u8]) -> [u8; LARGEST] {
+    let mut all = padded(bytes);
+    if bytes.len() == 8 {
+        all[..8].reverse();
+    }
+    all
+}
+
+impl Card {
+    /// Copies memory as a request of a queue asks.
+    pub(crate) fn copy_memory(
+        &self,
+        domain: Domain,
+        from: &Data,
+        to: &Data,
+        notes: &Data,
+    ) -> Result<(), Syndrome> {
+        /// Bytes at a time.
+        const PIECE: u64 = 1 << 16;
+        let denied = |denied| {
+            tracing::debug!(?denied, "cannot copy");
+            Syndrome::LocalProtection
+        };
+        // What cards note there is theirs to know; that they may is checked.
+        let length = notes.len() as usize;
+        let mut kept = vec![0; length];
+        self.gather(domain, std::slice::from_ref(notes), 0, &mut kept).map_err(denied)?;
+        self.scatter(domain, std::slice::from_ref(notes), 0, &kept).map_err(denied)?;
+        let mut done = 0;
+        while done < from.len() {
+            let mut piece = vec![0; PIECE.min(from.len() - done) as usize];
+            self.gather(domain, std::slice::from_ref(from), done, &mut piece).map_err(denied)?;
+            self.scatter(domain, std::slice::from_ref(to), done, &piece).map_err(denied)?;
+            done += piece.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// Whether a CQ has had so many completions, or is not there to have them.
+    pub(crate) fn has_completed(&self, cq: u32, count: u32) -> Option<bool> {
+        /// Completions are counted modulo 2^24, as consumer indices are.
+        const COUNTED: u32 = 0xff_ffff;
+        let produced = self.objects.cqs.get(cq)?.producer;
+        Some(produced.wrapping_sub(count) & COUNTED < COUNTED / 2 + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn atomic(size: usize, operands: &[u128]) -> Masked {
+        let bytes = |operand: &u128| {
+            let mut bytes = vec![0; size.saturating_sub(16)];
+            bytes.extend_from_slice(&operand.to_be_bytes()[16 - size.min(16)..]);
+            bytes
+        };
+        Masked { size, operands: operands.iter().flat_map(bytes).collect() }
+    }
+
+    #[test]
+    fn a_swap_compares_and_replaces_the_bits_it_is_told() {
+        let found = 0x1122_3344_5566_7788u64.to_ne_bytes();
+        let swap = atomic(8, &[!0, 0x99_99_99_99_99_66_99_99, 0xff, 0xff_0000]);
+        let new = u64::from_ne_bytes(swap.swapped(&found)[..8].try_into().unwrap());
+        assert_eq!(new, 0x1122_3344_5566_77ff);
+        let other = atomic(8, &[!0, 0x65 << 16, 0xff, 0xff_0000]);
+        assert_eq!(other.swapped(&found)[..8], found);
+        // Four bytes, and sixteen, are most significant byte first.
+        let found = 0x0102_0304u32.to_be_bytes();
+        let swap = atomic(4, &[0xaabb_ccdd, 0x0102_0304, 0x00ff_0000, 0xffff_ffff]);
+        assert_eq!(swap.swapped(&found)[..4], 0x01bb_0304u32.to_be_bytes());
+        let found = (7u128 << 100).to_be_bytes();
+        let swap = atomic(16, &[9 << 100, 0, 15 << 100, 0]);
+        assert_eq!(swap.swapped(&found)[..16], (9u128 << 100).to_be_bytes());
+    }
+
+    #[test]
+    fn an_add_carries_up_to_the_end_of_its_field() {
+        let added = |value: u64, add, last| {
+            let new = atomic(8, &[add, last]).added(&value.to_ne_bytes());
+            u64::from_ne_bytes(new[..8].try_into().unwrap())
+        };
+        assert_eq!(added(u64::MAX, 3, 0), 2);
+        // Two fields of 32 bits, of which the lower one wraps.
+        assert_eq!(added(0x0000_0001_ffff_ffff, 0x0000_0001_0000_0002, 1 << 31), 0x2_0000_0001);
+        // Every bit a field: no carry at all.
+        assert_eq!(added(0b1010, 0b0110, u64::MAX.into()), 0b1100);
+        let new = atomic(4, &[1, 0]).added(&0x00ff_ffffu32.to_be_bytes());
+        assert_eq!(new[..4], 0x0100_0000u32.to_be_bytes());
+        let found = [[0u8; 16], u128::MAX.to_be_bytes()].concat();
+        let new = atomic(32, &[1, 0]).added(&found);
+        assert_eq!((new[15], &new[16..]), (1, &[0; 16][..]));
+    }
+
+    #[test]
+    fn what_is_no_size_or_too_short_is_malformed() {
+        let bytes = [0; 160];
+        for modifier in (0..=u8::MAX).filter(|modifier| !(8..12).contains(modifier)) {
+            assert_eq!(masked(modifier, true, &bytes), Err(Syndrome::LocalQpOperation));
+        }
+        for (modifier, swap, used, room) in [
+            (8, true, 16, 16),
+            (8, false, 8, 16),
+            (9, true, 32, 32),
+            (9, false, 16, 16),
+            (10, true, 64, 64),
+            (11, true, 128, 128),
+            (11, false, 64, 64),
+        ] {
+            let (operands, rest) = masked(modifier, swap, &bytes).unwrap();
+            assert_eq!((operands.operands.len(), rest.len()), (used, 160 - room));
+            assert!(masked(modifier, swap, &bytes[..room - 1]).is_err());
+        }
+        assert!(copy(1, &[0; 48]).is_ok());
+        assert_eq!(copy(1, &[0; 47]), Err(Syndrome::LocalQpOperation));
+        assert_eq!(copy(2, &[0; 48]), Err(Syndrome::LocalQpOperation));
+        let mut unequal = [0; 48];
+        unequal[19] = 1;
+        assert_eq!(copy(1, &unequal), Err(Syndrome::LocalLength));
+        assert_eq!(queues(true, 0, &[0; 15]), Err(Syndrome::LocalQpOperation));
+        assert_eq!(queues(true, 1, &[0; 16]), Err(Syndrome::LocalQpOperation));
+        let bytes = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0x12, 0x34, 0x56];
+        assert_eq!(queues(true, 0, &bytes), Ok(Local::Wait { cq: 0x12_3456, count: 5 }));
+        assert_eq!(queues(false, 0, &bytes), Ok(Local::Enable { qp: 0x12_3456, upto: 5 }));
+    }
+}

@@ -1,0 +1,62 @@
+//! What a send queue does without a peer: copies, and keeping step with other queues.
+
+use mlx5_sys::ifc::qpc;
+
+use super::Parameters;
+use crate::card::Card;
+use crate::object::State;
+use crate::queue::{Local, Syndrome};
+
+impl Card {
+    /// Does what a request asks of this card alone; `false` where it has to wait, which ends with a
+    /// wake of the queue pair.
+    pub(super) fn do_alone(&mut self, own: &Parameters, local: &Local) -> Result<bool, Syndrome> {
+        // Only queue pairs made for it may steer others (QPC, cd_master).
+        let master =
+            self.objects.qps.get(&own.number).is_some_and(|qp| qp.get(qpc::CD_MASTER) == 1);
+        match local {
+            Local::Copy { from, to, notes } => {
+                self.copy_memory(own.domain(), from, to, notes).map(|()| true)
+            }
+            _ if !master => Err(Syndrome::LocalQpOperation),
+            Local::Wait { cq, count } => match self.has_completed(*cq, *count) {
+                Some(true) => Ok(true),
+                Some(false) => {
+                    self.port.wait_for(*cq, own.number);
+                    Ok(false)
+                }
+                None => Err(Syndrome::LocalQpOperation),
+            },
+            Local::Enable { qp, upto } => {
+                self.enable_send(own.number, *qp, *upto)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Lets a send queue that another steers (QPC, cd_slave_send) run up to a counter.
+    fn enable_send(&mut self, by: u32, qp: u32, upto: u16) -> Result<(), Syndrome> {
+        let user = self.objects.qps.get(&by).map(|qp| qp.uid);
+        let slave = self.objects.qps.get_mut(&qp);
+        let Some(slave) =
+            slave.filter(|qp| Some(qp.uid) == user && qp.get(qpc::CD_SLAVE_SEND) == 1)
+        else {
+            return Err(Syndrome::LocalQpOperation);
+        };
+        slave.sq.enabled = upto;
+        slave.sq.rung = true;
+        let runs = slave.state == State::Rts;
+        // A queue's own state is being worked on: it looks again by itself.
+        if runs && qp != by {
+            self.send_ready(qp);
+        }
+        Ok(())
+    }
+
+    /// A CQ has one more completion: whoever waits for it looks again.
+    pub(crate) fn completed_on(&mut self, cq: u32) {
+        for qp in self.port.waiting_for(cq) {
+            self.send_ready(qp);
+        }
+    }
+}
