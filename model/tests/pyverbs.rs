@@ -18,7 +18,7 @@ const INSTALLED: &str = "/usr/share/doc/rdma-core/tests";
 /// Their bindings are built for the distribution's interpreter alone.
 const PYTHON: &str = "/usr/bin/python3";
 
-const MODULES: [&str; 16] = [
+const MODULES: &[&str] = &[
     "tests.test_device",
     "tests.test_pd",
     "tests.test_mr",
@@ -35,6 +35,8 @@ const MODULES: [&str; 16] = [
     "tests.test_shared_pd",
     "tests.test_odp",
     "tests.test_mlx5_uar",
+    "tests.test_mlx5_dma_memcpy",
+    "tests.test_mlx5_raw_wqe",
 ];
 
 /// They take seconds; a hang takes for ever.

@@ -447,11 +447,14 @@ mod tests {
             known in any::<bool>(),
         ) {
             if known && bytes.len() > 3 {
-                bytes[0] = 0;
-                bytes[3] = code % 0x14;
-                if bytes[3] == 0x13 {
-                    bytes[3] = opcode::UMR;
-                }
+                let (modifier, chosen) = match code % 0x1a {
+                    0x13 => (0, opcode::UMR),
+                    0x14 => (1, opcode::MMO),
+                    0x15 => (0, opcode::SEND_ENABLE),
+                    other @ 0x16..=0x19 => (8 | other & 3, opcode::ATOMIC_MASKED_CS | code >> 7),
+                    other => (0, other),
+                };
+                (bytes[0], bytes[3]) = (modifier, chosen);
             }
             for service in [Service::Rc, Service::Uc, Service::Ud, Service::Xrc] {
                 let Ok(decoded) = request(service, &bytes) else { continue };

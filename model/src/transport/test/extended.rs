@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::qpc;
 
-use super::side::Side;
+use super::side::{Post, Side};
 use super::{Pair, Setup};
 use crate::object::{Service, State};
 
@@ -12,7 +12,8 @@ const LOCAL_LENGTH: u8 = 0x01;
 const INVALID_REQUEST: u8 = 0x12;
 const REMOTE_ACCESS: u8 = 0x13;
 
-use super::side::Post;
+/// How a request is spoiled, and how it then ends.
+type Spoiled<'a> = (&'a dyn Fn(&mut Post), u8);
 
 /// An atomic under masks of `size` bytes at the peer's `at`, with the old value to `to`.
 fn masked(own: &Side, key: u32, (size, at, to): (u32, u64, u64), operands: &[u128]) -> Post {
@@ -68,7 +69,7 @@ fn every_size_is_swapped_and_added_once_whatever_the_wire_does() {
 
 #[test]
 fn atomics_that_may_not_be_are_refused() {
-    let cases: [(&dyn Fn(&mut Post), u8); 5] = [
+    let cases: [Spoiled<'_>; 5] = [
         // Not a multiple of the size.
         (&|post| post.address[7] |= 8, INVALID_REQUEST),
         (&|post| post.address[8] ^= 1, REMOTE_ACCESS),
@@ -145,7 +146,7 @@ fn the_card_copies_in_the_order_it_was_told() {
 
 #[test]
 fn copies_to_where_they_may_not_fail() {
-    let cases: [(&dyn Fn(&mut Post), u8); 5] = [
+    let cases: [Spoiled<'_>; 5] = [
         (&|post| post.address[16 + 7] ^= 1, LOCAL_PROTECTION),
         (&|post| post.address[32 + 7] ^= 1, LOCAL_PROTECTION),
         // Notes without a key.
