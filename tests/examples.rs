@@ -35,3 +35,10 @@ fn what_is_armed_is_fired_and_what_is_disarmed_is_not() {
     assert!(text.contains("armed: 101 102 0 103"), "{text}");
     assert!(text.contains("quotes: 96 … 99"), "{text}");
 }
+
+#[test]
+fn the_cards_memory_is_sent_and_counted_in() {
+    let text = Process::example("device_memory", &[]).end();
+    assert!(text.contains("received: a message from the card's own memory"), "{text}");
+    assert!(text.contains("counter: 115, flag: 1"), "{text}");
+}

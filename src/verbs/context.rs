@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use mlx5_sys::dv::{MLX5DV_CONTEXT_FLAGS_DEVX, mlx5dv_context_attr, mlx5dv_open_device};
 use mlx5_sys::verbs::{
-    ibv_atomic_cap, ibv_close_device, ibv_context, ibv_device_attr, ibv_open_device,
-    ibv_query_device,
+    ibv_atomic_cap, ibv_close_device, ibv_context, ibv_device_attr, ibv_device_attr_ex,
+    ibv_open_device, ibv_query_device, ibv_query_device_ex,
 };
 
 use super::device::{board_id, device_name, sysfs_path};
@@ -153,6 +153,17 @@ impl Context {
         // SAFETY: integers only, so zeroes are valid, and the call has filled them.
         let raw = unsafe { raw.assume_init() };
         Ok(DeviceAttributes::new(self, &raw))
+    }
+
+    /// What newer kernels say besides; zero where an older one does not.
+    pub(crate) fn extended_attributes(&self) -> Result<ibv_device_attr_ex> {
+        let mut raw = MaybeUninit::<ibv_device_attr_ex>::zeroed();
+        let context = self.as_raw().as_ptr();
+        // SAFETY: the context is open, and `raw` has room for the attributes.
+        let result = unsafe { ibv_query_device_ex(context, std::ptr::null(), raw.as_mut_ptr()) };
+        check("ibv_query_device_ex", result)?;
+        // SAFETY: integers only, so zeroes are valid, and the call has filled them.
+        Ok(unsafe { raw.assume_init() })
     }
 
     /// How many completion vectors (interrupts) CQs can be spread over.

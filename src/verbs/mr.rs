@@ -6,7 +6,9 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
-use mlx5_sys::verbs::{__ibv_reg_mr, ibv_dereg_mr, ibv_mr};
+use mlx5_sys::verbs::{
+    __ibv_reg_mr, ibv_dereg_mr, ibv_mr, ibv_pd, ibv_rereg_mr, ibv_rereg_mr_flags,
+};
 
 use super::error::{check, non_null};
 use super::volatile;
@@ -264,6 +266,48 @@ impl MemoryRegion {
         // SAFETY: `length` initialised bytes, owned by the region or promised to it; `self` is
         // borrowed alone, and no peer may write them.
         Some(unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.length) })
+    }
+
+    /// Gives the region other rights, under the same keys. Nothing may be in flight on it: requests
+    /// that meet the change fail or not.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`], and [`Error::Call`]: the rights are those of before then.
+    pub fn set_access(&mut self, access: Access) -> Result<()> {
+        access.check_region()?;
+        let pd = std::ptr::null_mut();
+        self.change(ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0, pd, access)?;
+        self.access = access;
+        Ok(())
+    }
+
+    /// Moves the region to another protection domain of the same device, under the same keys.
+    /// Nothing may be in flight on it.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for a domain of another opened device, [`Error::Call`]: the region is
+    /// where it was then.
+    pub fn set_protection_domain(&mut self, pd: &ProtectionDomain) -> Result<()> {
+        if pd.context().as_raw() != self.pd.context().as_raw() {
+            return Err(Error::attribute(
+                "protection domain",
+                format_args!("of {}", pd.context().name()),
+                "it belongs to another opened device than the region",
+            ));
+        }
+        let raw = pd.as_raw().as_ptr();
+        self.change(ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_PD.0, raw, Access::empty())?;
+        self.pd = pd.clone();
+        Ok(())
+    }
+
+    fn change(&mut self, what: u32, pd: *mut ibv_pd, access: Access) -> Result<()> {
+        let (mr, bits) = (self.mr.as_ptr(), access.bits() as libc::c_int);
+        let none = std::ptr::null_mut();
+        // SAFETY: the region is registered; its memory stays what it is, and the domain is alive.
+        let result = unsafe { ibv_rereg_mr(mr, what as libc::c_int, pd, none, 0, bits) };
+        // One negative number for each step that can fail; the reason is in errno.
+        if result == 0 { Ok(()) } else { Err(Error::last("ibv_rereg_mr")) }
     }
 
     fn check_range(&self, offset: usize, length: usize) {

@@ -3,8 +3,8 @@
 use mlx5::cqe::{Completion, ReceiveDone, ReceiveKind, SendOperation};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, Transport, Uc,
-    Ud, UdInitAttributes, UdRtsAttributes,
+    AddressHandle, CompletionQueue, Connected, MemoryRegion, QueuePair, QueuePairBuilder,
+    RtrAttributes, Rts, RtsAttributes, Transport, Uc, Ud, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Nop, Remote, Send, SendImm, Sge, UdAddress, Write, WriteImm};
 
@@ -68,10 +68,18 @@ fn shape<T: Transport>(rig: &Rig, cq: &CompletionQueue) -> QueuePairBuilder<T> {
     QueuePairBuilder::new(&rig.pd, cq).max_send_sge(4).max_recv_sge(4).max_inline_data(200)
 }
 
-/// Two connections to each other.
+/// Two unreliable connections to each other.
 fn connections(rig: &Rig) -> [Side<Uc>; 2] {
+    connected(rig)
+}
+
+/// Two connections to each other.
+pub fn connected<T>(rig: &Rig) -> [Side<T>; 2]
+where
+    T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
+{
     let cqs = [(); 2].map(|()| rig.cq(256));
-    let qps = cqs.each_ref().map(|cq| rig.init(shape::<Uc>(rig, cq)));
+    let qps = cqs.each_ref().map(|cq| rig.init(shape::<T>(rig, cq)));
     let mut readers = cqs.map(|cq| Completions::new(&cq).unwrap());
     let mut receives = Vec::new();
     for (qp, reader) in qps.iter().zip(&mut readers) {

@@ -1,0 +1,94 @@
+//! Memory on the card: the source of a message, a board of counters that a peer adds to, and a flag
+//! that it writes. None of it crosses the host's memory.
+//!
+//! Both sides in this process: `cargo run --example device_memory`
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use mlx5::connect::LocalPort;
+use mlx5::cqe::Completion;
+use mlx5::ring::{Completions, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{
+    Access, CompletionQueue, Context, DeviceMemory, Init, ProtectionDomain, QueuePair, Rc,
+};
+use mlx5::wqe::{FetchAdd, InlineBytes, Send, Sge, Word, Write};
+// Stands in for the card where the machine has none. A program for real cards leaves this out.
+use mlx5_model as _;
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> Result<()> {
+    // 1. There is little of it, and not every card has it.
+    let context = Context::open_first()?;
+    println!("the card has {} KiB of memory to give", context.device_memory()? >> 10);
+    let pd = ProtectionDomain::new(&context)?;
+    let mut board = DeviceMemory::allocate(&context, 4096, 6)?;
+
+    // 2. Requests name it by a region, whose addresses start at zero: there is no pointer to it that
+    //    means anything to the card.
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let region = pd.register_device(&board, 0, board.len(), rights)?;
+
+    // 3. Two queue pairs, connected to each other; the walkthrough explains every step of that.
+    let local = LocalPort::new(&context, 1, None)?;
+    let cq = CompletionQueue::new(&context, 256)?;
+    let queue_pair = || -> Result<QueuePair<Rc, Init>> {
+        Ok(QueuePair::builder(&pd, &cq).max_inline_data(32).build()?.init(&local.init())?)
+    };
+    let (qp, peer) = (queue_pair()?, queue_pair()?);
+    let (mine, theirs) = (local.endpoint(&qp), local.endpoint(&peer));
+    let mut completions = Completions::new(&cq)?;
+    let mut inbox = ReceiveQueue::new(&peer, &mut completions, ReceiveConfig::default())?;
+    let qp = qp.rtr(&local.rtr(&mine, &theirs))?.rts(&local.rts(&mine, &theirs))?;
+    let peer = peer.rtr(&local.rtr(&theirs, &mine))?.rts(&local.rts(&theirs, &mine))?;
+    let mut owner = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
+    let mut client = SendQueue::new(&peer, &mut completions, SendConfig::default())?;
+    let host = pd.allocate(4096, Access::LOCAL_WRITE)?;
+
+    // 4. Stores go over the bus, eight bytes at a time or copied in fours. A doorbell takes along
+    //    what was stored before it, so the message is there when the card looks.
+    board.write(1024, b"a message from the card's own memory");
+    board.store(0, 100);
+    // SAFETY: `host`, `board` and its region outlive the requests, which are waited for.
+    unsafe {
+        inbox.post(1, Sge::new(host.address(), 64, host.lkey()))?;
+        owner.post(2, Send::new(region.sge(1024, 36)).signaled())?;
+    }
+    for _ in 0..2 {
+        println!("{:?}", wait(&mut completions, &mut ((&mut owner, &mut client), &mut inbox))?);
+    }
+    let mut text = [0; 36];
+    host.read(0, &mut text);
+    println!("received: {}", std::str::from_utf8(&text)?);
+
+    // 5. The peer's atomics and WRITEs are done on the card, without a turn over the owner's bus.
+    let word = Word::new(host.address() + 128, host.lkey());
+    // SAFETY: as above.
+    unsafe {
+        for id in 10..13 {
+            client.post(id, FetchAdd::new(word, region.remote(0), 5).signaled())?;
+        }
+        let done = InlineBytes(1_u64.to_ne_bytes());
+        client.post(13, Write::new(done, region.remote(8)).signaled())?;
+    }
+    for _ in 10..=13 {
+        println!("{:?}", wait(&mut completions, &mut ((&mut owner, &mut client), &mut inbox))?);
+    }
+
+    // 6. A load waits for the card: it is for what is looked at seldom.
+    println!("counter: {}, flag: {}", board.load(0), board.load(8));
+    Ok(())
+}
+
+fn wait(completions: &mut Completions, queues: &mut impl Queues) -> Result<Completion> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        match completions.poll(queues)? {
+            Some(Completion::Failed(failure)) => return Err(failure.to_string().into()),
+            Some(completion) => return Ok(completion),
+            None if Instant::now() > deadline => return Err("no completion in ten seconds".into()),
+            None => std::thread::yield_now(),
+        }
+    }
+}

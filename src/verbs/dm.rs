@@ -1,0 +1,374 @@
+//! Device memory: memory on the card itself.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use mlx5_sys::dv;
+use mlx5_sys::verbs::{
+    ibv_access_flags, ibv_alloc_dm, ibv_alloc_dm_attr, ibv_dereg_mr, ibv_dm, ibv_free_dm, ibv_mr,
+    ibv_reg_dm_mr,
+};
+
+use super::error::{check, non_null};
+use super::{Access, Cause, Context, Errno, Error, ProtectionDomain, Result};
+use crate::doorbell::fence;
+use crate::wqe::{Remote, Sge};
+
+/// Memory on the card, mapped into this process.
+///
+/// The card reaches it without crossing PCIe: a source of sends, or a target of the peer's WRITEs
+/// and atomics, that costs no bus. This host's stores to it cross the bus as posted writes, and its
+/// loads wait for the card: some hundreds of nanoseconds each. There is little of it,
+/// [`Context::device_memory`] says how much.
+///
+/// Requests name it by a [`DeviceRegion`]. It is given back when the last region over it, and the
+/// owner, are gone.
+pub struct DeviceMemory {
+    inner: Arc<DmInner>,
+}
+
+struct DmInner {
+    dm: NonNull<ibv_dm>,
+    mapped: NonNull<u8>,
+    length: usize,
+    context: Context,
+}
+
+// SAFETY: libibverbs allows calls on device memory from several threads; what is mapped is written
+// through `&mut DeviceMemory` only.
+unsafe impl Send for DmInner {}
+// SAFETY: as above; loads are volatile, since the card may write at any time.
+unsafe impl Sync for DmInner {}
+
+impl Drop for DmInner {
+    fn drop(&mut self) {
+        // SAFETY: allocated by this crate, freed once, here; regions held an Arc of it and are gone.
+        unsafe { ibv_free_dm(self.dm.as_ptr()) };
+    }
+}
+
+impl Context {
+    /// Bytes of device memory that one allocation may have, 0 where the card has none. Other
+    /// processes may have taken some of it.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn device_memory(&self) -> Result<u64> {
+        Ok(self.extended_attributes()?.max_dm_size)
+    }
+}
+
+impl DeviceMemory {
+    /// Takes `length` bytes of the card's memory, which start at a multiple of
+    /// `1 << log_alignment` there. What they hold at first is undefined.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for no byte at all or more than there is, [`Error::Call`] where others
+    /// have taken it.
+    pub fn allocate(context: &Context, length: usize, log_alignment: u32) -> Result<DeviceMemory> {
+        let most = context.device_memory()?;
+        if most == 0 {
+            return Err(Error::from_errno("ibv_alloc_dm", Errno(libc::EOPNOTSUPP)));
+        }
+        if length == 0 || length as u64 > most {
+            let rule = format!("device memory has at least 1 byte, and here at most {most}");
+            return Err(Error::attribute("length", length, rule));
+        }
+        let mut attributes =
+            ibv_alloc_dm_attr { length, log_align_req: log_alignment, comp_mask: 0 };
+        // SAFETY: the context is open, and the attributes live through the call.
+        let dm = unsafe { ibv_alloc_dm(context.as_raw().as_ptr(), &mut attributes) };
+        let dm = non_null("ibv_alloc_dm", dm.unwrap_or(std::ptr::null_mut())).map_err(|error| {
+            error.because(Some(Cause::Known(
+                "the card has not so much memory left in one piece, or not so aligned; other \
+                     processes may have taken it",
+            )))
+        })?;
+        // SAFETY: just allocated.
+        match unsafe { map(dm) } {
+            Ok(mapped) => Ok(DeviceMemory {
+                inner: Arc::new(DmInner { dm, mapped, length, context: context.clone() }),
+            }),
+            Err(error) => {
+                // SAFETY: allocated above, and known to nobody else.
+                unsafe { ibv_free_dm(dm.as_ptr()) };
+                Err(error)
+            }
+        }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.inner.length
+    }
+
+    /// Never: there is at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.inner.length == 0
+    }
+
+    /// The device it is on.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// Where it is mapped, as write-combining memory on a card. It lives as long as `self`.
+    pub fn as_ptr(&self) -> NonNull<u8> {
+        self.inner.mapped
+    }
+
+    /// The memory, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_dm> {
+        self.inner.dm
+    }
+
+    /// Stores eight bytes, in host byte order, by one store, without waiting for it to arrive: the
+    /// next doorbell that this thread rings carries it along, [`flush`](Self::flush) does it now.
+    ///
+    /// # Panics
+    /// Unless `offset` is a multiple of 8 inside the memory.
+    #[inline]
+    pub fn store(&mut self, offset: usize, value: u64) {
+        let place = self.inner.word(offset);
+        // SAFETY: eight aligned bytes of the mapping; of this host's threads only this one writes,
+        // by `&mut self`. What the card reads meanwhile is either value, as for any store.
+        unsafe { place.write_volatile(value) }
+    }
+
+    /// Loads eight bytes, in host byte order, by one load, which waits for the card.
+    ///
+    /// # Panics
+    /// Unless `offset` is a multiple of 8 inside the memory.
+    #[inline]
+    pub fn load(&self, offset: usize) -> u64 {
+        // SAFETY: eight aligned bytes of the mapping, which no thread of this host writes while
+        // `self` is borrowed.
+        unsafe { self.inner.word(offset).read_volatile() }
+    }
+
+    /// Sends this thread's stores on their way to the card. A fence.
+    #[inline]
+    pub fn flush(&self) {
+        fence::flush_register();
+    }
+
+    /// Copies `data` to the card's memory by stores of four bytes, and sends them on their way.
+    ///
+    /// # Panics
+    /// If it does not fit, or offset or length are no multiples of 4: cards refuse smaller stores.
+    pub fn write(&mut self, offset: usize, data: &[u8]) {
+        self.inner.check(offset, data.len(), 4);
+        for (index, word) in data.chunks_exact(4).enumerate() {
+            let word = u32::from_ne_bytes(word.try_into().expect("four bytes"));
+            // SAFETY: inside the mapping and aligned, checked above; as for `store`.
+            unsafe { self.inner.mapped.add(offset).cast::<u32>().add(index).write_volatile(word) }
+        }
+        self.flush();
+    }
+
+    /// Copies out of the card's memory by loads of four bytes, each of which waits for the card.
+    ///
+    /// # Panics
+    /// If the memory does not reach so far, or offset or length are no multiples of 4.
+    pub fn read(&self, offset: usize, data: &mut [u8]) {
+        self.inner.check(offset, data.len(), 4);
+        for (index, word) in data.chunks_exact_mut(4).enumerate() {
+            // SAFETY: inside the mapping and aligned, checked above; as for `load`.
+            let value =
+                unsafe { self.inner.mapped.add(offset).cast::<u32>().add(index).read_volatile() };
+            word.copy_from_slice(&value.to_ne_bytes());
+        }
+    }
+}
+
+impl DmInner {
+    fn check(&self, offset: usize, length: usize, grain: usize) {
+        assert!(
+            offset.checked_add(length).is_some_and(|end| end <= self.length)
+                && offset % grain == 0
+                && length % grain == 0,
+            "{length} bytes at offset {offset} of {} bytes of device memory, which is accessed in \
+             units of {grain}",
+            self.length
+        );
+    }
+
+    /// An aligned word of the mapping.
+    #[inline]
+    fn word(&self, offset: usize) -> NonNull<u64> {
+        self.check(offset, 8, 8);
+        // SAFETY: inside the mapping, which starts on a multiple of 64 bytes.
+        unsafe { self.mapped.add(offset).cast() }
+    }
+}
+
+/// Where libmlx5 mapped device memory.
+///
+/// # Safety
+/// `dm` is allocated.
+unsafe fn map(dm: NonNull<ibv_dm>) -> Result<NonNull<u8>> {
+    let mut out =
+        dv::mlx5dv_dm { buf: std::ptr::null_mut(), length: 0, comp_mask: 0, remote_va: 0 };
+    let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+    // SAFETY: all-zero is a value of this plain C structure; the library fills `out`.
+    let status = unsafe {
+        let object = object.assume_init_mut();
+        object.dm.in_ = dm.as_ptr();
+        object.dm.out = &mut out;
+        dv::mlx5dv_init_obj(object, u64::from(dv::MLX5DV_OBJ_DM))
+    };
+    check("mlx5dv_init_obj", status)?;
+    NonNull::new(out.buf.cast())
+        .ok_or_else(|| Error::from_errno("mlx5dv_init_obj", Errno(libc::EOPNOTSUPP)))
+}
+
+impl fmt::Debug for DeviceMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceMemory")
+            .field("length", &self.inner.length)
+            .field("context", &self.inner.context)
+            .finish()
+    }
+}
+
+/// A registered part of device memory: what requests name it by. Its addresses start at zero,
+/// wherever in the memory it begins.
+pub struct DeviceRegion {
+    mr: NonNull<ibv_mr>,
+    length: usize,
+    access: Access,
+    pd: ProtectionDomain,
+    /// Freed after the region.
+    memory: Arc<DmInner>,
+}
+
+// SAFETY: verbs calls on a region are allowed from any thread, and it is immutable.
+unsafe impl Send for DeviceRegion {}
+// SAFETY: as above.
+unsafe impl Sync for DeviceRegion {}
+
+impl ProtectionDomain {
+    /// Registers `length` bytes from `offset` on of device memory.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for a part that does not lie inside, memory of another opened device,
+    /// or rights other than writing locally and those of the peer; [`Error::Call`].
+    pub fn register_device(
+        &self,
+        memory: &DeviceMemory,
+        offset: usize,
+        length: usize,
+        access: Access,
+    ) -> Result<DeviceRegion> {
+        let inner = &memory.inner;
+        if length == 0 || offset.checked_add(length).is_none_or(|end| end > inner.length) {
+            let rule =
+                format!("the region has a byte at least and ends within {} bytes", inner.length);
+            return Err(Error::attribute(
+                "region",
+                format_args!("{length} bytes at offset {offset}"),
+                rule,
+            ));
+        }
+        if inner.context.as_raw() != self.context().as_raw() {
+            return Err(Error::attribute(
+                "device memory",
+                format_args!("of {}", inner.context.name()),
+                "it belongs to another opened device than the protection domain",
+            ));
+        }
+        access.check_region()?;
+        let allowed = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC
+            | Access::RELAXED_ORDERING;
+        if !allowed.contains(access) {
+            return Err(Error::attribute(
+                "access",
+                format_args!("{access:?}"),
+                "device memory has no windows and no pages that could be large or come on demand",
+            ));
+        }
+        let bits = access.bits() | ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+        let (pd, dm) = (self.as_raw().as_ptr(), inner.dm.as_ptr());
+        // SAFETY: PD and memory are alive and of one context.
+        let mr = unsafe { ibv_reg_dm_mr(pd, dm, offset as u64, length, bits) };
+        let mr = non_null("ibv_reg_dm_mr", mr.unwrap_or(std::ptr::null_mut()))?;
+        Ok(DeviceRegion { mr, length, access, pd: self.clone(), memory: Arc::clone(inner) })
+    }
+}
+
+impl DeviceRegion {
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Never: there is at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The key of this host's work requests.
+    pub fn lkey(&self) -> u32 {
+        // SAFETY: the region is registered, and the field does not change.
+        unsafe { (*self.mr.as_ptr()).lkey }
+    }
+
+    /// The key that lets the peer in.
+    pub fn rkey(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.mr.as_ptr()).rkey }
+    }
+
+    /// Its rights.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// `length` bytes from `offset` on, for a request of this host.
+    ///
+    /// Completions must not carry data of it: a queue pair that receives into device memory, or
+    /// reads into it, is made with scatter-to-CQE off (`MLX5_SCATTER_TO_CQE=0`), since this host
+    /// cannot copy the data to where it belongs.
+    pub fn sge(&self, offset: u64, length: u32) -> Sge {
+        Sge::new(offset, length, self.lkey())
+    }
+
+    /// The bytes from `offset` on, for a request of the peer.
+    pub fn remote(&self, offset: u64) -> Remote {
+        Remote::new(offset, self.rkey())
+    }
+
+    /// The domain it belongs to.
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// The region, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_mr> {
+        self.mr
+    }
+}
+
+impl Drop for DeviceRegion {
+    fn drop(&mut self) {
+        // SAFETY: registered by this crate, deregistered once, here, while PD and memory live.
+        unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for DeviceRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceRegion")
+            .field("length", &self.length)
+            .field("of", &self.memory.length)
+            .field("lkey", &format_args!("{:#x}", self.lkey()))
+            .field("rkey", &format_args!("{:#x}", self.rkey()))
+            .field("access", &self.access)
+            .finish()
+    }
+}

@@ -1,0 +1,163 @@
+//! Regions over dma-bufs: memory of another device, or of an exporter, that a descriptor stands for.
+
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use mlx5_sys::verbs::{ibv_dereg_mr, ibv_mr, ibv_reg_dmabuf_mr};
+
+use super::error::non_null;
+use super::pages::page_size;
+use super::{Access, Cause, Errno, Error, ProtectionDomain, Result};
+use crate::wqe::{Remote, Sge};
+
+/// A registered dma-buf. Requests name its bytes by addresses that start at a value which the
+/// program chose; it need not be mapped into the process.
+///
+/// The region keeps the dma-buf, though not the descriptor, until it is dropped. What the exporter
+/// lets others do to the memory meanwhile is the exporter's matter: the region gives no access to
+/// bytes.
+pub struct DmaBufRegion {
+    mr: NonNull<ibv_mr>,
+    address: u64,
+    length: usize,
+    access: Access,
+    pd: ProtectionDomain,
+}
+
+// SAFETY: verbs calls on a region are allowed from any thread, and it is immutable.
+unsafe impl Send for DmaBufRegion {}
+// SAFETY: as above.
+unsafe impl Sync for DmaBufRegion {}
+
+impl ProtectionDomain {
+    /// Registers `length` bytes from `offset` on of the dma-buf that `fd` stands for. Requests name
+    /// the first of them by `address`, which has the same place in its page as `offset`.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`]; [`Error::Call`]: EOPNOTSUPP where the kernel's driver cannot (before
+    /// Linux 5.12, or a card without memory on demand), EINVAL where `fd` is no dma-buf or is
+    /// shorter.
+    ///
+    /// # Safety
+    /// Where the memory is also mapped into this process, no request, and with `REMOTE` rights no
+    /// peer, writes what Rust code has a reference to.
+    pub unsafe fn register_dmabuf(
+        &self,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        length: usize,
+        address: u64,
+        access: Access,
+    ) -> Result<DmaBufRegion> {
+        access.check_region()?;
+        if length == 0 {
+            return Err(Error::attribute("length", 0, "a memory region has at least 1 byte"));
+        }
+        let page = page_size() as u64;
+        if offset % page != address % page {
+            return Err(Error::attribute(
+                "address",
+                format_args!("{address:#x}"),
+                format!("it has the same place in a page of {page} bytes as offset {offset:#x}"),
+            ));
+        }
+        let allowed = Access::LOCAL_WRITE
+            | Access::REMOTE_WRITE
+            | Access::REMOTE_READ
+            | Access::REMOTE_ATOMIC
+            | Access::RELAXED_ORDERING;
+        if !allowed.contains(access) {
+            return Err(Error::attribute(
+                "access",
+                format_args!("{access:?}"),
+                "a dma-buf has no windows, and its pages are the exporter's",
+            ));
+        }
+        let (pd, fd) = (self.as_raw().as_ptr(), fd.as_raw_fd());
+        let bits = access.bits() as libc::c_int;
+        // SAFETY: PD and descriptor are alive; the rest is the caller's promise.
+        let mr = unsafe { ibv_reg_dmabuf_mr(pd, offset, length, address, fd, bits) };
+        let mr =
+            non_null("ibv_reg_dmabuf_mr", mr).map_err(|error| {
+                let invalid = error.errno() == Some(Errno(libc::EINVAL));
+                error.because(invalid.then_some(Cause::Known(
+                    "the descriptor is no dma-buf, or the dma-buf is shorter",
+                )))
+            })?;
+        Ok(DmaBufRegion { mr, address, length, access, pd: self.clone() })
+    }
+}
+
+impl DmaBufRegion {
+    /// What requests name the first byte by.
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Never: there is at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// The key of this host's work requests.
+    pub fn lkey(&self) -> u32 {
+        // SAFETY: the region is registered, and the field does not change.
+        unsafe { (*self.mr.as_ptr()).lkey }
+    }
+
+    /// The key that lets the peer in.
+    pub fn rkey(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.mr.as_ptr()).rkey }
+    }
+
+    /// Its rights.
+    pub fn access(&self) -> Access {
+        self.access
+    }
+
+    /// The domain it belongs to.
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// `length` bytes from `offset` of the region on, for a request of this host.
+    pub fn sge(&self, offset: u64, length: u32) -> Sge {
+        Sge::new(self.address.wrapping_add(offset), length, self.lkey())
+    }
+
+    /// The bytes from `offset` of the region on, for a request of the peer.
+    pub fn remote(&self, offset: u64) -> Remote {
+        Remote::new(self.address.wrapping_add(offset), self.rkey())
+    }
+
+    /// The region, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_mr> {
+        self.mr
+    }
+}
+
+impl Drop for DmaBufRegion {
+    fn drop(&mut self) {
+        // SAFETY: registered by this crate, deregistered once, here, while its PD lives.
+        unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for DmaBufRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DmaBufRegion")
+            .field("address", &format_args!("{:#x}", self.address))
+            .field("length", &self.length)
+            .field("lkey", &format_args!("{:#x}", self.lkey()))
+            .field("rkey", &format_args!("{:#x}", self.rkey()))
+            .field("access", &self.access)
+            .finish()
+    }
+}

@@ -1,0 +1,344 @@
+//! Kinds of memory beside the process's own that is pinned: the card's, nobody's, on demand, and a
+//! descriptor's; and regions that change.
+
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
+
+use mlx5::cqe::{Completion, Status};
+use mlx5::verbs::{
+    Access, DemandUse, DeviceMemory, Errno, Pages, Prefetch, ProtectionDomain, QpState, Rc,
+};
+use mlx5::wqe::{CompareSwap, FetchAdd, Inline, Read, Send, Sge, Word, Write};
+
+use crate::rig::{Rig, all_rights};
+use crate::unreliable::{Side, connected};
+
+/// A rig, and two reliable connections to each other.
+fn pair() -> (Rig, [Side<Rc>; 2]) {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let sides = connected(&rig);
+    (rig, sides)
+}
+
+fn failed(side: &mut Side<Rc>) -> (u64, Status) {
+    match side.wait() {
+        Completion::Failed(failure) => (failure.id, failure.status),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn device_memory_is_sent_from_and_written_to() {
+    let (rig, [mut a, mut b]) = pair();
+    let most = rig.context.device_memory().unwrap();
+    assert!(most >= 4096);
+    let mut memory = DeviceMemory::allocate(&rig.context, 1000, 8).unwrap();
+    let region = rig.pd.register_device(&memory, 96, 900, all_rights()).unwrap();
+    memory.write(96, b"from the card's own!");
+    memory.store(128, 0x0123_4567_89ab_cdef);
+    memory.flush();
+    let mut back = [0; 4];
+    memory.read(112, &mut back);
+    assert_eq!((back, memory.load(128)), (*b"own!", 0x0123_4567_89ab_cdef));
+    // SAFETY: regions and memory live to the end, and are only touched when what was posted on them
+    // is complete.
+    unsafe {
+        // As a source: of a SEND, and of a READ by the peer. Addresses count from the region's start.
+        b.receive.post(1, b.sge(0, 200)).unwrap();
+        a.send.post(2, Send::new([region.sge(0, 20), region.sge(32, 8)]).signaled()).unwrap();
+        assert_eq!(b.received().byte_len, 28);
+        assert_eq!(a.sent().0, 2);
+        assert_eq!(b.bytes(0, 20), b"from the card's own!");
+        assert_eq!(b.bytes(20, 8), 0x0123_4567_89ab_cdef_u64.to_ne_bytes());
+        b.send.post(3, Read::new(b.sge(300, 100), region.remote(0)).signaled()).unwrap();
+        assert_eq!(b.sent().0, 3);
+        assert_eq!(b.bytes(300, 20), b"from the card's own!");
+        // As a target: of a WRITE, and of atomics.
+        b.send.post(4, Write::new(Inline(b"to the card"), region.remote(200)).signaled()).unwrap();
+        assert_eq!(b.sent().0, 4);
+        let mut back = [0; 12];
+        memory.read(296, &mut back);
+        assert_eq!(&back[..11], b"to the card");
+        memory.store(104, 40);
+        memory.flush();
+        let word = Word::new(b.memory.address(), b.memory.lkey());
+        b.send.post(5, FetchAdd::new(word, region.remote(8), 2).signaled()).unwrap();
+        assert_eq!(b.sent().0, 5);
+        assert_eq!((memory.load(104), b.bytes(0, 8)), (42, 40_u64.to_ne_bytes().to_vec()));
+        b.send.post(6, CompareSwap::new(word, region.remote(8), 42, 7).signaled()).unwrap();
+        assert_eq!(b.sent().0, 6);
+        assert_eq!(memory.load(104), 7);
+    }
+    // The memory stays as long as the region over it.
+    drop(memory);
+    // SAFETY: as above.
+    unsafe {
+        b.send.post(7, Read::new(b.sge(400, 16), region.remote(200)).signaled()).unwrap();
+        assert_eq!(b.sent().0, 7);
+    }
+    assert_eq!(b.bytes(400, 11), b"to the card");
+}
+
+#[test]
+fn device_memory_ends_where_it_ends() {
+    let (rig, [mut a, mut b]) = pair();
+    let memory = DeviceMemory::allocate(&rig.context, 256, 0).unwrap();
+    let read_only = rig.pd.register_device(&memory, 0, 128, Access::REMOTE_READ).unwrap();
+    // SAFETY: regions and memory live to the end.
+    unsafe {
+        a.send.post(1, Send::new(read_only.sge(100, 29)).signaled()).unwrap();
+        assert_eq!(failed(&mut a), (1, Status::LocalProtection));
+    }
+    // A peer that asks for too much, or without the right.
+    let [mut c, mut d] = connected::<Rc>(&rig);
+    let [mut e, mut f] = connected::<Rc>(&rig);
+    // SAFETY: as above.
+    unsafe {
+        c.send.post(2, Write::new(Inline(b"no"), read_only.remote(0)).signaled()).unwrap();
+        e.send.post(3, Read::new(e.sge(0, 2), read_only.remote(127)).signaled()).unwrap();
+    }
+    assert_eq!(failed(&mut c), (2, Status::RemoteAccess));
+    assert_eq!(failed(&mut e), (3, Status::RemoteAccess));
+    assert_eq!(c.qp.query().unwrap().state, QpState::Error);
+    d.is_quiet();
+    f.is_quiet();
+    b.is_quiet();
+}
+
+#[test]
+fn what_device_memory_cannot_be_is_refused() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let most = rig.context.device_memory().unwrap() as usize;
+    for (length, log_alignment) in [(0, 0), (most + 1, 0), (64, 40)] {
+        DeviceMemory::allocate(&rig.context, length, log_alignment).unwrap_err();
+    }
+    let memory = DeviceMemory::allocate(&rig.context, 256, 6).unwrap();
+    for (offset, length) in [(0, 0), (0, 257), (256, 1), (usize::MAX, 2)] {
+        let refused = rig.pd.register_device(&memory, offset, length, Access::LOCAL_WRITE);
+        assert!(refused.unwrap_err().to_string().contains("256 bytes"));
+    }
+    for access in [Access::MW_BIND, Access::ON_DEMAND, Access::REMOTE_WRITE] {
+        rig.pd.register_device(&memory, 0, 256, access).unwrap_err();
+    }
+    let other = Rig::new(mlx5_model::Mode::Trapped);
+    let refused = other.pd.register_device(&memory, 0, 256, Access::LOCAL_WRITE);
+    assert!(refused.unwrap_err().to_string().contains("another opened device"));
+    // It is used up, and comes back.
+    let mut all = Vec::new();
+    while let Ok(memory) = DeviceMemory::allocate(&rig.context, most / 8, 0) {
+        all.push(memory);
+    }
+    assert!(!all.is_empty() && all.len() <= 8);
+    all.pop();
+    DeviceMemory::allocate(&rig.context, most / 8, 0).unwrap();
+}
+
+#[test]
+#[should_panic(expected = "units of 8")]
+fn half_a_word_of_device_memory_is_not_loaded() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    DeviceMemory::allocate(&rig.context, 256, 6).unwrap().load(4);
+}
+
+#[test]
+fn nobodys_memory_gives_zeroes_and_takes_anything() {
+    let (rig, [mut a, mut b]) = pair();
+    let nothing = rig.pd.null_region().unwrap();
+    // SAFETY: regions live to the end, and are only touched when what was posted on them is complete.
+    unsafe {
+        a.memory.write(0, b"head and tail");
+        for (id, length) in [(1, 4), (2, 3000)] {
+            b.memory.write(0, &[7; 4096]);
+            // The middle of the message is not wanted; short ones come inside the completion.
+            b.receive.post(id, [b.sge(0, 5), nothing.sge(length), b.sge(8, 50)]).unwrap();
+            let list = [a.sge(0, 5), nothing.sge(length), a.sge(8, 5)];
+            a.send.post(id, Send::new(list).signaled()).unwrap();
+            assert_eq!(b.received().byte_len, 10 + length);
+            assert_eq!(a.sent().0, id);
+            assert_eq!(b.bytes(0, 14), b"head \x07\x07\x07 tail\x07");
+        }
+        b.receive.post(3, b.sge(0, 100)).unwrap();
+        a.send.post(3, Send::new(nothing.sge(100)).signaled()).unwrap();
+        assert_eq!((b.received().id, a.sent().0), (3, 3));
+        assert_eq!(b.bytes(0, 100), [0; 100]);
+        // A peer gets nowhere with it.
+        let remote = mlx5::wqe::Remote::new(0, nothing.lkey());
+        a.send.post(4, Read::new(a.sge(0, 8), remote).signaled()).unwrap();
+        assert_eq!(failed(&mut a), (4, Status::RemoteAccess));
+    }
+}
+
+#[test]
+fn memory_on_demand_comes_when_the_card_wants_it() {
+    let (rig, [mut a, mut b]) = pair();
+    let can = rig.context.on_demand().unwrap();
+    assert!(can.supported && can.whole);
+    assert!(can.rc.contains(DemandUse::SEND | DemandUse::RECEIVE | DemandUse::READ));
+    assert_eq!(can.uc, DemandUse::empty());
+    // Far more than is there: nothing is pinned.
+    let length = 1 << 30;
+    let access = all_rights() | Access::ON_DEMAND;
+    let region = rig.pd.register(Pages::new(length).unwrap(), access).unwrap();
+    let at = |offset: u64, length| Sge::new(region.address() + offset, length, region.lkey());
+    let page = 4096;
+    assert!(!resident(region.as_ptr(), 500 << 20));
+    // SAFETY: regions live to the end, and are only touched when what was posted on them is complete.
+    unsafe {
+        a.memory.write(0, &[9; 8192]);
+        b.receive.post(1, at(500 << 20, 8192)).unwrap();
+        a.send.post(1, Send::new(a.sge(0, 8192)).signaled()).unwrap();
+        assert_eq!((b.received().byte_len, a.sent().0), (8192, 1));
+    }
+    let mut bytes = [0; 8192];
+    region.read(500 << 20, &mut bytes);
+    assert_eq!(bytes, [9; 8192]);
+    assert!(resident(region.as_ptr(), 500 << 20));
+    // Advice brings pages in beforehand.
+    for (how, comes) in [(Prefetch::Present, false), (Prefetch::Read, true)] {
+        rig.pd.prefetch(&[at(700 << 20, 2 * page)], how, true).unwrap();
+        assert_eq!(resident(region.as_ptr(), 700 << 20), comes, "{how:?}");
+    }
+    rig.pd.prefetch(&[at(710 << 20, 2 * page), at(720 << 20, 1)], Prefetch::Write, true).unwrap();
+    assert!(resident(region.as_ptr(), 720 << 20));
+    let refusal = |sge, how, pd: &ProtectionDomain| {
+        pd.prefetch(&[sge], how, true).unwrap_err().errno().unwrap()
+    };
+    let pinned = a.sge(0, 8);
+    assert_eq!(refusal(pinned, Prefetch::Read, &rig.pd), Errno(libc::ENOENT));
+    let other = ProtectionDomain::new(&rig.context).unwrap();
+    assert_eq!(refusal(at(0, 8), Prefetch::Read, &other), Errno(libc::ENOENT));
+    assert_eq!(refusal(at(length as u64, 8), Prefetch::Read, &rig.pd), Errno(libc::EFAULT));
+    let reading = rig.pd.register(Pages::new(page as usize).unwrap(), Access::ON_DEMAND).unwrap();
+    let sge = Sge::new(reading.address(), 8, reading.lkey());
+    assert_eq!(refusal(sge, Prefetch::Write, &rig.pd), Errno(libc::EPERM));
+}
+
+/// Whether a page is in memory.
+fn resident(start: NonNull<u8>, offset: usize) -> bool {
+    let mut page = 0u8;
+    // SAFETY: a page of a mapping, and room for the answer about it.
+    let asked = unsafe { libc::mincore(start.add(offset).as_ptr().cast(), 4096, &raw mut page) };
+    assert_eq!(asked, 0);
+    page & 1 != 0
+}
+
+#[test]
+fn memory_on_demand_that_is_gone_fails_the_request() {
+    let (rig, [mut a, mut b]) = pair();
+    let whole = {
+        // SAFETY: requests name memory of this test only.
+        unsafe { rig.pd.register_whole(all_rights()) }.unwrap()
+    };
+    let pages = Pages::new(8192).unwrap();
+    let start = pages.as_ptr();
+    let mut text = *b"anything that the process has";
+    // SAFETY: the text lives to the end; the pages are dropped on purpose, and named by requests
+    // that read what then is not there.
+    unsafe {
+        let place = NonNull::from(&mut text).cast();
+        a.send.post(1, Write::new(whole.sge(place, 29), b.remote(0)).signaled()).unwrap();
+        assert_eq!(a.sent().0, 1);
+        assert_eq!(b.bytes(0, 29), text);
+        b.send.post(2, Write::new(Inline(b"and back"), whole.remote(place)).signaled()).unwrap();
+        assert_eq!(b.sent().0, 2);
+        assert_eq!(place.cast::<[u8; 8]>().read_volatile(), *b"and back");
+        assert!(whole.access().contains(Access::ON_DEMAND));
+        drop(pages);
+        a.send.post(3, Send::new(whole.sge(start, 100)).signaled()).unwrap();
+        assert_eq!(failed(&mut a), (3, Status::LocalProtection));
+    }
+}
+
+#[test]
+fn a_descriptors_memory_is_reached_by_addresses_of_choice() {
+    let (rig, [mut a, mut b]) = pair();
+    // Stands in for a dma-buf on the model; a kernel refuses it.
+    // SAFETY: a new descriptor of one's own, of three pages.
+    let fd = unsafe {
+        let fd = OwnedFd::from_raw_fd(libc::memfd_create(c"pages".as_ptr(), libc::MFD_CLOEXEC));
+        assert_eq!(libc::ftruncate(std::os::fd::AsRawFd::as_raw_fd(&fd), 3 * 4096), 0);
+        fd
+    };
+    let register = |offset, length, address, access| {
+        // SAFETY: mapped nowhere in this process by anybody but the model.
+        unsafe { rig.pd.register_dmabuf(fd.as_fd(), offset, length, address, access) }
+    };
+    let region = register(4096 + 8, 6000, 0x1008, all_rights()).unwrap();
+    // SAFETY: regions live to the end, and are only touched when what was posted on them is complete.
+    unsafe {
+        a.send
+            .post(1, Write::new(Inline(b"across pages"), region.remote(4080)).signaled())
+            .unwrap();
+        assert_eq!(a.sent().0, 1);
+        b.send.post(2, Write::new(region.sge(4080, 12), b.remote(100)).signaled()).unwrap();
+        // Over its own connection to the other side's memory: a's key, which is of the same domain.
+        match b.wait() {
+            Completion::Failed(failure) => assert_eq!(failure.status, Status::RemoteAccess),
+            Completion::Send(done) => assert_eq!(done.id, 2),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(b.bytes(100, 12), b"across pages");
+    let file = std::fs::File::from(fd.try_clone().unwrap());
+    let mut bytes = [0; 12];
+    std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, 4096 + 8 + 4080).unwrap();
+    assert_eq!(&bytes, b"across pages");
+    for (offset, length, address, access) in [
+        (0, 0, 0, Access::empty()),
+        (8, 8, 0, Access::empty()),
+        (0, 3 * 4096 + 1, 0, Access::empty()),
+        (0, 8, 0, Access::ON_DEMAND),
+        (0, 8, 0, Access::REMOTE_WRITE),
+    ] {
+        register(offset, length, address, access).unwrap_err();
+    }
+}
+
+#[test]
+fn regions_change_rights_and_domain_under_their_keys() {
+    let (rig, [mut a, mut b]) = pair();
+    let mut region = rig.pd.allocate(4096, Access::LOCAL_WRITE).unwrap();
+    let keys = (region.lkey(), region.rkey());
+    let remote = mlx5::wqe::Remote::new(region.remote_address(), region.rkey());
+    region.set_access(all_rights()).unwrap();
+    assert_eq!((region.access(), (region.lkey(), region.rkey())), (all_rights(), keys));
+    assert!(region.as_mut_slice().is_none());
+    region.set_access(Access::REMOTE_WRITE).unwrap_err();
+    // SAFETY: regions live to the end, and are only touched when what was posted on them is complete.
+    unsafe {
+        a.send.post(1, Write::new(Inline(b"let in"), remote).signaled()).unwrap();
+        assert_eq!(a.sent().0, 1);
+    }
+    let mut bytes = [0; 6];
+    region.read(0, &mut bytes);
+    assert_eq!(&bytes, b"let in");
+    let other = ProtectionDomain::new(&rig.context).unwrap();
+    region.set_protection_domain(&other).unwrap();
+    assert_eq!(region.protection_domain().as_raw(), other.as_raw());
+    // SAFETY: as above.
+    unsafe {
+        a.send.post(2, Write::new(Inline(b"too late"), remote).signaled()).unwrap();
+        assert_eq!(failed(&mut a), (2, Status::RemoteAccess));
+    }
+    let elsewhere = Rig::new(mlx5_model::Mode::Trapped);
+    region.set_protection_domain(&elsewhere.pd).unwrap_err();
+    b.is_quiet();
+}
+
+#[test]
+fn relaxed_ordering_changes_nothing_that_a_completion_tells_of() {
+    let (rig, [mut a, mut b]) = pair();
+    let region = rig.pd.allocate(65536, all_rights() | Access::RELAXED_ORDERING).unwrap();
+    assert!(region.access().contains(Access::RELAXED_ORDERING));
+    // SAFETY: regions live to the end, and are only touched when what was posted on them is complete.
+    unsafe {
+        let sge = Sge::new(region.address(), 65536, region.lkey());
+        b.receive.post(1, sge).unwrap();
+        a.memory.write(0, &[3; 65536]);
+        a.send.post(1, Send::new(a.sge(0, 65536)).signaled()).unwrap();
+        assert_eq!((b.received().byte_len, a.sent().0), (65536, 1));
+    }
+    let mut bytes = vec![0; 65536];
+    region.read(0, &mut bytes);
+    assert_eq!(bytes, [3; 65536]);
+}
