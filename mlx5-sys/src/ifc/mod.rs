@@ -5,6 +5,7 @@
 //! and are handled as byte slices, as mlx5dv's DevX calls take them.
 
 mod contexts;
+mod dynamic;
 mod general;
 pub mod opcode;
 mod queue_pair;
@@ -12,6 +13,7 @@ mod resource;
 mod shared_receive;
 
 pub use contexts::*;
+pub use dynamic::*;
 pub use general::*;
 pub use queue_pair::*;
 pub use resource::*;

@@ -26,6 +26,8 @@ pub const LOG_MAX_KLMS: u32 = 12;
 pub const LOG_MAX_MESSAGE: u32 = 30;
 /// log2 of READs and atomics in flight, either way.
 pub const LOG_MAX_READS: u32 = 4;
+/// log2 of streams of an initiator of dynamic connections.
+pub const LOG_MAX_STREAMS: u32 = 5;
 /// Bytes of the longest receive WQE.
 pub const MAX_RQ_WQE: usize = 512;
 /// Entries of the P_Key table.
@@ -109,6 +111,14 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::UC, 1),
         (c::UD, 1),
         (c::XRC, 1),
+        (c::DCT, 1),
+        (c::LOG_MAX_RA_REQ_DC, LOG_MAX_READS.into()),
+        (c::LOG_MAX_RA_RES_DC, LOG_MAX_READS.into()),
+        (c::DC_REQ_SCAT_DATA_CQE, 1),
+        (c::LOG_MAX_DCI_STREAM_CHANNELS, LOG_MAX_STREAMS.into()),
+        (c::LOG_MAX_DCI_ERRORED_STREAMS, LOG_MAX_STREAMS.into()),
+        // Streams of initiators are reset by the extension of the context.
+        (c::QPC_EXTENSION, 1),
         // Nothing is multicast, so nothing of it comes back to its sender.
         (c::BLOCK_LB_MC, 1),
         (c::UAR_4K, 1),
@@ -181,6 +191,7 @@ pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
             (atomic_caps::ATOMIC_OPERATIONS, 0b1111),
             // The sizes themselves, as bits: 4, 8, 16 and 32 bytes.
             (atomic_caps::ATOMIC_SIZE_QP, 4 | 8 | 16 | 32),
+            (atomic_caps::ATOMIC_SIZE_DC, 4 | 8 | 16 | 32),
         ],
         group::ROCE if card.identity.link == Link::Roce => vec![
             (roce_cap::L3_TYPE, 0b11),

@@ -3,12 +3,13 @@
 //! [`Card::execute`](crate::card::Card::execute) looks the opcode up in a table, checks what all commands share (lengths, uid,
 //! op_mod), and hands over to the module of the object: `capability` and `port` for the
 //! function itself, `resource` for objects that are only numbers, `mkey`, `eq`, `cq`,
-//! `srq`, `qp` and, for its state, `transition`. What is refused is refused with a [`Refusal`], which
+//! `srq`, `dct`, `qp` and, for its state, `transition`. What is refused is refused with a [`Refusal`], which
 //! is a status and a syndrome; a refused command has changed nothing.
 
 mod buffer;
 pub mod capability;
 mod cq;
+mod dct;
 mod eq;
 mod memic;
 mod mkey;
@@ -90,6 +91,11 @@ const COMMANDS: &[Command] = &[
     command(opcode::CREATE_QP, 0x110, 0x10, qp::create),
     command(opcode::QUERY_QP, 0x10, 0x110, qp::query),
     command(opcode::DESTROY_QP, 0x10, 0x10, qp::destroy),
+    command(opcode::CREATE_DCT, 0x80, 0x10, dct::create),
+    command(opcode::QUERY_DCT, 0x10, 0x80, dct::query),
+    command(opcode::DRAIN_DCT, 0x10, 0x10, dct::drain),
+    command(opcode::ARM_DCT_FOR_KEY_VIOLATION, 0x10, 0x10, dct::arm),
+    command(opcode::DESTROY_DCT, 0x10, 0x10, dct::destroy),
     command(opcode::RST2INIT_QP, 0x100, 0x10, transition::rst2init),
     command(opcode::INIT2INIT_QP, 0x100, 0x10, transition::init2init),
     command(opcode::INIT2RTR_QP, 0x100, 0x10, transition::init2rtr),

@@ -3,7 +3,7 @@
 use mlx5_sys::ifc::{create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out};
 
 use super::buffer::{self, Geometry};
-use super::capability::MAX_RQ_WQE;
+use super::capability::{LOG_MAX_STREAMS, MAX_RQ_WQE};
 use super::{Refusal, context, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Qp, ReceiveQueue, SendQueue, Service, State};
@@ -22,6 +22,7 @@ fn service(st: u32) -> Option<Service> {
         1 => Some(Service::Uc),
         2 => Some(Service::Ud),
         3 => Some(Service::Xrc),
+        5 => Some(Service::Dc),
         _ => None,
     }
 }
@@ -33,6 +34,7 @@ pub fn code(service: Service) -> u32 {
         Service::Uc => 1,
         Service::Ud => 2,
         Service::Xrc => 3,
+        Service::Dc => 5,
     }
 }
 
@@ -64,10 +66,10 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
 
     let has_sq = field(qpc::NO_SQ) == 0;
     let (has_rq, shares) = match field(qpc::RQ_TYPE) {
-        // Targets of extended reliable connections receive from what each request names, and
-        // initiators nothing.
-        RQ_SHARED | RQ_NONE if service == Service::Xrc => (false, false),
-        _ if service == Service::Xrc => return Err(Refusal::QpReceiveType),
+        // Targets of extended reliable connections receive from what each request names;
+        // initiators receive nothing, nor do those of dynamic connections.
+        RQ_SHARED | RQ_NONE if matches!(service, Service::Xrc | Service::Dc) => (false, false),
+        _ if matches!(service, Service::Xrc | Service::Dc) => return Err(Refusal::QpReceiveType),
         RQ_REGULAR => (true, false),
         RQ_SHARED => (false, true),
         RQ_NONE => (false, false),
@@ -100,6 +102,11 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     if has_sq {
         let uar = card.objects.uars.get(field(qpc::UAR_PAGE)).ok_or(Refusal::NoUar)?;
         owned(uar.uid, user)?;
+    }
+    if field(qpc::LOG_NUM_DCI_STREAM_CHANNELS) > LOG_MAX_STREAMS
+        || field(qpc::LOG_NUM_DCI_ERRORED_STREAMS) > LOG_MAX_STREAMS
+    {
+        return Err(Refusal::QpStreams);
     }
     if qpc::DBR_ADDR.get(&qpc[..]) % 8 != 0 {
         return Err(Refusal::Record);
@@ -143,6 +150,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
             },
             rc: Rc::default(),
             unreliable: Unreliable::default(),
+            target: None,
         },
     );
     create_qp_out::QPN.set(output, number.into());
@@ -150,7 +158,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
 }
 
 /// The first free number at or after the one that was given last, within this card's prefixes.
-fn free_number(card: &Card) -> Option<u32> {
+pub(super) fn free_number(card: &Card) -> Option<u32> {
     let mut prefixes: Vec<u32> =
         card.identity.qpn_prefixes.iter().map(|prefix| u32::from(*prefix) << 8).collect();
     prefixes.sort_unstable();
@@ -169,6 +177,9 @@ fn free_number(card: &Card) -> Option<u32> {
 pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, query_qp_in::QPN);
     let qp = card.objects.qps.get(&number).ok_or(Refusal::NoQp)?;
+    if qp.target.is_some() {
+        return Err(Refusal::NoQp);
+    }
     owned(qp.uid, uid(input))?;
     output[query_qp_out::QPC.bytes()].copy_from_slice(&qp.query());
     Ok(())
@@ -177,6 +188,9 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
 pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, destroy_qp_in::QPN);
     let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
+    if qp.target.is_some() {
+        return Err(Refusal::NoQp);
+    }
     owned(qp.uid, uid(input))?;
     // What the transport holds for it must go first: timers, packets waiting for memory.
     if qp.state != State::Reset {
@@ -224,6 +238,8 @@ mod tests {
                 (field(qpc::CS_RES), 0x3, Refusal::QpScatter),
                 (field(qpc::CS_RES), 0x2, Refusal::QpScatter),
                 (field(qpc::UAR_PAGE), 0, Refusal::NoUar),
+                (field(qpc::LOG_NUM_DCI_STREAM_CHANNELS), 31, Refusal::QpStreams),
+                (field(qpc::LOG_NUM_DCI_ERRORED_STREAMS), 31, Refusal::QpStreams),
                 (field(qpc::DBR_ADDR), 0x10_0004, Refusal::Record),
                 (field(qpc::LOG_RQ_STRIDE), 6, Refusal::QpReceiveStride),
                 (field(qpc::LOG_RQ_SIZE), 7, Refusal::InputLength),

@@ -131,6 +131,8 @@ refusals! {
     QpAtomicMode = 0x5c_060f, BadParameter, "atomic_mode must be 8 bytes where rae is set";
     QpServiceChanged = 0x5c_0610, BadParameter, "st is not the service the queue pair was made with";
     QpPadding = 0x5c_0611, BadParameter, "padding of received packets is not offered";
+    QpStreams = 0x5c_0618, BadSize, "log_num_dci_stream_channels or log_num_dci_errored_streams is above the capability";
+    QpStream = 0x5c_0619, BadParameter, "the stream of the initiator has not failed, or it has no streams";
 
     NoSrq = 0x5c_0701, BadResource, "there is no such shared receive queue, or it is of another kind";
     SrqBusy = 0x5c_0702, BadResourceState, "queue pairs still take from the shared receive queue";
@@ -146,6 +148,11 @@ refusals! {
     MemicExhausted = 0x5c_0804, NoResources, "there is no room in that range, or no device memory left";
     NoMemic = 0x5c_0805, BadResource, "no device memory of this length starts there";
     MemicBusy = 0x5c_0806, ResourceBusy, "keys over the device memory are left";
+
+    NoDct = 0x5c_0901, BadResource, "there is no such target of dynamic connections";
+    DctState = 0x5c_0902, BadParameter, "a new target of dynamic connections is active";
+    DctScatter = 0x5c_0903, BadParameter, "cs_res is 0, or stands for 64 bytes in a CQE of 128";
+    DctDrained = 0x5c_0904, BadResourceState, "the target of dynamic connections is not active any more";
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! transitions"; the bits are `MLX5_QP_OPTPAR_*` of `qp.h`). Every field that is taken is checked
 //! before the first is changed.
 
-use mlx5_sys::ifc::{qpc, rst2init_qp_in};
+use mlx5_sys::ifc::{qpc, qpc_ext, rst2init_qp_in, rts2rts_qp_ext_in};
 
 use super::take::optional::{
     ALTERNATE_PATH, COUNTER_SET, LAG_TX_AFFINITY, PKEY_INDEX, PM_STATE, PORT, Q_KEY, RAE,
@@ -33,6 +33,9 @@ fn start(
     let mask = get(input, rst2init_qp_in::OPT_PARAM_MASK);
     let given: Box<[u8; qpc::SIZE]> = context(input, rst2init_qp_in::QPC)?;
     let qp = card.objects.qps.get(&number).ok_or(Refusal::NoQp)?;
+    if qp.target.is_some() {
+        return Err(Refusal::NoQp);
+    }
     owned(qp.uid, uid(input))?;
     let transition = transition(qp.service);
     if qp.state != transition.from {
@@ -86,6 +89,12 @@ pub fn rst2init(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
                 Take::Optional(Q_KEY),
                 Take::Optional(COUNTER_SET),
             ],
+            Service::Dc => &[
+                Take::Optional(PM_STATE),
+                Take::Optional(PKEY_INDEX),
+                Take::Optional(PORT),
+                Take::Optional(COUNTER_SET),
+            ],
         },
         optional: 0,
     })
@@ -102,6 +111,7 @@ pub fn init2init(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
                 Service::Rc | Service::Xrc => ACCESS,
                 Service::Uc => RWE,
                 Service::Ud => Q_KEY,
+                Service::Dc => 0,
             },
     })
 }
@@ -114,12 +124,15 @@ pub fn init2rtr(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
             Service::Rc | Service::Xrc => &[Take::Peer, Take::Path, Take::Responder],
             Service::Uc => &[Take::Peer, Take::Path, Take::Responder],
             Service::Ud => &[Take::Peer],
+            // Where requests go, each says for itself.
+            Service::Dc => &[Take::Peer, Take::Path],
         },
         optional: PKEY_INDEX
             | match service {
                 Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS,
                 Service::Uc => ALTERNATE_PATH | RWE,
                 Service::Ud => Q_KEY,
+                Service::Dc => 0,
             },
     })
 }
@@ -130,6 +143,7 @@ fn while_sending(service: Service) -> u32 {
         Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS | PM_STATE | RNR_TIMEOUT,
         Service::Uc => ALTERNATE_PATH | RWE | PM_STATE,
         Service::Ud => Q_KEY,
+        Service::Dc => RNR_TIMEOUT,
     }
 }
 
@@ -138,7 +152,7 @@ pub fn rtr2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
         from: State::Rtr,
         to: State::Rts,
         required: match service {
-            Service::Rc | Service::Xrc => &[Take::Requester],
+            Service::Rc | Service::Xrc | Service::Dc => &[Take::Requester],
             Service::Uc | Service::Ud => &[Take::SendPsn],
         },
         optional: while_sending(service),
@@ -146,12 +160,37 @@ pub fn rtr2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
 }
 
 pub fn rts2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    if get(input, rts2rts_qp_ext_in::QPC_EXT) == 1 {
+        return extended(card, input);
+    }
     start(card, input, |service| Transition {
         from: State::Rts,
         to: State::Rts,
         required: &[],
         optional: while_sending(service),
     })
+}
+
+/// RTS to RTS with the extension of the context: a stream of an initiator that has failed goes on.
+fn extended(card: &mut Card, input: &[u8]) -> Result<(), Refusal> {
+    /// `mlx5_ifc.h` of rdma-core, MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID.
+    const STREAM: u64 = 1;
+    if input.len() < rts2rts_qp_ext_in::SIZE {
+        return Err(Refusal::InputLength);
+    }
+    if rts2rts_qp_ext_in::OPT_PARAM_MASK_95_32.get(input) != STREAM
+        || get(input, rst2init_qp_in::OPT_PARAM_MASK) != 0
+    {
+        return Err(Refusal::QpOptional);
+    }
+    let number = get(input, rts2rts_qp_ext_in::QPN);
+    let stream = qpc_ext::DCI_STREAM_CHANNEL_ID.within(rts2rts_qp_ext_in::QPC_DATA_EXT);
+    let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
+    owned(qp.uid, uid(input))?;
+    if qp.state != State::Rts {
+        return Err(Refusal::QpState);
+    }
+    if qp.rc.reset_stream(get(input, stream) as u16) { Ok(()) } else { Err(Refusal::QpStream) }
 }
 
 pub fn sqd2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
@@ -163,6 +202,7 @@ pub fn sqd2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
             Service::Rc | Service::Xrc => ACCESS | RNR_TIMEOUT,
             Service::Uc => RWE,
             Service::Ud => Q_KEY,
+            Service::Dc => 0,
         },
     })
 }
@@ -176,6 +216,7 @@ pub fn sqerr2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
             Service::Rc | Service::Xrc => ACCESS | RNR_TIMEOUT,
             Service::Uc => RWE,
             Service::Ud => Q_KEY,
+            Service::Dc => 0,
         },
     })
 }
@@ -183,6 +224,9 @@ pub fn sqerr2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
 pub fn to_error(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, rst2init_qp_in::QPN);
     let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
+    if qp.target.is_some() {
+        return Err(Refusal::NoQp);
+    }
     owned(qp.uid, uid(input))?;
     qp.state = State::Error;
     card.state_changed(number);
@@ -192,6 +236,9 @@ pub fn to_error(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
 pub fn to_reset(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, rst2init_qp_in::QPN);
     let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
+    if qp.target.is_some() {
+        return Err(Refusal::NoQp);
+    }
     owned(qp.uid, uid(input))?;
     qp.reset();
     card.state_changed(number);

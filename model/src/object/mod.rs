@@ -13,6 +13,7 @@ mod pages;
 mod qp;
 mod srq;
 mod table;
+mod target;
 
 use std::collections::HashMap;
 
@@ -24,6 +25,7 @@ pub use pages::Pages;
 pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};
 pub use srq::{LinkedQueue, Srq, SrqContext, Xrc};
 pub use table::Table;
+pub use target::{Connection, Drain, Peer, Target};
 
 /// An object that is nothing but a number someone owns: UAR, PD, XRCD, transport domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

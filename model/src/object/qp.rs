@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::{Field, qpc};
 
-use super::Pages;
+use super::{Pages, Target};
 use crate::transport::rc::Rc;
 use crate::transport::unreliable::Unreliable;
 
@@ -38,12 +38,15 @@ pub enum Service {
     /// Extended reliable connection: an initiator alone, or a target alone, whose receives come from
     /// the SRQ that each request names.
     Xrc,
+    /// Dynamic connections: an initiator, whose WQEs each say where they go, or a target, which
+    /// anybody who shows its key may connect to.
+    Dc,
 }
 
 impl Service {
     /// Whether a requester and a responder keep account of each other's packets.
     pub fn is_reliable(self) -> bool {
-        matches!(self, Self::Rc | Self::Xrc)
+        matches!(self, Self::Rc | Self::Xrc | Self::Dc)
     }
 }
 
@@ -101,6 +104,8 @@ pub struct Qp {
     pub rc: Rc,
     /// Sender and receiver of an unreliable service.
     pub unreliable: Unreliable,
+    /// What a target of dynamic connections has; such a one has no queues and no state but Rtr.
+    pub target: Option<Box<Target>>,
 }
 
 impl Qp {

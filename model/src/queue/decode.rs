@@ -34,6 +34,8 @@ pub(super) struct Control {
     pub qpn: u32,
     /// Segments of 16 bytes in the WQE, this one included.
     pub ds: u8,
+    /// Stream of an initiator of dynamic connections.
+    pub stream: u16,
     pub flags: u8,
     pub immediate: [u8; 4],
 }
@@ -46,6 +48,7 @@ impl Control {
             opcode: bytes[3],
             qpn: u32::from_be_bytes([0, bytes[4], bytes[5], bytes[6]]),
             ds: bytes[7] & 0x3f,
+            stream: u16::from_be_bytes([bytes[9], bytes[10]]),
             flags: bytes[11],
             immediate: [bytes[12], bytes[13], bytes[14], bytes[15]],
         }
@@ -95,6 +98,8 @@ impl Segments<'_> {
         };
         Ok(Address {
             q_key: be32(&base, 0),
+            access_key: be64(&base, 0),
+            stream: 0,
             destination: number & 0xff_ffff,
             rate_level: base[12],
             lid: u16::from_be_bytes([base[14], base[15]]),
@@ -135,7 +140,7 @@ impl Segments<'_> {
 /// Whether a service has an operation.
 fn has(service: Service, code: u8) -> bool {
     match service {
-        Service::Rc | Service::Xrc => true,
+        Service::Rc | Service::Xrc | Service::Dc => true,
         Service::Uc => !matches!(
             code,
             opcode::SEND_INVAL
@@ -193,6 +198,10 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
     if service == Service::Xrc && !stays {
         let segment = segments.next().ok_or(Syndrome::LocalQpOperation)?;
         wqe.xrc_srq = Some(be32(&segment, 0) & 0xff_ffff);
+    }
+    if service == Service::Dc && !matches!(control.opcode, opcode::NOP | opcode::UMR) {
+        let address = segments.address()?;
+        wqe.address = Some(Address { stream: control.stream, ..address });
     }
     match control.opcode {
         // What follows the control segment of a NOP is only room.
@@ -383,6 +392,8 @@ mod tests {
         };
         let address = Address {
             q_key: 0x1111_0007,
+            access_key: 0x1111_0007_0000_0000,
+            stream: 0,
             destination: 0x12_3456,
             rate_level: 0xa5,
             lid: 9,
@@ -421,6 +432,26 @@ mod tests {
     }
 
     #[test]
+    fn requests_to_targets_say_where_they_go_and_what_opens_it() {
+        let base = [1, 2, 3, 4, 5, 6, 7, 8, 0x80, 0x12, 0x34, 0x56, 0xa5, 0, 0, 9];
+        let gid: [u8; 16] = std::array::from_fn(|at| at as u8);
+        let mut control = control(opcode::RDMA_WRITE, 6, 8);
+        control[9..11].copy_from_slice(&0x0203u16.to_be_bytes());
+        let bytes = wqe(&[&control, &base, &[0; 16], &gid, &REMOTE, &POINTER]);
+        let decoded = request(Service::Dc, &bytes).unwrap();
+        let address = decoded.address.unwrap();
+        assert_eq!(address.access_key, 0x0102_0304_0506_0708);
+        assert_eq!((address.destination, address.stream), (0x12_3456, 0x0203));
+        assert_eq!((address.lid, address.extended.unwrap().gid), (9, gid));
+        assert_eq!(decoded.remote, Some(Remote { address: 0x7000_0100, key: 0x95a }));
+        assert_eq!(decoded.data, [pointer()]);
+        let none = super::tests::control(opcode::SEND, 1, 8);
+        assert_eq!(request(Service::Dc, &none), Err(Syndrome::LocalQpOperation));
+        let nop = super::tests::control(opcode::NOP, 1, 8);
+        assert_eq!(request(Service::Dc, &nop).unwrap().address, None);
+    }
+
+    #[test]
     fn unreliable_services_have_fewer_operations() {
         let remote = |code| wqe(&[&control(code, 3, 0), &REMOTE, &POINTER]);
         for code in [opcode::RDMA_WRITE, opcode::RDMA_WRITE_IMM, opcode::RDMA_READ] {
@@ -456,7 +487,7 @@ mod tests {
                 };
                 (bytes[0], bytes[3]) = (modifier, chosen);
             }
-            for service in [Service::Rc, Service::Uc, Service::Ud, Service::Xrc] {
+            for service in [Service::Rc, Service::Uc, Service::Ud, Service::Xrc, Service::Dc] {
                 let Ok(decoded) = request(service, &bytes) else { continue };
                 let inline: usize = decoded
                     .data

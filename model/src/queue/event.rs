@@ -43,6 +43,16 @@ pub enum SrqEvent {
     LimitReached = 0x14,
 }
 
+/// An asynchronous event of a target of dynamic connections (`device.h`, `MLX5_EVENT_TYPE_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum TargetEvent {
+    /// No message is on its way to it any more.
+    Drained = 0x1c,
+    /// An initiator has shown a wrong access key.
+    KeyViolation = 0x1d,
+}
+
 /// Why a CQ failed (`device.h`, syndrome of the CQ error event).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -68,6 +78,14 @@ impl Card {
         let mut data = [0; 28];
         // `device.h`, mlx5_eqe_qp_srq: the number alone.
         data[0x18..].copy_from_slice(&(srq & COUNTER).to_be_bytes());
+        self.asynchronous(event as u8, data);
+    }
+
+    /// The same of a target of dynamic connections.
+    pub fn target_event(&mut self, target: u32, event: TargetEvent) {
+        let mut data = [0; 28];
+        // `mlx5_ifc.h`, dct_events.
+        data[0x18..].copy_from_slice(&(target & COUNTER).to_be_bytes());
         self.asynchronous(event as u8, data);
     }
 

@@ -28,7 +28,7 @@ mod wqe;
 
 pub use completion::{Completion, Opcode, Origin};
 pub(crate) use doorbell::Registers;
-pub use event::{QpEvent, SrqEvent};
+pub use event::{QpEvent, SrqEvent, TargetEvent};
 pub use extended::{LARGEST, Local, Masked};
 pub use translate::{Access, Denied};
 pub(crate) use translate::{DUMP_FILL, INDIRECTION};

@@ -20,12 +20,16 @@ pub enum Signal {
     Always,
 }
 
-/// The address vector of a datagram, as its segment says it. What it means depends on the link.
+/// The address vector of a datagram or a request to a target, as its segment says it. What it means depends on the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// Q_Key.
+    /// Q_Key, of a datagram.
     pub q_key: u32,
-    /// Destination queue pair, 24 bits.
+    /// Key of the target, of a dynamic connection: it begins where the Q_Key is.
+    pub access_key: u64,
+    /// Stream of the initiator, of a dynamic connection: the control segment has it.
+    pub stream: u16,
+    /// Destination queue pair or target, 24 bits.
     pub destination: u32,
     /// Static rate in bits 7:4, service level in 3:0 (Ethernet: priority in 3:1).
     pub rate_level: u8,
@@ -122,7 +126,7 @@ pub struct SendWqe {
     pub solicited: bool,
     /// Immediate data, or key to invalidate, as it goes on the wire.
     pub immediate: [u8; 4],
-    /// Where it goes, for datagrams.
+    /// Where it goes, for datagrams and dynamic connections.
     pub address: Option<Address>,
     /// Number of the peer's SRQ, for extended reliable connections.
     pub xrc_srq: Option<u32>,

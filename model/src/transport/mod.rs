@@ -7,6 +7,7 @@
 //! [`Card::settle`]: a program that sees one may exit, so the acknowledge must be on its way
 //! before. The order is always pump, carry the outbox away, settle, until nothing is left.
 
+mod dynamic;
 mod held;
 mod local;
 mod parameters;
@@ -72,7 +73,10 @@ impl Card {
             return;
         }
         match qp.service {
-            Service::Rc | Service::Xrc => {
+            Service::Dc if qp.target.is_some() => {
+                self.receive_for_target(header.destination, &header, payload);
+            }
+            Service::Rc | Service::Xrc | Service::Dc => {
                 self.connection(header.destination, |card, rc| rc.receive(card, &header, payload));
             }
             Service::Uc | Service::Ud => {
@@ -135,7 +139,10 @@ impl Card {
         let parameters = Parameters::of(object, &self.identity);
         match state {
             State::Reset => {
-                self.connection(qp, |_, rc| *rc = Rc::default());
+                self.connection(qp, |card, rc| {
+                    rc.leave(card);
+                    *rc = Rc::default();
+                });
                 self.unreliable(qp, |_, state| *state = Unreliable::default());
                 self.port.forget(qp);
             }
@@ -163,7 +170,7 @@ impl Card {
         let Some(object) = self.objects.qps.get(&qp) else { return };
         let parameters = Parameters::of(object, &self.identity);
         match object.service {
-            Service::Rc | Service::Xrc => self.connection(qp, |card, rc| {
+            Service::Rc | Service::Xrc | Service::Dc => self.connection(qp, |card, rc| {
                 rc.know(parameters);
                 rc.fail(card, qp);
             }),
@@ -177,7 +184,9 @@ impl Card {
     /// Flushes what was posted to a queue pair that is already in Error.
     fn flush(&mut self, qp: u32) {
         match self.objects.qps.get(&qp).map(|qp| qp.service) {
-            Some(Service::Rc | Service::Xrc) => self.connection(qp, |card, rc| rc.flush(card, qp)),
+            Some(Service::Rc | Service::Xrc | Service::Dc) => {
+                self.connection(qp, |card, rc| rc.flush(card, qp))
+            }
             Some(Service::Uc | Service::Ud) => {
                 self.unreliable(qp, |card, state| state.flush(card, qp))
             }
@@ -200,8 +209,12 @@ impl Card {
                 continue;
             }
             let failed = object.state == State::Error;
+            let is_target = object.target.is_some();
+            if is_target && self.pump_target(qp) {
+                self.port.ready(qp);
+            }
             let more = self.connection(qp, |card, rc| {
-                let remote = rc.parameters.map(|own| own.remote);
+                let remote = rc.remote();
                 if !failed && remote.is_some_and(|remote| card.port.is_congested(remote)) {
                     card.port.park(qp);
                     return false;

@@ -6,7 +6,7 @@ use super::{p_key, timing};
 use crate::card::{Identity, Link};
 use crate::object::{Qp, Service};
 use crate::queue::Domain;
-use crate::wire::{Global, Route};
+use crate::wire::{DcEth, Global, Route};
 
 /// UDP source ports of RoCEv2 that no context chose lie here and above.
 const PORT_BASE: u16 = 0xc000;
@@ -28,6 +28,8 @@ pub struct Parameters {
     pub remote: u32,
     /// The way to the peer.
     pub route: Route,
+    /// Of a dynamic connection: what its packets carry.
+    pub dynamic: Option<DcEth>,
     /// Partition key; 0 where the index names none.
     pub p_key: u16,
     /// Key that datagrams must show.
@@ -52,6 +54,8 @@ pub struct Parameters {
     pub remote_write: bool,
     /// Whether the peer may do atomics.
     pub remote_atomic: bool,
+    /// Of an initiator with streams: how many may have failed before it does itself.
+    pub streams: Option<usize>,
     /// Whether receives come from an SRQ.
     pub shared_receive: bool,
     /// PSN of the first request, where the context sets it.
@@ -77,10 +81,11 @@ impl Parameters {
             mtu: match qp.service {
                 // A datagram takes no path of which more is known than its own port.
                 Service::Ud => own.min(1 << identity.link.log_mtu()),
-                Service::Rc | Service::Uc | Service::Xrc => own,
+                Service::Rc | Service::Uc | Service::Xrc | Service::Dc => own,
             },
             remote: qp.get(qpc::REMOTE_QPN),
             route: route(qp, identity),
+            dynamic: None,
             p_key: p_key(path(ads::PKEY_INDEX)).unwrap_or(0),
             q_key: qp.get(qpc::Q_KEY),
             initiator_depth: 1 << qp.get(qpc::LOG_SRA_MAX),
@@ -93,6 +98,7 @@ impl Parameters {
             remote_read: qp.get(qpc::RRE) != 0,
             remote_write: qp.get(qpc::RWE) != 0,
             remote_atomic: qp.get(qpc::RAE) != 0,
+            streams: streams(qp),
             shared_receive: qp.shared_receive().is_some(),
             send_psn: qp.get(qpc::NEXT_SEND_PSN),
             receive_psn: qp.get(qpc::NEXT_RCV_PSN),
@@ -129,6 +135,14 @@ impl Parameters {
             _ => false,
         }
     }
+}
+
+/// How many streams of an initiator may have failed before it does itself, if it has any.
+fn streams(qp: &Qp) -> Option<usize> {
+    let channels = qp.get(qpc::LOG_NUM_DCI_STREAM_CHANNELS);
+    let errored = qp.get(qpc::LOG_NUM_DCI_ERRORED_STREAMS);
+    let any = qp.service == Service::Dc && (channels | errored) != 0;
+    any.then(|| 1 << errored.min(16))
 }
 
 fn route(qp: &Qp, identity: &Identity) -> Route {

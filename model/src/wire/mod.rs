@@ -14,7 +14,7 @@ pub mod route;
 
 pub use lossy::Lossy;
 pub use opcode::Opcode;
-pub use packet::{Acknowledge, Aeth, AtomicEth, Deth, Header, Malformed, NakCode, Reth};
+pub use packet::{Acknowledge, Aeth, AtomicEth, DcEth, Deth, Header, Malformed, NakCode, Reth};
 pub use route::{Global, Route, mac};
 
 /// One packet as it is on the wire: LRH, optional GRH and transport headers on InfiniBand; IP, UDP

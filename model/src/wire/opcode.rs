@@ -35,6 +35,10 @@ pub enum Opcode {
     MaskedCompareSwap = 0x18,
     MaskedFetchAdd = 0x19,
     MaskedAcknowledge = 0x1a,
+    /// Opens a dynamic connection.
+    Connect = 0x1e,
+    /// Gives one up.
+    Disconnect = 0x1f,
 }
 
 /// The upper three bits of an opcode.
@@ -44,6 +48,8 @@ fn code(service: Service) -> u8 {
         Service::Uc => 1,
         Service::Ud => 3,
         Service::Xrc => 5,
+        // Left to manufacturers. What cards use is not public.
+        Service::Dc => 6,
     }
 }
 
@@ -51,7 +57,7 @@ impl Opcode {
     /// The service and the opcode with this encoding; `None` for reserved ones, for services that
     /// are not modelled, and for what the service does not have.
     pub fn decode(byte: u8) -> Option<(Service, Self)> {
-        let service = [Service::Rc, Service::Uc, Service::Ud, Service::Xrc]
+        let service = [Service::Rc, Service::Uc, Service::Ud, Service::Xrc, Service::Dc]
             .into_iter()
             .find(|service| code(*service) == byte >> 5)?;
         let opcode = Self::operation(byte & 0x1f)?;
@@ -66,7 +72,8 @@ impl Opcode {
     /// Whether a service has it.
     pub fn is_of(self, service: Service) -> bool {
         match service {
-            Service::Rc | Service::Xrc => true,
+            Service::Dc => true,
+            Service::Rc | Service::Xrc => !matches!(self, Self::Connect | Self::Disconnect),
             Service::Uc => (self.is_send() || self.is_write()) && !self.invalidates(),
             Service::Ud => matches!(self, Self::SendOnly | Self::SendOnlyImmediate),
         }
@@ -139,6 +146,8 @@ impl Opcode {
             0x18 => Self::MaskedCompareSwap,
             0x19 => Self::MaskedFetchAdd,
             0x1a => Self::MaskedAcknowledge,
+            0x1e => Self::Connect,
+            0x1f => Self::Disconnect,
             _ => return None,
         })
     }
@@ -265,12 +274,12 @@ mod tests {
     fn every_encoding_decodes_to_itself() {
         let known =
             (0..=255u8).filter_map(|byte| Opcode::decode(byte).map(|opcode| (byte, opcode)));
-        let mut counts = [0; 4];
+        let mut counts = [0; 5];
         for (byte, (service, opcode)) in known {
             assert_eq!(opcode.encode(service), byte);
             counts[service as usize] += 1;
         }
-        assert_eq!(counts, [26, 12, 2, 26]);
+        assert_eq!(counts, [26, 12, 2, 26, 28]);
         assert_eq!(Opcode::decode(0x64), Some((Service::Ud, Opcode::SendOnly)));
         assert_eq!(Opcode::decode(0x2b), Some((Service::Uc, Opcode::WriteOnlyImmediate)));
         // A READ of an unreliable connection.

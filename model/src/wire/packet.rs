@@ -1,4 +1,4 @@
-//! Transport headers: BTH, DETH, XRCETH, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt and IETH.
+//! Transport headers: BTH, DETH, XRCETH, that of dynamic connections, RETH, AtomicETH, AETH, AtomicAckETH, ImmDt and IETH.
 
 use std::ops::Range;
 
@@ -10,6 +10,7 @@ use crate::object::Service;
 const BTH: usize = 12;
 const DETH: usize = 8;
 const XRC_ETH: usize = 4;
+const DC_ETH: usize = 16;
 const RETH: usize = 16;
 const ATOMIC_ETH: usize = 28;
 const AETH: usize = 4;
@@ -43,6 +44,18 @@ pub struct Deth {
     pub q_key: u32,
     /// Source queue pair, 24 bits.
     pub source: u32,
+}
+
+/// Extended transport header of dynamic connections, in every packet of theirs. That there is one is
+/// public, its layout is not: this one is the model's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DcEth {
+    /// The key that opens the target; 0 in what a target sends.
+    pub key: u64,
+    /// The queue pair or target that sends, 24 bits.
+    pub source: u32,
+    /// Number of the connection, which the initiator has given it.
+    pub connection: u32,
 }
 
 /// RDMA extended transport header.
@@ -157,6 +170,8 @@ pub struct Header {
     pub datagram: Option<Deth>,
     /// Number, 24 bits, of the SRQ that a request of an extended reliable connection is for.
     pub xrc_srq: Option<u32>,
+    /// Which dynamic connection it belongs to.
+    pub dynamic: Option<DcEth>,
     /// Remote memory. An atomic under masks has one too, with the bytes that it changes.
     pub reth: Option<Reth>,
     /// Atomic operation.
@@ -184,6 +199,7 @@ impl Header {
             psn,
             datagram: None,
             xrc_srq: None,
+            dynamic: None,
             reth: None,
             atomic: None,
             aeth: None,
@@ -220,6 +236,12 @@ impl Header {
         }
         if has_xrc(self.service, opcode) {
             to.extend_from_slice(&(self.xrc_srq.unwrap_or(0) & 0xff_ffff).to_be_bytes());
+        }
+        if self.service == Service::Dc {
+            let dynamic = self.dynamic.unwrap_or(DcEth { key: 0, source: 0, connection: 0 });
+            to.extend_from_slice(&dynamic.key.to_be_bytes());
+            to.extend_from_slice(&(dynamic.source & 0xff_ffff).to_be_bytes());
+            to.extend_from_slice(&dynamic.connection.to_be_bytes());
         }
         if opcode.has_reth() {
             let reth = self.reth.unwrap_or(Reth { address: 0, key: 0, length: 0 });
@@ -301,6 +323,10 @@ impl Header {
         if has_xrc(service, opcode) {
             header.xrc_srq = Some(rest.word()? & 0xff_ffff);
         }
+        if service == Service::Dc {
+            let (key, source) = (rest.long()?, rest.word()? & 0xff_ffff);
+            header.dynamic = Some(DcEth { key, source, connection: rest.word()? });
+        }
         if opcode.has_reth() {
             let (address, key, length) = (rest.long()?, rest.word()?, rest.word()?);
             header.reth = Some(Reth { address, key, length });
@@ -339,7 +365,11 @@ fn has_xrc(service: Service, opcode: Opcode) -> bool {
 }
 
 fn extensions(service: Service, opcode: Opcode) -> usize {
-    let mut length = if service == Service::Ud { DETH } else { 0 };
+    let mut length = match service {
+        Service::Ud => DETH,
+        Service::Dc => DC_ETH,
+        Service::Rc | Service::Uc | Service::Xrc => 0,
+    };
     if has_xrc(service, opcode) {
         length += XRC_ETH;
     }
@@ -453,6 +483,8 @@ mod tests {
                 datagram: (service == Service::Ud)
                     .then_some(Deth { q_key: key, source: length & 0xff_ffff }),
                 xrc_srq: has_xrc(service, opcode).then_some(psn ^ 0x55),
+                dynamic: (service == Service::Dc)
+                    .then_some(DcEth { key: address, source: psn ^ 0x77, connection: key }),
                 reth: opcode.has_reth().then_some(Reth { address, key, length }),
                 atomic: opcode.has_atomic().then_some(AtomicEth { address, key, swap_or_add, compare }),
                 aeth: opcode.has_aeth().then_some(Aeth { syndrome, msn: psn }),

@@ -102,6 +102,11 @@ impl Route {
         Some(shown)
     }
 
+    /// Whether there is a GRH, or what is in its place on Ethernet.
+    pub fn is_global(&self) -> bool {
+        !matches!(self, Self::InfiniBand { global: None, .. })
+    }
+
     /// Never: a route is at least a header.
     pub fn is_empty(&self) -> bool {
         false

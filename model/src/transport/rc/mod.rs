@@ -5,6 +5,7 @@
 //! nothing but [`Rc`], which holds both sides' state.
 
 mod answer;
+mod dynamic;
 mod reply;
 mod requester;
 mod responder;
@@ -15,7 +16,7 @@ use super::{Held, Outcome, Parameters, Psn};
 use crate::card::Card;
 use crate::object::{Service, State};
 use crate::queue::{Fetch, Opcode, Origin, QpEvent, Syndrome};
-use crate::wire::Header;
+use crate::wire::{DcEth, Header, NakCode};
 use requester::Requester;
 use responder::{Incoming, Responder};
 
@@ -35,6 +36,8 @@ pub struct Rc {
     pub(super) timer: Option<u64>,
     requester: Requester,
     responder: Responder,
+    /// Of a dynamic connection at its target: why nothing more is executed.
+    refused: Option<NakCode>,
 }
 
 impl Rc {
@@ -97,7 +100,8 @@ impl Rc {
         if self.requester.started && matches!(state, Some(State::Rts | State::Sqd)) {
             let fetch = state == Some(State::Rts);
             if let Err(syndrome) = self.requester.request(card, &own, fetch, &mut budget) {
-                self.fail_requester(card, qp, syndrome);
+                // Other streams go on.
+                return self.fail_requester(card, qp, syndrome);
             }
         }
         budget == 0
@@ -106,7 +110,13 @@ impl Rc {
     /// A packet of the right partition for this queue pair.
     pub(super) fn receive(&mut self, card: &mut Card, header: &Header, payload: &[u8]) {
         let Some(own) = self.parameters else { return };
+        let own = self.requester.toward(&own);
         if !own.is_peer(&header.route) || !super::partition_matches(own.p_key, header.p_key) {
+            return;
+        }
+        // Answers to a connection that was given up.
+        let number = |dynamic: Option<DcEth>| dynamic.map(|dynamic| dynamic.connection);
+        if number(header.dynamic) != number(own.dynamic) {
             return;
         }
         if header.opcode.is_response() {
@@ -114,9 +124,14 @@ impl Rc {
                 let now = card.clock.now();
                 match self.requester.answer(card, &own, header, payload, now) {
                     Ok(()) => self.wake(card, own.number),
-                    Err(syndrome) => self.fail_requester(card, own.number, syndrome),
+                    Err(syndrome) => {
+                        self.fail_requester(card, own.number, syndrome);
+                    }
                 }
             }
+        } else if let Some(code) = self.refused {
+            self.responder.repeat_refusal(code);
+            self.wake(card, own.number);
         } else if own.service == Service::Rc || own.is_target {
             match self.responder.request(card, &own, header, payload) {
                 Ok(()) => self.wake(card, own.number),
@@ -130,23 +145,42 @@ impl Rc {
         match self.requester.expire(now) {
             Ok(true) => self.wake(card, qp),
             Ok(false) => {}
-            Err(syndrome) => self.fail_requester(card, qp, syndrome),
+            Err(syndrome) => {
+                self.fail_requester(card, qp, syndrome);
+            }
         }
     }
 
-    /// The oldest request failed: it says why, and the queue pair goes to Error.
-    fn fail_requester(&mut self, card: &mut Card, qp: u32, syndrome: Syndrome) {
-        if let Some(request) = self.requester.requests.pop_front() {
+    /// The oldest request failed: it says why, and the queue pair goes to Error; `true` where no
+    /// more than its stream fails.
+    fn fail_requester(&mut self, card: &mut Card, qp: u32, syndrome: Syndrome) -> bool {
+        let failed = self.requester.take_failed();
+        let stream = failed.as_ref().and_then(|request| request.wqe.address);
+        if let Some(request) = failed {
             let origin = Origin::Requester { opcode: request.wqe.opcode };
             let held = Held::new(qp, origin, request.wqe.index, Err(syndrome));
             card.port.hold(Outcome::Completion(held));
         }
+        if let (Some(own), Some(address)) = (self.parameters, stream) {
+            if self.requester.fail_stream(card, &own, address.stream) {
+                self.wake(card, qp);
+                return true;
+            }
+        }
         self.fail(card, qp);
+        false
     }
 
     /// The peer's request was refused: it is told why, the receive it was using completes with an
     /// error if there is one, and the queue pair goes to Error.
     fn fail_responder(&mut self, card: &mut Card, qp: u32, refused: responder::Refused) {
+        if self.parameters.is_some_and(|own| own.service == Service::Dc) {
+            // Others are connected to the target: this connection ends, and nothing else.
+            self.refused = Some(refused.code);
+            self.responder.refuse_connection(qp, refused);
+            self.wake(card, qp);
+            return;
+        }
         self.responder.refuse(qp, refused);
         self.fail(card, qp);
         self.wake(card, qp);
@@ -174,6 +208,54 @@ impl Rc {
         card.port.ready(qp);
     }
 
+    /// The peer that packets go to.
+    pub(super) fn remote(&self) -> Option<u32> {
+        self.parameters.map(|own| self.requester.toward(&own).remote)
+    }
+
+    /// Tells the target of a dynamic connection, if there is one, that nothing more comes.
+    pub(super) fn leave(&mut self, card: &mut Card) {
+        if let Some(own) = self.parameters {
+            self.requester.disconnect(card, &own);
+        }
+    }
+
+    /// Lets a stream go on that has failed; `false` if it has not.
+    pub fn reset_stream(&mut self, stream: u16) -> bool {
+        self.requester.initiator.reset_stream(stream)
+    }
+
+    /// Becomes the responder of a dynamic connection.
+    pub(super) fn open(&mut self, own: Parameters) {
+        self.parameters = Some(own);
+        self.responder.open(&own);
+    }
+
+    /// Refuses all that a dynamic connection may bring, which starts with this packet.
+    pub(super) fn refuse_all(&mut self, own: Parameters, header: &Header, code: NakCode) {
+        self.open(Parameters { receive_psn: header.psn, ..own });
+        self.refused = Some(code);
+    }
+
+    /// Ends a dynamic connection: what is owed to software is told, and with it that a message will
+    /// never be whole.
+    pub(super) fn close(&mut self, card: &mut Card) {
+        let Some(own) = self.parameters else { return };
+        for outcome in self.responder.outcomes() {
+            card.port.hold(outcome);
+        }
+        if let Incoming::Send { wqe, .. } = std::mem::take(&mut self.responder.incoming) {
+            let aborted = Err(Syndrome::RemoteAborted);
+            let held = Held::received(own.number, Opcode::Send, wqe.taken(), aborted);
+            card.port.hold(Outcome::Completion(held));
+        }
+    }
+
+    /// Whether no message is on its way in and nothing is owed.
+    pub(super) fn is_between(&self) -> bool {
+        self.responder.replies.is_empty() && matches!(self.responder.incoming, Incoming::Idle)
+    }
+
     /// Completes everything posted as flushed, in order.
     pub(super) fn flush(&mut self, card: &mut Card, qp: u32) {
         self.requester.quiet();
@@ -181,9 +263,13 @@ impl Rc {
             let origin = Origin::Requester { opcode };
             Outcome::Completion(Held::new(qp, origin, index, Err(Syndrome::Flushed)))
         };
-        for request in self.requester.requests.drain(..) {
-            card.port.hold(flushed(request.wqe.opcode, request.wqe.index));
+        while let Some(request) = self.requester.take_failed() {
+            dynamic::flushed(card, qp, &request.wqe);
         }
+        if let Some(wqe) = self.requester.initiator.take() {
+            dynamic::flushed(card, qp, &wqe);
+        }
+        self.leave(card);
         // No more than the rings hold: a doorbell record may claim anything, and what is left is
         // flushed when it is looked at again.
         let (blocks, receives) =
@@ -216,6 +302,6 @@ impl Rc {
 
 /// Builds a packet to the peer.
 fn to_peer(own: &Parameters, opcode: crate::wire::Opcode, psn: Psn) -> Header {
-    let service = own.service;
-    Header { service, ..Header::new(own.route, opcode, own.p_key, own.remote, psn.get()) }
+    let (service, dynamic) = (own.service, own.dynamic);
+    Header { service, dynamic, ..Header::new(own.route, opcode, own.p_key, own.remote, psn.get()) }
 }

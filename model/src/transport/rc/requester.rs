@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::super::{Held, Outcome, Parameters, Psn};
+use super::dynamic::Initiator;
 use super::to_peer;
 use crate::card::Card;
 use crate::queue::{Fence, Fetch, Origin, SendWqe, Signal, Syndrome};
@@ -38,6 +39,8 @@ pub(super) enum Kind {
     Local,
     /// To change a memory key of this side, when its turn comes.
     Umr,
+    /// To open a dynamic connection: no WQE asks for it.
+    Connect,
     /// Nothing: done when everything before it is.
     Nop,
     /// It cannot be executed: everything before it comes first, then the queue pair fails.
@@ -76,7 +79,7 @@ impl Kind {
             Self::Masked { .. } if wqe.remote.is_none() || wqe.masked.is_none() => {
                 Self::Failed(Syndrome::LocalQpOperation)
             }
-            Self::Nop | Self::Umr | Self::Local => kind,
+            Self::Nop | Self::Umr | Self::Local | Self::Connect => kind,
             _ if length > longest => Self::Failed(Syndrome::LocalLength),
             _ => kind,
         }
@@ -137,6 +140,8 @@ pub(super) struct Requester {
     rnr_until: Option<u64>,
     /// When what is in flight counts as lost.
     ack_until: Option<u64>,
+    /// What an initiator of dynamic connections has besides.
+    pub(super) initiator: Initiator,
 }
 
 impl Requester {
@@ -153,6 +158,11 @@ impl Requester {
         };
     }
 
+    /// The settings with the way to whom the initiator of dynamic connections is connected to.
+    pub(super) fn toward(&self, own: &Parameters) -> Parameters {
+        self.initiator.toward(own)
+    }
+
     /// Stops every timer.
     pub(super) fn quiet(&mut self) {
         self.rnr_until = None;
@@ -167,6 +177,23 @@ impl Requester {
 
     /// Sends requests, as many as `budget` and the window allow. An error is the oldest request's.
     pub(super) fn request(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        fetch: bool,
+        budget: &mut usize,
+    ) -> Result<(), Syndrome> {
+        loop {
+            let toward = self.toward(own);
+            self.send(card, &toward, fetch, budget)?;
+            if self.rnr_until.is_some() || !self.turn(card, own) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The same with the way to the peer as it is now.
+    fn send(
         &mut self,
         card: &mut Card,
         own: &Parameters,
@@ -243,12 +270,15 @@ impl Requester {
 
     /// Takes the next WQE; `false` if there is none or too much is in flight.
     fn fetch(&mut self, card: &mut Card, own: &Parameters) -> bool {
-        if self.requests.len() >= REQUESTS {
+        if self.requests.len() >= REQUESTS || self.initiator.waits() {
             return false;
         }
         let (wqe, kind) = match card.fetch_send(own.number) {
             Fetch::Empty => return false,
-            Fetch::Wqe(wqe) => {
+            Fetch::Wqe(mut wqe) => {
+                if let (Some(address), None) = (&mut wqe.address, own.streams) {
+                    address.stream = 0;
+                }
                 let kind = Kind::of(&wqe, own.message);
                 (wqe, kind)
             }
@@ -274,10 +304,20 @@ impl Requester {
                 (wqe, Kind::Failed(syndrome))
             }
         };
+        if !self.initiator.goes_on(&wqe, kind) {
+            self.initiator.wait(wqe, kind);
+            return false;
+        }
+        self.enqueue(card, own, wqe, kind);
+        true
+    }
+
+    /// Puts a request behind the others.
+    pub(super) fn enqueue(&mut self, card: &Card, own: &Parameters, wqe: SendWqe, kind: Kind) {
         let length = wqe.length();
         let packets = match kind {
             Kind::Nop | Kind::Umr | Kind::Local | Kind::Failed(_) => 0,
-            Kind::CompareSwap | Kind::FetchAdd | Kind::Masked { .. } => 1,
+            Kind::CompareSwap | Kind::FetchAdd | Kind::Masked { .. } | Kind::Connect => 1,
             _ => own.packets(length),
         };
         let room = if kind.is_fetch() && wqe.signal == Signal::Always {
@@ -290,7 +330,6 @@ impl Requester {
         self.next = first.plus(packets);
         self.messages = (self.messages + 1) & 0xff_ffff;
         self.requests.push_back(Request { wqe, kind, first, packets, length, answered: 0, inline });
-        true
     }
 
     /// READs and atomics before the cursor that have no answer yet.
@@ -355,6 +394,7 @@ impl Requester {
             Kind::Write { immediate } => Opcode::write(starts, ends, immediate),
             Kind::Send { immediate } => Opcode::send(starts, ends, immediate),
             Kind::SendInvalidate => Opcode::send(starts, ends, false).invalidating(),
+            Kind::Connect => Opcode::Connect,
             _ => return false,
         };
         let psn = request.first.plus(index);

@@ -75,6 +75,38 @@ impl Responder {
         *self = Self { started: true, expected: Psn::new(own.receive_psn), ..Self::default() };
     }
 
+    /// Starts on a dynamic connection: that there is one is no news to software.
+    pub(super) fn open(&mut self, own: &Parameters) {
+        self.start(own);
+        self.established = true;
+    }
+
+    /// Takes what is owed to software, and lets go of what is owed to the peer.
+    pub(super) fn outcomes(&mut self) -> impl Iterator<Item = Outcome> {
+        std::mem::take(&mut self.replies).into_iter().filter_map(|reply| match reply {
+            Reply::Outcome(outcome) => Some(outcome),
+            _ => None,
+        })
+    }
+
+    /// Owes the peer a NAK, and software the end of the receive that was in use.
+    pub(super) fn refuse_connection(&mut self, qp: u32, refused: Refused) {
+        self.expected = refused.psn;
+        self.nak(refused.psn, Acknowledge::Nak(refused.code));
+        if let Some((taken, syndrome)) = refused.receive {
+            let held = Held::received(qp, Received::Send, taken, Err(syndrome));
+            self.owe(Outcome::Completion(held));
+        }
+    }
+
+    /// Owes the peer the NAK again that ended its connection.
+    pub(super) fn repeat_refusal(&mut self, code: NakCode) {
+        let owed = self.replies.iter().any(|reply| matches!(reply, Reply::Nak { .. }));
+        if !owed {
+            self.nak(self.expected, Acknowledge::Nak(code));
+        }
+    }
+
     /// Owes software a completion or event, after the replies before it.
     pub(super) fn owe(&mut self, outcome: Outcome) {
         self.replies.push_back(Reply::Outcome(outcome));
@@ -329,6 +361,8 @@ impl Responder {
         if let Route::InfiniBand { level, source, .. } = header.route {
             held.source = (source, level);
         }
+        // A target has no one peer that its context would name.
+        held.sender = header.dynamic.map(|dynamic| (dynamic.source, header.route.is_global()));
         held
     }
 

@@ -5,9 +5,11 @@
 //! [`extended`] has atomics under masks, the card's own copies and queues that steer others,
 //! [`timing`] measures waits on the manual clock, [`unreliable`] and
 //! [`datagram`] lose what nobody repeats, [`shared`] takes receives from one queue for several,
-//! [`windows`] binds keys and takes them back, [`xrc`] sends to queues that requests name.
+//! [`windows`] binds keys and takes them back, [`xrc`] sends to queues that requests name,
+//! [`dynamic`] connects to whoever a request is for.
 
 mod datagram;
+mod dynamic;
 mod errors;
 mod extended;
 mod shared;
@@ -43,6 +45,8 @@ pub struct Setup {
     /// Of an extended reliable connection: whether it is the side that receives.
     pub xrc_target: bool,
     pub grh: bool,
+    /// log2 of an initiator's streams, and of those that may have failed.
+    pub streams: [u32; 2],
     /// What the peer may do: READ, WRITE, atomics.
     pub access: [bool; 3],
 }
@@ -64,6 +68,7 @@ impl Default for Setup {
             shared_receive: false,
             xrc_target: false,
             grh: false,
+            streams: [0; 2],
             access: [true; 3],
         }
     }

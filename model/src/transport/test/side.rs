@@ -22,8 +22,15 @@ const CQES: u32 = 64;
 /// Entries of the EQ that asynchronous events go to.
 const EQES: u64 = 16;
 /// Events of queue pairs and shared receive queues, by type.
-const EVENTS: u64 =
-    1 << 0x02 | 1 << 0x05 | 1 << 0x10 | 1 << 0x11 | 1 << 0x12 | 1 << 0x13 | 1 << 0x14;
+const EVENTS: u64 = 1 << 0x02
+    | 1 << 0x05
+    | 1 << 0x10
+    | 1 << 0x11
+    | 1 << 0x12
+    | 1 << 0x13
+    | 1 << 0x14
+    | 1 << 0x1c
+    | 1 << 0x1d;
 /// Receives posted at most.
 pub const RECEIVES: u16 = 32;
 /// Blocks of the send queue.
@@ -60,6 +67,8 @@ pub struct Post {
     /// What is right behind the control segment, as bytes: the address vector of a datagram, or all
     /// that a UMR has.
     pub address: Vec<u8>,
+    /// Stream of an initiator of dynamic connections.
+    pub stream: u16,
 }
 
 impl Post {
@@ -76,6 +85,7 @@ impl Post {
             data: Vec::new(),
             inline: None,
             address: Vec::new(),
+            stream: 0,
         }
     }
 }
@@ -134,7 +144,9 @@ impl Side {
             .set(field(qpc::LOG_SQ_SIZE), BLOCKS.ilog2())
             .set(field(qpc::ST), st(setup.service))
             .set(field(qpc::CS_RES), u64::from(setup.scatter_to_cqe))
-            .set(field(qpc::CS_REQ), if setup.scatter_to_cqe { 0x11u64 } else { 0 });
+            .set(field(qpc::CS_REQ), if setup.scatter_to_cqe { 0x11u64 } else { 0 })
+            .set(field(qpc::LOG_NUM_DCI_STREAM_CHANNELS), setup.streams[0])
+            .set(field(qpc::LOG_NUM_DCI_ERRORED_STREAMS), setup.streams[1]);
         if let Some((number, ..)) = srq {
             create = create.set(field(qpc::RQ_TYPE), 1u64).set(field(qpc::SRQN_RMPN_XRQN), number);
         }
@@ -353,6 +365,7 @@ impl Side {
         let first = u32::from(post.modifier) << 24 | u32::from(index) << 8 | u32::from(post.opcode);
         wqe[..4].copy_from_slice(&first.to_be_bytes());
         wqe[4..8].copy_from_slice(&(self.qp << 8 | ds).to_be_bytes());
+        wqe[9..11].copy_from_slice(&post.stream.to_be_bytes());
         wqe[11] = u8::from(post.fence) << 7
             | u8::from(post.signaled) << 3
             | u8::from(post.solicited) << 1;
@@ -460,6 +473,7 @@ fn st(service: Service) -> u64 {
         Service::Uc => 1,
         Service::Ud => 2,
         Service::Xrc => 3,
+        Service::Dc => 5,
     }
 }
 

@@ -13,7 +13,10 @@ const OWN_KEY: u32 = 1 << 31;
 
 /// The way that an address vector describes. `None` where it leads to nobody, though a card would
 /// send the packet all the same.
-pub(super) fn route(identity: &Identity, address: &Address) -> Result<Option<Route>, Syndrome> {
+pub(in crate::transport) fn route(
+    identity: &Identity,
+    address: &Address,
+) -> Result<Option<Route>, Syndrome> {
     let global = |extended: &crate::queue::Extended| Global {
         traffic_class: extended.traffic_class,
         flow_label: extended.flow_label,

@@ -17,6 +17,7 @@ use crate::object::{Service, State};
 use crate::queue::{Fetch, Opcode, Origin, QpEvent, Syndrome};
 use crate::wire::{Header, Route};
 use connection::Receiver;
+pub(super) use datagram::route;
 use sender::{Progress, Sender};
 
 /// Transport state of a queue pair: PSNs, the request on its way out, the message on its way in.
@@ -121,7 +122,7 @@ impl Unreliable {
             Service::Uc if own.is_peer(&header.route) => {
                 self.receiver.receive(card, &own, header, payload)
             }
-            Service::Uc | Service::Rc | Service::Xrc => Ok(()),
+            Service::Uc | Service::Rc | Service::Xrc | Service::Dc => Ok(()),
         };
         match received {
             Ok(()) => {}

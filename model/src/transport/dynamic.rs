@@ -1,0 +1,158 @@
+//! Targets of dynamic connections: who is let in, and the responder each initiator gets.
+//!
+//! A target has no packet sequence of its own. An initiator opens a connection, which must show the
+//! target's key; from then on a responder like that of a reliable connection serves it, until the
+//! initiator gives the connection up or opens another one. A request that is refused ends its
+//! connection, not the target.
+
+use super::Parameters;
+use super::rc::Rc;
+use crate::card::Card;
+use crate::object::{Connection, Drain, Peer, State, Target};
+use crate::queue::TargetEvent;
+use crate::wire::{DcEth, Header, NakCode, Opcode};
+
+/// Connections that a target has at most. Those whose initiators are gone without a word count.
+const CONNECTIONS: usize = 1 << 16;
+
+impl Card {
+    /// A packet for a target.
+    pub(super) fn receive_for_target(&mut self, number: u32, header: &Header, payload: &[u8]) {
+        let Some(dynamic) = header.dynamic else { return };
+        if header.opcode.is_response() {
+            return;
+        }
+        self.target(number, |card, target, own| {
+            if target.drain == Drain::Drained {
+                return;
+            }
+            let peer = Peer::of(&header.route, dynamic.source);
+            let own = Parameters {
+                remote: dynamic.source,
+                route: header.route.reverse(),
+                receive_psn: (header.psn + 1) & 0xff_ffff,
+                dynamic: Some(DcEth { key: 0, source: number, connection: dynamic.connection }),
+                ..own
+            };
+            let known = target.connections.get(&peer);
+            match (header.opcode, known.is_some_and(|open| open.id == dynamic.connection)) {
+                (Opcode::Disconnect, true) => target.close(card, &peer),
+                (_, true) => {}
+                (Opcode::Connect, false) => target.open(card, &own, header, peer),
+                // Whatever it belongs to has gone.
+                (_, false) => return,
+            }
+            let Some(open) = target.connections.get_mut(&peer) else { return };
+            open.rc.receive(card, header, payload);
+            target.list(peer);
+        });
+    }
+
+    /// Sends what a target owes, some packets of each connection. Says whether there may be more.
+    pub(super) fn pump_target(&mut self, number: u32) -> bool {
+        let more = self.target(number, |card, target, _| {
+            let mut more = false;
+            for _ in 0..target.ready.len() {
+                let Some(peer) = target.ready.pop_front() else { break };
+                let Some(open) = target.connections.get_mut(&peer) else { continue };
+                if card.port.is_congested(peer.number) {
+                    card.port.park(number);
+                    target.ready.push_back(peer);
+                    continue;
+                }
+                if open.rc.pump(card, number) {
+                    target.ready.push_back(peer);
+                    more = true;
+                } else {
+                    open.rc.queued = false;
+                    open.listed = false;
+                }
+            }
+            more
+        });
+        more.unwrap_or(false)
+    }
+
+    /// No connection is let in any more; what has begun may end.
+    pub fn drain_target(&mut self, number: u32) {
+        self.target(number, |_, target, _| {
+            if target.drain == Drain::Active {
+                target.drain = Drain::Draining;
+            }
+        });
+    }
+
+    /// Works on a target with the rest of the card at hand.
+    fn target<R>(
+        &mut self,
+        number: u32,
+        work: impl FnOnce(&mut Card, &mut Target, Parameters) -> R,
+    ) -> Option<R> {
+        let qp = self.objects.qps.get_mut(&number)?;
+        let mut target = qp.target.take()?;
+        let own = Parameters::of(qp, &self.identity);
+        let result = work(self, &mut target, own);
+        if target.drain == Drain::Draining && target.connections.values().all(|c| c.rc.is_between())
+        {
+            target.drain = Drain::Drained;
+            self.target_event(number, TargetEvent::Drained);
+        }
+        if let Some(qp) = self.objects.qps.get_mut(&number) {
+            qp.target = Some(target);
+        }
+        Some(result)
+    }
+
+    /// A target is about to go.
+    pub fn abandon_target(&mut self, number: u32) {
+        self.target(number, |card, target, _| {
+            let peers: Vec<Peer> = target.connections.keys().copied().collect();
+            peers.iter().for_each(|peer| target.close(card, peer));
+        });
+        self.port.forget(number);
+    }
+}
+
+impl Target {
+    /// Lets an initiator in, or tells it that its key is wrong. Another connection of its ends.
+    fn open(&mut self, card: &mut Card, own: &Parameters, header: &Header, peer: Peer) {
+        let Some(shown) = header.dynamic else { return };
+        let lets_in = self.drain == Drain::Active
+            && card.objects.qps.get(&own.number).is_some_and(|qp| qp.state == State::Rtr);
+        let room = self.connections.len() < CONNECTIONS || self.connections.contains_key(&peer);
+        if !lets_in || !room {
+            return;
+        }
+        self.close(card, &peer);
+        let mut rc = Rc::default();
+        if shown.key == self.key() {
+            rc.open(*own);
+        } else {
+            tracing::debug!(target = own.number, from = peer.number, "the access key is wrong");
+            self.violations = self.violations.saturating_add(1);
+            if std::mem::take(&mut self.armed) {
+                card.target_event(own.number, TargetEvent::KeyViolation);
+            }
+            rc.refuse_all(*own, header, NakCode::InvalidRequest);
+        }
+        let open = Connection { id: shown.connection, rc, listed: false };
+        self.connections.insert(peer, open);
+    }
+
+    /// Ends a connection. What it has taken a receive for and not brought to its end is reported.
+    fn close(&mut self, card: &mut Card, peer: &Peer) {
+        if let Some(mut open) = self.connections.remove(peer) {
+            open.rc.close(card);
+            self.ready.retain(|other| other != peer);
+        }
+    }
+
+    /// Enters a connection among those that have something to send, if it has.
+    fn list(&mut self, peer: Peer) {
+        let Some(open) = self.connections.get_mut(&peer) else { return };
+        if open.rc.queued && !open.listed {
+            open.listed = true;
+            self.ready.push_back(peer);
+        }
+    }
+}

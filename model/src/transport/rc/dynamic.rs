@@ -1,0 +1,192 @@
+//! Dynamic connections, the initiator's side: one requester that is connected to one target at a
+//! time.
+//!
+//! A request for another target, or of another stream, waits until everything before it is
+//! answered. Then the old connection is given up with a packet that nobody answers, and the new one
+//! opened by a request of its own, which has a PSN and is acknowledged and repeated like any other.
+//! What is for the target follows at once: the first handshake is half a one. Within a connection
+//! all is as in a reliable connection.
+//!
+//! Streams keep their errors to themselves: what fails on one leaves the others going, until so many
+//! have failed that the queue pair does. Cards work on several at the same time; here they take
+//! turns.
+
+use std::collections::BTreeSet;
+
+use super::super::{Held, Outcome, Parameters, unreliable};
+use super::requester::{Kind, Request, Requester};
+use super::to_peer;
+use crate::card::Card;
+use crate::queue::{Address, Fence, Origin, SendWqe, Signal, Syndrome};
+use crate::wire::{DcEth, Global, Opcode, Route};
+
+/// A GID that no port has.
+const NOBODY: [u8; 16] = [0xff; 16];
+
+/// Whom the requester is connected to.
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    /// What the WQEs say of it.
+    address: Address,
+    route: Route,
+    /// What it calls it.
+    id: u32,
+}
+
+/// What an initiator has beside its requester.
+#[derive(Debug, Default)]
+pub(super) struct Initiator {
+    connection: Option<Connection>,
+    /// Fetched, and for somebody else or of a stream that has failed.
+    waiting: Option<Box<(SendWqe, Kind)>>,
+    /// Streams that have failed and were not reset since.
+    failed: BTreeSet<u16>,
+}
+
+impl Initiator {
+    /// The settings with the way to the target.
+    pub(super) fn toward(&self, own: &Parameters) -> Parameters {
+        let Some(connection) = self.connection else { return *own };
+        let dynamic = DcEth {
+            key: connection.address.access_key,
+            source: own.number,
+            connection: connection.id,
+        };
+        Parameters {
+            route: connection.route,
+            remote: connection.address.destination,
+            dynamic: Some(dynamic),
+            ..*own
+        }
+    }
+
+    /// Whether a request may go right behind those before it.
+    pub(super) fn goes_on(&self, wqe: &SendWqe, kind: Kind) -> bool {
+        let Some(address) = wqe.address else { return true };
+        let connected = self.connection.is_some_and(|connection| connection.address == address);
+        !self.failed.contains(&address.stream) && (connected || matches!(kind, Kind::Failed(_)))
+    }
+
+    /// Keeps a request until its turn comes.
+    pub(super) fn wait(&mut self, wqe: SendWqe, kind: Kind) {
+        self.waiting = Some(Box::new((wqe, kind)));
+    }
+
+    /// Whether one is kept.
+    pub(super) fn waits(&self) -> bool {
+        self.waiting.is_some()
+    }
+
+    /// Gives up the request that is kept.
+    pub(super) fn take(&mut self) -> Option<SendWqe> {
+        self.waiting.take().map(|waiting| waiting.0)
+    }
+
+    /// Lets a stream go on that has failed; `false` if it has not.
+    pub(super) fn reset_stream(&mut self, stream: u16) -> bool {
+        self.failed.remove(&stream)
+    }
+}
+
+impl Requester {
+    /// Where everything is answered and a request waits for another target, turns to that one.
+    pub(super) fn turn(&mut self, card: &mut Card, own: &Parameters) -> bool {
+        if !self.requests.is_empty() {
+            return false;
+        }
+        let Some(waiting) = self.initiator.waiting.take() else { return false };
+        let (wqe, kind) = *waiting;
+        let Some(address) = wqe.address else { return false };
+        if self.initiator.failed.contains(&address.stream) {
+            flushed(card, own.number, &wqe);
+            return true;
+        }
+        self.disconnect(card, own);
+        let route = match unreliable::route(&card.identity, &address) {
+            Ok(Some(route)) => route,
+            Ok(None) => nowhere(),
+            Err(syndrome) => {
+                self.enqueue(card, own, wqe, Kind::Failed(syndrome));
+                return true;
+            }
+        };
+        // Never the number of a connection that a process before this one may have left behind.
+        let id = (card.random.draw() ^ card.clock.now()) as u32;
+        self.initiator.connection = Some(Connection { address, route, id });
+        (self.retries, self.rnr_retries) = (own.retries, own.rnr_retries);
+        self.enqueue(card, own, connect(), Kind::Connect);
+        self.enqueue(card, own, wqe, kind);
+        true
+    }
+
+    /// Tells the target, if there is one, that nothing more comes.
+    pub(super) fn disconnect(&mut self, card: &mut Card, own: &Parameters) {
+        let toward = self.toward(own);
+        if self.initiator.connection.take().is_some() {
+            card.outbox.push_back(to_peer(&toward, Opcode::Disconnect, self.next).bare());
+        }
+    }
+
+    /// Takes the oldest request that came from a WQE: where opening the connection failed, that is
+    /// the one it was opened for.
+    pub(super) fn take_failed(&mut self) -> Option<Request> {
+        std::iter::from_fn(|| self.requests.pop_front())
+            .find(|request| request.kind != Kind::Connect)
+    }
+
+    /// A request of a stream failed, and with it all that is under way. `false` if that is one
+    /// stream too many, or the queue pair has none.
+    pub(super) fn fail_stream(&mut self, card: &mut Card, own: &Parameters, stream: u16) -> bool {
+        let Some(most) = own.streams else { return false };
+        self.initiator.failed.insert(stream);
+        if self.initiator.failed.len() >= most {
+            return false;
+        }
+        self.quiet();
+        while let Some(request) = self.take_failed() {
+            flushed(card, own.number, &request.wqe);
+        }
+        self.disconnect(card, own);
+        (self.unacknowledged, self.high) = (self.next, self.next);
+        true
+    }
+}
+
+/// Completes a request as flushed.
+pub(super) fn flushed(card: &mut Card, qp: u32, wqe: &SendWqe) {
+    let origin = Origin::Requester { opcode: wqe.opcode };
+    let held = Held::new(qp, origin, wqe.index, Err(Syndrome::Flushed));
+    card.port.hold(Outcome::Completion(held));
+}
+
+/// A way on which nobody is.
+fn nowhere() -> Route {
+    let global = Global {
+        traffic_class: 0,
+        flow_label: 0,
+        hop_limit: 0,
+        source: NOBODY,
+        destination: NOBODY,
+    };
+    Route::Ethernet { global, port: 0 }
+}
+
+/// What stands in the place of a WQE that asks for a connection.
+fn connect() -> SendWqe {
+    SendWqe {
+        index: 0,
+        blocks: 0,
+        opcode: 0,
+        modifier: 0,
+        fence: Fence::None,
+        signal: Signal::OnError,
+        solicited: false,
+        immediate: [0; 4],
+        address: None,
+        remote: None,
+        atomic: None,
+        umr: None,
+        xrc_srq: None,
+        data: Vec::new(),
+    }
+}
