@@ -345,6 +345,19 @@ fn extended_reliable_connections() {
     perftest(ROCE, "ib_write_lat", &[5000], &["-c", "XRC", "-x", "0"]);
 }
 
+#[test]
+fn dynamic_connections() {
+    perftest(INFINIBAND, "ib_send_lat", &[2, 5000], &["-c", "DC"]);
+    perftest(INFINIBAND, "ib_send_bw", &SIZES, &["-c", "DC"]);
+    perftest(INFINIBAND, "ib_write_lat", &[2, 5000], &["-c", "DC"]);
+    perftest(INFINIBAND, "ib_write_bw", &[1024, 65536], &["-c", "DC"]);
+    perftest(INFINIBAND, "ib_read_lat", &[5000], &["-c", "DC"]);
+    perftest(INFINIBAND, "ib_read_bw", &[65536], &["-c", "DC"]);
+    perftest(INFINIBAND, "ib_atomic_lat", &[8], &["-c", "DC", "-A", "FETCH_AND_ADD"]);
+    perftest(INFINIBAND, "ib_atomic_bw", &[8], &["-c", "DC", "-A", "CMP_AND_SWAP"]);
+    perftest(ROCE, "ib_send_bw", &[5000], &["-c", "DC", "-x", "0"]);
+}
+
 /// perftest's programs that send, with receives from an SRQ.
 #[test]
 fn shared_receive_queues() {

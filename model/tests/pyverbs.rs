@@ -37,6 +37,7 @@ const MODULES: &[&str] = &[
     "tests.test_mlx5_uar",
     "tests.test_mlx5_dma_memcpy",
     "tests.test_mlx5_raw_wqe",
+    "tests.test_mlx5_dc",
 ];
 
 /// They take seconds; a hang takes for ever.

@@ -152,6 +152,7 @@ fn on_demand() -> Vec<(Field, u64)> {
         (odp_cap::RC_ODP_CAPS, [&receiving[..], &reliable, &[c::SRQ_RECEIVE]].concat()),
         (odp_cap::XRC_ODP_CAPS, [&[c::SEND][..], &reliable, &[c::SRQ_RECEIVE]].concat()),
         (odp_cap::UD_ODP_CAPS, vec![c::SEND]),
+        (odp_cap::DC_ODP_CAPS, [&[c::SEND][..], &reliable, &[c::SRQ_RECEIVE]].concat()),
     ] {
         caps.extend(services.into_iter().map(|service| (service.within(transport), 1)));
     }

@@ -130,7 +130,13 @@ impl Qp {
     pub fn shared_receive(&self) -> Option<u32> {
         /// QPC's `rq_type` of such a queue pair (`qp.h`, `MLX5_SRQ_RQ`).
         const SHARED: u32 = 1;
-        let shares = self.get(qpc::RQ_TYPE) == SHARED && self.service != Service::Xrc;
+        let receives = match self.service {
+            Service::Xrc => false,
+            // An initiator has none.
+            Service::Dc => self.get(qpc::NO_SQ) == 1,
+            Service::Rc | Service::Uc | Service::Ud => true,
+        };
+        let shares = self.get(qpc::RQ_TYPE) == SHARED && receives;
         shares.then(|| self.get(qpc::SRQN_RMPN_XRQN))
     }
 

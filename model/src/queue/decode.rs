@@ -199,7 +199,7 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
         let segment = segments.next().ok_or(Syndrome::LocalQpOperation)?;
         wqe.xrc_srq = Some(be32(&segment, 0) & 0xff_ffff);
     }
-    if service == Service::Dc && !matches!(control.opcode, opcode::NOP | opcode::UMR) {
+    if service == Service::Dc && !stays {
         let address = segments.address()?;
         wqe.address = Some(Address { stream: control.stream, ..address });
     }

@@ -145,6 +145,28 @@ pub struct SendWqe {
 }
 
 impl SendWqe {
+    /// A request of which no more is known than where it lies and its opcode.
+    pub fn bare(index: u16, opcode: u8, signal: Signal) -> Self {
+        Self {
+            index,
+            blocks: 1,
+            opcode,
+            modifier: 0,
+            fence: Fence::None,
+            signal,
+            solicited: false,
+            immediate: [0; 4],
+            address: None,
+            remote: None,
+            atomic: None,
+            masked: None,
+            local: None,
+            umr: None,
+            xrc_srq: None,
+            data: Vec::new(),
+        }
+    }
+
     /// Bytes of payload.
     pub fn length(&self) -> u64 {
         self.data.iter().map(Data::len).sum()

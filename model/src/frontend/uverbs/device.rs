@@ -260,6 +260,9 @@ fn driver(file: &CommandFile, room: usize) -> Vec<u8> {
     const LENGTH: usize = 104;
     const FLAGS: usize = 60;
     const COMPRESSION: usize = 32;
+    const STREAMS: usize = 100;
+    /// `MLX5_IB_QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT`
+    const SCATTER_AT_TARGETS: u32 = 1 << 3;
     let caps = &file.function().caps;
     let mut reply = vec![0; LENGTH];
     let mut word = |at: usize, value: u32| reply[at..at + 4].copy_from_slice(&value.to_ne_bytes());
@@ -271,8 +274,12 @@ fn driver(file: &CommandFile, room: usize) -> Vec<u8> {
     }
     word(
         FLAGS,
-        caps.get(cmd_hca_cap::CQE_COMPRESSION_128) | caps.get(cmd_hca_cap::CQE_128_ALWAYS) << 1,
+        caps.get(cmd_hca_cap::CQE_COMPRESSION_128)
+            | caps.get(cmd_hca_cap::CQE_128_ALWAYS) << 1
+            | SCATTER_AT_TARGETS,
     );
+    reply[STREAMS] = caps.get(cmd_hca_cap::LOG_MAX_DCI_STREAM_CHANNELS) as u8;
+    reply[STREAMS + 1] = caps.get(cmd_hca_cap::LOG_MAX_DCI_ERRORED_STREAMS) as u8;
     reply
 }
 

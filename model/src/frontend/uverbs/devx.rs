@@ -1,10 +1,11 @@
 //! Commands that a program gives the card itself.
 
-use mlx5_sys::ifc::{cmd_in, opcode};
+use mlx5_sys::ifc::{cmd_in, opcode, query_qp_in};
 
 use super::errno::{Errno, Result};
 use super::file::CommandFile;
 use super::ioctl::Attributes;
+use super::qp::{Kind, Qp};
 
 /// Shortest reply: status and syndrome.
 const SHORTEST: usize = 8;
@@ -21,28 +22,84 @@ const GENERAL: &[u16] = &[
     opcode::NOP,
 ];
 
-/// `DEVX_OTHER`: a command that makes nothing. What the card answers goes back as it is, even if
-/// it refuses: the program reads status and syndrome itself.
-pub(super) fn other(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    let mut command = attributes.input(0x1000)?;
+/// Commands that change a queue pair. They name it at the same place.
+const CHANGES: &[u16] = &[
+    opcode::RST2INIT_QP,
+    opcode::INIT2INIT_QP,
+    opcode::INIT2RTR_QP,
+    opcode::RTR2RTS_QP,
+    opcode::RTS2RTS_QP,
+    opcode::SQD_RTS_QP,
+    opcode::SQERR2RTS_QP,
+    opcode::QP_2ERR,
+    opcode::QP_2RST,
+];
+
+/// `DEVX_OBJ_MODIFY` of a queue pair that verbs made.
+pub(super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    on_qp(file, attributes, |_, code| CHANGES.contains(&code))
+}
+
+/// `DEVX_OBJ_QUERY` of one.
+pub(super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    on_qp(file, attributes, |kind, code| {
+        let target = kind == Kind::DcTarget;
+        code == if target { opcode::QUERY_DCT } else { opcode::QUERY_QP }
+    })
+}
+
+/// Gives the card a command on a queue pair, if the command is one of those and names it.
+fn on_qp(
+    file: &CommandFile,
+    attributes: &mut Attributes,
+    may: impl FnOnce(Kind, u16) -> bool,
+) -> Result<()> {
+    let command = attributes.input(0x1001)?;
+    let (kind, number) = {
+        let state = file.state();
+        let qp = state.get::<Qp>(attributes.handle(0x1000)?)?;
+        (qp.kind, qp.number)
+    };
+    if command.len() < cmd_in::SIZE
+        || !may(kind, cmd_in::OPCODE.get(&command) as u16)
+        || query_qp_in::QPN.get(&command) != u64::from(number)
+    {
+        return Err(Errno::EINVAL);
+    }
+    execute(file, attributes, command, 0x1002)
+}
+
+/// Gives the card a command in the name of the program's user context.
+fn execute(
+    file: &CommandFile,
+    attributes: &mut Attributes,
+    mut command: Vec<u8>,
+    reply_to: u16,
+) -> Result<()> {
     let uid = file.state().context()?.uid;
     if uid == 0 {
         return Err(Errno::EINVAL);
     }
-    if command.len() < cmd_in::SIZE {
-        return Err(Errno::EINVAL);
-    }
-    let code = cmd_in::OPCODE.get(&command) as u16;
-    if !GENERAL.contains(&code) {
-        return Err(Errno::EINVAL);
-    }
     // The second word names who is responsible.
     command[2..4].copy_from_slice(&uid.to_be_bytes());
-    let mut reply = vec![0; attributes.room(0x1001).max(SHORTEST)];
+    let mut reply = vec![0; attributes.room(reply_to).max(SHORTEST)];
     file.function().enter(|card| card.execute(&command, &mut reply));
-    attributes.put(0x1001, &reply)?;
+    attributes.put(reply_to, &reply)?;
     // MLX5_CMD_STAT_OK
     if reply[0] == 0 { Ok(()) } else { Err(Errno::EREMOTEIO) }
+}
+
+/// `DEVX_OTHER`: a command that makes nothing. What the card answers goes back as it is, even if
+/// it refuses: the program reads status and syndrome itself.
+pub(super) fn other(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let command = attributes.input(0x1000)?;
+    if file.state().context()?.uid == 0 || command.len() < cmd_in::SIZE {
+        return Err(Errno::EINVAL);
+    }
+    if !GENERAL.contains(&(cmd_in::OPCODE.get(&command) as u16)) {
+        return Err(Errno::EINVAL);
+    }
+    execute(file, attributes, command, 0x1001)
 }
 
 /// `DEVX_QUERY_EQN`: number of the event queue behind a completion vector.

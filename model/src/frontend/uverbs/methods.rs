@@ -196,6 +196,17 @@ const METHODS: &[Method] = methods! {
     // MLX5_IB_OBJECT_DEVX
     0x1000 0x1000 devx::other { must 0x1000 => Kind::In(8, u16::MAX); must 0x1001 => Kind::Out(8); }
     0x1000 0x1002 devx::query_eqn { must 0x1000 => FOUR; must 0x1001 => Kind::Out(4); }
+    // MLX5_IB_OBJECT_DEVX_OBJ
+    0x1001 0x1002 devx::modify {
+        must 0x1000 => Kind::Handle;
+        must 0x1001 => Kind::In(8, u16::MAX);
+        must 0x1002 => Kind::Out(8);
+    }
+    0x1001 0x1003 devx::query {
+        must 0x1000 => Kind::Handle;
+        must 0x1001 => Kind::In(8, u16::MAX);
+        must 0x1002 => Kind::Out(8);
+    }
     // MLX5_IB_OBJECT_UAR
     0x1008 0x1000 uar::allocate {
         must 0x1000 => Kind::NewHandle;

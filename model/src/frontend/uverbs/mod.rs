@@ -18,6 +18,7 @@ mod calls;
 mod command;
 mod config;
 mod cq;
+mod dct;
 mod descriptors;
 mod device;
 mod devx;

@@ -21,7 +21,7 @@ use super::pd::Pd;
 use super::srq::Srq;
 use super::umem::Umem;
 use super::xrcd::Xrcd;
-use super::{cq, lock, user};
+use super::{cq, dct, lock, user};
 
 /// Transport of a queue pair (`ib_uverbs_qp_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,10 @@ pub(super) enum Kind {
     XrcInitiator,
     /// Receiving side of one.
     XrcTarget,
+    /// Sending side of dynamic connections.
+    DcInitiator,
+    /// Receiving side of them.
+    DcTarget,
 }
 
 impl Kind {
@@ -43,6 +47,8 @@ impl Kind {
             Self::Uc => 1,
             Self::Ud => 2,
             Self::XrcInitiator | Self::XrcTarget => 3,
+            Self::DcInitiator => 5,
+            Self::DcTarget => 6,
         }
     }
 }
@@ -76,19 +82,21 @@ pub(super) struct Qp {
     pub signal_all: bool,
     /// Receive queue: WQEs, and SGEs of each.
     pub receive: (u32, u32),
+    /// What a target of dynamic connections will be made of, or was.
+    pub target: Option<Box<dct::Target>>,
     events: Option<(Arc<EventQueue>, u64)>,
     _buffer: Option<Umem>,
     _record: Option<Arc<Umem>>,
 }
 
 /// What a queue pair is asked for with.
-struct Asked {
+pub(super) struct Asked {
     user_handle: u64,
-    pd: Option<u32>,
+    pub pd: Option<u32>,
     xrcd: Option<u32>,
     send_cq: Option<u32>,
-    recv_cq: Option<u32>,
-    srq: Option<u32>,
+    pub recv_cq: Option<u32>,
+    pub srq: Option<u32>,
     cap: Cap,
     kind: u32,
     flags: u32,
@@ -112,6 +120,7 @@ impl Asked {
 /// Types (`ib_uverbs_qp_type`).
 const XRC_INITIATOR: u32 = 9;
 const XRC_TARGET: u32 = 10;
+const DRIVER: u32 = 0xff;
 
 /// `IB_UVERBS_QP_CREATE_SQ_SIG_ALL`
 const SIGNAL_ALL: u32 = 1 << 12;
@@ -122,14 +131,23 @@ const BLOCK_LOOPBACK: u32 = 1 << 1;
 const NO_REGISTER: u32 = 1 << 31;
 
 /// Flags of the driver (`MLX5_QP_FLAG_*`).
-mod flag {
+pub(super) mod flag {
     pub const SIGNATURE: u32 = 1 << 0;
     pub const SCATTER_CQE: u32 = 1 << 1;
+    pub const TYPE_DCT: u32 = 1 << 4;
+    pub const TYPE_DCI: u32 = 1 << 5;
     pub const ALLOW_SCATTER_CQE: u32 = 1 << 8;
     pub const PACKET_BASED_CREDIT_MODE: u32 = 1 << 9;
     pub const UAR_PAGE_INDEX: u32 = 1 << 10;
-    pub const KNOWN: u32 =
-        SIGNATURE | SCATTER_CQE | ALLOW_SCATTER_CQE | PACKET_BASED_CREDIT_MODE | UAR_PAGE_INDEX;
+    pub const DCI_STREAM: u32 = 1 << 11;
+    pub const KNOWN: u32 = SIGNATURE
+        | SCATTER_CQE
+        | TYPE_DCT
+        | TYPE_DCI
+        | ALLOW_SCATTER_CQE
+        | PACKET_BASED_CREDIT_MODE
+        | UAR_PAGE_INDEX
+        | DCI_STREAM;
 }
 
 /// `QP_CREATE`.
@@ -204,15 +222,20 @@ pub(super) fn create_extended(file: &CommandFile, request: &Request) -> Result<(
     request.reply_driver(reply.as_bytes())
 }
 
-fn kind(file: &CommandFile, kind: u32) -> Result<Kind> {
+fn kind(file: &CommandFile, kind: u32, flags: u32) -> Result<Kind> {
     let (kind, cap) = match kind {
         2 => (Kind::Rc, cmd_hca_cap::RC),
         3 => (Kind::Uc, cmd_hca_cap::UC),
         4 => (Kind::Ud, cmd_hca_cap::UD),
         XRC_INITIATOR => (Kind::XrcInitiator, cmd_hca_cap::XRC),
         XRC_TARGET => (Kind::XrcTarget, cmd_hca_cap::XRC),
-        // Raw packets, and what drivers add.
-        8 | 0xff => return Err(Errno::EOPNOTSUPP),
+        DRIVER => match flags & (flag::TYPE_DCT | flag::TYPE_DCI) {
+            flag::TYPE_DCT => (Kind::DcTarget, cmd_hca_cap::DCT),
+            flag::TYPE_DCI => (Kind::DcInitiator, cmd_hca_cap::DCT),
+            _ => return Err(Errno::EINVAL),
+        },
+        // Raw packets.
+        8 => return Err(Errno::EOPNOTSUPP),
         _ => return Err(Errno::EINVAL),
     };
     if file.function().caps.has(cap) { Ok(kind) } else { Err(Errno::EOPNOTSUPP) }
@@ -234,8 +257,8 @@ fn make(
     let uid = state.context()?.uid;
     let function = file.function();
     let caps = &function.caps;
-    let kind = kind(file, asked.kind)?;
     let given: CreateQpDriver = user::lenient(driver);
+    let kind = kind(file, asked.kind, given.flags)?;
     if asked.flags & !(SIGNAL_ALL | BLOCK_LOOPBACK) != 0
         || (asked.flags & BLOCK_LOOPBACK != 0 && !caps.has(cmd_hca_cap::BLOCK_LB_MC))
     {
@@ -244,14 +267,30 @@ fn make(
     if given.flags & !flag::KNOWN != 0 {
         return Err(Errno::EINVAL);
     }
-    if kind == Kind::XrcTarget {
-        return target(file, state, asked, &given);
+    match kind {
+        Kind::XrcTarget => return target(file, state, asked, &given),
+        Kind::DcTarget => return dynamic_target(file, state, asked, &given),
+        _ => {}
+    }
+    let dynamic = kind == Kind::DcInitiator;
+    let streams = given.dci_streams.map(u32::from);
+    if given.flags & flag::DCI_STREAM != 0 {
+        let most = [
+            caps.get(cmd_hca_cap::LOG_MAX_DCI_STREAM_CHANNELS),
+            caps.get(cmd_hca_cap::LOG_MAX_DCI_ERRORED_STREAMS),
+        ];
+        if !dynamic || streams[0] > most[0] || streams[1] > most[1] {
+            return Err(Errno::EINVAL);
+        }
+    }
+    if dynamic && (asked.cap.max_recv_wr != 0 || asked.cap.max_recv_sge != 0) {
+        return Err(Errno::EINVAL);
     }
     let srq = asked.srq.map(|srq| state.get::<Srq>(srq)).transpose()?;
     let initiator = kind == Kind::XrcInitiator;
     let wrong = asked.xrcd.is_some()
         || srq.is_some_and(|srq| initiator || srq.xrcd.is_some())
-        || (asked.recv_cq.is_none() && !initiator);
+        || (asked.recv_cq.is_none() && !initiator && !dynamic);
     let (pd_handle, send_handle) = match (asked.pd, asked.send_cq) {
         (Some(pd), Some(send)) if !wrong => (pd, send),
         _ => return Err(Errno::EINVAL),
@@ -268,7 +307,7 @@ fn make(
         return Err(Errno::EINVAL);
     }
     // Without receives the stride means nothing.
-    let own = srqn.is_none() && !initiator;
+    let own = srqn.is_none() && !initiator && !dynamic;
     let (rq_wqes, rq_shift) = match (asked.cap.max_recv_wr, given.rq_wqe_count) {
         (0, _) | (_, 0) => (0, 0),
         _ if !own => (0, 0),
@@ -323,6 +362,10 @@ fn make(
         context(qpc::LOG_RQ_STRIDE, u64::from(rq_shift - 4));
         context(qpc::LOG_RQ_SIZE, u64::from(rq_wqes.ilog2()));
     }
+    if given.flags & flag::DCI_STREAM != 0 {
+        context(qpc::LOG_NUM_DCI_STREAM_CHANNELS, u64::from(streams[0]));
+        context(qpc::LOG_NUM_DCI_ERRORED_STREAMS, u64::from(streams[1]));
+    }
     if given.sq_wqe_count == 0 {
         context(qpc::NO_SQ, 1);
     } else {
@@ -332,12 +375,17 @@ fn make(
         context(qpc::PAGE_OFFSET, buffer.offset()?);
     }
     let scatter = given.flags & flag::SCATTER_CQE != 0
-        && matches!(kind, Kind::Rc | Kind::Uc)
-        && caps.has(cmd_hca_cap::SCTR_DATA_CQE);
+        && match kind {
+            Kind::Rc | Kind::Uc => caps.has(cmd_hca_cap::SCTR_DATA_CQE),
+            Kind::DcInitiator => caps.has(cmd_hca_cap::DC_REQ_SCAT_DATA_CQE),
+            _ => false,
+        };
     if scatter {
         // MLX5_RES_SCAT_DATA64_CQE, _DATA32_CQE
-        context(qpc::CS_RES, if recv_cq.is_some_and(|cq| cq.cqe_size == 128) { 2 } else { 1 });
-        let answers = kind == Kind::Rc;
+        if !dynamic {
+            context(qpc::CS_RES, if recv_cq.is_some_and(|cq| cq.cqe_size == 128) { 2 } else { 1 });
+        }
+        let answers = kind != Kind::Uc;
         let wanted = asked.flags & SIGNAL_ALL != 0 || given.flags & flag::ALLOW_SCATTER_CQE != 0;
         if answers && wanted {
             // MLX5_REQ_SCAT_DATA64_CQE, _DATA32_CQE
@@ -370,6 +418,7 @@ fn make(
         access: 0,
         depth: 0,
         signal_all: asked.flags & SIGNAL_ALL != 0,
+        target: None,
         receive: (rq_wqes, if rq_wqes == 0 { 0 } else { (1 << (rq_shift - 4)) - signature }),
         events: events.map(|queue| (queue, source.id)),
         _buffer: buffer,
@@ -438,6 +487,7 @@ fn target(
         access: 0,
         depth: 0,
         signal_all: asked.flags & SIGNAL_ALL != 0,
+        target: None,
         receive: (0, 0),
         events: events.map(|queue| (queue, source.id)),
         _buffer: None,
@@ -451,9 +501,52 @@ fn target(
     Ok((handle, number, reply))
 }
 
+/// Makes the receiving side of dynamic connections. The card hears of it, and it has a number, only
+/// when it becomes ready to receive.
+fn dynamic_target(
+    file: &CommandFile,
+    state: &mut State,
+    asked: &Asked,
+    given: &CreateQpDriver,
+) -> Result<(u32, u32, CreateQpDriverReply)> {
+    let target = dct::prepare(state, asked, given)?;
+    let events = cq::events(file, state, asked.events)?;
+    let source = file::source(asked.user_handle);
+    let handle = state.enter(Object::Qp(Qp {
+        number: 0,
+        uid: state.context()?.uid,
+        kind: Kind::DcTarget,
+        pd: asked.pd,
+        send_cq: None,
+        recv_cq: asked.recv_cq,
+        srq: asked.srq,
+        xrcd: None,
+        state: super::qp_modify::RESET,
+        port: 0,
+        access: 0,
+        depth: 0,
+        signal_all: false,
+        receive: (0, 0),
+        target: Some(Box::new(target)),
+        events: events.map(|queue| (queue, source.id)),
+        _buffer: None,
+        _record: None,
+    }));
+    let reply = CreateQpDriverReply {
+        bfreg_index: NO_REGISTER,
+        ece_options: given.ece_options,
+        ..Default::default()
+    };
+    Ok((handle, 0, reply))
+}
+
 /// A queue pair goes. Gives how many of its events were read.
 pub(super) fn destroy(file: &CommandFile, qp: &Qp) -> Result<u32> {
     let function = file.function();
+    if qp.kind == Kind::DcTarget {
+        dct::destroy(function, qp)?;
+        return Ok(qp.events.as_ref().map_or(0, |(queue, id)| queue.retract(*id)));
+    }
     let mut command = Command::new(opcode::DESTROY_QP, destroy_qp_in::SIZE, destroy_qp_out::SIZE);
     command.set(destroy_qp_in::UID, qp.uid);
     command.set(destroy_qp_in::QPN, qp.number);

@@ -13,19 +13,19 @@ use super::file::CommandFile;
 use super::legacy::Request;
 use super::pd::Pd;
 use super::qp::{Kind, Qp};
-use super::{path, user};
+use super::{dct, path, user};
 
 /// States (`enum ib_qp_state`).
 pub(super) const RESET: u8 = 0;
-const INIT: u8 = 1;
-const RTR: u8 = 2;
+pub(super) const INIT: u8 = 1;
+pub(super) const RTR: u8 = 2;
 const RTS: u8 = 3;
 const SQD: u8 = 4;
 const SQE: u8 = 5;
 const ERR: u8 = 6;
 
 /// Attributes (`enum ib_qp_attr_mask`).
-mod mask {
+pub(super) mod mask {
     pub const STATE: u32 = 1 << 0;
     pub const CUR_STATE: u32 = 1 << 1;
     pub const EN_SQD_ASYNC_NOTIFY: u32 = 1 << 2;
@@ -64,18 +64,22 @@ fn ignored(kind: Kind) -> u32 {
     match kind {
         Kind::XrcInitiator => MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER,
         Kind::XrcTarget => MAX_QP_RD_ATOMIC | RETRY_CNT | RNR_RETRY,
-        Kind::Rc | Kind::Uc | Kind::Ud => 0,
+        Kind::Rc | Kind::Uc | Kind::Ud | Kind::DcInitiator | Kind::DcTarget => 0,
     }
 }
 
 /// What a transition needs and what it allows besides, by the InfiniBand specification's table of
 /// queue pair states (10.3.1). `None` if there is no such transition.
 fn transition(kind: Kind, from: u8, to: u8) -> Option<(u32, u32)> {
+    if kind == Kind::DcInitiator {
+        return initiator(from, to);
+    }
     let by = |rc: u32, uc: u32, ud: u32| match kind {
         Kind::Rc => rc,
         Kind::Uc => uc,
         Kind::Ud => ud,
         Kind::XrcInitiator | Kind::XrcTarget => rc & !ignored(kind),
+        Kind::DcInitiator | Kind::DcTarget => 0,
     };
     let connected = ACCESS_FLAGS | ALT_PATH | PATH_MIG_STATE;
     Some(match (from, to) {
@@ -126,6 +130,20 @@ fn transition(kind: Kind, from: u8, to: u8) -> Option<(u32, u32)> {
     })
 }
 
+/// The same of an initiator of dynamic connections, by the kernel's driver.
+fn initiator(from: u8, to: u8) -> Option<(u32, u32)> {
+    let known = PKEY_INDEX | PORT;
+    Some(match (from, to) {
+        (RESET..=ERR, RESET) | (INIT..=ERR, ERR) => (0, 0),
+        (RESET, INIT) => (known, 0),
+        (INIT, INIT) => (0, known),
+        (INIT, RTR) => (PATH_MTU, PKEY_INDEX | AV),
+        (RTR, RTS) => (TIMEOUT | RETRY_CNT | RNR_RETRY | SQ_PSN | MAX_QP_RD_ATOMIC, MIN_RNR_TIMER),
+        (RTS, RTS) => (0, MIN_RNR_TIMER),
+        _ => return None,
+    })
+}
+
 /// Optional parameters of the card's commands (`MLX5_QP_OPTPAR_*`).
 mod option {
     pub const ALT_ADDR_PATH: u32 = 1 << 0;
@@ -170,13 +188,16 @@ fn options(attributes: u32) -> u32 {
 /// no meaning.
 fn allowed(kind: Kind, from: u8, to: u8) -> u32 {
     use option::{ALT_ADDR_PATH, PM_STATE, PRI_PORT, Q_KEY, RAE, RNR_TIMEOUT, RRE, RWE};
+    let pkey = option::PKEY_INDEX;
     let pick = |rc: u32, uc: u32, ud: u32| match kind {
         Kind::Rc | Kind::XrcInitiator | Kind::XrcTarget => rc,
         Kind::Uc => uc,
         Kind::Ud => ud,
+        // None of what the others may change is theirs, but for these.
+        Kind::DcInitiator => rc & (pkey | PRI_PORT | RNR_TIMEOUT),
+        Kind::DcTarget => 0,
     };
     let reliable = RRE | RAE | RWE;
-    let pkey = option::PKEY_INDEX;
     match (from, to) {
         (INIT, INIT) => {
             pick(reliable | pkey | PRI_PORT, RWE | pkey | PRI_PORT, pkey | Q_KEY | PRI_PORT)
@@ -231,11 +252,12 @@ pub(super) fn modify_extended(file: &CommandFile, request: &Request) -> Result<(
     if driver.comp_mask != 0 || driver.reserved != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
-    let ece_options = change(file, &asked, &driver)?;
+    let (dctn, ece_options) = change(file, &asked, &driver)?;
     let response_length = request.room().min(8) as u32;
     request.reply_short(&[0u32.to_ne_bytes(), response_length.to_ne_bytes()].concat())?;
     let reply = ModifyQpDriverReply {
         response_length: request.driver_room().min(size_of::<ModifyQpDriverReply>()) as u32,
+        dctn,
         ece_options,
         ..Default::default()
     };
@@ -278,12 +300,16 @@ fn check(file: &CommandFile, qp: &Qp, asked: &ModifyQp, to: u8) -> Result<()> {
     if wrong { Err(Errno::EINVAL) } else { Ok(()) }
 }
 
-/// Changes a queue pair. Gives the ECE options that the card agreed to.
-fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Result<u32> {
+/// Changes a queue pair. Gives the number of a target of dynamic connections that has just been
+/// made, and the ECE options that the card agreed to.
+fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Result<(u32, u32)> {
     let function = file.function();
     let mut state = file.state();
     state.context()?;
     let qp = state.get::<Qp>(asked.qp_handle)?;
+    if qp.kind == Kind::DcTarget {
+        return dct::modify(file, &mut state, asked);
+    }
     let asked = &ModifyQp { attr_mask: asked.attr_mask & !ignored(qp.kind), ..*asked };
     let has = |bit: u32| asked.attr_mask & bit != 0;
     let from = if has(CUR_STATE) { asked.cur_qp_state } else { qp.state };
@@ -297,7 +323,7 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     }
     check(file, qp, asked, to)?;
     if from == RESET && to == RESET {
-        return Ok(0);
+        return Ok((0, 0));
     }
     let opcode = command(from, to).ok_or(Errno::EINVAL)?;
 
@@ -332,7 +358,7 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     if has(PORT) {
         qp.port = asked.port_num;
     }
-    Ok(rst2init_qp_out::ECE.get(&answer) as u32)
+    Ok((0, rst2init_qp_out::ECE.get(&answer) as u32))
 }
 
 /// Fills a queue pair's context with the attributes that are given.
@@ -437,7 +463,9 @@ mod tests {
 
     #[test]
     fn a_connection_comes_up_state_by_state() {
-        for kind in [Kind::Rc, Kind::Uc, Kind::Ud, Kind::XrcInitiator, Kind::XrcTarget] {
+        for kind in
+            [Kind::Rc, Kind::Uc, Kind::Ud, Kind::XrcInitiator, Kind::XrcTarget, Kind::DcInitiator]
+        {
             for (from, to) in [(RESET, INIT), (INIT, RTR), (RTR, RTS), (RTS, RTS), (RTS, ERR)] {
                 assert!(transition(kind, from, to).is_some(), "{kind:?} {from} to {to}");
                 assert!(command(from, to).is_some());

@@ -8,8 +8,8 @@ use super::command::Command;
 use super::errno::{Errno, Result};
 use super::file::CommandFile;
 use super::legacy::Request;
-use super::qp::Qp;
-use super::{path, user};
+use super::qp::{Kind, Qp};
+use super::{dct, path, user};
 
 /// `QUERY_QP`.
 pub(super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
@@ -20,6 +20,9 @@ pub(super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
     let link = function.device.link;
     let mut state = file.state();
     let qp = state.get_mut::<Qp>(asked.qp_handle)?;
+    if qp.kind == Kind::DcTarget {
+        return request.reply(dct::query(function, qp)?.as_bytes());
+    }
     let mut command = Command::new(opcode::QUERY_QP, query_qp_in::SIZE, query_qp_out::SIZE);
     command.set(query_qp_in::QPN, qp.number);
     let answer = function.run(command)?;

@@ -17,7 +17,7 @@ use super::super::{Held, Outcome, Parameters, unreliable};
 use super::requester::{Kind, Request, Requester};
 use super::to_peer;
 use crate::card::Card;
-use crate::queue::{Address, Fence, Origin, SendWqe, Signal, Syndrome};
+use crate::queue::{Address, Origin, SendWqe, Signal, Syndrome};
 use crate::wire::{DcEth, Global, Opcode, Route};
 
 /// A GID that no port has.
@@ -114,7 +114,8 @@ impl Requester {
         let id = (card.random.draw() ^ card.clock.now()) as u32;
         self.initiator.connection = Some(Connection { address, route, id });
         (self.retries, self.rnr_retries) = (own.retries, own.rnr_retries);
-        self.enqueue(card, own, connect(), Kind::Connect);
+        // No WQE asks for it, so it is nobody's completion.
+        self.enqueue(card, own, SendWqe::bare(0, 0, Signal::OnError), Kind::Connect);
         self.enqueue(card, own, wqe, kind);
         true
     }
@@ -169,24 +170,4 @@ fn nowhere() -> Route {
         destination: NOBODY,
     };
     Route::Ethernet { global, port: 0 }
-}
-
-/// What stands in the place of a WQE that asks for a connection.
-fn connect() -> SendWqe {
-    SendWqe {
-        index: 0,
-        blocks: 0,
-        opcode: 0,
-        modifier: 0,
-        fence: Fence::None,
-        signal: Signal::OnError,
-        solicited: false,
-        immediate: [0; 4],
-        address: None,
-        remote: None,
-        atomic: None,
-        umr: None,
-        xrc_srq: None,
-        data: Vec::new(),
-    }
 }

@@ -283,24 +283,7 @@ impl Requester {
                 (wqe, kind)
             }
             Fetch::Malformed { index, opcode, syndrome } => {
-                let wqe = SendWqe {
-                    index,
-                    blocks: 1,
-                    opcode,
-                    modifier: 0,
-                    fence: Fence::None,
-                    signal: Signal::Always,
-                    solicited: false,
-                    immediate: [0; 4],
-                    address: None,
-                    remote: None,
-                    atomic: None,
-                    masked: None,
-                    local: None,
-                    umr: None,
-                    xrc_srq: None,
-                    data: Vec::new(),
-                };
+                let wqe = SendWqe::bare(index, opcode, Signal::Always);
                 (wqe, Kind::Failed(syndrome))
             }
         };
