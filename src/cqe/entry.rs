@@ -140,8 +140,14 @@ impl CqeRef<'_> {
         u32::from_be(self.field::<u32, { offset_of!(Cqe64, sop_drop_qpn) }>()) & NUMBER_MASK
     }
 
+    /// User index of the queue, in CQEs of version 1. Of version 0: number of a shared receive queue.
+    #[inline(always)]
+    pub(crate) fn user_index(&self) -> u32 {
+        u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, srqn_uidx) }>()) & NUMBER_MASK
+    }
+
     /// Send queue: low 16 bits of the index of the WQE's first 64-byte block. Receive queue: low 16
-    /// bits of the index of the WQE.
+    /// bits of the index of the WQE. Shared receive queue: the WQE's place.
     #[inline(always)]
     pub(crate) fn wqe_counter(&self) -> u16 {
         u16::from_be(self.field::<u16, { offset_of!(Cqe64, wqe_counter) }>())

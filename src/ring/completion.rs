@@ -11,12 +11,13 @@ use mlx5_sys::doorbell::{
 use mlx5_sys::verbs::ibv_cq;
 
 use super::consumer::{Consumer, Publish};
-use super::credit::{Credit, Ledger};
+use super::credit::{Credit, Debtor, Ledger};
 use super::cursor::Shape;
 use super::keep::CqKeep;
+use super::srq::UserIndex;
 use super::{PollError, QueueError, Queues, takeover};
 use crate::cqe::{
-    Completion, QueueKind, ReceiveDone, ReceiveKind, SendDone, Unclaimed, UnclaimedReason,
+    Completion, CqeRef, QueueKind, ReceiveDone, ReceiveKind, SendDone, Unclaimed, UnclaimedReason,
 };
 use crate::doorbell::{ArmDoorbell, Record};
 use crate::timing::{Phase, Recorder};
@@ -51,6 +52,8 @@ pub struct Completions {
     /// Entries that are not promised, since the card is not told at once that they are free.
     withheld: Option<Credit>,
     id: CqId,
+    /// What shared receive queues of XRC domains that were met are called; of several, of one.
+    xrc: Option<UserIndex>,
     keep: Option<CqKeep>,
     timing: Recorder,
 }
@@ -151,6 +154,7 @@ impl Completions {
             ledger: Ledger::new(shape.entries()),
             withheld: None,
             id: parts.id,
+            xrc: None,
             keep: None,
             timing: Recorder::new(),
         })
@@ -174,10 +178,40 @@ impl Completions {
         self.ledger.promise(wanted)
     }
 
-    /// Gets back what is promised to queues that were dropped, with queue pairs that are destroyed.
-    fn collect(&mut self) {
-        while let Some((qpn, queue)) = self.ledger.destroyed() {
-            self.discard(qpn, queue);
+    /// The same to a shared receive queue.
+    pub(super) fn promise_shared(&mut self, wanted: u32) -> Result<Credit, QueueError> {
+        self.collect();
+        self.ledger.promise(wanted)
+    }
+
+    /// Whether a shared receive queue of an XRC domain that CQEs call so can be told from the others
+    /// that complete here. To be asked once of each.
+    pub(super) fn meets_xrc(&mut self, index: UserIndex) -> bool {
+        let alone = [Some(index), self.xrc].contains(&Some(UserIndex::Alone));
+        if alone && self.xrc.is_some() {
+            return false;
+        }
+        self.xrc = Some(index);
+        true
+    }
+
+    /// Gets back what is promised to queues that were dropped, and are destroyed, or their queue
+    /// pairs are.
+    pub(super) fn collect(&mut self) {
+        while let Some(debtor) = self.ledger.destroyed() {
+            match &debtor {
+                Debtor::Queue(qpn, queue) => {
+                    self.discard(*qpn, *queue);
+                }
+                Debtor::Shared(qpns, index) => {
+                    self.sweep(|cqe| {
+                        let named = *index == Some(UserIndex::Known(cqe.user_index()));
+                        let its = named || qpns.contains(&cqe.qpn());
+                        its && cqe.queue() == Some(QueueKind::Receive)
+                    });
+                    self.ledger.settle(&debtor);
+                }
+            }
         }
     }
 
@@ -394,14 +428,18 @@ impl Completions {
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
-            if let Some(mut side) = queues.receive_side(qpn) {
-                if let Some(id) = side.retire_plain(self.id, qpn) {
-                    let kind = ReceiveKind::success(code as u8, &cqe);
-                    let done = ReceiveDone::decode(id, qpn, &cqe, kind);
-                    self.timing.stamp(Phase::Decode);
-                    take(self, at);
-                    return receive(done);
-                }
+            let id = match queues.receive_side(qpn) {
+                Some(mut side) => side.retire_plain(self.id, qpn, &cqe),
+                None => queues
+                    .indexed_side(cqe.user_index())
+                    .and_then(|mut side| side.retire_plain(self.id, qpn, &cqe)),
+            };
+            if let Some(id) = id {
+                let kind = ReceiveKind::success(code as u8, &cqe);
+                let done = ReceiveDone::decode(id, qpn, &cqe, kind);
+                self.timing.stamp(Phase::Decode);
+                take(self, at);
+                return receive(done);
             }
         }
         other
@@ -441,15 +479,19 @@ impl Completions {
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
-            if let Some(mut side) = queues.receive_side(qpn) {
-                if let Some(id) = side.retire_short(self.id, qpn, &cqe) {
-                    let kind = ReceiveKind::success(code as u8, &cqe);
-                    let done = ReceiveDone::decode(id, qpn, &cqe, kind);
-                    self.timing.stamp(Phase::Decode);
-                    self.consumer.turn();
-                    into.write(Completion::Receive(done));
-                    return Ok(true);
-                }
+            let id = match queues.receive_side(qpn) {
+                Some(mut side) => side.retire_short(self.id, qpn, &cqe),
+                None => queues
+                    .indexed_side(cqe.user_index())
+                    .and_then(|mut side| side.retire_short(self.id, qpn, &cqe)),
+            };
+            if let Some(id) = id {
+                let kind = ReceiveKind::success(code as u8, &cqe);
+                let done = ReceiveDone::decode(id, qpn, &cqe, kind);
+                self.timing.stamp(Phase::Decode);
+                self.consumer.turn();
+                into.write(Completion::Receive(done));
+                return Ok(true);
             }
         }
         self.take_any(queues, into)
@@ -475,9 +517,12 @@ impl Completions {
             Some(QueueKind::Send) => {
                 queues.send_side(cqe.qpn()).map(|side| side.complete(self.id, &cqe))
             }
-            Some(QueueKind::Receive) => {
-                queues.receive_side(cqe.qpn()).map(|side| side.complete(self.id, &cqe))
-            }
+            Some(QueueKind::Receive) => match queues.receive_side(cqe.qpn()) {
+                Some(side) => Some(side.complete(self.id, &cqe)),
+                None => {
+                    queues.indexed_side(cqe.user_index()).map(|side| side.complete(self.id, &cqe))
+                }
+            },
             None => Some(unclaimed(UnclaimedReason::UnknownOpcode)),
         };
         into.write(completion.unwrap_or_else(|| unclaimed(UnclaimedReason::UnknownQueue)));
@@ -547,7 +592,13 @@ impl Completions {
     /// queue without outstanding WQEs: they are of its life before a RESET. The other queues' CQEs
     /// keep their order. Compressed blocks, and what comes after one, stay.
     pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
-        self.ledger.settle(qpn, queue);
+        self.ledger.settle(&Debtor::Queue(qpn, queue));
+        self.sweep(|cqe| cqe.qpn() == qpn && cqe.queue() == Some(queue))
+    }
+
+    /// Drops the CQEs that `its` says so of, and returns their number. The others keep their order.
+    /// Compressed blocks, and what comes after one, stay.
+    pub(super) fn sweep(&mut self, mut its: impl FnMut(&CqeRef<'_>) -> bool) -> u32 {
         let consumer = &mut self.consumer;
         let start = consumer.index();
         let mut end = start;
@@ -561,7 +612,7 @@ impl Completions {
         for distance in 1..=end.since(start) {
             let index = end.plus(distance.wrapping_neg());
             let Some(cqe) = consumer.peek(index) else { break };
-            if cqe.qpn() == qpn && cqe.queue() == Some(queue) {
+            if its(&cqe) {
                 dropped += 1;
             } else if dropped != 0 {
                 consumer.move_entry(index, index.plus(dropped));

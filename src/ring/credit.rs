@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::QueueError;
+use super::srq::UserIndex;
 use crate::cqe::QueueKind;
 
 /// What of a CQ's entries is promised.
@@ -29,10 +30,18 @@ struct Promises {
 #[derive(Debug)]
 struct Owed {
     entries: u32,
-    qpn: u32,
-    queue: QueueKind,
-    /// Whether the queue pair is destroyed, so that none comes any more.
+    debtor: Debtor,
+    /// Whether it is destroyed, so that none comes any more.
     destroyed: Arc<AtomicBool>,
+}
+
+/// Whose CQEs may still come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Debtor {
+    /// Those of a queue of that queue pair.
+    Queue(u32, QueueKind),
+    /// Those of a shared receive queue, from these queue pairs, or by its user index.
+    Shared(Vec<u32>, Option<UserIndex>),
 }
 
 /// A promise of CQ entries; given back when dropped. One that is leaked stays promised, which is
@@ -93,20 +102,24 @@ impl Ledger {
 
     /// Whether that queue was dropped with work outstanding.
     pub(super) fn owes(&self, qpn: u32, queue: QueueKind) -> bool {
-        self.promises.owed().iter().any(|owed| (owed.qpn, owed.queue) == (qpn, queue))
+        self.promises.owed().iter().any(|owed| owed.debtor == Debtor::Queue(qpn, queue))
     }
 
-    /// A queue that was dropped with work outstanding, and whose queue pair is destroyed by now.
-    pub(super) fn destroyed(&self) -> Option<(u32, QueueKind)> {
+    /// A queue that was dropped with work outstanding, and is destroyed by now, or its queue pair is.
+    pub(super) fn destroyed(&self) -> Option<Debtor> {
         let owed = self.promises.owed();
-        let destroyed = owed.iter().find(|owed| owed.destroyed.load(Ordering::Acquire))?;
-        Some((destroyed.qpn, destroyed.queue))
+        let destroyed = owed.iter().find(|owed| {
+            // What has no name cannot be told from what comes later.
+            let nameless = matches!(owed.debtor, Debtor::Shared(_, Some(UserIndex::Alone)));
+            !nameless && owed.destroyed.load(Ordering::Acquire)
+        })?;
+        Some(destroyed.debtor.clone())
     }
 
     /// No CQE of that queue's former lives is in the CQ, and none comes.
-    pub(super) fn settle(&self, qpn: u32, queue: QueueKind) {
+    pub(super) fn settle(&self, debtor: &Debtor) {
         self.promises.owed().retain(|owed| {
-            let other = (owed.qpn, owed.queue) != (qpn, queue);
+            let other = owed.debtor != *debtor;
             if !other {
                 self.promises.total.fetch_sub(owed.entries, Ordering::Relaxed);
             }
@@ -125,7 +138,21 @@ impl Credit {
     /// [settled](Ledger::settle).
     pub(super) fn owe(&mut self, qpn: u32, queue: QueueKind, destroyed: Arc<AtomicBool>) {
         let entries = std::mem::take(&mut self.entries);
-        self.promises.owed().push(Owed { entries, qpn, queue, destroyed });
+        let debtor = Debtor::Queue(qpn, queue);
+        self.promises.owed().push(Owed { entries, debtor, destroyed });
+    }
+
+    /// The same of a shared receive queue, whose receives these queue pairs took, or which CQEs name
+    /// themselves.
+    pub(super) fn owe_shared(
+        &mut self,
+        qpns: Vec<u32>,
+        index: Option<UserIndex>,
+        destroyed: Arc<AtomicBool>,
+    ) {
+        let entries = std::mem::take(&mut self.entries);
+        let debtor = Debtor::Shared(qpns, index);
+        self.promises.owed().push(Owed { entries, debtor, destroyed });
     }
 }
 
@@ -160,10 +187,10 @@ mod tests {
         assert!(ledger.owes(5, QueueKind::Send) && !ledger.owes(5, QueueKind::Receive));
         assert!(ledger.promise(1).is_err() && ledger.destroyed().is_none());
         destroyed.store(true, Ordering::Release);
-        assert_eq!(ledger.destroyed(), Some((5, QueueKind::Send)));
-        ledger.settle(5, QueueKind::Receive);
+        assert_eq!(ledger.destroyed(), Some(Debtor::Queue(5, QueueKind::Send)));
+        ledger.settle(&Debtor::Queue(5, QueueKind::Receive));
         assert!(ledger.promise(1).is_err());
-        ledger.settle(5, QueueKind::Send);
+        ledger.settle(&Debtor::Queue(5, QueueKind::Send));
         assert!(ledger.is_unpromised() && !ledger.owes(5, QueueKind::Send));
     }
 }

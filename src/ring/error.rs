@@ -78,6 +78,19 @@ pub enum QueueError {
     /// The receiver is one of another QP.
     #[error("the receiver belongs to another QP")]
     ForeignQp,
+    /// The QP takes its receives from another shared receive queue, or from none.
+    #[error("the QP does not take its receives from this shared receive queue")]
+    ForeignSrq,
+    /// `ibv_query_srq` failed.
+    #[error("ibv_query_srq failed with errno {0}")]
+    QuerySrq(i32),
+    /// What CQEs call the shared receive queue of an XRC domain is not known, and others complete, or
+    /// have completed, on the same CQ.
+    #[error(
+        "the shared receive queue's user index is not known (the context may not give firmware \
+         commands), so it needs a CQ that no other queue of an XRC domain completes on, or has"
+    )]
+    UnknownIndex,
     /// All CQEs of the CQ are promised to other queues.
     #[error("all {cqes} entries of the CQ are promised to other queues: make it larger")]
     CqFull {
@@ -93,7 +106,9 @@ pub enum QueueError {
     )]
     OverrunChecked,
     /// The queue's last owner left WQEs outstanding.
-    #[error("WQEs of the queue's last owner are outstanding: reset the QP first")]
+    #[error(
+        "WQEs of the queue's last owner are outstanding: reset the QP first (an SRQ cannot be)"
+    )]
     Outstanding,
     /// The QP was not reset since the queue was last started.
     #[error("the QP was not taken through RESET since this queue was last started")]

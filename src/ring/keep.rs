@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::QueueError;
-use crate::verbs::{CompletionQueueHandle, QueuePairHandle, WorkQueue};
+use crate::verbs::{CompletionQueueHandle, QueuePairHandle, SharedReceiveQueue, WorkQueue};
 
 /// A queue pair, with the claim of one of its queues.
 pub(super) struct QueueKeep {
@@ -76,6 +76,40 @@ impl Drop for CqKeep {
         if self.reusable {
             self.cq.release();
         }
+    }
+}
+
+/// A shared receive queue, with the claim of posting to it.
+pub(super) struct SrqKeep {
+    srq: SharedReceiveQueue,
+    /// The order in which the card takes the WQEs next, if none is outstanding.
+    pub(super) order: Option<Box<[u16]>>,
+    /// Whether the claim came to nothing.
+    unused: bool,
+}
+
+impl SrqKeep {
+    /// Claims it. Returns the order in which the last owner left its WQEs, too.
+    pub(super) fn new(srq: SharedReceiveQueue) -> crate::Result<(Self, Option<Box<[u16]>>)> {
+        let order = srq.claim()?;
+        Ok((Self { srq, order: None, unused: false }, order))
+    }
+
+    /// Set when the queue is destroyed.
+    pub(super) fn destroyed(&self) -> Arc<AtomicBool> {
+        self.srq.destroyed()
+    }
+
+    /// The queue is as it was found.
+    pub(super) fn give_up(&mut self, order: Option<Box<[u16]>>) {
+        (self.order, self.unused) = (order, true);
+    }
+}
+
+impl Drop for SrqKeep {
+    fn drop(&mut self) {
+        let order = self.order.take();
+        if self.unused { self.srq.unclaim(order) } else { self.srq.release(order) }
     }
 }
 

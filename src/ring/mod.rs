@@ -1,7 +1,7 @@
 //! The rings that software and card share: send queue, receive queue, completion queue.
 //!
 //! [`SendQueue`] and [`ReceiveQueue`] write WQEs and ring; [`Completions`] reads CQEs and tells
-//! each queue what is retired. All three are taken over from verbs objects, made by this crate or
+//! each queue what is retired; [`SharedReceives`] is a receive queue of many queue pairs. All are taken over from verbs objects, made by this crate or
 //! by others, and from then on belong to one owner: methods take `&mut self`, nothing locks,
 //! nothing allocates, nothing calls the system. `cursor` has all index arithmetic; what the card
 //! could overwrite is never trusted: ids and indices live in private memory.
@@ -34,6 +34,7 @@ mod send_ring;
 mod shadow;
 mod shared;
 mod slots;
+mod srq;
 mod takeover;
 mod template;
 #[cfg(test)]
@@ -54,4 +55,6 @@ pub use receive_batch::ReceiveBatch;
 pub use retire::SendSide;
 pub use send::{RegisterUse, SendConfig, SendQueue};
 pub use shared::{Producer, Retirer};
+pub(crate) use srq::number as shared_receive_number;
+pub use srq::{QueueTable, SharedKey, SharedReceiveBatch, SharedReceives};
 pub use template::Template;

@@ -5,14 +5,23 @@ use crate::verbs::Transport;
 
 /// The queues whose completions a poll may meet.
 ///
-/// Implemented by send and receive queues, references, pairs, slices, `Option` and `()`; a program
-/// with many queues implements it over a map of its own. A CQE of a queue that is not found is not
+/// Implemented by send and receive queues, also [shared](super::SharedReceives) ones, references, pairs,
+/// slices, `Option` and `()`, and by [`QueueTable`](super::QueueTable) for many queues. A CQE of a queue that is not found is not
 /// lost: it comes out as [`Completion::Unclaimed`](crate::cqe::Completion::Unclaimed).
 pub trait Queues {
     /// The send queue of the queue pair `qpn`.
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>>;
     /// The receive queue of the queue pair `qpn`.
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>>;
+
+    /// The shared receive queue of an XRC domain that CQEs call `index`
+    /// ([`SharedReceives::user_index`](super::SharedReceives::user_index)). Asked where no [`receive_side`](Self::receive_side) is found.
+    /// Default: none.
+    #[inline(always)]
+    fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
+        let _ = index;
+        None
+    }
 
     /// The send queue whose oldest request the next success is likely to be of, for a poll to try
     /// before it looks for the queue by its number. A wrong guess costs a few instructions. Default:
@@ -60,8 +69,7 @@ impl Queues for ReceiveQueue {
 
     #[inline(always)]
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
-        let side = self.side();
-        (side.qpn() == qpn).then_some(side)
+        if self.qpn() == qpn { Some(self.side()) } else { None }
     }
 }
 
@@ -74,6 +82,11 @@ impl<Q: Queues + ?Sized> Queues for &mut Q {
     #[inline(always)]
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
         (**self).receive_side(qpn)
+    }
+
+    #[inline(always)]
+    fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
+        (**self).indexed_side(index)
     }
 
     #[inline(always)]
@@ -97,6 +110,12 @@ impl<A: Queues, B: Queues> Queues for (A, B) {
     }
 
     #[inline(always)]
+    fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
+        let (first, second) = self;
+        first.indexed_side(index).or_else(|| second.indexed_side(index))
+    }
+
+    #[inline(always)]
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         let (first, second) = self;
         first.likely_send_side().or_else(|| second.likely_send_side())
@@ -112,6 +131,10 @@ impl<Q: Queues> Queues for [Q] {
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
         self.iter_mut().find_map(|queue| queue.receive_side(qpn))
     }
+
+    fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
+        self.iter_mut().find_map(|queue| queue.indexed_side(index))
+    }
 }
 
 impl<Q: Queues> Queues for Option<Q> {
@@ -121,6 +144,10 @@ impl<Q: Queues> Queues for Option<Q> {
 
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
         self.as_mut()?.receive_side(qpn)
+    }
+
+    fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
+        self.as_mut()?.indexed_side(index)
     }
 
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {

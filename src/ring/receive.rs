@@ -15,6 +15,7 @@ use super::cursor::{Counter, Cursor, Shape};
 use super::keep::QueueKeep;
 use super::owned::Buffers;
 use super::receive_batch::{Ahead, ReceiveBatch};
+use super::srq::SharedSide;
 use super::takeover::{self, QpView};
 use super::{PostError, QueueError, scatter};
 use crate::cqe::{
@@ -155,7 +156,7 @@ impl ReceiveQueue {
         else {
             return Err(QueueError::NoQueue);
         };
-        if view.dv.rq.wqe_cnt == 0 || view.has_srq {
+        if view.dv.rq.wqe_cnt == 0 || !view.srq.is_null() {
             return Err(QueueError::NoQueue);
         }
         // SAFETY: the library gave the QP's record; only this queue writes its receive word, as
@@ -324,7 +325,7 @@ impl ReceiveQueue {
     /// For [`Queues`](super::Queues): lets a poll retire what this queue has posted.
     #[inline(always)]
     pub fn side(&mut self) -> ReceiveSide<'_> {
-        ReceiveSide { queue: self }
+        ReceiveSide { of: Of::Own(self) }
     }
 
     /// Makes everything before `head` known to the card.
@@ -379,44 +380,100 @@ impl fmt::Debug for ReceiveQueue {
     }
 }
 
-/// A receive queue as a poll sees it, see [`Queues`](super::Queues).
+/// A receive queue as a poll sees it, see [`Queues`](super::Queues): one of a queue pair's own, or a
+/// [shared](super::SharedReceives) one.
 pub struct ReceiveSide<'a> {
-    queue: &'a mut ReceiveQueue,
+    of: Of<'a>,
 }
 
-impl ReceiveSide<'_> {
-    /// Number of the queue pair.
+enum Of<'a> {
+    Own(&'a mut ReceiveQueue),
+    Shared(SharedSide<'a>),
+}
+
+impl<'a> ReceiveSide<'a> {
     #[inline(always)]
-    pub fn qpn(&self) -> u32 {
-        self.queue.qpn
+    pub(super) fn shared(side: SharedSide<'a>) -> Self {
+        Self { of: Of::Shared(side) }
     }
 
     /// Retires what a success without data in the CQE, of the CQ `cq` and the queue pair `qpn`,
-    /// completes: the oldest receive, whose id is returned. `None`, and nothing changes, if there is
-    /// none, or it is not of this queue.
+    /// completes, and returns its id: the oldest receive, or the one that the CQE names if the queue
+    /// is shared. `None`, and nothing changes, if there is none, or it is not of this queue.
     #[inline(always)]
-    pub(super) fn retire_plain(&mut self, cq: CqId, qpn: u32) -> Option<u64> {
-        let queue = &mut *self.queue;
-        if queue.cq != cq || queue.qpn != qpn || queue.cursor.used() == 0 {
-            return None;
+    pub(super) fn retire_plain(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
+        match &mut self.of {
+            Of::Own(queue) => queue.retire_plain(cq, qpn),
+            Of::Shared(side) => side.retire_plain(cq, qpn, cqe),
         }
-        let tail = queue.cursor.tail();
-        queue.cursor.retire_known(tail.plus(1));
-        let slot = queue.cursor.shape().slot(tail);
-        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        Some(unsafe { queue.shadow.get_unchecked(slot) }.id)
     }
 
     /// As [`retire_plain`](Self::retire_plain), of a success that may have a message of up to 32
     /// bytes in it, which is put into the receive's memory; if that is one entry, and long enough.
     #[inline(always)]
     pub(super) fn retire_short(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
-        let queue = &mut *self.queue;
-        if queue.cq != cq || queue.qpn != qpn || queue.cursor.used() == 0 {
+        match &mut self.of {
+            Of::Own(queue) => queue.retire_short(cq, qpn, cqe),
+            Of::Shared(side) => side.retire_short(cq, qpn, cqe),
+        }
+    }
+
+    /// What a responder's CQE, of the CQ `cq`, completes.
+    pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
+        let taken = match self.of {
+            Of::Own(queue) => queue.take(cq, cqe),
+            Of::Shared(side) => side.take(cq, cqe),
+        };
+        let (id, fits) = match taken {
+            Ok(taken) => taken,
+            Err(reason) => return Completion::Unclaimed(Unclaimed::new(reason, cqe)),
+        };
+        let failure = |status, vendor_error| {
+            Completion::Failed(Failure {
+                id,
+                qpn: cqe.qpn(),
+                queue: QueueKind::Receive,
+                status,
+                vendor_error,
+                wqe_index: cqe.wqe_counter(),
+                opcode: 0,
+            })
+        };
+        if cqe.opcode() == cqe_opcode::RESP_ERR {
+            return failure(Status::from_syndrome(cqe.syndrome()), cqe.vendor_syndrome());
+        }
+        if !fits {
+            return failure(Status::LocalLength, 0);
+        }
+        match ReceiveKind::decode(cqe) {
+            Some(kind) => Completion::Receive(ReceiveDone::decode(id, cqe.qpn(), cqe, kind)),
+            None => Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownOpcode, cqe)),
+        }
+    }
+}
+
+impl ReceiveQueue {
+    /// See [`ReceiveSide::retire_plain`].
+    #[inline(always)]
+    fn retire_plain(&mut self, cq: CqId, qpn: u32) -> Option<u64> {
+        if self.cq != cq || self.qpn != qpn || self.cursor.used() == 0 {
+            return None;
+        }
+        let tail = self.cursor.tail();
+        self.cursor.retire_known(tail.plus(1));
+        let slot = self.cursor.shape().slot(tail);
+        // SAFETY: a slot is less than the number of entries, which is the shadow's length.
+        Some(unsafe { self.shadow.get_unchecked(slot) }.id)
+    }
+
+    /// See [`ReceiveSide::retire_short`].
+    #[inline(always)]
+    fn retire_short(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
+        if self.cq != cq || self.qpn != qpn || self.cursor.used() == 0 {
             return None;
         }
         if cqe.has_inline_data() {
-            let wqe = queue.wqe(queue.cursor.shape().slot(queue.cursor.tail()));
+            let wqe = self.wqe(self.cursor.shape().slot(self.cursor.tail()));
             // SAFETY: the first segment of this WQE.
             let segment = unsafe { scatter::Segment::read(wqe) };
             let (bytes, length) = cqe.short_data()?;
@@ -429,39 +486,20 @@ impl ReceiveSide<'_> {
         self.retire_plain(cq, qpn)
     }
 
-    /// What a responder's CQE, of the CQ `cq`, completes: receives complete in order.
-    pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
-        let queue = self.queue;
-        if queue.cq != cq || cqe.qpn() != queue.qpn {
-            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownQueue, cqe));
+    /// Retires what any responder's CQE completes: the oldest receive. Returns the id, and whether
+    /// the message, if it is in the CQE, went where the receive says.
+    fn take(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnclaimedReason> {
+        if self.cq != cq || cqe.qpn() != self.qpn {
+            return Err(UnclaimedReason::UnknownQueue);
         }
-        let tail = queue.cursor.tail();
-        if !queue.cursor.retire(tail.plus(1)) {
-            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::NotOutstanding, cqe));
+        let tail = self.cursor.tail();
+        if !self.cursor.retire(tail.plus(1)) {
+            return Err(UnclaimedReason::NotOutstanding);
         }
-        let slot = queue.cursor.shape().slot(tail);
+        let slot = self.cursor.shape().slot(tail);
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
-        let id = unsafe { queue.shadow.get_unchecked(slot) }.id;
-        let failure = |status, vendor_error| {
-            Completion::Failed(Failure {
-                id,
-                qpn: queue.qpn,
-                queue: QueueKind::Receive,
-                status,
-                vendor_error,
-                wqe_index: cqe.wqe_counter(),
-                opcode: 0,
-            })
-        };
-        if cqe.opcode() == cqe_opcode::RESP_ERR {
-            return failure(Status::from_syndrome(cqe.syndrome()), cqe.vendor_syndrome());
-        }
-        if cqe.has_inline_data() && !queue.scatter(slot, cqe) {
-            return failure(Status::LocalLength, 0);
-        }
-        match ReceiveKind::decode(cqe) {
-            Some(kind) => Completion::Receive(ReceiveDone::decode(id, queue.qpn, cqe, kind)),
-            None => Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownOpcode, cqe)),
-        }
+        let id = unsafe { self.shadow.get_unchecked(slot) }.id;
+        let inside = cqe.opcode() != cqe_opcode::RESP_ERR && cqe.has_inline_data();
+        Ok((id, !inside || self.scatter(slot, cqe)))
     }
 }

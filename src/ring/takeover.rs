@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use mlx5_sys::dv;
 use mlx5_sys::verbs::{
     ibv_cq, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask, ibv_qp_cap, ibv_qp_init_attr, ibv_query_qp,
+    ibv_srq,
 };
 
 use super::QueueError;
@@ -20,7 +21,7 @@ pub(super) struct QpView {
     pub(super) signal_all: bool,
     pub(super) send_cq: *mut ibv_cq,
     pub(super) receive_cq: *mut ibv_cq,
-    pub(super) has_srq: bool,
+    pub(super) srq: *mut ibv_srq,
     pub(super) state: u32,
 }
 
@@ -58,7 +59,7 @@ impl QpView {
             signal_all: init.sq_sig_all != 0,
             send_cq,
             receive_cq,
-            has_srq: !srq.is_null(),
+            srq,
             state,
         })
     }

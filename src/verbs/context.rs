@@ -246,6 +246,12 @@ pub struct DeviceAttributes {
     pub max_qp_wr: u32,
     /// Scatter/gather entries of a work request.
     pub max_sge: u32,
+    /// Shared receive queues.
+    pub max_srq: u32,
+    /// Receives of one shared receive queue.
+    pub max_srq_wr: u32,
+    /// Scatter/gather entries of a receive of a shared receive queue.
+    pub max_srq_sge: u32,
     /// Completion queues.
     pub max_cq: u32,
     /// Entries of one CQ.
@@ -287,6 +293,9 @@ impl DeviceAttributes {
             max_qp: count(raw.max_qp),
             max_qp_wr: count(raw.max_qp_wr),
             max_sge: count(raw.max_sge),
+            max_srq: count(raw.max_srq),
+            max_srq_wr: count(raw.max_srq_wr),
+            max_srq_sge: count(raw.max_srq_sge),
             max_cq: count(raw.max_cq),
             max_cqe: count(raw.max_cqe),
             max_mr: count(raw.max_mr),

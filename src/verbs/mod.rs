@@ -25,9 +25,11 @@ mod pages;
 mod pd;
 mod port;
 mod qp;
+mod srq;
 mod td;
 mod units;
 mod volatile;
+mod xrcd;
 
 pub use access::Access;
 pub use address_handle::AddressHandle;
@@ -54,5 +56,7 @@ pub use qp::{
     Reset, Rtr, RtrAttributes, Rts, RtsAttributes, State, TransitionError, Transport, Uc,
     UcRtrAttributes, UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, state,
 };
+pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};
+pub use xrcd::{XrcDomain, XrcOpen};

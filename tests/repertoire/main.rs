@@ -5,4 +5,5 @@
 mod rig;
 
 mod memory;
+mod shared_receive;
 mod unreliable;

@@ -10,12 +10,12 @@ pub mod verbs;
 
 use std::time::{Duration, Instant};
 
-use mlx5::connect::LocalPort;
+use mlx5::connect::{Endpoint, LocalPort};
 use mlx5::cqe::Completion;
 use mlx5::ring::{Completions, PollError, Queues};
 use mlx5::verbs::{
     Access, CompletionQueue, Connected, Context, Init, MemoryRegion, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Reset, RtrAttributes, Rts, RtsAttributes,
+    QueuePairBuilder, Rc, Reset, RtrAttributes, Rts, RtsAttributes,
 };
 
 /// How long anything may take.
@@ -71,6 +71,23 @@ impl Rig {
         let up = |qp: QueuePair<T, Init>, mine, theirs| {
             let qp = qp.rtr(&self.local.rtr(mine, theirs).into()).map_err(|failed| failed.error);
             let qp = qp.expect("RTR").rts(&self.local.rts(mine, theirs).into());
+            qp.map_err(|failed| failed.error).expect("RTS")
+        };
+        (up(first, &ends.0, &ends.1), up(second, &ends.1, &ends.0))
+    }
+
+    /// The same, where both send so.
+    pub fn connect_with(
+        &self,
+        first: QueuePair<Rc, Init>,
+        second: QueuePair<Rc, Init>,
+        rts: RtsAttributes,
+    ) -> (QueuePair<Rc, Rts>, QueuePair<Rc, Rts>) {
+        let ends = (self.local.endpoint(&first), self.local.endpoint(&second));
+        let up = |qp: QueuePair<Rc, Init>, mine: &Endpoint, theirs: &Endpoint| {
+            let qp = qp.rtr(&self.local.rtr(mine, theirs)).map_err(|failed| failed.error);
+            let rts = RtsAttributes { sq_psn: mine.psn, ..rts };
+            let qp = qp.expect("RTR").rts(&rts);
             qp.map_err(|failed| failed.error).expect("RTS")
         };
         (up(first, &ends.0, &ends.1), up(second, &ends.1, &ends.0))

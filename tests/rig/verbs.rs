@@ -6,8 +6,9 @@ use std::ptr::{NonNull, null_mut};
 use mlx5::wqe::Sge;
 use mlx5_sys::dv;
 use mlx5_sys::verbs::{
-    ibv_cq, ibv_poll_cq, ibv_post_recv, ibv_post_send, ibv_qp, ibv_recv_wr, ibv_send_flags,
-    ibv_send_wr, ibv_sge, ibv_wc, ibv_wr_opcode,
+    ibv_cq, ibv_poll_cq, ibv_post_recv, ibv_post_send, ibv_post_srq_recv, ibv_qp, ibv_query_srq,
+    ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_attr, ibv_wc,
+    ibv_wr_opcode,
 };
 
 /// A request, in verbs' terms.
@@ -100,6 +101,73 @@ pub unsafe fn post_receive(qp: NonNull<ibv_qp>, id: u64, list: &[Sge]) -> Result
     match unsafe { ibv_post_recv(qp.as_ptr(), &mut wr, &mut bad) } {
         0 => Ok(()),
         errno => Err(errno),
+    }
+}
+
+/// Posts receives to a shared receive queue, in one call.
+///
+/// # Safety
+/// The SRQ is alive, and the memory stays so until the receives are complete.
+pub unsafe fn post_shared(srq: NonNull<ibv_srq>, receives: &[(u64, Vec<Sge>)]) -> Result<(), i32> {
+    let mut lists: Vec<_> = receives.iter().map(|(_, list)| sges(list)).collect();
+    let mut chain: Vec<ibv_recv_wr> = receives
+        .iter()
+        .zip(&mut lists)
+        .map(|(receive, list)| {
+            // SAFETY: integers and pointers.
+            let mut wr: ibv_recv_wr = unsafe { zeroed() };
+            wr.wr_id = receive.0;
+            wr.sg_list = list.as_mut_ptr();
+            wr.num_sge = list.len() as i32;
+            wr
+        })
+        .collect();
+    for at in 1..chain.len() {
+        chain[at - 1].next = &raw mut chain[at];
+    }
+    let mut bad = null_mut();
+    // SAFETY: the chain and its lists live through the call; the rest is the caller's promise.
+    match unsafe { ibv_post_srq_recv(srq.as_ptr(), chain.as_mut_ptr(), &mut bad) } {
+        0 => Ok(()),
+        errno => Err(errno),
+    }
+}
+
+/// Where a shared receive queue's list and record are.
+#[derive(Clone, Copy)]
+pub struct SrqMemory {
+    pub dv: dv::mlx5dv_srq,
+    /// WQEs in its memory.
+    pub wqes: usize,
+}
+
+impl SrqMemory {
+    /// # Safety
+    /// The SRQ is alive, and stays so as long as the result is used.
+    pub unsafe fn new(srq: NonNull<ibv_srq>) -> Self {
+        let mut out = MaybeUninit::<dv::mlx5dv_srq>::zeroed();
+        let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+        let mut attributes = MaybeUninit::<ibv_srq_attr>::zeroed();
+        // SAFETY: all-zero is a value of these C structures.
+        unsafe {
+            let object = object.assume_init_mut();
+            object.srq.in_ = srq.as_ptr();
+            object.srq.out = out.as_mut_ptr();
+            assert_eq!(dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_SRQ.into()), 0);
+            assert_eq!(ibv_query_srq(srq.as_ptr(), attributes.as_mut_ptr()), 0);
+            let wqes = attributes.assume_init().max_wr as usize + 1;
+            Self { dv: out.assume_init(), wqes }
+        }
+    }
+
+    /// The WQEs' bytes.
+    pub fn list(&self) -> Vec<u8> {
+        read(self.dv.buf.cast(), self.wqes * self.dv.stride as usize)
+    }
+
+    /// The doorbell record.
+    pub fn record(&self) -> [u8; 4] {
+        read(self.dv.dbrec.cast(), 4).try_into().expect("4 bytes")
     }
 }
 

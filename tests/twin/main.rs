@@ -4,3 +4,4 @@
 
 #[path = "../rig/mod.rs"]
 mod rig;
+mod shared_receive;

@@ -10,7 +10,8 @@ use super::{QpInner, QpState, QueuePair, Rc, Reset, Transport};
 use crate::verbs::error::non_null;
 use crate::verbs::td::ParentDomain;
 use crate::verbs::{
-    Cause, CompletionQueue, CompletionQueueHandle, Error, ProtectionDomain, Result, ThreadDomain,
+    Cause, CompletionQueue, CompletionQueueHandle, Error, ProtectionDomain, Result,
+    SharedReceiveQueue, ThreadDomain,
 };
 
 /// What the queues of a pair hold.
@@ -49,6 +50,7 @@ pub struct QueuePairBuilder<T: Transport> {
     receive_cq: CompletionQueueHandle,
     capacities: Capacities,
     signal_all: bool,
+    shared_receives: Option<SharedReceiveQueue>,
     thread_domain: Option<ThreadDomain>,
     transport: PhantomData<fn() -> T>,
 }
@@ -78,6 +80,7 @@ impl<T: Transport> QueuePairBuilder<T> {
                 max_inline_data: 0,
             },
             signal_all: false,
+            shared_receives: None,
             thread_domain: None,
             transport: PhantomData,
         }
@@ -126,6 +129,13 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
+    /// The shared receive queue that it takes its receives from, instead of one of its own.
+    pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue) -> Self {
+        self.shared_receives = Some(queue.clone());
+        self.capacities.max_recv_wr = 0;
+        self
+    }
+
     /// The domain whose doorbell register the queue pair uses; one of libmlx5's choice if not
     /// called.
     pub fn thread_domain(mut self, domain: &ThreadDomain) -> Self {
@@ -153,13 +163,17 @@ impl<T: Transport> QueuePairBuilder<T> {
             max_inline_data: asked.max_inline_data,
         };
         attributes.qp_type = T::QP_TYPE;
+        if let Some(queue) = &self.shared_receives {
+            attributes.srq = queue.as_raw().as_ptr();
+            attributes.cap.max_recv_wr = 0;
+        }
         attributes.sq_sig_all = self.signal_all.into();
         let parent = match &self.thread_domain {
             Some(domain) => Some(ParentDomain::new(&self.pd, domain)?),
             None => None,
         };
         let pd = parent.as_ref().map_or(self.pd.as_raw(), ParentDomain::as_raw);
-        // SAFETY: PD and CQs are alive and of one context, the attributes live through the call.
+        // SAFETY: PD, CQs and SRQ are alive and of one context, the attributes live through the call.
         let qp = unsafe { ibv_create_qp(pd.as_ptr(), &mut attributes) };
         let qp = non_null("ibv_create_qp", qp).map_err(|error| {
             let cause = match error.errno().map(|errno| errno.0) {
@@ -184,6 +198,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             pd: self.pd,
             send_cq: self.send_cq,
             receive_cq: self.receive_cq,
+            shared_receives: self.shared_receives,
         })))
     }
 
@@ -207,6 +222,22 @@ impl<T: Transport> QueuePairBuilder<T> {
                 ));
             }
         }
+        if let Some(queue) = &self.shared_receives {
+            if queue.context().as_raw() != context.as_raw() {
+                return Err(Error::attribute(
+                    "shared receive queue",
+                    format_args!("of {}", queue.context().name()),
+                    "it belongs to another opened device than the protection domain",
+                ));
+            }
+            if queue.xrc_domain().is_some() {
+                return Err(Error::attribute(
+                    "shared receive queue",
+                    "one of an XRC domain",
+                    "requests name those themselves; a queue pair takes from an ordinary one",
+                ));
+            }
+        }
         let limits = context.attributes()?;
         let asked = &self.capacities;
         for (attribute, value, limit) in [
@@ -220,7 +251,7 @@ impl<T: Transport> QueuePairBuilder<T> {
                 return Err(Error::attribute(attribute, value, rule));
             }
         }
-        if asked.max_send_wr == 0 && asked.max_recv_wr == 0 {
+        if asked.max_send_wr == 0 && asked.max_recv_wr == 0 && self.shared_receives.is_none() {
             return Err(Error::attribute("max_send_wr", 0, "max_recv_wr is 0 as well"));
         }
         Ok(())

@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use mlx5_sys::verbs::{ibv_destroy_qp, ibv_qp};
 
 use super::td::ParentDomain;
-use super::{CompletionQueueHandle, Context, Error, ProtectionDomain, Result};
+use super::{CompletionQueueHandle, Context, Error, ProtectionDomain, Result, SharedReceiveQueue};
 
 /// A queue pair of transport `T` that the program has moved to state `S`.
 ///
@@ -62,6 +62,7 @@ struct QpInner {
     pd: ProtectionDomain,
     send_cq: CompletionQueueHandle,
     receive_cq: CompletionQueueHandle,
+    shared_receives: Option<SharedReceiveQueue>,
 }
 
 /// One of the two queues of a pair.
@@ -126,6 +127,11 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     /// The queue that its receive completions go to.
     pub fn receive_cq(&self) -> &CompletionQueueHandle {
         &self.inner.receive_cq
+    }
+
+    /// The shared receive queue that it was made with.
+    pub fn shared_receive_queue(&self) -> Option<&SharedReceiveQueue> {
+        self.inner.shared_receives.as_ref()
     }
 
     /// What keeps the queue pair alive.

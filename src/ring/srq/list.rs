@@ -1,0 +1,244 @@
+//! Which WQEs of a shared receive queue are free, and in which order the card takes them: all index
+//! arithmetic of linked lists.
+//!
+//! The card goes from WQE to WQE by the index that each has of its successor, which it reads when it
+//! takes the WQE. So whoever posts a WQE has to know already which one will be posted after it: the
+//! last free one is never posted. They complete in any order, and are posted again in the order in
+//! which they have become free. That order lies here, in memory that the card cannot reach, and the
+//! successor is written with each post: a poll does not touch the queue's memory.
+
+/// Where a WQE that is not posted was posted.
+const NOWHERE: u64 = u64::MAX;
+
+/// What software must remember of a posted receive.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    id: u64,
+    /// The position at which it was posted, if it is not retired since.
+    at: u64,
+}
+
+/// The WQEs of a linked list, by the positions at which they are posted: a count from the queue's
+/// making on, of which the card knows the low 16 bits.
+pub(super) struct List {
+    /// The position of the next post.
+    head: u64,
+    /// The first position that may not be posted to, for lack of a free WQE or of a CQE.
+    limit: u64,
+    /// How many free WQEs lie behind the limit.
+    reserve: u64,
+    /// By position: which WQE is posted there. A power of two, which is the number of WQEs.
+    order: Box<[u16]>,
+    /// By WQE, and as many as there are in the queue's memory.
+    places: Box<[Place]>,
+}
+
+impl List {
+    /// A list whose WQEs are free, and are taken in that order. `wqes` are in the queue's memory, of
+    /// which `order` names some, each once; its length is a power of two. `start` is what the card
+    /// knows of the position.
+    pub(super) fn new(order: Box<[u16]>, wqes: usize, start: u16) -> Option<Self> {
+        let mut seen = vec![false; wqes];
+        for &slot in &order {
+            if std::mem::replace(seen.get_mut(usize::from(slot))?, true) {
+                return None;
+            }
+        }
+        if !order.len().is_power_of_two() {
+            return None;
+        }
+        let head = u64::from(start);
+        // The position stays in step with the ring when the card's 16 bits wrap: a ring has at most
+        // 2^16 entries.
+        let mut turned = order.clone();
+        for (at, &slot) in order.iter().enumerate() {
+            turned[(usize::from(start) + at) & (order.len() - 1)] = slot;
+        }
+        Some(Self {
+            head,
+            limit: head + order.len() as u64 - 1,
+            reserve: 1,
+            places: vec![Place { id: 0, at: NOWHERE }; wqes].into(),
+            order: turned,
+        })
+    }
+
+    /// Receives that can be posted at a time, but for a lack of CQEs.
+    pub(super) fn capacity(&self) -> u32 {
+        self.order.len() as u32 - 1
+    }
+
+    /// WQEs of the queue's memory.
+    pub(super) fn wqes(&self) -> usize {
+        self.places.len()
+    }
+
+    #[inline(always)]
+    pub(super) fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Whether nothing may be posted at `head`, which is this list's, or a batch's.
+    #[inline(always)]
+    pub(super) fn is_full_at(&self, head: u64) -> bool {
+        head == self.limit
+    }
+
+    /// Receives that may still be posted.
+    pub(super) fn free(&self) -> u32 {
+        (self.limit - self.head) as u32
+    }
+
+    /// Receives that may be outstanding.
+    pub(super) fn most(&self) -> u32 {
+        self.order.len() as u32 - self.reserve as u32
+    }
+
+    /// Receives that are outstanding.
+    pub(super) fn used(&self) -> u32 {
+        self.most() - self.free()
+    }
+
+    /// Lets up to `most` receives be outstanding. `false`, and nothing changes, if more are already.
+    pub(super) fn limit_to(&mut self, most: u32) -> bool {
+        let most = most.min(self.capacity());
+        if most < self.used() {
+            return false;
+        }
+        let end = self.limit + self.reserve;
+        self.reserve = self.order.len() as u64 - u64::from(most);
+        self.limit = end - self.reserve;
+        true
+    }
+
+    #[inline(always)]
+    fn slot(&self, position: u64) -> u16 {
+        let at = position as usize & (self.order.len() - 1);
+        // SAFETY: the length is a power of two, so what is masked is less.
+        unsafe { *self.order.get_unchecked(at) }
+    }
+
+    /// The WQE to be posted at `head`, which is not [full](Self::is_full_at), and its successor.
+    /// Both are less than [`wqes`](Self::wqes).
+    #[inline(always)]
+    pub(super) fn at(&self, head: u64) -> (u16, u16) {
+        (self.slot(head), self.slot(head + 1))
+    }
+
+    /// Remembers what is posted at `head` once the list is [moved](Self::post) there.
+    #[inline(always)]
+    pub(super) fn remember(&mut self, slot: u16, head: u64, id: u64) {
+        // SAFETY: the order names WQEs of the queue's memory only, as `new` has checked and `retire`
+        // keeps it.
+        unsafe { *self.places.get_unchecked_mut(usize::from(slot)) = Place { id, at: head } };
+    }
+
+    /// Everything before `head` is posted.
+    #[inline(always)]
+    pub(super) fn post(&mut self, head: u64) {
+        debug_assert!(head - self.head <= self.limit - self.head);
+        self.head = head;
+    }
+
+    /// Whether that WQE is outstanding.
+    #[inline(always)]
+    pub(super) fn is_outstanding(&self, slot: u16) -> bool {
+        // What a batch that was dropped has remembered is at the head or behind it.
+        self.places.get(usize::from(slot)).is_some_and(|place| place.at < self.head)
+    }
+
+    /// That WQE is free again. Returns its receive's id; `None`, and nothing changes, if it is not
+    /// outstanding.
+    #[inline(always)]
+    pub(super) fn retire(&mut self, slot: u16) -> Option<u64> {
+        let place = self.places.get_mut(usize::from(slot))?;
+        if place.at >= self.head {
+            return None;
+        }
+        place.at = NOWHERE;
+        let id = place.id;
+        let at = (self.limit + self.reserve) as usize & (self.order.len() - 1);
+        // SAFETY: as in `slot`. The entry is free: of a WQE that was posted a lap ago.
+        unsafe { *self.order.get_unchecked_mut(at) = slot };
+        self.limit += 1;
+        Some(id)
+    }
+
+    /// The order in which the card takes the WQEs next, if none is outstanding.
+    pub(super) fn order(&self) -> Option<Box<[u16]>> {
+        let entries = self.order.len() as u64;
+        (self.used() == 0).then(|| (0..entries).map(|at| self.slot(self.head + at)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{HashMap, VecDeque};
+
+    use super::*;
+    use crate::ring::random::Random;
+
+    fn list(wqes: usize, start: u16) -> List {
+        List::new((0..wqes as u16).collect(), wqes, start).unwrap()
+    }
+
+    #[test]
+    fn an_order_names_each_wqe_once() {
+        let list = |order: &[u16], wqes| List::new(order.into(), wqes, 0).is_some();
+        assert!(list(&[0, 1, 2, 3], 4) && list(&[5, 1, 7, 2], 8));
+        assert!(!list(&[0, 1, 2, 4], 4), "out of the memory");
+        assert!(!list(&[0, 1, 1, 2], 4), "twice");
+        assert!(!list(&[0, 1, 2], 4), "no power of two");
+    }
+
+    /// The oracle has the free WQEs in a deque and the posted ones in a map.
+    #[test]
+    fn agrees_with_a_deque_whatever_the_order_of_completion() {
+        let mut random = Random::from_clock();
+        for _ in 0..100 {
+            let wqes = 2usize << random.below(6);
+            let start = [0, 0xfffe, random.next() as u16][random.below(3) as usize];
+            let mut list = list(wqes, start);
+            let mut free: VecDeque<u16> = (0..wqes as u16).collect();
+            let mut posted = HashMap::new();
+            let mut most = wqes - 1;
+            for id in 0..600 {
+                assert_eq!((list.used() as usize, list.most() as usize), (posted.len(), most));
+                assert_eq!(list.is_full_at(list.head()), posted.len() == most);
+                assert_eq!(list.order().is_some(), posted.is_empty());
+                match random.below(8) {
+                    0 => {
+                        let to = random.below(wqes as u32 + 2);
+                        let takes = to.min(wqes as u32 - 1) as usize >= posted.len();
+                        assert_eq!(list.limit_to(to), takes);
+                        if takes {
+                            most = (wqes - 1).min(to as usize);
+                        }
+                    }
+                    1..4 if posted.len() < most => {
+                        let head = list.head();
+                        assert_eq!(list.at(head), (free[0], free[1]), "{}", random.seed());
+                        list.remember(free[0], head, id);
+                        assert!(!list.is_outstanding(free[0]), "it is not posted yet");
+                        if random.below(4) != 0 {
+                            list.post(head + 1);
+                            posted.insert(free.pop_front().unwrap(), id);
+                        }
+                    }
+                    _ => {
+                        let slot = random.below(wqes as u32 + 3) as u16;
+                        assert_eq!(list.is_outstanding(slot), posted.contains_key(&slot));
+                        let id = posted.remove(&slot);
+                        assert_eq!(list.retire(slot), id, "{}", random.seed());
+                        free.extend(id.map(|_| slot));
+                    }
+                }
+            }
+            for slot in posted.into_keys() {
+                list.retire(slot).unwrap();
+                free.push_back(slot);
+            }
+            assert_eq!(list.order().unwrap().to_vec(), Vec::from(free));
+        }
+    }
+}

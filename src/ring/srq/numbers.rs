@@ -1,0 +1,102 @@
+//! Finding what belongs to a 24-bit number: of a queue pair, or a user index.
+
+/// What no number leads to.
+const NOTHING: u32 = u32::MAX;
+
+/// Bits of a number that choose within a leaf; the bits above choose the leaf.
+const LEAF_BITS: u32 = 12;
+const LEAF: usize = 1 << LEAF_BITS;
+const LEAVES: usize = 1 << (24 - LEAF_BITS);
+
+/// A map from 24-bit numbers to small values. A look-up is two loads, however many numbers there
+/// are. Numbers that a card gives out are close to each other: 4,096 neighbours share a leaf of
+/// 16 KiB.
+pub(super) struct Numbers {
+    /// Which leaf the upper bits lead to.
+    leaf: Box<[u16]>,
+    /// All leaves, one after another. The first leads nowhere.
+    values: Vec<u32>,
+}
+
+impl Numbers {
+    pub(super) fn new() -> Self {
+        Self { leaf: vec![0; LEAVES].into(), values: vec![NOTHING; LEAF] }
+    }
+
+    /// What the number leads to.
+    #[inline(always)]
+    pub(super) fn get(&self, number: u32) -> Option<u32> {
+        let leaf = *self.leaf.get((number >> LEAF_BITS) as usize)?;
+        let at = usize::from(leaf) << LEAF_BITS | number as usize & (LEAF - 1);
+        let value = *self.values.get(at)?;
+        (value != NOTHING).then_some(value)
+    }
+
+    /// Has the number lead to `value`, which is not 2^32 − 1. Numbers of more than 24 bits lead
+    /// nowhere. Returns where it led before.
+    pub(super) fn insert(&mut self, number: u32, value: u32) -> Option<u32> {
+        let before = self.get(number);
+        let leaf = self.leaf.get_mut((number >> LEAF_BITS) as usize)?;
+        if *leaf == 0 {
+            // At most 4,096 besides the first.
+            *leaf = (self.values.len() >> LEAF_BITS) as u16;
+            self.values.resize(self.values.len() + LEAF, NOTHING);
+        }
+        self.values[usize::from(*leaf) << LEAF_BITS | number as usize & (LEAF - 1)] = value;
+        before
+    }
+
+    /// Has the number lead nowhere. Returns where it led before.
+    pub(super) fn remove(&mut self, number: u32) -> Option<u32> {
+        let before = self.get(number)?;
+        self.insert(number, NOTHING);
+        Some(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::ring::random::Random;
+
+    #[test]
+    fn agrees_with_a_hash_map() {
+        let mut random = Random::from_clock();
+        let (mut numbers, mut oracle) = (Numbers::new(), HashMap::new());
+        for _ in 0..20_000 {
+            // Neighbours, and numbers from anywhere.
+            let number = match random.below(3) {
+                0 => 0xff_ff00 + random.below(0x100),
+                1 => random.below(300),
+                _ => random.next() as u32 & 0xff_ffff & 0xff_f0ff,
+            };
+            match random.below(3) {
+                0 => assert_eq!(numbers.remove(number), oracle.remove(&number)),
+                1 => {
+                    let value = random.below(1000);
+                    assert_eq!(numbers.insert(number, value), oracle.insert(number, value));
+                }
+                _ => assert_eq!(numbers.get(number), oracle.get(&number).copied()),
+            }
+        }
+        for (&number, &value) in &oracle {
+            assert_eq!(numbers.get(number), Some(value), "{}", random.seed());
+        }
+    }
+
+    #[test]
+    fn every_leaf_may_be_used_and_longer_numbers_lead_nowhere() {
+        let mut numbers = Numbers::new();
+        for upper in 0..LEAVES as u32 {
+            assert_eq!(numbers.insert(upper << LEAF_BITS | 7, upper), None);
+        }
+        for upper in 0..LEAVES as u32 {
+            assert_eq!(numbers.get(upper << LEAF_BITS | 7), Some(upper));
+            assert_eq!(numbers.get(upper << LEAF_BITS | 8), None);
+        }
+        assert_eq!(numbers.insert(1 << 24, 3), None);
+        assert_eq!((numbers.get(1 << 24), numbers.get(u32::MAX)), (None, None));
+    }
+}

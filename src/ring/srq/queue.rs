@@ -1,0 +1,562 @@
+//! The shared receive queue.
+
+use core::fmt;
+use core::hint::black_box;
+use core::ptr::NonNull;
+
+use mlx5_sys::verbs::{ibv_qp, ibv_srq};
+use mlx5_sys::wqe::SEGMENT_SIZE;
+
+use super::list::List;
+use super::numbers::Numbers;
+use super::side::{Member, SharedSide};
+use super::{SharedReceiveBatch, index};
+use crate::cqe::QueueKind;
+use crate::doorbell::Record;
+use crate::ring::completion::{Completions, CqId};
+use crate::ring::credit::Credit;
+use crate::ring::keep::{QueueKeep, SrqKeep};
+use crate::ring::takeover::QpView;
+use crate::ring::{PostError, QueueError, Queues, ReceiveConfig, ReceiveSide, SendSide};
+use crate::timing::{Phase, Recorder};
+use crate::verbs::{QueuePair, SharedReceiveQueue, Transport, state::CanReceive};
+use crate::wqe::SgeList;
+
+/// A shared receive queue, written to directly.
+///
+/// Made by [`new`](Self::new), or [`from_raw`](Self::from_raw); queue pairs that take from it are
+/// [attached](Self::attach), so that polls find it by their numbers. Posting: a
+/// [`SharedReceiveBatch`] is filled and handed over, or [`post`](Self::post) does both for one
+/// receive. A post costs the stores of its WQE, with the index of its successor, and one to the
+/// doorbell record; no register is rung. A poll of a completion does not touch the queue's memory.
+pub struct SharedReceives {
+    pub(super) list: List,
+    buffer: NonNull<u8>,
+    /// Binary logarithm of a WQE's size.
+    shift: u32,
+    pub(super) max_sge: u32,
+    record: Record,
+    /// The CQ that completions were met on first.
+    cq: CqId,
+    /// Numbers of the queue pairs that take from it.
+    members: Numbers,
+    /// What CQEs call it, if it is one of an XRC domain.
+    index: Option<UserIndex>,
+    /// Every CQ that it completes on, with what is promised there.
+    promises: Vec<(CqId, Credit)>,
+    /// Receive CQs of queue pairs that are attached, by place in `promises`; and what keeps these.
+    attached: Vec<Attached>,
+    /// Ids of receives whose completions were dropped together with their queue pair.
+    reclaimed: Vec<u64>,
+    srq: NonNull<ibv_srq>,
+    keep: Option<SrqKeep>,
+    pub(super) timing: Recorder,
+}
+
+/// What CQEs call a shared receive queue of an XRC domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ring) enum UserIndex {
+    /// This.
+    Known(u32),
+    /// Something, and no other queue of an XRC domain completes on its CQ.
+    Alone,
+}
+
+/// A queue pair that takes from the queue.
+struct Attached {
+    qpn: u32,
+    cq: CqId,
+    _keep: Option<QueueKeep>,
+}
+
+/// What a shared receive queue is made of.
+pub(in crate::ring) struct SrqParts {
+    pub(in crate::ring) buffer: NonNull<u8>,
+    pub(in crate::ring) wqes: u32,
+    pub(in crate::ring) stride: u32,
+    /// The order in which the card takes the WQEs.
+    pub(in crate::ring) order: Box<[u16]>,
+    pub(in crate::ring) record: Record,
+    pub(in crate::ring) index: Option<UserIndex>,
+    pub(in crate::ring) cq: CqId,
+    pub(in crate::ring) credit: Credit,
+    pub(in crate::ring) srq: NonNull<ibv_srq>,
+}
+
+// SAFETY: the list's memory belongs to the queue alone (`from_raw`'s contract), and the card does
+// not mind which thread stores to it.
+unsafe impl Send for SharedReceives {}
+
+impl SharedReceives {
+    /// Takes over a shared receive queue whose receives complete on `completions`, and keeps it
+    /// alive; the queue of an XRC domain has that CQ itself, the queue pairs of another one will be
+    /// [attached](Self::attach). It can be taken over again once the result was dropped, if no
+    /// receive was outstanding then: a shared receive queue cannot be reset. CQEs that were promised
+    /// to it are promised to others when it is destroyed.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): as
+    /// [`from_raw`](Self::from_raw). Nothing is changed then.
+    pub fn new(
+        srq: &SharedReceiveQueue,
+        completions: &mut Completions,
+        config: ReceiveConfig,
+    ) -> crate::Result<Self> {
+        let (mut keep, order) = SrqKeep::new(srq.clone())?;
+        let xrc = srq.xrc_domain().is_some();
+        // SAFETY: the keep holds the SRQ alive, and claims it: other writers of this crate are kept
+        // away, and those that are not of this crate reach the SRQ by its raw pointer only, whose
+        // users promise to respect that.
+        let queue =
+            unsafe { Self::take_over(srq.as_raw(), xrc, completions, config, order.clone()) };
+        match queue {
+            Ok(mut queue) => {
+                queue.keep = Some(keep);
+                Ok(queue)
+            }
+            Err(error) => {
+                keep.give_up(order);
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Takes over a shared receive queue. Its list of WQEs goes on where libmlx5 has left it.
+    ///
+    /// # Errors
+    /// [`QueueError`]: not an SRQ of libmlx5, receives outstanding, an impossible geometry, of an
+    /// XRC domain and another CQ than its own, no CQE left to promise;
+    /// [`QueueError::UnknownIndex`]. Nothing is changed then.
+    ///
+    /// # Safety
+    /// - `srq` stays alive as long as the result; `xrc` says whether it is one of an XRC domain. None
+    ///   of its receives is outstanding, nor has a former direct owner posted to it.
+    /// - Until the result is dropped, nothing else posts to it (`ibv_post_srq_recv`, another
+    ///   `SharedReceives`).
+    /// - If it is one of an XRC domain, nothing else posts to other such queues that complete on the
+    ///   same CQ.
+    pub unsafe fn from_raw(
+        srq: NonNull<ibv_srq>,
+        xrc: bool,
+        completions: &mut Completions,
+        config: ReceiveConfig,
+    ) -> Result<Self, QueueError> {
+        // SAFETY: passed on.
+        unsafe { Self::take_over(srq, xrc, completions, config, None) }
+    }
+
+    /// # Safety
+    /// As [`from_raw`](Self::from_raw), but that a former owner left the list in this `order`.
+    unsafe fn take_over(
+        srq: NonNull<ibv_srq>,
+        xrc: bool,
+        completions: &mut Completions,
+        config: ReceiveConfig,
+        order: Option<Box<[u16]>>,
+    ) -> Result<Self, QueueError> {
+        // SAFETY: the caller vouches for the SRQ.
+        let (view, wqes) = unsafe { (index::view(srq)?, index::wqes(srq)?) };
+        let (Some(buffer), Some(base)) =
+            (NonNull::new(view.buf.cast::<u8>()), NonNull::new(view.dbrec))
+        else {
+            return Err(QueueError::NoQueue);
+        };
+        let order = match order {
+            Some(order) => order,
+            // SAFETY: the library's list, of which nothing is outstanding.
+            None => unsafe { read_order(buffer, wqes, view.stride, view.head, view.tail)? },
+        };
+        // SAFETY: the SRQ is alive; the field is set at creation. An XRC SRQ is an extended one.
+        let index = match xrc {
+            // SAFETY: as above.
+            true => match unsafe { index::user_index(srq) } {
+                Some(index) => Some(UserIndex::Known(index)),
+                None => Some(UserIndex::Alone),
+            },
+            false => None,
+        };
+        if let Some(index) = index {
+            if !completions.meets_xrc(index) {
+                return Err(QueueError::UnknownIndex);
+            }
+        }
+        let receives = config.receives.min(order.len() as u32 - 1).max(1);
+        // SAFETY: the library gave the SRQ's record, of one word; only this queue writes it, as the
+        // caller vouches.
+        let record = unsafe { Record::new(base, 0) };
+        let parts = SrqParts {
+            buffer,
+            wqes,
+            stride: view.stride,
+            order,
+            record,
+            index,
+            cq: completions.id(),
+            credit: completions.promise_shared(receives)?,
+            srq,
+        };
+        // SAFETY: the memory is the library's, and this queue's alone, as the caller vouches.
+        unsafe { Self::from_parts(parts) }
+    }
+
+    /// # Safety
+    /// `buffer` has `wqes` WQEs of `stride` bytes that only the result writes, and the record is its
+    /// own; both live as long as the result. None is outstanding, and the card takes them in that
+    /// order.
+    pub(in crate::ring) unsafe fn from_parts(parts: SrqParts) -> Result<Self, QueueError> {
+        let stride = parts.stride as usize;
+        if !stride.is_power_of_two() || !(2 * SEGMENT_SIZE..=1 << 16).contains(&stride) {
+            return Err(QueueError::Geometry(
+                "the shared receive queue's stride is none of a list",
+            ));
+        }
+        if !parts.wqes.is_power_of_two() || parts.wqes > 1 << 16 {
+            return Err(QueueError::Geometry("the shared receive queue's size is no power of two"));
+        }
+        let start = parts.record.read() as u16;
+        let Some(mut list) = List::new(parts.order, parts.wqes as usize, start) else {
+            return Err(QueueError::Geometry("the shared receive queue's list leads out of it"));
+        };
+        list.limit_to(parts.credit.entries());
+        Ok(Self {
+            list,
+            buffer: parts.buffer,
+            shift: stride.trailing_zeros(),
+            max_sge: (stride / SEGMENT_SIZE - 1) as u32,
+            record: parts.record,
+            cq: parts.cq,
+            members: Numbers::new(),
+            index: parts.index,
+            promises: vec![(parts.cq, parts.credit)],
+            attached: Vec::new(),
+            reclaimed: Vec::new(),
+            srq: parts.srq,
+            keep: None,
+            timing: Recorder::new(),
+        })
+    }
+
+    /// Has polls find this queue by the number of a queue pair that takes from it, and keeps the
+    /// queue pair alive. To be called before its peer sends: what it receives before comes out
+    /// [unclaimed](crate::cqe::Completion::Unclaimed). Until it is [detached](Self::detach), it
+    /// cannot be reset.
+    ///
+    /// `completions` is the reader of its receive CQ, which is another one for other queue pairs
+    /// where these complete elsewhere: then as many CQEs are promised there, too. CQEs of its receives
+    /// that are still in the CQ are dropped, see [`reclaimed`](Self::reclaimed).
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): it
+    /// takes from another queue, completes on another CQ, or no CQE is left to promise. Nothing is
+    /// changed then.
+    pub fn attach<T: Transport, S: CanReceive>(
+        &mut self,
+        qp: &QueuePair<T, S>,
+        completions: &mut Completions,
+    ) -> crate::Result<()> {
+        let keep = QueueKeep::receive(qp.handle())?;
+        // SAFETY: the keep holds the QP alive and claims its receives.
+        unsafe { self.join(qp.as_raw(), completions, Some(keep))? };
+        Ok(())
+    }
+
+    /// As [`attach`](Self::attach), of a queue pair that this crate did not make.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// `qp` stays alive, and is not reset, until it is detached or the queue is dropped.
+    pub unsafe fn attach_raw(
+        &mut self,
+        qp: NonNull<ibv_qp>,
+        completions: &mut Completions,
+    ) -> Result<(), QueueError> {
+        // SAFETY: passed on.
+        unsafe { self.join(qp, completions, None) }
+    }
+
+    /// # Safety
+    /// As [`attach_raw`](Self::attach_raw); a keep promises it.
+    unsafe fn join(
+        &mut self,
+        qp: NonNull<ibv_qp>,
+        completions: &mut Completions,
+        keep: Option<QueueKeep>,
+    ) -> Result<(), QueueError> {
+        // SAFETY: the QP is alive.
+        let view = unsafe { QpView::new(qp)? };
+        if view.srq != self.srq.as_ptr() {
+            return Err(QueueError::ForeignSrq);
+        }
+        let cq = completions.id();
+        if cq != CqId::of(view.receive_cq) {
+            return Err(QueueError::ForeignCq);
+        }
+        completions.collect();
+        if !self.promises.iter().any(|promise| promise.0 == cq) {
+            let credit = completions.promise_shared(self.list.most())?;
+            if !self.list.limit_to(credit.entries()) {
+                return Err(QueueError::CqFull { cqes: completions.capacity() });
+            }
+            self.promises.push((cq, credit));
+        }
+        self.enter(view.number, cq, keep);
+        self.sweep(view.number, completions);
+        Ok(())
+    }
+
+    /// Has the queue be found by a queue pair's number.
+    pub(in crate::ring) fn enter(&mut self, qpn: u32, cq: CqId, keep: Option<QueueKeep>) {
+        self.members.insert(qpn, 0);
+        self.attached.push(Attached { qpn, cq, _keep: keep });
+    }
+
+    /// Lets go of a queue pair. Returns whether it was attached, and `completions` is the reader of
+    /// its receive CQ; nothing is changed if not.
+    ///
+    /// To lose nothing: move the queue pair to ERROR, wait for its `QP_LAST_WQE_REACHED` event, poll
+    /// until the CQ is empty, and detach it then. CQEs of its receives that are still in the CQ are
+    /// dropped, see [`reclaimed`](Self::reclaimed); those that come later are nobody's, and their
+    /// receives stay outstanding as long as the queue lives.
+    pub fn detach(&mut self, qpn: u32, completions: &mut Completions) -> bool {
+        let id = completions.id();
+        let Some(at) = self.attached.iter().position(|qp| qp.qpn == qpn && qp.cq == id) else {
+            return false;
+        };
+        self.sweep(qpn, completions);
+        self.members.remove(qpn);
+        self.attached.swap_remove(at);
+        true
+    }
+
+    /// Drops the CQEs of a queue pair's receives, which are free again.
+    fn sweep(&mut self, qpn: u32, completions: &mut Completions) {
+        let Self { list, reclaimed, .. } = self;
+        completions.sweep(|cqe| {
+            let its = cqe.qpn() == qpn && cqe.queue() == Some(QueueKind::Receive);
+            if its {
+                reclaimed.extend(list.retire(cqe.wqe_counter()));
+            }
+            its
+        });
+    }
+
+    /// Ids of receives whose completions were dropped when their queue pair was attached or detached.
+    /// Each is told once. What their memory holds is unknown; it may be used again.
+    pub fn reclaimed(&mut self) -> impl Iterator<Item = u64> + '_ {
+        self.reclaimed.drain(..)
+    }
+
+    /// Entries that a receive may have.
+    pub fn max_sge(&self) -> u32 {
+        self.max_sge
+    }
+
+    /// Receives that the queue holds.
+    pub fn capacity(&self) -> u32 {
+        self.list.capacity()
+    }
+
+    /// Receives that may still be posted.
+    pub fn free(&self) -> u32 {
+        self.list.free()
+    }
+
+    /// Receives that are outstanding.
+    pub fn outstanding(&self) -> u32 {
+        self.list.used()
+    }
+
+    /// Numbers of the queue pairs that are attached.
+    pub fn attached(&self) -> impl Iterator<Item = u32> + '_ {
+        self.attached.iter().map(|qp| qp.qpn)
+    }
+
+    /// What CQEs call the queue of an XRC domain, where that is known: the card is asked, which takes
+    /// a context that [may give firmware commands](crate::verbs::Context::devx). Where it is not
+    /// known, one such queue may complete on a CQ.
+    pub fn user_index(&self) -> Option<u32> {
+        match self.index {
+            Some(UserIndex::Known(index)) => Some(index),
+            _ => None,
+        }
+    }
+
+    /// Whether the queue is one of an XRC domain.
+    pub fn is_xrc(&self) -> bool {
+        self.index.is_some()
+    }
+
+    /// Starts a batch. Dropping it posts nothing.
+    #[inline]
+    pub fn batch(&mut self) -> SharedReceiveBatch<'_> {
+        SharedReceiveBatch::new(self)
+    }
+
+    /// Posts one receive into the memory of `list` ([`Sge`](crate::wqe::Sge), an array or a slice
+    /// of them); a message fills one entry after another. `id` comes back with the completion.
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing is posted then.
+    ///
+    /// # Safety
+    /// As [`SharedReceiveBatch::ring`].
+    #[inline]
+    pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
+        let head = self.list.head();
+        // SAFETY: the list's own head.
+        if !unsafe { self.put_usual(head, id, &list) } {
+            // Another one as far as the compiler knows, so that only this path needs it in memory.
+            let rest = black_box(list);
+            // SAFETY: passed on.
+            return unsafe { self.post_any(id, &rest) };
+        }
+        // SAFETY: the receive was written; the rest is passed on.
+        unsafe { self.commit(head + 1) };
+        Ok(())
+    }
+
+    /// Makes everything before `head` known to the card.
+    ///
+    /// # Safety
+    /// As [`SharedReceiveBatch::ring`]; the receives before `head` were written.
+    #[inline(always)]
+    pub(super) unsafe fn commit(&mut self, head: u64) {
+        self.list.post(head);
+        self.record.publish(u32::from(head as u16));
+        self.timing.stamp(Phase::Record);
+    }
+
+    /// What the phases of this queue's posts took so far.
+    #[cfg(feature = "timing")]
+    pub fn timing(&self) -> crate::timing::Report {
+        self.timing.report()
+    }
+
+    /// Forgets what posts took so far.
+    #[cfg(feature = "timing")]
+    pub fn clear_timing(&mut self) {
+        self.timing.clear();
+    }
+
+    /// For [`Queues`]: lets a poll retire receives that the queue pair `qpn` took, if it is
+    /// [attached](Self::attach).
+    #[inline(always)]
+    pub fn side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
+        self.members.get(qpn)?;
+        Some(ReceiveSide::shared(SharedSide { queue: self, member: Member::Qpn(qpn) }))
+    }
+
+    /// For [`Queues`]: lets a poll retire receives of a queue of an XRC domain that CQEs call
+    /// `index`, if that is this one.
+    #[inline(always)]
+    pub fn side_of_index(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
+        match self.index? {
+            UserIndex::Known(known) if known != index => None,
+            _ => {
+                Some(ReceiveSide::shared(SharedSide { queue: self, member: Member::Index(index) }))
+            }
+        }
+    }
+
+    /// Whether receives complete on that CQ.
+    #[inline(always)]
+    pub(super) fn completes_on(&self, cq: CqId) -> bool {
+        self.cq == cq || self.also_completes_on(cq)
+    }
+
+    #[cold]
+    fn also_completes_on(&self, cq: CqId) -> bool {
+        self.promises.iter().any(|promise| promise.0 == cq)
+    }
+
+    /// A WQE of the queue's memory.
+    #[inline(always)]
+    pub(super) fn wqe(&self, slot: u16) -> *mut u8 {
+        debug_assert!(usize::from(slot) < self.list.wqes());
+        // SAFETY: the list has one of that index, which is in the memory.
+        unsafe { self.buffer.as_ptr().add(usize::from(slot) << self.shift) }
+    }
+}
+
+/// Follows libmlx5's list from its head to its tail, where it ends.
+///
+/// # Safety
+/// `buffer` is readable memory of `wqes` WQEs of `stride` bytes, at least two, that nobody writes.
+unsafe fn read_order(
+    buffer: NonNull<u8>,
+    wqes: u32,
+    stride: u32,
+    head: u32,
+    tail: u32,
+) -> Result<Box<[u16]>, QueueError> {
+    const BROKEN: QueueError =
+        QueueError::Geometry("the shared receive queue's list leads out of it");
+    let mut order = Vec::new();
+    let mut at = head;
+    loop {
+        if at >= wqes || order.len() as u32 == wqes {
+            return Err(BROKEN);
+        }
+        order.push(at as u16);
+        if at == tail {
+            break;
+        }
+        // SAFETY: within the memory, and aligned to two.
+        let next =
+            unsafe { buffer.add(at as usize * stride as usize + 2).cast::<u16>().read_volatile() };
+        at = u32::from(u16::from_be(next));
+    }
+    // libmlx5 keeps half of the WQEs back, for receives that met a page fault, or none.
+    if !matches!(wqes / order.len() as u32, 1 | 2) || !order.len().is_power_of_two() {
+        return Err(QueueError::Outstanding);
+    }
+    Ok(order.into())
+}
+
+impl Queues for SharedReceives {
+    #[inline(always)]
+    fn send_side(&mut self, _: u32) -> Option<SendSide<'_>> {
+        None
+    }
+
+    #[inline(always)]
+    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
+        self.side(qpn)
+    }
+
+    #[inline(always)]
+    fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
+        self.side_of_index(index)
+    }
+}
+
+impl Drop for SharedReceives {
+    fn drop(&mut self) {
+        let order = self.list.order();
+        let Some(keep) = &mut self.keep else {
+            return;
+        };
+        if order.is_none() {
+            let of: Vec<_> = self.attached.iter().map(|qp| (qp.qpn, qp.cq)).collect();
+            for (cq, credit) in &mut self.promises {
+                let qpns = of.iter().filter(|qp| qp.1 == *cq).map(|qp| qp.0).collect();
+                credit.owe_shared(qpns, self.index, keep.destroyed());
+            }
+        }
+        keep.order = order;
+    }
+}
+
+impl fmt::Debug for SharedReceives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceives")
+            .field("capacity", &self.capacity())
+            .field("outstanding", &self.outstanding())
+            .field("max_sge", &self.max_sge)
+            .field("index", &self.index)
+            .field("attached", &self.attached.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! A shared receive queue as a poll sees it.
+
+use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::wqe::SEGMENT_SIZE;
+
+use super::SharedReceives;
+use crate::cqe::{CqeRef, UnclaimedReason};
+use crate::ring::completion::CqId;
+use crate::ring::scatter;
+
+/// What a shared receive queue was found by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ring) enum Member {
+    /// The number of a queue pair that takes from it.
+    Qpn(u32),
+    /// What CQEs call it itself.
+    Index(u32),
+}
+
+/// A shared receive queue, found by what a CQE says.
+pub(in crate::ring) struct SharedSide<'a> {
+    pub(super) queue: &'a mut SharedReceives,
+    /// Only one that has it makes a side.
+    pub(super) member: Member,
+}
+
+impl SharedSide<'_> {
+    #[inline(always)]
+    fn is_of(&self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> bool {
+        let named = match self.member {
+            Member::Qpn(number) => number == qpn,
+            Member::Index(index) => index == cqe.user_index(),
+        };
+        named && self.queue.completes_on(cq)
+    }
+
+    /// See [`ReceiveSide::retire_plain`](crate::ring::ReceiveSide::retire_plain).
+    #[inline(always)]
+    pub(in crate::ring) fn retire_plain(
+        &mut self,
+        cq: CqId,
+        qpn: u32,
+        cqe: &CqeRef<'_>,
+    ) -> Option<u64> {
+        if !self.is_of(cq, qpn, cqe) {
+            return None;
+        }
+        self.queue.list.retire(cqe.wqe_counter())
+    }
+
+    /// See [`ReceiveSide::retire_short`](crate::ring::ReceiveSide::retire_short).
+    #[inline(always)]
+    pub(in crate::ring) fn retire_short(
+        &mut self,
+        cq: CqId,
+        qpn: u32,
+        cqe: &CqeRef<'_>,
+    ) -> Option<u64> {
+        if cqe.has_inline_data() {
+            let slot = cqe.wqe_counter();
+            if !self.is_of(cq, qpn, cqe) || !self.queue.list.is_outstanding(slot) {
+                return None;
+            }
+            // SAFETY: the first entry of a WQE of this queue's memory: the list has one of that
+            // index.
+            let segment = unsafe { scatter::Segment::read(self.queue.wqe(slot).add(SEGMENT_SIZE)) };
+            let (bytes, length) = cqe.short_data()?;
+            // SAFETY: the receive is outstanding, so its memory is writable, by the contract of
+            // `SharedReceiveBatch::ring`, until this completion is reported.
+            if !unsafe { segment.put_short(&bytes, length) } {
+                return None;
+            }
+        }
+        self.retire_plain(cq, qpn, cqe)
+    }
+
+    /// Retires what any responder's CQE completes. Returns the id, and whether the message, if it is
+    /// in the CQE, went where the receive says.
+    pub(in crate::ring) fn take(
+        self,
+        cq: CqId,
+        cqe: &CqeRef<'_>,
+    ) -> Result<(u64, bool), UnclaimedReason> {
+        if !self.is_of(cq, cqe.qpn(), cqe) {
+            return Err(UnclaimedReason::UnknownQueue);
+        }
+        let slot = cqe.wqe_counter();
+        let id = self.queue.list.retire(slot).ok_or(UnclaimedReason::NotOutstanding)?;
+        let inside = cqe.opcode() != cqe_opcode::RESP_ERR && cqe.has_inline_data();
+        Ok((id, !inside || self.queue.scatter(slot, cqe)))
+    }
+}
+
+impl SharedReceives {
+    /// Puts a message that came in the CQE where the receive says.
+    #[cold]
+    fn scatter(&self, slot: u16, cqe: &CqeRef<'_>) -> bool {
+        let Some(data) = cqe.inline_data(cqe.byte_count()) else { return false };
+        let segments = (1..=self.max_sge as usize).map(|unit| {
+            // SAFETY: a segment of this WQE.
+            unsafe { scatter::Segment::read(self.wqe(slot).add(unit * SEGMENT_SIZE)) }
+        });
+        // SAFETY: the receive was outstanding until now, so its memory is writable, by the contract
+        // of `SharedReceiveBatch::ring`, until this completion is reported.
+        unsafe { scatter::scatter(data.bytes(), segments) }
+    }
+}

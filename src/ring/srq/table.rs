@@ -1,0 +1,265 @@
+//! Any number of queues that complete on one CQ, found by number.
+
+use core::fmt;
+
+use super::SharedReceives;
+use super::numbers::Numbers;
+use crate::ring::{Completions, Queues, ReceiveQueue, ReceiveSide, SendQueue, SendSide};
+use crate::verbs::{QueuePair, Rc, Transport, state::CanReceive};
+
+/// Queues, owned, that polls find by the number of the queue pair, or by the user index of a queue of
+/// an XRC domain. Finding one costs a bounded number of instructions, however many there are.
+///
+/// Send queues are all of one transport; for several, give polls a pair of tables.
+pub struct QueueTable<T: Transport = Rc> {
+    sends: Slab<SendQueue<T>>,
+    receives: Slab<ReceiveQueue>,
+    shared: Slab<SharedReceives>,
+    /// From the number of a queue pair to its send queue.
+    senders: Numbers,
+    /// From the number of a queue pair to what it receives by: see [`Row`].
+    receivers: Numbers,
+    /// From user indices to shared receive queues.
+    indices: Numbers,
+    /// The shared receive queue of an XRC domain whose user index is not known.
+    nameless: Option<u32>,
+    /// The send queue that a poll has met last.
+    likely: u32,
+}
+
+/// What a queue pair receives by.
+#[derive(Clone, Copy)]
+enum Row {
+    Own(u32),
+    Shared(u32),
+}
+
+impl Row {
+    const fn pack(self) -> u32 {
+        match self {
+            Self::Own(at) => at << 1,
+            Self::Shared(at) => at << 1 | 1,
+        }
+    }
+
+    #[inline(always)]
+    const fn unpack(value: u32) -> Self {
+        if value & 1 == 0 { Self::Own(value >> 1) } else { Self::Shared(value >> 1) }
+    }
+}
+
+/// A shared receive queue of a [`QueueTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SharedKey(u32);
+
+/// Values at places that stay theirs.
+struct Slab<V> {
+    places: Vec<Option<V>>,
+}
+
+impl<V> Slab<V> {
+    const EMPTY: Self = Self { places: Vec::new() };
+
+    fn insert(&mut self, value: V) -> u32 {
+        let free = self.places.iter().position(Option::is_none);
+        let at = free.unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        self.places[at] = Some(value);
+        at as u32
+    }
+
+    #[inline(always)]
+    fn get(&mut self, at: u32) -> Option<&mut V> {
+        self.places.get_mut(at as usize)?.as_mut()
+    }
+
+    fn remove(&mut self, at: u32) -> Option<V> {
+        self.places.get_mut(at as usize)?.take()
+    }
+}
+
+impl<T: Transport> Default for QueueTable<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Transport> QueueTable<T> {
+    /// A table without queues.
+    pub fn new() -> Self {
+        Self {
+            sends: Slab::EMPTY,
+            receives: Slab::EMPTY,
+            shared: Slab::EMPTY,
+            senders: Numbers::new(),
+            receivers: Numbers::new(),
+            indices: Numbers::new(),
+            nameless: None,
+            likely: 0,
+        }
+    }
+
+    /// Adds a send queue. Returns the one that the same queue pair had here before.
+    pub fn insert_send(&mut self, queue: SendQueue<T>) -> Option<SendQueue<T>> {
+        let qpn = queue.qpn();
+        let before = self.remove_send(qpn);
+        let at = self.sends.insert(queue);
+        self.senders.insert(qpn, at);
+        before
+    }
+
+    /// Adds a receive queue. Returns the one that the same queue pair had here before.
+    pub fn insert_receive(&mut self, queue: ReceiveQueue) -> Option<ReceiveQueue> {
+        let qpn = queue.qpn();
+        let before = self.remove_receive(qpn);
+        let at = self.receives.insert(queue);
+        self.receivers.insert(qpn, Row::Own(at).pack());
+        before
+    }
+
+    /// Adds a shared receive queue, with the queue pairs that are attached to it.
+    ///
+    /// # Errors
+    /// A table finds one queue of an XRC domain whose user index is
+    /// [not known](SharedReceives::user_index); a second one is given back.
+    pub fn insert_shared(
+        &mut self,
+        queue: SharedReceives,
+    ) -> Result<SharedKey, Box<SharedReceives>> {
+        let unknown = queue.is_xrc() && queue.user_index().is_none();
+        if unknown && self.nameless.is_some() {
+            return Err(Box::new(queue));
+        }
+        let (index, qpns): (_, Vec<_>) = (queue.user_index(), queue.attached().collect());
+        let at = self.shared.insert(queue);
+        for qpn in qpns {
+            self.receivers.insert(qpn, Row::Shared(at).pack());
+        }
+        if let Some(index) = index {
+            self.indices.insert(index, at);
+        }
+        if unknown {
+            self.nameless = Some(at);
+        }
+        Ok(SharedKey(at))
+    }
+
+    /// [Attaches](SharedReceives::attach) a queue pair to a shared receive queue of the table.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Panics
+    /// Where the table has no queue of that key.
+    pub fn attach<S: CanReceive, U: Transport>(
+        &mut self,
+        key: SharedKey,
+        qp: &QueuePair<U, S>,
+        completions: &mut Completions,
+    ) -> crate::Result<()> {
+        self.shared.get(key.0).expect("a queue of this table").attach(qp, completions)?;
+        self.receivers.insert(qp.number(), Row::Shared(key.0).pack());
+        Ok(())
+    }
+
+    /// [Detaches](SharedReceives::detach) a queue pair from a shared receive queue of the table.
+    /// Returns whether it was attached.
+    pub fn detach(&mut self, key: SharedKey, qpn: u32, completions: &mut Completions) -> bool {
+        let Some(queue) = self.shared.get(key.0) else { return false };
+        let was = queue.detach(qpn, completions);
+        if was {
+            self.receivers.remove(qpn);
+        }
+        was
+    }
+
+    /// The send queue of a queue pair.
+    #[inline]
+    pub fn send(&mut self, qpn: u32) -> Option<&mut SendQueue<T>> {
+        self.sends.get(self.senders.get(qpn)?)
+    }
+
+    /// The receive queue that a queue pair has of its own.
+    #[inline]
+    pub fn receive(&mut self, qpn: u32) -> Option<&mut ReceiveQueue> {
+        match Row::unpack(self.receivers.get(qpn)?) {
+            Row::Own(at) => self.receives.get(at),
+            Row::Shared(_) => None,
+        }
+    }
+
+    /// A shared receive queue.
+    #[inline]
+    pub fn shared(&mut self, key: SharedKey) -> Option<&mut SharedReceives> {
+        self.shared.get(key.0)
+    }
+
+    /// Takes a queue pair's send queue out of the table.
+    pub fn remove_send(&mut self, qpn: u32) -> Option<SendQueue<T>> {
+        let at = self.senders.remove(qpn)?;
+        self.sends.remove(at)
+    }
+
+    /// Takes a queue pair's own receive queue out of the table.
+    pub fn remove_receive(&mut self, qpn: u32) -> Option<ReceiveQueue> {
+        let Row::Own(at) = Row::unpack(self.receivers.get(qpn)?) else { return None };
+        self.receivers.remove(qpn);
+        self.receives.remove(at)
+    }
+
+    /// Takes a shared receive queue out of the table, with the queue pairs that are attached to it.
+    pub fn remove_shared(&mut self, key: SharedKey) -> Option<SharedReceives> {
+        let queue = self.shared.remove(key.0)?;
+        for qpn in queue.attached() {
+            self.receivers.remove(qpn);
+        }
+        if let Some(index) = queue.user_index() {
+            self.indices.remove(index);
+        }
+        if self.nameless == Some(key.0) {
+            self.nameless = None;
+        }
+        Some(queue)
+    }
+}
+
+impl<T: Transport> Queues for QueueTable<T> {
+    #[inline(always)]
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+        let at = self.senders.get(qpn)?;
+        self.likely = at;
+        Some(self.sends.get(at)?.side())
+    }
+
+    #[inline(always)]
+    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
+        match Row::unpack(self.receivers.get(qpn)?) {
+            Row::Own(at) => Some(self.receives.get(at)?.side()),
+            // Asked again, since it can be attached and detached behind the table's back.
+            Row::Shared(at) => self.shared.get(at)?.side(qpn),
+        }
+    }
+
+    #[inline(always)]
+    fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
+        let at = self.indices.get(index).or(self.nameless)?;
+        self.shared.get(at)?.side_of_index(index)
+    }
+
+    #[inline(always)]
+    fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
+        Some(self.sends.get(self.likely)?.side())
+    }
+}
+
+impl<T: Transport> fmt::Debug for QueueTable<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueTable")
+            .field("sends", &self.sends.places.iter().flatten().count())
+            .field("receives", &self.receives.places.iter().flatten().count())
+            .field("shared", &self.shared.places.iter().flatten().collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}

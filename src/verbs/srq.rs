@@ -1,0 +1,330 @@
+//! Shared receive queues.
+
+use std::fmt;
+use std::mem::{MaybeUninit, zeroed};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use mlx5_sys::verbs::{
+    ibv_create_srq_ex, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq, ibv_srq, ibv_srq_attr,
+    ibv_srq_attr_mask, ibv_srq_init_attr_ex, ibv_srq_init_attr_mask, ibv_srq_type,
+};
+
+use super::error::{check, non_null};
+use super::{
+    Cause, CompletionQueue, CompletionQueueHandle, Context, Error, ProtectionDomain, Result,
+    XrcDomain,
+};
+
+/// What errors call it.
+const QUEUE: &str = "shared receive queue";
+
+/// A shared receive queue: receives that any number of queue pairs take from.
+///
+/// Clones are cheap and name the same queue, which is destroyed when the last of them, and the last
+/// queue pair made with it, is gone.
+///
+/// Its events come from [`Context::async_event`](super::Context::async_event), with the address of
+/// [`as_raw`](Self::as_raw) as their source: `SRQ_LIMIT_REACHED`, once for each
+/// [`arm_limit`](Self::arm_limit). A queue pair in the error state tells by `QP_LAST_WQE_REACHED`
+/// that it takes no more receives from it.
+#[derive(Clone)]
+pub struct SharedReceiveQueue {
+    inner: Arc<SrqInner>,
+}
+
+struct SrqInner {
+    srq: NonNull<ibv_srq>,
+    max_wr: u32,
+    max_sge: u32,
+    claim: Mutex<Claim>,
+    /// Set when the queue is destroyed, so that nothing completes any more.
+    destroyed: Arc<AtomicBool>,
+    pd: ProtectionDomain,
+    xrc: Option<XrcParts>,
+}
+
+/// What only a queue of an XRC domain has.
+struct XrcParts {
+    domain: XrcDomain,
+    cq: CompletionQueueHandle,
+}
+
+/// Who posts to it on the direct path.
+#[derive(Debug)]
+enum Claim {
+    /// Nobody. The order in which the card takes its WQEs next, where an owner has left it.
+    Free(Option<Box<[u16]>>),
+    /// One owner.
+    Taken,
+    /// Nobody any more: the last owner left receives outstanding.
+    Unfinished,
+}
+
+// SAFETY: libibverbs allows calls on one SRQ from several threads; the claim is behind a lock.
+unsafe impl Send for SrqInner {}
+// SAFETY: as above.
+unsafe impl Sync for SrqInner {}
+
+impl Drop for SrqInner {
+    fn drop(&mut self) {
+        // SAFETY: created by this crate, destroyed once, here, while PD, CQ and XRC domain live;
+        // queue pairs and the direct path held an Arc of it and are gone.
+        let result = unsafe { ibv_destroy_srq(self.srq.as_ptr()) };
+        self.destroyed.store(result == 0, Ordering::Release);
+    }
+}
+
+/// What a shared receive queue holds, and when it tells that it runs short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedReceiveAttributes {
+    /// WQEs that the kernel made it for. libmlx5 makes about twice as many as can be posted, and
+    /// keeps the others for receives that met a page fault.
+    pub max_wr: u32,
+    /// Scatter/gather entries of a receive.
+    pub max_sge: u32,
+    /// An event is due when fewer receives than this are posted; 0 where none is.
+    pub limit: u32,
+}
+
+impl SharedReceiveQueue {
+    /// A queue in `pd`: 64 receives of one SGE each.
+    pub fn builder(pd: &ProtectionDomain) -> SharedReceiveQueueBuilder {
+        SharedReceiveQueueBuilder { pd: pd.clone(), max_wr: 64, max_sge: 1, xrc: None }
+    }
+
+    /// Receives that can be posted, which is at least what was asked for.
+    pub fn capacity(&self) -> u32 {
+        self.inner.max_wr
+    }
+
+    /// Scatter/gather entries that a receive may have.
+    pub fn max_sge(&self) -> u32 {
+        self.inner.max_sge
+    }
+
+    /// Its number, by which requests on extended reliable connections name it. 24 bits.
+    ///
+    /// # Errors
+    /// [`Error::Queue`] where it is not one of libmlx5.
+    pub fn number(&self) -> Result<u32> {
+        // SAFETY: the queue is alive.
+        Ok(unsafe { crate::ring::shared_receive_number(self.as_raw())? })
+    }
+
+    /// Asks for one `SRQ_LIMIT_REACHED` event when fewer than `receives` are posted, which may be at
+    /// once. 0 asks for none.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] beyond the capacity, [`Error::Call`].
+    pub fn arm_limit(&self, receives: u32) -> Result<()> {
+        if receives > self.capacity() {
+            let rule = format!("the queue holds {}", self.capacity());
+            return Err(Error::attribute("limit", receives, rule));
+        }
+        let mut attributes = ibv_srq_attr { max_wr: 0, max_sge: 0, srq_limit: receives };
+        let mask = ibv_srq_attr_mask::IBV_SRQ_LIMIT.0;
+        // SAFETY: the queue is alive, and the attributes live through the call.
+        let result =
+            unsafe { ibv_modify_srq(self.as_raw().as_ptr(), &mut attributes, mask as libc::c_int) };
+        check("ibv_modify_srq", result)
+    }
+
+    /// What the kernel knows of it. One call into the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn query(&self) -> Result<SharedReceiveAttributes> {
+        let mut attributes = MaybeUninit::<ibv_srq_attr>::zeroed();
+        // SAFETY: the queue is alive, and there is room for the attributes.
+        let result = unsafe { ibv_query_srq(self.as_raw().as_ptr(), attributes.as_mut_ptr()) };
+        check("ibv_query_srq", result)?;
+        // SAFETY: integers, for which zeroes are valid, and the call has filled them.
+        let ibv_srq_attr { max_wr, max_sge, srq_limit: limit } =
+            unsafe { attributes.assume_init() };
+        Ok(SharedReceiveAttributes { max_wr, max_sge, limit })
+    }
+
+    /// The domain of the memory that its receives name.
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        &self.inner.pd
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        self.inner.pd.context()
+    }
+
+    /// The XRC domain of a queue for extended reliable connections.
+    pub fn xrc_domain(&self) -> Option<&XrcDomain> {
+        self.inner.xrc.as_ref().map(|xrc| &xrc.domain)
+    }
+
+    /// The queue that the receives of a queue for extended reliable connections complete on. Those
+    /// of others complete where their queue pairs say.
+    pub fn cq(&self) -> Option<&CompletionQueueHandle> {
+        self.inner.xrc.as_ref().map(|xrc| &xrc.cq)
+    }
+
+    /// The queue, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_srq> {
+        self.inner.srq
+    }
+
+    /// Set when the queue is destroyed.
+    pub(crate) fn destroyed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.inner.destroyed)
+    }
+
+    /// Claims it for a writer on the direct path. Gives the order that the last owner has left, if
+    /// there was one.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`]; [`QueueError::Outstanding`](crate::ring::QueueError::Outstanding) if
+    /// the last owner left receives outstanding: an SRQ cannot be reset.
+    pub(crate) fn claim(&self) -> Result<Option<Box<[u16]>>> {
+        let mut claim = self.lock();
+        match &mut *claim {
+            Claim::Taken => Err(Error::QueueInUse { queue: QUEUE }),
+            Claim::Unfinished => Err(crate::ring::QueueError::Outstanding.into()),
+            Claim::Free(order) => {
+                let order = order.take();
+                *claim = Claim::Taken;
+                Ok(order)
+            }
+        }
+    }
+
+    /// Gives a claim back, with the order in which the card takes the WQEs next; `None` if receives
+    /// of the owner are outstanding.
+    pub(crate) fn release(&self, order: Option<Box<[u16]>>) {
+        *self.lock() = match order {
+            Some(order) => Claim::Free(Some(order)),
+            None => Claim::Unfinished,
+        };
+    }
+
+    /// Gives a claim back that came to nothing.
+    pub(crate) fn unclaim(&self, order: Option<Box<[u16]>>) {
+        *self.lock() = Claim::Free(order);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Claim> {
+        self.inner.claim.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiveQueue")
+            .field("capacity", &self.capacity())
+            .field("max_sge", &self.max_sge())
+            .field("xrc", &self.inner.xrc.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a shared receive queue is to be like.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before build"]
+pub struct SharedReceiveQueueBuilder {
+    pd: ProtectionDomain,
+    max_wr: u32,
+    max_sge: u32,
+    xrc: Option<(XrcDomain, CompletionQueueHandle)>,
+}
+
+impl SharedReceiveQueueBuilder {
+    /// Receives that it holds at least.
+    pub fn max_wr(mut self, receives: u32) -> Self {
+        self.max_wr = receives;
+        self
+    }
+
+    /// Scatter/gather entries of a receive.
+    pub fn max_sge(mut self, entries: u32) -> Self {
+        self.max_sge = entries;
+        self
+    }
+
+    /// Makes it one for extended reliable connections: requests to any target of `domain` may name
+    /// it, and its receives complete on `cq`.
+    pub fn xrc(mut self, domain: &XrcDomain, cq: &CompletionQueue) -> Self {
+        self.xrc = Some((domain.clone(), cq.handle()));
+        self
+    }
+
+    /// Makes the queue.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] beyond the device's limits, or for another device's XRC domain or CQ;
+    /// [`Error::Call`] with the memory lock limit named.
+    pub fn build(self) -> Result<SharedReceiveQueue> {
+        self.check()?;
+        // SAFETY: integers and pointers only, for which zeroes mean "not given".
+        let mut attributes: ibv_srq_init_attr_ex = unsafe { zeroed() };
+        attributes.attr.max_wr = self.max_wr;
+        attributes.attr.max_sge = self.max_sge;
+        attributes.pd = self.pd.as_raw().as_ptr();
+        attributes.srq_type = ibv_srq_type::IBV_SRQT_BASIC;
+        let mut mask = ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_PD
+            | ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_TYPE;
+        if let Some((domain, cq)) = &self.xrc {
+            attributes.srq_type = ibv_srq_type::IBV_SRQT_XRC;
+            attributes.xrcd = domain.as_raw().as_ptr();
+            attributes.cq = cq.as_raw().as_ptr();
+            mask = mask
+                | ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_XRCD
+                | ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_CQ;
+        }
+        attributes.comp_mask = mask.0;
+        let context = self.pd.context().as_raw();
+        // SAFETY: PD, XRC domain and CQ are alive and of this context; the attributes live through
+        // the call.
+        let srq = unsafe { ibv_create_srq_ex(context.as_ptr(), &mut attributes) };
+        let srq = non_null("ibv_create_srq_ex", srq.unwrap_or(std::ptr::null_mut()));
+        let srq = srq.map_err(|error| {
+            let cause = Cause::memlock(error.errno(), None);
+            error.because(cause)
+        })?;
+        Ok(SharedReceiveQueue {
+            inner: Arc::new(SrqInner {
+                srq,
+                max_wr: attributes.attr.max_wr,
+                max_sge: attributes.attr.max_sge,
+                claim: Mutex::new(Claim::Free(None)),
+                destroyed: Arc::default(),
+                pd: self.pd,
+                xrc: self.xrc.map(|(domain, cq)| XrcParts { domain, cq }),
+            }),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        let context = self.pd.context();
+        let limits = context.attributes()?;
+        for (attribute, value, limit) in [
+            ("max_wr", self.max_wr, limits.max_srq_wr),
+            ("max_sge", self.max_sge, limits.max_srq_sge),
+        ] {
+            if !(1..=limit).contains(&value) {
+                let rule = format!("of a shared receive queue of this device it is 1 to {limit}");
+                return Err(Error::attribute(attribute, value, rule));
+            }
+        }
+        let Some((domain, cq)) = &self.xrc else { return Ok(()) };
+        for (attribute, other) in
+            [("XRC domain", domain.context()), ("completion queue", cq.context())]
+        {
+            if other.as_raw() != context.as_raw() {
+                return Err(Error::attribute(
+                    attribute,
+                    format_args!("of {}", other.name()),
+                    "it belongs to another opened device than the protection domain",
+                ));
+            }
+        }
+        Ok(())
+    }
+}

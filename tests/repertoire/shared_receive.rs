@@ -1,0 +1,676 @@
+//! Shared receive queues: several queue pairs that take from one.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, Status};
+use mlx5::ring::{
+    Completions, PollError, PostError, QueueError, QueueTable, ReceiveConfig, ReceiveQueue,
+    RegisterUse, SendConfig, SendQueue, SharedReceives,
+};
+use mlx5::verbs::{
+    AsyncEvent, CompletionQueue, CqeSize, EventSource, MemoryRegion, QueuePair, Rc, Rts,
+    RtsAttributes, SharedReceiveQueue,
+};
+use mlx5::wqe::{Inline, Remote, Send, SendImm, Sge, WriteImm};
+use mlx5_model::Mode;
+
+use crate::rig::random::Random;
+use crate::rig::{PATIENCE, Rig, wait};
+
+/// Bytes of each receive's memory.
+const ROOM: usize = 256;
+
+/// A client's end of a connection to the server.
+struct Client {
+    send: SendQueue<Rc>,
+    completions: Completions,
+    qp: QueuePair<Rc, Rts>,
+}
+
+/// The server: connections that take from one queue and complete on one CQ.
+struct Server {
+    shared: SharedReceives,
+    completions: Completions,
+    qps: Vec<QueuePair<Rc, Rts>>,
+    clients: Vec<Client>,
+    memory: MemoryRegion,
+    srq: SharedReceiveQueue,
+    cq: CompletionQueue,
+    rig: Rig,
+}
+
+struct Shape {
+    clients: usize,
+    max_wr: u32,
+    max_sge: u32,
+    cqes: u32,
+    cqe_size: CqeSize,
+    rts: Option<RtsAttributes>,
+}
+
+const SHAPE: Shape =
+    Shape { clients: 3, max_wr: 31, max_sge: 1, cqes: 255, cqe_size: CqeSize::B64, rts: None };
+
+impl Server {
+    fn new(shape: &Shape) -> Self {
+        let rig = Rig::new(Mode::Trapped);
+        let cq = CompletionQueue::builder(&rig.context, shape.cqes).cqe_size(shape.cqe_size);
+        let cq = cq.build().unwrap();
+        let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(shape.max_wr);
+        let srq = srq.max_sge(shape.max_sge).build().unwrap();
+        let mut completions = Completions::new(&cq).unwrap();
+        let config = ReceiveConfig::default();
+        let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
+        let (mut qps, mut clients) = (vec![], vec![]);
+        for _ in 0..shape.clients {
+            let own = QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&srq);
+            let own = rig.init(own);
+            shared.attach(&own, &mut completions).unwrap();
+            let client_cq = rig.cq(127);
+            let client = rig.init(QueuePair::builder(&rig.pd, &client_cq).max_inline_data(64));
+            let (own, client) = match shape.rts {
+                Some(rts) => rig.connect_with(own, client, rts),
+                None => rig.connect(own, client),
+            };
+            qps.push(own);
+            let mut completions = Completions::new(&client_cq).unwrap();
+            let send = SendQueue::new(&client, &mut completions, SendConfig::default()).unwrap();
+            clients.push(Client { send, completions, qp: client });
+        }
+        let memory = rig.memory(ROOM * 256);
+        Self { shared, completions, qps, clients, memory, srq, cq, rig }
+    }
+
+    /// The memory of receive `id`.
+    fn sge(&self, id: u64) -> Sge {
+        let offset = (id % 256) * ROOM as u64;
+        Sge::new(self.memory.address() + offset, ROOM as u32, self.memory.lkey())
+    }
+
+    fn bytes(&self, id: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.memory.read((id as usize % 256) * ROOM, &mut bytes);
+        bytes
+    }
+
+    fn post(&mut self, id: u64) -> Result<(), PostError> {
+        let sge = self.sge(id);
+        // SAFETY: for every post here, the memory lives as long as the queue, and is looked at only
+        // when the receive is complete.
+        unsafe { self.shared.post(id, sge) }
+    }
+
+    fn send(&mut self, client: usize, id: u64, bytes: &[u8]) {
+        let send = SendImm::new(Inline(bytes), id as u32).signaled();
+        // SAFETY: the payload is copied.
+        unsafe { self.clients[client].send.post(id, send) }.unwrap();
+    }
+
+    fn wait(&mut self) -> Completion {
+        wait(&mut self.completions, &mut self.shared)
+    }
+
+    fn received(&mut self) -> ReceiveDone {
+        match self.wait() {
+            Completion::Receive(done) => done,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn sent(&mut self, client: usize) -> Completion {
+        let Client { send, completions, .. } = &mut self.clients[client];
+        wait(completions, send)
+    }
+
+    fn is_quiet(&mut self) {
+        assert_eq!(self.completions.poll(&mut self.shared), Ok(None));
+    }
+
+    /// The next event of the context.
+    fn event(&self) -> AsyncEvent {
+        self.rig.context.async_event(PATIENCE).unwrap().expect("an event")
+    }
+}
+
+fn failed(completion: Completion) -> (u64, QueueKind, Status) {
+    match completion {
+        Completion::Failed(failure) => (failure.id, failure.queue, failure.status),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn messages_of_several_peers_take_receives_in_the_order_of_arrival() {
+    for (cqe_size, max_sge) in [(CqeSize::B64, 1), (CqeSize::B64, 3), (CqeSize::B128, 1)] {
+        let mut server = Server::new(&Shape { cqe_size, max_sge, ..SHAPE });
+        let mut random = Random::new();
+        let mut next = 0;
+        for _ in 0..400 {
+            let count = 1 + random.below(server.shared.capacity());
+            let first = next;
+            // One by one, or in a batch.
+            if random.one_in(2) {
+                for _ in 0..count {
+                    server.post(next).unwrap();
+                    next += 1;
+                }
+            } else {
+                let list: Vec<_> = (0..count).map(|at| server.sge(next + u64::from(at))).collect();
+                let mut batch = server.shared.batch();
+                for sge in list {
+                    batch.append(next, sge).unwrap();
+                    next += 1;
+                }
+                // SAFETY: as in `post`.
+                unsafe { batch.ring() };
+            }
+            assert_eq!(server.shared.outstanding(), count);
+            // Every length: in the CQE, or scattered by the card.
+            let mut expected = vec![];
+            for id in first..next {
+                let client = random.below(SHAPE.clients as u32) as usize;
+                let length = random.below(65) as usize;
+                let bytes = random.bytes(length);
+                server.send(client, id, &bytes);
+                let qpn = server.qps[client].number();
+                expected.push((id, qpn, bytes));
+                let Completion::Send(_) = server.sent(client) else { panic!() };
+            }
+            for (id, qpn, bytes) in expected {
+                let done = server.received();
+                assert_eq!((done.id, done.qpn, done.byte_len as usize), (id, qpn, bytes.len()));
+                assert_eq!(done.kind, ReceiveKind::SendImm(id as u32));
+                assert_eq!(server.bytes(id, bytes.len()), bytes);
+            }
+            server.is_quiet();
+            assert_eq!((server.shared.outstanding(), server.shared.free()), (0, 31));
+        }
+    }
+}
+
+#[test]
+fn receives_are_posted_again_in_the_order_in_which_they_complete() {
+    // Large messages of several peers complete in another order than they have begun.
+    let mut server = Server::new(&SHAPE);
+    let peer = server.rig.memory(1 << 16);
+    let large = server.rig.memory(32 << 16);
+    let mut random = Random::new();
+    let mut left: HashMap<u64, ()> = HashMap::new();
+    let (mut next, mut orders) = (0u64, 0);
+    let place = |id: u64| Sge::new(large.address() + (id % 32 << 16), 1 << 16, large.lkey());
+    let mut last = 0;
+    for _ in 0..300 {
+        while server.shared.free() > 0 && left.len() < 31 {
+            // SAFETY: as in `post`.
+            unsafe { server.shared.post(next, place(next)) }.unwrap();
+            left.insert(next, ());
+            next += 1;
+        }
+        for client in 0..SHAPE.clients {
+            let length = 1 + random.below(1 << 16);
+            let send = Send::new(Sge::new(peer.address(), length, peer.lkey())).signaled();
+            // SAFETY: the memory lives to the end, and nobody writes it.
+            unsafe { server.clients[client].send.post(0, send) }.unwrap();
+        }
+        for client in 0..SHAPE.clients {
+            let Completion::Send(_) = server.sent(client) else { panic!() };
+            let done = server.received();
+            assert_eq!(left.remove(&done.id), Some(()), "receive {} is done once", done.id);
+            orders += u32::from(done.id < last);
+            last = done.id;
+        }
+    }
+    println!("{orders} completions out of order");
+    assert_eq!(server.shared.outstanding() as usize, left.len());
+}
+
+#[test]
+fn a_full_queue_and_long_lists_are_refused() {
+    let mut server = Server::new(&Shape { max_sge: 3, ..SHAPE });
+    let most = server.shared.capacity();
+    assert!(most >= 31 && server.shared.max_sge() == 3);
+    let sge = server.sge(0);
+    // SAFETY: as in `post`.
+    unsafe {
+        assert_eq!(server.shared.post(0, [sge; 4]), Err(PostError::TooManySges));
+        let long = Sge { length: (1 << 31) + 1, ..sge };
+        assert_eq!(server.shared.post(0, long), Err(PostError::SgeTooLong));
+    }
+    for id in 0..u64::from(most) {
+        server.post(id).unwrap();
+    }
+    assert_eq!(server.post(0), Err(PostError::QueueFull));
+    // A CQ with fewer entries than the queue: it is what limits.
+    let cq = server.rig.cq(15);
+    let srq = SharedReceiveQueue::builder(&server.rig.pd).build().unwrap();
+    let mut completions = Completions::new(&cq).unwrap();
+    let config = ReceiveConfig::default();
+    let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
+    assert_eq!(shared.free(), 16);
+    for id in 0..16 {
+        // SAFETY: as in `post`.
+        unsafe { shared.post(id, sge) }.unwrap();
+    }
+    // SAFETY: as in `post`.
+    assert_eq!(unsafe { shared.post(0, sge) }, Err(PostError::CqOverrun));
+}
+
+#[test]
+fn a_batch_that_is_dropped_posts_nothing() {
+    let mut server = Server::new(&SHAPE);
+    let sges: Vec<_> = (0..5).map(|id| server.sge(id)).collect();
+    let mut batch = server.shared.batch();
+    for sge in &sges {
+        batch.append(77, *sge).unwrap();
+    }
+    assert_eq!(batch.len(), 5);
+    drop(batch);
+    assert_eq!(server.shared.outstanding(), 0);
+    server.post(1).unwrap();
+    server.send(0, 9, b"one");
+    assert_eq!((server.received().id, server.bytes(1, 3)), (1, b"one".to_vec()));
+    server.is_quiet();
+}
+
+#[test]
+fn an_empty_queue_makes_peers_wait() {
+    let mut server = Server::new(&SHAPE);
+    server.send(1, 5, b"patient");
+    let Client { send, completions, .. } = &mut server.clients[1];
+    assert_eq!(completions.poll(send), Ok(None));
+    server.post(3).unwrap();
+    let done = server.received();
+    assert_eq!((done.id, done.kind), (3, ReceiveKind::SendImm(5)));
+    assert_eq!(server.bytes(3, 7), b"patient");
+    let Completion::Send(done) = server.sent(1) else { panic!() };
+    assert_eq!(done.id, 5);
+    // One that does not wait fails; the others' connections go on.
+    let rts = RtsAttributes { rnr_retry: 0, ..RtsAttributes::default() };
+    let mut server = Server::new(&Shape { rts: Some(rts), ..SHAPE });
+    server.send(0, 6, b"hasty");
+    assert_eq!(failed(server.sent(0)), (6, QueueKind::Send, Status::RnrRetriesExceeded));
+    server.post(4).unwrap();
+    server.send(1, 7, b"others");
+    assert_eq!(server.received().id, 4);
+}
+
+#[test]
+fn a_message_longer_than_its_receive_ends_its_connection_only() {
+    let mut server = Server::new(&SHAPE);
+    let short = Sge { length: 10, ..server.sge(1) };
+    // SAFETY: as in `post`.
+    unsafe { server.shared.post(1, short) }.unwrap();
+    server.post(2).unwrap();
+    server.send(0, 5, &[7; 40]);
+    assert_eq!(failed(server.sent(0)), (5, QueueKind::Send, Status::RemoteInvalidRequest));
+    assert_eq!(failed(server.wait()), (1, QueueKind::Receive, Status::LocalLength));
+    // What is posted still belongs to all.
+    server.is_quiet();
+    assert_eq!(server.shared.outstanding(), 1);
+    server.send(2, 6, &[8; 40]);
+    assert_eq!((server.received().id, server.bytes(2, 40)), (2, vec![8; 40]));
+    // The one in error takes no more, and says so.
+    let number = server.qps[0].number();
+    let last = loop {
+        let event = server.event();
+        if event.code == 16 {
+            break event;
+        }
+    };
+    assert_eq!(last.source, EventSource::QueuePair(number));
+    assert!(last.to_string().contains("QP_LAST_WQE_REACHED"), "{last}");
+}
+
+#[test]
+fn a_limit_is_told_of_once_and_can_be_read() {
+    let mut server = Server::new(&SHAPE);
+    for id in 0..10 {
+        server.post(id).unwrap();
+    }
+    server.srq.arm_limit(8).unwrap();
+    assert_eq!(server.srq.query().unwrap().limit, 8);
+    for id in 0..2 {
+        server.send(0, id, b"x");
+        server.received();
+    }
+    assert_eq!(server.rig.context.async_event(Duration::ZERO).unwrap(), None);
+    server.send(1, 2, b"x");
+    server.received();
+    let event = server.event();
+    let address = server.srq.as_raw().as_ptr().addr();
+    assert_eq!((event.code, event.source), (15, EventSource::SharedReceiveQueue(address)));
+    assert_eq!(server.srq.query().unwrap().limit, 0);
+    server.send(1, 3, b"x");
+    server.received();
+    assert_eq!(server.rig.context.async_event(Duration::ZERO).unwrap(), None);
+    let refused = server.srq.arm_limit(server.srq.capacity() + 1).unwrap_err();
+    assert!(refused.to_string().contains("holds"), "{refused}");
+}
+
+#[test]
+fn a_write_with_immediate_takes_a_receive() {
+    let mut server = Server::new(&SHAPE);
+    server.post(1).unwrap();
+    server.post(2).unwrap();
+    server.send(1, 1, b"a message");
+    let remote =
+        Remote::new(server.memory.remote_address() + 200 * ROOM as u64, server.memory.rkey());
+    let write = WriteImm::new(Inline(b"written"), remote, 0xabcd).signaled();
+    // SAFETY: the payload is copied, and nobody looks at the memory before it is there.
+    unsafe { server.clients[0].send.post(1, write) }.unwrap();
+    assert_eq!(server.received().id, 1);
+    let done = server.received();
+    assert_eq!((done.id, done.kind), (2, ReceiveKind::WriteImm(0xabcd)));
+    assert_eq!((done.qpn, server.bytes(200, 7)), (server.qps[0].number(), b"written".to_vec()));
+}
+
+#[test]
+fn what_belongs_elsewhere_is_refused() {
+    let mut server = Server::new(&SHAPE);
+    let refused = |error: mlx5::Error, cause: QueueError| match error {
+        mlx5::Error::Queue(error) => assert_eq!(error, cause),
+        other => panic!("{other}"),
+    };
+    // A queue pair with receives of its own, one of another SRQ, one of another CQ.
+    let plain = server.rig.init(QueuePair::builder(&server.rig.pd, &server.cq));
+    let error = server.shared.attach(&plain, &mut server.completions).unwrap_err();
+    refused(error, QueueError::ForeignSrq);
+    let srq = SharedReceiveQueue::builder(&server.rig.pd).build().unwrap();
+    let other = QueuePair::builder(&server.rig.pd, &server.cq).shared_receive_queue(&srq);
+    let error = server.shared.attach(&server.rig.init(other), &mut server.completions).unwrap_err();
+    refused(error, QueueError::ForeignSrq);
+    let cq = server.rig.cq(31);
+    let other = QueuePair::builder(&server.rig.pd, &cq).shared_receive_queue(&server.srq);
+    let error = server.shared.attach(&server.rig.init(other), &mut server.completions).unwrap_err();
+    refused(error, QueueError::ForeignCq);
+    // One that is attached is not attached again, has no receives of its own, and is not reset.
+    let qp = server.qps.remove(0);
+    let error = server.shared.attach(&qp, &mut server.completions).unwrap_err();
+    assert!(matches!(error, mlx5::Error::QueueInUse { .. }), "{error}");
+    let failed = qp.to_error().unwrap().reset().unwrap_err();
+    assert!(matches!(failed.error, mlx5::Error::QueueInUse { .. }), "{failed}");
+    let qp = server
+        .rig
+        .init(QueuePair::builder(&server.rig.pd, &server.cq).shared_receive_queue(&server.srq));
+    let config = ReceiveConfig::default();
+    let error = ReceiveQueue::new(&qp, &mut server.completions, config).unwrap_err();
+    refused(error, QueueError::NoQueue);
+    // Two owners.
+    let error = SharedReceives::new(&server.srq, &mut server.completions, config).unwrap_err();
+    assert!(matches!(error, mlx5::Error::QueueInUse { .. }), "{error}");
+}
+
+#[test]
+fn an_owner_that_left_nothing_outstanding_may_be_followed() {
+    let mut server = Server::new(&SHAPE);
+    let config = ReceiveConfig::default();
+    for round in 0..5 {
+        // Out of step with the ring's beginning.
+        for id in 0..7 + round {
+            server.post(id).unwrap();
+            server.send(id as usize % 3, id, &[id as u8; 40]);
+            let Completion::Send(_) = server.sent(id as usize % 3) else { panic!() };
+            assert_eq!((server.received().id, server.bytes(id, 40)), (id, vec![id as u8; 40]));
+        }
+        let Server { shared, completions, srq, qps, rig, .. } = &mut server;
+        let numbers: Vec<_> = shared.attached().collect();
+        for number in numbers {
+            assert!(shared.detach(number, completions));
+            assert!(!shared.detach(number, completions));
+        }
+        // The new owner is made when the old one is gone.
+        let other = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+        let other =
+            SharedReceives::new(&other, completions, ReceiveConfig { receives: 1 }).unwrap();
+        drop(std::mem::replace(shared, other));
+        *shared = SharedReceives::new(srq, completions, config).unwrap();
+        for qp in qps {
+            shared.attach(qp, completions).unwrap();
+        }
+    }
+    // One that did not may not.
+    server.post(0).unwrap();
+    let Server { shared, completions, srq, .. } = server;
+    let mut completions = completions;
+    drop(shared);
+    match SharedReceives::new(&srq, &mut completions, config) {
+        Err(mlx5::Error::Queue(QueueError::Outstanding)) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn receives_of_a_queue_pair_that_goes_come_back() {
+    let mut server = Server::new(&SHAPE);
+    for id in 0..10 {
+        server.post(id).unwrap();
+    }
+    for id in 0..4 {
+        server.send(id as usize % 2, id, &[1; 8]);
+    }
+    // Two of each peer are in the CQ; those of the first go with it.
+    let gone = server.qps.remove(0);
+    let number = gone.number();
+    assert!(server.shared.detach(number, &mut server.completions));
+    let mut reclaimed: Vec<_> = server.shared.reclaimed().collect();
+    reclaimed.sort_unstable();
+    assert_eq!(reclaimed, [0, 2]);
+    assert_eq!(server.shared.reclaimed().count(), 0);
+    assert_eq!([server.received().id, server.received().id], [1, 3]);
+    server.is_quiet();
+    assert_eq!(server.shared.outstanding(), 6);
+    // It is reset, and takes from the queue again.
+    let qp = gone.to_error().unwrap().reset().unwrap();
+    let qp = server.rig.to_init(qp);
+    server.shared.attach(&qp, &mut server.completions).unwrap();
+    let client = server.clients.remove(0);
+    let Client { send, completions, qp: client } = client;
+    drop(send);
+    let client = server.rig.to_init(client.to_error().unwrap().reset().unwrap());
+    let (qp, client) = server.rig.connect(qp, client);
+    let mut completions = completions;
+    let send = SendQueue::new(&client, &mut completions, SendConfig::default()).unwrap();
+    server.clients.insert(0, Client { send, completions, qp: client });
+    server.send(0, 50, b"again");
+    let done = server.received();
+    assert_eq!((done.qpn, done.id, server.bytes(4, 5)), (qp.number(), 4, b"again".to_vec()));
+}
+
+#[test]
+fn queue_pairs_that_complete_on_different_cqs_take_from_one_queue() {
+    let mut server = Server::new(&SHAPE);
+    let cq = server.rig.cq(63);
+    let mut completions = Completions::new(&cq).unwrap();
+    let own = QueuePair::builder(&server.rig.pd, &cq).shared_receive_queue(&server.srq);
+    let own = server.rig.init(own);
+    server.shared.attach(&own, &mut completions).unwrap();
+    let client_cq = server.rig.cq(63);
+    let client = QueuePair::builder(&server.rig.pd, &client_cq).max_inline_data(64);
+    let client = server.rig.init(client);
+    let (own, client) = server.rig.connect(own, client);
+    let mut client_completions = Completions::new(&client_cq).unwrap();
+    let mut send = SendQueue::new(&client, &mut client_completions, SendConfig::default()).unwrap();
+    for id in 0..20 {
+        server.post(id).unwrap();
+    }
+    for id in 0..20u64 {
+        if id % 2 == 0 {
+            server.send(0, id, b"first");
+        } else {
+            // SAFETY: the payload is copied.
+            unsafe { send.post(id, Send::new(Inline(b"second")).signaled()) }.unwrap();
+        }
+    }
+    for id in 0..20u64 {
+        if id % 2 == 0 {
+            assert_eq!(server.received().id, id);
+        } else {
+            let Completion::Receive(done) = wait(&mut completions, &mut server.shared) else {
+                panic!()
+            };
+            assert_eq!((done.id, done.qpn), (id, own.number()));
+        }
+    }
+    // A CQ without room for as many as are outstanding.
+    for id in 0..20 {
+        server.post(id).unwrap();
+    }
+    let small = server.rig.cq(7);
+    let mut few = Completions::new(&small).unwrap();
+    let own = QueuePair::builder(&server.rig.pd, &small).shared_receive_queue(&server.srq);
+    let error = server.shared.attach(&server.rig.init(own), &mut few).unwrap_err();
+    assert!(matches!(error, mlx5::Error::Queue(QueueError::CqFull { cqes: 8 })), "{error}");
+}
+
+#[test]
+fn entries_of_a_queue_that_was_destroyed_are_promised_again() {
+    let rig = Rig::new(Mode::Trapped);
+    let cq = rig.cq(31);
+    let mut completions = Completions::new(&cq).unwrap();
+    let memory = rig.memory(4096);
+    for _ in 0..20 {
+        let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(15).build().unwrap();
+        let config = ReceiveConfig::default();
+        let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
+        assert_eq!(shared.free(), 15);
+        let qp = QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&srq);
+        shared.attach(&rig.init(qp), &mut completions).unwrap();
+        let sge = Sge::new(memory.address(), 64, memory.lkey());
+        // SAFETY: the memory lives to the end.
+        unsafe { shared.post(1, sge) }.unwrap();
+        let srq = (shared, srq).1;
+        // Held, its entries are owed.
+        let other = SharedReceiveQueue::builder(&rig.pd).max_wr(31).build().unwrap();
+        let other = SharedReceives::new(&other, &mut completions, config).unwrap();
+        assert_eq!(other.free(), 32 - 15);
+        drop((other, srq));
+    }
+}
+
+/// Hundreds of queues on one CQ: half of them take from shared queues, half have their own.
+#[test]
+fn a_table_finds_hundreds_of_queues_of_one_cq() {
+    const PAIRS: usize = 300;
+    let rig = Rig::new(Mode::Trapped);
+    let cq = rig.cq(8191);
+    let mut completions = Completions::new(&cq).unwrap();
+    let mut table = QueueTable::<Rc>::new();
+    let memory = rig.memory(64 * PAIRS);
+    let config = ReceiveConfig { receives: 2 };
+    let srqs: Vec<_> =
+        (0..4).map(|_| SharedReceiveQueue::builder(&rig.pd).max_wr(255).build().unwrap()).collect();
+    let keys: Vec<_> = srqs
+        .iter()
+        .map(|srq| {
+            let queue = SharedReceives::new(srq, &mut completions, ReceiveConfig::default());
+            table.insert_shared(queue.unwrap()).unwrap()
+        })
+        .collect();
+    let mut ends = vec![];
+    for at in 0..PAIRS {
+        let builder = |own: bool| {
+            let builder = QueuePair::builder(&rig.pd, &cq).max_inline_data(32).max_send_wr(2);
+            match own {
+                true => builder.max_recv_wr(2),
+                false => builder.shared_receive_queue(&srqs[at % 4]),
+            }
+        };
+        let (near, far) = (rig.init(builder(true)), rig.init(builder(at % 2 == 0)));
+        if at % 2 == 0 {
+            let queue = ReceiveQueue::new(&far, &mut completions, config).unwrap();
+            assert!(table.insert_receive(queue).is_none());
+        } else {
+            table.attach(keys[at % 4], &far, &mut completions).unwrap();
+        }
+        let (near, far) = rig.connect(near, far);
+        let sending = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
+        let send = SendQueue::new(&near, &mut completions, sending).unwrap();
+        assert!(table.insert_send(send).is_none());
+        ends.push((near, far));
+    }
+    assert!(table.send(0).is_none() && table.receive(ends[1].1.number()).is_none());
+    let sge = |at: usize| Sge::new(memory.address() + 64 * at as u64, 64, memory.lkey());
+    for round in 0..3u64 {
+        for (at, (near, far)) in ends.iter().enumerate() {
+            let id = round << 32 | at as u64;
+            // SAFETY: the memory lives to the end, and is looked at when it is filled.
+            unsafe {
+                match table.receive(far.number()) {
+                    Some(queue) => queue.post(id, sge(at)).unwrap(),
+                    None => table.shared(keys[at % 4]).unwrap().post(id, sge(at)).unwrap(),
+                }
+                let bytes = id.to_ne_bytes();
+                let send = Send::new(Inline(&bytes)).signaled();
+                table.send(near.number()).unwrap().post(id, send).unwrap();
+            }
+        }
+        let mut left: HashMap<(u32, u64), QueueKind> = HashMap::new();
+        for (at, (near, far)) in ends.iter().enumerate() {
+            let id = round << 32 | at as u64;
+            left.insert((near.number(), id), QueueKind::Send);
+            left.insert((far.number(), id), QueueKind::Receive);
+        }
+        while !left.is_empty() {
+            let (key, kind) = match wait(&mut completions, &mut table) {
+                Completion::Send(done) => ((done.qpn, done.id), QueueKind::Send),
+                Completion::Receive(done) => ((done.qpn, done.id), QueueKind::Receive),
+                other => panic!("{other:?}"),
+            };
+            assert_eq!(left.remove(&key), Some(kind));
+        }
+        assert_eq!(completions.poll(&mut table), Ok(None));
+    }
+    // What is taken out is not found any more.
+    let (near, far) = &ends[1];
+    assert!(table.detach(keys[1], far.number(), &mut completions));
+    let mut alone = table.remove_send(near.number()).unwrap();
+    assert!(table.send(near.number()).is_none());
+    // SAFETY: as above.
+    unsafe {
+        table.shared(keys[1]).unwrap().post(1, sge(1)).unwrap();
+        alone.post(1, Send::new(Inline(b"lost")).signaled()).unwrap();
+    }
+    for _ in 0..2 {
+        let completion = wait(&mut completions, &mut table);
+        assert!(matches!(completion, Completion::Unclaimed(_)), "{completion:?}");
+    }
+}
+
+#[test]
+fn a_completion_that_lies_retires_nothing() {
+    use crate::rig::verbs::CqMemory;
+    let mut server = Server::new(&SHAPE);
+    // SAFETY: the CQ lives to the end.
+    let ring = unsafe { CqMemory::new(server.cq.as_raw()) };
+    let mut random = Random::new();
+    for id in 0..5 {
+        server.post(id).unwrap();
+    }
+    server.send(0, 0, b"true");
+    let real = ring.entry(0);
+    assert_eq!(server.received().id, 0);
+    // The same again, with any index, of any queue pair: those of receives that are not outstanding.
+    let deadline = Instant::now() + PATIENCE;
+    let mut met = 0;
+    for slot in 1..200usize {
+        assert!(Instant::now() < deadline);
+        let mut lie = real.clone();
+        let index = match random.below(3) {
+            0 => 0,
+            1 => random.next() as u16 | 0x20,
+            _ => 5 + random.below(27) as u16,
+        };
+        lie[60..62].copy_from_slice(&index.to_be_bytes());
+        if random.one_in(4) {
+            lie[57..60].copy_from_slice(&(random.next() as u32).to_be_bytes()[..3]);
+        }
+        ring.write(slot, &lie);
+        match server.completions.poll(&mut server.shared) {
+            Ok(Some(Completion::Unclaimed(_))) => met += 1,
+            Ok(other) => panic!("{other:?}"),
+            Err(error @ (PollError::Compressed | PollError::Overrun)) => panic!("{error}"),
+        }
+    }
+    assert_eq!((met, server.shared.outstanding()), (199, 4));
+}
