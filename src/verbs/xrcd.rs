@@ -13,7 +13,7 @@ use super::error::non_null;
 use super::{Cause, Context, Errno, Error, Result};
 
 /// A domain of extended reliable connections: a request that arrives at one of its targets
-/// ([`XrcRecv`](super::XrcRecv)) may name any of its shared receive queues, of whichever process that
+/// may name any of its shared receive queues, of whichever process that
 /// has opened the domain.
 ///
 /// Clones are cheap and name the same domain, which is closed when the last of them, and the last

@@ -198,7 +198,7 @@ fn receives_are_posted_again_in_the_order_in_which_they_complete() {
     let mut random = Random::new();
     let mut left: HashMap<u64, ()> = HashMap::new();
     let (mut next, mut orders) = (0u64, 0);
-    let place = |id: u64| Sge::new(large.address() + (id % 32 << 16), 1 << 16, large.lkey());
+    let place = |id: u64| Sge::new(large.address() + ((id % 32) << 16), 1 << 16, large.lkey());
     let mut last = 0;
     for _ in 0..300 {
         while server.shared.free() > 0 && left.len() < 31 {

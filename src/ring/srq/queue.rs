@@ -41,7 +41,7 @@ pub struct SharedReceives {
     /// Numbers of the queue pairs that take from it.
     members: Numbers,
     /// What CQEs call it, if it is one of an XRC domain.
-    index: Option<UserIndex>,
+    pub(in crate::ring) index: Option<UserIndex>,
     /// Every CQ that it completes on, with what is promised there.
     promises: Vec<(CqId, Credit)>,
     /// Receive CQs of queue pairs that are attached, by place in `promises`; and what keeps these.

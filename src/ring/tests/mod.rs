@@ -11,6 +11,7 @@ mod publish;
 mod receive;
 mod shared;
 mod single;
+mod srq;
 mod template;
 
 use core::ptr::NonNull;

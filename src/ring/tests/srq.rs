@@ -1,0 +1,172 @@
+//! Receives of shared receive queues, posted in every way and completed in any order, against an
+//! oracle that links WQEs by itself.
+
+use std::collections::{HashMap, VecDeque};
+
+use core::ptr::NonNull;
+
+use mlx5_sys::cqe::opcode;
+
+use super::{Cq, Memory, QPN, cqe};
+use crate::cqe::Completion;
+use crate::doorbell::Record;
+use crate::ring::PostError;
+use crate::ring::random::Random;
+use crate::ring::srq::{SharedReceives, SrqParts, UserIndex};
+use crate::wqe::Sge;
+
+/// A shared receive queue over plain memory.
+struct Srq {
+    buffer: Memory,
+    record: Memory,
+    queue: SharedReceives,
+}
+
+/// WQEs of the memory that are not in the list, as libmlx5 has some.
+const SPARE: usize = 2;
+
+impl Srq {
+    fn new(cq: &mut Cq, wqes: usize, stride: usize, start: u16, index: Option<UserIndex>) -> Self {
+        let buffer = Memory::new(SPARE * wqes * stride, 0xee);
+        let record = Memory::new(8, 0);
+        record.write(0, &u32::from(start).to_be_bytes());
+        // SAFETY: the memory lives as long as the queue, in the same structure.
+        let queue = unsafe {
+            SharedReceives::from_parts(SrqParts {
+                buffer: buffer.at(0),
+                wqes: (SPARE * wqes) as u32,
+                stride: stride as u32,
+                // Any order, and any WQEs.
+                order: (0..wqes).map(|at| (wqes * SPARE - 1 - at) as u16).collect(),
+                record: Record::new(record.at(0).cast(), 0),
+                index,
+                cq: cq.reader.id(),
+                credit: cq.reader.promise_shared(wqes as u32 - 1).unwrap(),
+                srq: NonNull::dangling(),
+            })
+        };
+        let mut queue = queue.unwrap();
+        if index.is_none() {
+            queue.enter(QPN, cq.reader.id(), None);
+        }
+        Self { buffer, record, queue }
+    }
+}
+
+/// What lies behind the link of a WQE.
+fn image(list: &[Sge], max_sge: usize) -> Vec<u8> {
+    let mut wqe = Vec::new();
+    for sge in list.iter().filter(|sge| sge.length != 0) {
+        wqe.extend(sge.length.to_be_bytes());
+        wqe.extend(sge.lkey.to_be_bytes());
+        wqe.extend(sge.addr.to_be_bytes());
+    }
+    if wqe.len() < max_sge * 16 {
+        wqe.extend([0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+    wqe
+}
+
+fn case(random: &mut Random) {
+    let (wqes, stride) = (2usize << random.below(5), 32usize << random.below(3));
+    let max_sge = stride / 16 - 1;
+    let start = [0, 0xfff0, random.next() as u16][random.below(3) as usize];
+    // Sometimes there are fewer CQEs than WQEs.
+    let cqes = (wqes as u32).max(8) / (1 + random.below(2));
+    let mut cq = Cq::new(cqes, [64, 128][random.below(2) as usize], random.next() as u32);
+    let index = [None, Some(UserIndex::Known(0x123)), Some(UserIndex::Alone)];
+    let index = index[random.below(3) as usize];
+    let mut srq = Srq::new(&mut cq, wqes, stride, start, index);
+    let most = (wqes - 1).min(cqes as usize);
+
+    let mut free: VecDeque<u16> = (0..wqes).map(|at| (wqes * SPARE - 1 - at) as u16).collect();
+    let mut posted: HashMap<u16, (u64, u16, Vec<u8>)> = HashMap::new();
+    let mut count = start;
+    for id in 0..400u64 {
+        if random.below(2) == 0 {
+            let expected = match () {
+                () if posted.len() < most => Ok(()),
+                () if most == wqes - 1 => Err(PostError::QueueFull),
+                () => Err(PostError::CqOverrun),
+            };
+            let list: Vec<_> = (0..random.below(max_sge as u32 + 1))
+                .map(|_| Sge::new(random.next(), random.below(3), random.next() as u32))
+                .collect();
+            // SAFETY: no card is there.
+            let (result, list) = unsafe {
+                match random.below(3) {
+                    0 => {
+                        let sge = Sge::new(random.next(), 1 + random.below(9), 7);
+                        (srq.queue.post(id, sge), vec![sge])
+                    }
+                    1 => (srq.queue.post(id, &list[..]), list),
+                    _ => {
+                        let mut batch = srq.queue.batch();
+                        let result = batch.append(id, &list[..]);
+                        assert_eq!(batch.len(), u32::from(result.is_ok()));
+                        // Or dropped, which posts nothing.
+                        if random.below(4) == 0 {
+                            drop(batch);
+                            continue;
+                        }
+                        batch.ring();
+                        (result, list)
+                    }
+                }
+            };
+            assert_eq!(result, expected, "{}", random.seed());
+            if result.is_ok() {
+                let slot = free.pop_front().unwrap();
+                posted.insert(slot, (id, free[0], image(&list, max_sge)));
+                count = count.wrapping_add(1);
+            }
+        } else if !posted.is_empty() {
+            let slots: Vec<_> = posted.keys().copied().collect();
+            let slot = slots[random.below(slots.len() as u32) as usize];
+            let mut entry = cqe(opcode::RESP_SEND, 0, slot.into());
+            entry.srqn_uidx = 0x123.into();
+            cq.produce(entry, &[]);
+            let id = posted.remove(&slot).unwrap().0;
+            match cq.reader.poll(&mut srq.queue) {
+                Ok(Some(Completion::Receive(done))) => assert_eq!(done.id, id),
+                other => panic!("{other:?}, {}", random.seed()),
+            }
+            free.push_back(slot);
+            // The same is not outstanding now, nor is what another queue says.
+            for (slot, qpn, index) in
+                [(slot, QPN, 0x123), (0xffff, QPN, 0x123), (slots[0], QPN + 1, 0x124)]
+            {
+                let found = match srq.queue.index {
+                    None => qpn == QPN,
+                    Some(UserIndex::Known(_)) => index == 0x123,
+                    Some(UserIndex::Alone) => true,
+                };
+                if found && posted.contains_key(&slot) {
+                    continue;
+                }
+                let mut entry = cqe(opcode::RESP_SEND, 0, slot.into());
+                (entry.sop_drop_qpn, entry.srqn_uidx) = (qpn.into(), index.into());
+                cq.produce(entry, &[]);
+                let lie = cq.reader.poll(&mut srq.queue);
+                assert!(matches!(lie, Ok(Some(Completion::Unclaimed(_)))), "{lie:?}");
+            }
+        }
+        assert_eq!(srq.queue.outstanding() as usize, posted.len());
+        assert_eq!(srq.queue.free() as usize, most - posted.len());
+        assert_eq!(srq.record.be32(0), u32::from(count));
+        let bytes = srq.buffer.read();
+        for (slot, (_, next, image)) in &posted {
+            let wqe = &bytes[usize::from(*slot) * stride..][..stride];
+            assert_eq!((&wqe[2..4], &wqe[..2]), (&next.to_be_bytes()[..], &[0xee; 2][..]));
+            assert_eq!(wqe[16..16 + image.len()], image[..], "{}", random.seed());
+        }
+    }
+}
+
+#[test]
+fn wqes_are_linked_as_they_become_free() {
+    let mut random = Random::from_clock();
+    for _ in 0..60 {
+        case(&mut random);
+    }
+}
