@@ -16,6 +16,8 @@ pub use crate::rows::{How, LIST, Row, column};
 mod armed;
 #[path = "copies.rs"]
 mod copies;
+#[path = "datagram.rs"]
+mod datagram;
 #[path = "floor.rs"]
 mod floor;
 #[path = "libmlx5.rs"]
@@ -65,7 +67,11 @@ pub const MAKERS: &[Maker] = &[
         make: || Box::new(copies::Doorbells::new(libmlx5::Classic::new)),
     },
     Maker { column: column::CLASSIC, make: || Box::new(copies::RunTime(libmlx5::Classic::new())) },
+    Maker { column: column::CLASSIC, make: || Box::new(datagram::Classic::datagrams()) },
+    Maker { column: column::CLASSIC, make: || Box::new(datagram::Classic::connection()) },
     Maker { column: column::EXTENDED, make: || Box::new(libmlx5::Extended::new()) },
+    Maker { column: column::EXTENDED, make: || Box::new(datagram::Extended::datagrams()) },
+    Maker { column: column::EXTENDED, make: || Box::new(datagram::Extended::connection()) },
     Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new(CqeSize::B64)) },
     Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new(CqeSize::B128)) },
     Maker {
@@ -80,6 +86,8 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::OWNED, make: || Box::new(safe::Safe::new()) },
     Maker { column: column::OWNED, make: || Box::new(pool::Owned(safe::Safe::new())) },
     Maker { column: column::RAW, make: || Box::new(raw::Raw::new()) },
+    Maker { column: column::RAW, make: || Box::new(datagram::Raw::new()) },
+    Maker { column: column::RAW, make: || Box::new(datagram::Connection::new()) },
     Maker { column: column::RAW, make: || Box::new(armed::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(pool::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(armed::RawTemplate::new()) },

@@ -10,6 +10,7 @@
 mod copy;
 pub(crate) mod fence;
 mod fire;
+mod pair;
 mod record;
 mod register;
 mod unit;

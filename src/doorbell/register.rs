@@ -56,7 +56,7 @@ pub(crate) struct SendDoorbell {
     /// As `single`, for the last WQE of a batch.
     last: u32,
     copy: BlueFlameCopy,
-    /// Whether a block goes by BlueFlame, word by word.
+    /// Whether one block goes by BlueFlame, and two, word by word.
     words: bool,
     memory: RegisterMemory,
     /// Whether no WQE that is posted singly goes by BlueFlame, nor any last one of a batch, on a
@@ -157,7 +157,7 @@ impl SendDoorbell {
 
     /// Works out what posts ask for.
     fn settle(&mut self) {
-        self.words = self.single >= BLOCK_DS && self.copy == BlueFlameCopy::Words;
+        self.words = self.single >= 2 * BLOCK_DS && self.copy == BlueFlameCopy::Words;
         let combining = self.memory == RegisterMemory::WriteCombining;
         self.single_plain = combining && self.single == 0;
         self.batch_plain = combining && self.last == 0;
@@ -186,8 +186,9 @@ impl SendDoorbell {
         ds > 1 && ds <= if single { self.single } else { self.last }
     }
 
-    /// Whether every single WQE of one block but more than one unit goes to the card by BlueFlame,
-    /// and word by word, so that [`ring_block`](Self::ring_block) can be used.
+    /// Whether every single WQE of one or two blocks but more than one unit goes to the card by
+    /// BlueFlame, and word by word, so that [`ring_block`](Self::ring_block) and
+    /// [`ring_pair`](Self::ring_pair) can be used.
     #[inline(always)]
     pub(crate) fn takes_words(&self) -> bool {
         self.words
@@ -332,7 +333,7 @@ impl SendDoorbell {
 
     /// Makes the other buffer the next one.
     #[inline(always)]
-    fn flip(&mut self) {
+    pub(super) fn flip(&mut self) {
         let flipped = self.next.as_ptr().map_addr(|addr| addr ^ self.flip);
         // SAFETY: one buffer's address becomes the other's, and neither is null.
         self.next = unsafe { NonNull::new_unchecked(flipped) };

@@ -30,12 +30,12 @@ use crate::wqe::PostOn;
 /// ring is written anew by the next one.
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct Batch<'q, T: Transport = Rc> {
-    queue: &'q mut SendQueue<T>,
+    pub(super) queue: &'q mut SendQueue<T>,
     /// The queue's own, where the compiler sees that it stays the same.
-    names: Names,
-    head: Counter,
-    slack: u32,
-    clear: Counter,
+    pub(super) names: Names,
+    pub(super) head: Counter,
+    pub(super) slack: u32,
+    pub(super) clear: Counter,
     last: Last,
     count: u32,
 }
@@ -89,6 +89,9 @@ impl<'q, T: Transport> Batch<'q, T> {
                 self.one_more(self.head.plus(1), slack, last);
                 return true;
             }
+        }
+        if O::PAIR_DS != 0 {
+            return self.append_pair(id, operation);
         }
         O::USUAL_DS == 0 && self.append_sized(id, operation)
     }
@@ -144,7 +147,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     }
 
     #[inline(always)]
-    fn one_more(&mut self, head: Counter, slack: u32, last: Last) {
+    pub(super) fn one_more(&mut self, head: Counter, slack: u32, last: Last) {
         self.head = head;
         self.slack = slack;
         self.last = last;

@@ -17,6 +17,12 @@ impl Counter {
         Self(value)
     }
 
+    /// The number.
+    #[inline(always)]
+    pub const fn value(self) -> u32 {
+        self.0
+    }
+
     /// The counter `n` entries later.
     #[inline(always)]
     pub const fn plus(self, n: u32) -> Self {
@@ -33,6 +39,12 @@ impl Counter {
     #[inline(always)]
     pub const fn since(self, earlier: Self) -> u32 {
         self.0.wrapping_sub(earlier.0)
+    }
+
+    /// Whether `self` is at or after `other`, from which it is less than 2^31 away.
+    #[inline(always)]
+    pub const fn reaches(self, other: Self) -> bool {
+        self.0.wrapping_sub(other.0) as i32 >= 0
     }
 
     /// What WQEs, CQEs and QP doorbell records carry: bits 15–0.
@@ -86,6 +98,12 @@ impl Shape {
     #[inline(always)]
     pub const fn slot(self, counter: Counter) -> usize {
         (counter.0 & self.mask) as usize
+    }
+
+    /// The last slot.
+    #[inline(always)]
+    pub const fn last(self) -> usize {
+        self.mask as usize
     }
 
     /// Parity of the lap that `counter` is in: the owner bit that a CQE of this lap carries.

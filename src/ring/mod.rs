@@ -20,6 +20,7 @@ mod error;
 mod give_back;
 mod keep;
 pub mod owned;
+mod pair;
 mod probe;
 mod queues;
 #[cfg(test)]

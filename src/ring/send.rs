@@ -359,12 +359,17 @@ impl<T: Transport> SendQueue<T> {
         }
     }
 
-    /// As [`post`](Self::post), if the WQE fits a block and the head is clear.
+    /// As [`post`](Self::post), if the WQE fits a block, or two where its size is known, and the head
+    /// is clear.
     ///
     /// # Safety
     /// As there.
     #[inline(always)]
     pub(super) unsafe fn post_short<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+        if O::PAIR_DS != 0 {
+            // SAFETY: passed on.
+            return unsafe { self.post_pair(id, operation) };
+        }
         // First, though it is asked for again: so what does not change from one post to the next can
         // be judged once.
         if O::USUAL_DS != 0 && !operation.is_usual(&self.ring.limits) {
@@ -433,7 +438,7 @@ impl<T: Transport> SendQueue<T> {
         }
         ring.refill();
         // SAFETY: passed on.
-        if unsafe { self.post_words(id, operation) } {
+        if unsafe { O::PAIR_DS == 0 && self.post_words(id, operation) } {
             return Ok(());
         }
         let mut batch = self.batch();

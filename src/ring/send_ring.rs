@@ -401,7 +401,7 @@ pub(super) struct BlockImage {
 
 /// The same number, of which the compiler does not know how it was made.
 #[inline(always)]
-fn opaque(mut value: usize) -> usize {
+pub(super) fn opaque(mut value: usize) -> usize {
     // SAFETY: an empty block.
     unsafe {
         core::arch::asm!(

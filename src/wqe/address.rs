@@ -1,11 +1,14 @@
 //! Requests that carry their destination, on transports that have no fixed peer.
 
+use core::ptr::NonNull;
+
 use mlx5_sys::wqe::{AvSeg, EXTENDED_UD_AV, SEGMENT_SIZE};
 
 use super::{
-    CompareSwap, Encode, FetchAdd, Limits, OldValue, Operation, Payload, Read, Segment, Segments,
-    Send, SendImm, SgeList, Write, WriteImm,
+    Block, CompareSwap, Encode, FetchAdd, Limits, OldValue, Operation, Payload, Read, Segment,
+    Segments, Send, SendImm, SgeList, Write, WriteImm,
 };
+use crate::doorbell::Unit;
 use crate::ring::PostError;
 use crate::verbs::AddressHandle;
 
@@ -67,6 +70,13 @@ impl<O: Operation, A: Address> Operation for To<O, A> {
 
 /// The operation's, with the address between ctrl segment and body.
 impl<O: Operation, A: Address> Encode for To<O, A> {
+    const KNOWN_DS: u32 = if O::KNOWN_DS != 0 { O::KNOWN_DS + A::DS } else { 0 };
+
+    #[inline(always)]
+    fn is_usual(&self, limits: &Limits) -> bool {
+        self.operation.is_usual(limits)
+    }
+
     #[inline(always)]
     fn body_ds(&self) -> u32 {
         A::DS + self.operation.body_ds()
@@ -95,6 +105,24 @@ impl<O: Operation, A: Address> Encode for To<O, A> {
             self.operation.put(writer);
         }
     }
+
+    #[inline(always)]
+    unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: as above; the operation is a usual one.
+        unsafe {
+            self.address.put(writer);
+            self.operation.put_usual(writer);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put_short(&self, writer: &mut Block) {
+        // SAFETY: as above; the operation has less than a block left, and takes no more.
+        unsafe {
+            self.address.put(writer);
+            self.operation.put_short(writer);
+        }
+    }
 }
 
 macro_rules! addressed {
@@ -118,6 +146,7 @@ const VECTOR: usize = AvSeg::SIZE / SEGMENT_SIZE;
 ///
 /// Made once for each peer, with all that a request says of it ready in its segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(16))]
 pub struct UdAddress {
     segments: [Segment; VECTOR],
 }
@@ -135,6 +164,11 @@ impl UdAddress {
         vector.dqp_dct = (qpn & 0xff_ffff | EXTENDED_UD_AV).into();
         UdAddress { segments: zerocopy::transmute!(vector) }
     }
+
+    #[cfg(test)]
+    pub(crate) fn of_segments(segments: [Segment; VECTOR]) -> UdAddress {
+        UdAddress { segments }
+    }
 }
 
 impl Address for UdAddress {}
@@ -144,9 +178,14 @@ impl EncodeAddress for UdAddress {
 
     #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        for segment in self.segments {
-            // SAFETY: passed on; these are the `DS` segments.
-            unsafe { writer.put(segment) }
+        // Written out: the compiler must see at once where each goes.
+        let [first, second, third] = &self.segments;
+        // SAFETY: the segments are aligned, as they begin where the address does; these are the `DS`
+        // that there is space for.
+        unsafe {
+            writer.put_unit(Unit::load(NonNull::from(first).cast()));
+            writer.put_unit(Unit::load(NonNull::from(second).cast()));
+            writer.put_unit(Unit::load(NonNull::from(third).cast()));
         }
     }
 }
@@ -162,12 +201,14 @@ mod tests {
         let request = Send::new(Sge::new(7, 8, 9)).signaled().to(&address);
         let limits = Limits { max_sge: 1, max_inline: 0 };
         assert_eq!((request.body_ds(), request.check(&limits)), (4, Ok(())));
-        let mut body = [0; 10];
-        // SAFETY: four segments fit the array, which is aligned to 8: the writer asks for no more.
+        #[repr(align(16))]
+        struct Body([u64; 10]);
+        let mut body = Body([0; 10]);
+        // SAFETY: four segments fit the array.
         unsafe { request.put(&mut Linear::new((&raw mut body).cast())) };
-        assert_eq!(body[..6], [1, 2, 3, 4, 5, 6]);
-        assert_eq!(body[7], 7_u64.to_be());
-        assert_eq!(body[8..], [0; 2]);
+        assert_eq!(body.0[..6], [1, 2, 3, 4, 5, 6]);
+        assert_eq!(body.0[7], 7_u64.to_be());
+        assert_eq!(body.0[8..], [0; 2]);
         let long = Send::new(Inline(b"x")).to(address);
         assert_eq!(long.check(&limits), Err(PostError::InlineTooLong));
     }

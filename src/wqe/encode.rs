@@ -8,15 +8,23 @@ use mlx5_sys::wqe::{RaddrSeg, SEGMENT_SIZE, WQEBB_SIZE};
 use super::{Block, Limits, Remote, Segment, Segments};
 use crate::ring::PostError;
 
+/// 16-byte units of a block.
+const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
+
 mod sealed {
-    use super::{Block, Limits, PostError, Segments};
+    use super::{Block, Limits, PostError, Segments, UNITS};
 
     /// How an operation becomes a WQE. Sealed: the queue trusts `body_ds` to be what `put` writes.
     pub trait Encode {
-        /// Size of the WQE in its usual form, in 16-byte units; 0 if no form is usual, or it has
-        /// more than one 64-byte block.
-        const USUAL_DS: u32 = 0;
-        /// Whether [`check`](Self::check) would pass and the WQE has [`USUAL_DS`](Self::USUAL_DS)
+        /// Size of the WQE in its usual form, in 16-byte units; 0 if no form is usual. Known to the
+        /// compiler, so that a WQE with it needs no arithmetic.
+        const KNOWN_DS: u32 = 0;
+        /// [`KNOWN_DS`](Self::KNOWN_DS), if that is one 64-byte block; or else 0.
+        const USUAL_DS: u32 = if Self::KNOWN_DS <= UNITS { Self::KNOWN_DS } else { 0 };
+        /// [`KNOWN_DS`](Self::KNOWN_DS), if that is two 64-byte blocks; or else 0.
+        const PAIR_DS: u32 =
+            if UNITS < Self::KNOWN_DS && Self::KNOWN_DS <= 2 * UNITS { Self::KNOWN_DS } else { 0 };
+        /// Whether [`check`](Self::check) would pass and the WQE has [`KNOWN_DS`](Self::KNOWN_DS)
         /// units, of a queue that takes one entry at least.
         #[inline(always)]
         fn is_usual(&self, _limits: &Limits) -> bool {
@@ -109,7 +117,7 @@ macro_rules! encode {
 
         impl<$($generics)*> $crate::wqe::Encode for $type {
             // The type of every payload is called `P`.
-            const USUAL_DS: u32 = $crate::wqe::encode::usual_ds(
+            const KNOWN_DS: u32 = $crate::wqe::encode::known_ds(
                 1 $(+ $crate::wqe::encode::one_for(stringify!($remote)))?,
                 0 $(+ P::USUAL_DS * $crate::wqe::encode::one_for(stringify!($payload)))?
             );
@@ -190,10 +198,9 @@ pub(in crate::wqe) const fn one_for(_part: &str) -> u32 {
     1
 }
 
-/// Size of a WQE with so many units before a payload of `payload` units, if both fit a block.
-pub(in crate::wqe) const fn usual_ds(before: u32, payload: u32) -> u32 {
-    let fits = (before + payload) as usize <= WQEBB_SIZE / SEGMENT_SIZE;
-    if payload != 0 && fits { before + payload } else { 0 }
+/// Size of a WQE with so many units before a payload of `payload` units, if that has a usual form.
+pub(in crate::wqe) const fn known_ds(before: u32, payload: u32) -> u32 {
+    if payload != 0 { before + payload } else { 0 }
 }
 
 /// Segments that a remote address takes.

@@ -22,7 +22,7 @@ pub use operation::{CompareSwap, FetchAdd, Nop, Read, Send, SendImm, Write, Writ
 pub(crate) use payload::data_segment;
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
 pub use transport::PostOn;
-pub(crate) use writer::{Block, Linear, Segment, Segments, Wrapping};
+pub(crate) use writer::{Block, Echo, Linear, Segment, Segments, Wrapping};
 
 /// A scatter/gather entry: local memory that the card reads or writes.
 ///

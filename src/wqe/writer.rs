@@ -3,8 +3,12 @@
 //! All writers store through raw pointers only: the card reads this memory at any time after the
 //! doorbell, so no reference to it may exist.
 
+use core::ptr::NonNull;
+
 use mlx5_sys::wqe::{INLINE_SEG, InlineHeader, SEGMENT_SIZE, WQEBB_SIZE};
 use zerocopy::IntoBytes;
+
+use crate::doorbell::Unit;
 
 /// A segment's 16 bytes, as they lie in memory: `zerocopy::transmute!` of its type.
 pub(crate) type Segment = [u64; 2];
@@ -16,6 +20,16 @@ pub trait Segments {
     /// # Safety
     /// There is space for it.
     unsafe fn put(&mut self, segment: Segment);
+
+    /// As [`put`](Self::put), of one that lies ready in memory: as wide as it can be.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn put_unit(&mut self, unit: Unit) {
+        // SAFETY: passed on.
+        unsafe { self.put([unit.low(), unit.high()]) }
+    }
 
     /// Stores an inline header, the payload's pieces one after another, and steps over the padding
     /// to the next segment. The padding is not written: the card does not read it as payload.
@@ -53,6 +67,15 @@ impl Segments for Linear {
             let at = self.at.cast::<u64>();
             at.write_volatile(first);
             at.add(1).write_volatile(second);
+            self.at = self.at.add(SEGMENT_SIZE);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put_unit(&mut self, unit: Unit) {
+        // SAFETY: as in `put`; a ring's blocks are never null.
+        unsafe {
+            unit.store(NonNull::new_unchecked(self.at));
             self.at = self.at.add(SEGMENT_SIZE);
         }
     }
@@ -184,6 +207,64 @@ impl Segments for Block {
             self.linear.at = at.add(end.next_multiple_of(SEGMENT_SIZE));
         }
         self.words[used] = Some(word);
+    }
+}
+
+/// Writes a WQE that lies in a ring a second time, to a register, from where it is at hand.
+pub struct Echo {
+    to: NonNull<u8>,
+    from: NonNull<u64>,
+}
+
+impl Echo {
+    /// Starts at `to`, with what starts at `from` in the ring.
+    ///
+    /// # Safety
+    /// `to` is a register's buffer, aligned to 16, that takes the WQE; `from` is where it was written.
+    #[inline(always)]
+    pub(crate) unsafe fn new(to: NonNull<u8>, from: NonNull<u64>) -> Self {
+        Self { to, from }
+    }
+
+    #[inline(always)]
+    unsafe fn step(&mut self) {
+        // SAFETY: not past the WQE's end, as the caller has put a segment there.
+        unsafe {
+            self.to = self.to.add(SEGMENT_SIZE);
+            self.from = self.from.add(SEGMENT_SIZE / 8);
+        }
+    }
+}
+
+impl Segments for Echo {
+    #[inline(always)]
+    unsafe fn put(&mut self, segment: Segment) {
+        let [first, second] = segment;
+        // SAFETY: `new`'s caller vouches for the register, this call's for space.
+        unsafe {
+            let to = self.to.cast::<u64>();
+            to.write_volatile(first);
+            to.add(1).write_volatile(second);
+            self.step();
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put_unit(&mut self, unit: Unit) {
+        // SAFETY: as above.
+        unsafe {
+            unit.store(self.to);
+            self.step();
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put_inline<'a>(&mut self, length: u32, _: impl Iterator<Item = &'a [u8]>) {
+        // From the ring, where they lie in words: stores to the register are of no other size.
+        for _ in 0..(InlineHeader::SIZE + length as usize).div_ceil(SEGMENT_SIZE) {
+            // SAFETY: `new`'s caller vouches for the WQE in the ring, the rest as above.
+            unsafe { self.put([self.from.read(), self.from.add(1).read()]) }
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod account;
 mod armed;
 mod give_back;
 mod oldest;
+mod pair;
 mod poll;
 mod post;
 mod publish;
@@ -26,7 +27,7 @@ use super::receive::{ReceiveParts, ReceiveQueue};
 use super::send::{SendParts, SendQueue};
 use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
-use crate::verbs::Rc;
+use crate::verbs::{Rc, Transport};
 use crate::wqe::Limits;
 
 const QPN: u32 = 0xab_cdef;
@@ -139,11 +140,11 @@ impl Cq {
 }
 
 /// A send queue over plain memory.
-struct Sq {
+struct Sq<T: Transport = Rc> {
     buffer: Memory,
     record: Memory,
     page: Memory,
-    queue: SendQueue<Rc>,
+    queue: SendQueue<T>,
 }
 
 /// What of a BlueFlame register a test's queue uses: its half, or 0.
@@ -152,6 +153,12 @@ const LIMITS: Limits = Limits { max_sge: 8, max_inline: 200 };
 
 impl Sq {
     fn new(cq: &mut Cq, blocks: u32, start: u32, half: usize) -> Self {
+        Self::of(cq, blocks, start, half)
+    }
+}
+
+impl<T: Transport> Sq<T> {
+    fn of(cq: &mut Cq, blocks: u32, start: u32, half: usize) -> Self {
         let buffer = Memory::new(blocks as usize * 64, 0xee);
         let record = Memory::new(8, 0);
         let page = Memory::new(4096, 0);

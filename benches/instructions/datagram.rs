@@ -1,0 +1,433 @@
+//! SENDs of unreliable datagrams, whose WQEs have two blocks, and of unreliable connections.
+
+use std::mem::zeroed;
+use std::ptr::{NonNull, null_mut};
+
+use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::verbs::{
+    AddressHandle, CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, Transport, Uc,
+    Ud, UdInitAttributes, UdRtsAttributes,
+};
+use mlx5::wqe::{InlineBytes, Send, Sge, UdAddress};
+use mlx5_sys::verbs::*;
+
+use crate::MODE;
+use crate::rig::Rig;
+use crate::rig::extended::{ExtendedQp, Shape};
+use crate::side::{LENGTH, LIST, Row, Side, forget, watch};
+
+const QKEY: u32 = 0x1111_1111;
+
+/// A queue pair, of a device of its own.
+struct Line<T: Transport> {
+    qp: QueuePair<T, Rts>,
+    cq: CompletionQueue,
+    memory: MemoryRegion,
+    rig: Rig,
+}
+
+fn shape<T: Transport>(rig: &Rig, cq: &CompletionQueue) -> QueuePairBuilder<T> {
+    QueuePairBuilder::new(&rig.pd, cq).max_send_wr(128).max_inline_data(64)
+}
+
+impl<T: Transport> Line<T> {
+    fn new(make: impl FnOnce(&Rig, &CompletionQueue) -> QueuePair<T, Rts>) -> Self {
+        let rig = Rig::new(MODE);
+        let cq = rig.cq(511);
+        let (qp, memory) = (make(&rig, &cq), rig.memory(4096));
+        watch(qp.as_raw(), cq.as_raw());
+        Self { qp, cq, memory, rig }
+    }
+
+    fn sge(&self) -> Sge {
+        Sge::new(self.memory.address(), LENGTH, self.memory.lkey())
+    }
+}
+
+impl Line<Ud> {
+    fn datagrams() -> Self {
+        Self::new(|rig, cq| {
+            let qp = shape::<Ud>(rig, cq).build().expect("a queue pair");
+            let qp = qp.init(&UdInitAttributes::new(1, QKEY)).expect("INIT").rtr().expect("RTR");
+            qp.rts(&UdRtsAttributes::default()).expect("RTS")
+        })
+    }
+
+    /// The way to itself.
+    fn handle(&self) -> AddressHandle {
+        let way = self.rig.local.address(&self.rig.local.endpoint(&self.qp));
+        AddressHandle::new(&self.rig.pd, &way).expect("an address handle")
+    }
+}
+
+impl Line<Uc> {
+    /// Connected to itself.
+    fn connection() -> Self {
+        Self::new(|rig, cq| {
+            let qp = rig.init(shape::<Uc>(rig, cq));
+            let end = rig.local.endpoint(&qp);
+            let qp = qp.rtr(&rig.local.rtr(&end, &end).into()).expect("RTR");
+            qp.rts(&rig.local.rts(&end, &end).into()).expect("RTS")
+        })
+    }
+}
+
+/// This crate, raw layer: datagrams.
+pub struct Raw {
+    send: SendQueue<Ud>,
+    completions: Completions,
+    address: UdAddress,
+    sge: Sge,
+    _line: Line<Ud>,
+}
+
+impl Raw {
+    pub fn new() -> Self {
+        let line = Line::datagrams();
+        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
+        Self {
+            send: send.expect("a QP of its own"),
+            completions,
+            address: UdAddress::new(&line.handle(), line.qp.number(), QKEY),
+            sge: line.sge(),
+            _line: line,
+        }
+    }
+
+    #[inline(never)]
+    fn inline(&mut self, calls: usize) -> usize {
+        for id in 0..calls as u64 {
+            forget(&mut self.send);
+            let send = Send::new(InlineBytes(id.to_ne_bytes())).signaled().to(&self.address);
+            // SAFETY: inline.
+            unsafe { self.send.post(id, send) }.expect("posted");
+        }
+        calls
+    }
+
+    #[inline(never)]
+    fn pointer(&mut self, calls: usize) -> usize {
+        let sge = self.sge;
+        for id in 0..calls as u64 {
+            forget(&mut self.send);
+            let send = Send::new(sge).signaled().to(&self.address);
+            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            unsafe { self.send.post(id, send) }.expect("posted");
+        }
+        calls
+    }
+
+    #[inline(never)]
+    fn list(&mut self, calls: usize) -> usize {
+        let sge = self.sge;
+        for _ in 0..calls {
+            forget(&mut self.send);
+            let mut batch = self.send.batch();
+            for id in 0..LIST as u64 {
+                let send = Send::new(sge).signaled().to(&self.address);
+                batch.append(id, send).expect("appended");
+            }
+            // SAFETY: as above.
+            unsafe { batch.ring() };
+        }
+        calls * LIST
+    }
+}
+
+impl Side for Raw {
+    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
+        match row {
+            Row::UdInline => Some(self.inline(calls)),
+            Row::UdPointer => Some(self.pointer(calls)),
+            Row::UdList => Some(self.list(calls)),
+            Row::Poll | Row::Empty if calls != 0 => {
+                let taken = (0..calls).map_while(|_| self.completions.poll(&mut self.send).ok()?);
+                Some(taken.count())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// This crate, raw layer: a connection.
+pub struct Connection {
+    send: SendQueue<Uc>,
+    completions: Completions,
+    sge: Sge,
+    _line: Line<Uc>,
+}
+
+impl Connection {
+    pub fn new() -> Self {
+        let line = Line::connection();
+        let mut completions = Completions::new(&line.cq).expect("a CQ of its own");
+        let send = SendQueue::new(&line.qp, &mut completions, SendConfig::default());
+        Self { send: send.expect("a QP of its own"), completions, sge: line.sge(), _line: line }
+    }
+
+    #[inline(never)]
+    fn pointer(&mut self, calls: usize) -> usize {
+        let sge = self.sge;
+        for id in 0..calls as u64 {
+            forget(&mut self.send);
+            // SAFETY: as above.
+            unsafe { self.send.post(id, Send::new(sge).signaled()) }.expect("posted");
+        }
+        calls
+    }
+}
+
+impl Side for Connection {
+    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
+        match row {
+            Row::UcPointer => Some(self.pointer(calls)),
+            Row::Poll | Row::Empty if calls != 0 => {
+                let taken = (0..calls).map_while(|_| self.completions.poll(&mut self.send).ok()?);
+                Some(taken.count())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Successes that `ibv_poll_cq` takes.
+fn polled(cq: &CompletionQueue, calls: usize) -> usize {
+    // SAFETY: integers.
+    let mut wc: ibv_wc = unsafe { zeroed() };
+    let mut success = || {
+        // SAFETY: room for one; nobody else polls.
+        let taken = unsafe { ibv_poll_cq(cq.as_raw().as_ptr(), 1, &mut wc) };
+        taken == 1 && wc.status == ibv_wc_status::IBV_WC_SUCCESS
+    };
+    (0..calls).take_while(|_| success()).count()
+}
+
+/// `ibv_post_send`, prepared as far as it can be.
+pub struct Classic<T: Transport> {
+    line: Line<T>,
+    row: [Row; 3],
+    payload: Box<u64>,
+    _sges: [Box<ibv_sge>; 2],
+    /// Inline, by pointer.
+    requests: [ibv_send_wr; 2],
+    list: Vec<ibv_send_wr>,
+    _handle: Option<AddressHandle>,
+}
+
+impl Classic<Ud> {
+    pub fn datagrams() -> Self {
+        let line = Line::datagrams();
+        let handle = line.handle();
+        let mut made = Self::with(line, [Row::UdInline, Row::UdPointer, Row::UdList]);
+        let number = made.line.qp.number();
+        for request in made.requests.iter_mut().chain(&mut made.list) {
+            request.wr.ud.ah = handle.as_raw().as_ptr();
+            request.wr.ud.remote_qpn = number;
+            request.wr.ud.remote_qkey = QKEY;
+        }
+        made._handle = Some(handle);
+        made
+    }
+}
+
+impl Classic<Uc> {
+    pub fn connection() -> Self {
+        // Inline ones, and lists, are not rows.
+        Self::with(Line::connection(), [Row::UcPointer; 3])
+    }
+}
+
+impl<T: Transport> Classic<T> {
+    fn with(line: Line<T>, row: [Row; 3]) -> Self {
+        let mut payload = Box::new(0u64);
+        let sge = line.sge();
+        let mut sges = [
+            Box::new(ibv_sge {
+                addr: (&raw mut *payload).expose_provenance() as u64,
+                length: 8,
+                lkey: 0,
+            }),
+            Box::new(ibv_sge { addr: sge.addr, length: LENGTH, lkey: sge.lkey }),
+        ];
+        let [inline_list, pointer_list] = sges.each_mut().map(|sge| &raw mut **sge);
+        let request = |list, flags| {
+            // SAFETY: integers, pointers and unions of them.
+            let mut wr: ibv_send_wr = unsafe { zeroed() };
+            wr.sg_list = list;
+            wr.num_sge = 1;
+            wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
+            wr.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0 | flags;
+            wr
+        };
+        let inline = ibv_send_flags::IBV_SEND_INLINE.0;
+        let requests = [request(inline_list, inline), request(pointer_list, 0)];
+        let mut list: Vec<_> = (0..LIST).map(|_| request(pointer_list, 0)).collect();
+        for at in 1..LIST {
+            list[at - 1].next = &raw mut list[at];
+        }
+        Self { line, row, payload, _sges: sges, requests, list, _handle: None }
+    }
+
+    #[inline(never)]
+    fn post(&mut self, which: usize, calls: usize) -> usize {
+        let qp = self.line.qp.as_raw().as_ptr();
+        for id in 0..calls as u64 {
+            *self.payload = id;
+            self.requests[which].wr_id = id;
+            let mut bad = null_mut();
+            // SAFETY: QP, address, requests and memory live as long as this.
+            let result = unsafe { ibv_post_send(qp, &mut self.requests[which], &mut bad) };
+            assert_eq!(result, 0);
+        }
+        calls
+    }
+
+    #[inline(never)]
+    fn list(&mut self, calls: usize) -> usize {
+        let qp = self.line.qp.as_raw().as_ptr();
+        for _ in 0..calls {
+            let mut bad = null_mut();
+            // SAFETY: as above.
+            let result = unsafe { ibv_post_send(qp, self.list.as_mut_ptr(), &mut bad) };
+            assert_eq!(result, 0);
+        }
+        calls * LIST
+    }
+}
+
+impl<T: Transport> Side for Classic<T> {
+    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
+        let [inline, pointer, list] = self.row;
+        match row {
+            _ if row == pointer => Some(self.post(1, calls)),
+            _ if row == inline => Some(self.post(0, calls)),
+            _ if row == list => Some(self.list(calls)),
+            Row::Poll | Row::Empty if calls != 0 => Some(polled(&self.line.cq, calls)),
+            _ => None,
+        }
+    }
+}
+
+/// `ibv_wr_*`.
+pub struct Extended {
+    kind: u32,
+    ex: NonNull<ibv_qp_ex>,
+    _qp: ExtendedQp,
+    number: u32,
+    sge: ibv_sge,
+    payload: u64,
+    cq: CompletionQueue,
+    handle: AddressHandle,
+    _line: Line<Ud>,
+}
+
+impl Extended {
+    pub fn datagrams() -> Self {
+        Self::with(ibv_qp_type::IBV_QPT_UD)
+    }
+
+    pub fn connection() -> Self {
+        Self::with(ibv_qp_type::IBV_QPT_UC)
+    }
+
+    fn with(kind: u32) -> Self {
+        let line = Line::datagrams();
+        let cq = line.rig.cq(511);
+        let operations = ibv_qp_create_send_ops_flags::IBV_QP_EX_WITH_SEND.0.into();
+        let qp = ExtendedQp::looped(&line.rig, &cq, &Shape::new(kind, 128, operations));
+        watch(qp.qp(), cq.as_raw());
+        let sge = line.sge();
+        Self {
+            kind,
+            ex: qp.ex(),
+            // SAFETY: the QP is alive.
+            number: unsafe { qp.qp().as_ref() }.qp_num,
+            _qp: qp,
+            sge: ibv_sge { addr: sge.addr, length: LENGTH, lkey: sge.lkey },
+            payload: 0,
+            cq,
+            handle: line.handle(),
+            _line: line,
+        }
+    }
+
+    /// # Safety
+    /// Between `ibv_wr_start` and `ibv_wr_complete`.
+    #[inline(always)]
+    unsafe fn send(&mut self, id: u64, datagram: bool) {
+        // SAFETY: passed on.
+        unsafe {
+            let ex = self.ex.as_ptr();
+            (*ex).wr_id = id;
+            (*ex).wr_flags = ibv_send_flags::IBV_SEND_SIGNALED.0;
+            ibv_wr_send(ex);
+            if datagram {
+                ibv_wr_set_ud_addr(ex, self.handle.as_raw().as_ptr(), self.number, QKEY);
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn inline(&mut self, calls: usize) -> usize {
+        let ex = self.ex.as_ptr();
+        for id in 0..calls as u64 {
+            self.payload = id;
+            forget(self);
+            // SAFETY: QP and memory live as long as this.
+            unsafe {
+                ibv_wr_start(ex);
+                self.send(id, true);
+                ibv_wr_set_inline_data(ex, (&raw mut self.payload).cast(), 8);
+                assert_eq!(ibv_wr_complete(ex), 0);
+            }
+        }
+        calls
+    }
+
+    #[inline(never)]
+    fn pointer<const DATAGRAM: bool>(&mut self, calls: usize) -> usize {
+        let ex = self.ex.as_ptr();
+        for id in 0..calls as u64 {
+            // SAFETY: as above.
+            unsafe {
+                ibv_wr_start(ex);
+                self.send(id, DATAGRAM);
+                ibv_wr_set_sge(ex, self.sge.lkey, self.sge.addr, self.sge.length);
+                assert_eq!(ibv_wr_complete(ex), 0);
+            }
+        }
+        calls
+    }
+
+    #[inline(never)]
+    fn list(&mut self, calls: usize) -> usize {
+        let ex = self.ex.as_ptr();
+        for _ in 0..calls {
+            // SAFETY: as above.
+            unsafe {
+                ibv_wr_start(ex);
+                for id in 0..LIST as u64 {
+                    self.send(id, true);
+                    ibv_wr_set_sge(ex, self.sge.lkey, self.sge.addr, self.sge.length);
+                }
+                assert_eq!(ibv_wr_complete(ex), 0);
+            }
+        }
+        calls * LIST
+    }
+}
+
+impl Side for Extended {
+    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
+        let datagrams = self.kind == ibv_qp_type::IBV_QPT_UD;
+        match row {
+            Row::UdInline if datagrams => Some(self.inline(calls)),
+            Row::UdPointer if datagrams => Some(self.pointer::<true>(calls)),
+            Row::UdList if datagrams => Some(self.list(calls)),
+            Row::UcPointer if !datagrams => Some(self.pointer::<false>(calls)),
+            Row::Poll | Row::Empty if calls != 0 => Some(polled(&self.cq, calls)),
+            _ => None,
+        }
+    }
+}

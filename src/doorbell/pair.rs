@@ -1,0 +1,61 @@
+//! The doorbell of a single WQE of two blocks, which is written to the register as it was to the ring.
+
+use core::ptr::NonNull;
+
+use mlx5_sys::wqe::SEGMENT_SIZE;
+
+use super::{SendDoorbell, Unit, fence};
+use crate::timing::Phase;
+use crate::wqe::{Echo, Operation, Segment, Segments};
+
+/// 16-byte units of two blocks.
+const UNITS: usize = 8;
+
+impl SendDoorbell {
+    /// As [`ring_block`](Self::ring_block), for a single WQE of two blocks: `operation` behind `ctrl`,
+    /// whose size the compiler knows. What lies ready in its address goes to the register 16 bytes at
+    /// once. Behind its end zeroes are stored: the card does not look at them.
+    ///
+    /// Written out, and not by the steps that posts have in common: this is more than the compiler
+    /// would inline there.
+    ///
+    /// # Safety
+    /// As there: `wqe` is the WQE, in a line, its bytes are as given, the operation is a usual one,
+    /// and [`takes_words`](Self::takes_words).
+    #[inline(always)]
+    pub(crate) unsafe fn ring_pair<O: Operation>(
+        &mut self,
+        counter: u16,
+        ctrl: Segment,
+        operation: &O,
+        wqe: NonNull<u64>,
+    ) {
+        fence::wqe_then_record();
+        self.timing.stamp(Phase::Fence);
+        self.record().store(u32::from(counter));
+        self.timing.stamp(Phase::Record);
+        fence::record_then_register();
+        self.timing.stamp(Phase::Order);
+        let to = self.next;
+        // SAFETY: the buffer takes two blocks, and is aligned to its size; the WQE is no longer, and
+        // was written to the ring.
+        unsafe {
+            let mut writer = Echo::new(to, wqe);
+            writer.put(ctrl);
+            operation.put_usual(&mut writer);
+            macro_rules! pad {
+                ($($at:literal)*) => { $(
+                    if $at >= O::PAIR_DS as usize {
+                        Unit::from_words(0, 0).store(to.add($at * SEGMENT_SIZE));
+                    }
+                )* };
+            }
+            const { assert!(UNITS == 8) };
+            pad!(5 6 7);
+        }
+        self.timing.stamp(Phase::Doorbell);
+        fence::flush_register();
+        self.timing.stamp(Phase::Flush);
+        self.flip();
+    }
+}

@@ -1,0 +1,131 @@
+//! The quick way of WQEs of two blocks whose size the compiler knows: those that carry an address
+//! vector, above all.
+//!
+//! As for one block, the way is open as far as the head is clear, and the WQE is copied to the register
+//! from where it is at hand. One that would go on at the ring's start takes the general way.
+
+use core::ptr::NonNull;
+
+use super::cursor::Counter;
+use super::send_ring::{SendRing, opaque};
+use super::shadow::{Entry, Key};
+use super::slots::{Last, Names, ctrl_segment, is_signaled};
+use super::{Batch, SendQueue};
+use crate::timing::Phase;
+use crate::verbs::Transport;
+use crate::wqe::{Linear, Operation, PostOn, Segment, Segments};
+use mlx5_sys::wqe::WQEBB_SIZE;
+
+/// Blocks of such a WQE.
+const BLOCKS: u32 = 2;
+
+/// A WQE that was written: the head and the slack after it, its ctrl segment, and where it is.
+struct Encoded {
+    next: Counter,
+    slack: u32,
+    ctrl: Segment,
+    wqe: NonNull<u64>,
+}
+
+impl SendRing {
+    /// Writes a usual WQE of two blocks at `head`. `None`, and nothing is written, if it is not a
+    /// usual one, does not lie in a line, or not before `clear`.
+    #[inline(always)]
+    fn encode_pair<T: Transport, O: PostOn<T>>(
+        &mut self,
+        names: Names,
+        head: Counter,
+        clear: Counter,
+        slack: u32,
+        id: u64,
+        operation: &O,
+    ) -> Option<Encoded> {
+        if O::PAIR_DS == 0 || !operation.is_usual(&self.limits) {
+            return None;
+        }
+        // Of both the compiler forgets how they were made, or it would make them twice.
+        let slot = opaque(self.cursor.shape().slot(head));
+        let next = Counter::new(opaque(head.plus(BLOCKS).value() as usize) as u32);
+        // A block before `clear` is also a CQE.
+        if !clear.reaches(next) || slot == self.cursor.shape().last() {
+            return None;
+        }
+        let flags = self.flags(operation);
+        self.doorbell.timing.stamp(Phase::Reserve);
+        let first = names.ctrl(head, O::OPCODE, O::PAIR_DS);
+        let ctrl = ctrl_segment(first, flags, operation.immediate());
+        // As for one block.
+        const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
+        let offset = opaque(slot * size_of::<Entry>());
+        // SAFETY: two free blocks in a line start there, by `clear`'s meaning; the card does not read
+        // them before the producer index covers them, and nobody else writes them (`from_parts`). A
+        // usual WQE is no longer, and `check` would pass: a queue without entries has no clear head.
+        let wqe = unsafe {
+            let wqe = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
+            let mut writer = Linear::new(wqe.as_ptr());
+            writer.put(ctrl);
+            operation.put_usual(&mut writer);
+            wqe.cast()
+        };
+        let slack = slack.wrapping_add(BLOCKS - u32::from(is_signaled(flags)));
+        // SAFETY: entries of the shadow, which has one for every slot, and so two for these.
+        unsafe {
+            let place = self.shadow.first().byte_add(offset);
+            place.write(Entry { id, key: Key::other(O::OPCODE, O::PAIR_DS, slack) });
+            place.add(1).write(Entry { id: 0, key: Key::inside(slack) });
+        }
+        self.doorbell.timing.stamp(Phase::Encode);
+        Some(Encoded { next, slack, ctrl, wqe })
+    }
+
+    /// Makes a single WQE, at the cursor's head, known to the card by BlueFlame.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`]; [`encode_pair`](Self::encode_pair) returned it, before `clear_single`.
+    #[inline(always)]
+    unsafe fn commit_pair<O: Operation>(&mut self, encoded: Encoded, operation: &O) {
+        let Encoded { next, slack, ctrl, wqe } = encoded;
+        self.cursor.publish(next);
+        self.slack = slack;
+        // SAFETY: the WQE was just written to blocks of the ring in a line; `clear_single` was ahead
+        // of the head, so the register takes two blocks.
+        unsafe { self.doorbell.ring_pair(next.low16(), ctrl, operation, wqe) }
+        self.doorbell.timing.rang(next);
+    }
+}
+
+impl<T: Transport> SendQueue<T> {
+    /// As [`post`](Self::post), if the WQE has two blocks, of a size that is known, goes by BlueFlame,
+    /// word by word, and the head is clear.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn post_pair<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+        // First, though it is asked for again, as for one block.
+        if !operation.is_usual(&self.ring.limits) {
+            return false;
+        }
+        let ring = &mut self.ring;
+        let (head, clear, slack) = (ring.cursor.head(), ring.clear_single, ring.slack);
+        let encoded = ring.encode_pair::<T, O>(ring.names, head, clear, slack, id, operation);
+        let Some(encoded) = encoded else { return false };
+        // SAFETY: passed on.
+        unsafe { ring.commit_pair(encoded, operation) };
+        true
+    }
+}
+
+impl<T: Transport> Batch<'_, T> {
+    /// Appends a request of two blocks, of a size that is known, if it fits before the head that is
+    /// clear.
+    #[inline(always)]
+    pub(super) fn append_pair<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+        let (names, head, clear, slack) = (self.names, self.head, self.clear, self.slack);
+        let ring = &mut self.queue.ring;
+        let encoded = ring.encode_pair::<T, O>(names, head, clear, slack, id, operation);
+        let Some(Encoded { next, slack, ctrl, .. }) = encoded else { return false };
+        self.one_more(next, slack, Last { doorbell: ctrl[0] });
+        true
+    }
+}

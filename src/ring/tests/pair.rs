@@ -1,0 +1,214 @@
+//! WQEs of two blocks on their quick way, against the same by way of a list of entries or of bytes of
+//! a length that the compiler does not know, which have none.
+
+use super::*;
+use crate::ring::random::Random;
+use crate::ring::{BlueFlameCopy, PostError};
+use crate::verbs::{Transport, Ud};
+use crate::wqe::{
+    Encode, Inline, InlineBytes, PostOn, Remote, Send, SendImm, Sge, UdAddress, Write, WriteImm,
+};
+
+const BLOCKS: u32 = 16;
+
+/// The same queue three times: posted to singly, in batches, and by the general way.
+struct Triplets<T: Transport> {
+    queues: [Sq<T>; 3],
+    cqs: [Cq; 3],
+    half: usize,
+    posted: u32,
+    /// Posts of two blocks that took their quick way.
+    quick: u32,
+}
+
+impl<T: Transport> Triplets<T> {
+    fn new(half: usize, start: u32) -> Self {
+        let mut cqs = [(); 3].map(|()| Cq::new(64, 64, 0));
+        let queues = cqs.each_mut().map(|cq| Sq::of(cq, BLOCKS, start, half));
+        Self { queues, cqs, half, posted: 0, quick: 0 }
+    }
+
+    /// Posts; false, and nothing changes, if the ring is full.
+    fn post<Q, G>(&mut self, quick: Q, general: G) -> bool
+    where
+        Q: PostOn<T> + Copy,
+        G: PostOn<T> + Copy,
+    {
+        const { assert!(Q::PAIR_DS != 0 && G::PAIR_DS == 0) };
+        let [single, batched, other] = &mut self.queues;
+        let id = self.posted.into();
+        let (head, clear) = (single.queue.ring.cursor.head(), single.queue.ring.clear);
+        // SAFETY: no card is there.
+        let result = unsafe { single.queue.post(id, quick) };
+        let mut batch = batched.queue.batch();
+        assert_eq!(batch.append(id, quick), result);
+        if result.is_ok() {
+            // SAFETY: no card is there.
+            unsafe { batch.ring() };
+        }
+        // SAFETY: no card is there.
+        assert_eq!(unsafe { other.queue.post(id, general) }, result);
+        if result.is_err() {
+            assert_eq!(result, Err(PostError::QueueFull));
+            return false;
+        }
+        let slot = single.queue.ring.cursor.shape().slot(head);
+        let in_line = slot + 1 < BLOCKS as usize;
+        self.quick += u32::from(in_line && clear.since(head) >= 2);
+        let seen = |sq: &Sq<T>| [sq.buffer.read(), sq.record.read()];
+        let expected = seen(&self.queues[2]);
+        for (way, sq) in ["singly", "in a batch"].into_iter().zip(&self.queues) {
+            assert!(seen(sq) == expected, "ring and record after post {id}, {way}");
+            let (ring, oracle) = (&sq.queue.ring, &self.queues[2].queue.ring);
+            for block in 0..2 {
+                let keys = [ring, oracle].map(|of| of.shadow.get(head.plus(block)).key);
+                assert_eq!(keys[0], keys[1], "post {id}, {way}");
+            }
+            assert_eq!((ring.slack, ring.cursor), (oracle.slack, oracle.cursor));
+        }
+        // What goes to the register is the WQE, or its first eight bytes.
+        let at = 0x800 + self.posted as usize % 2 * self.half;
+        let size = if self.half == 0 { 8 } else { Q::PAIR_DS as usize * 16 };
+        let pages = self.queues.each_ref().map(|sq| sq.page.read());
+        let wqe = (0..size).map(|byte| expected[0][(slot * 64 + byte) % (BLOCKS as usize * 64)]);
+        assert!(pages[0][at..at + size].iter().copied().eq(wqe), "the register, post {id}");
+        assert!(pages[1][at..at + size] == pages[0][at..at + size], "the register, post {id}");
+        self.posted += 1;
+        true
+    }
+
+    /// Retires everything.
+    fn retire(&mut self, signaled: u16) {
+        for (sq, cq) in self.queues.iter_mut().zip(&mut self.cqs) {
+            cq.produce(cqe(0, 10, signaled.into()), &[]);
+            let done = cq.reader.poll(&mut sq.queue).unwrap().unwrap();
+            assert!(matches!(done, crate::cqe::Completion::Send(_)), "{done:?}");
+            assert!(sq.queue.is_idle());
+        }
+    }
+}
+
+fn starts(random: &mut Random) -> u32 {
+    [0, 1, 0xfff0 + random.below(16), random.below(0x1_0000)][random.below(4) as usize]
+}
+
+fn entry(random: &mut Random) -> Sge {
+    Sge::new(random.next(), 1 + random.below(1 << 20), random.next() as u32)
+}
+
+/// Posts until a ring is full, and empties it, some laps long.
+fn laps<T: Transport>(
+    random: &mut Random,
+    mut post: impl FnMut(&mut Triplets<T>, &mut Random, bool) -> bool,
+) {
+    for half in [HALF, 0] {
+        let mut quick = 0;
+        for _ in 0..20 {
+            let mut all = Triplets::<T>::new(half, starts(random));
+            for _ in 0..6 {
+                let mut last = None;
+                loop {
+                    let head = all.queues[0].queue.ring.cursor.head();
+                    // The last one that fits is signaled.
+                    let fits = all.queues[0].queue.free_blocks();
+                    let signaled = fits < 4 || random.below(2) == 0;
+                    if !post(&mut all, random, signaled) {
+                        break;
+                    }
+                    if signaled {
+                        last = Some(head.low16());
+                    }
+                }
+                all.retire(last.expect("the last one is signaled"));
+            }
+            quick += all.quick;
+            assert!(all.posted >= 6 * BLOCKS / 2 - 6);
+        }
+        assert!(quick > 400, "{quick} took the way that is tested");
+    }
+}
+
+#[test]
+fn datagrams_are_the_same_by_every_way() {
+    let mut random = Random::from_clock();
+    laps::<Ud>(&mut random, |all, random, signaled| {
+        let address = UdAddress::of_segments([(); 3].map(|()| [random.next(), random.next()]));
+        let (sge, imm) = (entry(random), random.next() as u32);
+        let bytes = sge.addr.to_ne_bytes();
+        match random.below(4) {
+            0 => all.post(
+                Send::new(sge).signaled_if(signaled).to(&address),
+                Send::new(&[sge][..]).signaled_if(signaled).to(address),
+            ),
+            1 => all.post(
+                SendImm::new(sge, imm).signaled_if(signaled).solicited().to(address),
+                SendImm::new([sge], imm).signaled_if(signaled).solicited().to(&address),
+            ),
+            2 => all.post(
+                Send::new(InlineBytes(bytes)).signaled_if(signaled).to(address),
+                Send::new(Inline(&bytes)).signaled_if(signaled).to(address),
+            ),
+            _ => {
+                let bytes: [u8; 60] = core::array::from_fn(|_| random.next() as u8);
+                all.post(
+                    Send::new(InlineBytes(bytes)).signaled_if(signaled).to(&address),
+                    Send::new(Inline(&bytes)).signaled_if(signaled).to(&address),
+                )
+            }
+        }
+    });
+}
+
+#[test]
+fn so_are_long_inline_payloads_of_connections() {
+    let mut random = Random::from_clock();
+    laps::<Rc>(&mut random, |all, random, signaled| {
+        let remote = Remote::new(random.next(), random.next() as u32);
+        let imm = random.next() as u32;
+        let bytes: [u8; 92] = core::array::from_fn(|_| random.next() as u8);
+        let short: [u8; 29] = core::array::from_fn(|at| bytes[at]);
+        match random.below(2) {
+            0 => all.post(
+                Write::new(InlineBytes(bytes), remote).signaled_if(signaled),
+                Write::new(Inline(&bytes), remote).signaled_if(signaled),
+            ),
+            _ => all.post(
+                WriteImm::new(InlineBytes(short), remote, imm).signaled_if(signaled).fenced(),
+                WriteImm::new(Inline(&short), remote, imm).signaled_if(signaled).fenced(),
+            ),
+        }
+    });
+}
+
+#[test]
+fn a_refused_one_leaves_everything_as_it_was() {
+    let mut cq = Cq::new(16, 64, 0);
+    let mut sq = Sq::<Ud>::of(&mut cq, BLOCKS, 0, HALF);
+    let address = UdAddress::of_segments([[1; 2]; 3]);
+    let before = [sq.buffer.read(), sq.record.read(), sq.page.read()];
+    let long = Sge::new(1, (1 << 31) + 1, 1);
+    // SAFETY: no card is there.
+    let refused = unsafe { sq.queue.post(1, Send::new(long).to(&address)) };
+    assert_eq!(refused, Err(PostError::SgeTooLong));
+    assert!([sq.buffer.read(), sq.record.read(), sq.page.read()] == before);
+    // An empty entry is left out: one block.
+    // SAFETY: no card is there.
+    unsafe { sq.queue.post(1, Send::new(Sge::new(1, 0, 1)).to(&address)) }.unwrap();
+    assert_eq!(sq.queue.free_blocks(), BLOCKS - 1);
+}
+
+#[test]
+fn other_copies_take_two_blocks_as_well() {
+    for copy in BlueFlameCopy::available() {
+        let mut cq = Cq::new(16, 64, 0);
+        let mut sq = Sq::<Ud>::of(&mut cq, BLOCKS, 0, HALF);
+        sq.queue.set_copy(copy).unwrap();
+        let address = UdAddress::of_segments([[1, 2], [3, 4], [5, 6]]);
+        let request = Send::new(Sge::new(7, 8, 9)).to(&address);
+        assert_eq!(1 + request.body_ds(), 5);
+        // SAFETY: no card is there.
+        unsafe { sq.queue.post(1, request) }.unwrap();
+        let (ring, page) = (sq.buffer.read(), sq.page.read());
+        assert!(ring[..80] == page[0x800..0x800 + 80], "{copy:?}");
+    }
+}
