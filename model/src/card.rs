@@ -89,6 +89,10 @@ pub struct Card {
     pub complaints: Complaints,
     /// Doorbells and copies that arrived in part.
     pub(crate) registers: crate::queue::Registers,
+    /// CQs that hold CQEs back, to compress them.
+    pub(crate) compressing: Vec<u32>,
+    /// CQs whose moderation keeps an event back.
+    pub(crate) moderating: Vec<u32>,
 }
 
 impl Card {
@@ -107,6 +111,8 @@ impl Card {
             interrupts: VecDeque::new(),
             complaints: Complaints::default(),
             registers: crate::queue::Registers::default(),
+            compressing: Vec::new(),
+            moderating: Vec::new(),
         }
     }
 }

@@ -12,7 +12,7 @@ use mlx5_sys::ifc::{
 use super::{OP_MOD, Refusal, get};
 use crate::card::{Card, Link};
 use crate::object::Memic;
-use crate::queue::INDIRECTION;
+use crate::queue::{INDIRECTION, MAX_BLOCK};
 
 /// Limits that commands are held to.
 pub const LOG_MAX_EQ_SIZE: u32 = 22;
@@ -107,6 +107,12 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::DMA_MMO_SQ, 1),
         (c::LOG_DMA_MMO_MAX_SIZE, 31),
         (c::CQ_RESIZE, 1),
+        (c::CQ_MODERATION, 1),
+        (c::CQE_COMPRESSION, 1),
+        (c::CQE_COMPRESSION_128, 1),
+        (c::MINI_CQE_RESP_STRIDE_INDEX, 1),
+        (c::CQE_COMPRESSION_MAX_NUM, MAX_BLOCK as u64),
+        (c::CQE_128_ALWAYS, 1),
         (c::RC, 1),
         (c::UC, 1),
         (c::UD, 1),

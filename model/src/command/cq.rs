@@ -9,6 +9,7 @@ use super::capability::LOG_MAX_CQ_SIZE;
 use super::{OP_MOD, Refusal, context, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Cq, Pages, Srq};
+use crate::queue::asked_for;
 
 /// What MODIFY_CQ can change without a resize (`device.h`, `MLX5_CQ_MODIFY_*`).
 const SELECT_PERIOD: u32 = 1 << 0;
@@ -24,9 +25,10 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         return Err(Refusal::Umem);
     }
     let cqe_size = cqe_size(&cqc)?;
-    if field(cqc::CQE_COMP_EN) == 1 || field(cqc::CC) == 1 || field(cqc::APU_CQ) == 1 {
-        return Err(Refusal::CqCompression);
+    if field(cqc::CC) == 1 || field(cqc::APU_CQ) == 1 {
+        return Err(Refusal::CqKind);
     }
+    let compression = asked_for(&cqc[..]).map_err(|()| Refusal::CqCompression)?;
     let uar = card.objects.uars.get(field(cqc::UAR_PAGE)).ok_or(Refusal::NoUar)?;
     owned(uar.uid, uid(input))?;
     // Event queues are the driver's; every user's CQ may report to one.
@@ -57,6 +59,8 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         notified: 0,
         solicited: 0,
         failed: false,
+        compression,
+        untold: None,
     };
     let number = card.objects.cqs.add(cq).ok_or(Refusal::Exhausted)?;
     create_cq_out::CQN.set(output, number.into());
@@ -66,7 +70,8 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
 fn cqe_size(cqc: &[u8; cqc::SIZE]) -> Result<usize, Refusal> {
     match get(cqc, cqc::CQE_SZ) {
         0 => Ok(64),
-        1 => Ok(128),
+        // Of those that are padded, every one has its 64 bytes behind 64 others, as here all have.
+        1 | 2 => Ok(128),
         _ => Err(Refusal::CqeSize),
     }
 }
@@ -180,9 +185,8 @@ mod tests {
                 (create_cq_in::CQ_UMEM_VALID, 1, Refusal::Umem),
                 (field(cqc::DBR_UMEM_VALID), 1, Refusal::Umem),
                 (field(cqc::CQE_SZ), 3, Refusal::CqeSize),
-                (field(cqc::CQE_COMP_EN), 1, Refusal::CqCompression),
-                (field(cqc::CC), 1, Refusal::CqCompression),
-                (field(cqc::APU_CQ), 1, Refusal::CqCompression),
+                (field(cqc::CC), 1, Refusal::CqKind),
+                (field(cqc::APU_CQ), 1, Refusal::CqKind),
                 (field(cqc::LOG_CQ_SIZE), 23, Refusal::CqSize),
                 (field(cqc::LOG_CQ_SIZE), 7, Refusal::InputLength),
                 (field(cqc::UAR_PAGE), 0, Refusal::NoUar),
@@ -192,7 +196,16 @@ mod tests {
                 (Field::new(0x110, 31, 64), 0x10_0040, Refusal::PageAddress),
             ],
         );
+        let compressed = create.clone().set(field(cqc::CQE_COMP_EN), 1u64);
+        rig.refuses(
+            &compressed,
+            &[
+                (field(cqc::MINI_CQE_RES_FORMAT), 2, Refusal::CqCompression),
+                (field(cqc::CQE_COMPRESSION_LAYOUT), 1, Refusal::CqCompression),
+            ],
+        );
         assert!(rig.card.objects.cqs.is_empty());
+        rig.run(&compressed).unwrap();
         rig.run(&create).unwrap();
         // A page of 4 KiB holds 16 CQEs of 64 bytes from its middle on.
         let shifted = create.clone().set(field(cqc::PAGE_OFFSET), 32u64);

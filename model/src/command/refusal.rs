@@ -107,12 +107,13 @@ refusals! {
 
     CqSize = 0x5c_0501, BadSize, "log_cq_size is above the capability";
     CqeSize = 0x5c_0502, BadParameter, "a CQE has 64 or 128 bytes";
-    CqCompression = 0x5c_0503, BadParameter, "CQE compression is not offered";
+    CqCompression = 0x5c_0503, BadParameter, "this way of CQE compression is not offered";
     NoCq = 0x5c_0504, BadResource, "there is no such completion queue";
     CqBusy = 0x5c_0505, BadResourceState, "queue pairs still complete to the completion queue";
     CqModify = 0x5c_0506, BadParameter, "a field that is to be modified cannot be";
     CqResize = 0x5c_0507, BadSize, "the CQEs not yet taken do not fit the new size";
     CqFailed = 0x5c_0508, BadResourceState, "the completion queue has failed";
+    CqKind = 0x5c_0509, BadParameter, "collapsed and APU completion queues are not offered";
 
     QpService = 0x5c_0601, BadParameter, "the transport service is not offered";
     QpMigration = 0x5c_0602, BadParameter, "pm_state has no such value";

@@ -192,7 +192,8 @@ impl State {
                 self.cards[index].receive(&frame);
                 busy = true;
             }
-            if !busy {
+            // Only now is nothing left that a CQE could be compressed with.
+            if !busy && !self.cards.iter_mut().fold(false, |any, card| card.release_cqes() | any) {
                 return;
             }
         }

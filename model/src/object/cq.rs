@@ -3,6 +3,7 @@
 use mlx5_sys::ifc::{Field, cqc};
 
 use super::Pages;
+use crate::queue::{Compression, Untold};
 
 /// What a CQ is armed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,10 @@ pub struct Cq {
     pub solicited: u32,
     /// Whether it failed: nothing is written any more.
     pub failed: bool,
+    /// Where CQEs are compressed: what is held back.
+    pub compression: Option<Compression>,
+    /// Completions that moderation keeps from being told of yet.
+    pub untold: Option<Untold>,
 }
 
 impl Cq {

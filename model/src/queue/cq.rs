@@ -4,7 +4,8 @@ use mlx5_sys::ifc::{cqc, qpc};
 
 use super::event::{COUNTER, CqFailure, QpEvent};
 use crate::card::Card;
-use crate::object::{Arm, Pages, State};
+use crate::memory::Fault;
+use crate::object::{Arm, Cq, Pages, State};
 
 /// Opcode of the CQE that marks where a resized CQ goes on in its new ring (`mlx5dv.h`).
 const RESIZE: u8 = 5;
@@ -19,15 +20,36 @@ pub(super) const CQE: usize = 64;
 impl Card {
     /// Puts a CQE in its place, owner bit included; `urgent` ones are those that solicited arms
     /// wait for.
-    pub(super) fn post_cqe(&mut self, cqn: u32, entry: &mut Entry, urgent: bool) {
+    pub(super) fn place_cqe(&mut self, cqn: u32, entry: &mut Entry, urgent: bool) {
+        if !self.has_room(cqn, 1) {
+            tracing::warn!(cqn, "a CQ overran");
+            self.fail_cq(cqn, CqFailure::Overrun);
+            return;
+        }
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
         if cq.failed {
             return;
         }
-        let full = |consumer: u32, producer: u32, entries: u32| {
-            producer.wrapping_sub(consumer) & COUNTER >= entries
+        entry[CQE + 63] = entry[CQE + 63] & !1 | u8::from(cq.producer & cq.entries != 0);
+        let slot = (cq.producer & (cq.entries - 1)) as usize * cq.cqe_size;
+        let bytes = if cq.cqe_size == 128 { &entry[..] } else { &entry[CQE..] };
+        if let Err(fault) = cq.pages.publish(&*self.memory, slot, bytes) {
+            return self.lose_ring(cqn, fault);
+        }
+        cq.producer = (cq.producer + 1) & COUNTER;
+        self.tell_of_cqes(cqn, 1, urgent);
+    }
+
+    /// Whether a CQ has room for so many CQEs; one that failed needs none.
+    pub(super) fn has_room(&mut self, cqn: u32, cqes: u32) -> bool {
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return true };
+        if cq.failed || cq.get(cqc::OI) == 1 {
+            return true;
+        }
+        let fits = |cq: &Cq| {
+            (cq.producer.wrapping_sub(cq.consumer) & COUNTER).saturating_add(cqes) <= cq.entries
         };
-        if cq.get(cqc::OI) == 0 && full(cq.consumer, cq.producer, cq.entries) {
+        if !fits(cq) {
             let mut record = [0; 4];
             match self.memory.read(cq.record(), &mut record) {
                 Ok(()) => cq.consumer = u32::from_be_bytes(record) & COUNTER,
@@ -36,28 +58,26 @@ impl Card {
                     self.complaints.unmapped_queues += 1;
                 }
             }
-            if full(cq.consumer, cq.producer, cq.entries) {
-                tracing::warn!(cqn, "a CQ overran");
-                self.fail_cq(cqn, CqFailure::Overrun);
-                return;
-            }
         }
-        entry[CQE + 63] = entry[CQE + 63] & !1 | u8::from(cq.producer & cq.entries != 0);
-        let slot = (cq.producer & (cq.entries - 1)) as usize * cq.cqe_size;
-        let bytes = if cq.cqe_size == 128 { &entry[..] } else { &entry[CQE..] };
-        if let Err(fault) = cq.pages.publish(&*self.memory, slot, bytes) {
-            tracing::error!(cqn, %fault, "the ring of a CQ is not there");
-            self.complaints.unmapped_queues += 1;
-            self.fail_cq(cqn, CqFailure::Access);
-            return;
-        }
-        cq.producer = (cq.producer + 1) & COUNTER;
+        fits(cq)
+    }
+
+    /// A CQ's ring does not answer.
+    pub(super) fn lose_ring(&mut self, cqn: u32, fault: Fault) {
+        tracing::error!(cqn, %fault, "the ring of a CQ is not there");
+        self.complaints.unmapped_queues += 1;
+        self.fail_cq(cqn, CqFailure::Access);
+    }
+
+    /// So many CQEs were written: whom the CQ was armed for is told.
+    pub(super) fn tell_of_cqes(&mut self, cqn: u32, cqes: u32, urgent: bool) {
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
         if urgent {
             cq.solicited = cq.producer;
         }
         match cq.armed {
-            Some(Arm::Any) => self.fire_cq(cqn),
-            Some(Arm::Solicited) if urgent => self.fire_cq(cqn),
+            Some(Arm::Any) => self.moderate_cq(cqn, cqes),
+            Some(Arm::Solicited) if urgent => self.moderate_cq(cqn, cqes),
             _ => {}
         }
         self.completed_on(cqn);
@@ -66,6 +86,7 @@ impl Card {
     /// Moves a CQ to another ring: a last CQE in the old one says where the new one takes over.
     /// `false`, and nothing changed, where what is not yet taken does not fit either.
     pub(crate) fn resize_cq(&mut self, cqn: u32, pages: Pages, entries: u32) -> bool {
+        self.release_block(cqn);
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return false };
         let mut record = [0; 4];
         if self.memory.read(cq.record(), &mut record).is_err() {
@@ -80,7 +101,7 @@ impl Card {
         entry[CQE + 63] = RESIZE << 4;
         let (armed, solicited) = (cq.armed.take(), cq.solicited);
         let told = cq.notified == cq.producer;
-        self.post_cqe(cqn, &mut entry, false);
+        self.place_cqe(cqn, &mut entry, false);
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return false };
         // It is no completion: nobody waits for it.
         (cq.armed, cq.solicited) = (armed, solicited);
@@ -122,9 +143,10 @@ impl Card {
         }
     }
 
-    fn fire_cq(&mut self, cqn: u32) {
+    pub(super) fn fire_cq(&mut self, cqn: u32) {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
         cq.armed = None;
+        cq.untold = None;
         cq.fired = Some((cq.arm_word >> 28 & 3) as u8);
         cq.notified = cq.producer;
         self.completion_event(cqn);
@@ -134,6 +156,7 @@ impl Card {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
         cq.failed = true;
         cq.armed = None;
+        cq.untold = None;
         self.cq_error_event(cqn, failure);
         let mut users: Vec<u32> = self
             .objects

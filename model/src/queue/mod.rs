@@ -12,11 +12,13 @@
 
 mod bind;
 mod completion;
+mod compress;
 mod cq;
 mod decode;
 mod doorbell;
 mod event;
 mod extended;
+mod moderate;
 mod receive;
 mod send;
 mod shared;
@@ -27,9 +29,12 @@ mod umr;
 mod wqe;
 
 pub use completion::{Completion, Opcode, Origin};
+pub(crate) use compress::asked_for;
+pub use compress::{Compression, MAX_BLOCK, MiniFormat};
 pub(crate) use doorbell::Registers;
 pub use event::{QpEvent, SrqEvent, TargetEvent};
 pub use extended::{LARGEST, Local, Masked};
+pub use moderate::Untold;
 pub use translate::{Access, Denied};
 pub(crate) use translate::{DUMP_FILL, INDIRECTION};
 pub use umr::{Entries, Umr};

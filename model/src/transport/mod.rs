@@ -96,6 +96,7 @@ impl Card {
 
     /// Fires every timer that is due.
     pub fn expire(&mut self) {
+        self.expire_moderation();
         let now = self.clock.now();
         while let Some(qp) = self.port.due(now) {
             let rts = self
@@ -127,7 +128,7 @@ impl Card {
 
     /// When the next timer is due, in nanoseconds of the card's clock.
     pub fn deadline(&self) -> Option<u64> {
-        self.port.deadline()
+        self.port.deadline().into_iter().chain(self.moderation_deadline()).min()
     }
 
     /// A queue pair changed state by command, or a command changed its context. To Error:

@@ -177,10 +177,19 @@ fn make(
             64 => caps.has(cmd_hca_cap::CQE_COMPRESSION),
             _ => caps.has(cmd_hca_cap::CQE_COMPRESSION_128),
         };
-        if !able || !matches!(given.cqe_comp_res_format, 1 | 2 | 4) {
+        if !able {
             return Err(Errno::EOPNOTSUPP);
         }
     }
+    let mini_format = match given.cqe_comp_res_format {
+        _ if given.cqe_comp_en == 0 => 0u32,
+        // `MLX5_CQE_FORMAT_HASH`, `_CSUM`, `_CSUM_STRIDX`
+        1 => 0,
+        2 => 1,
+        4 if caps.has(cmd_hca_cap::MINI_CQE_RESP_STRIDE_INDEX) => 3,
+        4 => return Err(Errno::EOPNOTSUPP),
+        _ => return Err(Errno::EINVAL),
+    };
     // A context without dynamic register pages does not exist here.
     if given.flags & NUMBERED_UAR == 0 {
         return Err(Errno::EINVAL);
@@ -203,8 +212,7 @@ fn make(
     context(cqc::OI, u64::from(asked.flags & IGNORE_OVERRUN != 0));
     if given.cqe_comp_en != 0 {
         context(cqc::CQE_COMP_EN, 1);
-        // Bit n of the request is format n of the context.
-        context(cqc::MINI_CQE_RES_FORMAT, u64::from(given.cqe_comp_res_format.trailing_zeros()));
+        context(cqc::MINI_CQE_RES_FORMAT, u64::from(mini_format));
     }
     context(cqc::PAGE_OFFSET, offset);
     context(cqc::LOG_CQ_SIZE, u64::from(entries.ilog2()));

@@ -269,8 +269,9 @@ fn driver(file: &CommandFile, room: usize) -> Vec<u8> {
     word(4, room.min(LENGTH) as u32);
     if caps.has(cmd_hca_cap::CQE_COMPRESSION) {
         word(COMPRESSION, caps.get(cmd_hca_cap::CQE_COMPRESSION_MAX_NUM));
-        // Hash and checksum.
-        word(COMPRESSION + 4, 3);
+        // Hash and checksum, and the latter with the stride.
+        let stride = caps.has(cmd_hca_cap::MINI_CQE_RESP_STRIDE_INDEX);
+        word(COMPRESSION + 4, 3 | u32::from(stride) << 2);
     }
     word(
         FLAGS,

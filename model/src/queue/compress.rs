@@ -1,0 +1,325 @@
+//! Compressed CQEs: what comes together and is alike becomes one title and short mini CQEs.
+//!
+//! A card holds CQEs of a compressing CQ back until one comes that is different, until there are as
+//! many as it puts into a block, or until a moment has passed. Here the moment is the end of what the
+//! card was entered for, so a list of requests that one doorbell told of becomes one block, and no
+//! CQE waits for a timer. A CQE that is alone is written as it is.
+//!
+//! A block takes as many slots of the ring as it has mini CQEs: the title in the first, eight mini
+//! CQEs in the second, eight more in the ninth, the seventeenth and so on. The slots between them are
+//! not written.
+
+use mlx5_sys::cqe::{FORMAT_COMPRESSED, FORMAT_SHIFT, MINI_CQES_PER_SLOT};
+use mlx5_sys::ifc::cqc;
+
+use super::cq::{CQE, Entry};
+use super::event::COUNTER;
+use crate::card::Card;
+
+/// Mini CQEs in the longest block.
+pub const MAX_BLOCK: usize = 64;
+
+/// What a responder's mini CQE has of the packet (`device.h`, `MLX5_CQE_FORMAT_*`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MiniFormat {
+    /// The RSS hash.
+    Hash,
+    /// The checksum.
+    Checksum,
+    /// The checksum, and the index of stride or WQE.
+    ChecksumStride,
+}
+
+impl MiniFormat {
+    /// What the CQ context calls so; `None` for the value that is reserved.
+    pub fn from_context(value: u32) -> Option<Self> {
+        match value {
+            0 => Some(Self::Hash),
+            1 => Some(Self::Checksum),
+            3 => Some(Self::ChecksumStride),
+            _ => None,
+        }
+    }
+}
+
+/// What a compressing CQ holds back.
+#[derive(Clone, Debug)]
+pub struct Compression {
+    format: MiniFormat,
+    /// CQEs that are alike, the title first.
+    held: Vec<Entry>,
+    /// Whether solicited arms wait for one of them.
+    urgent: bool,
+}
+
+impl Compression {
+    /// Holds nothing back yet.
+    pub fn new(format: MiniFormat) -> Self {
+        Self { format, held: Vec::new(), urgent: false }
+    }
+
+    /// Whether a CQE says nothing that would be lost beside those that are held back.
+    fn goes_with(&self, entry: &Entry, most: usize) -> bool {
+        let (Some(title), Some(last)) = (self.held.first(), self.held.last()) else {
+            return false;
+        };
+        let counter = |entry: &Entry| u16::from_be_bytes([entry[CQE + 60], entry[CQE + 61]]);
+        let counts = is_requester(entry)
+            || self.format == MiniFormat::ChecksumStride
+            || counter(entry) == counter(last).wrapping_add(1);
+        self.held.len() < most
+            && counts
+            && self.common(entry) == self.common(title)
+    }
+
+    /// A CQE without what mini CQEs say of each, and without the time, which is the title's.
+    fn common(&self, entry: &Entry) -> [u8; 64] {
+        let mut cqe = [0; 64];
+        cqe.copy_from_slice(&entry[CQE..]);
+        cqe[44..56].fill(0);
+        cqe[60..62].fill(0);
+        if is_requester(entry) {
+            cqe[56] = 0;
+        } else {
+            match self.format {
+                MiniFormat::Hash => cqe[12..16].fill(0),
+                MiniFormat::Checksum | MiniFormat::ChecksumStride => cqe[20..22].fill(0),
+            }
+        }
+        cqe
+    }
+
+    fn mini(&self, entry: &Entry) -> [u8; 8] {
+        let cqe = &entry[CQE..];
+        let mut mini = [0; 8];
+        if is_requester(entry) {
+            mini[..2].copy_from_slice(&cqe[60..62]);
+            mini[2] = cqe[56];
+        } else if self.format == MiniFormat::Hash {
+            mini[..4].copy_from_slice(&cqe[12..16]);
+        } else {
+            mini[..2].copy_from_slice(&cqe[20..22]);
+            if self.format == MiniFormat::ChecksumStride {
+                mini[2..4].copy_from_slice(&cqe[60..62]);
+            }
+        }
+        mini[4..].copy_from_slice(&cqe[44..48]);
+        mini
+    }
+}
+
+/// Whether a CQE is of a send queue.
+fn is_requester(entry: &Entry) -> bool {
+    entry[CQE + 63] >> 4 == 0
+}
+
+/// Whether it is a success (opcodes 0 to 4) without data in it.
+fn is_compressible(entry: &Entry) -> bool {
+    entry[CQE + 63] >> 4 <= 4 && entry[CQE + 63] >> FORMAT_SHIFT & 3 == 0
+}
+
+impl Card {
+    /// Puts a CQE in its place, or holds it back, where the CQ compresses; `urgent` ones are those
+    /// that solicited arms wait for.
+    pub(super) fn post_cqe(&mut self, cqn: u32, entry: &mut Entry, urgent: bool) {
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
+        let most = MAX_BLOCK.min(cq.entries as usize);
+        let Some(compression) = &mut cq.compression else {
+            return self.place_cqe(cqn, entry, urgent);
+        };
+        let compressible = is_compressible(entry);
+        if compressible && compression.goes_with(entry, most) {
+            compression.held.push(*entry);
+            compression.urgent |= urgent;
+            return;
+        }
+        self.release_block(cqn);
+        if !compressible {
+            return self.place_cqe(cqn, entry, urgent);
+        }
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
+        let Some(compression) = &mut cq.compression else { return };
+        compression.held.push(*entry);
+        compression.urgent = urgent;
+        self.compressing.push(cqn);
+    }
+
+    /// Writes all CQEs that are held back. Returns whether there was one: events may follow.
+    pub fn release_cqes(&mut self) -> bool {
+        let cqs = std::mem::take(&mut self.compressing);
+        for cqn in &cqs {
+            self.release_block(*cqn);
+        }
+        !cqs.is_empty()
+    }
+
+    /// Writes what a CQ holds back.
+    pub(super) fn release_block(&mut self, cqn: u32) {
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
+        let Some(compression) = &mut cq.compression else { return };
+        let mut held = std::mem::take(&mut compression.held);
+        let urgent = std::mem::take(&mut compression.urgent);
+        if held.len() > 1 && !cq.failed && self.has_room(cqn, held.len() as u32) {
+            return self.place_block(cqn, &held, urgent);
+        }
+        // Alone, or more than there is room for: what has room is written before the CQ fails.
+        for entry in &mut held {
+            self.place_cqe(cqn, entry, urgent);
+        }
+    }
+
+    fn place_block(&mut self, cqn: u32, held: &[Entry], urgent: bool) {
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
+        let Some(compression) = &cq.compression else { return };
+        let start = cq.producer;
+        // Of a wide CQE, the second half.
+        let place = |ahead: usize| {
+            let slot = start.wrapping_add(ahead as u32) & (cq.entries - 1);
+            (slot as usize + 1) * cq.cqe_size - 64
+        };
+        let mut title = [0; 64];
+        title.copy_from_slice(&held[0][CQE..]);
+        title[44..48].copy_from_slice(&(held.len() as u32).to_be_bytes());
+        title[63] = title[63] & 0xf2
+            | FORMAT_COMPRESSED << FORMAT_SHIFT
+            | u8::from(start & cq.entries != 0);
+        let mut written = Ok(());
+        for (at, minis) in held.chunks(MINI_CQES_PER_SLOT).enumerate() {
+            let mut slot = [0; 64];
+            for (mini, entry) in slot.chunks_exact_mut(8).zip(minis) {
+                mini.copy_from_slice(&compression.mini(entry));
+            }
+            let ahead = if at == 0 { 1 } else { at * MINI_CQES_PER_SLOT };
+            written = written.and(cq.pages.write(&*self.memory, place(ahead), &slot));
+        }
+        // The title says that the block is there, so it comes last.
+        written = written.and(cq.pages.publish(&*self.memory, place(0), &title));
+        if let Err(fault) = written {
+            return self.lose_ring(cqn, fault);
+        }
+        cq.producer = start.wrapping_add(held.len() as u32) & COUNTER;
+        self.tell_of_cqes(cqn, held.len() as u32, urgent);
+    }
+}
+
+/// What a CQ context asks for; `Err` where it cannot be.
+pub(crate) fn asked_for(context: &[u8]) -> Result<Option<Compression>, ()> {
+    let field = |field: mlx5_sys::ifc::Field| field.get(context) as u32;
+    if field(cqc::CQE_COMP_EN) == 0 {
+        return Ok(None);
+    }
+    // The enhanced layout is not offered.
+    if field(cqc::CQE_COMPRESSION_LAYOUT) != 0 {
+        return Err(());
+    }
+    let format = MiniFormat::from_context(field(cqc::MINI_CQE_RES_FORMAT)).ok_or(())?;
+    Ok(Some(Compression::new(format)))
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::create_cq_in;
+
+    use super::super::Syndrome;
+    use super::super::test::Queue;
+    use super::super::{Completion, Opcode, Origin};
+    use super::*;
+
+    fn compressing(format: u64) -> Queue {
+        let field = |f: mlx5_sys::ifc::Field| f.within(create_cq_in::CQ_CONTEXT);
+        Queue::with(
+            |cq| {
+                cq.set(field(cqc::CQE_COMP_EN), 1u64).set(field(cqc::MINI_CQE_RES_FORMAT), format)
+            },
+            |qp| qp,
+        )
+    }
+
+    fn received(queue: &Queue, wqe: u16, length: u32) -> Completion<'static> {
+        let origin = Origin::Responder(Opcode::Send);
+        Completion { origin, wqe, length, immediate: [0; 4], ..queue.received(false) }
+    }
+
+    #[test]
+    fn what_comes_together_is_one_block() {
+        let mut queue = compressing(0);
+        for i in 0..10 {
+            let sent = Completion { length: 100 + u32::from(i), ..queue.sent(i * 2, Ok(())) };
+            queue.rig.card.complete(&sent);
+        }
+        assert_eq!(queue.cqe(0), [0; 64], "held back");
+        assert!(queue.rig.card.release_cqes());
+        assert!(!queue.rig.card.release_cqes());
+        let title = queue.cqe(0);
+        assert_eq!(title[44..48], [0, 0, 0, 10]);
+        assert_eq!(title[56..62], [0x0a, 0, 0x12, 0, 0, 0]);
+        assert_eq!(title[63], 0x0c);
+        let (first, second) = (queue.cqe(1), queue.cqe(8));
+        for i in 0..8u8 {
+            let at = usize::from(i) * 8;
+            assert_eq!(first[at..at + 8], [0, i * 2, 0x0a, 0, 0, 0, 0, 100 + i]);
+        }
+        assert_eq!(second[..16], [0, 16, 0x0a, 0, 0, 0, 0, 108, 0, 18, 0x0a, 0, 0, 0, 0, 109]);
+        assert_eq!(queue.cqe(2), [0; 64], "a slot between");
+        // The next is alone, and comes behind as many slots as there were mini CQEs.
+        queue.rig.card.complete(&queue.sent(20, Ok(())));
+        queue.rig.card.release_cqes();
+        assert_eq!(queue.cqe(10)[60..64], [0, 20, 0, 0]);
+    }
+
+    #[test]
+    fn responders_count_by_themselves_unless_the_stride_is_told() {
+        for (format, mini) in [(0, [0; 4]), (1, [0; 4]), (3, [0, 0, 0, 8])] {
+            let mut queue = compressing(format);
+            for wqe in [7, 8, 10, 11] {
+                queue.rig.card.complete(&received(&queue, wqe, 50));
+            }
+            queue.rig.card.release_cqes();
+            let title = queue.cqe(0);
+            assert_eq!(title[60..64], [0, 7, 0, 0x2c]);
+            let together = if format == 3 { 4 } else { 2 };
+            assert_eq!(title[44..48], [0, 0, 0, together]);
+            assert_eq!(queue.cqe(1)[8..16], [mini, [0, 0, 0, 50]].concat()[..]);
+        }
+    }
+
+    #[test]
+    fn what_differs_ends_a_block() {
+        let mut queue = compressing(0);
+        queue.rig.card.complete(&queue.sent(0, Ok(())));
+        queue.rig.card.complete(&queue.sent(1, Ok(())));
+        queue.rig.card.complete(&received(&queue, 0, 9));
+        queue.rig.card.complete(&queue.sent(2, Err(Syndrome::RemoteAccess)));
+        queue.rig.card.release_cqes();
+        let last = [0, 2, 3].map(|slot| queue.cqe(slot)[63]);
+        assert_eq!(last, [0x0c, 0x20, 0xd0]);
+    }
+
+    #[test]
+    fn a_block_that_has_no_room_fails_the_cq() {
+        let mut queue = compressing(0);
+        for i in 0..14 {
+            queue.rig.card.complete(&queue.sent(i, Ok(())));
+        }
+        queue.rig.card.release_cqes();
+        for i in 14..17 {
+            queue.rig.card.complete(&queue.sent(i, Ok(())));
+        }
+        assert!(!queue.rig.card.objects.cqs.get(queue.cq).unwrap().failed);
+        queue.rig.card.release_cqes();
+        // Those that had room are there.
+        assert_eq!([14, 15].map(|slot| queue.cqe(slot)[61..64].to_vec()), [[14, 0, 0], [15, 0, 0]]);
+        assert!(queue.rig.card.objects.cqs.get(queue.cq).unwrap().failed);
+    }
+
+    #[test]
+    fn an_arm_waits_for_the_block() {
+        let mut queue = compressing(0);
+        queue.arm(0, false, 0);
+        queue.rig.card.complete(&queue.sent(0, Ok(())));
+        queue.rig.card.complete(&queue.sent(1, Ok(())));
+        assert_eq!(queue.events(), 0);
+        queue.rig.card.release_cqes();
+        assert_eq!(queue.events(), 1);
+    }
+}

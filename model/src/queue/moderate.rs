@@ -1,0 +1,110 @@
+//! Moderation: fewer events than completions.
+//!
+//! A CQ with a period and a count raises the event that it is armed for when so many completions have
+//! come, or when the period has passed since the first of them. With one of them zero there is no
+//! moderation: an event for a single completion that nothing follows would never come, or at once.
+
+use mlx5_sys::ifc::cqc;
+
+use crate::card::Card;
+
+/// Completions that an armed CQ has not told of yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Untold {
+    completions: u32,
+    /// When they are told of at the latest.
+    deadline: u64,
+}
+
+impl Card {
+    /// So many completions came that an armed CQ is to tell of: at once, or together with others.
+    pub(super) fn moderate_cq(&mut self, cqn: u32, completions: u32) {
+        let now = self.clock.now();
+        let Some(cq) = self.objects.cqs.get_mut(cqn) else { return };
+        let (period, most) = (cq.get(cqc::CQ_PERIOD), cq.get(cqc::CQ_MAX_COUNT));
+        if period == 0 || most == 0 {
+            return self.fire_cq(cqn);
+        }
+        let first = Untold { completions: 0, deadline: now + u64::from(period) * 1000 };
+        let untold = cq.untold.get_or_insert(first);
+        untold.completions = untold.completions.saturating_add(completions);
+        if untold.completions >= most {
+            return self.fire_cq(cqn);
+        }
+        if !self.moderating.contains(&cqn) {
+            self.moderating.push(cqn);
+        }
+    }
+
+    /// When the next CQ has waited long enough.
+    pub(crate) fn moderation_deadline(&self) -> Option<u64> {
+        let untold = |cqn: &u32| Some(self.objects.cqs.get(*cqn)?.untold?.deadline);
+        self.moderating.iter().filter_map(untold).min()
+    }
+
+    /// Tells of what has waited long enough.
+    pub(crate) fn expire_moderation(&mut self) {
+        let now = self.clock.now();
+        for cqn in std::mem::take(&mut self.moderating) {
+            let untold = self.objects.cqs.get(cqn).and_then(|cq| cq.untold);
+            match untold {
+                Some(untold) if untold.deadline <= now => self.fire_cq(cqn),
+                Some(_) => self.moderating.push(cqn),
+                None => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::create_cq_in;
+
+    use super::super::test::Queue;
+    use super::*;
+
+    fn moderated(period: u64, count: u64) -> Queue {
+        let field = |f: mlx5_sys::ifc::Field| f.within(create_cq_in::CQ_CONTEXT);
+        Queue::with(
+            |cq| cq.set(field(cqc::CQ_PERIOD), period).set(field(cqc::CQ_MAX_COUNT), count),
+            |qp| qp,
+        )
+    }
+
+    #[test]
+    fn the_event_comes_with_the_count() {
+        let mut queue = moderated(50, 3);
+        queue.arm(0, false, 0);
+        for told in [0, 0, 1, 1] {
+            queue.rig.card.complete(&queue.sent(0, Ok(())));
+            assert_eq!(queue.events(), told);
+        }
+        assert_eq!(queue.rig.card.deadline(), None);
+    }
+
+    #[test]
+    fn or_with_the_period() {
+        let mut queue = moderated(50, 3);
+        queue.arm(0, false, 0);
+        queue.rig.card.clock.advance(7);
+        queue.rig.card.complete(&queue.sent(0, Ok(())));
+        assert_eq!(queue.rig.card.deadline(), Some(50_007));
+        queue.rig.card.clock.advance(49_999);
+        queue.rig.card.expire();
+        assert_eq!(queue.events(), 0);
+        queue.rig.card.clock.advance(1);
+        queue.rig.card.expire();
+        assert_eq!(queue.events(), 1);
+        assert_eq!(queue.rig.card.deadline(), None);
+    }
+
+    #[test]
+    fn without_one_of_them_it_comes_at_once() {
+        for (period, count) in [(0, 3), (50, 0)] {
+            let mut queue = moderated(period, count);
+            queue.arm(0, false, 0);
+            queue.rig.card.complete(&queue.sent(0, Ok(())));
+            assert_eq!(queue.events(), 1);
+        }
+    }
+}
