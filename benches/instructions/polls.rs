@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use mlx5::cqe::{Completion, SendDone, SendOperation};
 use mlx5::ring::{Completions, Publish, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, CqeCompression, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
 use mlx5::wqe::{Remote, Sge, Write};
 use mlx5_sys::verbs::*;
 
@@ -30,9 +30,13 @@ struct Ends {
 }
 
 impl Ends {
-    fn new(cqe_size: CqeSize) -> Self {
+    fn new(cqe_size: CqeSize, compression: Option<CqeCompression>) -> Self {
         let rig = Rig::new(MODE);
-        let cq = CompletionQueue::builder(&rig.context, 511).cqe_size(cqe_size).build();
+        let mut cq = CompletionQueue::builder(&rig.context, 511).cqe_size(cqe_size);
+        if let Some(format) = compression {
+            cq = cq.compression(format);
+        }
+        let cq = cq.build();
         let (cq, peer_cq) = (cq.expect("a CQ"), rig.cq(511));
         let (qp, peer) = rig.connect(rig.init(shape(&rig, &cq)), rig.init(shape(&rig, &peer_cq)));
         let memory = rig.memory(4096);
@@ -97,7 +101,8 @@ fn requests(row: Row, completions: usize) -> usize {
 }
 
 fn receives(row: Row) -> bool {
-    matches!(row, Row::PollReceive | Row::PollReceives | Row::PollInside)
+    use Row::*;
+    matches!(row, PollReceive | PollReceives | PollInside | PollFoldedReceive)
 }
 
 /// Whether a side whose CQEs have that size has the row.
@@ -113,7 +118,7 @@ struct Verbs {
 
 impl Verbs {
     fn new(cqe_size: CqeSize) -> Self {
-        Self { ends: Ends::new(cqe_size), sum: 0 }
+        Self { ends: Ends::new(cqe_size, None), sum: 0 }
     }
 
     fn prepare(&self, row: Row, completions: usize) {
@@ -191,6 +196,8 @@ impl Side for Classic {
         Some(match row {
             _ if !has(row, self.verbs.ends.cq.cqe_size()) => return None,
             Row::PollLater | Row::PollWide | Row::PollReceive | Row::PollInside => self.one(calls),
+            // libmlx5 knows no compressed blocks: it takes the same completions one by one.
+            Row::PollFolded | Row::PollFoldedReceive => self.one(calls),
             Row::PollMany | Row::PollReceives => self.many(calls),
             _ => return None,
         })
@@ -271,6 +278,8 @@ impl Side for Extended {
         Some(match row {
             _ if !has(row, self.verbs.ends.cq.cqe_size()) => return None,
             Row::PollLater | Row::PollWide | Row::PollReceive | Row::PollInside => self.one(calls),
+            // libmlx5 knows no compressed blocks: it takes the same completions one by one.
+            Row::PollFolded | Row::PollFoldedReceive => self.one(calls),
             Row::PollMany | Row::PollReceives => self.many(calls),
             _ => return None,
         })
@@ -291,19 +300,23 @@ pub struct Raw {
 
 impl Raw {
     pub fn new() -> Self {
-        Self::with(Publish::EveryPoll, CqeSize::B64)
+        Self::with(Publish::EveryPoll, CqeSize::B64, None)
     }
 
     pub fn wide() -> Self {
-        Self::with(Publish::EveryPoll, CqeSize::B128)
+        Self::with(Publish::EveryPoll, CqeSize::B128, None)
     }
 
     pub fn quiet() -> Self {
-        Self::with(Publish::Every(EVERY), CqeSize::B64)
+        Self::with(Publish::Every(EVERY), CqeSize::B64, None)
     }
 
-    fn with(publish: Publish, cqe_size: CqeSize) -> Self {
-        let ends = Ends::new(cqe_size);
+    pub fn folded() -> Self {
+        Self::with(Publish::EveryPoll, CqeSize::B64, Some(CqeCompression::Hash))
+    }
+
+    fn with(publish: Publish, cqe_size: CqeSize, compression: Option<CqeCompression>) -> Self {
+        let ends = Ends::new(cqe_size, compression);
         let mut completions = Completions::new(&ends.cq).expect("a CQ of its own");
         completions.publish(publish).expect("entries");
         let send = SendQueue::new(&ends.qp, &mut completions, SendConfig::default());
@@ -400,6 +413,9 @@ impl Side for Raw {
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
             Row::PollQuiet if self.quiet => self.one(calls),
+            Row::PollFolded if self.ends.cq.compression().is_some() => self.one(calls),
+            Row::PollFoldedReceive if self.ends.cq.compression().is_some() => self.receive(calls),
+            _ if self.ends.cq.compression().is_some() => return None,
             _ if self.quiet || !has(row, self.ends.cq.cqe_size()) => return None,
             Row::PollLater | Row::PollWide => self.one(calls),
             Row::PollReceive | Row::PollInside => self.receive(calls),

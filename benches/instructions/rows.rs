@@ -137,7 +137,7 @@ macro_rules! rows {
     };
 }
 
-use column::FLOOR;
+use column::{EXTENDED, FLOOR};
 
 rows! {
     Inline: "8-byte inline WRITE, signaled, BlueFlame", How::Post,
@@ -169,6 +169,10 @@ rows! {
     PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(52.0)];
     PollReceive: "poll, one receive", How::Take, [at_most(50.0)];
     PollWide: "poll, one success in a CQE of 128 bytes", How::Take, [at_most(115.0)];
+    PollFolded: "poll, one success in a compressed block", How::Take,
+        [at_most(58.0).and(1.0 / 3.0, EXTENDED)];
+    PollFoldedReceive: "poll, one receive in a compressed block", How::Take,
+        [at_most(82.0)];
     PollInside: "poll, one receive of 8 bytes in the CQE", How::Take, [at_most(200.0)];
     PollReceives: "poll of 32 receives, per CQE", How::TakeLists(LIST), [at_most(100.0)];
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];

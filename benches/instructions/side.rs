@@ -101,6 +101,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(polls::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(polls::Raw::quiet()) },
     Maker { column: column::RAW, make: || Box::new(polls::Raw::wide()) },
+    Maker { column: column::RAW, make: || Box::new(polls::Raw::folded()) },
     Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(raw::Raw::new)) },
     Maker { column: column::RAW, make: || Box::new(copies::RawRunTime::new()) },
     Maker { column: column::RAW, make: || Box::new(copies::Copied::last_of_lists()) },

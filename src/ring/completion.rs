@@ -21,7 +21,7 @@ use crate::cqe::{
 };
 use crate::doorbell::{ArmDoorbell, Record};
 use crate::timing::{Phase, Recorder};
-use crate::verbs::CompletionQueue;
+use crate::verbs::{CompletionQueue, CqeCompression};
 
 /// Which CQ a queue completes on: the address of its verbs object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,7 @@ pub(super) struct CqParts {
     pub(super) arm: ArmDoorbell,
     pub(super) cqn: u32,
     pub(super) id: CqId,
+    pub(super) compression: CqeCompression,
 }
 
 // SAFETY: the CQ's consumer side belongs to the reader alone (`from_raw`'s contract), and the card
@@ -85,6 +86,7 @@ impl Completions {
         // CQs. The claim keeps other readers of this crate away; those that are not of this crate
         // reach the CQ by its raw pointer only, whose users promise to respect that.
         let mut reader = unsafe { Self::from_raw(cq.as_raw())? };
+        reader.consumer.set_format(cq.compression().unwrap_or_default());
         reader.keep = Some(keep);
         Ok(reader)
     }
@@ -126,6 +128,7 @@ impl Completions {
             arm,
             cqn: view.cqn,
             id: CqId::of(cq.as_ptr()),
+            compression: CqeCompression::default(),
         };
         // SAFETY: the ring is the library's, and the reader's alone, as the caller vouches.
         unsafe { Self::from_parts(parts) }
@@ -146,7 +149,9 @@ impl Completions {
         let wide = parts.cqe_size == 128;
         Ok(Self {
             // SAFETY: the caller vouches for ring and record.
-            consumer: unsafe { Consumer::new(parts.buffer, shape, wide, parts.record) },
+            consumer: unsafe {
+                Consumer::new(parts.buffer, shape, wide, parts.record, parts.compression)
+            },
             arm_sequence: parts.arm.record().read() >> ARM_SEQUENCE_SHIFT & 3,
             arm: parts.arm,
             cqn: parts.cqn,
@@ -509,7 +514,11 @@ impl Completions {
             return if self.overrun { Err(PollError::Overrun) } else { Ok(false) };
         };
         if cqe.compressed() {
-            return Err(PollError::Compressed);
+            if !self.consumer.open() {
+                return Err(PollError::Compressed);
+            }
+            // What is written out is not compressed.
+            return self.take_other(queues, into);
         }
         self.timing.stamp_at(Phase::Sight, cqe.seen());
         let unclaimed = |reason| Completion::Unclaimed(Unclaimed::new(reason, &cqe));
@@ -578,6 +587,12 @@ impl Completions {
         self.timing.stamp(Phase::Release);
     }
 
+    /// Says what mini CQEs of a CQ have that was taken over by [`from_raw`](Self::from_raw) and
+    /// compresses ([`CqeCompression::Hash`] if not called). [`new`](Self::new) knows it.
+    pub fn expect_compression(&mut self, format: CqeCompression) {
+        self.consumer.set_format(format);
+    }
+
     /// Has every poll go the longer way, or no longer so.
     pub(super) fn hold(&mut self, held: bool) {
         self.consumer.hold(held);
@@ -590,7 +605,8 @@ impl Completions {
 
     /// Drops the CQEs of one queue of a queue pair that are there, and returns their number. For a
     /// queue without outstanding WQEs: they are of its life before a RESET. The other queues' CQEs
-    /// keep their order. Compressed blocks, and what comes after one, stay.
+    /// keep their order. Compressed blocks are written out for that; a damaged one, and what comes
+    /// after it, stays.
     pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
         self.ledger.settle(&Debtor::Queue(qpn, queue));
         self.sweep(|cqe| cqe.qpn() == qpn && cqe.queue() == Some(queue))
@@ -600,12 +616,19 @@ impl Completions {
     /// Compressed blocks, and what comes after one, stay.
     pub(super) fn sweep(&mut self, mut its: impl FnMut(&CqeRef<'_>) -> bool) -> u32 {
         let consumer = &mut self.consumer;
+        consumer.unfold();
         let start = consumer.index();
         let mut end = start;
-        while end.since(start) < consumer.shape().entries()
-            && consumer.peek(end).is_some_and(|cqe| !cqe.compressed())
-        {
-            end = end.plus(1);
+        while end.since(start) < consumer.shape().entries() {
+            match consumer.peek(end) {
+                None => break,
+                Some(cqe) if cqe.compressed() => {
+                    if !consumer.unfold_at(end) {
+                        break;
+                    }
+                }
+                Some(_) => end = end.plus(1),
+            }
         }
         // From the newest to the oldest: what stays moves up over what goes.
         let mut dropped = 0;
@@ -647,6 +670,8 @@ enum Step {
 
 impl Drop for Completions {
     fn drop(&mut self) {
+        // Who reads on knows nothing of the block.
+        self.consumer.unfold();
         self.consumer.flush();
         self.collect();
         self.withheld = None;

@@ -4,9 +4,11 @@ use core::ptr::NonNull;
 
 use mlx5_sys::cqe::{Cqe64, OPCODE_SHIFT, OWNER_MASK, opcode};
 
+use super::block::{Block, Words};
 use super::cursor::{Counter, Shape};
 use crate::cqe::CqeRef;
 use crate::doorbell::{Record, fence};
+use crate::verbs::CqeCompression;
 
 /// When the card is told how far a CQ is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -35,6 +37,9 @@ const SHIFT: u32 = Cqe64::SIZE.trailing_zeros();
 /// A poll that finds what it usually finds touches the first fields only, and compares the CQE's
 /// last byte with two that are known ahead. All that depends on where in the ring, or in which lap,
 /// the next CQE is, was put into them by [`seek`](Self::seek), once per lap.
+///
+/// In a compressed block, the next CQE is one that was written out beside the ring: see
+/// [`block`](super::block).
 pub(super) struct Consumer {
     /// The 64-byte CQE at the consumer index.
     next: NonNull<u8>,
@@ -47,7 +52,8 @@ pub(super) struct Consumer {
     /// As `plain`, for those who ask what a byte differs in from it: read apart, so that who only
     /// compares needs no register for it.
     usual: u32,
-    /// The owner bit of this lap, which is also what `plain` is where it is not "never".
+    /// The owner bit of this lap, which is also what `plain` is where it is not "never". What is
+    /// written out has none.
     owner: u32,
     /// The CQE after which more is to be done than to go on to the following one.
     pause: NonNull<u8>,
@@ -60,8 +66,12 @@ pub(super) struct Consumer {
     first: NonNull<u8>,
     shape: Shape,
     wide: bool,
-    /// The index of slot 0 in this lap.
+    /// Where the consumer walks: the CQE at the index `lap`, which is slot 0 in the ring, and the
+    /// binary logarithm of the distance of CQEs.
+    origin: NonNull<u8>,
     lap: Counter,
+    shift: u32,
+    block: Box<Block>,
     /// Whether a poll that finds nothing has more to do.
     watched: bool,
     /// Where the card is not told by every poll.
@@ -101,6 +111,7 @@ impl Consumer {
         shape: Shape,
         wide: bool,
         record: Record,
+        format: CqeCompression,
     ) -> Self {
         // SAFETY: a wide slot's second half.
         let first = unsafe { buffer.add(if wide { Cqe64::SIZE } else { 0 }) };
@@ -117,7 +128,10 @@ impl Consumer {
             first,
             shape,
             wide,
+            origin: first,
             lap: start,
+            shift: SHIFT + u32::from(wide),
+            block: Block::new(format),
             watched: false,
             reserve: None,
             held: false,
@@ -132,31 +146,63 @@ impl Consumer {
 
     /// The consumer index.
     pub(super) fn index(&self) -> Counter {
-        let offset = self.next.addr().get() - self.first.addr().get();
-        self.lap.plus((offset >> self.slot_shift()) as u32)
+        let offset = self.next.addr().get() - self.origin.addr().get();
+        self.lap.plus((offset >> self.shift) as u32)
     }
 
+    /// Binary logarithm of the distance of CQEs in the ring.
     fn slot_shift(&self) -> u32 {
         SHIFT + u32::from(self.wide)
     }
 
-    /// Moves the consumer index.
+    /// Moves the consumer index. It stays in the block it is in, or goes to its end.
     #[cold]
     #[inline(never)]
     pub(super) fn seek(&mut self, index: Counter) {
+        if self.block.is_open() && self.seek_in_block(index) {
+            return;
+        }
         let slot = self.shape.slot(index) as u32;
         self.lap = index.plus(slot.wrapping_neg());
-        self.next = self.entry(index);
-        let owner = u32::from(self.shape.lap(index));
-        self.plain = if self.wide { NEVER } else { u32::from(opcode::REQ) << OPCODE_SHIFT | owner };
-        self.usual = self.plain;
-        self.owner = owner;
+        self.owner = u32::from(self.shape.lap(index));
+        let plain = u32::from(opcode::REQ) << OPCODE_SHIFT | self.owner;
+        self.walk(index, if self.wide { NEVER } else { plain }, self.shape.entries() - 1 - slot);
+    }
+
+    /// Moves the consumer index within the block that it is in. `false`, and it is in none any more,
+    /// if the block ends there.
+    #[inline(never)]
+    fn seek_in_block(&mut self, index: Counter) -> bool {
+        if !self.block.holds(index) {
+            if index == self.block.end() {
+                self.block.close();
+                (self.origin, self.shift) = (self.first, self.slot_shift());
+                return false;
+            }
+            // SAFETY: `open` has seen the block; those of its slots that are published were written
+            // out before; the ring is one.
+            unsafe { self.block.load(index, self.first, self.shape, self.slot_shift()) };
+        }
+        let (base, loaded) = self.block.written_out();
+        (self.origin, self.lap, self.shift) = (self.block.out(), base, SHIFT);
+        self.owner = 0;
+        // What is published has 24 bits. In the ring they end where a lap does.
+        let ahead = base.plus(loaded - 1).since(index).min(0xff_ffff - index.low24());
+        self.walk(index, u32::from(opcode::REQ) << OPCODE_SHIFT, ahead);
+        true
+    }
+
+    /// Goes on at `index`, with `plain` as the last byte of a requester's success, and `ahead` CQEs
+    /// behind that one before more is to be done.
+    #[inline(always)]
+    fn walk(&mut self, index: Counter, plain: u32, mut ahead: u32) {
+        self.plain = plain;
+        self.usual = plain;
         // An invalid opcode means it in any lap.
         self.stale = if self.watched { NEVER } else { u32::from(opcode::INVALID) << OPCODE_SHIFT };
         if self.held {
             (self.plain, self.usual, self.stale) = (NEVER, NEVER, NEVER);
         }
-        let mut pause = self.lap.plus(self.shape.entries() - 1);
         if let Some(reserve) = &mut self.reserve {
             let mut unpublished = index.since(reserve.published);
             if unpublished >= reserve.most {
@@ -165,12 +211,92 @@ impl Consumer {
                 unpublished = 0;
             }
             // The CQE behind which it will be as many.
-            let last = reserve.most - unpublished - 1;
-            pause = index.plus(last.min(pause.since(index)));
+            ahead = ahead.min(reserve.most - unpublished - 1);
         }
-        self.pause = self.entry(pause);
-        let behind_first = (self.lap.low24() << SHIFT).wrapping_add(1 << SHIFT);
-        self.bias = behind_first.wrapping_sub(self.first.addr().get() as u32);
+        let behind = (index.since(self.lap) as usize) << self.shift;
+        // SAFETY: CQEs of the ring's, or that are written out.
+        unsafe {
+            self.next = self.origin.add(behind);
+            self.pause = self.next.add((ahead as usize) << self.shift);
+        }
+        let behind_next = (index.low24() << SHIFT).wrapping_add(1 << SHIFT);
+        self.bias = behind_next.wrapping_sub(self.next.addr().get() as u32);
+    }
+
+    /// Opens the compressed block that the next CQE is the title of. `false`, and nothing changes, if
+    /// it is a damaged one.
+    #[cold]
+    pub(super) fn open(&mut self) -> bool {
+        let index = self.index();
+        let open = self.open_at(index);
+        if open {
+            self.seek(index);
+        }
+        open
+    }
+
+    /// Opens the block whose title is at `index` of the ring, and was seen to be software's.
+    fn open_at(&mut self, index: Counter) -> bool {
+        let title = self.entry(index).cast::<u64>();
+        let mut words: Words = [0; 8];
+        for (at, word) in words.iter_mut().enumerate() {
+            // SAFETY: a CQE of the ring.
+            *word = unsafe { title.add(at).read_volatile() };
+        }
+        self.block.open(index, zerocopy::transmute!(words), self.shape.entries())
+    }
+
+    /// Writes what is left of the block that the consumer is in to the ring, as CQEs that are not
+    /// compressed.
+    #[cold]
+    pub(super) fn unfold(&mut self) {
+        if self.block.is_open() {
+            let index = self.index();
+            self.unfold_from(index);
+            self.seek(index);
+        }
+    }
+
+    /// The same of a block whose title is at `index`, where the consumer is in none. `false`, and
+    /// nothing changes, if it is a damaged one.
+    #[cold]
+    pub(super) fn unfold_at(&mut self, index: Counter) -> bool {
+        let open = self.open_at(index);
+        if open {
+            self.unfold_from(index);
+        }
+        open
+    }
+
+    fn unfold_from(&mut self, index: Counter) {
+        let end = self.block.end();
+        let mut cqes = Vec::with_capacity(end.since(index) as usize);
+        let mut next = index;
+        while next != end {
+            if !self.block.holds(next) {
+                // SAFETY: as in `seek_in_block`.
+                unsafe { self.block.load(next, self.first, self.shape, self.slot_shift()) };
+            }
+            cqes.push(self.block.cqe(next));
+            next = next.plus(1);
+        }
+        for (ahead, cqe) in cqes.into_iter().enumerate() {
+            let index = index.plus(ahead as u32);
+            let mut bytes: [u8; 64] = zerocopy::transmute!(cqe);
+            bytes[63] |= u8::from(self.shape.lap(index));
+            let words: Words = zerocopy::transmute!(bytes);
+            for (at, word) in words.into_iter().enumerate() {
+                // SAFETY: a CQE of the ring that software owns: all mini CQEs were read.
+                unsafe { self.entry(index).cast::<u64>().add(at).write_volatile(word) };
+            }
+        }
+        self.block.close();
+        (self.origin, self.shift) = (self.first, self.slot_shift());
+    }
+
+    /// What mini CQEs of responders say.
+    pub(super) fn set_format(&mut self, format: CqeCompression) {
+        self.block.set_format(format);
     }
 
     /// From now on, the card is told when `most` CQEs were taken, or by every poll that takes one.
@@ -261,7 +387,9 @@ impl Consumer {
     /// The next CQE of any kind, if there is one.
     pub(super) fn look<'a>(&mut self) -> Option<CqeRef<'a>> {
         let op_own = self.op_own();
-        if !self.is_mine(self.index(), op_own as u8) {
+        if op_own & u32::from(OWNER_MASK) != self.owner
+            || op_own >> OPCODE_SHIFT == u32::from(opcode::INVALID)
+        {
             if !self.watched && !self.held {
                 self.stale = op_own;
             }
@@ -277,7 +405,7 @@ impl Consumer {
             && op_own >> OPCODE_SHIFT != opcode::INVALID
     }
 
-    /// The CQE at `index`, if software owns it.
+    /// The CQE at `index` of the ring, if software owns it. Not of a block.
     pub(super) fn peek<'a>(&self, index: Counter) -> Option<CqeRef<'a>> {
         let entry = self.entry(index);
         // SAFETY: the last byte of a CQE of this ring.
@@ -290,7 +418,7 @@ impl Consumer {
         Some(unsafe { CqeRef::new(entry, self.wide, op_own) })
     }
 
-    /// The 64-byte CQE at `index`.
+    /// The 64-byte CQE at `index` of the ring.
     fn entry(&self, index: Counter) -> NonNull<u8> {
         // SAFETY: an entry of the ring.
         unsafe { self.first.add(self.shape.slot(index) << self.slot_shift()) }
@@ -316,7 +444,7 @@ impl Consumer {
     pub(super) unsafe fn take_and_publish(&mut self, taken: NonNull<u8>) {
         // SAFETY: passed on.
         unsafe { self.take(taken) };
-        // It does not pass 2^24 but behind the last CQE of a lap.
+        // It does not pass 2^24 but behind the last CQE of a lap, or one to pause at.
         self.record.release((taken.addr().get() as u32).wrapping_add(self.bias) >> SHIFT);
     }
 
@@ -326,7 +454,7 @@ impl Consumer {
     /// As [`take_and_publish`](Self::take_and_publish).
     #[inline(always)]
     pub(super) unsafe fn take(&mut self, taken: NonNull<u8>) {
-        // SAFETY: not the last of the ring, as the caller vouches.
+        // SAFETY: not the last of the ring, or of those that are written out, as the caller vouches.
         self.next = unsafe { taken.add(Cqe64::SIZE) };
     }
 
@@ -336,8 +464,8 @@ impl Consumer {
         if self.next == self.pause {
             return self.seek(self.index().plus(1));
         }
-        // SAFETY: not the last of the ring.
-        self.next = unsafe { self.next.add(1 << self.slot_shift()) };
+        // SAFETY: not the last of the ring, or of those that are written out.
+        self.next = unsafe { self.next.add(1 << self.shift) };
     }
 
     /// Gives all CQEs that were taken back to the card, unless it is told less often.

@@ -35,9 +35,9 @@ pub enum PostError {
 /// Why a CQ cannot be polled further. Every later poll gives the same error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PollError {
-    /// The next CQE opens a compressed block, which this reader does not decode. The block stays
-    /// where it is.
-    #[error("compressed CQEs: make the CQ without compression")]
+    /// The next CQE opens a compressed block that cannot be: of an error, of fewer than two CQEs, or
+    /// of more than the CQ holds. No card writes it. The block stays where it is.
+    #[error("a compressed block of CQEs is damaged: recreate the completion queue")]
     Compressed,
     /// The card reported that the CQ overran ([`Completions::overrun`]); completions are lost.
     ///

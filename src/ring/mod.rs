@@ -12,6 +12,7 @@
 
 pub mod armed;
 mod batch;
+mod block;
 mod completion;
 mod consumer;
 mod credit;

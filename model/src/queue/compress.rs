@@ -67,9 +67,7 @@ impl Compression {
         let counts = is_requester(entry)
             || self.format == MiniFormat::ChecksumStride
             || counter(entry) == counter(last).wrapping_add(1);
-        self.held.len() < most
-            && counts
-            && self.common(entry) == self.common(title)
+        self.held.len() < most && counts && self.common(entry) == self.common(title)
     }
 
     /// A CQE without what mini CQEs say of each, and without the time, which is the title's.
@@ -228,9 +226,7 @@ mod tests {
     fn compressing(format: u64) -> Queue {
         let field = |f: mlx5_sys::ifc::Field| f.within(create_cq_in::CQ_CONTEXT);
         Queue::with(
-            |cq| {
-                cq.set(field(cqc::CQE_COMP_EN), 1u64).set(field(cqc::MINI_CQE_RES_FORMAT), format)
-            },
+            |cq| cq.set(field(cqc::CQE_COMP_EN), 1u64).set(field(cqc::MINI_CQE_RES_FORMAT), format),
             |qp| qp,
         )
     }

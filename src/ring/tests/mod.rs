@@ -3,6 +3,7 @@
 
 mod account;
 mod armed;
+mod compressed;
 mod give_back;
 mod oldest;
 mod pair;
@@ -121,6 +122,7 @@ impl Cq {
                 record: Record::new(record.at(0).cast(), 0),
                 arm: ArmDoorbell::new(Record::new(record.at(0).cast(), 1), page.at(0)),
                 cqn: CQN,
+                compression: Default::default(),
                 id,
             };
             Completions::from_parts(parts).unwrap()

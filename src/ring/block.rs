@@ -1,0 +1,336 @@
+//! Compressed CQEs: a title, and mini CQEs of what differs from it.
+//!
+//! A block takes as many slots of the ring as it has mini CQEs. The title is in the first slot; eight
+//! mini CQEs are in the second, the next eight in the ninth, then in the seventeenth, and so on. The
+//! slots between them are not written, so what is in them is of an earlier lap, and says that it is of
+//! this one in every other lap.
+//!
+//! The reader goes through a block as through any other CQEs, so nothing on the way of a poll knows of
+//! blocks: up to [`AHEAD`] CQEs at a time are written out in memory of the reader's own, and the
+//! consumer walks there. Each is a copy of the title, made when the block is opened, in which only the
+//! fields that differ are stored: three of them. The ring itself is not
+//! written, but for the last byte of each slot, which says from then on that there is no CQE: it must
+//! before the card is told that the slot is free. As mini CQEs are read ahead, the card can be told of
+//! every single CQE, and so a block takes no more room in the CQ than what it stands for.
+
+use core::mem::offset_of;
+use core::ptr::NonNull;
+
+use mlx5_sys::cqe::{
+    Cqe64, FORMAT_SHIFT, MINI_CQES_PER_SLOT, MiniCqe, MiniCqeChecksum, MiniCqeRequester,
+    OPCODE_SHIFT, OWNER_MASK, opcode,
+};
+
+use super::cursor::{Counter, Shape};
+use crate::verbs::CqeCompression;
+
+/// CQEs that are written out at a time: whole slots of mini CQEs, and as many as cards put into a
+/// block. What is done once for all of them costs each of them little.
+pub(super) const AHEAD: usize = 8 * MINI_CQES_PER_SLOT;
+
+/// Words of a CQE.
+pub(super) type Words = [u64; 8];
+
+/// Index of the word with a field of the CQE.
+const fn word(offset: usize) -> usize {
+    offset / 8
+}
+
+const LENGTH: usize = word(offset_of!(Cqe64, byte_cnt));
+const END: usize = word(offset_of!(Cqe64, sop_drop_qpn));
+
+/// What mini CQEs say: of a requester, or of a responder by format.
+const REQUESTER: u8 = 0;
+const HASH: u8 = 1;
+const CHECKSUM: u8 = 2;
+const STRIDE: u8 = 3;
+
+/// Writes `count` CQEs to `out`, which has the title already unless it is `fresh`.
+///
+/// Fields are copied one by one, in their own sizes, which is the fewest instructions. Who polls loads
+/// some of them together; that is long after, but for the first.
+///
+/// # Safety
+/// `out` has room for as many, and `minis` has so many mini CQEs.
+#[inline(always)]
+unsafe fn fill<const WHAT: u8>(
+    out: NonNull<Words>,
+    title: &Words,
+    number: u32,
+    minis: NonNull<u8>,
+    count: usize,
+    fresh: bool,
+) {
+    let whole = Whole::new(title);
+    let counter = u16::from_be((title[END].to_le() >> 32) as u16).wrapping_add(number as u16);
+    for at in 0..count {
+        // SAFETY: within what the caller vouches for; each field is aligned to its size.
+        unsafe {
+            let (cqe, mini) = (out.add(at), minis.add(at * size_of::<MiniCqe>()));
+            if fresh {
+                whole.write(cqe);
+            }
+            let cqe = cqe.cast::<u8>();
+            let length = mini.add(offset_of!(MiniCqe, byte_cnt)).cast::<u32>().read_volatile();
+            cqe.add(offset_of!(Cqe64, byte_cnt)).cast::<u32>().write(length);
+            let short = |at: usize| mini.add(at).cast::<u16>().read_volatile();
+            let put = |at: usize, value: u16| cqe.add(at).cast::<u16>().write(value);
+            if WHAT == REQUESTER {
+                let code = mini.add(offset_of!(MiniCqeRequester, s_wqe_opcode)).read_volatile();
+                cqe.add(offset_of!(Cqe64, sop_drop_qpn)).write(code);
+                put(WQE_COUNTER, short(offset_of!(MiniCqeRequester, wqe_counter)));
+                continue;
+            }
+            if WHAT == HASH {
+                let hash = mini.cast::<u32>().read_volatile();
+                cqe.add(offset_of!(Cqe64, rss_hash_result)).cast::<u32>().write(hash);
+            } else {
+                put(offset_of!(Cqe64, check_sum), short(offset_of!(MiniCqeChecksum, checksum)));
+            }
+            if WHAT == STRIDE {
+                put(WQE_COUNTER, short(offset_of!(MiniCqeChecksum, stridx)));
+            } else {
+                put(WQE_COUNTER, counter.wrapping_add(at as u16).to_be());
+            }
+        }
+    }
+}
+
+/// A CQE in registers, to be written many times.
+#[derive(Clone, Copy)]
+struct Whole(
+    #[cfg(target_arch = "x86_64")] [core::arch::x86_64::__m128i; 4],
+    #[cfg(not(target_arch = "x86_64"))] Words,
+);
+
+impl Whole {
+    #[inline(always)]
+    fn new(words: &Words) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let words = words.as_ptr().cast::<core::arch::x86_64::__m128i>();
+            // SAFETY: four times 16 bytes, of which no alignment is asked; every x86-64 processor has
+            // SSE2.
+            let part = |at| unsafe { core::arch::x86_64::_mm_loadu_si128(words.add(at)) };
+            Self([part(0), part(1), part(2), part(3)])
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Self(*words)
+    }
+
+    /// # Safety
+    /// 64 bytes at `to` are the caller's, aligned to 16.
+    #[inline(always)]
+    unsafe fn write(self, to: NonNull<Words>) {
+        // SAFETY: the caller vouches for it.
+        unsafe { to.cast().write(self.0) };
+    }
+}
+
+/// Says of so many slots that no CQE is in them.
+///
+/// # Safety
+/// They are slots of a ring from one with this CQE on, that software owns.
+#[inline(always)]
+unsafe fn retire(cqe: NonNull<u8>, count: usize, shift: u32) {
+    let none = opcode::INVALID << OPCODE_SHIFT;
+    let mut last = cqe.as_ptr().wrapping_add(Cqe64::SIZE - 1);
+    let mut left = count;
+    // SAFETY: the last bytes of these slots.
+    unsafe {
+        while left >= 8 {
+            for ahead in 0..8 {
+                last.wrapping_add(ahead << shift).write_volatile(none);
+            }
+            last = last.wrapping_add(8 << shift);
+            left -= 8;
+        }
+        for ahead in 0..left {
+            last.wrapping_add(ahead << shift).write_volatile(none);
+        }
+    }
+}
+
+const WQE_COUNTER: usize = offset_of!(Cqe64, wqe_counter);
+
+/// The block that a CQ's consumer is in, or none.
+pub(super) struct Block {
+    /// Memory of [`AHEAD`] CQEs of 64 bytes.
+    out: NonNull<Words>,
+    format: CqeCompression,
+    title: Words,
+    /// Index of the title.
+    first: Counter,
+    /// CQEs that it stands for; 0: none.
+    count: u32,
+    /// Index of the first CQE that is written out, and how many are.
+    base: Counter,
+    loaded: u32,
+}
+
+/// CQEs that are written out, aligned as those of a ring are.
+#[repr(C, align(64))]
+struct Out([Words; AHEAD]);
+
+// SAFETY: the memory belongs to the block alone.
+unsafe impl Send for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: from a box, and given back once.
+        drop(unsafe { Box::from_raw(self.out.cast::<Out>().as_ptr()) });
+    }
+}
+
+impl Block {
+    pub(super) fn new(format: CqeCompression) -> Box<Self> {
+        let out = NonNull::from(Box::leak(Box::new(Out([[0; 8]; AHEAD]))));
+        let none = Counter::default();
+        let block = Self {
+            out: out.cast(),
+            format,
+            title: [0; 8],
+            first: none,
+            count: 0,
+            base: none,
+            loaded: 0,
+        };
+        Box::new(block)
+    }
+
+    pub(super) fn set_format(&mut self, format: CqeCompression) {
+        self.format = format;
+    }
+
+    /// Where CQEs are written out.
+    pub(super) fn out(&self) -> NonNull<u8> {
+        self.out.cast()
+    }
+
+    /// Whether there is one.
+    pub(super) fn is_open(&self) -> bool {
+        self.count != 0
+    }
+
+    /// The index behind it.
+    pub(super) fn end(&self) -> Counter {
+        self.first.plus(self.count)
+    }
+
+    /// The index of what is written out first, and how much is.
+    pub(super) fn written_out(&self) -> (Counter, u32) {
+        (self.base, self.loaded)
+    }
+
+    /// Whether the CQE at `index` is written out.
+    pub(super) fn holds(&self, index: Counter) -> bool {
+        index.since(self.base) < self.loaded
+    }
+
+    pub(super) fn close(&mut self) {
+        (self.count, self.loaded) = (0, 0);
+    }
+
+    /// Opens the block whose title is at `index` of a ring of so many entries. `false` where it is no
+    /// title of success, or where its length is one that cannot be.
+    pub(super) fn open(&mut self, index: Counter, title: [u8; 64], entries: u32) -> bool {
+        let op_own = title[63];
+        if op_own >> OPCODE_SHIFT > opcode::RESP_SEND_INV {
+            return false;
+        }
+        self.title = zerocopy::transmute!(title);
+        let count = u32::from_be((self.title[LENGTH].to_le() >> 32) as u32);
+        // One alone would have its mini CQE behind the block.
+        if count < 2 || count > entries {
+            return false;
+        }
+        const NO_FORMAT: u8 = !(3 << FORMAT_SHIFT | OWNER_MASK);
+        let end = self.title[END].to_le();
+        let end = end & (!0 >> 8) | u64::from(op_own & NO_FORMAT) << 56;
+        self.title[END] = u64::from_le(end);
+        (self.first, self.count, self.loaded) = (index, count, 0);
+        true
+    }
+
+    /// Writes out the CQEs from `index` on, which is the first of a slot of mini CQEs. The ring is
+    /// given by the CQE of slot 0, its shape, and the binary logarithm of its slots' size.
+    ///
+    /// # Safety
+    /// The block is open, was seen to be software's, and is not published up to its end; the ring is
+    /// one, of CQEs that are aligned to eight.
+    pub(super) unsafe fn load(
+        &mut self,
+        index: Counter,
+        first: NonNull<u8>,
+        shape: Shape,
+        shift: u32,
+    ) {
+        let done = index.since(self.first);
+        let wanted = (self.count - done).min(AHEAD as u32);
+        // What a block's first CQEs have left there is the title.
+        let fresh = done == 0;
+        for start in (0..wanted).step_by(MINI_CQES_PER_SLOT) {
+            let slot = shape.slot(self.first.plus((done + start).max(1)));
+            let here = (wanted - start).min(MINI_CQES_PER_SLOT as u32) as usize;
+            // SAFETY: eight more than `start` are at most `AHEAD`; the rest as the caller vouches.
+            unsafe { self.expand(start, done + start, first.add(slot << shift), here, fresh) };
+        }
+        // Up to the ring's end, and from its start on.
+        let slot = shape.slot(index);
+        let before_end = (wanted as usize).min(shape.entries() as usize - slot);
+        // SAFETY: slots of the block, which software owns.
+        unsafe {
+            retire(first.add(slot << shift), before_end, shift);
+            retire(first, wanted as usize - before_end, shift);
+        }
+        (self.base, self.loaded) = (index, wanted);
+    }
+
+    /// Writes out up to eight CQEs, from the one at `start` on, of a slot of mini CQEs, of which the
+    /// first is the block's `number`th.
+    ///
+    /// # Safety
+    /// `start` and eight are at most [`AHEAD`]; `minis` are 64 bytes that software owns.
+    unsafe fn expand(
+        &self,
+        start: u32,
+        number: u32,
+        minis: NonNull<u8>,
+        count: usize,
+        fresh: bool,
+    ) {
+        let opcode = self.title[END].to_le() >> (56 + OPCODE_SHIFT);
+        // SAFETY: passed on.
+        unsafe {
+            let out = self.out.add(start as usize);
+            let title = &self.title;
+            let whole = count == MINI_CQES_PER_SLOT;
+            match (whole, fresh, opcode == u64::from(opcode::REQ), self.format) {
+                // What is most often met, in loops whose length the compiler knows.
+                (true, true, true, _) => {
+                    fill::<REQUESTER>(out, title, number, minis, MINI_CQES_PER_SLOT, true);
+                }
+                (true, true, false, CqeCompression::Hash) => {
+                    fill::<HASH>(out, title, number, minis, MINI_CQES_PER_SLOT, true);
+                }
+                (_, _, true, _) => fill::<REQUESTER>(out, title, number, minis, count, fresh),
+                (_, _, _, CqeCompression::Hash) => {
+                    fill::<HASH>(out, title, number, minis, count, fresh);
+                }
+                (_, _, _, CqeCompression::Checksum) => {
+                    fill::<CHECKSUM>(out, title, number, minis, count, fresh);
+                }
+                (_, _, _, CqeCompression::ChecksumStride) => {
+                    fill::<STRIDE>(out, title, number, minis, count, fresh);
+                }
+            }
+        }
+    }
+
+    /// The CQE at `index`, which is written out.
+    pub(super) fn cqe(&self, index: Counter) -> Words {
+        assert!(self.holds(index));
+        // SAFETY: less than `loaded`, which is at most `AHEAD`.
+        unsafe { self.out.add(index.since(self.base) as usize).read_volatile() }
+    }
+}

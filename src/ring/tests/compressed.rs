@@ -1,0 +1,292 @@
+//! Compressed blocks: what comes out of them is what the same CQEs give that are not compressed.
+
+use std::collections::VecDeque;
+
+use mlx5_sys::cqe::{Cqe64, FORMAT_COMPRESSED, FORMAT_SHIFT, opcode as cqe_opcode};
+use mlx5_sys::wqe::opcode;
+use zerocopy::IntoBytes;
+
+use super::*;
+use crate::cqe::Completion;
+use crate::ring::PollError;
+use crate::ring::random::Random;
+use crate::verbs::CqeCompression;
+use crate::wqe::{Read, Remote, Send, Sge};
+
+const FORMATS: [CqeCompression; 3] =
+    [CqeCompression::Hash, CqeCompression::Checksum, CqeCompression::ChecksumStride];
+
+impl Cq {
+    /// Where the CQE of an index is.
+    fn place(&self, index: u32) -> usize {
+        (index % self.reader.capacity()) as usize * self.cqe_size + self.cqe_size - 64
+    }
+
+    /// Writes CQEs that differ by what mini CQEs say only.
+    fn fold(&mut self, cqes: &[Cqe64], format: CqeCompression) {
+        let start = self.produced;
+        let mut title = cqes[0];
+        title.byte_cnt = (cqes.len() as u32).into();
+        title.op_own |= FORMAT_COMPRESSED << FORMAT_SHIFT;
+        for (at, eight) in cqes.chunks(8).enumerate() {
+            let mut slot = [0xaa; 64];
+            for (mini, cqe) in slot.chunks_exact_mut(8).zip(eight) {
+                let counter = cqe.wqe_counter.to_bytes();
+                let word = match (cqe.opcode(), format) {
+                    (cqe_opcode::REQ, _) => {
+                        [counter[0], counter[1], cqe.sop_drop_qpn.to_bytes()[0], 0]
+                    }
+                    (_, CqeCompression::Hash) => cqe.rss_hash_result.to_bytes(),
+                    (_, CqeCompression::Checksum) => [7, 8, 9, 10],
+                    _ => [7, 8, counter[0], counter[1]],
+                };
+                mini[..4].copy_from_slice(&word);
+                mini[4..].copy_from_slice(&cqe.byte_cnt.to_bytes());
+            }
+            let ahead = if at == 0 { 1 } else { at as u32 * 8 };
+            self.buffer.write(self.place(start.wrapping_add(ahead)), &slot);
+        }
+        self.produce_at(title, start);
+        self.produced = start.wrapping_add(cqes.len() as u32);
+    }
+
+    fn produce_at(&mut self, mut cqe: Cqe64, index: u32) {
+        cqe.op_own = cqe.op_own & !1 | (index / self.reader.capacity() % 2) as u8;
+        self.buffer.write(self.place(index), cqe.as_bytes());
+    }
+}
+
+/// A CQ with a send and a receive queue.
+struct Side {
+    cq: Cq,
+    sq: Sq,
+    rq: Rq,
+}
+
+impl Side {
+    fn new(cqes: u32, cqe_size: usize, start: u32, format: CqeCompression) -> Self {
+        let mut cq = Cq::new(cqes, cqe_size, start);
+        cq.reader.expect_compression(format);
+        // Half of the CQ for each.
+        let rq = Rq::new(&mut cq, cqes / 2, 16, 0);
+        let sq = Sq::new(&mut cq, cqes / 2, 0, HALF);
+        Self { cq, sq, rq }
+    }
+
+    fn poll(&mut self, many: u32) -> Vec<Completion> {
+        let (reader, queues) = (&mut self.cq.reader, &mut (&mut self.sq.queue, &mut self.rq.queue));
+        match many {
+            0 => reader.poll(queues).unwrap().into_iter().collect(),
+            1 => reader.drain(queues).take(3).map(|done| done.unwrap()).collect(),
+            _ => {
+                let mut into = [Completion::Send(NOTHING); 5];
+                let taken = reader.poll_many(queues, &mut into).unwrap();
+                into[..taken].to_vec()
+            }
+        }
+    }
+}
+
+const NOTHING: crate::cqe::SendDone =
+    crate::cqe::SendDone { id: 0, qpn: 0, operation: crate::cqe::SendOperation::Nop, byte_len: 0 };
+
+/// What the card completes next.
+#[derive(Clone, Copy)]
+enum Run {
+    Send,
+    Receive,
+    /// Receives of a queue pair that the poll is not given.
+    Foreign,
+}
+
+#[test]
+fn blocks_are_taken_as_the_cqes_they_stand_for() {
+    let mut random = Random::from_clock();
+    let mut folded = 0;
+    for round in 0..90 {
+        let cqes = 8 << random.below(5);
+        let cqe_size = [64, 128][random.below(2) as usize];
+        let start = [0, 0xff_fff0, random.below(0x100_0000)][random.below(3) as usize];
+        let format = FORMATS[round % 3];
+        let mut sides = [(); 2].map(|()| Side::new(cqes, cqe_size, start, format));
+        let mut sends = VecDeque::new();
+        let (mut receives, mut received, mut counter) = (0u32, 0u32, 0u32);
+        for _ in 0..40 {
+            while sends.len() < cqes as usize / 2 {
+                let code = [opcode::SEND, opcode::RDMA_READ][random.below(2) as usize];
+                for side in &mut sides {
+                    let (sge, id) = (Sge::new(0x1000, 64, 3), u64::from(counter));
+                    let read = Read::new(sge, Remote::new(0, 0)).signaled();
+                    // SAFETY: no card is there.
+                    let posted = unsafe {
+                        match code {
+                            opcode::SEND => side.sq.queue.post(id, Send::new(sge).signaled()),
+                            _ => side.sq.queue.post(id, read),
+                        }
+                    };
+                    posted.unwrap();
+                }
+                sends.push_back((code, counter));
+                counter += 1;
+            }
+            while receives < cqes / 2 {
+                for side in &mut sides {
+                    // SAFETY: no card is there.
+                    unsafe { side.rq.queue.post(u64::from(counter), Sge::new(0, 9, 3)) }.unwrap();
+                }
+                receives += 1;
+            }
+            let mut room = cqes;
+            for _ in 0..1 + random.below(4) {
+                let run = [Run::Send, Run::Receive, Run::Foreign][random.below(3) as usize];
+                let most = match run {
+                    Run::Send => sends.len() as u32,
+                    Run::Receive => receives,
+                    Run::Foreign => 20,
+                };
+                let length = random.below(most.min(room) + 1);
+                if length == 0 {
+                    continue;
+                }
+                room -= length;
+                let mut common = cqe(cqe_opcode::RESP_SEND_IMM, 0, 0);
+                common.imm_inval_pkey = random.below(1 << 30).into();
+                common.slid = (random.below(0x1_0000) as u16).into();
+                common.op_own |= (random.below(2) as u8) << 1;
+                common.check_sum = 0x0708.into();
+                if let Run::Foreign = run {
+                    common.sop_drop_qpn = 0x1111.into();
+                    received = random.below(0x1_0000);
+                }
+                let cqes: Vec<_> = (0..length)
+                    .map(|_| {
+                        let mut cqe = common;
+                        if let Run::Send = run {
+                            let (code, counter) = sends.pop_front().unwrap();
+                            cqe = super::cqe(cqe_opcode::REQ, code, counter);
+                        } else {
+                            cqe.wqe_counter = (received as u16).into();
+                            received += 1;
+                            if format == CqeCompression::Hash {
+                                cqe.rss_hash_result = random.below(1 << 30).into();
+                            }
+                        }
+                        cqe.byte_cnt = random.below(1 << 20).into();
+                        cqe
+                    })
+                    .collect();
+                if let Run::Receive = run {
+                    receives -= length;
+                }
+                for cqe in &cqes {
+                    sides[0].cq.produce(*cqe, &[]);
+                }
+                if length < 2 || random.below(4) == 0 {
+                    for cqe in &cqes {
+                        sides[1].cq.produce(*cqe, &[]);
+                    }
+                } else {
+                    sides[1].cq.fold(&cqes, format);
+                    folded += length;
+                }
+            }
+            loop {
+                let how = random.below(4);
+                if how == 3 {
+                    // Nothing outstanding is dropped; what is left of a block goes to the ring.
+                    for side in &mut sides {
+                        assert_eq!(side.cq.reader.discard(0x2222, QueueKind::Receive), 0);
+                    }
+                    continue;
+                }
+                let [mut expected, mut found] = sides.each_mut().map(|side| side.poll(how));
+                for completion in expected.iter_mut().chain(&mut found) {
+                    if let Completion::Unclaimed(unclaimed) = completion {
+                        // The owner bit is the lap's, of which what is written out knows nothing.
+                        unclaimed.bytes[63] &= !1;
+                    }
+                }
+                assert_eq!(found, expected, "{format:?}, {cqes} of {cqe_size}");
+                assert_eq!(sides[1].cq.record.be32(0), sides[0].cq.record.be32(0));
+                if found.is_empty() {
+                    break;
+                }
+            }
+        }
+        assert_eq!(sides[1].cq.record.be32(0), sides[1].cq.produced & 0xff_ffff);
+    }
+    assert!(folded > 1000);
+}
+
+#[test]
+fn damaged_blocks_end_polling_and_do_no_harm() {
+    let mut random = Random::from_clock();
+    for _ in 0..1000 {
+        let (cqes, cqe_size) = (4 << random.below(5), [64, 128][random.below(2) as usize]);
+        let mut side = Side::new(cqes, cqe_size, random.below(0x100_0000), FORMATS[0]);
+        for _ in 0..cqes {
+            // Any bytes, of which every title names the reader's lap, and a length that may be.
+            let mut cqe = Cqe64::default();
+            for byte in cqe.as_mut_bytes() {
+                *byte = random.next() as u8;
+            }
+            cqe.byte_cnt =
+                [random.next() as u32, random.below(2 * cqes)][random.below(2) as usize].into();
+            cqe.op_own |= FORMAT_COMPRESSED << FORMAT_SHIFT;
+            side.cq.produce(cqe, &[]);
+        }
+        if random.below(2) == 0 {
+            side.cq.reader.discard(QPN, QueueKind::Send);
+        }
+        let (reader, queues) = (&mut side.cq.reader, &mut (&mut side.sq.queue, &mut side.rq.queue));
+        let mut taken = 0;
+        while let Ok(Some(completion)) = reader.poll(queues) {
+            // Nothing is outstanding, so nothing can have been completed.
+            assert!(matches!(completion, Completion::Unclaimed(_)));
+            taken += 1;
+            assert!(taken < 2 * cqes);
+        }
+    }
+}
+
+#[test]
+fn impossible_lengths_and_errors_are_damaged() {
+    for (length, kind) in
+        [(0, cqe_opcode::REQ), (1, cqe_opcode::REQ), (9, cqe_opcode::REQ), (4, cqe_opcode::REQ_ERR)]
+    {
+        let mut side = Side::new(8, 64, 0, FORMATS[0]);
+        let mut title = cqe(kind, 0, 0);
+        title.byte_cnt = length.into();
+        title.op_own |= FORMAT_COMPRESSED << FORMAT_SHIFT;
+        side.cq.produce(title, &[]);
+        for _ in 0..2 {
+            assert_eq!(side.cq.reader.poll(&mut ()), Err(PollError::Compressed));
+        }
+        assert_eq!(side.cq.record.be32(0), 0, "the block stays");
+    }
+}
+
+#[test]
+fn the_ring_is_left_as_who_reads_on_needs_it() {
+    for taken in 0..12 {
+        let mut side = Side::new(16, 64, 0, FORMATS[0]);
+        let cqes: Vec<_> = (0..12).map(|at| cqe(cqe_opcode::RESP_SEND, 0, at)).collect();
+        side.cq.fold(&cqes, FORMATS[0]);
+        for _ in 0..taken {
+            assert!(side.cq.reader.poll(&mut ()).unwrap().is_some());
+        }
+        assert_eq!(side.cq.record.be32(0), taken);
+        assert_eq!(side.cq.reader.discard(0x2222, QueueKind::Receive), 0);
+        let ring = side.cq.buffer.read();
+        for slot in 0..12 {
+            let bytes = &ring[slot * 64..][..64];
+            if slot >= taken as usize {
+                assert_eq!(bytes[60..64], [0, slot as u8, 0, cqe_opcode::RESP_SEND << 4]);
+            }
+            // What is behind the consumer index says in no lap that it is there.
+            if slot < taken as usize {
+                assert_eq!(bytes[63], 0xf0);
+            }
+        }
+    }
+}
