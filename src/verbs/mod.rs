@@ -36,10 +36,10 @@ pub use address_handle::AddressHandle;
 pub use buffer::Buffer;
 pub use channel::CompletionChannel;
 pub use context::{Context, DeviceAttributes, Devx};
-pub use demand::{DemandUse, NullRegion, OnDemand, Prefetch, WholeRegion};
 pub use cq::{
     CompletionQueue, CompletionQueueBuilder, CompletionQueueHandle, CqeCompression, CqeSize,
 };
+pub use demand::{DemandUse, NullRegion, OnDemand, Prefetch, WholeRegion};
 pub use device::{Device, Guid, devices};
 pub use dm::{DeviceMemory, DeviceRegion};
 pub use dmabuf::DmaBufRegion;
