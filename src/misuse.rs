@@ -231,3 +231,38 @@
 //!     Ok(pd.register(bytes, Access::LOCAL_WRITE)?)
 //! }
 //! ```
+//!
+//! A reliable connection fails as a whole; a send queue that stopped alone goes on:
+//! ```compile_fail,E0599
+//! # use mlx5::{ring::*, verbs::*};
+//! fn again(queue: &mut SendQueue<Rc>) {
+//!     let _ = queue.recover();
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*};
+//! fn again(queue: &mut SendQueue<Ud>) {
+//!     let _ = queue.recover();
+//! }
+//! ```
+//!
+//! Memory of the card has no bytes to borrow, and no region of its own kind is taken for one of the
+//! process's:
+//! ```compile_fail,E0308
+//! # use mlx5::{ring::owned::*, verbs::*};
+//! fn lend(region: DeviceRegion) -> Slice {
+//!     Slice::new(region)
+//! }
+//! ```
+//! ```compile_fail,E0133
+//! # use mlx5::verbs::*;
+//! fn everything(pd: &ProtectionDomain) -> mlx5::Result<WholeRegion> {
+//!     pd.register_whole(Access::LOCAL_WRITE)
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::owned::*, verbs::*};
+//! fn lend(region: MemoryRegion) -> Slice {
+//!     Slice::new(region)
+//! }
+//! ```

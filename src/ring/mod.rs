@@ -41,6 +41,7 @@ mod takeover;
 mod template;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 pub mod variable;
 
 pub use crate::doorbell::{BlueFlameCopy, RegisterMemory};
@@ -60,3 +61,4 @@ pub use shared::{Producer, Retirer};
 pub(crate) use srq::number as shared_receive_number;
 pub use srq::{QueueTable, SharedKey, SharedReceiveBatch, SharedReceives};
 pub use template::Template;
+pub use upkeep::DrainError;

@@ -70,6 +70,19 @@ impl SendRing {
         Ok(())
     }
 
+    /// Signaled WQEs that are outstanding.
+    pub(super) fn outstanding_signals(&self) -> u32 {
+        self.signals(self.cursor.head(), self.slack)
+    }
+
+    /// After an error, and with nothing outstanding: takes posts again, where the ring is.
+    pub(super) fn go_on(&mut self) {
+        self.forget_unposted();
+        self.slack_retired = self.slack;
+        self.stopped = false;
+        self.set_clear(self.cursor.head());
+    }
+
     #[inline(always)]
     pub(super) fn flags<O: Operation>(&self, operation: &O) -> u8 {
         operation.flags() | if self.signal_all { CE_ALWAYS } else { 0 }

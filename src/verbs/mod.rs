@@ -55,8 +55,8 @@ pub(crate) use qp::WorkQueue;
 pub use qp::{
     AddressVector, AlternatePath, Capacities, Connected, GlobalRoute, Init, InitAttributes,
     MigrationState, QpState, QueuePair, QueuePairAttributes, QueuePairBuilder, QueuePairHandle, Rc,
-    Reset, Rtr, RtrAttributes, Rts, RtsAttributes, State, TransitionError, Transport, Uc,
-    UcRtrAttributes, UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, state,
+    Recoverable, Reset, Rtr, RtrAttributes, Rts, RtsAttributes, State, TransitionError, Transport,
+    Uc, UcRtrAttributes, UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, state,
 };
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use td::ThreadDomain;

@@ -7,3 +7,4 @@ mod rig;
 mod memory;
 mod shared_receive;
 mod unreliable;
+mod upkeep;

@@ -9,9 +9,11 @@ use super::{Batch, Buffers, OwnedOperation};
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
 use crate::ring::completion::Found;
 use crate::ring::give_back::Mark;
-use crate::ring::{Completions, PollError, QueueError, ReceiveQueue, SendConfig, SendQueue};
+use crate::ring::{
+    Completions, PollError, PostError, QueueError, ReceiveQueue, SendConfig, SendQueue,
+};
 use crate::verbs::{QueuePair, Rc, Reset, Rts, Transport};
-use crate::wqe::SgeList;
+use crate::wqe::{Nop, SgeList};
 
 /// A queue pair with everything that is in flight on it.
 ///
@@ -99,7 +101,7 @@ impl<T: Transport> Channel<T> {
     /// Posts a request; its memory comes back with its completion, or that of a later one.
     ///
     /// # Errors
-    /// [`Refused`], which gives the operation back. [`PostError::QueueFull`](crate::ring::PostError::QueueFull) also where retired
+    /// [`Refused`], which gives the operation back. [`PostError::QueueFull`] also where retired
     /// requests have not been given back yet.
     #[inline]
     pub fn post<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
@@ -153,6 +155,22 @@ impl<T: Transport> Channel<T> {
         memory: P,
     ) -> Result<(), Refused<P>> {
         self.receive.post(id, memory)
+    }
+
+    /// For a channel whose user is idle: where only unsignaled requests are outstanding, posts a
+    /// signaled NOP with this id behind them, so that polls bring their memory back, and the NOP
+    /// itself. Returns whether it did.
+    ///
+    /// # Errors
+    /// As [`SendQueue::reclaim`].
+    pub fn reclaim(&mut self, id: u64) -> Result<bool, PostError>
+    where
+        Nop: OwnedOperation<T>,
+    {
+        if !self.send.is_silent() {
+            return Ok(false);
+        }
+        self.post(id, Nop::new().signaled()).map(|()| true).map_err(|refused| refused.error)
     }
 
     /// Takes the next request or receive that is retired, with its memory. Unsignaled requests come

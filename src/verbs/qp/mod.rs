@@ -18,7 +18,7 @@ pub use builder::{Capacities, QueuePairBuilder};
 pub use query::{MigrationState, QueuePairAttributes};
 pub use state::{Init, QpState, Reset, Rtr, Rts, State};
 pub use transition::TransitionError;
-pub use transport::{Connected, Rc, Transport, Uc, Ud};
+pub use transport::{Connected, Rc, Recoverable, Transport, Uc, Ud};
 pub use unreliable::{UcRtrAttributes, UcRtsAttributes, UdInitAttributes, UdRtsAttributes};
 
 use std::fmt;

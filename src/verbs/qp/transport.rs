@@ -28,6 +28,13 @@ pub trait Connected: Transport {
     type Rts: Attributes;
 }
 
+/// A transport whose send queue stops alone when a request fails, in state SQE, and can
+/// [go on](crate::ring::SendQueue::recover). A reliable connection fails as a whole.
+pub trait Recoverable: Transport {}
+
+impl Recoverable for Uc {}
+impl Recoverable for Ud {}
+
 macro_rules! transports {
     ($($(#[$doc:meta])* $name:ident = $code:ident, $short:literal, $units:literal;)*) => {$(
         $(#[$doc])*

@@ -1,0 +1,172 @@
+//! Queues beside their traffic: taking back what nothing reports, draining, going on after an error.
+
+use std::mem::zeroed;
+use std::time::Duration;
+
+use mlx5_sys::verbs::{ibv_modify_qp, ibv_qp_attr_mask as bit, ibv_qp_state};
+
+use super::takeover;
+use super::{Completions, PollError, PostError, QueueError, Queues, ReceiveQueue, SendQueue};
+use crate::cqe::{Completion, SendOperation};
+use crate::verbs::{Errno, Error, Recoverable, Transport, deadline};
+use crate::wqe::{Nop, PostOn};
+
+/// Why a queue was not drained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DrainError {
+    /// The CQ cannot be polled.
+    #[error(transparent)]
+    Poll(#[from] PollError),
+    /// Nothing reports what is outstanding, and no marker could be posted.
+    #[error("no marker could be posted behind requests that nothing reports: {0}")]
+    Marker(PostError),
+    /// It took longer than it was given.
+    #[error("the queue was not drained in time: {outstanding} blocks or receives are outstanding")]
+    TimedOut {
+        /// What was outstanding then.
+        outstanding: u32,
+    },
+}
+
+impl<T: Transport> SendQueue<T> {
+    /// Whether requests are outstanding, and all of them unsignaled: no completion will retire them
+    /// before a later one is signaled.
+    pub fn is_silent(&self) -> bool {
+        let ring = &self.ring;
+        ring.cursor.used() != 0 && ring.outstanding_signals() == 0
+    }
+
+    /// For a queue whose user is idle: where only unsignaled requests are
+    /// [outstanding](Self::is_silent), posts a signaled NOP with this id behind them, whose
+    /// completion retires them, so that their memory and their part of the ring come back. Returns
+    /// whether it did.
+    ///
+    /// # Errors
+    /// [`PostError::QueueFull`] where unsignaled requests fill the ring: then no completion can come
+    /// any more, and only RESET helps. [`PostError::WrongState`] after an error, whose completions
+    /// retire everything by themselves.
+    pub fn reclaim(&mut self, id: u64) -> Result<bool, PostError>
+    where
+        Nop: PostOn<T>,
+    {
+        if !self.is_silent() {
+            return Ok(false);
+        }
+        // SAFETY: a NOP names no memory.
+        unsafe { self.post(id, Nop::new().signaled()) }.map(|()| true)
+    }
+}
+
+impl<T: Recoverable> SendQueue<T> {
+    /// Goes on after a request failed: moves the queue pair from SQE back to RTS, with the ring
+    /// where it was. Every request that was outstanding must have come back, failed or flushed;
+    /// what was flushed is to be posted again by whoever wants it. The receive queue was never
+    /// concerned.
+    ///
+    /// A firmware command: tens of microseconds.
+    ///
+    /// # Errors
+    /// [`QueueError::WrongState`] where the queue pair is not in SQE (in ERROR, only RESET helps);
+    /// [`QueueError::Outstanding`]: poll until the flushed ones are back; [`Error::Call`]. Nothing
+    /// is changed then.
+    pub fn recover(&mut self) -> crate::Result<()> {
+        // SAFETY: `from_raw`'s caller, or the handle that `new` keeps, has the QP alive.
+        let (state, _) = unsafe { takeover::query(self.ring.qp)? };
+        // Somebody else may have moved it, with this ring left stopped.
+        let moved = state == ibv_qp_state::IBV_QPS_RTS && self.ring.stopped;
+        if !moved {
+            takeover::require(state, &[ibv_qp_state::IBV_QPS_SQE], "SQE")?;
+        }
+        if self.ring.cursor.used() != 0 {
+            return Err(QueueError::Outstanding.into());
+        }
+        if !moved {
+            // SAFETY: integers and a union of integers, for which zeroes are valid.
+            let mut attr: mlx5_sys::verbs::ibv_qp_attr = unsafe { zeroed() };
+            attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
+            attr.cur_qp_state = ibv_qp_state::IBV_QPS_SQE;
+            // The kernel was not told that the card moved the pair to SQE.
+            let mask = bit::IBV_QP_STATE.0 | bit::IBV_QP_CUR_STATE.0;
+            // SAFETY: as above; the attributes live through the call.
+            let result =
+                unsafe { ibv_modify_qp(self.ring.qp.as_ptr(), &mut attr, mask as libc::c_int) };
+            if result != 0 {
+                return Err(Error::from_errno("ibv_modify_qp", Errno(result)));
+            }
+        }
+        self.ring.go_on();
+        Ok(())
+    }
+}
+
+impl Completions {
+    /// Polls until the send queue has nothing outstanding. Where nothing would report it, posts a
+    /// marker: a NOP with the id `marker`, which no other NOP of the queue must have. All
+    /// completions but the marker's go to `each`, those of `others`, too, which complete on the
+    /// same CQ (or `()`).
+    ///
+    /// # Errors
+    /// [`DrainError`]. What came until then has been given to `each`.
+    pub fn drain_sends<T: Transport>(
+        &mut self,
+        queue: &mut SendQueue<T>,
+        others: &mut impl Queues,
+        marker: u64,
+        timeout: Duration,
+        mut each: impl FnMut(Completion),
+    ) -> Result<(), DrainError>
+    where
+        Nop: PostOn<T>,
+    {
+        let deadline = deadline(timeout);
+        let qpn = queue.qpn();
+        while !queue.is_idle() {
+            match queue.reclaim(marker) {
+                // After an error everything comes back flushed.
+                Ok(_) | Err(PostError::WrongState) => {}
+                Err(error) => return Err(DrainError::Marker(error)),
+            }
+            match self.poll(&mut (&mut *queue, &mut *others))? {
+                Some(Completion::Send(done))
+                    if (done.qpn, done.id) == (qpn, marker)
+                        && done.operation == SendOperation::Nop => {}
+                Some(completion) => each(completion),
+                None => wait(deadline, || queue.blocks() - queue.free_blocks())?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Polls until the receive queue has nothing outstanding. Its queue pair is in ERROR, so that
+    /// what no message came for is flushed ([`QueuePair::to_error`](crate::verbs::QueuePair::to_error)).
+    /// All completions go to `each`, those of `others`, too.
+    ///
+    /// # Errors
+    /// [`DrainError`]. What came until then has been given to `each`.
+    pub fn drain_receives(
+        &mut self,
+        queue: &mut ReceiveQueue,
+        others: &mut impl Queues,
+        timeout: Duration,
+        mut each: impl FnMut(Completion),
+    ) -> Result<(), DrainError> {
+        let deadline = deadline(timeout);
+        while queue.outstanding() != 0 {
+            match self.poll(&mut (&mut *queue, &mut *others))? {
+                Some(completion) => each(completion),
+                None => wait(deadline, || queue.outstanding())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Lets others run, if there is time left.
+fn wait(deadline: std::time::Instant, outstanding: impl FnOnce() -> u32) -> Result<(), DrainError> {
+    if std::time::Instant::now() >= deadline {
+        return Err(DrainError::TimedOut { outstanding: outstanding() });
+    }
+    std::thread::yield_now();
+    Ok(())
+}
