@@ -42,3 +42,11 @@ fn the_cards_memory_is_sent_and_counted_in() {
     assert!(text.contains("received: a message from the card's own memory"), "{text}");
     assert!(text.contains("counter: 115, flag: 1"), "{text}");
 }
+
+#[test]
+fn a_c_programs_queue_pair_is_driven_directly() {
+    let text = Process::example("takeover", &[]).end();
+    assert!(text.contains("memory: \"by libmlx5\""), "{text}");
+    assert!(text.contains("memory: \"by this crate\""), "{text}");
+    assert!(text.ends_with("handed back\n"), "{text}");
+}

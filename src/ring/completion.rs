@@ -32,7 +32,12 @@ impl CqId {
     pub(super) const NONE: Self = Self(0);
 
     pub(super) fn of(cq: *mut ibv_cq) -> Self {
-        Self(cq.addr())
+        Self(cq.expose_provenance())
+    }
+
+    /// The CQ that it was made of.
+    pub(super) fn raw(self) -> Option<NonNull<ibv_cq>> {
+        NonNull::new(core::ptr::with_exposed_provenance_mut(self.0))
     }
 }
 

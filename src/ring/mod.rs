@@ -29,6 +29,7 @@ pub(crate) mod random;
 mod ready;
 mod receive;
 mod receive_batch;
+mod release;
 mod retire;
 mod scatter;
 mod send;

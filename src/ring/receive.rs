@@ -73,7 +73,7 @@ pub struct ReceiveQueue {
     pub(super) to_shadow: usize,
     pub(super) credit: Credit,
     cq: CqId,
-    qp: NonNull<ibv_qp>,
+    pub(super) qp: NonNull<ibv_qp>,
     pub(super) timing: Recorder,
 }
 

@@ -6,5 +6,6 @@ mod rig;
 
 mod memory;
 mod shared_receive;
+mod takeover;
 mod unreliable;
 mod upkeep;

@@ -1,0 +1,215 @@
+//! A queue pair that a C program made is driven directly. The module `c` stands for that program: it
+//! calls libibverbs and nothing else. It has used the queue pair before, and gets it back.
+//!
+//! `cargo run --example takeover`
+
+use std::error::Error;
+
+use mlx5::cqe::Completion;
+use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::Rc;
+use mlx5::wqe::{Inline, Send, Sge};
+// Stands in for the card where the machine has none. A program for real cards leaves this out.
+use mlx5_model as _;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    // 1. The C program's objects, connected to each other by themselves, and a first message by
+    //    ibv_post_send and ibv_poll_cq.
+    let program = c::Program::start();
+    program.send(b"by libmlx5");
+
+    // 2. What is promised with `unsafe`: the objects stay alive, nothing is outstanding on them, and
+    //    from now on nobody else posts, polls or arms. The queues go on where the doorbell records
+    //    say that libmlx5 stopped.
+    // SAFETY: as just said; the program waits in `main` until it gets them back.
+    let (mut completions, mut send, mut receive) = unsafe {
+        let mut completions = Completions::from_raw(program.cq)?;
+        let send = SendQueue::<Rc>::from_raw(program.qp, &mut completions, SendConfig::default())?;
+        let config = ReceiveConfig::default();
+        let receive = ReceiveQueue::from_raw(program.qp, &mut completions, config)?;
+        (completions, send, receive)
+    };
+    println!("took over {send:?}");
+
+    // 3. The program's registered memory is named by its address and key.
+    let memory = Sge::new(program.address(), 64, program.lkey());
+    for id in 0..3 {
+        // SAFETY: the memory is the program's, which leaves it alone meanwhile.
+        unsafe {
+            receive.post(id, memory)?;
+            send.post(id, Send::new(Inline(b"by this crate")).signaled())?;
+        }
+        let mut left = 2;
+        while left > 0 {
+            match completions.poll(&mut (&mut send, &mut receive))? {
+                Some(Completion::Failed(failure)) => return Err(failure.to_string().into()),
+                Some(done) => {
+                    left -= 1;
+                    println!("{done:?}");
+                }
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+    println!("memory: {:?}", program.text(13));
+
+    // 4. Handed back, when nothing is outstanding. The program can query, reset and destroy. To post
+    //    again by libmlx5 it takes the queue pair through RESET; and the CQ libmlx5 can poll no
+    //    more, since nobody can tell it what was read (docs/takeover.md).
+    let qp = send.into_raw().map_err(|_| "requests are outstanding")?;
+    receive.into_raw().map_err(|_| "receives are outstanding")?;
+    assert_eq!((qp, completions.into_raw()), (program.qp, program.cq));
+    program.end();
+    println!("handed back");
+    Ok(())
+}
+
+/// What a C program does, in its words; errors end it.
+mod c {
+    use std::mem::zeroed;
+    use std::ptr::{NonNull, null_mut};
+
+    use mlx5_sys::verbs::{
+        ___ibv_query_port, __ibv_get_device_list, __ibv_reg_mr, ibv_access_flags, ibv_alloc_pd,
+        ibv_close_device, ibv_context, ibv_cq, ibv_create_cq, ibv_create_qp, ibv_dealloc_pd,
+        ibv_dereg_mr, ibv_destroy_cq, ibv_destroy_qp, ibv_free_device_list, ibv_modify_qp, ibv_mr,
+        ibv_mtu, ibv_open_device, ibv_pd, ibv_poll_cq, ibv_port_attr, ibv_post_recv, ibv_post_send,
+        ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as set, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_state,
+        ibv_qp_type, ibv_recv_wr, ibv_send_flags, ibv_send_wr, ibv_sge, ibv_wc, ibv_wc_status,
+        ibv_wr_opcode,
+    };
+
+    /// A queue pair connected to itself, with memory.
+    pub struct Program {
+        context: *mut ibv_context,
+        pd: *mut ibv_pd,
+        mr: *mut ibv_mr,
+        bytes: *mut u8,
+        pub cq: NonNull<ibv_cq>,
+        pub qp: NonNull<ibv_qp>,
+    }
+
+    impl Program {
+        pub fn start() -> Self {
+            // SAFETY: libibverbs as its manual has it; every result is checked before it is used.
+            unsafe {
+                let list = __ibv_get_device_list(null_mut());
+                assert!(!list.is_null() && !(*list).is_null(), "no device");
+                let context = ibv_open_device(*list);
+                ibv_free_device_list(list);
+                let pd = ibv_alloc_pd(context);
+                let bytes = Box::leak(Box::new([0u8; 4096])).as_mut_ptr();
+                let rights = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0;
+                let mr = __ibv_reg_mr(pd, bytes.cast(), 4096, rights, 1);
+                let cq = NonNull::new(ibv_create_cq(context, 64, null_mut(), null_mut(), 0));
+                let cq = cq.expect("a CQ");
+                let mut init: ibv_qp_init_attr = zeroed();
+                (init.send_cq, init.recv_cq) = (cq.as_ptr(), cq.as_ptr());
+                init.qp_type = ibv_qp_type::IBV_QPT_RC;
+                init.cap = ibv_qp_cap {
+                    max_send_wr: 16,
+                    max_recv_wr: 16,
+                    max_send_sge: 1,
+                    max_recv_sge: 1,
+                    max_inline_data: 32,
+                };
+                let qp = NonNull::new(ibv_create_qp(pd, &mut init)).expect("a queue pair");
+                let program = Self { context, pd, mr, bytes, cq, qp };
+                program.connect();
+                program
+            }
+        }
+
+        unsafe fn connect(&self) {
+            // SAFETY: as in `start`.
+            unsafe {
+                let mut port: ibv_port_attr = zeroed();
+                assert_eq!(___ibv_query_port(self.context, 1, &mut port), 0);
+                let modify = |attr: &mut ibv_qp_attr, bits: u32| {
+                    let bits = bits | set::IBV_QP_STATE.0;
+                    assert_eq!(ibv_modify_qp(self.qp.as_ptr(), attr, bits as i32), 0);
+                };
+                let mut attr: ibv_qp_attr = zeroed();
+                attr.qp_state = ibv_qp_state::IBV_QPS_INIT;
+                attr.port_num = 1;
+                let bits = set::IBV_QP_PKEY_INDEX | set::IBV_QP_PORT | set::IBV_QP_ACCESS_FLAGS;
+                modify(&mut attr, bits.0);
+                attr.qp_state = ibv_qp_state::IBV_QPS_RTR;
+                attr.path_mtu = ibv_mtu::IBV_MTU_1024;
+                attr.dest_qp_num = (*self.qp.as_ptr()).qp_num;
+                attr.max_dest_rd_atomic = 1;
+                attr.ah_attr.dlid = port.lid;
+                attr.ah_attr.port_num = 1;
+                let bits = set::IBV_QP_AV
+                    | set::IBV_QP_PATH_MTU
+                    | set::IBV_QP_DEST_QPN
+                    | set::IBV_QP_RQ_PSN
+                    | set::IBV_QP_MAX_DEST_RD_ATOMIC
+                    | set::IBV_QP_MIN_RNR_TIMER;
+                modify(&mut attr, bits.0);
+                attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
+                (attr.timeout, attr.retry_cnt, attr.rnr_retry) = (14, 7, 7);
+                attr.max_rd_atomic = 1;
+                let bits = set::IBV_QP_TIMEOUT
+                    | set::IBV_QP_RETRY_CNT
+                    | set::IBV_QP_RNR_RETRY
+                    | set::IBV_QP_SQ_PSN
+                    | set::IBV_QP_MAX_QP_RD_ATOMIC;
+                modify(&mut attr, bits.0);
+            }
+        }
+
+        /// A message to itself, and both its completions.
+        pub fn send(&self, text: &[u8]) {
+            // SAFETY: as in `start`; the text lives through the call, and travels in the WQE.
+            unsafe {
+                let mut entry = ibv_sge { addr: self.address(), length: 64, lkey: self.lkey() };
+                let mut receive: ibv_recv_wr = zeroed();
+                (receive.sg_list, receive.num_sge) = (&mut entry, 1);
+                assert_eq!(ibv_post_recv(self.qp.as_ptr(), &mut receive, &mut null_mut()), 0);
+                let (addr, length) = (text.as_ptr() as u64, text.len() as u32);
+                let mut entry = ibv_sge { addr, length, lkey: 0 };
+                let mut send: ibv_send_wr = zeroed();
+                (send.sg_list, send.num_sge) = (&mut entry, 1);
+                send.opcode = ibv_wr_opcode::IBV_WR_SEND;
+                let flags = ibv_send_flags::IBV_SEND_SIGNALED | ibv_send_flags::IBV_SEND_INLINE;
+                send.send_flags = flags.0;
+                assert_eq!(ibv_post_send(self.qp.as_ptr(), &mut send, &mut null_mut()), 0);
+                for _ in 0..2 {
+                    let mut wc: ibv_wc = zeroed();
+                    while ibv_poll_cq(self.cq.as_ptr(), 1, &mut wc) == 0 {
+                        std::thread::yield_now();
+                    }
+                    assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS);
+                }
+            }
+            println!("memory: {:?}", self.text(text.len()));
+        }
+
+        pub fn address(&self) -> u64 {
+            self.bytes as u64
+        }
+
+        pub fn lkey(&self) -> u32 {
+            // SAFETY: the region lives on.
+            unsafe { (*self.mr).lkey }
+        }
+
+        pub fn text(&self, length: usize) -> String {
+            // SAFETY: fewer than 4096 bytes of the program's memory; no message is under way.
+            let bytes = unsafe { std::slice::from_raw_parts(self.bytes, length) };
+            String::from_utf8_lossy(bytes).into_owned()
+        }
+
+        pub fn end(self) {
+            // SAFETY: each was made by `start`; children go first.
+            unsafe {
+                assert_eq!(ibv_destroy_qp(self.qp.as_ptr()), 0);
+                assert_eq!(ibv_destroy_cq(self.cq.as_ptr()), 0);
+                assert_eq!(ibv_dereg_mr(self.mr), 0);
+                assert_eq!(ibv_dealloc_pd(self.pd), 0);
+                assert_eq!(ibv_close_device(self.context), 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Handing queues back to whoever they were taken from. What libmlx5 can do with them then is in
+//! `docs/takeover.md`.
+
+use core::ptr::NonNull;
+
+use mlx5_sys::verbs::{ibv_cq, ibv_qp};
+
+use super::{Completions, ReceiveQueue, SendQueue};
+use crate::verbs::Transport;
+
+impl<T: Transport> SendQueue<T> {
+    /// Hands the send queue back: its QP, of which this queue writes nothing any more. Another
+    /// [`from_raw`](Self::from_raw) can go on with it where the doorbell record says.
+    ///
+    /// libmlx5 cannot: it keeps its own count of what was posted, and starts from there. Before
+    /// `ibv_post_send` is called the QP has to go through RESET, where libmlx5 starts anew.
+    ///
+    /// # Errors
+    /// The queue itself, where requests are outstanding.
+    pub fn into_raw(self) -> Result<NonNull<ibv_qp>, Self> {
+        if self.is_idle() { Ok(self.ring.qp) } else { Err(self) }
+    }
+}
+
+impl ReceiveQueue {
+    /// Hands the receive queue back: its QP, of which this queue writes nothing any more. Another
+    /// [`from_raw`](Self::from_raw) can go on with it where the doorbell record says; libmlx5 only
+    /// after RESET, as for [`SendQueue::into_raw`].
+    ///
+    /// # Errors
+    /// The queue itself, where receives are outstanding.
+    pub fn into_raw(self) -> Result<NonNull<ibv_qp>, Self> {
+        if self.outstanding() == 0 { Ok(self.qp) } else { Err(self) }
+    }
+}
+
+impl Completions {
+    /// Hands the CQ back, after its record was brought up to date. Another
+    /// [`from_raw`](Self::from_raw) can go on with it. Queues that complete on it should have been
+    /// handed back before: a later reader promises the CQ's entries anew.
+    ///
+    /// libmlx5 cannot, whatever is done: it keeps its own count of what was polled, which nothing
+    /// sets, and would give what was read here a second time. Its calls that destroy the CQ, or wait
+    /// for events, are as good as before.
+    pub fn into_raw(self) -> NonNull<ibv_cq> {
+        self.id().raw().expect("a reader is made of a CQ")
+    }
+}
