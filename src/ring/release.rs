@@ -17,6 +17,7 @@ impl<T: Transport> SendQueue<T> {
     ///
     /// # Errors
     /// The queue itself, where requests are outstanding.
+    #[allow(clippy::result_large_err, reason = "the queue itself, unmoved work and all")]
     pub fn into_raw(self) -> Result<NonNull<ibv_qp>, Self> {
         if self.is_idle() { Ok(self.ring.qp) } else { Err(self) }
     }
@@ -29,6 +30,7 @@ impl ReceiveQueue {
     ///
     /// # Errors
     /// The queue itself, where receives are outstanding.
+    #[allow(clippy::result_large_err, reason = "the queue itself, unmoved work and all")]
     pub fn into_raw(self) -> Result<NonNull<ibv_qp>, Self> {
         if self.outstanding() == 0 { Ok(self.qp) } else { Err(self) }
     }
