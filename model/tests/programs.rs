@@ -2,8 +2,12 @@
 
 mod support;
 
-use support::Model;
-use support::process::Output;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::process::{Output, Process};
+use support::{LIMIT, Model};
 
 const INFINIBAND: Model = Model { roce: false, mode: None };
 const ROCE: Model = Model { roce: true, mode: None };
@@ -384,6 +388,67 @@ fn ib_atomic_bw() {
 #[test]
 fn ib_write_bw_on_roce() {
     perftest(ROCE, "ib_write_bw", &[2, 65536], &["-x", "0"]);
+}
+
+/// Whether a process listens to what goes to all on a link: it has led frames to itself. There is no
+/// other sign of it from outside.
+fn listens(process: u32) -> bool {
+    let names = fs::read_to_string("/proc/net/unix").expect("the names of sockets");
+    let listening: Vec<&str> = names
+        .lines()
+        .filter(|line| line.contains(" @mlx5-model/") && line.contains("/all/"))
+        .filter_map(|line| line.split_whitespace().nth(6))
+        .collect();
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    descriptors.flatten().filter_map(|entry| fs::read_link(entry.path()).ok()).any(|target| {
+        let target = target.to_string_lossy();
+        let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
+        inode.is_some_and(|inode| listening.contains(&inode))
+    })
+}
+
+/// perftest's programs for frames of Ethernet: the sides know each other's addresses, and nothing
+/// else tells the one that sends first that the other is there.
+fn raw_ethernet(program: &str, sizes: &[u32], extra: &[&str]) {
+    let _turn = support::turn();
+    // Tests of other processes share the link.
+    let id = std::process::id().to_be_bytes();
+    let address =
+        |last: u8| format!("02:{:02x}:{:02x}:{:02x}:{:02x}:{last:02x}", id[0], id[1], id[2], id[3]);
+    for size in sizes {
+        let (size, iterations) = (size.to_string(), ITERATIONS.to_string());
+        let side = |role: &str, own: &str, other: &str| {
+            let mut command = ROCE.command(program);
+            command.args([role, "-d", "mlx5_0", "-F", "-n", &iterations, "-s", &size]);
+            command.args(["-B", own, "-E", other]).args(extra);
+            Process::start(&format!("{program} ({role})"), command)
+        };
+        let (one, other) = (address(1), address(2));
+        let mut server = side("--server", &one, &other);
+        let start = Instant::now();
+        while !listens(server.id()) {
+            let waits = !server.has_ended() && start.elapsed() < LIMIT;
+            assert!(waits, "{program} does not listen");
+            thread::sleep(Duration::from_millis(5));
+        }
+        let client = side("--client", &other, &one).finish(LIMIT);
+        let server = server.finish(LIMIT);
+        for side in [&server, &client] {
+            side.assert_success();
+            assert!(!side.stderr.contains("Completion with error"), "{side}");
+        }
+        let row = row(&client, size.parse().expect("a number"), ITERATIONS);
+        assert!(row.len() == if program.ends_with("_lat") { 7 } else { 3 }, "{client}");
+    }
+}
+
+#[test]
+fn frames_of_ethernet() {
+    raw_ethernet("raw_ethernet_lat", &[64, 1500], &[]);
+    raw_ethernet("raw_ethernet_bw", &[64, 1500], &[]);
+    // With IP and UDP, by which the flow is told as well.
+    let ip = ["-J", "10.0.0.1", "-j", "10.0.0.1", "-K", "4321", "-k", "4321"];
+    raw_ethernet("raw_ethernet_bw", &[256], &ip);
 }
 
 #[test]

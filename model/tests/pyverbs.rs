@@ -10,7 +10,7 @@ use std::process::{self, Command};
 use std::time::Duration;
 
 use support::Model;
-use support::process::Process;
+use support::process::{Output, Process};
 
 /// Where Debian's python3-pyverbs puts them, the larger ones gzipped.
 const INSTALLED: &str = "/usr/share/doc/rdma-core/tests";
@@ -80,27 +80,17 @@ impl Drop for Unpacked {
     }
 }
 
+/// What is run once more on a link of Ethernet: what an InfiniBand link does not have.
+const ON_ETHERNET: &[&str] =
+    &["tests.test_qp", "tests.test_addr", "tests.test_flow", "tests.test_rss_traffic"];
+
 #[test]
 fn rdma_cores_python_tests() {
     let unpacked = Unpacked::new();
-    let mut command = Model::default().command(PYTHON);
-    command.current_dir(&unpacked.0).args(["run_tests.py", "--dev", "mlx5_0", "-v"]).args(MODULES);
-    let output = Process::start("rdma-core's tests", command).finish(LIMIT);
-    output.assert_success();
-
-    // unittest reports on stderr: "Ran 120 tests in 1.2s", and "OK (skipped=40)" or "OK".
-    let ran: usize = output
-        .stderr
-        .lines()
-        .find_map(|line| line.strip_prefix("Ran ")?.split_whitespace().next()?.parse().ok())
-        .unwrap_or_else(|| panic!("no count of tests: {output}"));
-    let counted: usize = output
-        .stderr
-        .lines()
-        .find_map(|line| line.strip_prefix("OK (skipped=")?.strip_suffix(')')?.parse().ok())
-        .unwrap_or(0);
-    let skips = skips(&output.stderr);
-    assert_eq!(skips.len(), counted, "the skips found are those unittest counted: {output}");
+    let first = run(&unpacked, Model::default(), MODULES);
+    let second = run(&unpacked, Model { roce: true, mode: None }, ON_ETHERNET);
+    let reports = [&first.stderr, &second.stderr];
+    let skips = skips_of_all(&reports);
 
     let allowed: BTreeSet<&str> = SKIPS.lines().filter(|line| !line.starts_with('#')).collect();
     let new: Vec<&String> = skips.iter().filter(|skip| !allowed.contains(skip.as_str())).collect();
@@ -108,8 +98,58 @@ fn rdma_cores_python_tests() {
         new.is_empty(),
         "tests are skipped that model/tests/pyverbs_skips.txt does not list:\n{new:#?}"
     );
+    let ran: usize = reports.map(|report| ran(report)).iter().sum();
     assert!(ran > allowed.len(), "only {ran} tests ran");
     println!("{ran} tests, {} skipped", skips.len());
+}
+
+/// Runs modules of tests to their end, which must be a good one.
+fn run(unpacked: &Unpacked, model: Model, modules: &[&str]) -> Output {
+    let mut command = model.command(PYTHON);
+    command.current_dir(&unpacked.0).args(["run_tests.py", "--dev", "mlx5_0", "-v"]).args(modules);
+    let output = Process::start("rdma-core's tests", command).finish(LIMIT);
+    output.assert_success();
+    let counted: usize = output
+        .stderr
+        .lines()
+        .find_map(|line| line.strip_prefix("OK (skipped=")?.strip_suffix(')')?.parse().ok())
+        .unwrap_or(0);
+    let skips = skips(&output.stderr);
+    assert_eq!(skips.len(), counted, "the skips found are those unittest counted: {output}");
+    output
+}
+
+/// How many tests unittest reports on stderr: "Ran 120 tests in 1.2s", then "OK (skipped=40)" or
+/// "OK".
+fn ran(report: &str) -> usize {
+    report
+        .lines()
+        .find_map(|line| line.strip_prefix("Ran ")?.split_whitespace().next()?.parse().ok())
+        .unwrap_or_else(|| panic!("no count of tests: {report}"))
+}
+
+/// What is skipped in all of several reports that have it: a test that one link cannot have has
+/// been run where it passed on the other.
+fn skips_of_all(reports: &[&String]) -> BTreeSet<String> {
+    let passed: BTreeSet<String> = reports.iter().flat_map(|report| passes(report)).collect();
+    let skipped = reports.iter().flat_map(|report| skips(report));
+    let test = |skip: &String| skip.split_once(": ").map(|(test, _)| test.to_owned());
+    skipped.filter(|skip| !test(skip).is_some_and(|test| passed.contains(&test))).collect()
+}
+
+/// The tests that passed, by name.
+fn passes(report: &str) -> BTreeSet<String> {
+    let mut passes = BTreeSet::new();
+    let mut test = String::new();
+    for line in report.lines() {
+        if let Some(name) = test_name(line) {
+            test = name;
+        }
+        if line.ends_with("... ok") {
+            passes.insert(test.clone());
+        }
+    }
+    passes
 }
 
 /// The skips in unittest's verbose report, as `test: reason`, each once.
@@ -153,4 +193,16 @@ fn skips_are_found_in_unittests_report() {
         "tests.test_mr.MRTest.test_c: isn't there",
     ];
     assert_eq!(skips(report), expected.map(str::to_owned).into());
+}
+
+#[test]
+fn a_test_that_passed_on_one_link_is_not_skipped() {
+    let one = "test_a (tests.test_qp.QPTest.test_a) ... skipped 'no Ethernet'\n\
+               test_b (tests.test_qp.QPTest.test_b) ... skipped 'no such thing'\n"
+        .to_owned();
+    let other = "test_a (tests.test_qp.QPTest.test_a)\nWhat it does. ... ok\n\
+                 test_b (tests.test_qp.QPTest.test_b) ... skipped 'no such thing'\n"
+        .to_owned();
+    let left = ["tests.test_qp.QPTest.test_b: no such thing".to_owned()];
+    assert_eq!(skips_of_all(&[&one, &other]), left.into());
 }

@@ -6,18 +6,22 @@
 
 mod contexts;
 mod dynamic;
+mod ethernet;
 mod general;
 pub mod opcode;
 mod queue_pair;
 mod resource;
 mod shared_receive;
+mod steering;
 
 pub use contexts::*;
 pub use dynamic::*;
+pub use ethernet::*;
 pub use general::*;
 pub use queue_pair::*;
 pub use resource::*;
 pub use shared_receive::*;
+pub use steering::*;
 
 /// One field of a command or context: a run of bits, counted from the structure's first byte,
 /// most significant bit first.

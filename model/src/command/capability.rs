@@ -4,9 +4,10 @@
 //! that no code stands behind.
 
 use mlx5_sys::ifc::{
-    Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_mem_cap, odp_cap,
-    odp_per_transport_service_cap, query_adapter_out, query_adapter_param_block, query_hca_cap_in,
-    query_hca_cap_out, roce_cap,
+    Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_mem_cap, flow_table_nic_cap,
+    flow_table_prop_layout, odp_cap, odp_per_transport_service_cap,
+    per_protocol_networking_offload_caps as ethernet, query_adapter_out, query_adapter_param_block,
+    query_hca_cap_in, query_hca_cap_out, roce_cap,
 };
 
 use super::{OP_MOD, Refusal, get};
@@ -30,6 +31,14 @@ pub const LOG_MAX_READS: u32 = 4;
 pub const LOG_MAX_STREAMS: u32 = 5;
 /// Bytes of the longest receive WQE.
 pub const MAX_RQ_WQE: usize = 512;
+/// log2 of receive queues in a table of them.
+pub const LOG_MAX_RQT: u32 = 9;
+/// log2 of entries in a flow table.
+pub const LOG_MAX_FLOW_TABLE: u32 = 20;
+/// The greatest level of a flow table.
+pub const MAX_FLOW_LEVEL: u32 = 64;
+/// log2 of the longest packet that is cut into segments.
+pub const LOG_MAX_LSO: u32 = 18;
 /// Entries of the P_Key table.
 pub const PKEYS: usize = 128;
 /// Entries of the GID table of an InfiniBand port; an Ethernet port has twice as many.
@@ -41,10 +50,12 @@ pub const CLOCK_KHZ: u64 = 1_000_000;
 /// Groups of capabilities (`device.h`, `enum mlx5_cap_type`).
 mod group {
     pub const GENERAL: u32 = 0;
+    pub const ETHERNET: u32 = 1;
     pub const ODP: u32 = 2;
     pub const ATOMIC: u32 = 3;
     pub const ROCE: u32 = 4;
     pub const DEVICE_MEMORY: u32 = 0xf;
+    pub const FLOW_TABLE: u32 = 7;
     pub const GENERAL_2: u32 = 0x20;
 }
 
@@ -125,6 +136,15 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_DCI_ERRORED_STREAMS, LOG_MAX_STREAMS.into()),
         // Streams of initiators are reset by the extension of the context.
         (c::QPC_EXTENSION, 1),
+        (c::ETH_NET_OFFLOADS, u64::from(roce)),
+        (c::NIC_FLOW_TABLE, u64::from(roce)),
+        (c::STRIDING_RQ, u64::from(roce)),
+        (c::LOG_MAX_RQT_SIZE, if roce { LOG_MAX_RQT.into() } else { 0 }),
+        (c::LOG_MAX_RQT, if roce { 23 } else { 0 }),
+        (c::LOG_MAX_TIR, if roce { 23 } else { 0 }),
+        (c::LOG_MAX_TIS, if roce { 23 } else { 0 }),
+        (c::LOG_MAX_RQ, if roce { 18 } else { 0 }),
+        (c::LOG_MAX_SQ, if roce { 18 } else { 0 }),
         // Nothing is multicast, so nothing of it comes back to its sender.
         (c::BLOCK_LB_MC, 1),
         (c::UAR_4K, 1),
@@ -200,6 +220,41 @@ pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
             (atomic_caps::ATOMIC_SIZE_QP, 4 | 8 | 16 | 32),
             (atomic_caps::ATOMIC_SIZE_DC, 4 | 8 | 16 | 32),
         ],
+        group::ETHERNET if card.identity.link == Link::Roce => vec![
+            (ethernet::CSUM_CAP, 1),
+            (ethernet::VLAN_CAP, 1),
+            (ethernet::WQE_VLAN_INSERT, 1),
+            (ethernet::MAX_LSO_CAP, LOG_MAX_LSO.into()),
+            // No bytes of a header have to be in the WQE.
+            (ethernet::WQE_INLINE_MODE, 2),
+            (ethernet::RSS_IND_TBL_CAP, LOG_MAX_RQT.into()),
+        ],
+        group::FLOW_TABLE if card.identity.link == Link::Roce => {
+            let receive = flow_table_nic_cap::FLOW_TABLE_PROPERTIES_NIC_RECEIVE;
+            let properties = |field: Field, value: u32| (field.within(receive), value.into());
+            let sniffers = [
+                flow_table_nic_cap::FLOW_TABLE_PROPERTIES_NIC_RECEIVE_SNIFFER,
+                flow_table_nic_cap::FLOW_TABLE_PROPERTIES_NIC_TRANSMIT_SNIFFER,
+            ];
+            let [received, sent] =
+                sniffers.map(|sniffer| (flow_table_prop_layout::FT_SUPPORT.within(sniffer), 1));
+            vec![
+                received,
+                sent,
+                // What is received may go to several.
+                (flow_table_nic_cap::NIC_RX_MULTI_PATH_TIRS, 1),
+                (flow_table_nic_cap::ALLOW_SNIFFER_AND_NIC_RX_SHARED_TIR, 1),
+                properties(flow_table_prop_layout::FT_SUPPORT, 1),
+                properties(flow_table_prop_layout::FLOW_TAG, 1),
+                properties(flow_table_prop_layout::FLOW_MODIFY_EN, 1),
+                properties(flow_table_prop_layout::MODIFY_ROOT, 1),
+                properties(flow_table_prop_layout::IDENTIFIED_MISS_TABLE, 1),
+                properties(flow_table_prop_layout::LOG_MAX_FT_SIZE, LOG_MAX_FLOW_TABLE),
+                properties(flow_table_prop_layout::MAX_FT_LEVEL, MAX_FLOW_LEVEL),
+                properties(flow_table_prop_layout::LOG_MAX_FT_NUM, 24),
+                properties(flow_table_prop_layout::LOG_MAX_DESTINATION, 8),
+            ]
+        }
         group::ROCE if card.identity.link == Link::Roce => vec![
             (roce_cap::L3_TYPE, 0b11),
             // Bit 2 is RoCEv2.

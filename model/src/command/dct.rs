@@ -13,6 +13,7 @@ use super::qp::free_number;
 use super::{Refusal, context, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Drain, Qp, ReceiveQueue, SendQueue, Service, State, Target};
+use crate::transport::ethernet::Ethernet;
 use crate::transport::rc::Rc;
 use crate::transport::unreliable::Unreliable;
 
@@ -95,6 +96,8 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
             rq: ReceiveQueue::default(),
             rc: Rc::default(),
             unreliable: Unreliable::default(),
+            half: None,
+            ethernet: Ethernet::default(),
             target: Some(Box::new(Target::new(given))),
         },
     );

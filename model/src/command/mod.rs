@@ -3,7 +3,8 @@
 //! [`Card::execute`](crate::card::Card::execute) looks the opcode up in a table, checks what all commands share (lengths, uid,
 //! op_mod), and hands over to the module of the object: `capability` and `port` for the
 //! function itself, `resource` for objects that are only numbers, `mkey`, `eq`, `cq`,
-//! `srq`, `dct`, `qp` and, for its state, `transition`. What is refused is refused with a [`Refusal`], which
+//! `srq`, `dct`, `qp` and, for its state, `transition`; `ethernet` and `steering` for queues of
+//! Ethernet and what leads packets to them. What is refused is refused with a [`Refusal`], which
 //! is a status and a syndrome; a refused command has changed nothing.
 
 mod buffer;
@@ -11,6 +12,7 @@ pub mod capability;
 mod cq;
 mod dct;
 mod eq;
+pub(crate) mod ethernet;
 mod memic;
 mod mkey;
 mod port;
@@ -18,6 +20,7 @@ mod qp;
 mod refusal;
 mod resource;
 mod srq;
+pub(crate) mod steering;
 mod take;
 #[cfg(test)]
 pub(crate) mod test;
@@ -88,6 +91,30 @@ const COMMANDS: &[Command] = &[
     command(opcode::QUERY_XRC_SRQ, 0x10, 0x110, srq::query_xrc),
     Command { modifier: true, ..command(opcode::ARM_XRC_SRQ, 0x10, 0x10, srq::arm_xrc) },
     command(opcode::DESTROY_XRC_SRQ, 0x10, 0x10, srq::destroy_xrc),
+    command(opcode::CREATE_SQ, 0x110, 0x10, ethernet::create_sq),
+    command(opcode::MODIFY_SQ, 0x110, 0x10, ethernet::modify_sq),
+    command(opcode::QUERY_SQ, 0x10, 0x110, ethernet::query_sq),
+    command(opcode::DESTROY_SQ, 0x10, 0x10, ethernet::destroy_sq),
+    command(opcode::CREATE_RQ, 0x110, 0x10, ethernet::create_rq),
+    command(opcode::MODIFY_RQ, 0x110, 0x10, ethernet::modify_rq),
+    command(opcode::QUERY_RQ, 0x10, 0x110, ethernet::query_rq),
+    command(opcode::DESTROY_RQ, 0x10, 0x10, ethernet::destroy_rq),
+    command(opcode::CREATE_TIS, 0xc0, 0x10, ethernet::create_tis),
+    command(opcode::DESTROY_TIS, 0x10, 0x10, ethernet::destroy_tis),
+    command(opcode::CREATE_TIR, 0x110, 0x10, ethernet::create_tir),
+    command(opcode::DESTROY_TIR, 0x10, 0x10, ethernet::destroy_tir),
+    command(opcode::CREATE_RQT, 0x110, 0x10, ethernet::create_rqt),
+    command(opcode::DESTROY_RQT, 0x10, 0x10, ethernet::destroy_rqt),
+    command(opcode::CREATE_FLOW_TABLE, 0x40, 0x10, steering::create_table),
+    command(opcode::DESTROY_FLOW_TABLE, 0x40, 0x10, steering::destroy_table),
+    command(opcode::SET_FLOW_TABLE_ROOT, 0x40, 0x10, steering::set_root),
+    command(opcode::CREATE_FLOW_GROUP, 0x400, 0x10, steering::create_group),
+    command(opcode::DESTROY_FLOW_GROUP, 0x40, 0x10, steering::destroy_group),
+    Command {
+        modifier: true,
+        ..command(opcode::SET_FLOW_TABLE_ENTRY, 0x340, 0x10, steering::set_entry)
+    },
+    command(opcode::DELETE_FLOW_TABLE_ENTRY, 0x40, 0x10, steering::delete_entry),
     command(opcode::CREATE_QP, 0x110, 0x10, qp::create),
     command(opcode::QUERY_QP, 0x10, 0x110, qp::query),
     command(opcode::DESTROY_QP, 0x10, 0x10, qp::destroy),

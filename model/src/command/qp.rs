@@ -7,6 +7,7 @@ use super::capability::{LOG_MAX_STREAMS, MAX_RQ_WQE};
 use super::{Refusal, context, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Qp, ReceiveQueue, SendQueue, Service, State};
+use crate::transport::ethernet::Ethernet;
 use crate::transport::rc::Rc;
 use crate::transport::unreliable::Unreliable;
 
@@ -35,6 +36,8 @@ pub fn code(service: Service) -> u32 {
         Service::Ud => 2,
         Service::Xrc => 3,
         Service::Dc => 5,
+        // No queue pair has it.
+        Service::Ethernet => 0xff,
     }
 }
 
@@ -151,13 +154,16 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
             rc: Rc::default(),
             unreliable: Unreliable::default(),
             target: None,
+            half: None,
+            ethernet: Ethernet::default(),
         },
     );
     create_qp_out::QPN.set(output, number.into());
     Ok(())
 }
 
-/// The first free number at or after the one that was given last, within this card's prefixes.
+/// Number of a new queue pair, or of a queue that shares their numbers: the first free one at or
+/// after the one that was given last, within this card's prefixes.
 pub(super) fn free_number(card: &Card) -> Option<u32> {
     let mut prefixes: Vec<u32> =
         card.identity.qpn_prefixes.iter().map(|prefix| u32::from(*prefix) << 8).collect();
@@ -176,10 +182,7 @@ pub(super) fn free_number(card: &Card) -> Option<u32> {
 
 pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, query_qp_in::QPN);
-    let qp = card.objects.qps.get(&number).ok_or(Refusal::NoQp)?;
-    if qp.target.is_some() {
-        return Err(Refusal::NoQp);
-    }
+    let qp = card.objects.queue_pair(number).ok_or(Refusal::NoQp)?;
     owned(qp.uid, uid(input))?;
     output[query_qp_out::QPC.bytes()].copy_from_slice(&qp.query());
     Ok(())
@@ -187,10 +190,7 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
 
 pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, destroy_qp_in::QPN);
-    let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
-    if qp.target.is_some() {
-        return Err(Refusal::NoQp);
-    }
+    let qp = card.objects.queue_pair_mut(number).ok_or(Refusal::NoQp)?;
     owned(qp.uid, uid(input))?;
     // What the transport holds for it must go first: timers, packets waiting for memory.
     if qp.state != State::Reset {

@@ -82,6 +82,7 @@ refusals! {
     NoXrcd = 0x5c_0105, BadResource, "there is no such XRC domain";
     NoTransportDomain = 0x5c_0106, BadResource, "there is no such transport domain";
     XrcdBusy = 0x5c_0107, BadResourceState, "queue pairs or shared receive queues still belong to the XRC domain";
+    TransportDomainBusy = 0x5c_0108, BadResourceState, "a TIS or TIR still belongs to the transport domain";
 
     PageOffset = 0x5c_0201, BadParameter, "page_offset leads out of the first page or breaks the entries' alignment";
     PageAddress = 0x5c_0202, BadParameter, "a page address is not a multiple of the page size";
@@ -154,6 +155,33 @@ refusals! {
     DctState = 0x5c_0902, BadParameter, "a new target of dynamic connections is active";
     DctScatter = 0x5c_0903, BadParameter, "cs_res is 0, or stands for 64 bytes in a CQE of 128";
     DctDrained = 0x5c_0904, BadResourceState, "the target of dynamic connections is not active any more";
+    NoSq = 0x5c_0e01, BadResource, "there is no such send queue";
+    NoRq = 0x5c_0e02, BadResource, "there is no such receive queue";
+    RqBusy = 0x5c_0e03, BadResourceState, "a TIR or a table still leads to the receive queue";
+    WorkQueueState = 0x5c_0e04, BadParameter, "the state given is not the queue's, or the queue cannot be put in the other";
+    WorkQueueFeature = 0x5c_0e05, BadParameter, "hairpins, pacing, own parsing, large receives and the like are not offered";
+    WorkQueueType = 0x5c_0e06, BadParameter, "queues of Ethernet are cyclic, of whole WQEs or of strides";
+    WorkQueueSize = 0x5c_0e07, BadSize, "the queue's WQEs are more or larger than the capability";
+    NoTis = 0x5c_0e08, BadResource, "there is no such TIS, or not exactly one";
+    TisBusy = 0x5c_0e09, BadResourceState, "send queues still send by the TIS";
+    NoTir = 0x5c_0e0a, BadResource, "there is no such TIR";
+    TirBusy = 0x5c_0e0b, BadResourceState, "flows still lead to the TIR";
+    TirType = 0x5c_0e0c, BadParameter, "a TIR leads to one queue, or to those of a table by Toeplitz's hash";
+    NoRqt = 0x5c_0e0d, BadResource, "there is no such table of receive queues";
+    RqtBusy = 0x5c_0e0e, BadResourceState, "a TIR still leads to the table of receive queues";
+    RqtSize = 0x5c_0e0f, BadSize, "a table has a power of two of receive queues, within what it says and the capability";
+
+    NoFlowTable = 0x5c_0f01, BadResource, "there is no such flow table";
+    FlowTableType = 0x5c_0f02, BadParameter, "the flow table's type is not offered, or not the one given";
+    FlowTableSize = 0x5c_0f03, BadSize, "the flow table is larger or of a greater level than the capability";
+    FlowTableLevel = 0x5c_0f04, BadParameter, "packets go to tables of greater levels only";
+    FlowTableBusy = 0x5c_0f05, BadResourceState, "the flow table has groups, or others lead to it";
+    FlowCriteria = 0x5c_0f06, BadParameter, "matching on other than the outer headers is not offered";
+    FlowRange = 0x5c_0f07, BadIndex, "the index lies outside the table or group, or is taken, or is free where it should be taken";
+    NoFlowGroup = 0x5c_0f08, BadResource, "there is no such flow group";
+    FlowGroupBusy = 0x5c_0f09, BadResourceState, "the flow group has entries";
+    FlowAction = 0x5c_0f0a, BadParameter, "flows are forwarded or dropped; nothing else is offered";
+    FlowDestination = 0x5c_0f0b, BadParameter, "flows lead to TIRs and tables; nothing else is offered";
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use mlx5_sys::ifc::{
     alloc_pd_out, alloc_transport_domain_out, alloc_uar_out, alloc_xrcd_out, cqc, create_uctx_out,
     dealloc_pd_in, dealloc_transport_domain_in, dealloc_uar_in, dealloc_xrcd_in, destroy_uctx_in,
-    eqc, mkc, qpc,
+    eqc, mkc, qpc, tirc,
 };
 
 use super::{Refusal, get, owned, uid};
@@ -38,6 +38,10 @@ pub fn destroy_uctx(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), R
         || objects.cqs.iter().any(|(_, cq)| cq.uid == owner)
         || objects.srqs.iter().any(|(_, srq)| srq.uid == owner)
         || objects.qps.values().any(|qp| qp.uid == owner)
+        || objects.tirs.iter().any(|(_, tir)| tir.uid == owner)
+        || objects.tises.iter().any(|(_, tis)| tis.uid == owner)
+        || objects.rqts.iter().any(|(_, rqt)| rqt.uid == owner)
+        || objects.steering.tables.iter().any(|(_, table)| table.uid == owner)
     {
         return Err(Refusal::UserBusy);
     }
@@ -127,6 +131,11 @@ pub fn dealloc_transport_domain(
 ) -> Result<(), Refusal> {
     let number = get(input, dealloc_transport_domain_in::TRANSPORT_DOMAIN);
     find(&card.objects.transport_domains, number, input, Refusal::NoTransportDomain)?;
+    if card.objects.tises.iter().any(|(_, tis)| tis.domain == number)
+        || card.objects.tirs.iter().any(|(_, tir)| tir.get(tirc::TRANSPORT_DOMAIN) == number)
+    {
+        return Err(Refusal::TransportDomainBusy);
+    }
     card.objects.transport_domains.remove(number);
     Ok(())
 }

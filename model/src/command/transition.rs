@@ -32,10 +32,7 @@ fn start(
     let number = get(input, rst2init_qp_in::QPN);
     let mask = get(input, rst2init_qp_in::OPT_PARAM_MASK);
     let given: Box<[u8; qpc::SIZE]> = context(input, rst2init_qp_in::QPC)?;
-    let qp = card.objects.qps.get(&number).ok_or(Refusal::NoQp)?;
-    if qp.target.is_some() {
-        return Err(Refusal::NoQp);
-    }
+    let qp = card.objects.queue_pair(number).ok_or(Refusal::NoQp)?;
     owned(qp.uid, uid(input))?;
     let transition = transition(qp.service);
     if qp.state != transition.from {
@@ -53,7 +50,7 @@ fn start(
     for group in taken {
         take(card, group, &given, &mut context)?;
     }
-    let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
+    let qp = card.objects.queue_pair_mut(number).ok_or(Refusal::NoQp)?;
     qp.context = context;
     qp.state = transition.to;
     card.state_changed(number);
@@ -83,7 +80,7 @@ pub fn rst2init(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
                 Take::Optional(RWE),
                 Take::Optional(COUNTER_SET),
             ],
-            Service::Ud => &[
+            Service::Ud | Service::Ethernet => &[
                 Take::Optional(PKEY_INDEX),
                 Take::Optional(PORT),
                 Take::Optional(Q_KEY),
@@ -110,7 +107,7 @@ pub fn init2init(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
             | match service {
                 Service::Rc | Service::Xrc => ACCESS,
                 Service::Uc => RWE,
-                Service::Ud => Q_KEY,
+                Service::Ud | Service::Ethernet => Q_KEY,
                 Service::Dc => 0,
             },
     })
@@ -123,7 +120,7 @@ pub fn init2rtr(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
         required: match service {
             Service::Rc | Service::Xrc => &[Take::Peer, Take::Path, Take::Responder],
             Service::Uc => &[Take::Peer, Take::Path, Take::Responder],
-            Service::Ud => &[Take::Peer],
+            Service::Ud | Service::Ethernet => &[Take::Peer],
             // Where requests go, each says for itself.
             Service::Dc => &[Take::Peer, Take::Path],
         },
@@ -131,7 +128,7 @@ pub fn init2rtr(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
             | match service {
                 Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS,
                 Service::Uc => ALTERNATE_PATH | RWE,
-                Service::Ud => Q_KEY,
+                Service::Ud | Service::Ethernet => Q_KEY,
                 Service::Dc => 0,
             },
     })
@@ -142,7 +139,7 @@ fn while_sending(service: Service) -> u32 {
     match service {
         Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS | PM_STATE | RNR_TIMEOUT,
         Service::Uc => ALTERNATE_PATH | RWE | PM_STATE,
-        Service::Ud => Q_KEY,
+        Service::Ud | Service::Ethernet => Q_KEY,
         Service::Dc => RNR_TIMEOUT,
     }
 }
@@ -153,7 +150,7 @@ pub fn rtr2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
         to: State::Rts,
         required: match service {
             Service::Rc | Service::Xrc | Service::Dc => &[Take::Requester],
-            Service::Uc | Service::Ud => &[Take::SendPsn],
+            Service::Uc | Service::Ud | Service::Ethernet => &[Take::SendPsn],
         },
         optional: while_sending(service),
     })
@@ -201,7 +198,7 @@ pub fn sqd2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
         optional: match service {
             Service::Rc | Service::Xrc => ACCESS | RNR_TIMEOUT,
             Service::Uc => RWE,
-            Service::Ud => Q_KEY,
+            Service::Ud | Service::Ethernet => Q_KEY,
             Service::Dc => 0,
         },
     })
@@ -215,7 +212,7 @@ pub fn sqerr2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
         optional: match service {
             Service::Rc | Service::Xrc => ACCESS | RNR_TIMEOUT,
             Service::Uc => RWE,
-            Service::Ud => Q_KEY,
+            Service::Ud | Service::Ethernet => Q_KEY,
             Service::Dc => 0,
         },
     })
@@ -223,10 +220,7 @@ pub fn sqerr2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
 
 pub fn to_error(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, rst2init_qp_in::QPN);
-    let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
-    if qp.target.is_some() {
-        return Err(Refusal::NoQp);
-    }
+    let qp = card.objects.queue_pair_mut(number).ok_or(Refusal::NoQp)?;
     owned(qp.uid, uid(input))?;
     qp.state = State::Error;
     card.state_changed(number);
@@ -235,10 +229,7 @@ pub fn to_error(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
 
 pub fn to_reset(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, rst2init_qp_in::QPN);
-    let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
-    if qp.target.is_some() {
-        return Err(Refusal::NoQp);
-    }
+    let qp = card.objects.queue_pair_mut(number).ok_or(Refusal::NoQp)?;
     owned(qp.uid, uid(input))?;
     qp.reset();
     card.state_changed(number);

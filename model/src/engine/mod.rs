@@ -199,9 +199,17 @@ impl State {
         }
     }
 
-    /// Hands a frame to the local card that has the destination's number, or to the network.
+    /// Hands a frame to the local card that has the destination's number, or to the network; one
+    /// that is for whoever listens to all of both.
     fn carry(&mut self, from: usize, frame: Frame) {
         let link = self.cards[from].identity.link;
+        if frame.is_for_all(link) {
+            if let Some(network) = &mut self.network {
+                network.send_to_all(&frame);
+            }
+            self.inbox.extend((0..self.cards.len()).map(|index| (index, frame.clone())));
+            return;
+        }
         let Some((_, destination)) = Header::destination(link, &frame.0) else { return };
         let prefix = (destination >> 8) as u16;
         let owner = self.cards.iter().position(|card| card.identity.qpn_prefixes.contains(&prefix));
@@ -212,7 +220,8 @@ impl State {
         }
     }
 
-    /// Claims prefixes for cards that run out of QP numbers.
+    /// Claims prefixes for cards that run out of QP numbers, and the name of those who listen to
+    /// what goes to all.
     fn provide_numbers(&mut self) -> io::Result<()> {
         for (index, card) in self.cards.iter_mut().enumerate() {
             let numbers = card.identity.qpn_prefixes.len() * NUMBERS;
@@ -225,7 +234,10 @@ impl State {
             };
             card.identity.qpn_prefixes.push(prefix);
         }
-        Ok(())
+        match &mut self.network {
+            Some(network) if self.cards.iter().any(Card::listens_to_all) => network.listen(),
+            _ => Ok(()),
+        }
     }
 
     /// Sets the timer to the earliest deadline of the cards that run on the machine's clock.

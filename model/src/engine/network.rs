@@ -4,8 +4,13 @@
 //! for it connects, once, and sends; connections go one way. What does not fit waits in a backlog,
 //! and the queue pairs that send there are stopped meanwhile. A peer that is gone loses what was on
 //! its way, as on any network; the transport repeats or gives up.
+//!
+//! What goes to whoever listens, on an Ethernet or to a multicast group, goes to each process that
+//! has said so by a name of its own. Who has is looked up whenever something is sent: the kernel's
+//! list of names is the one that cannot be out of date.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -32,9 +37,37 @@ pub(super) struct Waits {
 
 /// What a descriptor in the epoll set is.
 enum Source {
-    Listener { fd: OwnedFd, card: usize },
-    Inbound { fd: OwnedFd, card: usize },
-    Outbound { prefix: u16 },
+    Listener { fd: OwnedFd, to: Recipient },
+    Inbound { fd: OwnedFd, to: Recipient },
+    Outbound { way: Way },
+}
+
+/// Whose the frames of a connection are.
+#[derive(Clone, Copy)]
+enum Recipient {
+    /// One card's, by index.
+    Card(usize),
+    /// Every card's.
+    All,
+}
+
+/// The way to a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Way {
+    /// By the prefix of a queue pair's number.
+    Prefix(u16),
+    /// By the number that it listens under for what goes to all.
+    Listener(u16),
+}
+
+impl Way {
+    /// What cards call it where it is congested: prefixes are numbers of 16 bits.
+    fn code(self) -> u32 {
+        match self {
+            Self::Prefix(prefix) => prefix.into(),
+            Self::Listener(number) => u32::from(number) | 1 << 16,
+        }
+    }
 }
 
 /// The way to one other process.
@@ -56,9 +89,11 @@ pub(super) struct Network {
     armed: Option<u64>,
     sources: HashMap<u64, Source>,
     next: u64,
-    peers: HashMap<u16, Peer>,
+    peers: HashMap<Way, Peer>,
     /// Peers whose backlog has something new.
-    fresh: Vec<u16>,
+    fresh: Vec<Way>,
+    /// The number that this process listens under, if it does.
+    listener: Option<u16>,
     /// Whether anything was sent since that was last asked.
     sent: bool,
     batch: Batch,
@@ -95,13 +130,22 @@ impl Network {
             next: STOP + 1,
             peers: HashMap::new(),
             fresh: Vec::new(),
+            listener: None,
             sent: false,
             batch: Batch::new(),
         })
     }
 
-    fn name(&self, prefix: u16) -> String {
-        format!("mlx5-model/{}/{prefix:04x}", self.domain)
+    fn name(&self, way: Way) -> String {
+        match way {
+            Way::Prefix(prefix) => format!("mlx5-model/{}/{prefix:04x}", self.domain),
+            Way::Listener(number) => format!("{}{number:04x}", self.listeners()),
+        }
+    }
+
+    /// What the names of listeners begin with.
+    fn listeners(&self) -> String {
+        format!("mlx5-model/{}/all/", self.domain)
     }
 
     fn add(&mut self, source: Source) -> io::Result<u64> {
@@ -116,17 +160,29 @@ impl Network {
 
     /// Claims a prefix of QP numbers for a card.
     pub(super) fn claim(&mut self, card: usize) -> io::Result<u16> {
+        self.claim_name(Way::Prefix, Recipient::Card(card))
+    }
+
+    /// Makes this process one of those that what goes to all is sent to.
+    pub(super) fn listen(&mut self) -> io::Result<()> {
+        if self.listener.is_none() {
+            self.listener = Some(self.claim_name(Way::Listener, Recipient::All)?);
+        }
+        Ok(())
+    }
+
+    fn claim_name(&mut self, way: fn(u16) -> Way, to: Recipient) -> io::Result<u16> {
         let start = self.random.draw() as u16;
         for step in 0..=u16::MAX {
             // Prefix 0 holds the QP numbers with a meaning of their own.
-            let prefix = start.wrapping_add(step);
-            if prefix == 0 {
+            let number = start.wrapping_add(step);
+            if number == 0 {
                 continue;
             }
-            match socket::listen(&self.name(prefix)) {
+            match socket::listen(&self.name(way(number))) {
                 Ok(fd) => {
-                    self.add(Source::Listener { fd, card })?;
-                    return Ok(prefix);
+                    self.add(Source::Listener { fd, to })?;
+                    return Ok(number);
                 }
                 Err(error) if error.kind() == ErrorKind::AddrInUse => {}
                 Err(error) => return Err(error),
@@ -137,37 +193,67 @@ impl Network {
 
     /// Puts a frame on the way to the process with this prefix; [`Network::flush`] sends it.
     pub(super) fn send(&mut self, prefix: u16, frame: Frame) {
-        if !self.peers.contains_key(&prefix) {
-            match self.connect(prefix) {
+        self.put(Way::Prefix(prefix), frame);
+    }
+
+    /// Puts a frame on the way to every other process that listens.
+    pub(super) fn send_to_all(&mut self, frame: &Frame) {
+        for number in self.others() {
+            self.put(Way::Listener(number), frame.clone());
+        }
+    }
+
+    /// The numbers that other processes listen under now.
+    fn others(&self) -> BTreeSet<u16> {
+        // Each line ends with the name, whose first byte, zero, is shown as "@"; connections that
+        // were accepted have the name of their listener.
+        let list = match fs::read_to_string("/proc/net/unix") {
+            Ok(list) => list,
+            Err(error) => {
+                tracing::error!(%error, "cannot see who listens");
+                return BTreeSet::new();
+            }
+        };
+        let start = format!(" @{}", self.listeners());
+        list.lines()
+            .filter_map(|line| line.split_once(&start))
+            .filter_map(|(_, number)| u16::from_str_radix(number, 16).ok())
+            .filter(|number| Some(*number) != self.listener)
+            .collect()
+    }
+
+    fn put(&mut self, way: Way, frame: Frame) {
+        if !self.peers.contains_key(&way) {
+            match self.connect(way) {
                 Ok(peer) => {
-                    self.peers.insert(prefix, peer);
+                    self.peers.insert(way, peer);
                 }
                 Err(error) => {
-                    tracing::debug!(prefix, %error, "no way to the peer, packet dropped");
+                    tracing::debug!(?way, %error, "no way to the peer, packet dropped");
                     return;
                 }
             }
         }
-        let Some(peer) = self.peers.get_mut(&prefix) else { return };
+        let Some(peer) = self.peers.get_mut(&way) else { return };
         if peer.backlog.len() < BACKLOG {
             peer.backlog.push_back(frame);
             if !peer.full {
-                self.fresh.push(prefix);
+                self.fresh.push(way);
             }
         }
     }
 
-    fn connect(&mut self, prefix: u16) -> io::Result<Peer> {
-        let fd = socket::connect(&self.name(prefix))?;
-        let token = self.add(Source::Outbound { prefix })?;
+    fn connect(&mut self, way: Way) -> io::Result<Peer> {
+        let fd = socket::connect(&self.name(way))?;
+        let token = self.add(Source::Outbound { way })?;
         Ok(Peer { fd, token, backlog: VecDeque::new(), full: false })
     }
 
     /// Sends what was put on its way since.
     pub(super) fn flush(&mut self, cards: &mut [Card]) {
-        while let Some(prefix) = self.fresh.pop() {
+        while let Some(way) = self.fresh.pop() {
             self.sent = true;
-            self.drain(prefix, cards);
+            self.drain(way, cards);
         }
     }
 
@@ -179,8 +265,8 @@ impl Network {
     }
 
     /// Sends as much to a peer as there is room for.
-    fn drain(&mut self, prefix: u16, cards: &mut [Card]) {
-        let Some(peer) = self.peers.get_mut(&prefix) else { return };
+    fn drain(&mut self, way: Way, cards: &mut [Card]) {
+        let Some(peer) = self.peers.get_mut(&way) else { return };
         while !peer.backlog.is_empty() {
             match socket::send(&peer.fd, peer.backlog.iter().take(BATCH)) {
                 Ok(sent) => {
@@ -197,16 +283,16 @@ impl Network {
                             peer.token,
                             libc::EPOLLOUT,
                         );
-                        congest(cards, prefix, true);
+                        congest(cards, way, true);
                     }
                     return;
                 }
                 Err(error) => {
-                    tracing::debug!(prefix, %error, "the peer is gone");
-                    if let Some(peer) = self.peers.remove(&prefix) {
+                    tracing::debug!(?way, %error, "the peer is gone");
+                    if let Some(peer) = self.peers.remove(&way) {
                         self.sources.remove(&peer.token);
                     }
-                    congest(cards, prefix, false);
+                    congest(cards, way, false);
                     return;
                 }
             }
@@ -214,7 +300,7 @@ impl Network {
         if peer.full {
             peer.full = false;
             let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, &peer.fd, peer.token, 0);
-            congest(cards, prefix, false);
+            congest(cards, way, false);
         }
     }
 
@@ -233,11 +319,11 @@ impl Network {
             return;
         }
         match self.sources.get(&token) {
-            Some(Source::Listener { fd, card }) => {
-                let card = *card;
+            Some(Source::Listener { fd, to }) => {
+                let to = *to;
                 match socket::accept(fd) {
                     Ok(fd) => {
-                        let _ = self.add(Source::Inbound { fd, card });
+                        let _ = self.add(Source::Inbound { fd, to });
                     }
                     Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
                         // It would be ready, and fail, for ever: the peer is let in and sent away.
@@ -249,7 +335,11 @@ impl Network {
                     Err(error) => tracing::debug!(%error, "a peer could not connect"),
                 }
             }
-            Some(Source::Inbound { fd, card }) => {
+            Some(Source::Inbound { fd, to }) => {
+                let to = match *to {
+                    Recipient::Card(card) => card..card + 1,
+                    Recipient::All => 0..cards.len(),
+                };
                 for _ in 0..TURN {
                     match self.batch.receive(fd) {
                         Ok([]) => {
@@ -258,7 +348,11 @@ impl Network {
                         }
                         Ok(frames) => {
                             let whole = frames.len() == BATCH;
-                            frames.iter().for_each(|frame| deliver(&mut cards[*card], frame));
+                            for frame in frames {
+                                for card in &mut cards[to.clone()] {
+                                    deliver(card, frame);
+                                }
+                            }
                             if !whole {
                                 return;
                             }
@@ -272,9 +366,9 @@ impl Network {
                     }
                 }
             }
-            Some(Source::Outbound { prefix }) => {
-                let prefix = *prefix;
-                self.drain(prefix, cards);
+            Some(Source::Outbound { way }) => {
+                let way = *way;
+                self.drain(way, cards);
             }
             None => {}
         }
@@ -288,8 +382,8 @@ impl Network {
 
     /// Tries every backlog again.
     pub(super) fn retry(&mut self, cards: &mut [Card]) {
-        let prefixes: Vec<u16> = self.peers.keys().copied().collect();
-        prefixes.into_iter().for_each(|prefix| self.drain(prefix, cards));
+        let ways: Vec<Way> = self.peers.keys().copied().collect();
+        ways.into_iter().for_each(|way| self.drain(way, cards));
     }
 
     /// Sets the timer, if it would not fire by then anyway: the thread looks again whenever it
@@ -332,8 +426,8 @@ impl Network {
     }
 }
 
-fn congest(cards: &mut [Card], prefix: u16, congested: bool) {
-    cards.iter_mut().for_each(|card| card.port.set_congested(prefix, congested));
+fn congest(cards: &mut [Card], way: Way, congested: bool) {
+    cards.iter_mut().for_each(|card| card.port.set_congested(way.code(), congested));
 }
 
 fn watch(

@@ -7,11 +7,13 @@
 
 mod cq;
 mod eq;
+mod ethernet;
 mod memic;
 mod mkey;
 mod pages;
 mod qp;
 mod srq;
+mod steering;
 mod table;
 mod target;
 
@@ -19,11 +21,13 @@ use std::collections::HashMap;
 
 pub use cq::{Arm, Cq};
 pub use eq::Eq;
+pub use ethernet::{Half, Rqt, Strides, Tir, Tis};
 pub use memic::{Memic, Run};
 pub use mkey::{Klm, Mkey, Translation};
 pub use pages::Pages;
 pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};
 pub use srq::{LinkedQueue, Srq, SrqContext, Xrc};
+pub use steering::{Destination, FlowEntry, FlowGroup, FlowTable, MATCH, Steering};
 pub use table::Table;
 pub use target::{Connection, Drain, Peer, Target};
 
@@ -36,7 +40,7 @@ pub struct Owned {
 
 /// Every object of one card, by number.
 pub struct Objects {
-    /// Queue pairs by 24-bit number.
+    /// Queue pairs by 24-bit number, and queues of Ethernet, each as half of one.
     pub qps: HashMap<u32, Qp>,
     /// Where the search for the next free QP number starts.
     pub next_qpn: u32,
@@ -54,12 +58,32 @@ pub struct Objects {
     pub xrcds: Table<Owned>,
     /// Transport domains.
     pub transport_domains: Table<Owned>,
+    /// Transport interfaces, receive.
+    pub tirs: Table<Tir>,
+    /// Transport interfaces, send.
+    pub tises: Table<Tis>,
+    /// Receive queues among which packets are spread.
+    pub rqts: Table<Rqt>,
+    /// Flow tables.
+    pub steering: Steering,
     /// UAR pages.
     pub uars: Table<Owned>,
     /// User contexts, by the `uid` that commands carry.
     pub uctxs: Table<()>,
     /// Entries of the GID table as SET_ROCE_ADDRESS wrote them, by index.
     pub roce_addresses: HashMap<u16, [u8; 32]>,
+}
+
+impl Objects {
+    /// A queue pair that is one: no queue of Ethernet, and no target of dynamic connections.
+    pub fn queue_pair(&self, number: u32) -> Option<&Qp> {
+        self.qps.get(&number).filter(|qp| qp.half.is_none() && qp.target.is_none())
+    }
+
+    /// The same, to be changed.
+    pub fn queue_pair_mut(&mut self, number: u32) -> Option<&mut Qp> {
+        self.qps.get_mut(&number).filter(|qp| qp.half.is_none() && qp.target.is_none())
+    }
 }
 
 impl Default for Objects {
@@ -76,6 +100,10 @@ impl Default for Objects {
             pds: Table::new(0x10, 0x00ff_ffff),
             xrcds: Table::new(0x10, 0x00ff_ffff),
             transport_domains: Table::new(0x10, 0x00ff_ffff),
+            tirs: Table::new(0x40, 0x00ff_ffff),
+            tises: Table::new(0x80, 0x00ff_ffff),
+            rqts: Table::new(0xc0, 0x00ff_ffff),
+            steering: Steering::default(),
             uars: Table::new(1, 0xffff),
             uctxs: Table::new(1, 0xffff),
             roce_addresses: HashMap::new(),

@@ -2,7 +2,8 @@
 
 use mlx5_sys::ifc::{Field, qpc};
 
-use super::{Pages, Target};
+use super::{Half, Pages, Target};
+use crate::transport::ethernet::Ethernet;
 use crate::transport::rc::Rc;
 use crate::transport::unreliable::Unreliable;
 
@@ -41,6 +42,8 @@ pub enum Service {
     /// Dynamic connections: an initiator, whose WQEs each say where they go, or a target, which
     /// anybody who shows its key may connect to.
     Dc,
+    /// Frames of Ethernet: a send queue alone, or a receive queue alone.
+    Ethernet,
 }
 
 impl Service {
@@ -106,6 +109,10 @@ pub struct Qp {
     pub unreliable: Unreliable,
     /// What a target of dynamic connections has; such a one has no queues and no state but Rtr.
     pub target: Option<Box<Target>>,
+    /// What it is as a queue of Ethernet.
+    pub half: Option<Half>,
+    /// What the transport keeps of it as that.
+    pub ethernet: Ethernet,
 }
 
 impl Qp {
@@ -124,6 +131,9 @@ impl Qp {
         self.sq.enabled = 0;
         self.rq.taken = 0;
         self.rq.producer = 0;
+        if let Some(Half::Receive(_, Some(strides))) = &mut self.half {
+            strides.current = None;
+        }
     }
 
     /// Number of the shared receive queue that it takes its receives from, if that is one alone.
@@ -131,7 +141,7 @@ impl Qp {
         /// QPC's `rq_type` of such a queue pair (`qp.h`, `MLX5_SRQ_RQ`).
         const SHARED: u32 = 1;
         let receives = match self.service {
-            Service::Xrc => false,
+            Service::Xrc | Service::Ethernet => false,
             // An initiator has none.
             Service::Dc => self.get(qpc::NO_SQ) == 1,
             Service::Rc | Service::Uc | Service::Ud => true,

@@ -58,6 +58,8 @@ pub struct Completion<'a> {
     pub source: (u16, u8),
     /// Of a datagram: its sender's queue pair, and whether it came with a GRH.
     pub sender: Option<(u32, bool)>,
+    /// Of a frame of Ethernet: what is said of its headers.
+    pub ethernet: Option<super::Seen>,
 }
 
 /// CQE opcodes (`mlx5dv.h`, `MLX5_CQE_*`).
@@ -142,6 +144,9 @@ impl Card {
         let origin = u32::from(wqe_opcode) << 24 | completion.qp & COUNTER;
         cqe[56..60].copy_from_slice(&origin.to_be_bytes());
         cqe[60..62].copy_from_slice(&completion.wqe.to_be_bytes());
+        if let (Ok(()), Some(seen)) = (completion.result, completion.ethernet) {
+            seen.write(cqe);
+        }
         let solicited = completion.solicited && completion.result.is_ok();
         cqe[63] = code << 4 | format << 2 | u8::from(solicited) << 1;
         self.post_cqe(cqn, &mut entry, solicited || completion.result.is_err());

@@ -2,7 +2,9 @@
 //! from any encoder.
 
 use super::receive::TWO_GIB;
-use super::{Address, Atomic, Data, Extended, Fence, Remote, SendWqe, Signal, Syndrome};
+use super::{
+    Address, Atomic, Data, EthernetSegment, Extended, Fence, Remote, SendWqe, Signal, Syndrome,
+};
 use super::{extended, umr};
 use crate::object::Service;
 
@@ -17,6 +19,7 @@ pub(super) mod opcode {
     pub const RDMA_WRITE_IMM: u8 = 0x09;
     pub const SEND: u8 = 0x0a;
     pub const SEND_IMM: u8 = 0x0b;
+    pub const TSO: u8 = 0x0e;
     pub const RDMA_READ: u8 = 0x10;
     pub const ATOMIC_CS: u8 = 0x11;
     pub const ATOMIC_FA: u8 = 0x12;
@@ -107,6 +110,35 @@ impl Segments<'_> {
         })
     }
 
+    /// The Ethernet segment: 16 bytes, of which the last two are the first of the frame, and as many
+    /// more as its header has.
+    fn ethernet(&mut self) -> Result<EthernetSegment, Syndrome> {
+        /// `mlx5dv.h`, MLX5_ETH_WQE_L3_CSUM, _L4_CSUM, _INSERT_VLAN.
+        const NETWORK: u8 = 0x40;
+        const TRANSPORT: u8 = 0x80;
+        const INSERT: u16 = 0x8000;
+        let first = self.next().ok_or(Syndrome::LocalQpOperation)?;
+        let half = |at: usize| u16::from_be_bytes([first[at], first[at + 1]]);
+        let mut segment = EthernetSegment {
+            fill_network: first[4] & NETWORK != 0,
+            fill_transport: first[4] & TRANSPORT != 0,
+            maximum: half(6),
+            ..EthernetSegment::default()
+        };
+        // A tag takes the place of header bytes.
+        if half(12) & INSERT != 0 {
+            segment.insert = Some(half(14));
+            return Ok(segment);
+        }
+        let length = usize::from(half(12));
+        segment.header.extend_from_slice(&first[14..14 + length.min(2)]);
+        while segment.header.len() < length {
+            let more = self.next().ok_or(Syndrome::LocalQpOperation)?;
+            segment.header.extend_from_slice(&more[..(length - segment.header.len()).min(16)]);
+        }
+        Ok(segment)
+    }
+
     /// Pointers and inline payloads up to the end.
     fn data(&mut self, inline: bool) -> Result<Vec<Data>, Syndrome> {
         let mut data = Vec::new();
@@ -155,6 +187,7 @@ fn has(service: Service, code: u8) -> bool {
             code,
             opcode::NOP | opcode::SEND | opcode::SEND_IMM | opcode::WAIT | opcode::SEND_ENABLE
         ),
+        Service::Ethernet => matches!(code, opcode::NOP | opcode::SEND | opcode::TSO),
     }
 }
 
@@ -182,6 +215,7 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
         atomic: None,
         masked: None,
         local: None,
+        ethernet: None,
         umr: None,
         xrc_srq: None,
         data: Vec::new(),
@@ -206,6 +240,10 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
     match control.opcode {
         // What follows the control segment of a NOP is only room.
         opcode::NOP => {}
+        opcode::SEND | opcode::TSO if service == Service::Ethernet => {
+            wqe.ethernet = Some(Box::new(segments.ethernet()?));
+            wqe.data = segments.data(true)?;
+        }
         opcode::SEND | opcode::SEND_IMM | opcode::SEND_INVAL => {
             if service == Service::Ud {
                 wqe.address = Some(segments.address()?);

@@ -2,9 +2,10 @@
 
 use mlx5_sys::ifc::qpc;
 
+use super::shared::NEXT;
 use super::{Data, Domain, ReceiveWqe, Syndrome};
 use crate::card::Card;
-use crate::object::State;
+use crate::object::{Half, State};
 
 /// The key that ends a receive list shorter than its WQE (`mlx5dv.h`, `MLX5_INVALID_LKEY`).
 const END: u32 = 0x100;
@@ -55,7 +56,10 @@ impl Card {
         }
         qp.rq.taken = index.wrapping_add(1);
         let domain = Domain { pd: qp.get(qpc::PD), qp: qp.number };
-        Ok(Some(ReceiveWqe { index, domain, xrc_srq: None, data: list(&bytes) }))
+        // Before the list of a WQE that packets share is room for the name of another, unused.
+        let unused = if qp.half.as_ref().and_then(Half::strides).is_some() { NEXT } else { 0 };
+        let data = list(&bytes[unused..]);
+        Ok(Some(ReceiveWqe { index, domain, xrc_srq: None, data }))
     }
 }
 

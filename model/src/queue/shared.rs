@@ -9,7 +9,7 @@ use crate::object::Srq;
 
 /// Bytes before the scatter list of a WQE: the segment that names its successor (`mlx5dv.h`,
 /// `mlx5_wqe_srq_next_seg`).
-const NEXT: usize = 16;
+pub(super) const NEXT: usize = 16;
 
 impl Card {
     /// Takes the next receive WQE of a shared receive queue for one of its queue pairs; `None` where nothing is posted. A

@@ -43,6 +43,7 @@ impl Queue {
             inline: None,
             source: (0, 0),
             sender: None,
+            ethernet: None,
         }
     }
 

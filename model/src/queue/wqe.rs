@@ -138,6 +138,8 @@ pub struct SendWqe {
     pub masked: Option<Box<super::Masked>>,
     /// What the card does by itself.
     pub local: Option<Box<super::Local>>,
+    /// What only frames of Ethernet have.
+    pub ethernet: Option<Box<super::EthernetSegment>>,
     /// How a memory key is to be changed.
     pub umr: Option<Box<super::Umr>>,
     /// Local memory to gather from or scatter to.
@@ -161,6 +163,7 @@ impl SendWqe {
             atomic: None,
             masked: None,
             local: None,
+            ethernet: None,
             umr: None,
             xrc_srq: None,
             data: Vec::new(),

@@ -1,6 +1,6 @@
 //! Completions and events that wait for the packets before them.
 
-use crate::queue::{Completion, Opcode, Origin, QpEvent, Syndrome, Taken};
+use crate::queue::{Completion, Opcode, Origin, QpEvent, Seen, Syndrome, Taken};
 
 /// A [`Completion`] that owns its payload.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub struct Held {
     pub source: (u16, u8),
     /// A datagram's sender, and whether it came with a GRH.
     pub sender: Option<(u32, bool)>,
+    /// Of a frame of Ethernet: what is said of its headers.
+    pub ethernet: Option<Seen>,
 }
 
 impl Held {
@@ -44,6 +46,7 @@ impl Held {
             inline: None,
             source: (0, 0),
             sender: None,
+            ethernet: None,
         }
     }
 
@@ -67,6 +70,7 @@ impl Held {
             inline: self.inline.as_deref(),
             source: self.source,
             sender: self.sender,
+            ethernet: self.ethernet,
         }
     }
 }

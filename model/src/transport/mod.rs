@@ -8,6 +8,7 @@
 //! before. The order is always pump, carry the outbox away, settle, until nothing is left.
 
 mod dynamic;
+pub mod ethernet;
 mod held;
 mod local;
 mod parameters;
@@ -27,6 +28,7 @@ pub use psn::Psn;
 use crate::card::Card;
 use crate::object::{Service, State};
 use crate::wire::{Frame, Header, Route};
+use ethernet::Ethernet;
 use rc::Rc;
 use unreliable::Unreliable;
 
@@ -40,6 +42,9 @@ impl Card {
         match self.objects.qps.get(&qp).map(|qp| (qp.service, qp.state)) {
             Some((service, State::Rts)) if service.is_reliable() => {
                 self.connection(qp, |card, rc| rc.wake(card, qp));
+            }
+            Some((Service::Ethernet, State::Rts)) => {
+                self.raw(qp, |card, state| state.wake(card, qp));
             }
             Some((_, State::Rts)) => {
                 self.unreliable(qp, |card, state| state.wake(card, qp));
@@ -56,6 +61,10 @@ impl Card {
     /// of the queue pair it names is dropped.
     pub fn receive(&mut self, frame: &Frame) {
         let link = self.identity.link;
+        if let Some(frame) = crate::wire::ethernet::contents(link, frame) {
+            self.receive_ethernet(frame);
+            return;
+        }
         let (header, payload) = match Header::decode(link, &frame.0) {
             Ok((header, range)) => (header, &frame.0[range]),
             Err(malformed) => {
@@ -84,6 +93,8 @@ impl Card {
                     state.receive(card, &header, payload, &frame.0);
                 });
             }
+            // No packet of the transport is for it.
+            Service::Ethernet => {}
         }
     }
 
@@ -145,9 +156,17 @@ impl Card {
                     *rc = Rc::default();
                 });
                 self.unreliable(qp, |_, state| *state = Unreliable::default());
+                self.raw(qp, |_, state| *state = Ethernet::default());
                 self.port.forget(qp);
             }
             State::Init => {}
+            State::Rtr | State::Rts | State::Sqd | State::SqError
+                if service == Service::Ethernet =>
+            {
+                if state == State::Rts {
+                    self.raw(qp, |card, queue| queue.wake(card, qp));
+                }
+            }
             State::Rtr | State::Rts | State::Sqd | State::SqError if !service.is_reliable() => {
                 self.unreliable(qp, |card, unreliable| {
                     unreliable.configure(parameters, service, state);
@@ -179,6 +198,7 @@ impl Card {
                 state.know(parameters);
                 state.fail(card, qp);
             }),
+            Service::Ethernet => self.raw(qp, |card, state| state.fail(card, qp)),
         };
     }
 
@@ -191,6 +211,7 @@ impl Card {
             Some(Service::Uc | Service::Ud) => {
                 self.unreliable(qp, |card, state| state.flush(card, qp))
             }
+            Some(Service::Ethernet) => self.raw(qp, |card, state| state.flush(card, qp)),
             None => None,
         };
     }
@@ -203,6 +224,12 @@ impl Card {
             let Some(qp) = self.port.next_ready() else { break };
             any = true;
             let Some(object) = self.objects.qps.get(&qp) else { continue };
+            if object.service == Service::Ethernet {
+                if self.raw(qp, |card, state| state.pump(card, qp)) == Some(true) {
+                    self.port.ready(qp);
+                }
+                continue;
+            }
             if !object.service.is_reliable() {
                 if self.unreliable(qp, |card, state| state.pump(card, qp)) == Some(true) {
                     self.port.ready(qp);
@@ -243,6 +270,16 @@ impl Card {
             }
         }
         any
+    }
+
+    /// Works on the transport state of a queue of Ethernet with the rest of the card at hand.
+    fn raw<R>(&mut self, qp: u32, work: impl FnOnce(&mut Card, &mut Ethernet) -> R) -> Option<R> {
+        let mut state = std::mem::take(&mut self.objects.qps.get_mut(&qp)?.ethernet);
+        let result = work(self, &mut state);
+        if let Some(object) = self.objects.qps.get_mut(&qp) {
+            object.ethernet = state;
+        }
+        Some(result)
     }
 
     /// Works on the transport state of a queue pair of an unreliable service with the rest of the

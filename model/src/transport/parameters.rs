@@ -81,7 +81,7 @@ impl Parameters {
             mtu: match qp.service {
                 // A datagram takes no path of which more is known than its own port.
                 Service::Ud => own.min(1 << identity.link.log_mtu()),
-                Service::Rc | Service::Uc | Service::Xrc | Service::Dc => own,
+                Service::Rc | Service::Uc | Service::Xrc | Service::Dc | Service::Ethernet => own,
             },
             remote: qp.get(qpc::REMOTE_QPN),
             route: route(qp, identity),

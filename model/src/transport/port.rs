@@ -14,7 +14,7 @@ const WATCH: (u64, u64) = (500_000, 16_000_000);
 pub struct Port {
     ready: VecDeque<u32>,
     parked: Vec<u32>,
-    congested: HashSet<u16>,
+    congested: HashSet<u32>,
     held: VecDeque<Outcome>,
     timers: BTreeSet<(u64, u32)>,
     failed: BTreeSet<u32>,
@@ -39,15 +39,22 @@ impl Port {
     }
 
     pub(super) fn is_congested(&self, remote: u32) -> bool {
-        !self.congested.is_empty() && self.congested.contains(&((remote >> 8) as u16))
+        !self.congested.is_empty() && self.congested.contains(&(remote >> 8))
     }
 
-    /// Whether the way to the process with this QP number prefix has no room. Queue pairs with
-    /// peers there send nothing until it has.
-    pub fn set_congested(&mut self, prefix: u16, congested: bool) {
+    /// Whether any way has no room: what goes to all has to wait for every one.
+    pub(super) fn is_congested_anywhere(&self) -> bool {
+        !self.congested.is_empty()
+    }
+
+    /// Whether a way to another process has no room: a prefix of QP numbers, or a greater number
+    /// that stands for one who listens to what goes to all. Queue pairs with peers there send
+    /// nothing until it has.
+    pub fn set_congested(&mut self, way: impl Into<u32>, congested: bool) {
+        let way = way.into();
         if congested {
-            self.congested.insert(prefix);
-        } else if self.congested.remove(&prefix) {
+            self.congested.insert(way);
+        } else if self.congested.remove(&way) {
             self.ready.extend(self.parked.drain(..));
         }
     }

@@ -2,22 +2,32 @@
 //!
 //! [`opcode`] names the packets of the transport and says which headers each has, [`route`] is how
 //! a packet is addressed on its link, [`packet`] encodes and decodes all headers together, [`icrc`]
-//! guards them; a [`Frame`] is one packet as it is on the wire. The engine carries frames between
+//! guards them, [`ethernet`] is what is not of the transport; a [`Frame`] is one packet as it is on the wire. The engine carries frames between
 //! the cards of one process, and over local sockets to other processes. [`lossy`] is a wire that
 //! loses, repeats, reorders and corrupts, from a seed.
 
+pub mod ethernet;
 pub mod icrc;
 pub mod lossy;
 pub mod opcode;
 pub mod packet;
 pub mod route;
 
+use crate::card::Link;
 pub use lossy::Lossy;
 pub use opcode::Opcode;
 pub use packet::{Acknowledge, Aeth, AtomicEth, DcEth, Deth, Header, Malformed, NakCode, Reth};
 pub use route::{Global, Route, mac};
 
 /// One packet as it is on the wire: LRH, optional GRH and transport headers on InfiniBand; IP, UDP
-/// and transport headers on Ethernet; ICRC at the end.
+/// and transport headers on Ethernet; ICRC at the end. Other frames of Ethernet follow a byte that
+/// no IP header begins with ([`ethernet::MARK`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame(pub Vec<u8>);
+
+impl Frame {
+    /// Whether it goes to whoever listens, rather than to the queue pair it names.
+    pub fn is_for_all(&self, link: Link) -> bool {
+        ethernet::contents(link, self).is_some()
+    }
+}

@@ -50,6 +50,8 @@ fn code(service: Service) -> u8 {
         Service::Xrc => 5,
         // Left to manufacturers. What cards use is not public.
         Service::Dc => 6,
+        // No packet of the transport is of it.
+        Service::Ethernet => 7,
     }
 }
 
@@ -76,6 +78,7 @@ impl Opcode {
             Service::Rc | Service::Xrc => !matches!(self, Self::Connect | Self::Disconnect),
             Service::Uc => (self.is_send() || self.is_write()) && !self.invalidates(),
             Service::Ud => matches!(self, Self::SendOnly | Self::SendOnlyImmediate),
+            Service::Ethernet => false,
         }
     }
 

@@ -368,7 +368,7 @@ fn extensions(service: Service, opcode: Opcode) -> usize {
     let mut length = match service {
         Service::Ud => DETH,
         Service::Dc => DC_ETH,
-        Service::Rc | Service::Uc | Service::Xrc => 0,
+        Service::Rc | Service::Uc | Service::Xrc | Service::Ethernet => 0,
     };
     if has_xrc(service, opcode) {
         length += XRC_ETH;

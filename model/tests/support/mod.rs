@@ -89,7 +89,7 @@ impl Model {
 }
 
 /// Waits until no other pair of this test binary runs.
-fn turn() -> MutexGuard<'static, ()> {
+pub fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     // Another test's failure says nothing about this one.
     TURN.lock().unwrap_or_else(PoisonError::into_inner)

@@ -126,6 +126,23 @@ structures! {
         flags: u32, uidx: u32, bfreg_index: u32, sq_buf_addr: u64, ece_options: u32,
         dci_streams: [u8; 2], reserved: u16,
     }
+    CreateRssDriver 152 {
+        rx_hash_fields_mask: u64, rx_hash_function: u8, rx_key_len: u8, reserved: [u8; 6],
+        rx_hash_key: [u8; 128], comp_mask: u32, flags: u32,
+    }
+    CreateWqDriver 48 {
+        buf_addr: u64, db_addr: u64, rq_wqe_count: u32, rq_wqe_shift: u32, user_index: u32,
+        flags: u32, comp_mask: u32, single_stride_log_num_of_bytes: u32,
+        single_wqe_log_num_of_strides: u32, two_byte_shift_en: u32,
+    }
+    ExModifyWq 24 {
+        attr_mask: u32, wq_handle: u32, wq_state: u32, curr_wq_state: u32, flags: u32,
+        flags_mask: u32,
+    }
+    ExCreateTable 8 { comp_mask: u32, log_ind_tbl_size: u32, }
+    ExCreateTableReply 16 {
+        comp_mask: u32, response_length: u32, ind_tbl_handle: u32, ind_tbl_num: u32,
+    }
     CreateQpDriverReply 40 {
         bfreg_index: u32, ece_options: u32, comp_mask: u32, tirn: u32, tisn: u32, rqn: u32,
         sqn: u32, reserved1: u32, tir_icm_addr: u64,

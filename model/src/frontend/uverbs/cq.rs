@@ -261,7 +261,8 @@ fn remove(file: &CommandFile, handle: u32) -> Result<DestroyCqReply> {
     let mut state = file.state();
     let uid = state.context()?.uid;
     let used = state.any(|qp: &Qp| qp.send_cq == Some(handle) || qp.recv_cq == Some(handle))
-        || state.any(|srq: &Srq| srq.cq == Some(handle));
+        || state.any(|srq: &Srq| srq.cq == Some(handle))
+        || state.any(|wq: &super::wq::Wq| wq.cq == handle);
     state.remove(handle, |cq: &Cq| if used { Err(Errno::EBUSY) } else { destroy(file, uid, cq) })
 }
 

@@ -20,8 +20,9 @@ use super::file::CommandFile;
 use super::identity::{FIRMWARE, PART};
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
-use super::{function, user};
+use super::{function, user, wq};
 use crate::card::Link;
+use crate::command::capability::LOG_MAX_LSO;
 
 /// What opening a device makes.
 pub(super) struct Context {
@@ -30,7 +31,7 @@ pub(super) struct Context {
     /// Version of CQEs that was agreed on.
     cqe_version: u8,
     /// Transport domain; queues of Ethernet belong to it.
-    domain: u32,
+    pub domain: u32,
     /// Where asynchronous events go.
     pub events: Option<Arc<EventQueue>>,
 }
@@ -232,6 +233,9 @@ pub(super) fn query_extended(file: &CommandFile, request: &Request) -> Result<()
     }
     let caps = &file.function().caps;
     let base = describe(file)?;
+    let ethernet = caps.has(cmd_hca_cap::ETH_NET_OFFLOADS);
+    let tables = if ethernet { caps.power(cmd_hca_cap::LOG_MAX_RQT) } else { 0 };
+    let table = if ethernet { caps.power(cmd_hca_cap::LOG_MAX_RQT_SIZE) } else { 0 };
     let reply = ExQueryDevice {
         base,
         response_length: request.room().min(size_of::<ExQueryDevice>()) as u32,
@@ -248,6 +252,9 @@ pub(super) fn query_extended(file: &CommandFile, request: &Request) -> Result<()
         odp_uc: on_demand(file, odp_cap::UC_ODP_CAPS)?,
         odp_ud: on_demand(file, odp_cap::UD_ODP_CAPS)?,
         xrc_odp_caps: on_demand(file, odp_cap::XRC_ODP_CAPS)?,
+        rss: [if ethernet { RAW_PACKETS } else { 0 }, tables, table, 0],
+        max_wq_type_rq: if ethernet { caps.power(cmd_hca_cap::LOG_MAX_RQ) } else { 0 },
+        raw_packet_caps: if ethernet { STRIPPING | CHECKSUMS } else { 0 },
         ..Default::default()
     };
     request.reply_short(reply.as_bytes())?;
@@ -264,6 +271,9 @@ fn driver(file: &CommandFile, room: usize) -> Vec<u8> {
     /// `MLX5_IB_QUERY_DEV_RESP_FLAGS_SCAT2CQE_DCT`
     const SCATTER_AT_TARGETS: u32 = 1 << 3;
     let caps = &file.function().caps;
+    const SEGMENTATION: usize = 8;
+    const SPREADING: usize = 16;
+    const STRIDING: usize = 72;
     let mut reply = vec![0; LENGTH];
     let mut word = |at: usize, value: u32| reply[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     word(4, room.min(LENGTH) as u32);
@@ -272,6 +282,21 @@ fn driver(file: &CommandFile, room: usize) -> Vec<u8> {
         // Hash and checksum, and the latter with the stride.
         let stride = caps.has(cmd_hca_cap::MINI_CQE_RESP_STRIDE_INDEX);
         word(COMPRESSION + 4, 3 | u32::from(stride) << 2);
+    }
+    if caps.has(cmd_hca_cap::ETH_NET_OFFLOADS) {
+        word(SEGMENTATION, 1 << LOG_MAX_LSO);
+        word(SEGMENTATION + 4, RAW_PACKETS);
+        // Addresses and ports of either protocol; Toeplitz's hash.
+        word(SPREADING, 0xff);
+        word(SPREADING + 8, 1);
+    }
+    if caps.has(cmd_hca_cap::STRIDING_RQ) {
+        let ((bytes, most_bytes), (strides, most_strides)) = (wq::STRIDE_BYTES, wq::STRIDES);
+        for (index, value) in
+            [bytes, most_bytes, strides, most_strides, RAW_PACKETS].into_iter().enumerate()
+        {
+            word(STRIDING + 4 * index, value);
+        }
     }
     word(
         FLAGS,
@@ -283,6 +308,12 @@ fn driver(file: &CommandFile, room: usize) -> Vec<u8> {
     reply[STREAMS + 1] = caps.get(cmd_hca_cap::LOG_MAX_DCI_ERRORED_STREAMS) as u8;
     reply
 }
+
+/// The bit of queue pairs for frames of Ethernet among types (`1 << IB_QPT_RAW_PACKET`).
+const RAW_PACKETS: u32 = 1 << 8;
+/// `IB_UVERBS_RAW_PACKET_CAP_CVLAN_STRIPPING`, `IB_UVERBS_RAW_PACKET_CAP_IP_CSUM`
+const STRIPPING: u32 = 1 << 0;
+const CHECKSUMS: u32 = 1 << 2;
 
 /// Flags of `ib_uverbs_device_cap_flags`.
 mod flag {
@@ -297,6 +328,8 @@ mod flag {
     pub const XRC: u32 = 1 << 20;
     pub const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
     pub const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
+    pub const RAW_IP_CSUM: u32 = 1 << 26;
+    pub const MANAGED_FLOW_STEERING: u32 = 1 << 29;
 }
 
 /// What the capabilities mean to verbs.
@@ -328,6 +361,8 @@ fn describe(file: &CommandFile) -> Result<QueryDevice> {
         (cmd_hca_cap::XRC, flag::XRC),
         (cmd_hca_cap::IMAICL, flag::MEM_WINDOW | flag::MEM_WINDOW_TYPE_2B),
         (cmd_hca_cap::IMAICL, flag::MEM_MGT_EXTENSIONS),
+        (cmd_hca_cap::ETH_NET_OFFLOADS, flag::RAW_IP_CSUM),
+        (cmd_hca_cap::NIC_FLOW_TABLE, flag::MANAGED_FLOW_STEERING),
     ] {
         if caps.has(cap) {
             flags |= flag;

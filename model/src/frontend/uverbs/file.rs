@@ -9,7 +9,7 @@ use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
 use super::function::Function;
 use super::running::Running;
-use super::{ah, cq, device, dm, lock, mr, mw, pd, qp, settings, srq, trap, uar, xrcd};
+use super::{ah, cq, device, dm, flow, lock, mr, mw, pd, qp, settings, srq, trap, uar, wq, xrcd};
 
 /// A command file.
 pub(super) struct CommandFile {
@@ -42,6 +42,9 @@ pub(super) enum Object {
     Ah(ah::Ah),
     Uar(uar::Uar),
     Xrcd(xrcd::Xrcd),
+    Wq(wq::Wq),
+    IndirectionTable(wq::IndirectionTable),
+    Flow(flow::Flow),
 }
 
 /// A kind of object: how to find it in the table.
@@ -76,6 +79,9 @@ kinds! {
     Ah ah::Ah;
     Uar uar::Uar;
     Xrcd xrcd::Xrcd;
+    Wq wq::Wq;
+    IndirectionTable wq::IndirectionTable;
+    Flow flow::Flow;
 }
 
 impl CommandFile {
@@ -104,13 +110,16 @@ impl CommandFile {
     pub fn release(&self) {
         let mut state = self.state();
         let rank = |object: &Object| match object {
-            Object::Qp(_) => 0,
-            Object::Mr(_) | Object::Mw(_) | Object::Ah(_) | Object::Srq(_) => 1,
-            Object::Cq(_) => 2,
-            Object::Xrcd(_) | Object::Pd(_) | Object::Dm(_) => 3,
-            Object::Uar(_) => 4,
+            Object::Flow(_) => 0,
+            Object::Qp(_) => 1,
+            Object::Mr(_) | Object::Mw(_) | Object::Ah(_) | Object::Srq(_) => 2,
+            Object::IndirectionTable(_) => 2,
+            Object::Wq(_) => 3,
+            Object::Cq(_) => 4,
+            Object::Xrcd(_) | Object::Pd(_) | Object::Dm(_) => 5,
+            Object::Uar(_) => 6,
         };
-        for turn in 0..=4 {
+        for turn in 0..=6 {
             let handles: Vec<u32> = state
                 .objects
                 .iter()
@@ -127,6 +136,9 @@ impl CommandFile {
                     Object::Mr(mr) => mr::destroy(self, mr),
                     Object::Dm(dm) => dm::destroy(self, uid, dm),
                     Object::Ah(_) => Ok(()),
+                    Object::Flow(flow) => flow::destroy(self, flow),
+                    Object::IndirectionTable(table) => wq::destroy_table(self, table),
+                    Object::Wq(wq) => wq::destroy(self, wq),
                     Object::Cq(cq) => cq::destroy(self, uid, cq).map(|_| ()),
                     Object::Xrcd(xrcd) => xrcd::destroy(self, xrcd),
                     Object::Pd(pd) => pd::destroy(self, uid, pd),

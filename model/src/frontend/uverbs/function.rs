@@ -15,6 +15,7 @@ use super::command::{Caps, Command};
 use super::dm::Window;
 use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
+use super::flow::Flows;
 use super::identity::Device;
 use super::lock;
 use super::xrcd::Domains;
@@ -80,6 +81,7 @@ pub(super) struct Function {
     interrupts: Arc<Vec<Interrupts>>,
     domains: Mutex<Domains>,
     window: Window,
+    flows: Mutex<Flows>,
 }
 
 impl Function {
@@ -129,7 +131,18 @@ impl Function {
             }
         });
         let (engine, domains) = (engine.clone(), Mutex::default());
-        Ok(Self { index, device, caps, eqns, pdn, engine, interrupts, domains, window })
+        Ok(Self {
+            index,
+            device,
+            caps,
+            eqns,
+            pdn,
+            engine,
+            interrupts,
+            domains,
+            window,
+            flows: Mutex::default(),
+        })
     }
 
     /// Enters the card.
@@ -150,6 +163,11 @@ impl Function {
     /// XRC domains behind files.
     pub fn domains(&self) -> &Mutex<Domains> {
         &self.domains
+    }
+
+    /// Flows of queue pairs of Ethernet.
+    pub fn flows(&self) -> &Mutex<Flows> {
+        &self.flows
     }
 
     /// Who waits for events of this card.

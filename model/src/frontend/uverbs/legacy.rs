@@ -4,7 +4,7 @@
 use super::errno::{Errno, Result};
 use super::file::CommandFile;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
-use super::{ah, cq, device, mr, mw, pd, port, qp, qp_modify, qp_query, srq, user, xrcd};
+use super::{ah, cq, device, flow, mr, mw, pd, port, qp, qp_modify, qp_query, srq, user, wq, xrcd};
 
 /// Attributes of `INVOKE_WRITE`.
 const CORE_IN: u16 = 0;
@@ -99,6 +99,9 @@ const COMMANDS: &[Known] = &[
     Known(EXTENDED | 18, 32, 8, cq::create_extended),
     Known(EXTENDED | 24, 64, 32, qp::create_extended),
     Known(EXTENDED | 26, 112, 0, qp_modify::modify_extended),
+    Known(EXTENDED | 50, 24, 8, flow::create),
+    Known(EXTENDED | 53, 24, 0, wq::modify),
+    Known(EXTENDED | 55, 8, 16, wq::create_table),
     Known(EXTENDED | 57, 16, 0, cq::moderate),
 ];
 

@@ -6,6 +6,7 @@ use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must}
 use super::{
     advise, ah, cq, device, devx, dm, dmabuf, legacy, mr, mw, pd, port, qp, srq, uar, xrcd,
 };
+use super::{flow, wq};
 
 /// A method.
 pub(super) struct Method {
@@ -173,6 +174,8 @@ const METHODS: &[Method] = methods! {
     }
     // UVERBS_OBJECT_MW
     8 0 mw::deallocate { must 0 => Kind::Handle; }
+    // UVERBS_OBJECT_FLOW
+    9 0 flow::destroy_handle { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_XRCD
     10 0 xrcd::close { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_DM
@@ -191,6 +194,26 @@ const METHODS: &[Method] = methods! {
         must 0x1002 => Kind::Out(2);
         must 0x1003 => Kind::Out(8);
     }
+    // UVERBS_OBJECT_RWQ_IND_TBL
+    11 0 wq::destroy_table_handle { must 0 => Kind::Handle; }
+    // UVERBS_OBJECT_WQ
+    12 0 wq::create {
+        must 0 => Kind::NewHandle;
+        must 1 => Kind::Handle;
+        must 2 => Kind::Handle;
+        must 3 => EIGHT;
+        must 4 => EIGHT;
+        may 5 => Kind::Handle;
+        must 6 => FOUR;
+        must 7 => FOUR;
+        may 8 => FOUR;
+        must 9 => Kind::Out(4);
+        must 10 => Kind::Out(4);
+        may 11 => Kind::Out(4);
+        may DRIVER_IN => ANY;
+        may DRIVER_OUT => Kind::Out(0);
+    }
+    12 1 wq::destroy_handle { must 0 => Kind::Handle; must 1 => Kind::Out(4); }
     // UVERBS_OBJECT_ASYNC_EVENT
     16 0 device::alloc_events { must 0 => Kind::NewHandle; }
     // MLX5_IB_OBJECT_DEVX

@@ -28,6 +28,7 @@ mod dmabuf;
 mod errno;
 mod event;
 mod file;
+mod flow;
 mod function;
 mod identity;
 #[cfg(target_arch = "x86_64")]
@@ -45,6 +46,7 @@ mod port;
 mod qp;
 mod qp_modify;
 mod qp_query;
+mod raw;
 mod real;
 mod running;
 mod settings;
@@ -57,6 +59,7 @@ mod trap;
 mod uar;
 mod umem;
 mod user;
+mod wq;
 mod xrcd;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -41,6 +41,7 @@ fn remove(file: &CommandFile, handle: u32) -> Result<()> {
         || state.any(|srq: &srq::Srq| srq.pd == handle)
         || state.any(|mr: &mr::Mr| mr.pd == handle)
         || state.any(|mw: &mw::Mw| mw.pd == handle)
+        || state.any(|wq: &super::wq::Wq| wq.pd == handle)
         || state.any(|ah: &ah::Ah| ah.pd == handle);
     state.remove(handle, |pd: &Pd| if used { Err(Errno::EBUSY) } else { destroy(file, uid, pd) })
 }

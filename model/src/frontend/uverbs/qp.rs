@@ -15,11 +15,14 @@ use super::command::Command;
 use super::errno::{Errno, Result};
 use super::event::EventQueue;
 use super::file::{self, CommandFile, Object, State};
+use super::flow::Flow;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
 use super::pd::Pd;
+use super::raw::{self, Raw};
 use super::srq::Srq;
 use super::umem::Umem;
+use super::wq::IndirectionTable;
 use super::xrcd::Xrcd;
 use super::{cq, dct, lock, user};
 
@@ -37,6 +40,8 @@ pub(super) enum Kind {
     DcInitiator,
     /// Receiving side of them.
     DcTarget,
+    /// Frames of Ethernet.
+    RawPacket,
 }
 
 impl Kind {
@@ -49,6 +54,8 @@ impl Kind {
             Self::XrcInitiator | Self::XrcTarget => 3,
             Self::DcInitiator => 5,
             Self::DcTarget => 6,
+            // No context has it: the card has no such queue pair.
+            Self::RawPacket => 0xff,
         }
     }
 }
@@ -71,6 +78,10 @@ pub(super) struct Qp {
     pub srq: Option<u32>,
     /// Handle of its XRC domain, if it is a target.
     pub xrcd: Option<u32>,
+    /// Its queues, if it is for frames of Ethernet.
+    pub raw: Option<Raw>,
+    /// Handle of the table of receive queues that it leads to.
+    pub table: Option<u32>,
     /// State as verbs last set it (`enum ib_qp_state`).
     pub state: u8,
     /// Port, once it was set.
@@ -101,6 +112,8 @@ pub(super) struct Asked {
     kind: u32,
     flags: u32,
     events: Option<c_int>,
+    /// Handle of a table of receive queues.
+    table: Option<u32>,
 }
 
 impl Asked {
@@ -118,6 +131,7 @@ impl Asked {
 }
 
 /// Types (`ib_uverbs_qp_type`).
+const RAW_PACKET: u32 = 8;
 const XRC_INITIATOR: u32 = 9;
 const XRC_TARGET: u32 = 10;
 const DRIVER: u32 = 0xff;
@@ -126,6 +140,9 @@ const DRIVER: u32 = 0xff;
 const SIGNAL_ALL: u32 = 1 << 12;
 /// `IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK`
 const BLOCK_LOOPBACK: u32 = 1 << 1;
+
+/// `IB_UVERBS_QP_CREATE_CVLAN_STRIPPING`
+const STRIPS: u32 = 1 << 9;
 
 /// No register of the context's own (`MLX5_IB_INVALID_BFREG`).
 const NO_REGISTER: u32 = 1 << 31;
@@ -156,6 +173,7 @@ pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
         xrcd: attributes.optional_handle(1)?,
         pd: attributes.optional_handle(2)?,
         srq: attributes.optional_handle(3)?,
+        table: attributes.optional_handle(6)?,
         send_cq: attributes.optional_handle(4)?,
         recv_cq: attributes.optional_handle(5)?,
         user_handle: attributes.number(7)?,
@@ -187,6 +205,7 @@ pub(super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()>
         kind: u32::from(given.qp_type),
         flags: if given.sq_sig_all != 0 { SIGNAL_ALL } else { 0 },
         events: None,
+        table: None,
     };
     let asked = asked.into_legacy();
     let (qp_handle, qpn, reply) = make(file, &mut file.state(), &asked, &request.driver)?;
@@ -198,10 +217,12 @@ pub(super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()>
 /// `CREATE_QP`, extended.
 pub(super) fn create_extended(file: &CommandFile, request: &Request) -> Result<()> {
     let given: ExCreateQp = user::whole(&request.core)?;
-    // Indirection tables are for Ethernet.
-    if given.comp_mask != 0 || given.source_qpn != 0 {
+    /// `IB_UVERBS_CREATE_QP_MASK_IND_TABLE`
+    const TABLE: u32 = 1;
+    if given.comp_mask & !TABLE != 0 || given.source_qpn != 0 {
         return Err(Errno::EOPNOTSUPP);
     }
+    let table = (given.comp_mask & TABLE != 0).then_some(given.rwq_ind_tbl_handle);
     let asked = Asked {
         user_handle: given.user_handle,
         pd: Some(given.pd_handle),
@@ -213,6 +234,7 @@ pub(super) fn create_extended(file: &CommandFile, request: &Request) -> Result<(
         kind: u32::from(given.qp_type),
         flags: given.create_flags | if given.sq_sig_all != 0 { SIGNAL_ALL } else { 0 },
         events: None,
+        table,
     };
     let asked = asked.into_legacy();
     let (qp_handle, qpn, reply) = make(file, &mut file.state(), &asked, &request.driver)?;
@@ -234,8 +256,7 @@ fn kind(file: &CommandFile, kind: u32, flags: u32) -> Result<Kind> {
             flag::TYPE_DCI => (Kind::DcInitiator, cmd_hca_cap::DCT),
             _ => return Err(Errno::EINVAL),
         },
-        // Raw packets.
-        8 => return Err(Errno::EOPNOTSUPP),
+        RAW_PACKET => (Kind::RawPacket, cmd_hca_cap::ETH_NET_OFFLOADS),
         _ => return Err(Errno::EINVAL),
     };
     if file.function().caps.has(cap) { Ok(kind) } else { Err(Errno::EOPNOTSUPP) }
@@ -259,7 +280,11 @@ fn make(
     let caps = &function.caps;
     let given: CreateQpDriver = user::lenient(driver);
     let kind = kind(file, asked.kind, given.flags)?;
-    if asked.flags & !(SIGNAL_ALL | BLOCK_LOOPBACK) != 0
+    let known = SIGNAL_ALL | BLOCK_LOOPBACK | if kind == Kind::RawPacket { STRIPS } else { 0 };
+    if asked.table.is_some() {
+        return spread(file, state, asked, driver);
+    }
+    if asked.flags & !known != 0
         || (asked.flags & BLOCK_LOOPBACK != 0 && !caps.has(cmd_hca_cap::BLOCK_LB_MC))
     {
         return Err(Errno::EOPNOTSUPP);
@@ -319,6 +344,48 @@ fn make(
         || rq_wqes > most
     {
         return Err(Errno::EINVAL);
+    }
+    if kind == Kind::RawPacket {
+        let uar = (given.flags & flag::UAR_PAGE_INDEX != 0).then_some(given.bfreg_index);
+        uar.map(|uar| state.page_of(uar).ok_or(Errno::EINVAL)).transpose()?;
+        if given.uidx & !0xff_ffff != 0 || srqn.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        let parts = raw::Parts {
+            given: &given,
+            uid,
+            domain: state.context()?.domain,
+            pdn,
+            uar,
+            send_cq: Some(send_cq),
+            recv_cq,
+            receives: (rq_wqes, rq_shift),
+            strips: asked.flags & STRIPS != 0,
+        };
+        let (raw, number, reply) = raw::make(file, &parts)?;
+        let handle = state.enter(Object::Qp(Qp {
+            target: None,
+            number,
+            uid,
+            kind,
+            pd: Some(pd_handle),
+            send_cq: Some(send_handle),
+            recv_cq: recv_handle,
+            srq: None,
+            xrcd: None,
+            raw: Some(raw),
+            table: None,
+            state: super::qp_modify::RESET,
+            port: 0,
+            access: 0,
+            depth: 0,
+            signal_all: asked.flags & SIGNAL_ALL != 0,
+            receive: (rq_wqes, if rq_wqes == 0 { 0 } else { 1 << (rq_shift - 4) }),
+            events: None,
+            _buffer: None,
+            _record: None,
+        }));
+        return Ok((handle, number, CreateQpDriverReply { bfreg_index: NO_REGISTER, ..reply }));
     }
     let length = (u64::from(rq_wqes) << rq_shift) + u64::from(given.sq_wqe_count) * 64;
     let buffer = match (given.buf_addr, length) {
@@ -413,6 +480,8 @@ fn make(
         recv_cq: recv_handle,
         srq: asked.srq,
         xrcd: None,
+        raw: None,
+        table: None,
         state: super::qp_modify::RESET,
         port: 0,
         access: 0,
@@ -430,6 +499,51 @@ fn make(
         ..Default::default()
     };
     Ok((handle, number, reply))
+}
+
+/// Makes a queue pair for frames of Ethernet that leads to the receive queues of a table.
+fn spread(
+    file: &CommandFile,
+    state: &mut State,
+    asked: &Asked,
+    driver: &[u8],
+) -> Result<(u32, u32, CreateQpDriverReply)> {
+    let context = state.context()?;
+    let (uid, domain) = (context.uid, context.domain);
+    let table = asked.table.ok_or(Errno::EINVAL)?;
+    let rqtn = state.get::<IndirectionTable>(table)?.number;
+    if kind(file, asked.kind, 0)? != Kind::RawPacket
+        || asked.srq.is_some()
+        || asked.cap.max_recv_wr != 0
+        || asked.cap.max_send_wr != 0
+        || asked.flags & !SIGNAL_ALL != 0
+    {
+        return Err(Errno::EINVAL);
+    }
+    let (raw, reply) = raw::make_rss(file, uid, domain, rqtn, driver)?;
+    let handle = state.enter(Object::Qp(Qp {
+        target: None,
+        number: 0,
+        uid,
+        kind: Kind::RawPacket,
+        pd: asked.pd,
+        send_cq: None,
+        recv_cq: None,
+        srq: None,
+        xrcd: None,
+        raw: Some(raw),
+        table: Some(table),
+        state: super::qp_modify::RESET,
+        port: 0,
+        access: 0,
+        depth: 0,
+        signal_all: false,
+        receive: (0, 0),
+        events: None,
+        _buffer: None,
+        _record: None,
+    }));
+    Ok((handle, 0, CreateQpDriverReply { bfreg_index: NO_REGISTER, ..reply }))
 }
 
 /// Makes the receiving side of an extended reliable connection: it has no queues of its own, and
@@ -482,6 +596,8 @@ fn target(
         recv_cq: None,
         srq: None,
         xrcd: Some(domain),
+        raw: None,
+        table: None,
         state: super::qp_modify::RESET,
         port: 0,
         access: 0,
@@ -513,6 +629,8 @@ fn dynamic_target(
     let events = cq::events(file, state, asked.events)?;
     let source = file::source(asked.user_handle);
     let handle = state.enter(Object::Qp(Qp {
+        raw: None,
+        table: None,
         number: 0,
         uid: state.context()?.uid,
         kind: Kind::DcTarget,
@@ -547,6 +665,9 @@ pub(super) fn destroy(file: &CommandFile, qp: &Qp) -> Result<u32> {
         dct::destroy(function, qp)?;
         return Ok(qp.events.as_ref().map_or(0, |(queue, id)| queue.retract(*id)));
     }
+    if let Some(raw) = &qp.raw {
+        return raw::destroy(file, raw).map(|()| 0);
+    }
     let mut command = Command::new(opcode::DESTROY_QP, destroy_qp_in::SIZE, destroy_qp_out::SIZE);
     command.set(destroy_qp_in::UID, qp.uid);
     command.set(destroy_qp_in::QPN, qp.number);
@@ -558,7 +679,8 @@ pub(super) fn destroy(file: &CommandFile, qp: &Qp) -> Result<u32> {
 fn remove(file: &CommandFile, handle: u32) -> Result<u32> {
     let mut state = file.state();
     state.context()?;
-    state.remove(handle, |qp: &Qp| destroy(file, qp))
+    let used = state.any(|flow: &Flow| flow.qp == handle);
+    state.remove(handle, |qp: &Qp| if used { Err(Errno::EBUSY) } else { destroy(file, qp) })
 }
 
 /// `QP_DESTROY`.

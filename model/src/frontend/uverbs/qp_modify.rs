@@ -19,10 +19,10 @@ use super::{dct, path, user};
 pub(super) const RESET: u8 = 0;
 pub(super) const INIT: u8 = 1;
 pub(super) const RTR: u8 = 2;
-const RTS: u8 = 3;
+pub(super) const RTS: u8 = 3;
 const SQD: u8 = 4;
 const SQE: u8 = 5;
-const ERR: u8 = 6;
+pub(super) const ERR: u8 = 6;
 
 /// Attributes (`enum ib_qp_attr_mask`).
 pub(super) mod mask {
@@ -64,7 +64,8 @@ fn ignored(kind: Kind) -> u32 {
     match kind {
         Kind::XrcInitiator => MAX_DEST_RD_ATOMIC | MIN_RNR_TIMER,
         Kind::XrcTarget => MAX_QP_RD_ATOMIC | RETRY_CNT | RNR_RETRY,
-        Kind::Rc | Kind::Uc | Kind::Ud | Kind::DcInitiator | Kind::DcTarget => 0,
+        Kind::Rc | Kind::Uc | Kind::Ud | Kind::RawPacket => 0,
+        Kind::DcInitiator | Kind::DcTarget => 0,
     }
 }
 
@@ -80,8 +81,15 @@ fn transition(kind: Kind, from: u8, to: u8) -> Option<(u32, u32)> {
         Kind::Ud => ud,
         Kind::XrcInitiator | Kind::XrcTarget => rc & !ignored(kind),
         Kind::DcInitiator | Kind::DcTarget => 0,
+        // Only where it is attached to matters.
+        Kind::RawPacket if (from, to) == (RESET, INIT) => PORT,
+        Kind::RawPacket => 0,
     };
     let connected = ACCESS_FLAGS | ALT_PATH | PATH_MIG_STATE;
+    // Their queues do not drain.
+    if kind == Kind::RawPacket && (from == SQD || to == SQD) {
+        return None;
+    }
     Some(match (from, to) {
         (RESET..=ERR, RESET | ERR) => (0, 0),
         (RESET, INIT) => {
@@ -192,10 +200,10 @@ fn allowed(kind: Kind, from: u8, to: u8) -> u32 {
     let pick = |rc: u32, uc: u32, ud: u32| match kind {
         Kind::Rc | Kind::XrcInitiator | Kind::XrcTarget => rc,
         Kind::Uc => uc,
-        Kind::Ud => ud,
         // None of what the others may change is theirs, but for these.
         Kind::DcInitiator => rc & (pkey | PRI_PORT | RNR_TIMEOUT),
         Kind::DcTarget => 0,
+        Kind::Ud | Kind::RawPacket => ud,
     };
     let reliable = RRE | RAE | RWE;
     match (from, to) {
@@ -323,6 +331,17 @@ fn change(file: &CommandFile, asked: &ModifyQp, driver: &ModifyQpDriver) -> Resu
     }
     check(file, qp, asked, to)?;
     if from == RESET && to == RESET {
+        return Ok((0, 0));
+    }
+    if qp.raw.is_some() {
+        let qp = state.get_mut::<Qp>(asked.qp_handle)?;
+        if let Some(raw) = &mut qp.raw {
+            raw.modify(file, from, to)?;
+        }
+        qp.state = to;
+        if has(PORT) {
+            qp.port = asked.port_num;
+        }
         return Ok((0, 0));
     }
     let opcode = command(from, to).ok_or(Errno::EINVAL)?;

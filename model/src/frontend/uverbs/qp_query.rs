@@ -23,6 +23,25 @@ pub(super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
     if qp.kind == Kind::DcTarget {
         return request.reply(dct::query(function, qp)?.as_bytes());
     }
+    if let Some(raw) = &qp.raw {
+        /// A send queue that stopped while the receive queue goes on.
+        const SQE: u8 = 5;
+        let qp_state = if raw.sends_failed(file)? { SQE } else { qp.state };
+        let reply = QueryQpReply {
+            cap: Cap {
+                max_recv_wr: qp.receive.0,
+                max_recv_sge: qp.receive.1,
+                ..Default::default()
+            },
+            qp_state,
+            cur_qp_state: qp_state,
+            port_num: qp.port,
+            sq_sig_all: qp.signal_all.into(),
+            ..Default::default()
+        };
+        qp.state = qp_state;
+        return request.reply(reply.as_bytes());
+    }
     let mut command = Command::new(opcode::QUERY_QP, query_qp_in::SIZE, query_qp_out::SIZE);
     command.set(query_qp_in::QPN, qp.number);
     let answer = function.run(command)?;

@@ -474,6 +474,7 @@ fn st(service: Service) -> u64 {
         Service::Ud => 2,
         Service::Xrc => 3,
         Service::Dc => 5,
+        Service::Ethernet => panic!("no queue pair has it"),
     }
 }
 

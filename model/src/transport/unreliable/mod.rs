@@ -122,7 +122,7 @@ impl Unreliable {
             Service::Uc if own.is_peer(&header.route) => {
                 self.receiver.receive(card, &own, header, payload)
             }
-            Service::Uc | Service::Rc | Service::Xrc | Service::Dc => Ok(()),
+            Service::Uc | Service::Rc | Service::Xrc | Service::Dc | Service::Ethernet => Ok(()),
         };
         match received {
             Ok(()) => {}

@@ -1,0 +1,232 @@
+//! Commands on flow tables, their groups and entries.
+
+use mlx5_sys::ifc::{
+    Field, create_flow_group_in, create_flow_group_out, create_flow_table_in,
+    create_flow_table_out, delete_fte_in, dest_format_struct, destroy_flow_group_in,
+    destroy_flow_table_in, flow_context, flow_table_context, fte_match_param,
+    set_flow_table_root_in, set_fte_in,
+};
+
+use super::capability::{LOG_MAX_FLOW_TABLE, MAX_FLOW_LEVEL};
+use super::{Refusal, context, get, owned, uid};
+use crate::card::{Card, Link};
+use crate::object::{Destination, FlowEntry, FlowGroup, FlowTable, MATCH};
+
+/// Types of tables (`mlx5_ifc.h`, `FS_FT_*`): what a port receives, and what sniffers see of what is
+/// received and of what is sent.
+pub const NIC_RX: u8 = 0;
+pub const SNIFFER_RX: u8 = 5;
+pub const SNIFFER_TX: u8 = 6;
+
+/// Destinations (`mlx5_ifc.h`, `MLX5_FLOW_DESTINATION_TYPE_*`).
+const TO_TABLE: u32 = 1;
+const TO_TIR: u32 = 2;
+
+/// Actions (`mlx5_ifc.h`, `MLX5_FLOW_CONTEXT_ACTION_*`).
+const DROP: u32 = 2;
+const FORWARD: u32 = 4;
+
+/// Looks up a table that a command may touch.
+fn table<'a>(
+    card: &'a mut Card,
+    number: u32,
+    kind: u32,
+    input: &[u8],
+) -> Result<&'a mut FlowTable, Refusal> {
+    let table = card.objects.steering.tables.get_mut(number).ok_or(Refusal::NoFlowTable)?;
+    owned(table.uid, uid(input))?;
+    if u32::from(table.kind) != kind {
+        return Err(Refusal::FlowTableType);
+    }
+    Ok(table)
+}
+
+pub fn create_table(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    /// `table_miss_action`: on to the default, or to the table that is named.
+    const DEFAULT: u32 = 0;
+    const NAMED: u32 = 1;
+    let field = |field: Field| get(input, field.within(create_flow_table_in::FLOW_TABLE_CONTEXT));
+    if card.identity.link != Link::Roce {
+        return Err(Refusal::NotRoce);
+    }
+    if get(input, create_flow_table_in::OTHER_VPORT) == 1 {
+        return Err(Refusal::OtherFunction);
+    }
+    let kind = get(input, create_flow_table_in::TABLE_TYPE) as u8;
+    if !matches!(kind, NIC_RX | SNIFFER_RX | SNIFFER_TX) {
+        return Err(Refusal::FlowTableType);
+    }
+    if field(flow_table_context::LOG_SIZE) > LOG_MAX_FLOW_TABLE
+        || field(flow_table_context::LEVEL) > MAX_FLOW_LEVEL
+    {
+        return Err(Refusal::FlowTableSize);
+    }
+    if field(flow_table_context::SW_OWNER) == 1
+        || field(flow_table_context::REFORMAT_EN) == 1
+        || field(flow_table_context::DECAP_EN) == 1
+    {
+        return Err(Refusal::FlowTableType);
+    }
+    let level = field(flow_table_context::LEVEL) as u8;
+    let miss = match field(flow_table_context::TABLE_MISS_ACTION) {
+        DEFAULT => None,
+        NAMED => {
+            let next = field(flow_table_context::TABLE_MISS_ID);
+            if table(card, next, kind.into(), input)?.level <= level {
+                return Err(Refusal::FlowTableLevel);
+            }
+            Some(next)
+        }
+        _ => return Err(Refusal::FlowTableType),
+    };
+    let table = FlowTable {
+        uid: uid(input),
+        kind,
+        level,
+        size: 1 << field(flow_table_context::LOG_SIZE),
+        miss,
+        groups: Default::default(),
+        next_group: 1,
+    };
+    let number = card.objects.steering.tables.add(table).ok_or(Refusal::Exhausted)?;
+    create_flow_table_out::TABLE_ID.set(output, number.into());
+    Ok(())
+}
+
+pub fn destroy_table(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let number = get(input, destroy_flow_table_in::TABLE_ID);
+    let kind = get(input, destroy_flow_table_in::TABLE_TYPE);
+    let empty = table(card, number, kind, input)?.groups.is_empty();
+    if !empty || card.objects.steering.uses_table(number) {
+        return Err(Refusal::FlowTableBusy);
+    }
+    // A root may go: nothing is found there any more.
+    card.objects.steering.roots.retain(|_, root| *root != number);
+    card.objects.steering.tables.remove(number);
+    Ok(())
+}
+
+pub fn set_root(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let number = get(input, set_flow_table_root_in::TABLE_ID);
+    let kind = get(input, set_flow_table_root_in::TABLE_TYPE);
+    if get(input, set_flow_table_root_in::UNDERLAY_QPN) != 0 {
+        return Err(Refusal::FlowTableType);
+    }
+    table(card, number, kind, input)?;
+    card.objects.steering.roots.insert(kind as u8, number);
+    Ok(())
+}
+
+pub fn create_group(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    /// `match_criteria_enable`: the outer headers alone.
+    const OUTER: u32 = 1;
+    let number = get(input, create_flow_group_in::TABLE_ID);
+    let kind = get(input, create_flow_group_in::TABLE_TYPE);
+    let criteria: Box<[u8; MATCH]> = context(input, create_flow_group_in::MATCH_CRITERIA)?;
+    let outer = fte_match_param::OUTER_HEADERS.bytes();
+    if get(input, create_flow_group_in::MATCH_CRITERIA_ENABLE) & !OUTER != 0
+        || criteria[outer.end..].iter().any(|byte| *byte != 0)
+    {
+        return Err(Refusal::FlowCriteria);
+    }
+    let range = (
+        get(input, create_flow_group_in::START_FLOW_INDEX),
+        get(input, create_flow_group_in::END_FLOW_INDEX),
+    );
+    let table = table(card, number, kind, input)?;
+    let overlaps = |other: &FlowGroup| range.0 <= other.range.1 && other.range.0 <= range.1;
+    if range.0 > range.1 || range.1 >= table.size || table.groups.values().any(overlaps) {
+        return Err(Refusal::FlowRange);
+    }
+    let group = table.next_group;
+    table.next_group += 1;
+    table.groups.insert(group, FlowGroup { range, criteria, entries: Default::default() });
+    create_flow_group_out::GROUP_ID.set(output, group.into());
+    Ok(())
+}
+
+pub fn destroy_group(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let number = get(input, destroy_flow_group_in::TABLE_ID);
+    let kind = get(input, destroy_flow_group_in::TABLE_TYPE);
+    let id = get(input, destroy_flow_group_in::GROUP_ID);
+    let table = table(card, number, kind, input)?;
+    if !table.groups.get(&id).ok_or(Refusal::NoFlowGroup)?.entries.is_empty() {
+        return Err(Refusal::FlowGroupBusy);
+    }
+    table.groups.remove(&id);
+    Ok(())
+}
+
+/// The destinations of an entry, each checked.
+fn destinations(
+    card: &mut Card,
+    input: &[u8],
+    kind: u32,
+    level: u8,
+) -> Result<Vec<Destination>, Refusal> {
+    let field = |field: Field| get(input, field.within(set_fte_in::FLOW_CONTEXT));
+    let start = set_fte_in::FLOW_CONTEXT.bytes().start + flow_context::SIZE;
+    let count = field(flow_context::DESTINATION_LIST_SIZE) as usize;
+    let end = count.checked_mul(dest_format_struct::SIZE).and_then(|size| size.checked_add(start));
+    let list = end.and_then(|end| input.get(start..end)).ok_or(Refusal::InputLength)?;
+    let mut destinations = Vec::new();
+    for entry in list.chunks_exact(dest_format_struct::SIZE) {
+        let id = get(entry, dest_format_struct::DESTINATION_ID);
+        destinations.push(match get(entry, dest_format_struct::DESTINATION_TYPE) {
+            TO_TIR => {
+                owned(card.objects.tirs.get(id).ok_or(Refusal::NoTir)?.uid, uid(input))?;
+                Destination::Tir(id)
+            }
+            TO_TABLE => {
+                if table(card, id, kind, input)?.level <= level {
+                    return Err(Refusal::FlowTableLevel);
+                }
+                Destination::Table(id)
+            }
+            _ => return Err(Refusal::FlowDestination),
+        });
+    }
+    Ok(destinations)
+}
+
+pub fn set_entry(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    /// op_mod: a new entry, or changes to one.
+    const NEW: u32 = 0;
+    const CHANGED: u32 = 1;
+    let number = get(input, set_fte_in::TABLE_ID);
+    let kind = get(input, set_fte_in::TABLE_TYPE);
+    let index = get(input, set_fte_in::FLOW_INDEX);
+    let field = |field: Field| get(input, field.within(set_fte_in::FLOW_CONTEXT));
+    let operation = get(input, set_fte_in::OP_MOD);
+    if !matches!(operation, NEW | CHANGED) {
+        return Err(Refusal::OpModifier);
+    }
+    let level = table(card, number, kind, input)?.level;
+    let destinations = match field(flow_context::ACTION) {
+        DROP => Vec::new(),
+        FORWARD => destinations(card, input, kind, level)?,
+        _ => return Err(Refusal::FlowAction),
+    };
+    let value = flow_context::MATCH_VALUE.within(set_fte_in::FLOW_CONTEXT);
+    let value: Box<[u8; MATCH]> = context(input, value)?;
+    let entry = FlowEntry { value, tag: field(flow_context::FLOW_TAG), destinations };
+    let id = field(flow_context::GROUP_ID);
+    let group =
+        table(card, number, kind, input)?.groups.get_mut(&id).ok_or(Refusal::NoFlowGroup)?;
+    if !(group.range.0..=group.range.1).contains(&index)
+        || group.entries.contains_key(&index) != (operation == CHANGED)
+    {
+        return Err(Refusal::FlowRange);
+    }
+    group.entries.insert(index, entry);
+    Ok(())
+}
+
+pub fn delete_entry(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let number = get(input, delete_fte_in::TABLE_ID);
+    let kind = get(input, delete_fte_in::TABLE_TYPE);
+    let index = get(input, delete_fte_in::FLOW_INDEX);
+    let table = table(card, number, kind, input)?;
+    let removed = table.groups.values_mut().find_map(|group| group.entries.remove(&index));
+    removed.map(|_| ()).ok_or(Refusal::FlowRange)
+}

@@ -1,0 +1,74 @@
+//! Queues of Ethernet, and what leads packets to and from them.
+
+use mlx5_sys::ifc::{Field, rqc, sqc, tirc};
+
+use crate::queue::ReceiveWqe;
+
+/// What a send or receive queue of Ethernet has that a queue pair has not. Both are kept among the
+/// queue pairs, with which they share numbers, doorbells and rings: each as one that has half of it.
+#[derive(Clone, Debug)]
+pub enum Half {
+    /// A send queue: the context as commands have set it.
+    Send(Box<[u8; sqc::SIZE]>),
+    /// A receive queue: the same, and what is different where several packets share a WQE.
+    Receive(Box<[u8; rqc::SIZE]>, Option<Strides>),
+}
+
+impl Half {
+    /// Strides, where it is a receive queue with several packets to a WQE.
+    pub fn strides(&self) -> Option<&Strides> {
+        match self {
+            Self::Receive(_, strides) => strides.as_ref(),
+            Self::Send(_) => None,
+        }
+    }
+}
+
+/// A receive queue whose WQEs are cut into strides: a packet takes as many as it needs, and a WQE
+/// is used up when its last stride is.
+#[derive(Clone, Debug)]
+pub struct Strides {
+    /// Bytes of a stride.
+    pub size: u32,
+    /// Strides of a WQE.
+    pub count: u32,
+    /// Whether a packet starts two bytes into its first stride, so that what follows its Ethernet
+    /// header is aligned.
+    pub shift: bool,
+    /// The WQE in use, and how many of its strides are taken.
+    pub current: Option<(ReceiveWqe, u32)>,
+}
+
+/// Transport interface receive: which receive queue packets go to.
+#[derive(Clone, Debug)]
+pub struct Tir {
+    /// User context that made it.
+    pub uid: u16,
+    /// The context as commands have set it.
+    pub context: Box<[u8; tirc::SIZE]>,
+}
+
+impl Tir {
+    /// A field of the context.
+    pub fn get(&self, field: Field) -> u32 {
+        field.get(&self.context[..]) as u32
+    }
+}
+
+/// Receive queues among which packets are spread.
+#[derive(Clone, Debug)]
+pub struct Rqt {
+    /// User context that made it.
+    pub uid: u16,
+    /// Their numbers, a power of two of them.
+    pub queues: Vec<u32>,
+}
+
+/// Transport interface send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tis {
+    /// User context that made it.
+    pub uid: u16,
+    /// Transport domain.
+    pub domain: u32,
+}

@@ -1,0 +1,93 @@
+//! Frames of Ethernet, which software makes itself: no queue pair at the other end, no answer.
+//!
+//! `sender` turns WQEs into frames, `segments` cuts what is too long into several, and offloads of
+//! both fill in checksums and VLAN tags. A frame goes to every card on the link; `steering` finds by
+//! each card's flow tables which of its receive queues want it, `receiver` puts it there.
+
+mod receiver;
+mod segments;
+mod sender;
+mod steering;
+#[cfg(test)]
+mod test;
+
+use super::{Held, Outcome};
+use crate::card::Card;
+use crate::command::steering::{NIC_RX, SNIFFER_RX};
+use crate::object::State;
+use crate::queue::{Fetch, Opcode, Origin, Syndrome};
+use crate::wire::ethernet::{HEADER, Headers, TAG};
+
+/// Bytes of the longest frame's payload: what Ethernet ports of the model are set to.
+pub const MTU: usize = 1500;
+
+/// Whether a frame is no longer than the port lets through. A tag does not count.
+fn fits(frame: &[u8]) -> bool {
+    let tag = match Headers::of(frame) {
+        Some(Headers { vlan: Some(_), .. }) => TAG,
+        _ => 0,
+    };
+    frame.len() <= HEADER + tag + MTU
+}
+
+/// What is kept of a queue.
+#[derive(Clone, Debug, Default)]
+pub struct Ethernet {
+    /// Whether it is in the port's queue of those that have something to send, or parked.
+    queued: bool,
+}
+
+impl Ethernet {
+    /// Asks for a turn at the port.
+    pub(super) fn wake(&mut self, card: &mut Card, qp: u32) {
+        if !self.queued {
+            self.queued = true;
+            card.port.ready(qp);
+        }
+    }
+
+    /// Goes to Error and flushes.
+    pub(super) fn fail(&mut self, card: &mut Card, qp: u32) {
+        if let Some(object) = card.objects.qps.get_mut(&qp) {
+            object.state = State::Error;
+        }
+        let now = card.clock.now();
+        card.port.watch(qp, now);
+        self.flush(card, qp);
+    }
+
+    /// Completes everything posted as flushed, in order.
+    pub(super) fn flush(&mut self, card: &mut Card, qp: u32) {
+        let flushed = |origin, index| {
+            Outcome::Completion(Held::new(qp, origin, index, Err(Syndrome::Flushed)))
+        };
+        loop {
+            let (index, opcode) = match card.fetch_send(qp) {
+                Fetch::Empty => break,
+                Fetch::Wqe(wqe) => (wqe.index, wqe.opcode),
+                Fetch::Malformed { index, opcode, .. } => (index, opcode),
+            };
+            card.port.hold(flushed(Origin::Requester { opcode }, index));
+        }
+        // One that packets share is told of once, whatever was used of it.
+        if let Some(wqe) = receiver::give_up(card, qp) {
+            card.port.hold(flushed(Origin::Responder(Opcode::Send), wqe));
+        }
+        while let Ok(Some(wqe)) = card.take_receive(qp) {
+            card.port.hold(flushed(Origin::Responder(Opcode::Send), wqe.index));
+        }
+    }
+}
+
+impl Card {
+    /// Whether anything in it receives what goes to all.
+    pub fn listens_to_all(&self) -> bool {
+        !self.objects.steering.is_empty()
+    }
+
+    /// A frame of Ethernet has arrived at the port.
+    pub(super) fn receive_ethernet(&mut self, frame: &[u8]) {
+        self.steer(NIC_RX, frame);
+        self.steer(SNIFFER_RX, frame);
+    }
+}

@@ -1,0 +1,130 @@
+//! WQEs into frames.
+
+use mlx5_sys::ifc::{qpc, sqc};
+
+use super::super::{Held, Outcome};
+use super::{Ethernet, fits, segments};
+use crate::card::Card;
+use crate::command::steering::SNIFFER_TX;
+use crate::object::{Half, State};
+use crate::queue::{Domain, EthernetSegment, Fetch, Origin, SendWqe, Signal, Syndrome};
+use crate::wire::ethernet::{self, HEADER, Headers, VLAN};
+
+/// WQEs that one queue sends before the next has its turn.
+const QUANTUM: usize = 16;
+
+/// Opcodes (`mlx5dv.h`, `MLX5_OPCODE_*`).
+const NOP: u8 = 0x00;
+const TSO: u8 = 0x0e;
+
+impl Ethernet {
+    /// Sends up to a quantum of requests. Says whether there may be more.
+    pub(in super::super) fn pump(&mut self, card: &mut Card, qp: u32) -> bool {
+        self.queued = false;
+        for _ in 0..QUANTUM {
+            if card.objects.qps.get(&qp).is_none_or(|object| object.state != State::Rts) {
+                return false;
+            }
+            if card.port.is_congested_anywhere() {
+                self.queued = true;
+                card.port.park(qp);
+                return false;
+            }
+            let (index, opcode, signal, sent) = match card.fetch_send(qp) {
+                Fetch::Empty => return false,
+                Fetch::Wqe(wqe) => (wqe.index, wqe.opcode, wqe.signal, send(card, qp, &wqe)),
+                Fetch::Malformed { index, opcode, syndrome } => {
+                    (index, opcode, Signal::OnError, Err(syndrome))
+                }
+            };
+            let result = sent.map(|_| ());
+            if signal == Signal::Always || result.is_err() {
+                let mut held = Held::new(qp, Origin::Requester { opcode }, index, result);
+                held.length = sent.unwrap_or(0);
+                card.port.hold(Outcome::Completion(held));
+            }
+            if result.is_err() {
+                self.fail(card, qp);
+                return false;
+            }
+        }
+        self.queued = true;
+        true
+    }
+}
+
+/// Sends what a request asks for: how many bytes it took from memory.
+fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
+    if wqe.opcode == NOP {
+        return Ok(0);
+    }
+    let segment = wqe.ethernet.as_deref().ok_or(Syndrome::LocalQpOperation)?;
+    let object = card.objects.qps.get(&qp).ok_or(Syndrome::LocalQpOperation)?;
+    let least = match &object.half {
+        Some(Half::Send(context)) => sqc::MIN_WQE_INLINE_MODE.get(&context[..]),
+        _ => return Err(Syndrome::LocalQpOperation),
+    };
+    let length = wqe.length() as usize;
+    let mut frame = segment.header.clone();
+    let inline = frame.len();
+    frame.resize(inline + length, 0);
+    let domain = Domain { pd: object.get(qpc::PD), qp };
+    card.gather(domain, &wqe.data, 0, &mut frame[inline..]).map_err(|denied| {
+        tracing::debug!(qp, ?denied, "cannot gather");
+        Syndrome::LocalProtection
+    })?;
+    if inline < inline_bytes(least as u32, &frame) {
+        tracing::warn!(qp, inline, "fewer bytes of header are in the WQE than the queue needs");
+        return Err(Syndrome::LocalQpOperation);
+    }
+    if wqe.opcode == TSO {
+        for packet in segments::cut(&frame, inline, segment)? {
+            leave(card, packet, segment)?;
+        }
+    } else {
+        leave(card, frame, segment)?;
+    }
+    Ok(length as u32)
+}
+
+/// How many bytes of a frame have to be in the WQE itself (`mlx5_ifc.h`, `min_wqe_inline_mode`):
+/// nothing, what is of Ethernet, of IP, or of TCP and UDP.
+fn inline_bytes(mode: u32, frame: &[u8]) -> usize {
+    let Some(headers) = Headers::of(frame) else { return if mode == 0 { 0 } else { HEADER } };
+    let link = HEADER + if headers.vlan.is_some() { ethernet::TAG } else { 0 };
+    let above = headers.transport.map_or(headers.end.min(link + 40), |(_, at)| at);
+    match mode {
+        0 => 0,
+        1 => link,
+        2 => above.max(link),
+        _ => above.max(link) + headers.transport_length(frame).unwrap_or(0),
+    }
+}
+
+/// Does what the WQE leaves to the card, and sends a frame.
+fn leave(card: &mut Card, mut frame: Vec<u8>, segment: &EthernetSegment) -> Result<(), Syndrome> {
+    if frame.len() < HEADER {
+        return Err(Syndrome::LocalLength);
+    }
+    if let Some(tag) = segment.insert {
+        let [high, low] = tag.to_be_bytes();
+        let [kind, under] = VLAN.to_be_bytes();
+        frame.splice(HEADER - 2..HEADER - 2, [kind, under, high, low]);
+    }
+    if !fits(&frame) {
+        tracing::debug!(length = frame.len(), "a frame is longer than the port lets through");
+        return Err(Syndrome::LocalLength);
+    }
+    if let Some(headers) = Headers::of(&frame) {
+        // TCP's and UDP's include addresses of IP alone, so the order does not matter.
+        if segment.fill_network {
+            headers.fill_network(&mut frame);
+        }
+        if segment.fill_transport {
+            headers.fill_transport(&mut frame);
+        }
+    }
+    card.steer(SNIFFER_TX, &frame);
+    card.outbox.push_back(ethernet::frame(&frame));
+    Ok(())
+}

@@ -1,0 +1,813 @@
+//! From a doorbell to the CQEs of whoever a frame is led to.
+
+use mlx5_sys::ifc::{
+    Field, alloc_transport_domain_out, create_cq_out, create_flow_group_in, create_flow_group_out,
+    create_flow_table_in, create_flow_table_out, create_mkey_in, create_rq_in, create_rq_out,
+    create_rqt_in, create_rqt_out, create_sq_in, create_sq_out, create_tir_in, create_tir_out,
+    create_tis_in, create_tis_out, delete_fte_in, dest_format_struct, destroy_flow_group_in,
+    destroy_flow_table_in, destroy_rq_in, destroy_rqt_in, destroy_sq_in, destroy_tir_in,
+    destroy_tis_in, flow_context, flow_table_context, fte_match_param, fte_match_set_lyr_2_4, mkc,
+    modify_rq_in, modify_sq_in, opcode, query_qp_in, query_sq_in, query_sq_out, rqc, rqtc,
+    rx_hash_field_select, set_flow_table_root_in, set_fte_in, sqc, tirc, tisc, wq,
+};
+
+use crate::card::{Complaints, Link};
+use crate::command::Refusal;
+use crate::command::test::{Command, Rig, ring};
+use crate::object::State;
+use crate::wire::ethernet::Headers;
+
+/// Where a test's key starts.
+const START: u64 = 0x7000_0100;
+
+/// What a test has of a card with a port of Ethernet.
+struct Side {
+    rig: Rig,
+    domain: u32,
+    sq: u32,
+    /// Ring and record of the send queue, and ring of its CQ.
+    send: (u64, u64, u64),
+    rq: u32,
+    receive: (u64, u64, u64),
+    tis: u32,
+    tir: u32,
+    table: u32,
+    key: u32,
+    /// Where the key's memory is; the second page is elsewhere.
+    page: u64,
+    posted: u16,
+}
+
+/// What a receive queue is to be like.
+type Change = fn(Command) -> Command;
+
+fn as_is(command: Command) -> Command {
+    command
+}
+
+/// WQEs of 8 strides of 64 bytes.
+fn striding(command: Command) -> Command {
+    let field = |field: Field| field.within(rqc::WQ).within(create_rq_in::CTX);
+    command
+        .set(field(wq::WQ_TYPE), 3u64)
+        .set(field(wq::LOG_WQE_NUM_OF_STRIDES), 10u64)
+        .set(field(wq::LOG_WQE_STRIDE_SIZE), 0u64)
+}
+
+impl Side {
+    fn new() -> Self {
+        Self::with(as_is, as_is)
+    }
+
+    fn with(receives: Change, sends: Change) -> Self {
+        let mut rig = Rig::on(Link::Roce);
+        let domain = rig.number(
+            &Command::new(opcode::ALLOC_TRANSPORT_DOMAIN, 0x10),
+            alloc_transport_domain_out::TRANSPORT_DOMAIN,
+        );
+        let tis = Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
+            .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain);
+        let tis = rig.number(&tis, create_tis_out::TISN);
+        let (create, cq_ring) = create_sq(&mut rig, tis);
+        let create = sends(create);
+        let sq = rig.number(&create, create_sq_out::SQN);
+        let record = wq::DBR_ADDR.within(sqc::WQ).within(create_sq_in::CTX).get(&create.0);
+        let send = (ring(&create), record, cq_ring);
+        let (create, cq_ring) = create_rq(&mut rig);
+        let create = receives(create);
+        let rq = rig.number(&create, create_rq_out::RQN);
+        let record = wq::DBR_ADDR.within(rqc::WQ).within(create_rq_in::CTX).get(&create.0);
+        let receive = (ring(&create), record, cq_ring);
+        let tir = rig.number(&create_tir(rq, domain), create_tir_out::TIRN);
+        let create = Command::new(opcode::CREATE_FLOW_TABLE, create_flow_table_in::SIZE).set(
+            flow_table_context::LOG_SIZE.within(create_flow_table_in::FLOW_TABLE_CONTEXT),
+            4u64,
+        );
+        let table = rig.number(&create, create_flow_table_out::TABLE_ID);
+        let root = Command::new(opcode::SET_FLOW_TABLE_ROOT, set_flow_table_root_in::SIZE)
+            .set(set_flow_table_root_in::TABLE_ID, table);
+        rig.run(&root).unwrap();
+        let field = |f: Field| f.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY);
+        let create = rig.create_mkey().set(field(mkc::LEN), 0xf00u64);
+        let page = ring(&create) + 0x100;
+        let key = rig.mkey(&create);
+        let mut side =
+            Self { rig, domain, sq, send, rq, receive, tis, tir, table, key, page, posted: 0 };
+        side.modify_sq(0, 1).unwrap();
+        side.modify_rq(0, 1).unwrap();
+        side
+    }
+
+    fn modify_sq(&mut self, from: u32, to: u32) -> Result<Vec<u8>, Refusal> {
+        let modify = Command::new(opcode::MODIFY_SQ, modify_sq_in::SIZE)
+            .set(modify_sq_in::SQN, self.sq)
+            .set(modify_sq_in::SQ_STATE, from)
+            .set(sqc::STATE.within(modify_sq_in::CTX), to);
+        self.rig.run(&modify)
+    }
+
+    fn modify_rq(&mut self, from: u32, to: u32) -> Result<Vec<u8>, Refusal> {
+        let modify = Command::new(opcode::MODIFY_RQ, modify_rq_in::SIZE)
+            .set(modify_rq_in::RQN, self.rq)
+            .set(modify_rq_in::RQ_STATE, from)
+            .set(rqc::STATE.within(modify_rq_in::CTX), to);
+        self.rig.run(&modify)
+    }
+
+    /// Leads frames with a destination address to a TIR, by an entry of a group of its own.
+    fn lead(&mut self, index: u32, address: u16, tirs: &[u32]) {
+        let dmac = |container: Field| {
+            fte_match_set_lyr_2_4::DMAC_15_0
+                .within(fte_match_param::OUTER_HEADERS)
+                .within(container)
+        };
+        let group = Command::new(opcode::CREATE_FLOW_GROUP, create_flow_group_in::SIZE)
+            .set(create_flow_group_in::TABLE_ID, self.table)
+            .set(create_flow_group_in::START_FLOW_INDEX, index)
+            .set(create_flow_group_in::END_FLOW_INDEX, index)
+            .set(create_flow_group_in::MATCH_CRITERIA_ENABLE, 1u64)
+            .set(dmac(create_flow_group_in::MATCH_CRITERIA), 0xffffu64);
+        let group = self.rig.number(&group, create_flow_group_out::GROUP_ID);
+        let field = |field: Field| field.within(set_fte_in::FLOW_CONTEXT);
+        let mut entry = Command::new(opcode::SET_FLOW_TABLE_ENTRY, set_fte_in::SIZE)
+            .set(set_fte_in::TABLE_ID, self.table)
+            .set(set_fte_in::FLOW_INDEX, index)
+            .set(field(flow_context::GROUP_ID), group)
+            .set(field(flow_context::FLOW_TAG), 0x77u64)
+            .set(field(flow_context::ACTION), 4u64)
+            .set(field(flow_context::DESTINATION_LIST_SIZE), tirs.len() as u64)
+            .set(dmac(field(flow_context::MATCH_VALUE)), address);
+        for tir in tirs {
+            let mut destination = [0; dest_format_struct::SIZE];
+            dest_format_struct::DESTINATION_TYPE.set(&mut destination, 2);
+            dest_format_struct::DESTINATION_ID.set(&mut destination, (*tir).into());
+            entry.0.extend_from_slice(&destination);
+        }
+        self.rig.run(&entry).unwrap();
+    }
+
+    /// Posts a receive of `length` bytes at `offset` of the key's memory.
+    fn receive(&mut self, number: u16, offset: u64, length: u32) {
+        let slot = self.receive.0 + u64::from(number % 8) * 32;
+        let pointer = pointer(length, self.key, START + offset);
+        let end = [0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        self.rig.write(slot, &[pointer, end].concat());
+        self.rig.write(self.receive.1, &u32::from(number + 1).to_be_bytes());
+    }
+
+    /// The same for a queue of strides: the list follows an unused segment.
+    fn receive_strides(&mut self, number: u16, offset: u64, length: u32) {
+        let slot = self.receive.0 + u64::from(number % 8) * 32;
+        let wqe = [[0; 16], pointer(length, self.key, START + offset)];
+        self.rig.write(slot, &wqe.concat());
+        self.rig.write(self.receive.1, &u32::from(number + 1).to_be_bytes());
+    }
+
+    /// Posts a signaled WQE and lets it happen.
+    fn post(&mut self, opcode: u8, segments: &[u8]) {
+        let index = self.posted;
+        let ds = 1 + segments.len() / 16;
+        let mut wqe = vec![0, (index >> 8) as u8, index as u8, opcode];
+        wqe.extend_from_slice(&(self.sq << 8 | ds as u32).to_be_bytes());
+        wqe.extend_from_slice(&[0, 0, 0, 0x08, 0, 0, 0, 0]);
+        wqe.extend_from_slice(segments);
+        for (at, chunk) in wqe.chunks(64).enumerate() {
+            let block = (usize::from(index) + at) % 16;
+            self.rig.write(self.send.0 + block as u64 * 64, chunk);
+        }
+        self.posted += ds.div_ceil(4) as u16;
+        self.rig.write(self.send.1 + 4, &u32::from(self.posted).to_be_bytes());
+        let uar = self.rig.uar;
+        self.rig.card.store(uar, 0x800, &wqe[..8]);
+        self.run();
+    }
+
+    fn run(&mut self) {
+        loop {
+            let sent = self.rig.card.pump();
+            let frames: Vec<_> = self.rig.card.outbox.drain(..).collect();
+            for frame in &frames {
+                assert!(frame.is_for_all(Link::Roce));
+                self.rig.card.receive(frame);
+            }
+            let settled = self.rig.card.settle();
+            if !sent && frames.is_empty() && !settled {
+                break;
+            }
+        }
+    }
+
+    /// Sends a frame whose bytes are at the start of the key's memory, the first 18 in the WQE.
+    fn send(&mut self, flags: u8, frame: &[u8]) {
+        self.rig.write(self.page, frame);
+        let pointer = pointer(frame.len() as u32 - 18, self.key, START + 18);
+        self.post(0x0a, &[&segment(flags, 0, &frame[..18])[..], &pointer].concat());
+    }
+
+    fn sent(&self, slot: u64) -> [u8; 64] {
+        self.rig.read(self.send.2 + slot * 64)
+    }
+
+    fn received(&self, slot: u64) -> [u8; 64] {
+        self.rig.read(self.receive.2 + slot * 64)
+    }
+}
+
+/// A send queue of 16 blocks, and where the ring of its CQ is.
+fn create_sq(rig: &mut Rig, tis: u32) -> (Command, u64) {
+    let cq = rig.create_cq();
+    let cq_ring = ring(&cq);
+    let cq = rig.number(&cq, create_cq_out::CQN);
+    let (record, page) = (rig.page(), rig.page());
+    let field = |field: Field| field.within(create_sq_in::CTX);
+    let inner = |inner: Field| field(inner.within(sqc::WQ));
+    let mut command = Command::new(opcode::CREATE_SQ, create_sq_in::SIZE)
+        .set(field(sqc::CQN), cq)
+        .set(field(sqc::USER_INDEX), 0x12_3456u64)
+        .set(field(sqc::TIS_LST_SZ), 1u64)
+        .set(field(sqc::TIS_NUM_0), tis)
+        .set(inner(wq::WQ_TYPE), 1u64)
+        .set(inner(wq::PD), rig.pd)
+        .set(inner(wq::UAR_PAGE), rig.uar)
+        .set(inner(wq::DBR_ADDR), record)
+        .set(inner(wq::LOG_WQ_STRIDE), 6u64)
+        .set(inner(wq::LOG_WQ_SZ), 4u64);
+    command.0.extend_from_slice(&page.to_be_bytes());
+    (command, cq_ring)
+}
+
+/// A receive queue of 8 WQEs of 32 bytes, and where the ring of its CQ is.
+fn create_rq(rig: &mut Rig) -> (Command, u64) {
+    let cq = rig.create_cq();
+    let cq_ring = ring(&cq);
+    let cq = rig.number(&cq, create_cq_out::CQN);
+    let (record, page) = (rig.page(), rig.page());
+    let field = |field: Field| field.within(create_rq_in::CTX);
+    let inner = |inner: Field| field(inner.within(rqc::WQ));
+    let mut command = Command::new(opcode::CREATE_RQ, create_rq_in::SIZE)
+        .set(field(rqc::VSD), 1u64)
+        .set(field(rqc::CQN), cq)
+        .set(field(rqc::USER_INDEX), 0x65_4321u64)
+        .set(inner(wq::WQ_TYPE), 1u64)
+        .set(inner(wq::PD), rig.pd)
+        .set(inner(wq::DBR_ADDR), record)
+        .set(inner(wq::LOG_WQ_STRIDE), 5u64)
+        .set(inner(wq::LOG_WQ_SZ), 3u64);
+    command.0.extend_from_slice(&page.to_be_bytes());
+    (command, cq_ring)
+}
+
+fn create_tir(rq: u32, domain: u32) -> Command {
+    let field = |field: Field| field.within(create_tir_in::CTX);
+    Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
+        .set(field(tirc::INLINE_RQN), rq)
+        .set(field(tirc::TRANSPORT_DOMAIN), domain)
+}
+
+fn pointer(length: u32, key: u32, address: u64) -> [u8; 16] {
+    let mut segment = [0; 16];
+    segment[..4].copy_from_slice(&length.to_be_bytes());
+    segment[4..8].copy_from_slice(&key.to_be_bytes());
+    segment[8..].copy_from_slice(&address.to_be_bytes());
+    segment
+}
+
+/// An Ethernet segment with the first bytes of a frame.
+fn segment(flags: u8, mss: u16, header: &[u8]) -> Vec<u8> {
+    let mut segment = vec![0; 14];
+    segment[4] = flags;
+    segment[6..8].copy_from_slice(&mss.to_be_bytes());
+    segment[12..14].copy_from_slice(&(header.len() as u16).to_be_bytes());
+    segment.extend_from_slice(header);
+    segment.resize(segment.len().max(16).next_multiple_of(16), 0);
+    segment
+}
+
+/// Whether the card fills in IPv4's checksum and the one above it.
+const CHECKSUMS: u8 = 0xc0;
+
+/// A TCP packet over IPv4 without right checksums, to the destination 02:00:00:00:<address>.
+fn tcp(address: u16, payload: usize) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0];
+    frame.extend_from_slice(&address.to_be_bytes());
+    frame.extend_from_slice(&[2, 0, 0, 0, 9, 9, 8, 0]);
+    frame.extend_from_slice(&[0x45, 0]);
+    frame.extend_from_slice(&(40 + payload as u16).to_be_bytes());
+    frame.extend_from_slice(&[0x30, 0xff, 0, 0, 64, 6, 0xaa, 0xaa, 10, 0, 0, 1, 10, 0, 0, 2]);
+    frame.extend_from_slice(&[0x12, 0x34, 0x56, 0x78, 0, 0, 1, 0, 0, 0, 0, 1, 0x50, 0x99]);
+    frame.extend_from_slice(&[1, 0, 0xbb, 0xbb, 0, 0]);
+    frame.extend((0..payload).map(|at| at as u8));
+    frame
+}
+
+#[test]
+fn a_frame_goes_where_its_flow_leads() {
+    let mut side = Side::new();
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    side.receive(0, 0x400, 256);
+    let frame = tcp(0x0101, 30);
+    side.send(CHECKSUMS, &frame);
+    let sent = side.sent(0);
+    assert_eq!((sent[56], sent[63] >> 4), (0x0a, 0), "{sent:02x?}");
+    assert_eq!(sent[32..36], [0, 0x12, 0x34, 0x56]);
+    let cqe = side.received(0);
+    assert_eq!(cqe[63] >> 4, 2, "{cqe:02x?}");
+    assert_eq!(cqe[32..36], [0, 0x65, 0x43, 0x21]);
+    assert_eq!(cqe[44..48], (frame.len() as u32).to_be_bytes());
+    // L2, L3 and L4 are right; TCP with data that acknowledges, over IPv4; the flow's tag.
+    assert_eq!((cqe[28], cqe[29]), (7, 4 << 4 | 2 << 2));
+    assert_eq!(cqe[56..60], [0, 0, 0, 0x77]);
+    let mut met = side.rig.read::<84>(side.page + 0x400).to_vec();
+    let headers = Headers::of(&met).unwrap();
+    assert!(headers.network_is_right(&met) && headers.transport_is_right(&met));
+    for place in [24..26, 50..52] {
+        met[place.clone()].copy_from_slice(&frame[place]);
+    }
+    assert_eq!(met, frame);
+    // Not as asked, not filled in; and not as it should be, told.
+    side.receive(1, 0x400, 256);
+    side.send(0, &frame);
+    assert_eq!(side.received(1)[28], 1);
+    assert_eq!(side.rig.read::<84>(side.page + 0x400)[..], frame[..]);
+    // Nobody is led to, or has posted a receive.
+    side.send(0, &tcp(0x0102, 30));
+    side.send(0, &frame);
+    assert_eq!(side.sent(3)[63] >> 4, 0);
+    assert_eq!(side.received(2)[63], 0);
+    assert_eq!(side.rig.card.complaints, Complaints::default());
+}
+
+#[test]
+fn of_two_entries_the_first_counts_and_may_lead_to_several() {
+    let mut side = Side::new();
+    let (create, cq_ring) = create_rq(&mut side.rig);
+    let other = side.rig.number(&create, create_rq_out::RQN);
+    let tir = side.rig.number(&create_tir(other, side.domain), create_tir_out::TIRN);
+    let own = side.tir;
+    side.lead(3, 0x0101, &[tir]);
+    side.lead(2, 0x0101, &[own]);
+    side.lead(4, 0x0102, &[own, tir]);
+    let first = side.rq;
+    side.rq = other;
+    side.modify_rq(0, 1).unwrap();
+    side.rq = first;
+    let frame = tcp(0x0101, 0);
+    side.receive(0, 0x400, 256);
+    side.send(0, &frame);
+    assert_eq!(side.received(0)[47], 54);
+    // The other's receive, by its own ring and record.
+    let record = wq::DBR_ADDR.within(rqc::WQ).within(create_rq_in::CTX).get(&create.0);
+    let wqe = [pointer(256, side.key, START + 0x800), pointer(0, 0x100, 0)];
+    side.rig.write(ring(&create), &wqe.concat());
+    side.rig.write(record, &1u32.to_be_bytes());
+    side.receive(1, 0x400, 256);
+    side.send(0, &tcp(0x0102, 0));
+    assert_eq!(side.received(1)[47], 54);
+    assert_eq!(side.rig.read::<64>(cq_ring)[47], 54);
+    assert_eq!(side.rig.read::<6>(side.page + 0x800), [2, 0, 0, 0, 1, 2]);
+}
+
+#[test]
+fn a_large_send_is_cut() {
+    let mut side = Side::with(striding, as_is);
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    side.receive_strides(0, 0x800, 512);
+    let frame = tcp(0x0101, 70);
+    side.rig.write(side.page, &frame[54..]);
+    let pointer = pointer(70, side.key, START);
+    let eth = segment(CHECKSUMS, 30, &frame[..54]);
+    side.post(0x0e, &[&eth[..], &pointer].concat());
+    assert_eq!(side.sent(0)[63] >> 4, 0, "{:02x?}", side.sent(0));
+    let strides = [(0, 84u8, 2), (2, 84, 2), (4, 64, 1)];
+    for (slot, (index, length, taken)) in strides.into_iter().enumerate() {
+        let cqe = side.received(slot as u64);
+        assert_eq!(cqe[28], 7, "{cqe:02x?}");
+        assert_eq!(cqe[2..4], [0, 0]);
+        assert_eq!(cqe[44..48], [0, taken, 0, length]);
+        assert_eq!(cqe[60..62], [0, index]);
+        let met = side.rig.read::<84>(side.page + 0x800 + u64::from(index) * 64);
+        assert_eq!(met[16..18], [0, length - 14]);
+        // Identification, sequence number, and flags: CWR goes first, FIN and PSH go last.
+        let id = 0x30ff_u16 + slot as u16;
+        assert_eq!(met[18..20], id.to_be_bytes());
+        assert_eq!(met[38..42], [0, 0, 1, slot as u8 * 30]);
+        assert_eq!(met[47], [0x90, 0x10, 0x19][slot]);
+        assert_eq!(met[54], slot as u8 * 30);
+    }
+    assert_eq!(side.received(3)[63], 0);
+}
+
+#[test]
+fn what_cannot_be_sent_fails_the_queue_and_flushes_it() {
+    let frame = tcp(0x0101, 30);
+    let plain = |flags| segment(flags, 0, &[]);
+    let long = |side: &Side, length: u32| pointer(length, side.key, START);
+    type Case = (&'static str, u8, fn(&Side, &[u8]) -> Vec<u8>, u8);
+    let cases: [Case; 8] = [
+        ("no such operation on this transport", 0x08, |_, _| vec![0; 16], 0x02),
+        (
+            "a header longer than the WQE",
+            0x0a,
+            |_, frame| segment(0, 0, frame)[..32].to_vec(),
+            0x02,
+        ),
+        (
+            "longer than the port lets through",
+            0x0a,
+            |side, _| [segment(0, 0, &[]), pointer(1515, side.key, START).to_vec()].concat(),
+            0x01,
+        ),
+        (
+            "no header at all",
+            0x0a,
+            |side, _| [segment(0, 0, &[]), pointer(13, side.key, START).to_vec()].concat(),
+            0x01,
+        ),
+        (
+            "no such key",
+            0x0a,
+            |side, _| [segment(0, 0, &[]), pointer(60, side.key ^ 1, START).to_vec()].concat(),
+            0x04,
+        ),
+        (
+            "segments of no bytes",
+            0x0e,
+            |side, frame| {
+                [segment(0, 0, &frame[..54]), pointer(60, side.key, START).to_vec()].concat()
+            },
+            0x02,
+        ),
+        (
+            "segments longer than the port lets through",
+            0x0e,
+            |side, frame| {
+                [segment(0, 1461, &frame[..54]), pointer(1461, side.key, START).to_vec()].concat()
+            },
+            0x01,
+        ),
+        (
+            "headers that are not whole",
+            0x0e,
+            |side, frame| {
+                [segment(0, 30, &frame[..50]), pointer(60, side.key, START).to_vec()].concat()
+            },
+            0x02,
+        ),
+    ];
+    for (name, opcode, segments, syndrome) in cases {
+        let mut side = Side::new();
+        side.post(opcode, &segments(&side, &frame));
+        let cqe = side.sent(0);
+        assert_eq!((cqe[55], cqe[63] >> 4), (syndrome, 13), "{name}: {cqe:02x?}");
+        assert_eq!(side.rig.card.objects.qps[&side.sq].state, State::Error, "{name}");
+        let query =
+            Command::new(opcode::QUERY_SQ, query_sq_in::SIZE).set(query_sq_in::SQN, side.sq);
+        let state = sqc::STATE.within(query_sq_out::SQ_CONTEXT);
+        assert_eq!(side.rig.number(&query, state), 3, "{name}");
+        let after = [plain(0), long(&side, 60).to_vec()].concat();
+        side.post(0x0a, &after);
+        assert_eq!((side.sent(1)[55], side.sent(1)[63] >> 4), (0x05, 13), "{name}");
+        // The receive queue goes on; the send queue can be made to.
+        assert_eq!(side.rig.card.objects.qps[&side.rq].state, State::Rtr, "{name}");
+        side.modify_sq(3, 0).unwrap();
+        side.modify_sq(0, 1).unwrap();
+        side.posted = 0;
+        side.post(0x0a, &after);
+        assert_eq!(side.sent(2)[63] >> 4, 0, "{name}");
+    }
+}
+
+#[test]
+fn headers_have_to_be_in_the_wqe_as_far_as_the_queue_says() {
+    // Ethernet's; IP's; TCP's.
+    let modes: [(Change, usize); 3] = [
+        (|sq| sq.set(sqc::MIN_WQE_INLINE_MODE.within(create_sq_in::CTX), 1u64), 14),
+        (|sq| sq.set(sqc::MIN_WQE_INLINE_MODE.within(create_sq_in::CTX), 2u64), 34),
+        (|sq| sq.set(sqc::MIN_WQE_INLINE_MODE.within(create_sq_in::CTX), 3u64), 54),
+    ];
+    for (sends, least) in modes {
+        for (inline, good) in [(least, true), (least - 1, false)] {
+            let mut side = Side::with(as_is, sends);
+            let frame = tcp(0x0101, 30);
+            side.rig.write(side.page, &frame);
+            let rest = pointer((frame.len() - inline) as u32, side.key, START + inline as u64);
+            side.post(0x0a, &[&segment(0, 0, &frame[..inline])[..], &rest].concat());
+            let cqe = side.sent(0);
+            assert_eq!((cqe[63] >> 4, cqe[55]), if good { (0, 0) } else { (13, 2) }, "{inline}");
+        }
+    }
+}
+
+#[test]
+fn tags_are_put_in_and_taken_out() {
+    let strips: Change = |rq| rq.set(rqc::VSD.within(create_rq_in::CTX), 0u64);
+    for (receives, stripped) in [(as_is as Change, false), (strips, true)] {
+        let mut side = Side::with(receives, as_is);
+        let tir = side.tir;
+        side.lead(0, 0x0101, &[tir]);
+        side.receive(0, 0x400, 256);
+        let frame = tcp(0x0101, 30);
+        side.rig.write(side.page, &frame);
+        // Bit 15 of the header's size asks for a tag; its bytes take the header's place.
+        let mut eth = segment(CHECKSUMS, 0, &[]);
+        eth[12..16].copy_from_slice(&[0x80, 0, 0x60, 0x05]);
+        let rest = pointer(frame.len() as u32, side.key, START);
+        side.post(0x0a, &[&eth[..], &rest].concat());
+        let cqe = side.received(0);
+        assert_eq!((cqe[28], cqe[29] & 1), (7, u8::from(stripped)), "{cqe:02x?}");
+        let met = side.rig.read::<88>(side.page + 0x400);
+        if stripped {
+            assert_eq!(cqe[30..32], [0x60, 0x05]);
+            assert_eq!((cqe[47], &met[12..14]), (84, &[8, 0][..]));
+        } else {
+            assert_eq!(cqe[30..32], [0, 0]);
+            assert_eq!((cqe[47], &met[12..18]), (88, &[0x81, 0, 0x60, 5, 8, 0][..]));
+        }
+    }
+}
+
+#[test]
+fn packets_share_a_receive_until_its_strides_are_used_up() {
+    let mut side = Side::with(striding, as_is);
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    side.receive_strides(0, 0x400, 512);
+    side.receive_strides(1, 0x800, 512);
+    // Three strides, three, then two that are left and not enough.
+    for length in [84 + 84, 84 + 84, 84 + 85] {
+        side.send(0, &tcp(0x0101, length - 54));
+    }
+    // WQE, strides (with the bit of a filler), bytes, first stride.
+    let expected = [(0, 3, 168, 0), (0, 3, 168, 3), (0, 0x8002, 0, 6), (1, 3, 169, 0)];
+    for (slot, (wqe, strides, length, first)) in expected.into_iter().enumerate() {
+        let cqe = side.received(slot as u64);
+        let half = |at: usize| u16::from_be_bytes([cqe[at], cqe[at + 1]]);
+        assert_eq!((half(2), half(44), half(46), half(60)), (wqe, strides, length, first));
+        assert_eq!(cqe[63] >> 4, 2);
+    }
+    assert_eq!(side.rig.read::<6>(side.page + 0x400 + 192), [2, 0, 0, 0, 1, 1]);
+    assert_eq!(side.rig.read::<6>(side.page + 0x800), [2, 0, 0, 0, 1, 1]);
+    // In error, the one in use and those behind it are flushed, each once.
+    side.receive_strides(2, 0x400, 512);
+    side.modify_rq(1, 3).unwrap();
+    side.run();
+    for (slot, index) in [(4, 1), (5, 2)] {
+        let cqe = side.received(slot);
+        assert_eq!((cqe[55], cqe[61], cqe[63] >> 4), (5, index, 14), "{cqe:02x?}");
+    }
+}
+
+#[test]
+fn a_frame_that_does_not_fit_its_receive_fails_the_queue() {
+    for (receives, length) in [(as_is as Change, 83), (striding, 512)] {
+        let mut side = Side::with(receives, as_is);
+        let tir = side.tir;
+        side.lead(0, 0x0101, &[tir]);
+        if length == 83 {
+            side.receive(0, 0x400, length);
+            side.receive(1, 0x400, length);
+        } else {
+            side.receive_strides(0, 0x400, length);
+            side.receive_strides(1, 0x400, length);
+        }
+        side.send(0, &tcp(0x0101, length as usize + 1 - 54));
+        for (slot, syndrome) in [(0, 1), (1, 5)] {
+            let cqe = side.received(slot);
+            assert_eq!((cqe[55], cqe[61], cqe[63] >> 4), (syndrome, slot as u8, 14), "{cqe:02x?}");
+        }
+        assert_eq!(side.sent(0)[63] >> 4, 0);
+        assert_eq!(side.rig.card.objects.qps[&side.rq].state, State::Error);
+    }
+}
+
+#[test]
+fn packets_are_spread_by_their_addresses() {
+    let mut side = Side::new();
+    let (create, cq_ring) = create_rq(&mut side.rig);
+    let other = side.rig.number(&create, create_rq_out::RQN);
+    let size = |field: Field| field.within(create_rqt_in::RQT_CONTEXT);
+    let mut table = Command::new(opcode::CREATE_RQT, create_rqt_in::SIZE)
+        .set(size(rqtc::RQT_ACTUAL_SIZE), 2u64)
+        .set(size(rqtc::RQT_MAX_SIZE), 2u64);
+    table.0.extend_from_slice(&side.rq.to_be_bytes());
+    table.0.extend_from_slice(&other.to_be_bytes());
+    let rqt = side.rig.number(&table, create_rqt_out::RQTN);
+    let field = |field: Field| field.within(create_tir_in::CTX);
+    let select = |inner: Field| field(inner.within(tirc::RX_HASH_FIELD_SELECTOR_OUTER));
+    let mut tir = Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
+        .set(field(tirc::DISP_TYPE), 1u64)
+        .set(field(tirc::INDIRECT_TABLE), rqt)
+        .set(field(tirc::TRANSPORT_DOMAIN), side.domain)
+        .set(field(tirc::RX_HASH_FN), 2u64)
+        .set(select(rx_hash_field_select::SELECTED_FIELDS), 2u64);
+    let key = field(tirc::RX_HASH_TOEPLITZ_KEY).bit_offset() / 8;
+    // Only the lowest bit of the destination's address moves anything.
+    tir.0[key + 7] = 2;
+    let tir = side.rig.number(&tir, create_tir_out::TIRN);
+    side.lead(0, 0x0101, &[tir]);
+    let first = side.rq;
+    side.rq = other;
+    side.modify_rq(0, 1).unwrap();
+    side.rq = first;
+    side.receive(0, 0x400, 256);
+    let record = wq::DBR_ADDR.within(rqc::WQ).within(create_rq_in::CTX).get(&create.0);
+    let wqe = [pointer(256, side.key, START + 0x800), pointer(0, 0x100, 0)];
+    side.rig.write(ring(&create), &wqe.concat());
+    side.rig.write(record, &1u32.to_be_bytes());
+    let mut frame = tcp(0x0101, 0);
+    side.send(0, &frame);
+    assert_eq!(side.received(0)[63] >> 4, 2);
+    assert_eq!((side.received(0)[16], side.rig.read::<64>(cq_ring)[63]), (1 << 2, 0));
+    frame[33] = 3;
+    side.receive(1, 0x400, 256);
+    side.send(0, &frame);
+    assert_eq!(side.rig.read::<64>(cq_ring)[63] >> 4, 2);
+    assert_eq!(side.received(1)[63], 0);
+    // What is in use stays.
+    let destroy =
+        Command::new(opcode::DESTROY_RQT, destroy_rqt_in::SIZE).set(destroy_rqt_in::RQTN, rqt);
+    assert_eq!(side.rig.run(&destroy).err(), Some(Refusal::RqtBusy));
+    let destroy =
+        Command::new(opcode::DESTROY_TIR, destroy_tir_in::SIZE).set(destroy_tir_in::TIRN, tir);
+    assert_eq!(side.rig.run(&destroy).err(), Some(Refusal::TirBusy));
+}
+
+#[test]
+fn what_is_in_use_is_not_destroyed_and_the_rest_is() {
+    let mut side = Side::new();
+    let tir = side.tir;
+    side.lead(1, 0x0101, &[tir]);
+    let command = |opcode, size, field, value: u32| Command::new(opcode, size).set(field, value);
+    let tir = command(opcode::DESTROY_TIR, destroy_tir_in::SIZE, destroy_tir_in::TIRN, side.tir);
+    let rq = command(opcode::DESTROY_RQ, destroy_rq_in::SIZE, destroy_rq_in::RQN, side.rq);
+    let tis = command(opcode::DESTROY_TIS, destroy_tis_in::SIZE, destroy_tis_in::TISN, side.tis);
+    let sq = command(opcode::DESTROY_SQ, destroy_sq_in::SIZE, destroy_sq_in::SQN, side.sq);
+    let size = destroy_flow_table_in::SIZE;
+    let table =
+        command(opcode::DESTROY_FLOW_TABLE, size, destroy_flow_table_in::TABLE_ID, side.table);
+    let group = command(
+        opcode::DESTROY_FLOW_GROUP,
+        destroy_flow_group_in::SIZE,
+        destroy_flow_group_in::TABLE_ID,
+        side.table,
+    )
+    .set(destroy_flow_group_in::GROUP_ID, 1u64);
+    let entry = command(
+        opcode::DELETE_FLOW_TABLE_ENTRY,
+        delete_fte_in::SIZE,
+        delete_fte_in::TABLE_ID,
+        side.table,
+    )
+    .set(delete_fte_in::FLOW_INDEX, 1u64);
+    let busy = [
+        (&tir, Refusal::TirBusy),
+        (&rq, Refusal::RqBusy),
+        (&tis, Refusal::TisBusy),
+        (&table, Refusal::FlowTableBusy),
+        (&group, Refusal::FlowGroupBusy),
+    ];
+    for (command, refusal) in busy {
+        assert_eq!(side.rig.run(command).err(), Some(refusal));
+    }
+    assert!(side.rig.card.listens_to_all());
+    for command in [entry, group, table, tir, rq, sq, tis] {
+        side.rig.run(&command).unwrap();
+        assert!(side.rig.run(&command).is_err(), "twice");
+    }
+    assert!(!side.rig.card.listens_to_all());
+}
+
+#[test]
+fn fields_of_queues_are_checked() {
+    let mut side = Side::new();
+    let tis = side.tis;
+    let (create, _) = create_sq(&mut side.rig, tis);
+    let field = |field: Field| field.within(create_sq_in::CTX);
+    let inner = |inner: Field| field(inner.within(sqc::WQ));
+    side.rig.refuses(
+        &create,
+        &[
+            (field(sqc::STATE), 1, Refusal::WorkQueueState),
+            (field(sqc::HAIRPIN), 1, Refusal::WorkQueueFeature),
+            (field(sqc::ALLOW_SWP), 1, Refusal::WorkQueueFeature),
+            (field(sqc::REG_UMR), 1, Refusal::WorkQueueFeature),
+            (field(sqc::TS_FORMAT), 2, Refusal::WorkQueueFeature),
+            (field(sqc::PACKET_PACING_RATE_LIMIT_INDEX), 1, Refusal::WorkQueueFeature),
+            (field(sqc::CQN), 0xff, Refusal::NoCq),
+            (field(sqc::TIS_LST_SZ), 2, Refusal::NoTis),
+            (field(sqc::TIS_NUM_0), 0xff, Refusal::NoTis),
+            (inner(wq::WQ_TYPE), 0, Refusal::WorkQueueType),
+            (inner(wq::WQ_SIGNATURE), 1, Refusal::QpSignature),
+            (inner(wq::END_PADDING_MODE), 1, Refusal::QpPadding),
+            (inner(wq::PD), 0xff, Refusal::NoPd),
+            (inner(wq::UAR_PAGE), 0xff, Refusal::NoUar),
+            (inner(wq::DBR_ADDR), 4, Refusal::Record),
+            (inner(wq::LOG_WQ_STRIDE), 5, Refusal::WorkQueueSize),
+            (inner(wq::LOG_WQ_SZ), 16, Refusal::WorkQueueSize),
+            (inner(wq::DBR_UMEM_VALID), 1, Refusal::Umem),
+        ],
+    );
+    side.rig.run(&create).unwrap();
+    let (create, _) = create_rq(&mut side.rig);
+    let field = |field: Field| field.within(create_rq_in::CTX);
+    let inner = |inner: Field| field(inner.within(rqc::WQ));
+    side.rig.refuses(
+        &create,
+        &[
+            (field(rqc::STATE), 1, Refusal::WorkQueueState),
+            (field(rqc::HAIRPIN), 1, Refusal::WorkQueueFeature),
+            (field(rqc::MEM_RQ_TYPE), 1, Refusal::WorkQueueFeature),
+            (field(rqc::SCATTER_FCS), 1, Refusal::WorkQueueFeature),
+            (field(rqc::DELAY_DROP_EN), 1, Refusal::WorkQueueFeature),
+            (field(rqc::CQN), 0xff, Refusal::NoCq),
+            (inner(wq::WQ_TYPE), 2, Refusal::WorkQueueType),
+            (inner(wq::LOG_WQ_STRIDE), 3, Refusal::WorkQueueSize),
+            (inner(wq::LOG_WQ_STRIDE), 10, Refusal::WorkQueueSize),
+        ],
+    );
+    side.rig.run(&create).unwrap();
+    // A number of a queue is none of a queue pair.
+    let query = Command::new(opcode::QUERY_QP, query_qp_in::SIZE).set(query_qp_in::QPN, side.sq);
+    assert_eq!(side.rig.run(&query).err(), Some(Refusal::NoQp));
+    assert_eq!(side.modify_sq(0, 1).err(), Some(Refusal::WorkQueueState));
+    assert_eq!(side.modify_rq(3, 1).err(), Some(Refusal::WorkQueueState));
+    // An InfiniBand port has none of it.
+    let mut rig = Rig::new();
+    let domain = Command::new(opcode::ALLOC_TRANSPORT_DOMAIN, 0x10);
+    let domain = rig.number(&domain, alloc_transport_domain_out::TRANSPORT_DOMAIN);
+    let tis = Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
+        .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain);
+    let tis = rig.number(&tis, create_tis_out::TISN);
+    let (create, _) = create_sq(&mut rig, tis);
+    assert_eq!(rig.run(&create).err(), Some(Refusal::NotRoce));
+}
+
+#[test]
+fn fields_of_flows_are_checked() {
+    let mut side = Side::new();
+    let tir = side.tir;
+    side.lead(5, 0x0101, &[tir]);
+    let context = |field: Field| field.within(create_flow_table_in::FLOW_TABLE_CONTEXT);
+    let create = Command::new(opcode::CREATE_FLOW_TABLE, create_flow_table_in::SIZE);
+    side.rig.refuses(
+        &create,
+        &[
+            (create_flow_table_in::TABLE_TYPE, 1, Refusal::FlowTableType),
+            (create_flow_table_in::OTHER_VPORT, 1, Refusal::OtherFunction),
+            (context(flow_table_context::LOG_SIZE), 21, Refusal::FlowTableSize),
+            (context(flow_table_context::LEVEL), 65, Refusal::FlowTableSize),
+            (context(flow_table_context::SW_OWNER), 1, Refusal::FlowTableType),
+            (context(flow_table_context::TABLE_MISS_ACTION), 1, Refusal::NoFlowTable),
+            (context(flow_table_context::TABLE_MISS_ACTION), 3, Refusal::FlowTableType),
+        ],
+    );
+    let group = Command::new(opcode::CREATE_FLOW_GROUP, create_flow_group_in::SIZE)
+        .set(create_flow_group_in::TABLE_ID, side.table)
+        .set(create_flow_group_in::START_FLOW_INDEX, 6u64)
+        .set(create_flow_group_in::END_FLOW_INDEX, 7u64);
+    let inner = fte_match_param::INNER_HEADERS.within(create_flow_group_in::MATCH_CRITERIA);
+    let inner = Field::new(inner.bit_offset() / 8, 31, 32);
+    side.rig.refuses(
+        &group,
+        &[
+            (create_flow_group_in::TABLE_ID, 0xff, Refusal::NoFlowTable),
+            (create_flow_group_in::TABLE_TYPE, 5, Refusal::FlowTableType),
+            (create_flow_group_in::MATCH_CRITERIA_ENABLE, 3, Refusal::FlowCriteria),
+            (inner, 1, Refusal::FlowCriteria),
+            (create_flow_group_in::START_FLOW_INDEX, 5, Refusal::FlowRange),
+            (create_flow_group_in::START_FLOW_INDEX, 8, Refusal::FlowRange),
+            (create_flow_group_in::END_FLOW_INDEX, 16, Refusal::FlowRange),
+        ],
+    );
+    let group = side.rig.number(&group, create_flow_group_out::GROUP_ID);
+    let field = |field: Field| field.within(set_fte_in::FLOW_CONTEXT);
+    let mut entry = Command::new(opcode::SET_FLOW_TABLE_ENTRY, set_fte_in::SIZE)
+        .set(set_fte_in::TABLE_ID, side.table)
+        .set(set_fte_in::FLOW_INDEX, 6u64)
+        .set(field(flow_context::GROUP_ID), group)
+        .set(field(flow_context::ACTION), 4u64)
+        .set(field(flow_context::DESTINATION_LIST_SIZE), 1u64);
+    entry.0.extend_from_slice(&[2, 0, 0, side.tir as u8, 0, 0, 0, 0]);
+    let kind = dest_format_struct::DESTINATION_TYPE.bit_offset() / 8 + set_fte_in::SIZE;
+    let number = Field::new(set_fte_in::SIZE, 23, 24);
+    let itself = u64::from(1 << 24 | side.table);
+    side.rig.refuses(
+        &entry,
+        &[
+            (set_fte_in::OP_MOD, 2, Refusal::OpModifier),
+            (set_fte_in::OP_MOD, 1, Refusal::FlowRange),
+            (set_fte_in::TABLE_ID, 0xff, Refusal::NoFlowTable),
+            (set_fte_in::FLOW_INDEX, 8, Refusal::FlowRange),
+            (field(flow_context::GROUP_ID), 0xff, Refusal::NoFlowGroup),
+            (field(flow_context::ACTION), 1, Refusal::FlowAction),
+            (Field::new(kind, 31, 8), 0, Refusal::FlowDestination),
+            (Field::new(kind, 31, 8), 1, Refusal::NoFlowTable),
+            (Field::new(kind, 31, 32), itself, Refusal::FlowTableLevel),
+            (number, 0xff, Refusal::NoTir),
+        ],
+    );
+    side.rig.run(&entry).unwrap();
+    assert_eq!(side.rig.run(&entry).err(), Some(Refusal::FlowRange));
+}

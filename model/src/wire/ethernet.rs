@@ -1,0 +1,367 @@
+//! Frames of Ethernet that are no packets of the transport: where their headers lie, and checksums.
+//!
+//! What is read here may have been made by anybody: nothing is indexed that was not seen to be
+//! there.
+
+use super::Frame;
+use crate::card::Link;
+
+/// What precedes such a frame where cards and processes hand frames to each other: no IP header
+/// begins like this, with which packets of RoCE begin.
+pub const MARK: u8 = 0;
+
+/// Bytes of the addresses and the type.
+pub const HEADER: usize = 14;
+/// Bytes that a VLAN tag adds.
+pub const TAG: usize = 4;
+
+/// Type of a VLAN tag (802.1Q).
+pub const VLAN: u16 = 0x8100;
+/// Type of a service tag (802.1ad).
+pub const SERVICE_VLAN: u16 = 0x88a8;
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// Makes a frame of Ethernet ready for the wire.
+pub fn frame(bytes: &[u8]) -> Frame {
+    let mut frame = Vec::with_capacity(bytes.len() + 1);
+    frame.push(MARK);
+    frame.extend_from_slice(bytes);
+    Frame(frame)
+}
+
+/// The frame of Ethernet that a port received, if it is one and no packet of the transport.
+pub fn contents(link: Link, frame: &Frame) -> Option<&[u8]> {
+    match frame.0.split_first() {
+        Some((&MARK, bytes)) if link == Link::Roce => Some(bytes),
+        _ => None,
+    }
+}
+
+/// The protocol above Ethernet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// The protocol above IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// The headers of a frame, as far as they are whole and known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Headers {
+    /// The first VLAN tag: its type and its control information.
+    pub vlan: Option<(u16, u16)>,
+    /// The type of what follows addresses and tags.
+    pub kind: u16,
+    /// IP: which, and where its header starts.
+    pub network: Option<(Network, usize)>,
+    /// What IP says is in it.
+    pub protocol: u8,
+    /// Whether the packet is a piece of a larger one.
+    pub fragment: bool,
+    /// Where what IP carries ends, which may be before the frame does, but not after.
+    pub end: usize,
+    /// Whether IP says that it carries more than there is.
+    pub cut_off: bool,
+    /// TCP or UDP, and where its header starts. Fragments have none.
+    pub transport: Option<(Transport, usize)>,
+}
+
+impl Headers {
+    /// Reads the headers of a frame; `None` where it has not even addresses and a type.
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        let mut headers = Self { end: frame.len(), ..Self::default() };
+        let mut at = HEADER - 2;
+        let mut kind = word(frame, at)?;
+        at += 2;
+        if kind == VLAN || kind == SERVICE_VLAN {
+            if let (Some(tag), Some(next)) = (word(frame, at), word(frame, at + 2)) {
+                headers.vlan = Some((kind, tag));
+                (kind, at) = (next, at + TAG);
+            }
+        }
+        headers.kind = kind;
+        match (kind, frame.get(at..)) {
+            (IPV4, Some(packet)) => headers.version_4(packet, at),
+            (IPV6, Some(packet)) => headers.version_6(packet, at),
+            _ => None,
+        };
+        Some(headers)
+    }
+
+    fn version_4(&mut self, packet: &[u8], at: usize) -> Option<()> {
+        let first = *packet.first()?;
+        let length = usize::from(first & 0xf) * 4;
+        let total = usize::from(word(packet, 2)?);
+        if first >> 4 != 4 || length < 20 || packet.len() < length || total < length {
+            return None;
+        }
+        self.network = Some((Network::V4, at));
+        self.protocol = packet[9];
+        self.cut_off = total > packet.len();
+        let total = total.min(packet.len());
+        self.end = at + total;
+        // Offset, or more to come.
+        self.fragment = word(packet, 6)? & 0x3fff != 0;
+        if !self.fragment {
+            self.above(&packet[length..total], at + length);
+        }
+        Some(())
+    }
+
+    fn version_6(&mut self, packet: &[u8], at: usize) -> Option<()> {
+        const LENGTH: usize = 40;
+        let total = usize::from(word(packet, 4)?) + LENGTH;
+        if packet.first()? >> 4 != 6 || packet.len() < LENGTH {
+            return None;
+        }
+        self.network = Some((Network::V6, at));
+        self.protocol = packet[6];
+        self.cut_off = total > packet.len();
+        let total = total.min(packet.len());
+        self.end = at + total;
+        self.above(&packet[LENGTH..total], at + LENGTH);
+        Some(())
+    }
+
+    fn above(&mut self, segment: &[u8], at: usize) {
+        self.transport = match self.protocol {
+            TCP if segment.len() >= 20 => Some((Transport::Tcp, at)),
+            UDP if segment.len() >= 8 => Some((Transport::Udp, at)),
+            _ => None,
+        };
+    }
+
+    /// Source and destination ports of TCP or UDP.
+    pub fn ports(&self, frame: &[u8]) -> Option<(u16, u16)> {
+        let (_, at) = self.transport?;
+        Some((word(frame, at)?, word(frame, at + 2)?))
+    }
+
+    /// Bytes of TCP's header with its options, or of UDP's; `None` where TCP's are not there.
+    pub fn transport_length(&self, frame: &[u8]) -> Option<usize> {
+        match self.transport? {
+            (Transport::Udp, _) => Some(8),
+            (Transport::Tcp, at) => {
+                let length = usize::from(frame.get(at + 12)? >> 4) * 4;
+                (length >= 20 && at + length <= self.end).then_some(length)
+            }
+        }
+    }
+
+    /// Whether IP's length fits the frame, and the checksum of an IPv4 header is right; IPv6 has
+    /// none to be wrong.
+    pub fn network_is_right(&self, frame: &[u8]) -> bool {
+        if self.cut_off {
+            return false;
+        }
+        match self.network {
+            Some((Network::V4, at)) => match frame.get(at..at + header_length(frame, at)) {
+                Some(header) => fold(sum(header)) == 0xffff,
+                None => false,
+            },
+            Some((Network::V6, _)) => true,
+            None => false,
+        }
+    }
+
+    /// Whether the checksum of TCP or UDP is right; IPv4's UDP may do without.
+    pub fn transport_is_right(&self, frame: &[u8]) -> bool {
+        if self.cut_off {
+            return false;
+        }
+        match (self.transport, self.network) {
+            (Some((Transport::Udp, at)), Some((Network::V4, _)))
+                if word(frame, at + 6) == Some(0) =>
+            {
+                true
+            }
+            (Some((_, at)), Some(_)) => match frame.get(at..self.end) {
+                Some(segment) => fold(self.pseudo_header(frame) + sum(segment)) == 0xffff,
+                None => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// Puts in the checksum of an IPv4 header.
+    pub fn fill_network(&self, frame: &mut [u8]) {
+        let Some((Network::V4, at)) = self.network else { return };
+        let length = header_length(frame, at);
+        let Some(header) = frame.get_mut(at..at + length) else { return };
+        header[10..12].fill(0);
+        let checksum = !fold(sum(header));
+        header[10..12].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    /// Puts in the checksum of TCP or UDP.
+    pub fn fill_transport(&self, frame: &mut [u8]) {
+        let Some((kind, at)) = self.transport else { return };
+        let field = match kind {
+            Transport::Tcp => at + 16,
+            Transport::Udp => at + 6,
+        };
+        let pseudo = self.pseudo_header(frame);
+        let Some(place) = frame.get_mut(field..field + 2) else { return };
+        place.fill(0);
+        let Some(segment) = frame.get(at..self.end) else { return };
+        let checksum = match !fold(pseudo + sum(segment)) {
+            // Zero says that there is none.
+            0 if kind == Transport::Udp => 0xffff,
+            checksum => checksum,
+        };
+        frame[field..field + 2].copy_from_slice(&checksum.to_be_bytes());
+    }
+
+    /// The sum of what TCP and UDP count of IP's header: addresses, length, protocol.
+    fn pseudo_header(&self, frame: &[u8]) -> u32 {
+        let (Some((network, at)), Some((_, start))) = (self.network, self.transport) else {
+            return 0;
+        };
+        let addresses = match network {
+            Network::V4 => at + 12..at + 20,
+            Network::V6 => at + 8..at + 40,
+        };
+        let length = (self.end - start) as u32;
+        sum(frame.get(addresses).unwrap_or_default())
+            + (length >> 16)
+            + (length & 0xffff)
+            + u32::from(self.protocol)
+    }
+}
+
+/// Bytes of an IPv4 header with its options.
+fn header_length(frame: &[u8], at: usize) -> usize {
+    frame.get(at).map_or(0, |first| usize::from(first & 0xf) * 4)
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    let pair = bytes.get(at..at + 2)?;
+    Some(u16::from_be_bytes([pair[0], pair[1]]))
+}
+
+/// The sum of the words of 16 bits, the last filled up with zeros. No frame is long enough to
+/// overflow it.
+fn sum(bytes: &[u8]) -> u32 {
+    bytes
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair.get(1).copied().unwrap_or(0)])))
+        .sum()
+}
+
+/// The sum of some bytes as TCP, UDP and IP make it, folded to 16 bits.
+pub fn folded(bytes: &[u8]) -> u16 {
+    fold(sum(bytes))
+}
+
+/// Folds a sum to 16 bits, carries added again (RFC 1071).
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// RFC 1071's own example.
+    #[test]
+    fn sums_are_those_of_the_rfc() {
+        assert_eq!(fold(sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7])), 0xddf2);
+    }
+
+    /// A UDP packet over IPv4 of which the checksums were computed by another program (the header
+    /// is the one that is worked out in Wikipedia's "IPv4 header checksum").
+    #[test]
+    fn a_known_header_is_right() {
+        let mut frame = vec![0; HEADER];
+        frame[12..14].copy_from_slice(&[8, 0]);
+        let header = [
+            0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8,
+            0x00, 0x01, 0xc0, 0xa8, 0x00, 0xc7,
+        ];
+        frame.extend_from_slice(&header);
+        frame.resize(HEADER + 0x73, 0x35);
+        let headers = Headers::of(&frame).unwrap();
+        assert!(headers.network_is_right(&frame));
+        assert_eq!(headers.transport, Some((Transport::Udp, HEADER + 20)));
+        frame[HEADER + 8] ^= 1;
+        assert!(!headers.network_is_right(&frame));
+        headers.fill_network(&mut frame);
+        assert!(headers.network_is_right(&frame));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_filled_in_is_right(
+            v6: bool, tcp: bool, tagged: bool,
+            payload in proptest::collection::vec(any::<u8>(), 0..200),
+            noise in proptest::collection::vec(any::<u8>(), 80),
+        ) {
+            let mut frame = noise[..12].to_vec();
+            if tagged {
+                frame.extend_from_slice(&[0x81, 0, 0x20, 5]);
+            }
+            let segment = if tcp { 20 } else { 8 } + payload.len();
+            let at = frame.len() + 2;
+            if v6 {
+                frame.extend_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0]);
+                frame.extend_from_slice(&(segment as u16).to_be_bytes());
+                frame.extend_from_slice(&[if tcp { TCP } else { UDP }, 64]);
+                frame.extend_from_slice(&noise[12..44]);
+            } else {
+                frame.extend_from_slice(&[0x08, 0, 0x45, 0]);
+                frame.extend_from_slice(&(segment as u16 + 20).to_be_bytes());
+                frame.extend_from_slice(&[1, 2, 0, 0, 64, if tcp { TCP } else { UDP }, 9, 9]);
+                frame.extend_from_slice(&noise[12..20]);
+            }
+            frame.extend_from_slice(&noise[44..44 + if tcp { 20 } else { 8 }]);
+            frame.extend_from_slice(&payload);
+            let headers = Headers::of(&frame).unwrap();
+            prop_assert_eq!(headers.network.unwrap().1, at);
+            prop_assert_eq!(headers.vlan, tagged.then_some((VLAN, 0x2005)));
+            headers.fill_network(&mut frame);
+            headers.fill_transport(&mut frame);
+            prop_assert!(headers.network_is_right(&frame) && headers.transport_is_right(&frame));
+            let (_, start) = headers.transport.unwrap();
+            frame[start + 1] ^= 0x10;
+            prop_assert!(!headers.transport_is_right(&frame));
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_panic(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..120),
+            kind in prop_oneof![Just(IPV4), Just(IPV6), Just(VLAN), any::<u16>()],
+            version in prop_oneof![Just(0x45u8), Just(0x60), any::<u8>()],
+        ) {
+            if bytes.len() > HEADER {
+                bytes[12..14].copy_from_slice(&kind.to_be_bytes());
+                bytes[14] = version;
+            }
+            if let Some(headers) = Headers::of(&bytes) {
+                headers.ports(&bytes);
+                headers.transport_length(&bytes);
+                headers.network_is_right(&bytes);
+                headers.transport_is_right(&bytes);
+                headers.fill_network(&mut bytes);
+                headers.fill_transport(&mut bytes);
+            }
+        }
+    }
+}
