@@ -31,7 +31,7 @@ pub struct SendDone {
     pub qpn: u32,
     /// What was requested.
     pub operation: SendOperation,
-    /// READ: bytes fetched. Atomics: 8. Otherwise 0.
+    /// READ: bytes fetched. Atomics: 8, or under masks their size. Otherwise 0.
     pub byte_len: u32,
 }
 
@@ -55,6 +55,16 @@ pub enum SendOperation {
     CompareSwap,
     /// Atomic fetch and add.
     FetchAdd,
+    /// Atomic compare and swap under masks.
+    MaskedCompareSwap,
+    /// Atomic fetch and add of fields.
+    MaskedFetchAdd,
+    /// A copy by the card.
+    CopyMemory,
+    /// Waiting for completions of a CQ.
+    Wait,
+    /// Letting another send queue run.
+    SendEnable,
     /// An opcode that this crate does not post.
     Other(u8),
 }
@@ -88,6 +98,11 @@ impl SendOperation {
             opcode::RDMA_READ => Self::Read,
             opcode::ATOMIC_CS => Self::CompareSwap,
             opcode::ATOMIC_FA => Self::FetchAdd,
+            opcode::ATOMIC_MASKED_CS => Self::MaskedCompareSwap,
+            opcode::ATOMIC_MASKED_FA => Self::MaskedFetchAdd,
+            opcode::MMO => Self::CopyMemory,
+            opcode::WAIT => Self::Wait,
+            opcode::SEND_EN => Self::SendEnable,
             other => Self::Other(other),
         }
     }

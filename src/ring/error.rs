@@ -17,9 +17,14 @@ pub enum PostError {
     /// A scatter/gather entry over 2 GiB, the most that a data segment can say.
     #[error("scatter/gather entry longer than 2 GiB")]
     SgeTooLong,
-    /// The memory for an atomic's old value has fewer than eight bytes.
-    #[error("the memory for an atomic's old value has fewer than 8 bytes")]
+    /// The memory for an atomic's old value has fewer bytes than the atomic.
+    #[error(
+        "the memory for an atomic's old value is shorter than the atomic (8 bytes, or its size)"
+    )]
     WordTooShort,
+    /// A copy by the card of no bytes.
+    #[error("a copy by the card of no bytes")]
+    NothingToCopy,
     /// Every CQE that this queue may have outstanding is taken.
     #[error(
         "the completion queue could overrun: as many completions are outstanding as it was given room for"

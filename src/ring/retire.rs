@@ -157,6 +157,10 @@ impl SendRing {
         let first = match entry.operation() {
             SendOperation::Read => 2,
             SendOperation::CompareSwap | SendOperation::FetchAdd => 3,
+            // One segment, behind operands of any size.
+            SendOperation::MaskedCompareSwap | SendOperation::MaskedFetchAdd => {
+                (entry.key.ds() as usize).saturating_sub(1)
+            }
             _ => return false,
         };
         let Some(data) = cqe.inline_data(length) else { return false };
@@ -211,6 +215,7 @@ impl SendRing {
             ..opcode::RDMA_READ => 0,
             opcode::RDMA_READ => cqe.byte_count(),
             opcode::ATOMIC_CS | opcode::ATOMIC_FA => 8,
+            opcode::ATOMIC_MASKED_CS | opcode::ATOMIC_MASKED_FA => cqe.byte_count(),
             _ => 0,
         };
         SendDone { id: entry.id, qpn: self.qpn(), operation: entry.operation(), byte_len }

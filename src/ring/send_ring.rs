@@ -15,7 +15,7 @@ use super::{PostError, QueueError};
 use crate::doorbell::{Blocks, SendDoorbell};
 use crate::timing::Phase;
 use crate::verbs::Transport;
-use crate::wqe::{Block, Limits, Operation, PostOn, Segments};
+use crate::wqe::{Block, Code, Limits, Operation, PostOn, Segments};
 
 /// What is common to send queues of all transports.
 pub(super) struct SendRing {
@@ -206,7 +206,10 @@ impl SendRing {
     ) -> (u32, Last, BlockImage) {
         let flags = self.flags(operation);
         self.doorbell.timing.stamp(Phase::Reserve);
-        let ctrl = ctrl_segment(names.ctrl(head, O::OPCODE, ds), flags, operation.immediate());
+        let ctrl = {
+            let code = operation.code();
+            ctrl_segment(names.ctrl(head, code, ds), code, flags, operation.immediate())
+        };
         let slot = self.cursor.shape().slot(head);
         // Of the two offsets, the ring's is a multiple of the shadow's that address arithmetic can
         // make from it; the compiler would rather shift twice.
@@ -229,11 +232,12 @@ impl SendRing {
         // SAFETY: an entry of the shadow, which has one for every slot.
         let place = unsafe { self.shadow.first().byte_add(offset) };
         let signaled = is_signaled(flags);
-        let (slack, key) = if signaled && shadow::may_be_plain(O::OPCODE, ds) {
-            (slack, Key::plain(names.key, O::OPCODE, ctrl[0]))
+        let Code { opcode, modifier, .. } = operation.code();
+        let (slack, key) = if signaled && shadow::may_be_plain(opcode, modifier, ds) {
+            (slack, Key::plain(names.key, opcode, ctrl[0]))
         } else {
             let slack = slack.wrapping_add(u32::from(!signaled));
-            (slack, Key::other(O::OPCODE, ds, slack))
+            (slack, Key::other(opcode, ds, slack))
         };
         // SAFETY: as above.
         unsafe { place.write(Entry { id, key }) };
@@ -394,13 +398,13 @@ impl SendRing {
     #[inline(always)]
     pub(super) fn adopt(&mut self, posted: &Posted) {
         let head = self.cursor.head();
-        let (opcode, ds) = posted.last.opcode_and_ds();
+        let (_, ds) = posted.last.code_and_ds();
         let blocks = ds.div_ceil(UNITS);
         self.slack = self.slack.wrapping_add(blocks - u32::from(posted.signaled));
         // SAFETY: a shared queue's shadow is its retirer's alone, and the WQE is posted.
         unsafe {
             let Posted { id, last, signaled } = *posted;
-            self.slots().remember(head, self.slack, id, last, opcode, signaled, ds);
+            self.slots().remember(head, self.slack, id, last, signaled);
         }
         self.cursor.publish(head.plus(blocks));
     }

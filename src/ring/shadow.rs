@@ -173,7 +173,11 @@ const fn plain_ds(opcode: u8) -> Option<u32> {
 
 /// Whether a WQE is a plain one, if it is signaled.
 #[inline(always)]
-pub(super) const fn may_be_plain(opcode: u8, ds: u32) -> bool {
+pub(super) const fn may_be_plain(opcode: u8, modifier: u8, ds: u32) -> bool {
+    // The key has no place for a modifier.
+    if modifier != 0 {
+        return false;
+    }
     match plain_ds(opcode) {
         Some(plain) => ds == plain,
         None => ds <= UNITS,

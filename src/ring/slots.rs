@@ -3,11 +3,11 @@
 use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE};
+use mlx5_sys::wqe::{CE_ALWAYS, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::cursor::{Counter, Shape};
 use super::shadow::{self, Entry, Key};
-use crate::wqe::{Linear, Operation, Segment, Segments, Wrapping};
+use crate::wqe::{Code, Linear, Operation, Segment, Segments, Wrapping};
 
 /// 16-byte units in a 64-byte block.
 pub(super) const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
@@ -33,9 +33,9 @@ impl Names {
 
     /// `opmod_idx_opcode` and `qpn_ds` of a ctrl segment, as one number.
     #[inline(always)]
-    pub(super) fn ctrl(self, head: Counter, opcode: u8, ds: u32) -> u64 {
+    pub(super) fn ctrl(self, head: Counter, code: Code, ds: u32) -> u64 {
         // What the compiler knows in one term.
-        let known = u64::from(opcode) << 32 | u64::from(ds);
+        let known = u64::from(code.modifier) << 56 | u64::from(code.opcode) << 32 | u64::from(ds);
         u64::from(head.low16()) << 40 | self.qpn_shifted | known
     }
 }
@@ -72,7 +72,7 @@ impl Slots {
         // SAFETY: passed on.
         unsafe {
             let last = self.put(head, operation, flags, ds);
-            self.remember(head, slack, id, last, O::OPCODE, is_signaled(flags), ds);
+            self.remember(head, slack, id, last, is_signaled(flags));
             last
         }
     }
@@ -89,7 +89,9 @@ impl Slots {
         flags: u8,
         ds: u32,
     ) -> Last {
-        let ctrl = ctrl_segment(self.names.ctrl(head, O::OPCODE, ds), flags, operation.immediate());
+        let code = operation.code();
+        let ctrl =
+            ctrl_segment(self.names.ctrl(head, code, ds), code, flags, operation.immediate());
         let slot = self.shape.slot(head);
         let offset = slot * WQEBB_SIZE;
         let size = self.shape.entries() as usize * WQEBB_SIZE;
@@ -112,19 +114,17 @@ impl Slots {
     /// # Safety
     /// As [`write`](Self::write), of the shadow.
     #[inline(always)]
-    #[allow(clippy::too_many_arguments, reason = "all of them make the entry")]
     pub(super) unsafe fn remember(
         self,
         head: Counter,
         slack: u32,
         id: u64,
         last: Last,
-        opcode: u8,
         signaled: bool,
-        ds: u32,
     ) {
         let slot = self.shape.slot(head);
-        let key = if signaled && shadow::may_be_plain(opcode, ds) {
+        let (Code { opcode, modifier, .. }, ds) = last.code_and_ds();
+        let key = if signaled && shadow::may_be_plain(opcode, modifier, ds) {
             Key::plain(self.names.key, opcode, last.doorbell)
         } else {
             Key::other(opcode, ds, slack)
@@ -156,7 +156,8 @@ impl Slots {
 /// Whether a WQE whose ctrl segment has these flags brings a CQE, if it succeeds.
 #[inline(always)]
 pub(super) fn is_signaled(flags: u8) -> bool {
-    flags & CE_MASK == CE_ALWAYS
+    // That or always with an event.
+    flags & CE_ALWAYS != 0
 }
 
 /// Writes a WQE that runs past the end of the ring.
@@ -180,15 +181,15 @@ unsafe fn encode_wrapping<O: Operation>(
     }
 }
 
-/// A [`CtrlSeg`] without signature and stream, as two words that can be stored, and copied to a
+/// A [`CtrlSeg`], as two words that can be stored, and copied to a
 /// BlueFlame buffer, eight bytes at a time. The first one is the doorbell.
 #[inline(always)]
-pub(super) fn ctrl_segment(first: u64, fm_ce_se: u8, imm: u32) -> Segment {
+pub(super) fn ctrl_segment(first: u64, code: Code, fm_ce_se: u8, imm: u32) -> Segment {
     const {
         assert!(offset_of!(CtrlSeg, opmod_idx_opcode) == 0 && offset_of!(CtrlSeg, qpn_ds) == 4);
         assert!(offset_of!(CtrlSeg, fm_ce_se) == 11 && offset_of!(CtrlSeg, imm) == 12);
     }
-    let second = u64::from(fm_ce_se) << 32 | u64::from(imm);
+    let second = u64::from(code.stream << 8 | u32::from(fm_ce_se)) << 32 | u64::from(imm);
     [first.to_be(), second.to_be()]
 }
 
@@ -207,9 +208,10 @@ impl Last {
     }
 
     #[inline(always)]
-    pub(super) fn opcode_and_ds(self) -> (u8, u32) {
+    pub(super) fn code_and_ds(self) -> (Code, u32) {
         let words = u64::from_be(self.doorbell);
-        ((words >> 32) as u8, words as u32 & 0x3f)
+        let code = Code::modified((words >> 32) as u8, (words >> 56) as u8);
+        (code, words as u32 & 0x3f)
     }
 }
 

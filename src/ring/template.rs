@@ -16,7 +16,7 @@ use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
 use crate::doorbell::Unit;
 use crate::timing::Phase;
 use crate::verbs::{Rc, Transport};
-use crate::wqe::{Encode, Limits, Linear, Operation, PostOn, Segments};
+use crate::wqe::{Code, Encode, Limits, Linear, Operation, PostOn, Segments};
 
 /// A send queue that posts one request again and again, with other values in the fields `V`.
 ///
@@ -210,8 +210,13 @@ impl State {
             // SAFETY: memory of this function, of a block, which the WQE fits in.
             unsafe {
                 let mut writer = Linear::new(at.as_ptr());
-                let ctrl = ring.names.ctrl(Counter::default(), O::OPCODE, O::USUAL_DS);
-                writer.put(ctrl_segment(ctrl, ring.flags(operation), operation.immediate()));
+                let ctrl = ring.names.ctrl(Counter::default(), operation.code(), O::USUAL_DS);
+                writer.put(ctrl_segment(
+                    ctrl,
+                    operation.code(),
+                    ring.flags(operation),
+                    operation.immediate(),
+                ));
                 operation.put(&mut writer);
                 V::blank(&Place { ring: at, size: WQEBB_SIZE, offset: 0 });
                 units = core::array::from_fn(|unit| Unit::load(at.add(unit * SEGMENT_SIZE)));
@@ -253,13 +258,13 @@ impl State {
             self.written = self.written.plus(1);
             self.left -= 1;
         }
-        self.word = ring.names.ctrl(head, O::OPCODE, O::USUAL_DS).to_be();
+        self.word = ring.names.ctrl(head, Code::new(O::OPCODE), O::USUAL_DS).to_be();
         self.entry = ring.shadow.place(head);
         let as_it_is = self.units[0].high();
         self.looks = [as_it_is, as_it_is | SIGNALED].map(|ctrl| {
             let [.., flags, _, _, _, _] = ctrl.to_ne_bytes();
             let signaled = flags & CE_MASK == CE_ALWAYS;
-            let marks = if signaled && shadow::may_be_plain(O::OPCODE, O::USUAL_DS) {
+            let marks = if signaled && shadow::may_be_plain(O::OPCODE, 0, O::USUAL_DS) {
                 Marks::plain(ring.names.key, O::OPCODE)
             } else {
                 Marks::other(O::OPCODE, O::USUAL_DS, ring.slack)
@@ -359,6 +364,11 @@ struct Signaled<'a, O>(&'a O);
 
 impl<O: Operation> Operation for Signaled<'_, O> {
     const OPCODE: u8 = O::OPCODE;
+
+    #[inline(always)]
+    fn code(&self) -> Code {
+        self.0.code()
+    }
 }
 
 impl<T: Transport, O: PostOn<T>> PostOn<T> for Signaled<'_, O> {}

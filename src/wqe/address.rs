@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 use mlx5_sys::wqe::{AvSeg, EXTENDED_UD_AV, SEGMENT_SIZE};
 
 use super::{
-    Block, CompareSwap, Encode, FetchAdd, Limits, OldValue, Operation, Payload, Read, Segment,
-    Segments, Send, SendImm, SgeList, Write, WriteImm,
+    Block, Code, CompareSwap, Encode, FetchAdd, Limits, MaskedCompareSwap, MaskedFetchAdd, Number,
+    OldValue, Operation, Payload, Read, Segment, Segments, Send, SendImm, SgeList, Write, WriteImm,
 };
 use crate::doorbell::Unit;
 use crate::ring::PostError;
@@ -66,6 +66,11 @@ impl<O, A> To<O, A> {
 
 impl<O: Operation, A: Address> Operation for To<O, A> {
     const OPCODE: u8 = O::OPCODE;
+
+    #[inline(always)]
+    fn code(&self) -> Code {
+        self.operation.code()
+    }
 }
 
 /// The operation's, with the address between ctrl segment and body.
@@ -138,6 +143,19 @@ macro_rules! addressed {
 
 addressed!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
 addressed!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
+
+macro_rules! addressed_masked {
+    ($($type:ident),*) => { $(
+        impl<N: Number, W: OldValue> $type<N, W> {
+            /// The operation, at `address`: for transports whose requests carry their destination.
+            pub const fn to<A: Address>(self, address: A) -> To<Self, A> {
+                To { operation: self, address }
+            }
+        }
+    )* };
+}
+
+addressed_masked!(MaskedCompareSwap, MaskedFetchAdd);
 
 /// 16-byte units of an address vector.
 const VECTOR: usize = AvSeg::SIZE / SEGMENT_SIZE;

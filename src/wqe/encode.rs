@@ -70,6 +70,36 @@ pub(crate) use sealed::Encode;
 pub trait Operation: Encode {
     /// Opcode in the ctrl segment (`mlx5dv.h`, `MLX5_OPCODE_*`).
     const OPCODE: u8;
+
+    /// What the ctrl segment says of the operation.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn code(&self) -> Code {
+        Code::new(Self::OPCODE)
+    }
+}
+
+/// What a ctrl segment says of an operation, but for flags and immediate.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Code {
+    pub(crate) opcode: u8,
+    /// Opcode modifier.
+    pub(crate) modifier: u8,
+    /// Bytes 8 to 10 of the ctrl segment: signature and stream.
+    pub(crate) stream: u32,
+}
+
+impl Code {
+    #[inline(always)]
+    pub(crate) const fn new(opcode: u8) -> Self {
+        Self { opcode, modifier: 0, stream: 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn modified(opcode: u8, modifier: u8) -> Self {
+        Self { opcode, modifier, stream: 0 }
+    }
 }
 
 /// The setters of a type's `flags`: those of every request, or of one that reaches a receive.

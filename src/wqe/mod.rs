@@ -10,17 +10,25 @@
 
 mod address;
 mod encode;
+mod local;
+mod masked;
 mod operation;
 mod payload;
+mod raw;
 mod transport;
 mod writer;
 
 pub use address::{Address, To, UdAddress};
+#[doc(hidden)]
+pub use encode::Code;
 pub(crate) use encode::Encode;
 pub use encode::Operation;
+pub use local::{CopyMemory, SendEnable, Wait};
+pub use masked::{Bits, MaskedCompareSwap, MaskedFetchAdd, Number};
 pub use operation::{CompareSwap, FetchAdd, Nop, Read, Send, SendImm, Write, WriteImm};
 pub(crate) use payload::data_segment;
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
+pub use raw::{RawWqe, RawWqeError};
 pub use transport::PostOn;
 pub(crate) use writer::{Block, Echo, Linear, Segment, Segments, Wrapping};
 
@@ -68,7 +76,8 @@ impl Remote {
     }
 }
 
-/// Eight bytes of local memory, where an atomic puts the peer's old value (in host byte order).
+/// Local memory where an atomic puts the peer's old value: eight bytes, in host byte order, or as many
+/// as an [atomic under masks](Number) has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Word {
     /// Virtual address.
@@ -78,7 +87,7 @@ pub struct Word {
 }
 
 impl Word {
-    /// The eight bytes at `addr`, of the region with key `lkey`.
+    /// The bytes at `addr`, of the region with key `lkey`.
     pub const fn new(addr: u64, lkey: u32) -> Self {
         Self { addr, lkey }
     }

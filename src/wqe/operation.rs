@@ -235,7 +235,7 @@ macro_rules! atomic {
                 if limits.max_sge == 0 {
                     return Err(PostError::TooManySges);
                 }
-                self.old.word().map(|_| ()).ok_or(PostError::WordTooShort)
+                self.old.word(8).map(|_| ()).ok_or(PostError::WordTooShort)
             }
 
             #[inline(always)]
@@ -251,7 +251,7 @@ macro_rules! atomic {
             #[inline(always)]
             unsafe fn put<S: Segments>(&self, writer: &mut S) {
                 // `check` has seen to it that there is one.
-                let old = self.old.word().unwrap_or_default();
+                let old = self.old.word(8).unwrap_or_default();
                 let old = Sge { addr: old.addr, length: 8, lkey: old.lkey };
                 // SAFETY: these are the three segments that `body_ds` counts.
                 unsafe {

@@ -12,10 +12,10 @@ const MAX_SGE_LENGTH: u32 = 1 << 31;
 mod sealed {
     use super::{Limits, PostError, Segments, Word};
 
-    /// The eight bytes of local memory of an atomic.
+    /// The local memory of an atomic.
     pub trait EncodeWord {
-        /// Their address and key, if there are eight.
-        fn word(&self) -> Option<Word>;
+        /// Its address and key, if there are so many bytes.
+        fn word(&self, bytes: u32) -> Option<Word>;
     }
 
     /// How a payload becomes segments. Sealed: the queue trusts `ds` to be what `put` writes.
@@ -70,8 +70,8 @@ pub trait Payload: Encode {}
 /// A payload of scatter/gather entries: what a READ can scatter to.
 pub trait SgeList: Payload {}
 
-/// Where an atomic puts the peer's old value: a [`Word`] that is named, or a [`Slice`] of at least
-/// eight bytes that is owned, of which the first eight are written.
+/// Where an atomic puts the peer's old value: a [`Word`] that is named, or a [`Slice`] that is owned,
+/// of at least as many bytes as the atomic has, of which the first are written.
 pub trait OldValue: EncodeWord {}
 
 impl OldValue for Word {}
@@ -79,16 +79,16 @@ impl OldValue for Slice {}
 
 impl EncodeWord for Word {
     #[inline(always)]
-    fn word(&self) -> Option<Word> {
+    fn word(&self, _: u32) -> Option<Word> {
         Some(*self)
     }
 }
 
 impl EncodeWord for Slice {
     #[inline(always)]
-    fn word(&self) -> Option<Word> {
+    fn word(&self, bytes: u32) -> Option<Word> {
         let Sge { addr, length, lkey } = self.sge();
-        (length >= 8).then_some(Word { addr, lkey })
+        (length >= bytes).then_some(Word { addr, lkey })
     }
 }
 

@@ -1,6 +1,7 @@
 //! What each transport can do.
 
 use super::{CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, Read, Send, SendImm};
+use super::{CopyMemory, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, SendEnable, Wait};
 use super::{SgeList, To, UdAddress, Write, WriteImm};
 use crate::verbs::{Rc, Transport, Uc, Ud};
 
@@ -35,3 +36,11 @@ impl<P: Payload> PostOn<Ud> for To<Send<P>, UdAddress> {}
 impl<P: Payload> PostOn<Ud> for To<Send<P>, &UdAddress> {}
 impl<P: Payload> PostOn<Ud> for To<SendImm<P>, UdAddress> {}
 impl<P: Payload> PostOn<Ud> for To<SendImm<P>, &UdAddress> {}
+
+impl<N: Number, W: OldValue> PostOn<Rc> for MaskedCompareSwap<N, W> {}
+impl<N: Number, W: OldValue> PostOn<Rc> for MaskedFetchAdd<N, W> {}
+impl PostOn<Rc> for CopyMemory {}
+
+impl<T: Transport> PostOn<T> for Wait {}
+impl<T: Transport> PostOn<T> for SendEnable {}
+impl<T: Transport> PostOn<T> for RawWqe<'_> {}

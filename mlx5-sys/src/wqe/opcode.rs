@@ -72,6 +72,12 @@ opcodes! {
 /// Opcode modifier of [`MMO`] for a copy. rdma-core `providers/mlx5/wqe.h`.
 pub const OPMOD_MMO_DMA: u8 = 1;
 
+/// Opcode modifier of [`ATOMIC_MASKED_CS`] and [`ATOMIC_MASKED_FA`] on `1 << log` bytes, 4 or more.
+/// UCX `ib_mlx5.h`, `UCT_IB_MLX5_OPMOD_EXT_ATOMIC`; Mellanox OFED's libmlx5 `qp.c`.
+pub const fn opmod_masked(log: u32) -> u8 {
+    8 | (log - 2) as u8
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -40,6 +40,18 @@ layouts! {
         compare: U64 = 8, compare;
     }
 
+    /// What [`WAIT`](super::opcode::WAIT) waits for, or how far [`SEND_EN`](super::opcode::SEND_EN)
+    /// lets a queue run. DPDK `mlx5_prm.h`, `mlx5_wqe_qseg`; Mellanox OFED's libmlx5,
+    /// `mlx5_wqe_wait_en_seg`.
+    QueueSeg 16 {
+        /// Zero.
+        reserved: U64 = 0;
+        /// Producer counter: of the CQ, in CQEs; of the send queue, in 64-byte blocks.
+        max_index: U32 = 8;
+        /// Number of the CQ or of the queue pair, in bits 23–0.
+        qpn_cqn: U32 = 12;
+    }
+
     /// Operands of a masked atomic on 8 bytes. rdma-core `providers/mlx5/wqe.h`,
     /// `mlx5_wqe_masked_atomic_seg`.
     MaskedAtomicSeg 32 {

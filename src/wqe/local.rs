@@ -1,0 +1,184 @@
+//! What the card does by itself: copies, and keeping one queue in step with another.
+
+use mlx5_sys::wqe::{QueueSeg, opcode};
+
+use super::encode::setters;
+use super::{Code, Encode, Limits, Operation, Segment, Segments, Sge, Word, data_segment};
+use crate::ring::PostError;
+
+/// A copy from memory to memory by the card (MMO, DMA).
+///
+/// Cards say in their capabilities whether they have it, and how long it may be
+/// (`mlx5dv_context::max_wr_memcpy_length`). The queue pair has to be made for it where the card asks
+/// for that: by `mlx5dv_create_qp` with `MLX5DV_QP_EX_WITH_MEMCPY`.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct CopyMemory {
+    from: Sge,
+    to: Word,
+    notes: Word,
+    flags: u8,
+}
+
+impl CopyMemory {
+    /// Bytes of the memory for notes.
+    pub const NOTES: usize = 64;
+
+    /// Copies `from` to as many bytes at `to`; at least one, at most 2^31. While it is under way the
+    /// card keeps [`NOTES`](Self::NOTES) bytes of notes at `notes`, aligned to as many, which all
+    /// copies of a protection domain may share, and which nobody else reads or writes.
+    pub const fn new(from: Sge, to: Word, notes: Word) -> Self {
+        Self { from, to, notes, flags: 0 }
+    }
+
+    setters!(signaled);
+}
+
+impl Operation for CopyMemory {
+    const OPCODE: u8 = opcode::MMO;
+
+    #[inline(always)]
+    fn code(&self) -> Code {
+        Code::modified(Self::OPCODE, opcode::OPMOD_MMO_DMA)
+    }
+}
+
+impl Encode for CopyMemory {
+    #[inline(always)]
+    fn body_ds(&self) -> u32 {
+        3
+    }
+
+    #[inline(always)]
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
+        match self.from.length {
+            0 => Err(PostError::NothingToCopy),
+            1..=0x8000_0000 => Ok(()),
+            _ => Err(PostError::SgeTooLong),
+        }
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    #[inline(always)]
+    fn immediate(&self) -> u32 {
+        0
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        let Self { from, to, notes, .. } = *self;
+        // The first one's count is a field of its own, which is 0 (`mlx5_mmo_metadata_seg`).
+        let notes = Sge { addr: notes.addr, length: 0, lkey: notes.lkey };
+        // SAFETY: these are the three segments that `body_ds` counts.
+        unsafe {
+            writer.put(data_segment(&notes));
+            writer.put(data_segment(&from));
+            writer.put(data_segment(&Sge { addr: to.addr, length: from.length, lkey: to.lkey }));
+        }
+    }
+}
+
+/// Waits, and with it all that is posted behind it, until a CQ has had so many completions.
+///
+/// Only queue pairs that were made to steer others may wait (QPC's `cd_master`), which verbs has no
+/// flag for; on others it fails with a local QP operation error.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct Wait {
+    cqn: u32,
+    count: u32,
+    flags: u8,
+}
+
+impl Wait {
+    /// Waits until CQ `cqn` (24 bits) has had `count` completions since it was made, modulo 2^24.
+    pub const fn new(cqn: u32, count: u32) -> Self {
+        Self { cqn, count, flags: 0 }
+    }
+
+    setters!(signaled);
+
+    #[inline(always)]
+    fn segment(&self) -> Segment {
+        queue_segment(self.cqn, self.count)
+    }
+}
+
+/// Lets a send queue run that is held back (QPC's `cd_slave_send`).
+///
+/// As [`Wait`], for queue pairs that were made to steer others.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct SendEnable {
+    qpn: u32,
+    upto: u16,
+    flags: u8,
+}
+
+impl SendEnable {
+    /// Lets the send queue of queue pair `qpn` (24 bits) run up to its producer counter `upto`, in
+    /// blocks of 64 bytes since RESET, modulo 2^16.
+    pub const fn new(qpn: u32, upto: u16) -> Self {
+        Self { qpn, upto, flags: 0 }
+    }
+
+    setters!(signaled);
+
+    #[inline(always)]
+    fn segment(&self) -> Segment {
+        queue_segment(self.qpn, self.upto.into())
+    }
+}
+
+/// DPDK `mlx5_txpp.c` and Mellanox OFED's libmlx5 (`set_wait_en_seg`) post it so.
+#[inline(always)]
+fn queue_segment(number: u32, index: u32) -> Segment {
+    zerocopy::transmute!(QueueSeg {
+        reserved: 0.into(),
+        max_index: index.into(),
+        qpn_cqn: (number & 0xff_ffff).into(),
+    })
+}
+
+macro_rules! queues {
+    ($type:ident, $code:ident) => {
+        impl Operation for $type {
+            const OPCODE: u8 = opcode::$code;
+        }
+
+        impl Encode for $type {
+            #[inline(always)]
+            fn body_ds(&self) -> u32 {
+                1
+            }
+
+            #[inline(always)]
+            fn check(&self, _: &Limits) -> Result<(), PostError> {
+                Ok(())
+            }
+
+            #[inline(always)]
+            fn flags(&self) -> u8 {
+                self.flags
+            }
+
+            #[inline(always)]
+            fn immediate(&self) -> u32 {
+                0
+            }
+
+            #[inline(always)]
+            unsafe fn put<W: Segments>(&self, writer: &mut W) {
+                // SAFETY: the segment that `body_ds` counts.
+                unsafe { writer.put(self.segment()) }
+            }
+        }
+    };
+}
+
+queues!(Wait, WAIT);
+queues!(SendEnable, SEND_EN);

@@ -1,0 +1,282 @@
+//! Atomics under masks, of 4 to 32 bytes.
+//!
+//! Segments and opcode modifiers are those that UCX posts (`rc_mlx5.inl`,
+//! `uct_rc_mlx5_txqp_dptr_post`, up to eight bytes) and the libmlx5 of Mellanox OFED (`qp.c`,
+//! `ext_cmp_swp`, `ext_fetch_add`, all sizes); rdma-core's libmlx5 posts none.
+
+use mlx5_sys::wqe::opcode;
+use zerocopy::big_endian::{U32, U64, U128};
+
+use super::encode::{raddr_segment, setters};
+use super::{
+    Code, Encode, Limits, OldValue, Operation, Remote, Segment, Segments, Sge, Word, data_segment,
+};
+use crate::ring::PostError;
+
+mod sealed {
+    use super::{Segment, Segments};
+
+    /// How operands become segments. Sealed: the queue trusts the counts to be what is written.
+    pub trait Encode: Copy {
+        /// log2 of its bytes.
+        const LOG: u32;
+        /// Segments of two operands.
+        const PAIR: u32;
+        /// Segments of four.
+        const QUAD: u32;
+        /// No bit, and every bit.
+        const NONE: Self;
+        const ALL: Self;
+        /// Writes two operands.
+        ///
+        /// # Safety
+        /// There is space for [`PAIR`](Self::PAIR) segments.
+        unsafe fn put_pair<W: Segments>(operands: [Self; 2], writer: &mut W);
+        /// Writes four.
+        ///
+        /// # Safety
+        /// There is space for [`QUAD`](Self::QUAD) segments.
+        unsafe fn put_quad<W: Segments>(operands: [Self; 4], writer: &mut W);
+    }
+
+    /// Sixteen bytes of a number.
+    pub(super) fn half(value: u128) -> Segment {
+        zerocopy::transmute!(super::U128::new(value))
+    }
+}
+use sealed::{Encode as EncodeNumber, half};
+
+/// What an atomic under masks works on: a number of 4 ([`u32`]), 8 ([`u64`]), 16 ([`u128`]) or 32
+/// bytes (`[u128; 2]`, the more significant half first).
+///
+/// In memory, at the peer and where the old value goes, eight bytes are in host byte order, as those
+/// of [`CompareSwap`](super::CompareSwap); other sizes are most significant byte first. Addresses at
+/// the peer are multiples of the size. Which sizes a card has, its capabilities say
+/// (`atomic_size_qp` of QUERY_HCA_CAP); it refuses others as an invalid request.
+pub trait Number: EncodeNumber {}
+
+macro_rules! whole {
+    ($type:ty, $log:literal, $pair:literal, $quad:literal, $put_pair:expr, $put_quad:expr) => {
+        impl Number for $type {}
+
+        impl EncodeNumber for $type {
+            const LOG: u32 = $log;
+            const PAIR: u32 = $pair;
+            const QUAD: u32 = $quad;
+            const NONE: Self = 0;
+            const ALL: Self = <$type>::MAX;
+
+            #[inline(always)]
+            unsafe fn put_pair<W: Segments>(operands: [Self; 2], writer: &mut W) {
+                let segments: [Segment; $pair] = $put_pair(operands);
+                for segment in segments {
+                    // SAFETY: these are the segments there is space for.
+                    unsafe { writer.put(segment) }
+                }
+            }
+
+            #[inline(always)]
+            unsafe fn put_quad<W: Segments>(operands: [Self; 4], writer: &mut W) {
+                let segments: [Segment; $quad] = $put_quad(operands);
+                for segment in segments {
+                    // SAFETY: as above.
+                    unsafe { writer.put(segment) }
+                }
+            }
+        }
+    };
+}
+
+whole!(
+    u32,
+    2,
+    1,
+    1,
+    |[a, b]: [u32; 2]| [zerocopy::transmute!([a, b, 0, 0].map(U32::new))],
+    |operands: [u32; 4]| [zerocopy::transmute!(operands.map(U32::new))]
+);
+whole!(
+    u64,
+    3,
+    1,
+    2,
+    |operands: [u64; 2]| [zerocopy::transmute!(operands.map(U64::new))],
+    |operands: [u64; 4]| zerocopy::transmute!(operands.map(U64::new))
+);
+whole!(u128, 4, 2, 4, |operands: [u128; 2]| operands.map(half), |operands: [u128; 4]| operands
+    .map(half));
+
+impl Number for [u128; 2] {}
+
+impl EncodeNumber for [u128; 2] {
+    const LOG: u32 = 5;
+    const PAIR: u32 = 4;
+    const QUAD: u32 = 8;
+    const NONE: Self = [0; 2];
+    const ALL: Self = [u128::MAX; 2];
+
+    #[inline(always)]
+    unsafe fn put_pair<W: Segments>(operands: [Self; 2], writer: &mut W) {
+        for value in operands.as_flattened() {
+            // SAFETY: four segments, for which there is space.
+            unsafe { writer.put(half(*value)) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn put_quad<W: Segments>(operands: [Self; 4], writer: &mut W) {
+        for value in operands.as_flattened() {
+            // SAFETY: eight segments, for which there is space.
+            unsafe { writer.put(half(*value)) }
+        }
+    }
+}
+
+/// A number of which only some bits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bits<N = u64> {
+    value: N,
+    mask: N,
+}
+
+impl<N: Number> Bits<N> {
+    /// The bits of `value` where `mask` has ones.
+    pub const fn new(value: N, mask: N) -> Self {
+        Self { value, mask }
+    }
+
+    /// Every bit of `value`.
+    pub const fn all(value: N) -> Self {
+        Self { value, mask: N::ALL }
+    }
+
+    /// No bit: equal to anything.
+    pub const fn none() -> Self {
+        Self { value: N::NONE, mask: N::NONE }
+    }
+}
+
+/// Atomic compare and swap under masks, on a [`Number`] of the peer's memory.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct MaskedCompareSwap<N = u64, W = Word> {
+    old: W,
+    remote: Remote,
+    compare: Bits<N>,
+    swap: Bits<N>,
+    flags: u8,
+}
+
+impl<N: Number, W: OldValue> MaskedCompareSwap<N, W> {
+    /// Replaces the bits of `swap` at `remote`, if the bits of `compare` are equal there; puts all
+    /// that was there before into `old`. With [`Bits::none`] to compare it always replaces.
+    pub const fn new(old: W, remote: Remote, compare: Bits<N>, swap: Bits<N>) -> Self {
+        Self { old, remote, compare, swap, flags: 0 }
+    }
+
+    /// Where the old value goes.
+    pub fn into_old(self) -> W {
+        self.old
+    }
+
+    setters!(signaled);
+
+    #[inline(always)]
+    unsafe fn put_operands<S: Segments>(&self, writer: &mut S) {
+        let Self { compare, swap, .. } = self;
+        // SAFETY: passed on.
+        unsafe { N::put_quad([swap.value, compare.value, swap.mask, compare.mask], writer) }
+    }
+}
+
+/// Atomic addition to the fields of a [`Number`] in the peer's memory.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct MaskedFetchAdd<N = u64, W = Word> {
+    old: W,
+    remote: Remote,
+    add: N,
+    ends: N,
+    flags: u8,
+}
+
+impl<N: Number, W: OldValue> MaskedFetchAdd<N, W> {
+    /// Adds `add` to what is at `remote`, wrapping; puts what was there before into `old`.
+    pub const fn new(old: W, remote: Remote, add: N) -> Self {
+        Self { old, remote, add, ends: N::NONE, flags: 0 }
+    }
+
+    /// Adds field by field: each bit of `ends` that is set is the most significant one of a field,
+    /// from which nothing is carried.
+    pub const fn fields(mut self, ends: N) -> Self {
+        self.ends = ends;
+        self
+    }
+
+    /// Where the old value goes.
+    pub fn into_old(self) -> W {
+        self.old
+    }
+
+    setters!(signaled);
+
+    #[inline(always)]
+    unsafe fn put_operands<S: Segments>(&self, writer: &mut S) {
+        // SAFETY: passed on.
+        unsafe { N::put_pair([self.add, self.ends], writer) }
+    }
+}
+
+macro_rules! masked {
+    ($type:ident, $code:ident, $units:ident) => {
+        impl<N: Number, W: OldValue> Operation for $type<N, W> {
+            const OPCODE: u8 = opcode::$code;
+
+            #[inline(always)]
+            fn code(&self) -> Code {
+                Code::modified(Self::OPCODE, opcode::opmod_masked(N::LOG))
+            }
+        }
+
+        impl<N: Number, W: OldValue> Encode for $type<N, W> {
+            #[inline(always)]
+            fn body_ds(&self) -> u32 {
+                2 + N::$units
+            }
+
+            #[inline(always)]
+            fn check(&self, limits: &Limits) -> Result<(), PostError> {
+                if limits.max_sge == 0 {
+                    return Err(PostError::TooManySges);
+                }
+                self.old.word(1 << N::LOG).map(|_| ()).ok_or(PostError::WordTooShort)
+            }
+
+            #[inline(always)]
+            fn flags(&self) -> u8 {
+                self.flags
+            }
+
+            #[inline(always)]
+            fn immediate(&self) -> u32 {
+                0
+            }
+
+            #[inline(always)]
+            unsafe fn put<S: Segments>(&self, writer: &mut S) {
+                // `check` has seen to it that there is one.
+                let old = self.old.word(1 << N::LOG).unwrap_or_default();
+                let old = Sge { addr: old.addr, length: 1 << N::LOG, lkey: old.lkey };
+                // SAFETY: these are the segments that `body_ds` counts.
+                unsafe {
+                    writer.put(raddr_segment(self.remote));
+                    self.put_operands(writer);
+                    writer.put(data_segment(&old));
+                }
+            }
+        }
+    };
+}
+
+masked!(MaskedCompareSwap, ATOMIC_MASKED_CS, QUAD);
+masked!(MaskedFetchAdd, ATOMIC_MASKED_FA, PAIR);

@@ -1,0 +1,120 @@
+//! WQEs whose bytes the caller has made.
+
+use core::fmt;
+
+use mlx5_sys::wqe::{CE_ALWAYS, CtrlSeg, MAX_DS, SEGMENT_SIZE, opcode};
+use zerocopy::FromBytes;
+
+use super::{Code, Encode, Limits, Operation, Segments};
+use crate::ring::PostError;
+
+/// A WQE as bytes: whatever a card executes and this crate has no type for.
+#[derive(Clone, Copy)]
+#[must_use]
+pub struct RawWqe<'a> {
+    ctrl: CtrlSeg,
+    body: &'a [u8],
+    signaled: bool,
+}
+
+/// Why bytes are no WQE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RawWqeError {
+    /// Not a multiple of 16 bytes, none, or more than 1008.
+    #[error("a WQE has 16 to 1008 bytes, a multiple of 16")]
+    Length,
+    /// The ctrl segment says another size than there are bytes.
+    #[error("the ctrl segment's size (ds) is not that of the bytes")]
+    Size,
+}
+
+impl<'a> RawWqe<'a> {
+    /// The WQE `bytes`: a ctrl segment, then its other segments, all as they are to lie in the ring.
+    /// Of the ctrl segment, index and queue pair number are filled in when it is posted; what else
+    /// it says is posted as it is, also whether a completion is asked for. The bytes are copied
+    /// then, so they may change afterwards.
+    ///
+    /// Its completion names the opcode ([`SendOperation`](crate::cqe::SendOperation)). What a READ
+    /// or an atomic fetches must have its data segments where those of
+    /// [`Read`](super::Read), [`CompareSwap`](super::CompareSwap), … have them.
+    ///
+    /// # Errors
+    /// [`RawWqeError`].
+    ///
+    /// # Safety
+    /// The WQE is one that queue pairs of the transport it is posted on execute. Whoever posts it
+    /// promises for all that it names what [`Batch::ring`](crate::ring::Batch::ring) asks for; what
+    /// it does to memory keys and to other queues is the caller's to answer for.
+    pub unsafe fn new(bytes: &'a [u8]) -> Result<Self, RawWqeError> {
+        let (ctrl, body) = CtrlSeg::read_from_prefix(bytes).map_err(|_| RawWqeError::Length)?;
+        if bytes.len() % SEGMENT_SIZE != 0 || bytes.len() > MAX_DS * SEGMENT_SIZE {
+            return Err(RawWqeError::Length);
+        }
+        if (ctrl.qpn_ds.get() & 0x3f) as usize * SEGMENT_SIZE != bytes.len() {
+            return Err(RawWqeError::Size);
+        }
+        Ok(Self { ctrl, body, signaled: false })
+    }
+
+    /// Asks for a completion, whatever the bytes say.
+    pub const fn signaled(mut self) -> Self {
+        self.signaled = true;
+        self
+    }
+}
+
+impl fmt::Debug for RawWqe<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Code { opcode, modifier, .. } = self.code();
+        f.debug_struct("RawWqe")
+            .field("opcode", &format_args!("{opcode:#04x}"))
+            .field("modifier", &modifier)
+            .field("ds", &(1 + self.body_ds()))
+            .finish()
+    }
+}
+
+impl Operation for RawWqe<'_> {
+    /// Of none in particular: the WQE says its own.
+    const OPCODE: u8 = opcode::NOP;
+
+    #[inline(always)]
+    fn code(&self) -> Code {
+        let first = self.ctrl.opmod_idx_opcode.get();
+        let stream =
+            u32::from(self.ctrl.signature) << 16 | u32::from(self.ctrl.dci_stream_channel_id.get());
+        Code { stream, ..Code::modified(first as u8, (first >> 24) as u8) }
+    }
+}
+
+impl Encode for RawWqe<'_> {
+    #[inline(always)]
+    fn body_ds(&self) -> u32 {
+        (self.body.len() / SEGMENT_SIZE) as u32
+    }
+
+    #[inline(always)]
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        self.ctrl.fm_ce_se | if self.signaled { CE_ALWAYS } else { 0 }
+    }
+
+    #[inline(always)]
+    fn immediate(&self) -> u32 {
+        self.ctrl.imm.get()
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        for segment in self.body.chunks_exact(SEGMENT_SIZE) {
+            let (first, second) = segment.split_at(8);
+            let word = |half: &[u8]| half.try_into().map_or(0, u64::from_ne_bytes);
+            // SAFETY: these are the segments that `body_ds` counts.
+            unsafe { writer.put([word(first), word(second)]) }
+        }
+    }
+}
