@@ -7,5 +7,6 @@ mod rig;
 mod memory;
 mod shared_receive;
 mod takeover;
+mod operations;
 mod unreliable;
 mod upkeep;

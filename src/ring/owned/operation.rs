@@ -3,8 +3,8 @@
 use super::{Buffers, Slice};
 use crate::verbs::Transport;
 use crate::wqe::{
-    CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, Nop, Payload, PostOn, Read, Send,
-    SendImm, SgeList, Write, WriteImm,
+    CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, MaskedCompareSwap, MaskedFetchAdd,
+    Nop, Number, Payload, PostOn, Read, Send, SendImm, SgeList, Write, WriteImm,
 };
 
 /// A payload that owns the memory it names, or copies it.
@@ -73,4 +73,6 @@ owned! {
     [P: OwnedPayload + SgeList] Read<P>, |read| read.into_payload().into_buffers();
     [] CompareSwap<Slice>, |swap| swap.into_old().into();
     [] FetchAdd<Slice>, |add| add.into_old().into();
+    [N: Number] MaskedCompareSwap<N, Slice>, |swap| swap.into_old().into();
+    [N: Number] MaskedFetchAdd<N, Slice>, |add| add.into_old().into();
 }
