@@ -5,3 +5,5 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 mod shared_receive;
+
+mod operations;
