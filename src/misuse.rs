@@ -264,5 +264,45 @@
 //! # use mlx5::{ring::owned::*, verbs::*};
 //! fn lend(region: MemoryRegion) -> Slice {
 //!     Slice::new(region)
+//! Atomics, also those under masks, have a reliable connection's peer to answer them:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn unreliable(queue: &mut SendQueue<Uc>, old: Word, at: Remote) {
+//!     let _ = unsafe { queue.post(1, MaskedFetchAdd::new(old, at, 1u64)) };
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn reliable(queue: &mut SendQueue<Rc>, old: Word, at: Remote) {
+//!     let _ = unsafe { queue.post(1, MaskedFetchAdd::new(old, at, 1u64)) };
+//! }
+//! ```
+//!
+//! Their numbers have a size that cards know:
+//! ```compile_fail,E0277
+//! # use mlx5::wqe::*;
+//! fn short(old: Word, at: Remote) {
+//!     let _ = MaskedFetchAdd::new(old, at, 1u16);
+//! }
+//! ```
+//! ```
+//! # use mlx5::wqe::*;
+//! fn long(old: Word, at: Remote) {
+//!     let _ = MaskedFetchAdd::new(old, at, 1u32);
+//! }
+//! ```
+//!
+//! A WQE given as bytes is the caller's promise:
+//! ```compile_fail,E0133
+//! # use mlx5::wqe::*;
+//! fn taken(bytes: &[u8]) -> Result<RawWqe<'_>, RawWqeError> {
+//!     RawWqe::new(bytes)
+//! }
+//! ```
+//! ```
+//! # use mlx5::wqe::*;
+//! fn promised(bytes: &[u8]) -> Result<RawWqe<'_>, RawWqeError> {
+//!     // SAFETY: …
+//!     unsafe { RawWqe::new(bytes) }
 //! }
 //! ```

@@ -14,6 +14,8 @@ pub use crate::rows::{How, LIST, Row, column};
 
 #[path = "armed.rs"]
 mod armed;
+#[path = "atomics.rs"]
+mod atomics;
 #[path = "copies.rs"]
 mod copies;
 #[path = "datagram.rs"]
@@ -104,6 +106,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(polls::Raw::folded()) },
     Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(raw::Raw::new)) },
     Maker { column: column::RAW, make: || Box::new(copies::RawRunTime::new()) },
+    Maker { column: column::RAW, make: || Box::new(atomics::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(copies::Copied::last_of_lists()) },
     Maker { column: column::RAW, make: || Box::new(copies::Copied::uncached()) },
     Maker {
