@@ -52,8 +52,9 @@ impl SendRing {
         }
         let flags = self.flags(operation);
         self.doorbell.timing.stamp(Phase::Reserve);
-        let first = names.ctrl(head, O::OPCODE, O::PAIR_DS);
-        let ctrl = ctrl_segment(first, flags, operation.immediate());
+        let code = operation.code();
+        let first = names.ctrl(head, code, O::PAIR_DS);
+        let ctrl = ctrl_segment(first, code, flags, operation.immediate());
         // As for one block.
         const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
         let offset = opaque(slot * size_of::<Entry>());
@@ -71,7 +72,7 @@ impl SendRing {
         // SAFETY: entries of the shadow, which has one for every slot, and so two for these.
         unsafe {
             let place = self.shadow.first().byte_add(offset);
-            place.write(Entry { id, key: Key::other(O::OPCODE, O::PAIR_DS, slack) });
+            place.write(Entry { id, key: Key::other(code.opcode, O::PAIR_DS, slack) });
             place.add(1).write(Entry { id: 0, key: Key::inside(slack) });
         }
         self.doorbell.timing.stamp(Phase::Encode);

@@ -7,7 +7,7 @@
 use mlx5_sys::wqe::opcode;
 use zerocopy::big_endian::{U32, U64, U128};
 
-use super::encode::{raddr_segment, setters, usual_ds};
+use super::encode::{raddr_segment, setters};
 use super::{
     Code, Encode, Limits, OldValue, Operation, Remote, Segment, Segments, Sge, Word, data_segment,
 };
@@ -239,7 +239,7 @@ macro_rules! masked {
         }
 
         impl<N: Number, W: OldValue> Encode for $type<N, W> {
-            const USUAL_DS: u32 = usual_ds(2 + N::$units, 1);
+            const KNOWN_DS: u32 = 3 + N::$units;
 
             #[inline(always)]
             fn is_usual(&self, _: &Limits) -> bool {

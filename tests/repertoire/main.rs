@@ -8,5 +8,6 @@ mod memory;
 mod shared_receive;
 mod takeover;
 mod operations;
+mod shared_receive;
 mod unreliable;
 mod upkeep;
