@@ -264,6 +264,9 @@
 //! # use mlx5::{ring::owned::*, verbs::*};
 //! fn lend(region: MemoryRegion) -> Slice {
 //!     Slice::new(region)
+//! }
+//! ```
+//!
 //! Atomics, also those under masks, have a reliable connection's peer to answer them:
 //! ```compile_fail,E0277
 //! # use mlx5::{ring::*, verbs::*, wqe::*};

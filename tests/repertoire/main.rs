@@ -5,9 +5,8 @@
 mod rig;
 
 mod memory;
-mod shared_receive;
-mod takeover;
 mod operations;
 mod shared_receive;
+mod takeover;
 mod unreliable;
 mod upkeep;

@@ -127,7 +127,8 @@ fn the_old_value_comes_in_the_cqe_where_the_queue_pair_says_so() {
 #[test]
 fn atomics_under_masks_fail_as_others_do() {
     let add = |a: &Side<Rc>, at| MaskedFetchAdd::new(word(a, OLD), at, 1u128).signaled();
-    let cases: [(fn(Remote) -> Remote, Status); 3] = [
+    type Spoil = fn(Remote) -> Remote;
+    let cases: [(Spoil, Status); 3] = [
         (|at| at.offset(8), Status::RemoteInvalidRequest),
         (|at| Remote::new(at.addr, at.rkey ^ 0x100), Status::RemoteAccess),
         (|at| at.offset(1 << 20), Status::RemoteAccess),

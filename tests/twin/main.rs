@@ -2,8 +2,16 @@
 //! transport and operation by operation: the rings' bytes, the doorbell records, and every store to a
 //! register must be equal but for the queue pair's number. RC's own are in `twin_post.rs`.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 #[path = "../rig/mod.rs"]
 mod rig;
-mod shared_receive;
 
 mod operations;
+mod shared_receive;
+
+/// The log of stores is one for the process: who looks at it, and who posts, take turns.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -50,6 +50,7 @@ fn without_numbers(mut ring: Vec<u8>, qpn: u32) -> Vec<u8> {
 
 /// Posts what `next` gives by libmlx5 and by this crate, and compares after each.
 fn twins(next: impl Fn(&mut Random, &MemoryRegion) -> Request) {
+    let _turn = crate::turn();
     let mut random = Random::new();
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let (cqs, memory) = ([rig.cq(64), rig.cq(64)], rig.memory(MEMORY));
@@ -151,7 +152,7 @@ fn bytes_are_written_as_by_mlx5dv_wr_raw_wqe() {
         let signature = random.next() as u8;
         // Signaled, with and without fences, solicited or not.
         let flags =
-            0x08 | [0, 0x20, 0x40, 0x80][random.below(4) as usize] | random.below(2) as u8 * 2;
+            0x08 | [0, 0x20, 0x40, 0x80][random.below(4) as usize] | (random.below(2) as u8 * 2);
         bytes.extend([signature, 0, 0, flags]);
         bytes.extend((random.next() as u32).to_be_bytes());
         bytes.extend((memory.remote_address() + 8192).to_be_bytes());
@@ -178,6 +179,7 @@ fn written(rig: &Rig, post: impl FnOnce(&mut SendQueue<Rc>)) -> Vec<u8> {
     drop(queue);
     // SAFETY: the QP is alive.
     let ring = unsafe { QpMemory::new(qp.qp()) }.send_ring();
+    // SAFETY: as above.
     let number = unsafe { qp.qp().as_ref() }.qp_num.to_be_bytes();
     assert_eq!(ring[4..7], number[1..]);
     ring[..usize::from(ring[7]) * 16].to_vec()
@@ -195,6 +197,7 @@ fn hex(text: &str) -> Vec<u8> {
 /// with the same segments and modifiers.
 #[test]
 fn atomics_under_masks_have_the_segments_of_ucx_and_of_ofed() {
+    let _turn = crate::turn();
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let remote = Remote::new(0x1122_3344_5566_7780, 0xaabb_ccdd);
     let old = Word::new(0x0102_0304_0506_0708, 0x0a0b_0c0d);
@@ -264,6 +267,7 @@ fn atomics_under_masks_have_the_segments_of_ucx_and_of_ofed() {
 /// OFED's libmlx5, `src/qp.c` (`set_wait_en_seg`).
 #[test]
 fn steering_has_the_segment_of_dpdk_and_of_ofed() {
+    let _turn = crate::turn();
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     // SAFETY: neither names memory, and the card refuses both.
     let wait = written(&rig, |queue| unsafe {

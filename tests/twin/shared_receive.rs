@@ -219,6 +219,7 @@ fn swap(ring: &CqMemory, first: usize, second: usize) {
 
 #[test]
 fn receives_leave_the_same_bytes_as_libmlx5_whatever_completes_first() {
+    let _turn = crate::turn();
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let _recording = stores::record();
     let mut random = Random::new();
