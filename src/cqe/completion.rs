@@ -65,6 +65,10 @@ pub enum SendOperation {
     Wait,
     /// Letting another send queue run.
     SendEnable,
+    /// SEND with invalidate.
+    SendInvalidate,
+    /// UMR: a memory window was bound, or a key configured or invalidated.
+    Umr,
     /// An opcode that this crate does not post.
     Other(u8),
 }
@@ -103,6 +107,8 @@ impl SendOperation {
             opcode::MMO => Self::CopyMemory,
             opcode::WAIT => Self::Wait,
             opcode::SEND_EN => Self::SendEnable,
+            opcode::SEND_INVAL => Self::SendInvalidate,
+            opcode::UMR => Self::Umr,
             other => Self::Other(other),
         }
     }

@@ -124,8 +124,9 @@ impl Status {
                  there. Look at the first failure; then take the QP through RESET to RTS."
             }
             Self::MemoryWindowBind => {
-                "The memory window could not be bound: the region does not allow binding, or the \
-                 range or rights exceed the region's."
+                "The memory window could not be bound, or the key not changed: it belongs to another \
+                 protection domain or queue pair, is in use and has to be invalidated first, is not \
+                 of the kind that requests may change, or has no room for so many entries."
             }
             Self::BadResponse => {
                 "The responder's answer broke the protocol: both ends disagree about PSNs, or one \

@@ -25,6 +25,13 @@ pub enum PostError {
     /// A copy by the card of no bytes.
     #[error("a copy by the card of no bytes")]
     NothingToCopy,
+    /// A key's layout with more entries than one WQE holds, or a list by pointer that is empty, too
+    /// long, or not of whole fours.
+    #[error("more entries than one request can give a key, or a list that is not of whole fours")]
+    TooManyEntries,
+    /// A piece of an interleaved layout over 65,535 bytes, with what is skipped after it.
+    #[error("piece and skip of an interleaved layout are together longer than 65,535 bytes")]
+    StrideTooLong,
     /// Every CQE that this queue may have outstanding is taken.
     #[error(
         "the completion queue could overrun: as many completions are outstanding as it was given room for"

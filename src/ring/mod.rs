@@ -44,6 +44,7 @@ mod template;
 mod tests;
 mod upkeep;
 pub mod variable;
+mod window;
 
 pub use crate::doorbell::{BlueFlameCopy, RegisterMemory};
 pub use armed::{Armed, FireError, Form};

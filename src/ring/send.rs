@@ -17,7 +17,7 @@ use super::ready::Ready;
 use super::retire::SendSide;
 use super::send_ring::SendRing;
 use super::shadow::Shadow;
-use super::slots::{Names, UNITS};
+use super::slots::{self, Names, UNITS};
 use super::takeover::{self, QpView};
 use super::{BlueFlameCopy, PostError, QueueError, RegisterMemory};
 use crate::cqe::QueueKind;
@@ -250,6 +250,7 @@ impl<T: Transport> SendQueue<T> {
             clear: parts.start,
             clear_single: parts.start,
             stopped: false,
+            careful: limits.max_sge == 0,
             slack: 0,
             slack_retired: 0,
             shadow: Shadow::new(shape, parts.start),
@@ -328,6 +329,10 @@ impl<T: Transport> SendQueue<T> {
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         self.ring.doorbell.timing.begin();
+        if slots::changes_keys(O::OPCODE) {
+            // SAFETY: passed on.
+            return unsafe { self.post_key_change(id, &operation) };
+        }
         // SAFETY: passed on.
         unsafe {
             if self.post_short(id, &operation) {
@@ -350,6 +355,10 @@ impl<T: Transport> SendQueue<T> {
         operation: &O,
     ) -> Result<(), PostError> {
         self.ring.doorbell.timing.begin();
+        if slots::changes_keys(O::OPCODE) {
+            // SAFETY: passed on.
+            return unsafe { self.post_key_change(id, operation) };
+        }
         // SAFETY: passed on.
         unsafe {
             if self.post_short(id, operation) {
@@ -357,6 +366,29 @@ impl<T: Transport> SendQueue<T> {
             }
             self.post_rest(id, operation)
         }
+    }
+
+    /// As [`post`](Self::post), for a request that changes keys: what follows it goes the way that
+    /// looks at what was before.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    unsafe fn post_key_change<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+    ) -> Result<(), PostError> {
+        let ring = &mut self.ring;
+        if ring.expects != ring.cq {
+            ring.refill();
+        }
+        let (head, slack, last) =
+            ring.encode::<T, O>(ring.cursor.head(), ring.slack, id, operation)?;
+        // SAFETY: the WQE was written; the rest is passed on.
+        unsafe { ring.commit(head, slack, &last, true) };
+        ring.set_clear(head);
+        Ok(())
     }
 
     /// As [`post`](Self::post), if the WQE fits a block, or two where its size is known, and the head

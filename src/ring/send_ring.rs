@@ -3,14 +3,14 @@
 use core::ptr::NonNull;
 
 use mlx5_sys::verbs::ibv_qp;
-use mlx5_sys::wqe::{CE_ALWAYS, WQEBB_SIZE};
+use mlx5_sys::wqe::{CE_ALWAYS, FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, WQEBB_SIZE};
 
 use super::completion::CqId;
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor};
 use super::ready::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
-use super::slots::{Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
+use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
 use super::{PostError, QueueError};
 use crate::doorbell::{Blocks, SendDoorbell};
 use crate::timing::Phase;
@@ -35,6 +35,9 @@ pub(super) struct SendRing {
     pub(super) clear_single: Counter,
     /// An error completion was seen; no more posts until the queue is restarted.
     pub(super) stopped: bool,
+    /// There may be something to look at where all is well otherwise: requests cannot have entries,
+    /// or some have changed keys.
+    pub(super) careful: bool,
     /// Blocks that bring no CQE, posted, and retired: see [`Key::slack`].
     pub(super) slack: u32,
     pub(super) slack_retired: u32,
@@ -135,11 +138,34 @@ impl SendRing {
     #[cold]
     #[inline(never)]
     pub(super) fn clear_from(&self, head: Counter, slack: u32) -> Counter {
-        if self.stopped || self.limits.max_sge == 0 {
+        if self.stopped || self.careful && !self.may_be_clear(head) {
             return head;
         }
         let signals = self.credit.entries() - self.signals(head, slack);
         head.plus(self.cursor.free_from(head).min(signals))
+    }
+
+    /// Whether a request at `head` may be one that is posted without a look at anything.
+    #[cold]
+    fn may_be_clear(&self, head: Counter) -> bool {
+        self.limits.max_sge != 0 && !self.follows_key_change(head)
+    }
+
+    /// Whether the WQE before `head` changes keys. The one at `head` then waits for it, as libmlx5
+    /// has it.
+    #[inline(always)]
+    fn follows_key_change(&self, head: Counter) -> bool {
+        let before = head.plus(1u32.wrapping_neg());
+        self.careful && slots::changes_keys(self.shadow.get(before).key.opcode())
+    }
+
+    /// `fm_ce_se` of a WQE at `head`: the operation's, and the small fence after a change of keys,
+    /// which a request's own fence includes.
+    #[inline(always)]
+    fn flags_at<O: Operation>(&self, head: Counter, operation: &O) -> u8 {
+        let flags = self.flags(operation);
+        let waits = flags & FENCE_MASK == FENCE_NONE && self.follows_key_change(head);
+        flags | if waits { FENCE_INITIATOR_SMALL } else { FENCE_NONE }
     }
 
     /// Signaled WQEs that are outstanding when the queue is, provisionally, at these counts.
@@ -310,12 +336,13 @@ impl SendRing {
         if blocks > self.cursor.free_from(head) {
             return Err(PostError::QueueFull);
         }
-        let flags = self.flags(operation);
+        let flags = self.flags_at(head, operation);
         let signaled = is_signaled(flags);
         if signaled && self.signals(head, slack) >= self.credit.entries() {
             return Err(PostError::CqOverrun);
         }
 
+        self.careful |= slots::changes_keys(O::OPCODE);
         let slack = slack.wrapping_add(blocks - u32::from(signaled));
         self.doorbell.timing.stamp(Phase::Reserve);
         // SAFETY: the blocks are free; the card does not read them before the producer index covers
@@ -336,7 +363,8 @@ impl SendRing {
         id: u64,
         operation: &O,
     ) -> Option<(Counter, u32, Last)> {
-        if operation.check(&self.limits).is_err() {
+        // One that changes keys moves `clear` back to the head after it.
+        if slots::changes_keys(O::OPCODE) || operation.check(&self.limits).is_err() {
             return None;
         }
         let ds = 1 + operation.body_ds();

@@ -29,7 +29,7 @@ pub(super) struct Entry {
 
 impl Entry {
     /// Of a block that no WQE begins in.
-    pub(super) const NONE: Self = Self { id: 0, key: Key::inside(0) };
+    pub(super) const NONE: Self = Self { id: 0, key: Key::inside(0, 0) };
 
     /// What was requested.
     #[inline(always)]
@@ -106,9 +106,11 @@ impl Key {
         Self(known | u64::from(slack) << SLACK_SHIFT)
     }
 
-    /// Of a further block of a WQE.
-    pub(super) const fn inside(slack: u32) -> Self {
-        Self(OTHER | INSIDE | (slack as u64) << SLACK_SHIFT)
+    /// Of a further block of a WQE with that opcode.
+    #[inline(always)]
+    pub(super) const fn inside(opcode: u8, slack: u32) -> Self {
+        let known = OTHER | INSIDE | (opcode as u64) << OPCODE_SHIFT;
+        Self(known | (slack as u64) << SLACK_SHIFT)
     }
 
     /// What the entry of the plain WQE that a CQE reports has; `end` is the CQE's last eight bytes.
@@ -138,7 +140,7 @@ impl Key {
         (self.0 & INSIDE == 0).then(|| u32::from((self.0 >> DS_SHIFT) as u8).div_ceil(UNITS))
     }
 
-    /// Opcode of the WQE.
+    /// Opcode of the WQE; 0 of a block that none was written to.
     #[inline(always)]
     pub(super) fn opcode(self) -> u8 {
         (self.0 >> OPCODE_SHIFT) as u8

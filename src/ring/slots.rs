@@ -3,7 +3,7 @@
 use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use mlx5_sys::wqe::{CE_ALWAYS, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE};
+use mlx5_sys::wqe::{CE_ALWAYS, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
 use super::cursor::{Counter, Shape};
 use super::shadow::{self, Entry, Key};
@@ -135,7 +135,9 @@ impl Slots {
             // A former WQE, or one of a batch that was dropped, may have begun here.
             let slot = self.shape.slot(head.plus(block));
             // SAFETY: as above.
-            unsafe { self.shadow.add(slot).write(Entry { id: 0, key: Key::inside(slack) }) };
+            unsafe {
+                self.shadow.add(slot).write(Entry { id: 0, key: Key::inside(opcode, slack) })
+            };
         }
     }
 
@@ -151,6 +153,13 @@ impl Slots {
         // SAFETY: a slot lies in the ring.
         unsafe { self.buffer.add(self.shape.slot(head) * WQEBB_SIZE) }
     }
+}
+
+/// Whether the request after one of this opcode waits for it: it changes a memory key, or what a
+/// key's signatures start from, and the next may use that key.
+#[inline(always)]
+pub(super) const fn changes_keys(opcode: u8) -> bool {
+    matches!(opcode, opcode::UMR | opcode::SET_PSV)
 }
 
 /// Whether a WQE whose ctrl segment has these flags brings a CQE, if it succeeds.

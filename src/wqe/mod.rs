@@ -12,10 +12,13 @@ mod address;
 mod encode;
 mod local;
 mod masked;
+mod mkey;
 mod operation;
 mod payload;
 mod raw;
 mod transport;
+mod umr;
+mod window;
 mod writer;
 
 pub use address::{Address, To, UdAddress};
@@ -25,11 +28,13 @@ pub(crate) use encode::Encode;
 pub use encode::Operation;
 pub use local::{CopyMemory, SendEnable, Wait};
 pub use masked::{Bits, MaskedCompareSwap, MaskedFetchAdd, Number};
+pub use mkey::{ConfigureKey, Interleaved, KeyLayout, ListAt, ListEntry, Strided};
 pub use operation::{CompareSwap, FetchAdd, Nop, Read, Send, SendImm, Write, WriteImm};
 pub(crate) use payload::data_segment;
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
 pub use raw::{RawWqe, RawWqeError};
 pub use transport::PostOn;
+pub use window::{BindWindow, LocalInvalidate, SendInvalidate};
 pub(crate) use writer::{Block, Echo, Linear, Segment, Segments, Wrapping};
 
 /// A scatter/gather entry: local memory that the card reads or writes.

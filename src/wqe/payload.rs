@@ -7,7 +7,7 @@ use crate::ring::PostError;
 use crate::ring::owned::Slice;
 
 /// The longest entry; a data segment says it with 0.
-const MAX_SGE_LENGTH: u32 = 1 << 31;
+pub(super) const MAX_SGE_LENGTH: u32 = 1 << 31;
 
 mod sealed {
     use super::{Limits, PostError, Segments, Word};

@@ -118,15 +118,20 @@ pub fn message(from: &mut End, to: &mut End, fill: u8) {
 
 impl End {
     pub fn new(context: &Context, access: Access) -> End {
-        let pd = ProtectionDomain::new(context).unwrap();
-        let cq = CompletionQueue::new(context, 128).unwrap();
+        End::within(ProtectionDomain::new(context).unwrap(), access)
+    }
+
+    /// Of an existing protection domain.
+    pub fn within(pd: ProtectionDomain, access: Access) -> End {
+        let context = pd.context().clone();
+        let cq = CompletionQueue::new(&context, 128).unwrap();
         End {
             live: None,
             completions: Completions::new(&cq).unwrap(),
             cq,
             region: pd.allocate(LENGTH, access).unwrap(),
             pd,
-            context: context.clone(),
+            context,
         }
     }
 
@@ -274,11 +279,12 @@ impl End {
 }
 
 /// Name, number in `enum ibv_wc_status`, and what the explanation speaks of.
-const TEXTS: [(&str, u32, &str); 10] = [
+const TEXTS: [(&str, u32, &str); 11] = [
     ("IBV_WC_LOC_LEN_ERR", 1, "length"),
     ("IBV_WC_LOC_QP_OP_ERR", 2, "WQE"),
     ("IBV_WC_LOC_PROT_ERR", 4, "lkey"),
     ("IBV_WC_WR_FLUSH_ERR", 5, "error state"),
+    ("IBV_WC_MW_BIND_ERR", 6, "window"),
     ("IBV_WC_REM_INV_REQ_ERR", 9, "longer than its receive"),
     ("IBV_WC_REM_ACCESS_ERR", 10, "rkey"),
     ("IBV_WC_REM_OP_ERR", 11, "own side"),

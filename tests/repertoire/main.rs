@@ -6,7 +6,11 @@ mod rig;
 
 mod memory;
 mod operations;
+#[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
+#[path = "../rc_errors/pair.rs"]
+mod pair;
 mod shared_receive;
 mod takeover;
 mod unreliable;
 mod upkeep;
+mod windows;

@@ -9,13 +9,15 @@ use mlx5_sys::verbs::*;
 
 use super::Rig;
 
-/// What a queue pair is to be like. One SGE, 64 bytes of inline data.
+/// What a queue pair is to be like. One SGE.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
     /// `enum ibv_qp_type`: RC, UC or UD.
     pub kind: u32,
     pub max_send_wr: u32,
     pub max_recv_wr: u32,
+    /// Bytes: 64 unless said otherwise.
+    pub max_inline_data: u32,
     /// Which `ibv_wr_*` it has: `IBV_QP_EX_WITH_*`.
     pub operations: u64,
     /// Which `mlx5dv_wr_*` it has: `MLX5DV_QP_EX_WITH_*`. 0: it is made without mlx5dv.
@@ -31,6 +33,7 @@ impl Shape {
             kind,
             max_send_wr,
             max_recv_wr: 1,
+            max_inline_data: 64,
             operations,
             direct_operations: 0,
             direct_flags: 0,
@@ -68,7 +71,7 @@ impl ExtendedQp {
         attributes.cap.max_recv_wr = shape.max_recv_wr;
         attributes.cap.max_send_sge = 1;
         attributes.cap.max_recv_sge = 1;
-        attributes.cap.max_inline_data = 64;
+        attributes.cap.max_inline_data = shape.max_inline_data;
         attributes.qp_type = shape.kind;
         attributes.pd = rig.pd.as_raw().as_ptr();
         attributes.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0

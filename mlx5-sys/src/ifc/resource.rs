@@ -77,6 +77,31 @@ layout! {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
     }
+    create_psv_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        NUM_PSV 0x8 31 4;
+        PD 0x8 23 24;
+    }
+    create_psv_out 0x20 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        PSV0_INDEX 0x10 23 24;
+        PSV1_INDEX 0x14 23 24;
+        PSV2_INDEX 0x18 23 24;
+        PSV3_INDEX 0x1c 23 24;
+    }
+    destroy_psv_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        PSVN 0x8 23 24;
+    }
+    destroy_psv_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
     create_mkey_in 0x110 {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;

@@ -19,7 +19,9 @@ pub enum Translation {
     None,
 }
 
-/// A piece of memory behind another key (`mlx5dv.h`, `mlx5_wqe_umr_klm_seg`).
+/// A piece of memory behind another key (`mlx5dv.h`, `mlx5_wqe_umr_klm_seg`), or part of a strided
+/// pattern: its header, or one of the entries that follow that (`mlx5_wqe_umr_repeat_block_seg`,
+/// `mlx5_wqe_umr_repeat_ent_seg`). All have 16 bytes, and are looked at when the key is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Klm {
     /// Bytes; nothing at all where it only fills a list up.
@@ -30,7 +32,57 @@ pub struct Klm {
     pub address: u64,
 }
 
+/// A part of a list of [`Klm`]s.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part<'a> {
+    /// One piece.
+    Piece(Klm),
+    /// Pieces of these entries in turn, and all of that so many times.
+    Repeated(u32, &'a [Klm]),
+}
+
+impl Part<'_> {
+    /// Bytes.
+    pub fn length(&self) -> u64 {
+        match self {
+            Self::Piece(klm) => klm.length.into(),
+            Self::Repeated(times, entries) => u64::from(*times) * Self::cycle(entries),
+        }
+    }
+
+    /// Bytes of one turn.
+    pub fn cycle(entries: &[Klm]) -> u64 {
+        entries.iter().map(|entry| u64::from(entry.repeated())).sum()
+    }
+}
+
 impl Klm {
+    /// In a key's place: the header of a strided pattern.
+    const REPEAT: u32 = 0x400;
+
+    /// Takes the first part off a list; `None` if it is empty, or ends within a pattern.
+    pub fn split<'a>(list: &mut &'a [Self]) -> Option<Part<'a>> {
+        let (first, rest) = list.split_first()?;
+        *list = rest;
+        if first.key != Self::REPEAT {
+            return Some(Part::Piece(*first));
+        }
+        let entries = usize::from(first.address as u16);
+        let (entries, rest) = rest.split_at_checked(entries)?;
+        *list = rest;
+        Some(Part::Repeated((first.address >> 32) as u32, entries))
+    }
+
+    /// Of a pattern's entry: bytes of each piece.
+    pub fn repeated(&self) -> u32 {
+        self.length & 0xffff
+    }
+
+    /// Of a pattern's entry: bytes from one piece's start to the next one's.
+    pub fn stride(&self) -> u32 {
+        self.length >> 16
+    }
+
     /// Reads a list of them, as commands and WQEs have it.
     pub fn list(bytes: &[u8]) -> Vec<Self> {
         bytes.chunks_exact(16).map(Self::decode).collect()

@@ -23,7 +23,7 @@ pub use cq::{Arm, Cq};
 pub use eq::Eq;
 pub use ethernet::{Half, Rqt, Strides, Tir, Tis};
 pub use memic::{Memic, Run};
-pub use mkey::{Klm, Mkey, Translation};
+pub use mkey::{Klm, Mkey, Part, Translation};
 pub use pages::Pages;
 pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};
 pub use srq::{LinkedQueue, Srq, SrqContext, Xrc};

@@ -33,7 +33,7 @@ impl Card {
             // A key that is free may have been given its new low byte in advance.
             || (!free && mkey.get(mkc::MKEY_7_0) != umr.key & 0xff)
             || (umr.check_free && !free)
-            || (umr.check_qp && mkey.bound_to() != Some(domain.qp))
+            || (umr.check_qp && (free || mkey.bound_to().is_some_and(|qp| qp != domain.qp)))
         {
             tracing::debug!(key = umr.key, "a UMR of a key that may not be changed so");
             return Err(REFUSED);

@@ -19,6 +19,7 @@ mod doorbell;
 mod ethernet;
 mod event;
 mod extended;
+mod indirect;
 mod moderate;
 mod receive;
 mod send;

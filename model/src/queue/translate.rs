@@ -118,7 +118,7 @@ impl Card {
     /// Does `work` on each piece of the region behind a key that is contiguous on the bus, in
     /// increasing order: its bus address and which bytes of the access it is. Keys over other keys
     /// are followed, as deep as cards do.
-    fn pieces(
+    pub(super) fn pieces(
         &self,
         domain: Domain,
         key: u32,
@@ -148,24 +148,8 @@ impl Card {
             }
             Translation::Klms(_) if depth == 0 => Err(Denied::Key),
             Translation::Klms(klms) => {
-                let mut skip = offset(mkey, address)? as u64;
-                let mut done = bytes.start;
-                for klm in klms {
-                    if done == bytes.end {
-                        break;
-                    }
-                    let length = u64::from(klm.length);
-                    if skip >= length {
-                        skip -= length;
-                        continue;
-                    }
-                    let n = (length - skip).min((bytes.end - done) as u64) as usize;
-                    let at = klm.address.checked_add(skip).ok_or(Denied::Bounds)?;
-                    let below = (access.below(), depth - 1);
-                    self.pieces(domain, klm.key, at, done..done + n, below, work)?;
-                    (skip, done) = (0, done + n);
-                }
-                if done == bytes.end { Ok(()) } else { Err(Denied::Bounds) }
+                let below = (access.below(), depth - 1);
+                self.listed(domain, klms, offset(mkey, address)? as u64, bytes, below, work)
             }
             Translation::None => Err(Denied::Key),
         }

@@ -58,7 +58,7 @@ pub struct Umr {
     pub key: u32,
     /// Whether it must be free.
     pub check_free: bool,
-    /// Whether it must be bound to the queue pair.
+    /// Whether it must be in use, and be bound to no other queue pair.
     pub check_qp: bool,
     /// Which fields change.
     pub mask: u64,

@@ -4,7 +4,7 @@ use super::{Buffers, Slice};
 use crate::verbs::Transport;
 use crate::wqe::{
     CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, MaskedCompareSwap, MaskedFetchAdd,
-    Nop, Number, Payload, PostOn, Read, Send, SendImm, SgeList, Write, WriteImm,
+    Nop, Number, Payload, PostOn, Read, Send, SendImm, SendInvalidate, SgeList, Write, WriteImm,
 };
 
 /// A payload that owns the memory it names, or copies it.
@@ -68,6 +68,7 @@ owned! {
     [] Nop, |_nop| Buffers::None;
     [P: OwnedPayload] Send<P>, |send| send.into_payload().into_buffers();
     [P: OwnedPayload] SendImm<P>, |send| send.into_payload().into_buffers();
+    [P: OwnedPayload] SendInvalidate<P>, |send| send.into_payload().into_buffers();
     [P: OwnedPayload] Write<P>, |write| write.into_payload().into_buffers();
     [P: OwnedPayload] WriteImm<P>, |write| write.into_payload().into_buffers();
     [P: OwnedPayload + SgeList] Read<P>, |read| read.into_payload().into_buffers();

@@ -145,6 +145,8 @@ impl<T: Transport> Shared<T> {
         // A ticket that was lost in a panic was never rung, nor was anything behind it.
         ring.stopped |= self.sequencer.rung() != self.sequencer.reserved().0;
         ring.doorbell.go_on_from(self.doorbell.0.get_mut());
+        // Producers may have changed keys.
+        ring.careful = true;
         ring.refill();
         Some(queue)
     }

@@ -2,6 +2,7 @@
 
 use mlx5_sys::ifc::{cmd_in, opcode, query_qp_in};
 
+use super::devx_object::{self, Devx};
 use super::errno::{Errno, Result};
 use super::file::CommandFile;
 use super::ioctl::Attributes;
@@ -40,8 +41,11 @@ pub(super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<
     on_qp(file, attributes, |_, code| CHANGES.contains(&code))
 }
 
-/// `DEVX_OBJ_QUERY` of one.
+/// `DEVX_OBJ_QUERY` of one, or of an object that the program made.
 pub(super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    if file.state().get::<Devx>(attributes.handle(0x1000)?).is_ok() {
+        return devx_object::query(file, attributes);
+    }
     on_qp(file, attributes, |kind, code| {
         let target = kind == Kind::DcTarget;
         code == if target { opcode::QUERY_DCT } else { opcode::QUERY_QP }
@@ -70,7 +74,7 @@ fn on_qp(
 }
 
 /// Gives the card a command in the name of the program's user context.
-fn execute(
+pub(super) fn execute(
     file: &CommandFile,
     attributes: &mut Attributes,
     mut command: Vec<u8>,

@@ -9,7 +9,9 @@ use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
 use super::function::Function;
 use super::running::Running;
-use super::{ah, cq, device, dm, flow, lock, mr, mw, pd, qp, settings, srq, trap, uar, wq, xrcd};
+use super::{
+    ah, cq, device, devx_object, dm, flow, lock, mr, mw, pd, qp, settings, srq, trap, uar, wq, xrcd,
+};
 
 /// A command file.
 pub(super) struct CommandFile {
@@ -35,6 +37,7 @@ pub(super) enum Object {
     Pd(pd::Pd),
     Mr(mr::Mr),
     Mw(mw::Mw),
+    Devx(devx_object::Devx),
     Dm(dm::Dm),
     Cq(cq::Cq),
     Qp(qp::Qp),
@@ -72,6 +75,7 @@ kinds! {
     Pd pd::Pd;
     Mr mr::Mr;
     Mw mw::Mw;
+    Devx devx_object::Devx;
     Dm dm::Dm;
     Cq cq::Cq;
     Qp qp::Qp;
@@ -112,7 +116,7 @@ impl CommandFile {
         let rank = |object: &Object| match object {
             Object::Flow(_) => 0,
             Object::Qp(_) => 1,
-            Object::Mr(_) | Object::Mw(_) | Object::Ah(_) | Object::Srq(_) => 2,
+            Object::Mr(_) | Object::Mw(_) | Object::Devx(_) | Object::Ah(_) | Object::Srq(_) => 2,
             Object::IndirectionTable(_) => 2,
             Object::Wq(_) => 3,
             Object::Cq(_) => 4,
@@ -133,6 +137,7 @@ impl CommandFile {
                     Object::Qp(qp) => qp::destroy(self, qp).map(|_| ()),
                     Object::Srq(srq) => srq::destroy(self, uid, srq).map(|_| ()),
                     Object::Mw(mw) => mw::destroy(self, uid, mw),
+                    Object::Devx(object) => devx_object::destroy(self, uid, object),
                     Object::Mr(mr) => mr::destroy(self, mr),
                     Object::Dm(dm) => dm::destroy(self, uid, dm),
                     Object::Ah(_) => Ok(()),

@@ -4,7 +4,8 @@ use super::errno::Result;
 use super::file::CommandFile;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must};
 use super::{
-    advise, ah, cq, device, devx, dm, dmabuf, legacy, mr, mw, pd, port, qp, srq, uar, xrcd,
+    advise, ah, cq, device, devx, devx_object, dm, dmabuf, legacy, mr, mw, pd, port, qp, srq, uar,
+    xrcd,
 };
 use super::{flow, wq};
 
@@ -220,6 +221,12 @@ const METHODS: &[Method] = methods! {
     0x1000 0x1000 devx::other { must 0x1000 => Kind::In(8, u16::MAX); must 0x1001 => Kind::Out(8); }
     0x1000 0x1002 devx::query_eqn { must 0x1000 => FOUR; must 0x1001 => Kind::Out(4); }
     // MLX5_IB_OBJECT_DEVX_OBJ
+    0x1001 0x1000 devx_object::create {
+        must 0x1000 => Kind::NewHandle;
+        must 0x1001 => Kind::In(8, u16::MAX);
+        must 0x1002 => Kind::Out(8);
+    }
+    0x1001 0x1001 devx_object::remove { must 0x1000 => Kind::Handle; }
     0x1001 0x1002 devx::modify {
         must 0x1000 => Kind::Handle;
         must 0x1001 => Kind::In(8, u16::MAX);

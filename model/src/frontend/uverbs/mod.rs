@@ -22,6 +22,7 @@ mod dct;
 mod descriptors;
 mod device;
 mod devx;
+mod devx_object;
 mod discovery;
 mod dm;
 mod dmabuf;

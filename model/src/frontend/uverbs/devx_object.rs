@@ -1,0 +1,143 @@
+//! Objects that a program makes by commands of its own, and that go with its handle.
+
+use mlx5_sys::ifc::{
+    Field, cmd_in, create_mkey_in, create_mkey_out, create_psv_in, create_psv_out, destroy_mkey_in,
+    destroy_psv_in, mkc, opcode, query_mkey_in,
+};
+
+use super::errno::{Errno, Result};
+use super::file::{CommandFile, Object};
+use super::ioctl::Attributes;
+
+/// Shortest reply: status and syndrome.
+const SHORTEST: usize = 8;
+
+/// `MLX5_MKC_ACCESS_MODE_KLMS`
+const KLMS: u64 = 2;
+
+/// An object by number, of a kind that programs may make.
+pub(super) struct Devx {
+    kind: &'static Kind,
+    number: u64,
+}
+
+/// How objects of a kind are made, asked about and destroyed.
+struct Kind {
+    create: u16,
+    /// Where the reply has the number.
+    created: Field,
+    destroy: u16,
+    /// Where the command that destroys it has the number; it has 16 bytes.
+    destroyed: Field,
+    /// The command that asks about it, and where that has the number.
+    query: Option<(u16, Field)>,
+}
+
+const KINDS: &[Kind] = &[
+    Kind {
+        create: opcode::CREATE_MKEY,
+        created: create_mkey_out::MKEY_INDEX,
+        destroy: opcode::DESTROY_MKEY,
+        destroyed: destroy_mkey_in::MKEY_INDEX,
+        query: Some((opcode::QUERY_MKEY, query_mkey_in::MKEY_INDEX)),
+    },
+    Kind {
+        create: opcode::CREATE_PSV,
+        created: create_psv_out::PSV0_INDEX,
+        destroy: opcode::DESTROY_PSV,
+        destroyed: destroy_psv_in::PSVN,
+        query: None,
+    },
+];
+
+/// Executes a command for a user context. What the card answers goes back as it is; a refusal is
+/// EREMOTEIO, and the program reads status and syndrome itself.
+fn run(file: &CommandFile, uid: u16, mut command: Vec<u8>, room: usize) -> (Result<()>, Vec<u8>) {
+    command[2..4].copy_from_slice(&uid.to_be_bytes());
+    let mut reply = vec![0; room.max(SHORTEST)];
+    file.function().enter(|card| card.execute(&command, &mut reply));
+    // MLX5_CMD_STAT_OK
+    let done = if reply[0] == 0 { Ok(()) } else { Err(Errno::EREMOTEIO) };
+    (done, reply)
+}
+
+/// A command, and the kind of object whose opcode it has.
+fn given(
+    attributes: &Attributes,
+    id: u16,
+    is: impl Fn(&Kind, u16) -> bool,
+) -> Result<(&'static Kind, Vec<u8>)> {
+    let command = attributes.input(id)?;
+    if command.len() < cmd_in::SIZE {
+        return Err(Errno::EINVAL);
+    }
+    let code = cmd_in::OPCODE.get(&command) as u16;
+    let kind = KINDS.iter().find(|kind| is(kind, code)).ok_or(Errno::EINVAL)?;
+    Ok((kind, command))
+}
+
+/// `DEVX_OBJ_CREATE`.
+pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let (kind, mut command) = given(attributes, 0x1001, |kind, code| kind.create == code)?;
+    // Several at once would be several objects behind one handle.
+    if kind.create == opcode::CREATE_PSV
+        && (command.len() < create_psv_in::SIZE || create_psv_in::NUM_PSV.get(&command) != 1)
+    {
+        return Err(Errno::EINVAL);
+    }
+    if kind.create == opcode::CREATE_MKEY {
+        if command.len() < create_mkey_in::SIZE {
+            return Err(Errno::EINVAL);
+        }
+        let context =
+            |field: Field| field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY).get(&command);
+        // Pages are bus addresses, which programs name by what they have registered, or not at all.
+        if context(mkc::ACCESS_MODE_4_2) << 2 | context(mkc::ACCESS_MODE_1_0) != KLMS {
+            create_mkey_in::MKEY_UMEM_VALID.set(&mut command, 1);
+        }
+    }
+    let mut state = file.state();
+    let uid = state.context()?.uid;
+    if uid == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let (made, mut reply) = run(file, uid, command, attributes.room(0x1002));
+    attributes.put(0x1002, &reply)?;
+    made?;
+    reply.resize(reply.len().max(0x20), 0);
+    let number = kind.created.get(&reply);
+    let handle = state.enter(Object::Devx(Devx { kind, number }));
+    attributes.put_handle(0x1000, u64::from(handle))
+}
+
+/// `DEVX_OBJ_QUERY`: the object must be the one that the command names.
+pub(super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let asks = |kind: &Kind, code| kind.query.is_some_and(|(query, _)| query == code);
+    let (kind, command) = given(attributes, 0x1001, asks)?;
+    let state = file.state();
+    let uid = state.context()?.uid;
+    let object = state.get::<Devx>(attributes.handle(0x1000)?)?;
+    let named = kind.query.map(|(_, field)| field.get(&command));
+    if !std::ptr::eq(object.kind, kind) || named != Some(object.number) {
+        return Err(Errno::EINVAL);
+    }
+    let (done, reply) = run(file, uid, command, attributes.room(0x1002));
+    attributes.put(0x1002, &reply)?;
+    done
+}
+
+/// `DEVX_OBJ_DESTROY`.
+pub(super) fn remove(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let handle = attributes.handle(0x1000)?;
+    let mut state = file.state();
+    let uid = state.context()?.uid;
+    state.remove(handle, |object: &Devx| destroy(file, uid, object))
+}
+
+/// An object goes.
+pub(super) fn destroy(file: &CommandFile, uid: u16, object: &Devx) -> Result<()> {
+    let mut command = vec![0; cmd_in::SIZE.max(0x10)];
+    cmd_in::OPCODE.set(&mut command, object.kind.destroy.into());
+    object.kind.destroyed.set(&mut command, object.number);
+    run(file, uid, command, 0x10).0
+}

@@ -1,0 +1,149 @@
+//! Memory keys over other keys.
+
+use std::fmt;
+use std::ptr::NonNull;
+
+use mlx5_sys::dv::{
+    MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT, MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE,
+    mlx5dv_create_mkey, mlx5dv_destroy_mkey, mlx5dv_mkey, mlx5dv_mkey_init_attr,
+};
+
+use super::error::non_null;
+use super::{Cause, Error, ProtectionDomain, Result};
+use crate::wqe::{ConfigureKey, LocalInvalidate};
+
+/// A memory key over other keys: memory that lies in pieces, addressed as if it were in one.
+///
+/// It leads nowhere until a send queue has configured it ([`configure`](Self::configure)): by a list
+/// of pieces, or a strided pattern, of regions of its protection domain or of other such keys. That
+/// costs a request, no system call, and can be done again and again.
+///
+/// Made by DevX, which the device must have allowed ([`Context::devx`](super::Context::devx)). Dropping it frees it; requests that use it fail from then on.
+pub struct Mkey {
+    mkey: NonNull<mlx5dv_mkey>,
+    entries: u16,
+    /// Freed after the key.
+    pd: ProtectionDomain,
+}
+
+// SAFETY: the key is a number to who uses it; libmlx5's calls on it are made and end in `&mut` or by
+// drop only.
+unsafe impl Send for Mkey {}
+// SAFETY: as above.
+unsafe impl Sync for Mkey {}
+
+impl Mkey {
+    /// A key with room for `entries` entries at least: of a list, or of a strided pattern, whose
+    /// header counts as one. One system call.
+    ///
+    /// # Errors
+    /// As [`MkeyBuilder::build`].
+    pub fn new(pd: &ProtectionDomain, entries: u16) -> Result<Self> {
+        Self::builder(pd, entries).build()
+    }
+
+    /// As [`new`](Self::new), with more to say.
+    pub fn builder(pd: &ProtectionDomain, entries: u16) -> MkeyBuilder {
+        MkeyBuilder { pd: pd.clone(), entries, flags: MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT }
+    }
+
+    /// The key, for this host's work requests.
+    pub fn lkey(&self) -> u32 {
+        // SAFETY: alive, and the field does not change.
+        unsafe { self.mkey.as_ref() }.lkey
+    }
+
+    /// The key that lets the peer in, if it has rights.
+    pub fn rkey(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { self.mkey.as_ref() }.rkey
+    }
+
+    /// Entries that it has room for.
+    pub fn entries(&self) -> u16 {
+        self.entries
+    }
+
+    /// The request that puts it in use, to be told what for.
+    pub fn configure(&self) -> ConfigureKey {
+        ConfigureKey::new(self.lkey())
+    }
+
+    /// The request that takes it out of use.
+    pub fn invalidate(&self) -> LocalInvalidate {
+        LocalInvalidate::new(self.lkey())
+    }
+
+    /// The domain it belongs to.
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        &self.pd
+    }
+
+    /// The key, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<mlx5dv_mkey> {
+        self.mkey
+    }
+}
+
+/// What a key over other keys is to be like.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before build"]
+pub struct MkeyBuilder {
+    pd: ProtectionDomain,
+    entries: u16,
+    flags: u32,
+}
+
+impl MkeyBuilder {
+    /// Lets the peer end what the key grants, by SEND with invalidate.
+    pub fn remote_invalidate(mut self) -> Self {
+        self.flags |= MLX5DV_MKEY_INIT_ATTR_FLAGS_REMOTE_INVALIDATE;
+        self
+    }
+
+    /// Makes the key.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for no entries; [`Error::Call`]: EOPNOTSUPP or EPROTONOSUPPORT where the
+    /// context was not opened with DevX or the kernel does not offer it, EINVAL or EREMOTEIO where
+    /// the card has no room for so many entries.
+    pub fn build(self) -> Result<Mkey> {
+        if self.entries == 0 {
+            return Err(Error::attribute("entries", 0, "a key has room for 1 at least"));
+        }
+        let mut attributes = mlx5dv_mkey_init_attr {
+            pd: self.pd.as_raw().as_ptr(),
+            create_flags: self.flags,
+            max_entries: self.entries,
+        };
+        // SAFETY: the domain is alive, and the attributes live through the call.
+        let mkey = unsafe { mlx5dv_create_mkey(&mut attributes) };
+        let mkey = non_null("mlx5dv_create_mkey", mkey).map_err(|error| {
+            let cause = match error.errno().map(|errno| errno.0) {
+                Some(libc::EINVAL | libc::EREMOTEIO) => Some(Cause::Known(
+                    "the context was not opened with DevX, or the card has no room for so many \
+                     entries",
+                )),
+                _ => None,
+            };
+            error.because(cause)
+        })?;
+        Ok(Mkey { mkey, entries: attributes.max_entries, pd: self.pd })
+    }
+}
+
+impl Drop for Mkey {
+    fn drop(&mut self) {
+        // SAFETY: made by this crate, and destroyed once, here, before its domain.
+        unsafe { mlx5dv_destroy_mkey(self.mkey.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Mkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mkey")
+            .field("lkey", &format_args!("{:#x}", self.lkey()))
+            .field("entries", &self.entries)
+            .finish()
+    }
+}

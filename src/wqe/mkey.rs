@@ -1,0 +1,400 @@
+//! Keys over other keys: what they lead to, and what they grant.
+
+use core::fmt;
+
+use mlx5_sys::wqe::{
+    MAX_DS, MKEY_FREE, MKEY_MASK_FREE, MKEY_MASK_LEN, MKEY_MASK_MKEY, REPEAT_BLOCK_OP, RepeatBlock,
+    RepeatEntry, UMR_INLINE, opcode,
+};
+
+use super::encode::setters;
+use super::payload::MAX_SGE_LENGTH;
+use super::umr::{ANY_QP, Change, HEAD_DS, MASK_ACCESS, access_flags, klm_segment};
+use super::{Encode, Limits, Operation, PostOn, Segment, Segments, Sge, data_segment};
+use crate::ring::PostError;
+use crate::verbs::{Access, Rc};
+
+/// Entries of a key's list come in fours.
+const GROUP: usize = 4;
+
+mod sealed {
+    use super::{PostError, Segments};
+
+    /// What a key leads to. Sealed: the queue trusts `ds` to be what `put` writes.
+    pub trait Encode {
+        /// Whether the list is in the WQE.
+        const INLINE: bool = true;
+        /// Size of the key's list in 16-byte units, a multiple of 4; 0 if it stays as it is.
+        fn octowords(&self) -> u32;
+        /// Size in the WQE in 16-byte units.
+        #[inline(always)]
+        fn ds(&self) -> u32 {
+            self.octowords()
+        }
+        /// Bytes behind the key; `None` if they stay as many as they are.
+        fn length(&self) -> Option<u64>;
+        /// Whether it can be said.
+        fn check(&self) -> Result<(), PostError>;
+        /// Writes the segments.
+        ///
+        /// # Safety
+        /// There is space for [`ds`](Self::ds) segments, and [`check`](Self::check) passed.
+        unsafe fn put<W: Segments>(&self, writer: &mut W);
+    }
+}
+use sealed::Encode as EncodeLayout;
+
+/// What a key leads to: `[Sge; N]` or `&[Sge]`, one piece after the other; [`Interleaved`] pieces;
+/// a list [by pointer](ListAt); or `()`, which leaves it as it is.
+pub trait KeyLayout: EncodeLayout {}
+
+impl KeyLayout for () {}
+
+impl EncodeLayout for () {
+    #[inline(always)]
+    fn octowords(&self) -> u32 {
+        0
+    }
+
+    #[inline(always)]
+    fn length(&self) -> Option<u64> {
+        None
+    }
+
+    #[inline(always)]
+    fn check(&self) -> Result<(), PostError> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, _: &mut W) {}
+}
+
+/// 16-byte units of `entries`, filled up. More than any WQE has stay more than that.
+#[inline(always)]
+const fn filled(entries: usize) -> u32 {
+    let entries = if entries > MAX_DS { MAX_DS } else { entries };
+    entries.next_multiple_of(GROUP) as u32
+}
+
+macro_rules! list {
+    ([$($generics:tt)*] $type:ty) => {
+        impl<$($generics)*> KeyLayout for $type {}
+
+        impl<$($generics)*> EncodeLayout for $type {
+            #[inline(always)]
+            fn octowords(&self) -> u32 {
+                filled(self.len())
+            }
+
+            #[inline(always)]
+            fn length(&self) -> Option<u64> {
+                Some(self.iter().map(|entry| u64::from(entry.length)).sum())
+            }
+
+            #[inline(always)]
+            fn check(&self) -> Result<(), PostError> {
+                if self.iter().any(|entry| entry.length > MAX_SGE_LENGTH) {
+                    return Err(PostError::SgeTooLong);
+                }
+                Ok(())
+            }
+
+            #[inline(always)]
+            unsafe fn put<W: Segments>(&self, writer: &mut W) {
+                // SAFETY: `octowords` counts these, and `check` has bounded it.
+                unsafe {
+                    for entry in self.iter() {
+                        writer.put(klm_segment(entry));
+                    }
+                    for _ in self.len()..self.len().next_multiple_of(GROUP) {
+                        writer.put([0; 2]);
+                    }
+                }
+            }
+        }
+    };
+}
+
+list!([const N: usize] [Sge; N]);
+list!(['a] &'a [Sge]);
+
+/// A piece of each cycle of an [`Interleaved`] layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Strided {
+    /// Virtual address of the first cycle's piece.
+    pub addr: u64,
+    /// Local key of the memory region.
+    pub lkey: u32,
+    /// Bytes of the piece.
+    pub length: u16,
+    /// Bytes between the end of one cycle's piece and the start of the next one's.
+    pub skip: u16,
+}
+
+/// Memory in cycles: from each piece its bytes, and all of that again, further on.
+#[derive(Clone, Copy, Debug)]
+pub struct Interleaved<'a> {
+    /// Cycles.
+    pub repeat: u32,
+    /// Pieces of each cycle.
+    pub pieces: &'a [Strided],
+}
+
+impl Interleaved<'_> {
+    fn cycle(&self) -> u64 {
+        self.pieces.iter().map(|piece| u64::from(piece.length)).sum()
+    }
+}
+
+impl KeyLayout for Interleaved<'_> {}
+
+impl EncodeLayout for Interleaved<'_> {
+    #[inline(always)]
+    fn octowords(&self) -> u32 {
+        filled(self.pieces.len().saturating_add(1))
+    }
+
+    #[inline(always)]
+    fn length(&self) -> Option<u64> {
+        Some(self.cycle().wrapping_mul(self.repeat.into()))
+    }
+
+    #[inline(always)]
+    fn check(&self) -> Result<(), PostError> {
+        let stride = |piece: &Strided| piece.length.checked_add(piece.skip);
+        if self.pieces.iter().any(|piece| stride(piece).is_none()) {
+            return Err(PostError::StrideTooLong);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // The count is no more than a WQE holds, so it fits the field; so do lengths of 16 bits.
+        let block: Segment = zerocopy::transmute!(RepeatBlock {
+            byte_count: (self.cycle() as u32).into(),
+            op: REPEAT_BLOCK_OP.into(),
+            repeat_count: self.repeat.into(),
+            reserved: 0.into(),
+            num_ent: (self.pieces.len() as u16).into(),
+        });
+        // SAFETY: `octowords` counts all of these.
+        unsafe {
+            writer.put(block);
+            for piece in self.pieces {
+                writer.put(zerocopy::transmute!(RepeatEntry {
+                    stride: piece.length.wrapping_add(piece.skip).into(),
+                    byte_count: piece.length.into(),
+                    memkey: piece.lkey.into(),
+                    va: piece.addr.into(),
+                }));
+            }
+            let used = self.pieces.len() + 1;
+            for _ in used..used.next_multiple_of(GROUP) {
+                writer.put([0; 2]);
+            }
+        }
+    }
+}
+
+/// A list that the card fetches from this host's memory: [`ListEntry`]s, as many as the key has
+/// room for, in whole fours.
+///
+/// The memory is read when the request is executed: it stays as it is until that is complete.
+/// libmlx5 does not write requests of this form; Linux (`mlx5_ib`, `umr.c`) and UCX's and DPDK's
+/// layouts of the control segment have it with the flag for inline lists clear, and one data
+/// segment in the list's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ListAt {
+    /// Where the entries lie, 16 bytes each. Its length is a multiple of 64, not 0, at most 1 MiB.
+    pub entries: Sge,
+    /// Bytes behind the key: of all entries together.
+    pub length: u64,
+}
+
+/// An entry of a list [in memory](ListAt), as the card reads it: length, key, address, big-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct ListEntry([u8; 16]);
+
+impl ListEntry {
+    /// Nothing: what a list is filled up with.
+    pub const NONE: Self = Self([0; 16]);
+
+    /// The piece of memory that `piece` names.
+    pub fn new(piece: Sge) -> Self {
+        Self(zerocopy::transmute!(klm_segment(&piece)))
+    }
+
+    /// As it lies in memory.
+    pub const fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl ListAt {
+    const LONGEST: u32 = 1 << 20;
+}
+
+impl KeyLayout for ListAt {}
+
+impl EncodeLayout for ListAt {
+    const INLINE: bool = false;
+
+    #[inline(always)]
+    fn octowords(&self) -> u32 {
+        self.entries.length / 16
+    }
+
+    #[inline(always)]
+    fn ds(&self) -> u32 {
+        1
+    }
+
+    #[inline(always)]
+    fn length(&self) -> Option<u64> {
+        Some(self.length)
+    }
+
+    #[inline(always)]
+    fn check(&self) -> Result<(), PostError> {
+        let length = self.entries.length;
+        // The field counts 16 bits of units.
+        if length == 0 || length % 64 != 0 || length >= Self::LONGEST {
+            return Err(PostError::TooManyEntries);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: `ds` counts it.
+        unsafe { writer.put(data_segment(&self.entries)) }
+    }
+}
+
+/// Configures a key over other keys ([`verbs::Mkey`](crate::verbs::Mkey)): what it leads to, and
+/// who may do what there. It is in use afterwards, or ([`free`](Self::free)) no longer.
+///
+/// What `mlx5dv_wr_mkey_configure` with its setters, `mlx5dv_wr_mr_list` and
+/// `mlx5dv_wr_mr_interleaved` post. The request after it waits for it (the small fence), unless
+/// several threads share the queue: then the thread that uses the key says
+/// [`fenced`](crate::wqe::Send::fenced).
+///
+/// Addresses behind the key start at 0. Entries name regions of the same protection domain, or other
+/// such keys, which are looked at when the key is used.
+///
+/// A key grants what it does until it is configured anew, invalidated or freed, and not just until
+/// the request completes: for so long, no reference to memory behind it may exist that the access
+/// would contradict. It takes no more of the regions than this side's own access: what peers may do
+/// is what [`access`](Self::access) says, whatever the regions grant them.
+#[derive(Clone, Copy)]
+#[must_use]
+pub struct ConfigureKey<L = ()> {
+    key: u32,
+    access: Option<u8>,
+    layout: L,
+    free: u8,
+    flags: u8,
+}
+
+impl ConfigureKey {
+    /// Puts the key `lkey` in use, with its layout and rights as they were.
+    pub const fn new(lkey: u32) -> Self {
+        Self { key: lkey, access: None, layout: (), free: 0, flags: 0 }
+    }
+
+    /// Takes the key `lkey` out of use: who uses it gets an error, until it is configured again.
+    /// Layout and rights are kept.
+    ///
+    /// Linux (`mlx5_ib`, `umr.c`) takes keys back so; libmlx5 posts [`LocalInvalidate`], which also
+    /// clears the key's low byte.
+    ///
+    /// [`LocalInvalidate`]: super::LocalInvalidate
+    pub const fn free(lkey: u32) -> Self {
+        Self { key: lkey, access: None, layout: (), free: MKEY_FREE, flags: 0 }
+    }
+}
+
+impl<L: KeyLayout> ConfigureKey<L> {
+    /// What may be done by the key: `LOCAL_WRITE`, `REMOTE_READ`, `REMOTE_WRITE`, `REMOTE_ATOMIC`;
+    /// other rights say nothing here. Reading by this side is always allowed.
+    pub const fn access(mut self, access: Access) -> Self {
+        self.access = Some(access_flags(access));
+        self
+    }
+
+    /// What the key leads to.
+    pub fn layout<M: KeyLayout>(self, layout: M) -> ConfigureKey<M> {
+        let Self { key, access, layout: _, free, flags } = self;
+        ConfigureKey { key, access, layout, free, flags }
+    }
+
+    setters!(signaled);
+}
+
+impl<L: KeyLayout> Operation for ConfigureKey<L> {
+    const OPCODE: u8 = opcode::UMR;
+}
+
+impl<L: KeyLayout> Encode for ConfigureKey<L> {
+    #[inline(always)]
+    fn body_ds(&self) -> u32 {
+        HEAD_DS + self.layout.ds()
+    }
+
+    #[inline(always)]
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
+        if 1 + HEAD_DS + self.layout.ds() > MAX_DS as u32 {
+            return Err(PostError::TooManyEntries);
+        }
+        self.layout.check()
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    #[inline(always)]
+    fn immediate(&self) -> u32 {
+        self.key
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        let (length, access) = (self.layout.length(), self.access);
+        let change = Change {
+            flags: if L::INLINE { UMR_INLINE } else { 0 },
+            octowords: self.layout.octowords() as u16,
+            mask: MKEY_MASK_FREE
+                | MKEY_MASK_MKEY
+                | if length.is_some() { MKEY_MASK_LEN } else { 0 }
+                | if access.is_some() { MASK_ACCESS } else { 0 },
+            free: self.free,
+            access: access.unwrap_or(0),
+            qpn_mkey: ANY_QP | self.key & 0xff,
+            length: length.unwrap_or(0),
+            ..Change::default()
+        };
+        // SAFETY: `body_ds` counts all of these; `check` passed.
+        unsafe {
+            change.put(writer);
+            self.layout.put(writer);
+        }
+    }
+}
+
+impl<L> fmt::Debug for ConfigureKey<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConfigureKey")
+            .field("key", &format_args!("{:#x}", self.key))
+            .field("access", &self.access)
+            .field("free", &(self.free != 0))
+            .field("flags", &self.flags)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<L: KeyLayout> PostOn<Rc> for ConfigureKey<L> {}

@@ -1,0 +1,234 @@
+//! Memory windows, and the end of what keys grant.
+
+use mlx5_sys::wqe::{
+    MKEY_FREE, MKEY_MASK_FREE, MKEY_MASK_LEN, MKEY_MASK_MKEY, MKEY_MASK_QPN, MKEY_MASK_START_ADDR,
+    UMR_CHECK_FREE, UMR_CHECK_QPN, UMR_INLINE, UMR_TRANSLATION_OFFSET, opcode,
+};
+
+use super::encode::{encode, setters};
+use super::payload::MAX_SGE_LENGTH;
+use super::umr::{ANY_QP, Change, HEAD_DS, MASK_ACCESS, access_flags, klm_segment};
+use super::{Encode, Limits, Operation, Payload, PostOn, Segments, Sge};
+use crate::ring::PostError;
+use crate::verbs::{Access, Rc, Uc};
+
+/// Units of a list of one entry, which is filled up to 64 bytes.
+const LIST_DS: u32 = 4;
+
+/// SEND with invalidate: the peer's oldest receive takes the payload, and ends what one of the
+/// peer's keys grants. The peer's completion carries the key.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct SendInvalidate<P> {
+    payload: P,
+    rkey: u32,
+    flags: u8,
+}
+
+impl<P: Payload> SendInvalidate<P> {
+    /// Sends `payload` and invalidates the peer's `rkey`: a window of type 2, or a key that was made
+    /// for it, of the peer's queue pair's domain.
+    pub const fn new(payload: P, rkey: u32) -> Self {
+        Self { payload, rkey, flags: 0 }
+    }
+
+    /// What it carries.
+    pub fn into_payload(self) -> P {
+        self.payload
+    }
+
+    setters!(signaled);
+    setters!(solicited);
+}
+
+encode!([P: Payload] SendInvalidate<P>, SEND_INVAL, payload payload, imm rkey);
+
+/// Binds a memory window to a piece of memory, or to none: the peer may do there what the window
+/// allows, by the window's key.
+///
+/// Made by [`MemoryWindow::bind`](crate::verbs::MemoryWindow::bind), which knows the rules, or here
+/// from plain numbers. The request after it waits for it (the small fence), unless several threads
+/// share the queue: then the thread that uses the key says [`fenced`](crate::wqe::Send::fenced).
+///
+/// The window grants what it does until it is bound anew, invalidated or freed, and not just until
+/// the request completes: for so long, no reference to the memory may exist that a peer's access
+/// would contradict.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct BindWindow {
+    before: u32,
+    rkey: u32,
+    /// In bits 31–8 as in the key context, for type 2.
+    qp: Option<u32>,
+    memory: Sge,
+    start: u64,
+    access: u8,
+    flags: u8,
+}
+
+impl BindWindow {
+    /// Binds a window of type 1, whose key is `rkey` so far, to `memory` of a region. Its key is
+    /// [another](Self::rkey) afterwards. No memory (length 0): it is bound to nothing.
+    pub const fn type_1(rkey: u32, memory: Sge, access: Access) -> Self {
+        let next = rkey & !0xff | rkey.wrapping_add(1) & 0xff;
+        Self::new(rkey, next, None, memory, access)
+    }
+
+    /// Binds a window of type 2, whose key is `rkey` so far, to `memory` of a region. Its key then
+    /// has the low byte `tag`, and works on the queue pair number `qpn` only, which must be the one
+    /// that this is posted on. The window must not be bound: one is bound anew after it was
+    /// invalidated.
+    pub const fn type_2(rkey: u32, tag: u8, qpn: u32, memory: Sge, access: Access) -> Self {
+        Self::new(rkey, rkey & !0xff | tag as u32, Some(qpn << 8), memory, access)
+    }
+
+    const fn new(before: u32, rkey: u32, qp: Option<u32>, memory: Sge, access: Access) -> Self {
+        let start = memory.addr;
+        Self { before, rkey, qp, memory, start, access: access_flags(access), flags: 0 }
+    }
+
+    /// Addresses behind the window start at 0, not at the memory's own.
+    pub const fn zero_based(mut self) -> Self {
+        self.start = 0;
+        self
+    }
+
+    /// The window's key afterwards.
+    pub const fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    setters!(signaled);
+}
+
+impl Operation for BindWindow {
+    const OPCODE: u8 = opcode::UMR;
+}
+
+impl Encode for BindWindow {
+    #[inline(always)]
+    fn body_ds(&self) -> u32 {
+        HEAD_DS + if self.memory.length == 0 { 0 } else { LIST_DS }
+    }
+
+    #[inline(always)]
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
+        if self.memory.length > MAX_SGE_LENGTH {
+            return Err(PostError::SgeTooLong);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    #[inline(always)]
+    fn immediate(&self) -> u32 {
+        self.before
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        let qp_changes = if self.qp.is_some() { MKEY_MASK_QPN } else { 0 };
+        let mut change = Change {
+            flags: UMR_TRANSLATION_OFFSET | UMR_INLINE,
+            mask: MKEY_MASK_FREE | MKEY_MASK_MKEY | qp_changes,
+            qpn_mkey: ANY_QP | self.rkey & 0xff,
+            ..Change::default()
+        };
+        if self.memory.length == 0 {
+            if self.qp.is_some() {
+                change.flags |= UMR_CHECK_QPN;
+            }
+            change.free = MKEY_FREE;
+            // SAFETY: `body_ds` counts these.
+            unsafe { change.put(writer) };
+            return;
+        }
+        if let Some(qp) = self.qp {
+            change.flags |= UMR_CHECK_FREE;
+            change.qpn_mkey = qp | self.rkey & 0xff;
+        }
+        change.octowords = LIST_DS as u16;
+        change.mask |= MKEY_MASK_LEN | MKEY_MASK_START_ADDR | MASK_ACCESS;
+        change.access = self.access;
+        change.start = self.start;
+        change.length = self.memory.length.into();
+        // SAFETY: `body_ds` counts all of these.
+        unsafe {
+            change.put(writer);
+            writer.put(klm_segment(&self.memory));
+            for _ in 1..LIST_DS {
+                writer.put([0; 2]);
+            }
+        }
+    }
+}
+
+/// Local invalidate: ends what one of this side's keys grants, to peers and to this side.
+///
+/// A window of type 2 can then be bound anew, a key with a layout
+/// ([`ConfigureKey`](super::ConfigureKey)) be given another. The key's low byte is 0 afterwards.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct LocalInvalidate {
+    rkey: u32,
+    flags: u8,
+}
+
+impl LocalInvalidate {
+    /// Invalidates the key `rkey`: one that is bound to this queue pair, or to none.
+    pub const fn new(rkey: u32) -> Self {
+        Self { rkey, flags: 0 }
+    }
+
+    setters!(signaled);
+}
+
+impl Operation for LocalInvalidate {
+    const OPCODE: u8 = opcode::UMR;
+}
+
+impl Encode for LocalInvalidate {
+    #[inline(always)]
+    fn body_ds(&self) -> u32 {
+        HEAD_DS
+    }
+
+    #[inline(always)]
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    #[inline(always)]
+    fn immediate(&self) -> u32 {
+        self.rkey
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        let change = Change {
+            flags: UMR_TRANSLATION_OFFSET | UMR_INLINE | UMR_CHECK_QPN,
+            mask: MKEY_MASK_FREE | MKEY_MASK_MKEY | MKEY_MASK_QPN,
+            qpn_mkey: ANY_QP,
+            free: MKEY_FREE,
+            ..Change::default()
+        };
+        // SAFETY: `body_ds` counts these.
+        unsafe { change.put(writer) }
+    }
+}
+
+impl<P: Payload> PostOn<Rc> for SendInvalidate<P> {}
+impl PostOn<Rc> for BindWindow {}
+impl PostOn<Rc> for LocalInvalidate {}
+
+impl PostOn<Uc> for BindWindow {}
+impl PostOn<Uc> for LocalInvalidate {}
