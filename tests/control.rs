@@ -458,7 +458,7 @@ fn owners_may_be_dropped_in_any_order() {
     assert_eq!(qp.query().unwrap().state, QpState::Rts);
     drop(qp);
     assert_eq!(handle.state(), QpState::Rts);
-    assert_eq!(handle.send_cq().context().name(), cq.context().name());
+    assert_eq!(handle.send_cq().unwrap().context().name(), cq.context().name());
     drop(handle);
     assert!(cq.capacity() >= 4);
     region.write(0, b"still there");

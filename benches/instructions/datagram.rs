@@ -5,8 +5,8 @@ use std::ptr::{NonNull, null_mut};
 
 use mlx5::ring::{Completions, SendConfig, SendQueue};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, Transport, Uc,
-    Ud, UdInitAttributes, UdRtsAttributes,
+    AddressHandle, CompletionQueue, HasQueues, MemoryRegion, QueuePair, QueuePairBuilder, Rts,
+    Transport, Uc, Ud, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{InlineBytes, Send, Sge, UdAddress};
 use mlx5_sys::verbs::*;
@@ -26,7 +26,7 @@ struct Line<T: Transport> {
     rig: Rig,
 }
 
-fn shape<T: Transport>(rig: &Rig, cq: &CompletionQueue) -> QueuePairBuilder<T> {
+fn shape<T: HasQueues>(rig: &Rig, cq: &CompletionQueue) -> QueuePairBuilder<T> {
     QueuePairBuilder::new(&rig.pd, cq).max_send_wr(128).max_inline_data(64)
 }
 

@@ -24,7 +24,7 @@ use crate::cqe::{
 };
 use crate::doorbell::Record;
 use crate::timing::{Phase, Recorder};
-use crate::verbs::{QueuePair, Transport, state::CanReceive};
+use crate::verbs::{QueuePair, Receives, state::CanReceive};
 use crate::wqe::SgeList;
 
 /// The states in which receives may be posted: all but RESET.
@@ -113,7 +113,7 @@ impl ReceiveQueue {
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): no
     /// receive queue of its own, another CQ, no CQE left to promise. Nothing is changed then.
-    pub fn new<T: Transport, S: CanReceive>(
+    pub fn new<T: Receives, S: CanReceive>(
         qp: &QueuePair<T, S>,
         completions: &mut Completions,
         config: ReceiveConfig,

@@ -57,10 +57,11 @@ pub use pd::ProtectionDomain;
 pub use port::{LinkLayer, PortAttributes, PortState};
 pub(crate) use qp::WorkQueue;
 pub use qp::{
-    AddressVector, AlternatePath, Capacities, Connected, GlobalRoute, Init, InitAttributes,
-    MigrationState, QpState, QueuePair, QueuePairAttributes, QueuePairBuilder, QueuePairHandle, Rc,
-    Recoverable, Reset, Rtr, RtrAttributes, Rts, RtsAttributes, State, TransitionError, Transport,
-    Uc, UcRtrAttributes, UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, state,
+    AddressVector, AlternatePath, Capacities, Connected, GlobalRoute, HasQueues, Init,
+    InitAttributes, MigrationState, QpState, QueuePair, QueuePairAttributes, QueuePairBuilder,
+    QueuePairHandle, Rc, Receives, Recoverable, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
+    State, TransitionError, Transport, Uc, UcRtrAttributes, UcRtsAttributes, Ud, UdInitAttributes,
+    UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend, state,
 };
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use td::ThreadDomain;

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use mlx5_sys::wqe::{AvSeg, EXTENDED_UD_AV, SEGMENT_SIZE};
+use mlx5_sys::wqe::{AvSeg, EXTENDED_UD_AV, SEGMENT_SIZE, XrcSeg};
 
 use super::{
     Block, Code, CompareSwap, Encode, FetchAdd, Limits, MaskedCompareSwap, MaskedFetchAdd, Number,
@@ -205,6 +205,33 @@ impl EncodeAddress for UdAddress {
             writer.put_unit(Unit::load(NonNull::from(second).cast()));
             writer.put_unit(Unit::load(NonNull::from(third).cast()));
         }
+    }
+}
+
+/// The destination of a request on an extended reliable connection: a shared receive queue of the
+/// peer's XRC domain. A request that takes no receive names one all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XrcAddress {
+    segment: Segment,
+}
+
+impl XrcAddress {
+    /// The shared receive queue of that [number](crate::verbs::SharedReceiveQueue::number), 24 bits.
+    pub fn new(number: u32) -> XrcAddress {
+        let segment = XrcSeg { xrc_srqn: (number & 0xff_ffff).into(), ..XrcSeg::default() };
+        XrcAddress { segment: zerocopy::transmute!(segment) }
+    }
+}
+
+impl Address for XrcAddress {}
+
+impl EncodeAddress for XrcAddress {
+    const DS: u32 = (XrcSeg::SIZE / SEGMENT_SIZE) as u32;
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: passed on; this is the one segment.
+        unsafe { writer.put(self.segment) }
     }
 }
 

@@ -21,7 +21,7 @@ mod umr;
 mod window;
 mod writer;
 
-pub use address::{Address, To, UdAddress};
+pub use address::{Address, To, UdAddress, XrcAddress};
 #[doc(hidden)]
 pub use encode::Code;
 pub(crate) use encode::Encode;

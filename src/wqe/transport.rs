@@ -2,8 +2,8 @@
 
 use super::{CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, Read, Send, SendImm};
 use super::{CopyMemory, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, SendEnable, Wait};
-use super::{SgeList, To, UdAddress, Write, WriteImm};
-use crate::verbs::{Rc, Transport, Uc, Ud};
+use super::{SgeList, To, UdAddress, Write, WriteImm, XrcAddress};
+use crate::verbs::{Rc, Transport, Uc, Ud, XrcSend};
 
 /// An operation that queue pairs of transport `T` can execute.
 ///
@@ -44,3 +44,16 @@ impl PostOn<Rc> for CopyMemory {}
 impl<T: Transport> PostOn<T> for Wait {}
 impl<T: Transport> PostOn<T> for SendEnable {}
 impl<T: Transport> PostOn<T> for RawWqe<'_> {}
+
+impl PostOn<XrcSend> for Nop {}
+
+/// Operations that are [addressed](Send::to) to a shared receive queue.
+macro_rules! on_xrc {
+    ($($type:ident<$parameter:ident: $bound:ident>),*) => { $(
+        impl<$parameter: $bound> PostOn<XrcSend> for To<$type<$parameter>, XrcAddress> {}
+        impl<$parameter: $bound> PostOn<XrcSend> for To<$type<$parameter>, &XrcAddress> {}
+    )* };
+}
+
+on_xrc!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
+on_xrc!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);

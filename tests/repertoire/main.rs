@@ -14,3 +14,4 @@ mod takeover;
 mod unreliable;
 mod upkeep;
 mod windows;
+mod xrc;

@@ -3,7 +3,7 @@
 use mlx5::cqe::{Completion, ReceiveDone, ReceiveKind, SendOperation};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Connected, MemoryRegion, QueuePair, QueuePairBuilder,
+    AddressHandle, CompletionQueue, Connected, MemoryRegion, QueuePair, QueuePairBuilder, Receives,
     RtrAttributes, Rts, RtsAttributes, Transport, Uc, Ud, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Nop, Remote, Send, SendImm, Sge, UdAddress, Write, WriteImm};
@@ -64,7 +64,7 @@ impl<T: Transport> Side<T> {
     }
 }
 
-fn shape<T: Transport>(rig: &Rig, cq: &CompletionQueue) -> QueuePairBuilder<T> {
+fn shape<T: Receives>(rig: &Rig, cq: &CompletionQueue) -> QueuePairBuilder<T> {
     QueuePairBuilder::new(&rig.pd, cq).max_send_sge(4).max_recv_sge(4).max_inline_data(200)
 }
 
@@ -76,7 +76,7 @@ fn connections(rig: &Rig) -> [Side<Uc>; 2] {
 /// Two connections to each other.
 pub fn connected<T>(rig: &Rig) -> [Side<T>; 2]
 where
-    T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
+    T: Receives + Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
 {
     let cqs = [(); 2].map(|()| rig.cq(256));
     let qps = cqs.each_ref().map(|cq| rig.init(shape::<T>(rig, cq)));

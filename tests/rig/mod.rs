@@ -14,8 +14,8 @@ use mlx5::connect::{Endpoint, LocalPort};
 use mlx5::cqe::Completion;
 use mlx5::ring::{Completions, PollError, Queues};
 use mlx5::verbs::{
-    Access, CompletionQueue, Connected, Context, Init, MemoryRegion, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Rc, Reset, RtrAttributes, Rts, RtsAttributes,
+    Access, CompletionQueue, Connected, Context, HasQueues, Init, MemoryRegion, ProtectionDomain,
+    QueuePair, QueuePairBuilder, Rc, Reset, RtrAttributes, Rts, RtsAttributes,
 };
 
 /// How long anything may take.
@@ -53,7 +53,10 @@ impl Rig {
     }
 
     /// A queue pair in INIT.
-    pub fn init<T: Connected>(&self, builder: QueuePairBuilder<T>) -> QueuePair<T, Init> {
+    pub fn init<T: Connected + HasQueues>(
+        &self,
+        builder: QueuePairBuilder<T>,
+    ) -> QueuePair<T, Init> {
         self.to_init(builder.build().expect("a queue pair"))
     }
 

@@ -228,8 +228,13 @@ pub fn arm_xrc(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
 }
 
 pub fn query_xrc(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    let shown = xrc(card, get(input, query_xrc_srq_in::XRC_SRQN), input)?.query_xrc();
-    let shown = shown.ok_or(Refusal::NoSrq)?;
+    let number = get(input, query_xrc_srq_in::XRC_SRQN);
+    let srq = card.objects.srqs.get(number).ok_or(Refusal::NoSrq)?;
+    // The driver makes them for no user context, since several share them; who has one may look.
+    if srq.uid != 0 {
+        owned(srq.uid, uid(input))?;
+    }
+    let shown = srq.query_xrc().ok_or(Refusal::NoSrq)?;
     output[query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY.bytes()].copy_from_slice(&shown);
     Ok(())
 }

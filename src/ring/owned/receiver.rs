@@ -7,7 +7,7 @@ use super::flight::{Refused, put};
 use super::operation::OwnedPayload;
 use crate::ring::{Completions, ReceiveConfig, ReceiveQueue};
 use crate::verbs::state::CanReceive;
-use crate::verbs::{QueuePair, Transport};
+use crate::verbs::{QueuePair, Receives};
 use crate::wqe::SgeList;
 
 /// A receive queue that owns the memory of its receives: what a [`Channel`](super::Channel) is
@@ -27,7 +27,7 @@ impl Receiver {
     ///
     /// # Errors
     /// As there.
-    pub fn new<T: Transport, S: CanReceive>(
+    pub fn new<T: Receives, S: CanReceive>(
         qp: &QueuePair<T, S>,
         completions: &mut Completions,
         config: ReceiveConfig,

@@ -19,7 +19,7 @@ use crate::ring::keep::{QueueKeep, SrqKeep};
 use crate::ring::takeover::QpView;
 use crate::ring::{PostError, QueueError, Queues, ReceiveConfig, ReceiveSide, SendSide};
 use crate::timing::{Phase, Recorder};
-use crate::verbs::{QueuePair, SharedReceiveQueue, Transport, state::CanReceive};
+use crate::verbs::{QueuePair, Receives, SharedReceiveQueue, state::CanReceive};
 use crate::wqe::SgeList;
 
 /// A shared receive queue, written to directly.
@@ -96,12 +96,15 @@ impl SharedReceives {
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): as
-    /// [`from_raw`](Self::from_raw). Nothing is changed then.
+    /// [`from_raw`](Self::from_raw), and of an XRC domain with another CQ. Nothing is changed then.
     pub fn new(
         srq: &SharedReceiveQueue,
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> crate::Result<Self> {
+        if srq.cq().is_some_and(|cq| CqId::of(cq.as_raw().as_ptr()) != completions.id()) {
+            return Err(QueueError::ForeignCq.into());
+        }
         let (mut keep, order) = SrqKeep::new(srq.clone())?;
         let xrc = srq.xrc_domain().is_some();
         // SAFETY: the keep holds the SRQ alive, and claims it: other writers of this crate are kept
@@ -124,13 +127,13 @@ impl SharedReceives {
     /// Takes over a shared receive queue. Its list of WQEs goes on where libmlx5 has left it.
     ///
     /// # Errors
-    /// [`QueueError`]: not an SRQ of libmlx5, receives outstanding, an impossible geometry, of an
-    /// XRC domain and another CQ than its own, no CQE left to promise;
-    /// [`QueueError::UnknownIndex`]. Nothing is changed then.
+    /// [`QueueError`]: not an SRQ of libmlx5, receives outstanding, an impossible geometry, no CQE
+    /// left to promise; [`QueueError::UnknownIndex`]. Nothing is changed then.
     ///
     /// # Safety
-    /// - `srq` stays alive as long as the result; `xrc` says whether it is one of an XRC domain. None
-    ///   of its receives is outstanding, nor has a former direct owner posted to it.
+    /// - `srq` stays alive as long as the result; `xrc` says whether it is one of an XRC domain, which
+    ///   completes on `completions` then. None of its receives is outstanding, nor has a former direct
+    ///   owner posted to it.
     /// - Until the result is dropped, nothing else posts to it (`ibv_post_srq_recv`, another
     ///   `SharedReceives`).
     /// - If it is one of an XRC domain, nothing else posts to other such queues that complete on the
@@ -249,7 +252,7 @@ impl SharedReceives {
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): it
     /// takes from another queue, completes on another CQ, or no CQE is left to promise. Nothing is
     /// changed then.
-    pub fn attach<T: Transport, S: CanReceive>(
+    pub fn attach<T: Receives, S: CanReceive>(
         &mut self,
         qp: &QueuePair<T, S>,
         completions: &mut Completions,

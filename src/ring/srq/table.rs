@@ -5,7 +5,7 @@ use core::fmt;
 use super::SharedReceives;
 use super::numbers::Numbers;
 use crate::ring::{Completions, Queues, ReceiveQueue, ReceiveSide, SendQueue, SendSide};
-use crate::verbs::{QueuePair, Rc, Transport, state::CanReceive};
+use crate::verbs::{QueuePair, Rc, Receives, Transport, state::CanReceive};
 
 /// Queues, owned, that polls find by the number of the queue pair, or by the user index of a queue of
 /// an XRC domain. Finding one costs a bounded number of instructions, however many there are.
@@ -153,7 +153,7 @@ impl<T: Transport> QueueTable<T> {
     ///
     /// # Panics
     /// Where the table has no queue of that key.
-    pub fn attach<S: CanReceive, U: Transport>(
+    pub fn attach<U: Receives, S: CanReceive>(
         &mut self,
         key: SharedKey,
         qp: &QueuePair<U, S>,

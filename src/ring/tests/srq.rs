@@ -10,9 +10,10 @@ use mlx5_sys::cqe::opcode;
 use super::{Cq, Memory, QPN, cqe};
 use crate::cqe::Completion;
 use crate::doorbell::Record;
-use crate::ring::PostError;
 use crate::ring::random::Random;
-use crate::ring::srq::{SharedReceives, SrqParts, UserIndex};
+use crate::ring::srq::{SrqParts, UserIndex};
+use crate::ring::{PostError, QueueTable, Queues, SharedReceives};
+use crate::verbs::Rc;
 use crate::wqe::Sge;
 
 /// A shared receive queue over plain memory.
@@ -169,4 +170,41 @@ fn wqes_are_linked_as_they_become_free() {
     for _ in 0..60 {
         case(&mut random);
     }
+}
+
+#[test]
+fn a_queue_whose_index_is_unknown_is_alone_on_its_cq() {
+    let mut cq = Cq::new(16, 64, 0);
+    assert!(cq.reader.meets_xrc(UserIndex::Known(1)) && cq.reader.meets_xrc(UserIndex::Known(2)));
+    assert!(!cq.reader.meets_xrc(UserIndex::Alone));
+    let mut cq = Cq::new(16, 64, 0);
+    assert!(cq.reader.meets_xrc(UserIndex::Alone));
+    assert!(!cq.reader.meets_xrc(UserIndex::Alone) && !cq.reader.meets_xrc(UserIndex::Known(1)));
+}
+
+#[test]
+fn a_table_finds_one_queue_whose_index_is_unknown() {
+    let mut cqs = [(); 3].map(|()| Cq::new(16, 64, 0));
+    let indices = [UserIndex::Alone, UserIndex::Known(5), UserIndex::Alone];
+    let mut srqs = vec![];
+    for (cq, index) in cqs.iter_mut().zip(indices) {
+        srqs.push(Srq::new(cq, 4, 32, 0, Some(index)));
+    }
+    // The memory of their lists and records lives to the end.
+    let (mut memory, mut queues) = (vec![], vec![]);
+    for Srq { buffer, record, queue } in srqs {
+        memory.push((buffer, record));
+        queues.push(queue);
+    }
+    let mut table = QueueTable::<Rc>::new();
+    let second = table.insert_shared(queues.pop().unwrap()).unwrap();
+    table.insert_shared(queues.pop().unwrap()).unwrap();
+    assert!(table.insert_shared(queues.pop().unwrap()).is_err(), "there is one already");
+    assert_eq!(table.shared(second).unwrap().user_index(), None);
+    for index in [5, 6] {
+        assert!(table.indexed_side(index).is_some());
+    }
+    assert!(table.remove_shared(second).is_some());
+    assert!(table.indexed_side(6).is_none() && table.indexed_side(5).is_some());
+    assert!(table.shared(second).is_none());
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU8;
 
 use mlx5_sys::verbs::{ibv_create_qp, ibv_qp_cap, ibv_qp_init_attr};
 
-use super::{QpInner, QpState, QueuePair, Rc, Reset, Transport};
+use super::{HasQueues, Parents, QpInner, QpState, QueuePair, Rc, Receives, Reset, Transport};
 use crate::verbs::error::non_null;
 use crate::verbs::td::ParentDomain;
 use crate::verbs::{
@@ -62,39 +62,10 @@ impl QueuePair<Rc, Reset> {
     }
 }
 
-impl<T: Transport> QueuePairBuilder<T> {
-    /// A queue pair of transport `T` in `pd` that reports to `cq`: 64 sends, 64 receives, one SGE
-    /// each, no inline data, and completions only for the requests that ask for one.
-    ///
-    /// `QueuePairBuilder::<Ud>::new(&pd, &cq).max_recv_wr(512).build()?`
-    pub fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> Self {
-        Self {
-            pd: pd.clone(),
-            send_cq: cq.handle(),
-            receive_cq: cq.handle(),
-            capacities: Capacities {
-                max_send_wr: 64,
-                max_recv_wr: 64,
-                max_send_sge: 1,
-                max_recv_sge: 1,
-                max_inline_data: 0,
-            },
-            signal_all: false,
-            shared_receives: None,
-            thread_domain: None,
-            transport: PhantomData,
-        }
-    }
-
+impl<T: Receives> QueuePairBuilder<T> {
     /// The queue for completions of receives, if it is another than that of sends.
     pub fn receive_cq(mut self, cq: &CompletionQueue) -> Self {
         self.receive_cq = cq.handle();
-        self
-    }
-
-    /// Requests that the send queue holds at least.
-    pub fn max_send_wr(mut self, requests: u32) -> Self {
-        self.capacities.max_send_wr = requests;
         self
     }
 
@@ -104,15 +75,53 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
-    /// Scatter/gather entries of a send request.
-    pub fn max_send_sge(mut self, entries: u32) -> Self {
-        self.capacities.max_send_sge = entries;
-        self
-    }
-
     /// Scatter/gather entries of a receive.
     pub fn max_recv_sge(mut self, entries: u32) -> Self {
         self.capacities.max_recv_sge = entries;
+        self
+    }
+
+    /// The shared receive queue that it takes its receives from, instead of one of its own.
+    pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue) -> Self {
+        self.shared_receives = Some(queue.clone());
+        self.capacities.max_recv_wr = 0;
+        self
+    }
+}
+
+impl<T: HasQueues> QueuePairBuilder<T> {
+    /// A queue pair of transport `T` in `pd` that reports to `cq`: 64 sends, 64 receives (where the
+    /// transport has any), one SGE each, no inline data, and completions only for the requests that ask for one.
+    ///
+    /// `QueuePairBuilder::<Ud>::new(&pd, &cq).max_recv_wr(512).build()?`
+    pub fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> Self {
+        Self {
+            pd: pd.clone(),
+            send_cq: cq.handle(),
+            receive_cq: cq.handle(),
+            capacities: Capacities {
+                max_send_wr: 64,
+                max_recv_wr: if T::RECEIVES { 64 } else { 0 },
+                max_send_sge: 1,
+                max_recv_sge: u32::from(T::RECEIVES),
+                max_inline_data: 0,
+            },
+            signal_all: false,
+            shared_receives: None,
+            thread_domain: None,
+            transport: PhantomData,
+        }
+    }
+
+    /// Requests that the send queue holds at least.
+    pub fn max_send_wr(mut self, requests: u32) -> Self {
+        self.capacities.max_send_wr = requests;
+        self
+    }
+
+    /// Scatter/gather entries of a send request.
+    pub fn max_send_sge(mut self, entries: u32) -> Self {
+        self.capacities.max_send_sge = entries;
         self
     }
 
@@ -126,13 +135,6 @@ impl<T: Transport> QueuePairBuilder<T> {
     /// says it for each request.
     pub fn signal_all(mut self, all: bool) -> Self {
         self.signal_all = all;
-        self
-    }
-
-    /// The shared receive queue that it takes its receives from, instead of one of its own.
-    pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue) -> Self {
-        self.shared_receives = Some(queue.clone());
-        self.capacities.max_recv_wr = 0;
         self
     }
 
@@ -195,9 +197,11 @@ impl<T: Transport> QueuePairBuilder<T> {
             taken: AtomicU8::new(0),
             destroyed: Arc::default(),
             _parent: parent,
-            pd: self.pd,
-            send_cq: self.send_cq,
-            receive_cq: self.receive_cq,
+            parents: Parents::Queues {
+                pd: self.pd,
+                send_cq: self.send_cq,
+                receive_cq: self.receive_cq,
+            },
             shared_receives: self.shared_receives,
         })))
     }

@@ -11,6 +11,7 @@ pub mod state;
 mod transition;
 mod transport;
 mod unreliable;
+mod xrc;
 
 pub use address::{AddressVector, AlternatePath, GlobalRoute};
 pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
@@ -18,8 +19,11 @@ pub use builder::{Capacities, QueuePairBuilder};
 pub use query::{MigrationState, QueuePairAttributes};
 pub use state::{Init, QpState, Reset, Rtr, Rts, State};
 pub use transition::TransitionError;
-pub use transport::{Connected, Rc, Recoverable, Transport, Uc, Ud};
+pub use transport::{
+    Connected, HasQueues, Rc, Receives, Recoverable, Transport, Uc, Ud, XrcRecv, XrcSend,
+};
 pub use unreliable::{UcRtrAttributes, UcRtsAttributes, UdInitAttributes, UdRtsAttributes};
+pub use xrc::XrcRtsAttributes;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -30,7 +34,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use mlx5_sys::verbs::{ibv_destroy_qp, ibv_qp};
 
 use super::td::ParentDomain;
-use super::{CompletionQueueHandle, Context, Error, ProtectionDomain, Result, SharedReceiveQueue};
+use super::{
+    CompletionQueueHandle, Context, Error, ProtectionDomain, Result, SharedReceiveQueue, XrcDomain,
+};
 
 /// A queue pair of transport `T` that the program has moved to state `S`.
 ///
@@ -59,11 +65,48 @@ struct QpInner {
     destroyed: Arc<AtomicBool>,
     /// Where the pair was made in a thread domain; freed after the pair.
     _parent: Option<ParentDomain>,
-    pd: ProtectionDomain,
-    send_cq: CompletionQueueHandle,
-    receive_cq: CompletionQueueHandle,
+    parents: Parents,
     shared_receives: Option<SharedReceiveQueue>,
 }
+
+/// What a queue pair belongs to.
+enum Parents {
+    /// All but answering ends of extended reliable connections.
+    Queues {
+        pd: ProtectionDomain,
+        send_cq: CompletionQueueHandle,
+        receive_cq: CompletionQueueHandle,
+    },
+    /// Those.
+    Target(XrcDomain),
+}
+
+impl Parents {
+    fn context(&self) -> &Context {
+        match self {
+            Parents::Queues { pd, .. } => pd.context(),
+            Parents::Target(domain) => domain.context(),
+        }
+    }
+
+    fn pd(&self) -> Option<&ProtectionDomain> {
+        match self {
+            Parents::Queues { pd, .. } => Some(pd),
+            Parents::Target(_) => None,
+        }
+    }
+
+    /// Of sends and of receives.
+    fn cqs(&self) -> Option<(&CompletionQueueHandle, &CompletionQueueHandle)> {
+        match self {
+            Parents::Queues { send_cq, receive_cq, .. } => Some((send_cq, receive_cq)),
+            Parents::Target(_) => None,
+        }
+    }
+}
+
+/// Why a queue pair of a transport that has queues has what belongs to them.
+const MADE_WITH: &str = "made with a protection domain and CQs";
 
 /// One of the two queues of a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,24 +152,9 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         self.inner.capacities
     }
 
-    /// The domain it belongs to.
-    pub fn protection_domain(&self) -> &ProtectionDomain {
-        &self.inner.pd
-    }
-
     /// The device it belongs to.
     pub fn context(&self) -> &Context {
-        self.inner.pd.context()
-    }
-
-    /// The queue that its send completions go to.
-    pub fn send_cq(&self) -> &CompletionQueueHandle {
-        &self.inner.send_cq
-    }
-
-    /// The queue that its receive completions go to.
-    pub fn receive_cq(&self) -> &CompletionQueueHandle {
-        &self.inner.receive_cq
+        self.inner.parents.context()
     }
 
     /// The shared receive queue that it was made with.
@@ -142,6 +170,23 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     /// The queue pair, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_qp> {
         self.inner.qp
+    }
+}
+
+impl<T: HasQueues, S: State> QueuePair<T, S> {
+    /// The domain it belongs to.
+    pub fn protection_domain(&self) -> &ProtectionDomain {
+        self.inner.parents.pd().expect(MADE_WITH)
+    }
+
+    /// The queue that its send completions go to.
+    pub fn send_cq(&self) -> &CompletionQueueHandle {
+        self.inner.parents.cqs().expect(MADE_WITH).0
+    }
+
+    /// The queue that its receive completions go to.
+    pub fn receive_cq(&self) -> &CompletionQueueHandle {
+        self.inner.parents.cqs().expect(MADE_WITH).1
     }
 }
 
@@ -166,14 +211,16 @@ impl QueuePairHandle {
         QpState::from_code(self.inner.state.load(Ordering::Acquire))
     }
 
-    /// The queue that its send completions go to.
-    pub fn send_cq(&self) -> &CompletionQueueHandle {
-        &self.inner.send_cq
+    /// The queue that its send completions go to; none of an answering end of extended reliable
+    /// connections.
+    pub fn send_cq(&self) -> Option<&CompletionQueueHandle> {
+        self.inner.parents.cqs().map(|cqs| cqs.0)
     }
 
-    /// The queue that its receive completions go to.
-    pub fn receive_cq(&self) -> &CompletionQueueHandle {
-        &self.inner.receive_cq
+    /// The queue that its receive completions go to; none of an answering end of extended reliable
+    /// connections.
+    pub fn receive_cq(&self) -> Option<&CompletionQueueHandle> {
+        self.inner.parents.cqs().map(|cqs| cqs.1)
     }
 
     /// Set when the queue pair is destroyed.

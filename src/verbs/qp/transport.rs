@@ -4,7 +4,7 @@ use mlx5_sys::verbs::ibv_qp_type;
 
 use super::attributes::Attributes;
 use super::state::sealed::Sealed;
-use super::{RtrAttributes, RtsAttributes, UcRtrAttributes, UcRtsAttributes};
+use super::{RtrAttributes, RtsAttributes, UcRtrAttributes, UcRtsAttributes, XrcRtsAttributes};
 use crate::verbs::Access;
 
 /// A transport: a type that exists at compile time only.
@@ -17,6 +17,23 @@ pub trait Transport: Sealed + Send + Sync + 'static {
     /// address of a request that carries its own, and a remote address.
     const UNITS_BEFORE_PAYLOAD: u32;
 }
+
+/// A transport whose queue pairs belong to a protection domain and report to completion queues: all
+/// but [`XrcRecv`].
+#[diagnostic::on_unimplemented(message = "queue pairs of transport `{Self}` have no queues")]
+pub trait HasQueues: Transport {
+    /// Whether they take receives.
+    const RECEIVES: bool = true;
+}
+
+/// A transport whose queue pairs take receives, from a queue of their own or from a
+/// [shared](crate::verbs::SharedReceiveQueue) one.
+#[diagnostic::on_unimplemented(
+    message = "queue pairs of transport `{Self}` take no receives",
+    note = "what arrives on extended reliable connections goes to the shared receive queue that the \
+            request names: `SharedReceiveQueueBuilder::xrc`"
+)]
+pub trait Receives: HasQueues {}
 
 /// A transport whose queue pairs have one peer each, which is told on the way from INIT to RTR.
 pub trait Connected: Transport {
@@ -58,7 +75,25 @@ transports! {
     /// Unreliable datagram: any number of peers, to which each SEND is
     /// [addressed](crate::wqe::Send::to), and multicast groups. A message is one packet at most.
     Ud = IBV_QPT_UD, "UD", 4;
+    /// Extended reliable connection, the end that requests: one peer, in order, acknowledged; SEND,
+    /// WRITE, READ and atomics, each [addressed](crate::wqe::Send::to) to a shared receive queue of
+    /// the peer's XRC domain. It takes no receives.
+    XrcSend = IBV_QPT_XRC_SEND, "XRC_SEND", 3;
+    /// Extended reliable connection, the end that [answers](super::QueuePair::target). It has no
+    /// queues of its own.
+    XrcRecv = IBV_QPT_XRC_RECV, "XRC_RECV", 1;
 }
+
+impl HasQueues for Rc {}
+impl HasQueues for Uc {}
+impl HasQueues for Ud {}
+impl HasQueues for XrcSend {
+    const RECEIVES: bool = false;
+}
+
+impl Receives for Rc {}
+impl Receives for Uc {}
+impl Receives for Ud {}
 
 impl Connected for Rc {
     const ACCESS: Access = Access::all();
@@ -70,4 +105,16 @@ impl Connected for Uc {
     const ACCESS: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::MW_BIND);
     type Rtr = UcRtrAttributes;
     type Rts = UcRtsAttributes;
+}
+
+impl Connected for XrcSend {
+    const ACCESS: Access = Access::empty();
+    type Rtr = UcRtrAttributes;
+    type Rts = RtsAttributes;
+}
+
+impl Connected for XrcRecv {
+    const ACCESS: Access = Access::all();
+    type Rtr = RtrAttributes;
+    type Rts = XrcRtsAttributes;
 }

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::verbs::{Context, Mtu, Result};
 
-/// INIT to RTR of an unreliable connection: who the peer is.
+/// INIT to RTR of a connection that answers no READs: an unreliable one, or the requesting end of an
+/// extended reliable one. Who the peer is.
 ///
 /// `UcRtrAttributes { path_mtu: Mtu::Mtu4096, ..UcRtrAttributes::new(qpn, address) }`, or from those
 /// of a reliable one, which have more.

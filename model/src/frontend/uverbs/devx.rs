@@ -1,12 +1,13 @@
 //! Commands that a program gives the card itself.
 
-use mlx5_sys::ifc::{cmd_in, opcode, query_qp_in};
+use mlx5_sys::ifc::{cmd_in, opcode, query_qp_in, query_rmp_in, query_xrc_srq_in};
 
 use super::devx_object::{self, Devx};
 use super::errno::{Errno, Result};
 use super::file::CommandFile;
 use super::ioctl::Attributes;
 use super::qp::{Kind, Qp};
+use super::srq::Srq;
 
 /// Shortest reply: status and syndrome.
 const SHORTEST: usize = 8;
@@ -41,15 +42,39 @@ pub(super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<
     on_qp(file, attributes, |_, code| CHANGES.contains(&code))
 }
 
-/// `DEVX_OBJ_QUERY` of one, or of an object that the program made.
+/// `DEVX_OBJ_QUERY` of one, of a shared receive queue, or of an object that the program made.
 pub(super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    if file.state().get::<Devx>(attributes.handle(0x1000)?).is_ok() {
+    let handle = attributes.handle(0x1000)?;
+    if file.state().get::<Devx>(handle).is_ok() {
         return devx_object::query(file, attributes);
+    }
+    let srq = file.state().get::<Srq>(handle).map(|srq| (srq.xrcd.is_some(), srq.number));
+    if let Ok((xrc, number)) = srq {
+        return query_srq(file, attributes, xrc, number);
     }
     on_qp(file, attributes, |kind, code| {
         let target = kind == Kind::DcTarget;
         code == if target { opcode::QUERY_DCT } else { opcode::QUERY_QP }
     })
+}
+
+/// Has the card show a shared receive queue, if the command asks for that and names it.
+fn query_srq(
+    file: &CommandFile,
+    attributes: &mut Attributes,
+    xrc: bool,
+    number: u32,
+) -> Result<()> {
+    let command = attributes.input(0x1001)?;
+    let (code, field) = match xrc {
+        true => (opcode::QUERY_XRC_SRQ, query_xrc_srq_in::XRC_SRQN),
+        false => (opcode::QUERY_RMP, query_rmp_in::RMPN),
+    };
+    let asks = command.len() >= cmd_in::SIZE && cmd_in::OPCODE.get(&command) == u64::from(code);
+    if !asks || command.len() < field.bytes().end || field.get(&command) != u64::from(number) {
+        return Err(Errno::EINVAL);
+    }
+    execute(file, attributes, command, 0x1002)
 }
 
 /// Gives the card a command on a queue pair, if the command is one of those and names it.

@@ -1,0 +1,420 @@
+//! Extended reliable connections: an end that requests, an end that answers, and shared receive
+//! queues that requests name.
+
+use std::fs::File;
+
+use mlx5::connect::Endpoint;
+use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
+use mlx5::ring::{
+    Completions, QueueError, QueueTable, Queues, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
+    SharedReceives,
+};
+use mlx5::verbs::{
+    CompletionQueue, Context, Devx, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts,
+    SharedReceiveQueue, XrcDomain, XrcOpen, XrcRecv, XrcSend,
+};
+use mlx5::wqe::{
+    CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
+    XrcAddress,
+};
+use mlx5_model::Mode;
+
+use crate::rig::random::Random;
+use crate::rig::{Rig, wait};
+
+const MEMORY: usize = 1 << 16;
+
+/// The requesting end.
+struct Requester {
+    send: SendQueue<XrcSend>,
+    completions: Completions,
+    memory: MemoryRegion,
+    qp: QueuePair<XrcSend, Rts>,
+}
+
+/// A shared receive queue of the answering side, with a CQ of its own.
+struct Receiver {
+    shared: SharedReceives,
+    completions: Completions,
+    number: u32,
+    _srq: SharedReceiveQueue,
+    cq: CompletionQueue,
+}
+
+struct Lines {
+    requesters: Vec<Requester>,
+    targets: Vec<QueuePair<XrcRecv, Rts>>,
+    receivers: Vec<Receiver>,
+    memory: MemoryRegion,
+    domain: XrcDomain,
+    rig: Rig,
+}
+
+fn receiver(rig: &Rig, domain: &XrcDomain) -> Receiver {
+    let cq = rig.cq(127);
+    let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(31).max_sge(3).xrc(domain, &cq);
+    let srq = srq.build().unwrap();
+    let mut completions = Completions::new(&cq).unwrap();
+    let shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
+    Receiver { shared, completions, number: srq.number().unwrap(), _srq: srq, cq }
+}
+
+impl Lines {
+    fn new(connections: usize, receivers: usize) -> Self {
+        let rig = Rig::new(Mode::Trapped);
+        let domain = XrcDomain::new(&rig.context).unwrap();
+        let receivers = (0..receivers).map(|_| receiver(&rig, &domain)).collect();
+        let (mut requesters, mut targets) = (vec![], vec![]);
+        for _ in 0..connections {
+            let (requester, target) = connection(&rig, &domain);
+            requesters.push(requester);
+            targets.push(target);
+        }
+        let memory = rig.memory(MEMORY);
+        Self { requesters, targets, receivers, memory, domain, rig }
+    }
+
+    fn sge(&self, offset: usize, length: usize) -> Sge {
+        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
+    }
+
+    fn remote(&self, offset: usize) -> Remote {
+        Remote::new(self.memory.remote_address() + offset as u64, self.memory.rkey())
+    }
+
+    fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.memory.read(offset, &mut bytes);
+        bytes
+    }
+
+    fn to(&self, receiver: usize) -> XrcAddress {
+        XrcAddress::new(self.receivers[receiver].number)
+    }
+
+    fn post(&mut self, receiver: usize, id: u64, sge: Sge) {
+        // SAFETY: for every post here, the memory lives to the end, and is looked at only when the
+        // receive is complete.
+        unsafe { self.receivers[receiver].shared.post(id, sge) }.unwrap();
+    }
+
+    fn received(&mut self, receiver: usize) -> ReceiveDone {
+        let Receiver { shared, completions, .. } = &mut self.receivers[receiver];
+        match wait(completions, shared) {
+            Completion::Receive(done) => done,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Two ends that are connected.
+fn connection(rig: &Rig, domain: &XrcDomain) -> (Requester, QueuePair<XrcRecv, Rts>) {
+    let cq = rig.cq(127);
+    let qp = QueuePairBuilder::<XrcSend>::new(&rig.pd, &cq).max_inline_data(64).max_send_sge(3);
+    let (qp, target) = (rig.init(qp), rig.to_init(QueuePair::target(domain).unwrap()));
+    let ends: (Endpoint, Endpoint) = (rig.local.endpoint(&qp), rig.local.endpoint(&target));
+    let target = target.rtr(&rig.local.rtr(&ends.1, &ends.0)).unwrap();
+    let target = target.rts(&rig.local.rts(&ends.1, &ends.0).into()).unwrap();
+    let qp = qp.rtr(&rig.local.rtr(&ends.0, &ends.1).into()).unwrap();
+    let qp = qp.rts(&rig.local.rts(&ends.0, &ends.1)).unwrap();
+    let mut completions = Completions::new(&cq).unwrap();
+    let sending = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
+    let send = SendQueue::new(&qp, &mut completions, sending).unwrap();
+    (Requester { send, completions, memory: rig.memory(MEMORY), qp }, target)
+}
+
+impl Requester {
+    fn sge(&self, offset: usize, length: usize) -> Sge {
+        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
+    }
+
+    fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.memory.read(offset, &mut bytes);
+        bytes
+    }
+
+    fn wait(&mut self) -> Completion {
+        wait(&mut self.completions, &mut self.send)
+    }
+
+    fn done(&mut self) -> (u64, SendOperation, u32) {
+        match self.wait() {
+            Completion::Send(done) => (done.id, done.operation, done.byte_len),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn fails(&mut self) -> (u64, Status) {
+        match self.wait() {
+            Completion::Failed(failure) => (failure.id, failure.status),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_operation_moves_its_bytes() {
+    let mut lines = Lines::new(1, 1);
+    let to = lines.to(0);
+    let mut random = Random::new();
+    for size in [0, 1, 8, 31, 64] {
+        let bytes = random.bytes(size);
+        lines.requesters[0].memory.write(0, &bytes);
+        let room = lines.sge(100, 200);
+        lines.post(0, 1, room);
+        lines.post(0, 2, room);
+        let line = &mut lines.requesters[0];
+        let from = [line.sge(0, size / 2), line.sge(size / 2, size - size / 2)];
+        // SAFETY: as in `post`, for every post here.
+        unsafe {
+            line.send.post(3, Send::new(from).signaled().to(to)).unwrap();
+            let send = SendImm::new(Inline(&bytes), 77).solicited().signaled();
+            line.send.post(4, send.to(&to)).unwrap();
+        }
+        assert_eq!(line.done(), (3, SendOperation::Send, 0));
+        assert_eq!(line.done(), (4, SendOperation::SendImm, 0));
+        let (qpn, source) = (lines.targets[0].number(), lines.requesters[0].qp.number());
+        for (id, kind) in [(1, ReceiveKind::Send), (2, ReceiveKind::SendImm(77))] {
+            let done = lines.received(0);
+            assert_eq!((done.id, done.kind, done.byte_len as usize), (id, kind, size));
+            assert_eq!((done.qpn, done.src_qp, done.solicited), (qpn, source, id == 2));
+            assert_eq!(lines.bytes(100, size), bytes);
+        }
+
+        lines.post(0, 5, room);
+        let remote = [1000, 2000].map(|offset| lines.remote(offset));
+        let line = &mut lines.requesters[0];
+        // SAFETY: as above.
+        unsafe {
+            line.send.post(6, Write::new(from, remote[0]).to(to)).unwrap();
+            let write = WriteImm::new(Inline(&bytes), remote[1], 9).signaled();
+            line.send.post(7, write.to(to)).unwrap();
+            line.send.post(8, Read::new(line.sge(500, size), remote[0]).signaled().to(to)).unwrap();
+        }
+        assert_eq!(line.done(), (7, SendOperation::WriteImm, 0));
+        assert_eq!(line.done(), (8, SendOperation::Read, size as u32));
+        assert_eq!(line.bytes(500, size), bytes);
+        let done = lines.received(0);
+        assert_eq!((done.id, done.kind), (5, ReceiveKind::WriteImm(9)));
+        for offset in [1000, 2000] {
+            assert_eq!(lines.bytes(offset, size), bytes);
+        }
+    }
+    lines.memory.write(3000, &5u64.to_ne_bytes());
+    let remote = lines.remote(3000);
+    let line = &mut lines.requesters[0];
+    let word = Word::new(line.memory.address() + 800, line.memory.lkey());
+    // SAFETY: as above.
+    unsafe {
+        line.send.post(1, CompareSwap::new(word, remote, 5, 40).signaled().to(to)).unwrap();
+        line.send.post(2, FetchAdd::new(word, remote, 2).fenced().signaled().to(&to)).unwrap();
+        line.send.post(3, Nop::new().signaled()).unwrap();
+    }
+    assert_eq!(line.done(), (1, SendOperation::CompareSwap, 8));
+    assert_eq!(line.done(), (2, SendOperation::FetchAdd, 8));
+    assert_eq!(line.done(), (3, SendOperation::Nop, 0));
+    assert_eq!(line.bytes(800, 8), 40u64.to_ne_bytes());
+    assert_eq!(lines.bytes(3000, 8), 42u64.to_ne_bytes());
+}
+
+#[test]
+fn any_connection_reaches_any_queue_of_the_domain() {
+    let mut lines = Lines::new(3, 4);
+    let mut random = Random::new();
+    for id in 0..400u64 {
+        let (from, to) = (random.below(3) as usize, random.below(4) as usize);
+        let room = lines.sge(to * 100, 64);
+        lines.post(to, id, room);
+        let address = lines.to(to);
+        let bytes = id.to_ne_bytes();
+        let send = Send::new(Inline(&bytes)).signaled().to(&address);
+        // SAFETY: the payload is copied.
+        unsafe { lines.requesters[from].send.post(id, send) }.unwrap();
+        lines.requesters[from].done();
+        let done = lines.received(to);
+        assert_eq!((done.id, done.qpn), (id, lines.targets[from].number()));
+        assert_eq!(lines.bytes(to * 100, 8), id.to_ne_bytes());
+    }
+}
+
+#[test]
+fn a_wrong_queue_is_an_error_of_its_requester_only() {
+    let mut lines = Lines::new(3, 1);
+    // One that is none, an ordinary one, and one of another domain.
+    let other = XrcDomain::new(&lines.rig.context).unwrap();
+    let foreign = receiver(&lines.rig, &other);
+    let plain = SharedReceiveQueue::builder(&lines.rig.pd).build().unwrap();
+    let room = lines.sge(0, 64);
+    lines.post(0, 1, room);
+    for (from, number) in [(0, 0xab_cdef), (1, plain.number().unwrap()), (2, foreign.number)] {
+        let line = &mut lines.requesters[from];
+        let send = Send::new(Inline(b"astray")).signaled().to(XrcAddress::new(number));
+        // SAFETY: the payload is copied.
+        unsafe { line.send.post(5, send) }.unwrap();
+        assert_eq!(line.fails(), (5, Status::RemoteInvalidRequest));
+    }
+    let (line, target) = connection(&lines.rig, &lines.domain);
+    lines.requesters.push(line);
+    lines.targets.push(target);
+    let to = lines.to(0);
+    let send = Send::new(Inline(b"found")).to(to);
+    // SAFETY: as above.
+    unsafe { lines.requesters[3].send.post(6, send) }.unwrap();
+    assert_eq!((lines.received(0).id, lines.bytes(0, 5)), (1, b"found".to_vec()));
+}
+
+#[test]
+fn an_empty_queue_makes_peers_wait_and_a_short_receive_ends_the_connection() {
+    let mut lines = Lines::new(1, 1);
+    let to = lines.to(0);
+    let line = &mut lines.requesters[0];
+    // SAFETY: the payload is copied.
+    unsafe { line.send.post(1, Send::new(Inline(b"patient")).signaled().to(to)) }.unwrap();
+    assert_eq!(line.completions.poll(&mut line.send), Ok(None));
+    let room = lines.sge(0, 64);
+    lines.post(0, 2, room);
+    assert_eq!((lines.received(0).id, lines.bytes(0, 7)), (2, b"patient".to_vec()));
+    assert_eq!(lines.requesters[0].done().0, 1);
+
+    let short = lines.sge(0, 3);
+    lines.post(0, 3, short);
+    let line = &mut lines.requesters[0];
+    // SAFETY: the payload is copied.
+    unsafe { line.send.post(4, Send::new(Inline(b"too long")).signaled().to(to)) }.unwrap();
+    assert_eq!(line.fails(), (4, Status::RemoteInvalidRequest));
+    let Receiver { shared, completions, .. } = &mut lines.receivers[0];
+    match wait(completions, shared) {
+        Completion::Failed(failure) => assert_eq!(
+            (failure.id, failure.queue, failure.status, failure.qpn),
+            (3, QueueKind::Receive, Status::LocalLength, lines.targets[0].number())
+        ),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(lines.receivers[0].shared.outstanding(), 0);
+}
+
+/// Queues of one CQ are told apart by their user indices, which the card is asked for.
+#[test]
+fn a_table_finds_queues_by_their_user_index() {
+    let rig = Rig::new(Mode::Trapped);
+    assert_eq!(rig.context.devx(), Devx::Open);
+    let domain = XrcDomain::new(&rig.context).unwrap();
+    let cq = rig.cq(4095);
+    let mut completions = Completions::new(&cq).unwrap();
+    let mut table = QueueTable::<Rc>::new();
+    let srqs: Vec<_> = (0..100)
+        .map(|_| SharedReceiveQueue::builder(&rig.pd).max_wr(3).xrc(&domain, &cq).build().unwrap())
+        .collect();
+    let keys: Vec<_> = srqs
+        .iter()
+        .map(|srq| {
+            let queue = SharedReceives::new(srq, &mut completions, ReceiveConfig::default());
+            let queue = queue.unwrap();
+            assert!(queue.user_index().is_some() && queue.is_xrc());
+            table.insert_shared(queue).unwrap()
+        })
+        .collect();
+    let (mut line, target) = connection(&rig, &domain);
+    let memory = rig.memory(4096);
+    let sge = Sge::new(memory.address(), 64, memory.lkey());
+    let mut random = Random::new();
+    for id in 0..600u64 {
+        let at = random.below(100) as usize;
+        let to = XrcAddress::new(srqs[at].number().unwrap());
+        let queue = table.shared(keys[at]).unwrap();
+        // SAFETY: the memory lives to the end; the payload is copied.
+        unsafe {
+            queue.post(id, sge).unwrap();
+            line.send.post(id, Send::new(Inline(b"to one of many")).signaled().to(to)).unwrap();
+        }
+        line.done();
+        match wait(&mut completions, &mut table) {
+            Completion::Receive(done) => assert_eq!((done.id, done.qpn), (id, target.number())),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(table.shared(keys[at]).unwrap().outstanding(), 0);
+    }
+    let gone = table.remove_shared(keys[7]).unwrap();
+    assert!(table.indexed_side(gone.user_index().unwrap()).is_none());
+}
+
+#[test]
+fn a_queue_of_a_domain_completes_on_its_own_cq() {
+    let mut lines = Lines::new(1, 1);
+    // The wrong CQ for one that has its own.
+    let cq = lines.rig.cq(31);
+    let mut completions = Completions::new(&cq).unwrap();
+    let srq = SharedReceiveQueue::builder(&lines.rig.pd)
+        .xrc(&lines.domain, &lines.receivers[0].cq)
+        .build()
+        .unwrap();
+    match SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()) {
+        Err(mlx5::Error::Queue(QueueError::ForeignCq)) => {}
+        other => panic!("{other:?}"),
+    }
+    // It is as it was: its own is right.
+    let reader = &mut lines.receivers[0].completions;
+    SharedReceives::new(&srq, reader, ReceiveConfig::default()).unwrap();
+}
+
+#[test]
+fn a_domain_behind_a_file_is_found_by_every_context_that_opens_it() {
+    let rig = Rig::new(Mode::Trapped);
+    let path = std::env::temp_dir().join(format!("mlx5-xrc-{}", std::process::id()));
+    let file = File::create(&path).unwrap();
+    let refused = XrcDomain::of_file(&rig.context, &file, XrcOpen::Existing).unwrap_err();
+    assert!(refused.to_string().contains("no process has a domain"), "{refused}");
+    let first = XrcDomain::of_file(&rig.context, &file, XrcOpen::New).unwrap();
+    let refused = XrcDomain::of_file(&rig.context, &file, XrcOpen::New).unwrap_err();
+    assert!(refused.to_string().contains("has a domain already"), "{refused}");
+    // A target of one context, and a shared receive queue of another.
+    let other = Rig { context: Context::open_first().unwrap(), ..Rig::new(Mode::Trapped) };
+    let other = Rig { pd: mlx5::verbs::ProtectionDomain::new(&other.context).unwrap(), ..other };
+    let second = XrcDomain::of_file(&other.context, &file, XrcOpen::Existing).unwrap();
+    let mut receiver = receiver(&other, &second);
+    let (mut line, target) = connection(&rig, &first);
+    let memory = other.memory(4096);
+    let sge = Sge::new(memory.address(), 64, memory.lkey());
+    let to = XrcAddress::new(receiver.number);
+    // SAFETY: the memory lives to the end; the payload is copied.
+    unsafe {
+        receiver.shared.post(1, sge).unwrap();
+        line.send.post(2, Send::new(Inline(b"across contexts")).signaled().to(to)).unwrap();
+    }
+    assert_eq!(line.done().0, 2);
+    match wait(&mut receiver.completions, &mut receiver.shared) {
+        Completion::Receive(done) => assert_eq!((done.id, done.qpn), (1, target.number())),
+        other => panic!("{other:?}"),
+    }
+    let mut bytes = [0; 15];
+    memory.read(0, &mut bytes);
+    assert_eq!(&bytes, b"across contexts");
+    // The last one takes the domain with it.
+    drop((target, first, receiver, second));
+    let refused = XrcDomain::of_file(&rig.context, &file, XrcOpen::Existing).unwrap_err();
+    assert!(refused.to_string().contains("no process has a domain"), "{refused}");
+    std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn an_answering_end_is_reset_and_connected_again() {
+    let mut lines = Lines::new(1, 1);
+    let target = lines.targets.remove(0);
+    let line = lines.requesters.remove(0);
+    let Requester { send, completions, qp, .. } = line;
+    drop((send, completions));
+    let (qp, target) = (qp.reset().unwrap(), target.to_error().unwrap().reset().unwrap());
+    assert_eq!(target.query().unwrap().state, mlx5::verbs::QpState::Reset);
+    assert!(target.handle().send_cq().is_none() && qp.handle().send_cq().is_some());
+    drop((qp, target));
+    let (line, target) = connection(&lines.rig, &lines.domain);
+    lines.requesters.push(line);
+    lines.targets.push(target);
+    let (room, to) = (lines.sge(0, 64), lines.to(0));
+    lines.post(0, 1, room);
+    let send = Send::new(Inline(b"again")).signaled().to(to);
+    // SAFETY: the payload is copied.
+    unsafe { lines.requesters[0].send.post(2, send) }.unwrap();
+    assert_eq!((lines.received(0).id, lines.bytes(0, 5)), (1, b"again".to_vec()));
+}
