@@ -8,7 +8,7 @@ use crate::memory::Memory;
 use crate::object::{Memic, Objects};
 
 /// What the port is attached to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
     /// An InfiniBand subnet: LIDs, optional GRH.
     InfiniBand,

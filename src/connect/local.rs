@@ -4,9 +4,10 @@
 use std::hash::{BuildHasher, RandomState};
 
 use super::Endpoint;
+use crate::cqe::{DatagramHeader, ReceiveDone};
 use crate::verbs::{
-    Access, AddressVector, Context, Error, GidEntry, GidType, InitAttributes, PortAttributes,
-    QueuePair, Result, RtrAttributes, RtsAttributes, State, Transport,
+    Access, AddressVector, Context, Error, Gid, GidEntry, GidType, GlobalRoute, InitAttributes,
+    PortAttributes, QueuePair, Result, RtrAttributes, RtsAttributes, State, Transport,
 };
 
 /// A port of this host, as connections leave from it.
@@ -120,6 +121,34 @@ impl LocalPort {
             max_rd_atomic: mine.initiator_depth.min(theirs.responder_depth),
             ..RtsAttributes::default()
         }
+    }
+
+    /// Where the sender of a datagram is: for an address handle, to answer it. `header` is what came
+    /// with it, where it had one.
+    pub fn sender(&self, done: &ReceiveDone, header: Option<&DatagramHeader>) -> AddressVector {
+        let global = header.map(|header| GlobalRoute {
+            traffic_class: header.traffic_class,
+            ..self.route(header.source)
+        });
+        let port = AddressVector { global, ..AddressVector::lid(self.port.port, done.slid) };
+        if self.port.is_ethernet() {
+            // The completion has no priority.
+            return AddressVector { dlid: 0, ..port };
+        }
+        AddressVector { service_level: done.sl, src_path_bits: done.dlid_path_bits, ..port }
+    }
+
+    /// Where a multicast group is: for an address handle. `lid` is the group's on InfiniBand, where
+    /// the subnet manager gives it to those who join.
+    pub fn multicast(&self, group: Gid, lid: u16) -> AddressVector {
+        let global = Some(self.route(group));
+        AddressVector { global, ..AddressVector::lid(self.port.port, lid) }
+    }
+
+    /// To a GID, from the own one; on InfiniBand, where none was asked for, from the port's first.
+    fn route(&self, dgid: Gid) -> GlobalRoute {
+        let sgid_index = self.gid_index;
+        GlobalRoute { dgid, sgid_index, flow_label: 0, hop_limit: 64, traffic_class: 0 }
     }
 
     /// Where the peer is. If it told no GID and one is needed, moving to RTR, or making an address

@@ -5,6 +5,7 @@
 //! has a [`Status`], named as `ibv_wc_status` names it, with its usual causes and cures.
 
 mod completion;
+mod datagram;
 mod entry;
 mod status;
 
@@ -12,5 +13,6 @@ pub use completion::{
     Completion, Failure, QueueKind, ReceiveDone, ReceiveKind, SendDone, SendOperation, Unclaimed,
     UnclaimedReason,
 };
+pub use datagram::DatagramHeader;
 pub(crate) use entry::CqeRef;
 pub use status::Status;

@@ -58,10 +58,10 @@ pub use port::{LinkLayer, PortAttributes, PortState};
 pub(crate) use qp::WorkQueue;
 pub use qp::{
     AddressVector, AlternatePath, Capacities, Connected, GlobalRoute, HasQueues, Init,
-    InitAttributes, MigrationState, QpState, QueuePair, QueuePairAttributes, QueuePairBuilder,
-    QueuePairHandle, Rc, Receives, Recoverable, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
-    State, TransitionError, Transport, Uc, UcRtrAttributes, UcRtsAttributes, Ud, UdInitAttributes,
-    UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend, state,
+    InitAttributes, MigrationState, MulticastMembership, QpState, QueuePair, QueuePairAttributes,
+    QueuePairBuilder, QueuePairHandle, Rc, Receives, Recoverable, Reset, Rtr, RtrAttributes, Rts,
+    RtsAttributes, State, TransitionError, Transport, Uc, UcRtrAttributes, UcRtsAttributes, Ud,
+    UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend, state,
 };
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use td::ThreadDomain;

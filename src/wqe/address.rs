@@ -183,6 +183,11 @@ impl UdAddress {
         UdAddress { segments: zerocopy::transmute!(vector) }
     }
 
+    /// The multicast group that `handle` leads to, with the Q_Key of its members.
+    pub fn multicast(handle: &AddressHandle, qkey: u32) -> UdAddress {
+        UdAddress::new(handle, Self::MULTICAST, qkey)
+    }
+
     #[cfg(test)]
     pub(crate) fn of_segments(segments: [Segment; VECTOR]) -> UdAddress {
         UdAddress { segments }

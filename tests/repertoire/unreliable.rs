@@ -196,3 +196,21 @@ fn datagrams_reach_whom_each_is_addressed_to() {
     a.is_quiet();
     others.iter_mut().for_each(Side::is_quiet);
 }
+
+/// This file's tests, and those of multicast, on RoCE: in a process of their own, since the model has
+/// one link for all cards that are opened by name.
+#[test]
+fn all_this_is_so_on_roce() {
+    if std::env::var_os("MLX5_MODEL_LINK").is_some() {
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["unreliable::", "multicast::"])
+        .envs([("MLX5_MODEL", "always"), ("MLX5_MODEL_LINK", "roce")])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("datagrams_reach_whom_each_is_addressed_to ... ok"), "{text}");
+    assert!(text.contains("every_member_gets_its_copy_and_nobody_else ... ok"), "{text}");
+}

@@ -1,4 +1,5 @@
-//! Commands on everything queues stand on: CQ, EQ, mkey, PD, UAR, transport domain.
+//! Commands on everything queues stand on: CQ, EQ, mkey, PD, UAR, transport domain; and on multicast
+//! groups.
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
@@ -52,6 +53,28 @@ layout! {
         PAS 0x110 31 64;
     }
     modify_cq_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    attach_to_mcg_in 0x20 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+        MULTICAST_GID 0x10 31 128;
+    }
+    attach_to_mcg_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    detach_from_mcg_in 0x20 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        QPN 0x8 23 24;
+        MULTICAST_GID 0x10 31 128;
+    }
+    detach_from_mcg_out 0x10 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
     }

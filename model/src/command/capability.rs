@@ -29,6 +29,10 @@ pub const LOG_MAX_MESSAGE: u32 = 30;
 pub const LOG_MAX_READS: u32 = 4;
 /// log2 of streams of an initiator of dynamic connections.
 pub const LOG_MAX_STREAMS: u32 = 5;
+/// log2 of multicast groups.
+pub const LOG_MAX_GROUPS: u32 = 13;
+/// Queue pairs in a multicast group.
+pub const MAX_GROUP_MEMBERS: u32 = 240;
 /// Bytes of the longest receive WQE.
 pub const MAX_RQ_WQE: usize = 512;
 /// log2 of receive queues in a table of them.
@@ -145,7 +149,9 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_TIS, if roce { 23 } else { 0 }),
         (c::LOG_MAX_RQ, if roce { 18 } else { 0 }),
         (c::LOG_MAX_SQ, if roce { 18 } else { 0 }),
-        // Nothing is multicast, so nothing of it comes back to its sender.
+        (c::LOG_MAX_MCG, LOG_MAX_GROUPS.into()),
+        (c::MAX_QP_MCG, MAX_GROUP_MEMBERS.into()),
+        // What a queue pair multicasts need not come back to itself.
         (c::BLOCK_LB_MC, 1),
         (c::UAR_4K, 1),
         (c::UAR_SZ, 5),

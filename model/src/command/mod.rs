@@ -15,6 +15,7 @@ mod eq;
 pub(crate) mod ethernet;
 mod memic;
 mod mkey;
+mod multicast;
 mod port;
 mod qp;
 mod refusal;
@@ -132,6 +133,8 @@ const COMMANDS: &[Command] = &[
     command(opcode::SQERR2RTS_QP, 0x100, 0x10, transition::sqerr2rts),
     command(opcode::QP_2ERR, 0x10, 0x10, transition::to_error),
     command(opcode::QP_2RST, 0x10, 0x10, transition::to_reset),
+    command(opcode::ATTACH_TO_MCG, 0x20, 0x10, multicast::attach),
+    command(opcode::DETACH_FROM_MCG, 0x20, 0x10, multicast::detach),
 ];
 
 /// Fields every command has (`mlx5_ifc.h`, `cmd_in`, and `uid` where DevX puts it).

@@ -190,8 +190,12 @@ pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Ref
 
 pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let number = get(input, destroy_qp_in::QPN);
+    let attached = card.objects.groups.has(number);
     let qp = card.objects.queue_pair_mut(number).ok_or(Refusal::NoQp)?;
     owned(qp.uid, uid(input))?;
+    if attached {
+        return Err(Refusal::QpAttached);
+    }
     // What the transport holds for it must go first: timers, packets waiting for memory.
     if qp.state != State::Reset {
         qp.reset();

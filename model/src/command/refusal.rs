@@ -155,6 +155,13 @@ refusals! {
     DctState = 0x5c_0902, BadParameter, "a new target of dynamic connections is active";
     DctScatter = 0x5c_0903, BadParameter, "cs_res is 0, or stands for 64 bytes in a CQE of 128";
     DctDrained = 0x5c_0904, BadResourceState, "the target of dynamic connections is not active any more";
+
+    GroupGid = 0x5c_0a01, BadParameter, "the GID is not that of a multicast group";
+    GroupMember = 0x5c_0a02, BadResourceState, "the queue pair is attached to the multicast group already";
+    NotGroupMember = 0x5c_0a03, BadParameter, "the queue pair is not attached to the multicast group";
+    GroupsFull = 0x5c_0a04, LimitExceeded, "the group has as many queue pairs as it can, or there are as many groups as can be";
+    QpAttached = 0x5c_0a05, ResourceBusy, "the queue pair is attached to a multicast group";
+
     NoSq = 0x5c_0e01, BadResource, "there is no such send queue";
     NoRq = 0x5c_0e02, BadResource, "there is no such receive queue";
     RqBusy = 0x5c_0e03, BadResourceState, "a TIR or a table still leads to the receive queue";

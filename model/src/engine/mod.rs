@@ -30,7 +30,7 @@ pub(crate) use thread::be_brief;
 
 use crate::card::Card;
 use crate::clock::Clock;
-use crate::wire::{Frame, Header};
+use crate::wire::{Frame, Header, MULTICAST};
 use network::Network;
 
 /// Delivers an MSI-X vector: the card's index, the card, the vector.
@@ -38,6 +38,8 @@ pub type Interrupt = Box<dyn FnMut(usize, &mut Card, u32) + Send>;
 
 /// QP numbers in a prefix.
 const NUMBERS: usize = 256;
+/// Prefixes of QP numbers that have a meaning of their own: 0 and 1, and that of multicast.
+const RESERVED: [u16; 2] = [0, (MULTICAST >> 8) as u16];
 /// Another prefix is claimed when fewer numbers than this are free.
 const SPARE: usize = 64;
 
@@ -262,7 +264,7 @@ fn next_prefix() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(1);
     loop {
         let prefix = NEXT.fetch_add(1, Ordering::Relaxed);
-        if prefix != 0 {
+        if !RESERVED.contains(&prefix) {
             return prefix;
         }
     }

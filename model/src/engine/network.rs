@@ -16,6 +16,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::RESERVED;
 use super::socket::{self, BATCH, Batch};
 use crate::card::Card;
 use crate::clock::Random;
@@ -174,9 +175,8 @@ impl Network {
     fn claim_name(&mut self, way: fn(u16) -> Way, to: Recipient) -> io::Result<u16> {
         let start = self.random.draw() as u16;
         for step in 0..=u16::MAX {
-            // Prefix 0 holds the QP numbers with a meaning of their own.
             let number = start.wrapping_add(step);
-            if number == 0 {
+            if RESERVED.contains(&number) {
                 continue;
             }
             match socket::listen(&self.name(way(number))) {

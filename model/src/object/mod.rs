@@ -8,6 +8,7 @@
 mod cq;
 mod eq;
 mod ethernet;
+mod groups;
 mod memic;
 mod mkey;
 mod pages;
@@ -22,6 +23,7 @@ use std::collections::HashMap;
 pub use cq::{Arm, Cq};
 pub use eq::Eq;
 pub use ethernet::{Half, Rqt, Strides, Tir, Tis};
+pub use groups::Groups;
 pub use memic::{Memic, Run};
 pub use mkey::{Klm, Mkey, Part, Translation};
 pub use pages::Pages;
@@ -70,6 +72,8 @@ pub struct Objects {
     pub uars: Table<Owned>,
     /// User contexts, by the `uid` that commands carry.
     pub uctxs: Table<()>,
+    /// Multicast groups.
+    pub groups: Groups,
     /// Entries of the GID table as SET_ROCE_ADDRESS wrote them, by index.
     pub roce_addresses: HashMap<u16, [u8; 32]>,
 }
@@ -106,6 +110,7 @@ impl Default for Objects {
             steering: Steering::default(),
             uars: Table::new(1, 0xffff),
             uctxs: Table::new(1, 0xffff),
+            groups: Groups::default(),
             roce_addresses: HashMap::new(),
         }
     }

@@ -27,7 +27,7 @@ pub use psn::Psn;
 
 use crate::card::Card;
 use crate::object::{Service, State};
-use crate::wire::{Frame, Header, Route};
+use crate::wire::{Frame, Header, MULTICAST, Route};
 use ethernet::Ethernet;
 use rc::Rc;
 use unreliable::Unreliable;
@@ -72,6 +72,9 @@ impl Card {
                 return;
             }
         };
+        if header.destination == MULTICAST {
+            return self.receive_multicast(&header, payload, &frame.0);
+        }
         if !self.is_for_port(&header.route) {
             return;
         }

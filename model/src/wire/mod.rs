@@ -17,7 +17,10 @@ use crate::card::Link;
 pub use lossy::Lossy;
 pub use opcode::Opcode;
 pub use packet::{Acknowledge, Aeth, AtomicEth, DcEth, Deth, Header, Malformed, NakCode, Reth};
-pub use route::{Global, Route, mac};
+pub use route::{Global, Route, is_multicast, mac};
+
+/// Destination of a packet to a multicast group, in place of a queue pair's number.
+pub const MULTICAST: u32 = 0xff_ffff;
 
 /// One packet as it is on the wire: LRH, optional GRH and transport headers on InfiniBand; IP, UDP
 /// and transport headers on Ethernet; ICRC at the end. Other frames of Ethernet follow a byte that
@@ -28,6 +31,7 @@ pub struct Frame(pub Vec<u8>);
 impl Frame {
     /// Whether it goes to whoever listens, rather than to the queue pair it names.
     pub fn is_for_all(&self, link: Link) -> bool {
-        ethernet::contents(link, self).is_some()
+        let multicast = || Header::destination(link, &self.0).is_some_and(|to| to.1 == MULTICAST);
+        ethernet::contents(link, self).is_some() || multicast()
     }
 }

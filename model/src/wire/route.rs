@@ -107,6 +107,18 @@ impl Route {
         !matches!(self, Self::InfiniBand { global: None, .. })
     }
 
+    /// The multicast group that it leads to, if it does: on InfiniBand both LID and GID say so.
+    pub fn group(&self) -> Option<&[u8; 16]> {
+        /// The first LID of multicast groups; the last LID is not one.
+        const GROUPS: u16 = 0xc000;
+        let global = match self {
+            Self::InfiniBand { destination: GROUPS..=0xfffe, global, .. } => global.as_ref()?,
+            Self::InfiniBand { .. } => return None,
+            Self::Ethernet { global, .. } => global,
+        };
+        is_multicast(&global.destination).then_some(&global.destination)
+    }
+
     /// Never: a route is at least a header.
     pub fn is_empty(&self) -> bool {
         false
@@ -156,12 +168,20 @@ pub fn is_ipv4(global: &Global) -> bool {
     global.source.starts_with(&MAPPED) && global.destination.starts_with(&MAPPED)
 }
 
+/// Whether a GID is that of a multicast group: of IPv6, or of IPv4, mapped.
+pub fn is_multicast(gid: &[u8; 16]) -> bool {
+    gid[0] == 0xff || gid.starts_with(&MAPPED) && gid[12] & 0xf0 == 0xe0
+}
+
 /// The Ethernet address behind a GID: the interface identifier of a link-local address holds it
 /// (RFC 4291); an IPv4 address of the model's own network is given out in its order; a multicast
-/// address is made of the GID's end (RFC 7042).
+/// address is made of the GID's end (RFC 7042 for IPv6, RFC 1112 for IPv4).
 pub fn mac(gid: &[u8; 16]) -> [u8; 6] {
     if gid[0] == 0xff {
         return [0x33, 0x33, gid[12], gid[13], gid[14], gid[15]];
+    }
+    if is_multicast(gid) {
+        return [0x01, 0x00, 0x5e, gid[13] & 0x7f, gid[14], gid[15]];
     }
     if gid[11] == 0xff && gid[12] == 0xfe {
         return [gid[8] ^ 2, gid[9], gid[10], gid[13], gid[14], gid[15]];

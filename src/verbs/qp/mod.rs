@@ -6,6 +6,7 @@
 mod address;
 mod attributes;
 mod builder;
+mod multicast;
 mod query;
 pub mod state;
 mod transition;
@@ -16,6 +17,7 @@ mod xrc;
 pub use address::{AddressVector, AlternatePath, GlobalRoute};
 pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
 pub use builder::{Capacities, QueuePairBuilder};
+pub use multicast::MulticastMembership;
 pub use query::{MigrationState, QueuePairAttributes};
 pub use state::{Init, QpState, Reset, Rtr, Rts, State};
 pub use transition::TransitionError;

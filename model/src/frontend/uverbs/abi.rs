@@ -26,6 +26,9 @@ macro_rules! structures {
 }
 
 structures! {
+    Multicast 24 {
+        gid: [u8; 16], qp_handle: u32, mlid: u16, reserved: u16,
+    }
     Header 24 {
         length: u16, object: u16, method: u16, attributes: u16,
         reserved1: u64, driver: u32, reserved2: u32,

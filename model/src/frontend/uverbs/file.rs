@@ -10,7 +10,8 @@ use super::event::{EventQueue, Source};
 use super::function::Function;
 use super::running::Running;
 use super::{
-    ah, cq, device, devx_object, dm, flow, lock, mr, mw, pd, qp, settings, srq, trap, uar, wq, xrcd,
+    ah, cq, device, devx_object, dm, flow, lock, mr, multicast, mw, pd, qp, settings, srq, trap,
+    uar, wq, xrcd,
 };
 
 /// A command file.
@@ -134,7 +135,10 @@ impl CommandFile {
                 let uid = state.context.as_ref().map_or(0, |context| context.uid);
                 let Some(object) = state.objects.remove(&handle) else { continue };
                 let gone = match &object {
-                    Object::Qp(qp) => qp::destroy(self, qp).map(|_| ()),
+                    Object::Qp(qp) => {
+                        multicast::leave(self, qp);
+                        qp::destroy(self, qp).map(|_| ())
+                    }
                     Object::Srq(srq) => srq::destroy(self, uid, srq).map(|_| ()),
                     Object::Mw(mw) => mw::destroy(self, uid, mw),
                     Object::Devx(object) => devx_object::destroy(self, uid, object),

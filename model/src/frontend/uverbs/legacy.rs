@@ -4,7 +4,9 @@
 use super::errno::{Errno, Result};
 use super::file::CommandFile;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
-use super::{ah, cq, device, flow, mr, mw, pd, port, qp, qp_modify, qp_query, srq, user, wq, xrcd};
+use super::{
+    ah, cq, device, flow, mr, multicast, mw, pd, port, qp, qp_modify, qp_query, srq, user, wq, xrcd,
+};
 
 /// Attributes of `INVOKE_WRITE`.
 const CORE_IN: u16 = 0;
@@ -88,6 +90,8 @@ const COMMANDS: &[Known] = &[
     Known(25, 16, 128, qp_query::query),
     Known(26, 112, 0, qp_modify::modify),
     Known(27, 16, 4, qp::destroy_legacy),
+    Known(30, 24, 0, multicast::attach),
+    Known(31, 24, 0, multicast::detach),
     Known(32, 32, 16, srq::create_legacy),
     Known(33, 16, 0, srq::modify),
     Known(34, 16, 16, srq::query),

@@ -38,6 +38,7 @@ mod ioctl;
 mod legacy;
 mod methods;
 mod mr;
+mod multicast;
 mod mw;
 mod path;
 mod paths;

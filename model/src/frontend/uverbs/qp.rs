@@ -24,7 +24,7 @@ use super::srq::Srq;
 use super::umem::Umem;
 use super::wq::IndirectionTable;
 use super::xrcd::Xrcd;
-use super::{cq, dct, lock, user};
+use super::{cq, dct, lock, multicast, user};
 
 /// Transport of a queue pair (`ib_uverbs_qp_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,8 @@ pub(super) struct Qp {
     pub receive: (u32, u32),
     /// What a target of dynamic connections will be made of, or was.
     pub target: Option<Box<dct::Target>>,
+    /// Multicast groups that it is attached to.
+    pub groups: Vec<multicast::Group>,
     events: Option<(Arc<EventQueue>, u64)>,
     _buffer: Option<Umem>,
     _record: Option<Arc<Umem>>,
@@ -381,6 +383,7 @@ fn make(
             depth: 0,
             signal_all: asked.flags & SIGNAL_ALL != 0,
             receive: (rq_wqes, if rq_wqes == 0 { 0 } else { 1 << (rq_shift - 4) }),
+            groups: Vec::new(),
             events: None,
             _buffer: None,
             _record: None,
@@ -489,6 +492,7 @@ fn make(
         signal_all: asked.flags & SIGNAL_ALL != 0,
         target: None,
         receive: (rq_wqes, if rq_wqes == 0 { 0 } else { (1 << (rq_shift - 4)) - signature }),
+        groups: Vec::new(),
         events: events.map(|queue| (queue, source.id)),
         _buffer: buffer,
         _record: Some(record),
@@ -539,6 +543,7 @@ fn spread(
         depth: 0,
         signal_all: false,
         receive: (0, 0),
+        groups: Vec::new(),
         events: None,
         _buffer: None,
         _record: None,
@@ -605,6 +610,7 @@ fn target(
         signal_all: asked.flags & SIGNAL_ALL != 0,
         target: None,
         receive: (0, 0),
+        groups: Vec::new(),
         events: events.map(|queue| (queue, source.id)),
         _buffer: None,
         _record: None,
@@ -646,6 +652,7 @@ fn dynamic_target(
         signal_all: false,
         receive: (0, 0),
         target: Some(Box::new(target)),
+        groups: Vec::new(),
         events: events.map(|queue| (queue, source.id)),
         _buffer: None,
         _record: None,
@@ -680,7 +687,12 @@ fn remove(file: &CommandFile, handle: u32) -> Result<u32> {
     let mut state = file.state();
     state.context()?;
     let used = state.any(|flow: &Flow| flow.qp == handle);
-    state.remove(handle, |qp: &Qp| if used { Err(Errno::EBUSY) } else { destroy(file, qp) })
+    state.remove(handle, |qp: &Qp| {
+        if used || !qp.groups.is_empty() {
+            return Err(Errno::EBUSY);
+        }
+        destroy(file, qp)
+    })
 }
 
 /// `QP_DESTROY`.

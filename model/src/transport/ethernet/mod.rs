@@ -82,7 +82,7 @@ impl Ethernet {
 impl Card {
     /// Whether anything in it receives what goes to all.
     pub fn listens_to_all(&self) -> bool {
-        !self.objects.steering.is_empty()
+        !self.objects.steering.is_empty() || !self.objects.groups.is_empty()
     }
 
     /// A frame of Ethernet has arrived at the port.

@@ -278,3 +278,88 @@ fn a_congested_way_stops_only_those_who_take_it() {
     let [own, peer] = &mut pair.sides;
     assert_eq!((own.outcomes(0), peer.drain(1).len()), (vec![(index, 0)], 1));
 }
+
+/// The address vector of a multicast group.
+fn group(setup: Setup, to: &Side, lid: u16) -> ([u8; 16], Vec<u8>) {
+    let gid = match setup.link {
+        Link::InfiniBand => [0xff, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 5],
+        Link::Roce => [0xff, 0x0e, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 1, 1],
+    };
+    let mut av = address(setup, to, KEY);
+    av[8..12].copy_from_slice(&(1 << 31 | crate::wire::MULTICAST).to_be_bytes());
+    av[14..16].copy_from_slice(&lid.to_be_bytes());
+    if setup.link == Link::Roce {
+        av[20..26].copy_from_slice(&mac(&gid));
+    }
+    av[32..].copy_from_slice(&gid);
+    (gid, av)
+}
+
+#[test]
+fn members_of_a_group_take_what_is_sent_to_it() {
+    let infiniband = Setup { grh: true, ..datagrams() };
+    for setup in [infiniband, Setup { link: Link::Roce, grh: true, ..datagrams() }] {
+        let mut pair = Pair::new(setup);
+        let sent = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        let seen = sent.clone();
+        pair.drop = Box::new(move |_, frame| {
+            seen.borrow_mut().push(frame.clone());
+            false
+        });
+        let (gid, av) = group(setup, &pair.sides[1], 0xc007);
+        let mut post = datagram(&pair, setup, 8);
+        post.address = av;
+        pair.sides[0].put(0, b"to group");
+        for side in &mut pair.sides {
+            let key = side.key;
+            side.receive(&[(TO, 100, key)]);
+            side.receive(&[(TO, 100, key)]);
+        }
+        // Not yet a member.
+        pair.sides[0].post(&post);
+        pair.settle();
+        assert_eq!(pair.sides[1].outcomes(1), []);
+        for side in &mut pair.sides {
+            side.rig.card.objects.groups.attach(gid, side.qp);
+        }
+        pair.sides[0].post(&post);
+        pair.settle();
+        let [own, peer] = &mut pair.sides;
+        assert_eq!((peer.outcomes(1).len(), peer.get(TO + GRH as u64, 8)), (1, b"to group".into()));
+        assert_eq!(peer.get(TO + 24, 16), gid);
+        // What comes back is the sender's, too, unless it was made so that it is not.
+        let frame = sent.borrow().last().cloned().unwrap();
+        for (blocks, copies) in [(1u64, 0), (0, 1)] {
+            let context = &mut own.rig.card.objects.qps.get_mut(&own.qp).unwrap().context;
+            qpc::BLOCK_LB_MC.set(&mut context[..], blocks);
+            own.rig.card.receive(&frame);
+            own.rig.card.settle();
+            assert_eq!(own.outcomes(1).len(), copies, "{blocks}");
+        }
+    }
+}
+
+#[test]
+fn an_infiniband_group_is_named_by_both_its_addresses() {
+    let setup = Setup { grh: true, ..datagrams() };
+    let mut pair = Pair::new(setup);
+    let (gid, _) = group(setup, &pair.sides[1], 0);
+    let member = pair.sides[1].qp;
+    pair.sides[1].rig.card.objects.groups.attach(gid, member);
+    let key = pair.sides[1].key;
+    for lid in [7, 0xbfff, 0xffff, 0xc000] {
+        pair.sides[1].receive(&[(TO, 100, key)]);
+        let mut post = datagram(&pair, setup, 8);
+        post.address = group(setup, &pair.sides[1], lid).1;
+        pair.sides[0].post(&post);
+        pair.settle();
+        assert_eq!(pair.sides[1].outcomes(1).len(), usize::from(lid == 0xc000), "{lid:#x}");
+    }
+    // And without a global route header it is none.
+    let mut post = datagram(&pair, setup, 8);
+    post.address = group(setup, &pair.sides[1], 0xc000).1;
+    post.address[28] &= !0x40;
+    pair.sides[0].post(&post);
+    pair.settle();
+    assert_eq!(pair.sides[1].outcomes(1), []);
+}

@@ -7,6 +7,7 @@
 
 mod connection;
 mod datagram;
+mod multicast;
 mod sender;
 
 use mlx5_sys::ifc::qpc;

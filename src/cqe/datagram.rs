@@ -1,0 +1,146 @@
+//! What comes with a datagram: where its payload lies in the receive's memory, and the header of the
+//! packet before it.
+
+use core::ops::Range;
+
+use super::ReceiveDone;
+use crate::verbs::Gid;
+
+impl ReceiveDone {
+    /// Bytes at the head of a receive of datagrams that are kept for the packet's global header,
+    /// whether there is one or not. A receive must have room for them, and they count in
+    /// [`byte_len`](Self::byte_len).
+    pub const HEADER_BYTES: usize = 40;
+
+    /// Of a datagram: where its payload lies in the receive's memory, from the first entry's start on.
+    /// Empty where the completion says that not even the header's place was filled.
+    #[inline]
+    pub fn datagram(&self) -> Range<usize> {
+        let end = (self.byte_len as usize).max(Self::HEADER_BYTES);
+        Self::HEADER_BYTES..end
+    }
+}
+
+/// The global header of a datagram's packet: its GRH on InfiniBand, its IP header on RoCE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DatagramHeader {
+    /// The sender's GID.
+    pub source: Gid,
+    /// The GID that it was sent to: one of this port's, or a multicast group.
+    pub destination: Gid,
+    /// Traffic class, or DSCP and ECN.
+    pub traffic_class: u8,
+    /// Flow label, 20 bits. IPv4 has none: 0.
+    pub flow_label: u32,
+    /// What is left of the hop limit, or of the time to live.
+    pub hop_limit: u8,
+}
+
+impl DatagramHeader {
+    /// Reads what lies at the head of the receive that `done` tells of. `None` if the packet had no
+    /// such header ([`ReceiveDone::grh`]), or this is not one: the memory is then whatever it was.
+    pub fn read(done: &ReceiveDone, head: &[u8; ReceiveDone::HEADER_BYTES]) -> Option<Self> {
+        if !done.grh {
+            return None;
+        }
+        let gid = |at: usize| {
+            let mut gid = [0; 16];
+            gid.copy_from_slice(&head[at..at + 16]);
+            Gid(gid)
+        };
+        let mapped = |at: usize| {
+            let mut gid = [0; 16];
+            gid[10..12].fill(0xff);
+            gid[12..].copy_from_slice(&head[at..at + 4]);
+            Gid(gid)
+        };
+        // An IPv4 header lies at the end of the room. There the other kind has its destination's last
+        // 20 bytes, which say nothing; but it has its version at the start, and cards store zeroes
+        // before an IPv4 header, or nothing at all: then the completion knows it (`device.h` of Linux,
+        // MLX5_CQE_ROCE_L3_HEADER_TYPE_IPV4).
+        let is_v4 = head[20] == 0x45 && (head[0] >> 4 != 6 || done.is_ipv4());
+        if is_v4 {
+            return Some(Self {
+                source: mapped(32),
+                destination: mapped(36),
+                traffic_class: head[21],
+                flow_label: 0,
+                hop_limit: head[28],
+            });
+        }
+        if head[0] >> 4 != 6 {
+            return None;
+        }
+        let first = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
+        Some(Self {
+            source: gid(8),
+            destination: gid(24),
+            traffic_class: (first >> 20) as u8,
+            flow_label: first & 0xf_ffff,
+            hop_limit: head[7],
+        })
+    }
+}
+
+impl ReceiveDone {
+    /// On RoCE, where there is no LID, the kind of header is in the place of the service level.
+    fn is_ipv4(&self) -> bool {
+        self.slid == 0 && self.sl & 3 == 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ReceiveKind;
+    use super::*;
+
+    fn done(grh: bool, slid: u16, sl: u8) -> ReceiveDone {
+        ReceiveDone {
+            id: 1,
+            qpn: 2,
+            kind: ReceiveKind::Send,
+            byte_len: 48,
+            src_qp: 3,
+            slid,
+            sl,
+            dlid_path_bits: 0,
+            grh,
+            solicited: false,
+        }
+    }
+
+    #[test]
+    fn payloads_lie_behind_the_header() {
+        assert_eq!(done(false, 7, 0).datagram(), 40..48);
+        let torn = ReceiveDone { byte_len: 7, ..done(false, 7, 0) };
+        assert_eq!(torn.datagram(), 40..40);
+    }
+
+    #[test]
+    fn headers_of_both_kinds_are_read() {
+        let mut head = [0; 40];
+        head[..4].copy_from_slice(&[0x62, 0x01, 0x23, 0x45]);
+        head[7] = 9;
+        (head[8], head[24]) = (0xfe, 0xff);
+        // A destination that looks like an IPv4 header's start at the end of the room.
+        head[20] = 0x45;
+        let read = DatagramHeader::read(&done(true, 7, 2), &head).unwrap();
+        assert_eq!((read.source.0[0], read.destination.0[0]), (0xfe, 0xff));
+        assert_eq!((read.traffic_class, read.flow_label, read.hop_limit), (0x20, 0x1_2345, 9));
+        assert_eq!(DatagramHeader::read(&done(false, 7, 2), &head), None);
+
+        let mut head = [0; 40];
+        head[20..22].copy_from_slice(&[0x45, 0x68]);
+        head[28] = 64;
+        head[32..].copy_from_slice(&[192, 0, 2, 1, 239, 1, 2, 3]);
+        let mut stale = head;
+        stale[0] = 0x60;
+        for head in [head, stale] {
+            let read = DatagramHeader::read(&done(true, 0, 2), &head).unwrap();
+            assert_eq!(read.source, "192.0.2.1".parse().unwrap());
+            assert_eq!(read.destination, "239.1.2.3".parse().unwrap());
+            assert_eq!((read.traffic_class, read.flow_label, read.hop_limit), (0x68, 0, 64));
+        }
+        assert_eq!(DatagramHeader::read(&done(true, 0, 1), &[0; 40]), None);
+    }
+}

@@ -1,0 +1,90 @@
+//! Multicast groups that datagram queue pairs are attached to.
+
+use std::fmt;
+
+use mlx5_sys::verbs::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid};
+
+use super::{QueuePair, QueuePairHandle, State, Ud};
+use crate::verbs::error::check;
+use crate::verbs::{Cause, Error, Gid, Result};
+
+impl<S: State> QueuePair<Ud, S> {
+    /// Has the queue pair receive what is sent to a multicast group, until the result is dropped: what
+    /// other queue pairs send, here or elsewhere, and what it sends itself. Its Q_Key is asked for as
+    /// for any message. A group costs the card one of a limited number of entries.
+    ///
+    /// `lid` is the group's on InfiniBand, where the subnet manager gives it to those who join; on
+    /// RoCE it means nothing, and is 0. Joining a group is another matter: on InfiniBand the subnet
+    /// manager is asked (librdmacm, or `/dev/infiniband/umad*`), on RoCE the switches are told by
+    /// IGMP or MLD (librdmacm, or a socket that joins the group). Between queue pairs of one port,
+    /// RoCE needs neither.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] where that is no multicast group, [`Error::Call`] where the card has no
+    /// entry left.
+    pub fn attach_multicast(&self, group: Gid, lid: u16) -> Result<MulticastMembership> {
+        if !group.is_multicast() {
+            let rule = "a multicast group begins with ff, or is an IPv4 one, mapped";
+            return Err(Error::attribute("multicast GID", group, rule));
+        }
+        let raw = ibv_gid { raw: group.0 };
+        // SAFETY: the queue pair is alive, and the GID lives through the call.
+        let result = unsafe { ibv_attach_mcast(self.as_raw().as_ptr(), &raw, lid) };
+        check("ibv_attach_mcast", result).map_err(|error| {
+            let cause = match error.errno().map(|errno| errno.0) {
+                Some(libc::EINVAL) => Some(Cause::Known(
+                    "on InfiniBand a group has a LID of 0xc000 to 0xfffe, which the subnet manager \
+                     gives to those who join it",
+                )),
+                Some(libc::ENOMEM) => Some(Cause::Known(
+                    "the card has no room for the group, or the group none for the queue pair: see \
+                     max_mcast_grp and max_mcast_qp_attach of `ibv_devinfo -v`",
+                )),
+                _ => None,
+            };
+            error.because(cause)
+        })?;
+        Ok(MulticastMembership { queue_pair: self.handle(), group, lid })
+    }
+}
+
+/// A queue pair's being attached to a multicast group. It is detached when this is dropped, and is
+/// kept alive until then.
+///
+/// Attached twice, it is one member all the same, and is one no more as soon as either goes.
+#[must_use = "the queue pair leaves the group when this is dropped"]
+pub struct MulticastMembership {
+    queue_pair: QueuePairHandle,
+    group: Gid,
+    lid: u16,
+}
+
+impl MulticastMembership {
+    /// The group.
+    pub fn group(&self) -> Gid {
+        self.group
+    }
+
+    /// Its LID on InfiniBand.
+    pub fn lid(&self) -> u16 {
+        self.lid
+    }
+}
+
+impl Drop for MulticastMembership {
+    fn drop(&mut self) {
+        let raw = ibv_gid { raw: self.group.0 };
+        // SAFETY: the handle keeps the queue pair alive; the GID lives through the call.
+        unsafe { ibv_detach_mcast(self.queue_pair.as_raw().as_ptr(), &raw, self.lid) };
+    }
+}
+
+impl fmt::Debug for MulticastMembership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MulticastMembership")
+            .field("queue_pair", &self.queue_pair)
+            .field("group", &self.group)
+            .field("lid", &format_args!("{:#x}", self.lid))
+            .finish()
+    }
+}
