@@ -309,3 +309,37 @@
 //!     unsafe { RawWqe::new(bytes) }
 //! }
 //! ```
+//!
+//! A BlueFlame register that several queues copy to is one thread's, and one queue's at a time:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, wqe::*};
+//! fn two_threads(register: &mut DedicatedRegister) {
+//!     let shared = &*register;
+//!     std::thread::scope(|threads| {
+//!         threads.spawn(|| shared.len());
+//!     });
+//! }
+//! ```
+//! ```compile_fail,E0499
+//! # use mlx5::{ring::*, wqe::*};
+//! fn two_turns(register: &mut DedicatedRegister) {
+//!     let (mut first, mut second) = (register.turn(0), register.turn(1));
+//!     let _ = (first.batch(), second.batch());
+//! }
+//! ```
+//! ```compile_fail,E0382
+//! # use mlx5::{ring::*, wqe::*};
+//! fn two_owners(register: DedicatedRegister) {
+//!     let there = std::thread::spawn(move || register.len());
+//!     let here = register.len();
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, wqe::*};
+//! fn moved(mut register: DedicatedRegister) {
+//!     let there = std::thread::spawn(move || {
+//!         let first = register.turn(0).free_blocks();
+//!         first + register.turn(1).free_blocks()
+//!     });
+//! }
+//! ```

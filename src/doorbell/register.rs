@@ -118,6 +118,21 @@ impl SendDoorbell {
         self.next = twin.next;
     }
 
+    /// The buffer that is next.
+    #[inline(always)]
+    pub(crate) fn buffer(&self) -> NonNull<u8> {
+        self.next
+    }
+
+    /// Makes a buffer of the same register the next one.
+    #[inline(always)]
+    pub(crate) fn set_buffer(&mut self, next: NonNull<u8>) {
+        debug_assert!(
+            next == self.register || next.addr().get() ^ self.flip == self.register.addr().get()
+        );
+        self.next = next;
+    }
+
     /// Sets how WQEs are copied to the register.
     ///
     /// # Errors

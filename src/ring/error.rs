@@ -136,6 +136,12 @@ pub enum QueueError {
         /// The feature that is missing.
         feature: &'static str,
     },
+    /// The QP was given another doorbell register than the queues that it was to share one with.
+    #[error(
+        "the QP has another doorbell register than the queues before it: make them all in one \
+         thread domain"
+    )]
+    OtherRegister,
     /// Another queue of this process uses the QP's BlueFlame register.
     #[error(
         "the QP's BlueFlame register is used by another queue: give the QP a register of its own \

@@ -113,16 +113,30 @@ impl<T: Transport> SendQueue<T> {
         completions: &mut Completions,
         config: SendConfig,
     ) -> crate::Result<Self> {
-        let mut keep = QueueKeep::send(qp.handle())?;
+        let mut queue = Self::unclaimed(qp, completions, config)?;
+        // Where the card has no BlueFlame, doorbells are all that any queue stores there.
+        let doorbell = &queue.ring.doorbell;
+        let claim = RegisterClaim::new(doorbell.register(), doorbell.blue_flame())?;
+        if let Some(keep) = &mut queue.keep {
+            keep.register = Some(claim);
+        }
+        Ok(queue)
+    }
+
+    /// As [`new`](Self::new), without a claim to the register: who calls sees to it that nobody else
+    /// stores to that while this queue copies WQEs there.
+    pub(super) fn unclaimed(
+        qp: &QueuePair<T, Rts>,
+        completions: &mut Completions,
+        config: SendConfig,
+    ) -> crate::Result<Self> {
+        let keep = QueueKeep::send(qp.handle())?;
         // SAFETY: the queue holds the handle, which keeps QP, and through it CQ, alive. The claim
         // keeps other writers of this crate away and forbids RESET; it is only given after RESET,
         // or when nothing is outstanding. Writers that are not of this crate reach the QP by its
-        // raw pointer only, whose users promise to respect that. The register is claimed below,
-        // before anything can be posted.
+        // raw pointer only, whose users promise to respect that. The register is claimed by who
+        // calls, before anything can be posted.
         let mut queue = unsafe { Self::take_over(qp.as_raw(), completions, config)? };
-        // Where the card has no BlueFlame, doorbells are all that any queue stores there.
-        let doorbell = &queue.ring.doorbell;
-        keep.register = Some(RegisterClaim::new(doorbell.register(), doorbell.blue_flame())?);
         queue.keep = Some(keep);
         completions.discard(queue.qpn(), QueueKind::Send);
         Ok(queue)

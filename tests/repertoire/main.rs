@@ -11,6 +11,7 @@ mod operations;
 #[path = "../rc_errors/pair.rs"]
 mod pair;
 mod shared_receive;
+mod sharing;
 mod takeover;
 mod unreliable;
 mod upkeep;
