@@ -343,3 +343,21 @@
 //!     });
 //! }
 //! ```
+//!
+//! Who gives queues their memory makes a promise:
+//! ```compile_fail,E0200
+//! # use mlx5::verbs::*;
+//! struct Liar;
+//! impl QueueAllocator for Liar {
+//!     fn allocate(&self, _: usize, _: usize, _: QueueBuffer) -> Option<std::ptr::NonNull<u8>> {
+//!         Some(std::ptr::NonNull::dangling())
+//!     }
+//!     unsafe fn free(&self, _: std::ptr::NonNull<u8>, _: QueueBuffer) {}
+//! }
+//! ```
+//! ```
+//! # use mlx5::verbs::*;
+//! fn placed(builder: QueuePairBuilder<Rc>) -> mlx5::Result<QueuePair<Rc, Reset>> {
+//!     builder.placement(&std::sync::Arc::new(Placement::new().on_node(0))).build()
+//! }
+//! ```

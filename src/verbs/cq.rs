@@ -16,7 +16,9 @@ use mlx5_sys::verbs::{
 };
 
 use super::error::{check, non_null};
-use super::{Cause, CompletionChannel, Context, Error, Result};
+use super::placement::{CallbackTarget, QueueAllocator};
+use super::td::ParentDomain;
+use super::{Cause, CompletionChannel, Context, Error, ProtectionDomain, Result};
 
 /// What errors call it.
 const QUEUE: &str = "completion queue";
@@ -89,6 +91,8 @@ pub(crate) struct CqInner {
     /// What events of the queue name.
     target: Arc<EventTarget>,
     channel: Option<CompletionChannel>,
+    /// Where the memory is somebody else's; freed after the queue.
+    _parent: Option<ParentDomain>,
     context: Context,
 }
 
@@ -142,6 +146,7 @@ impl CompletionQueue {
             ignores_overrun: false,
             channel: None,
             vector: 0,
+            memory: None,
         }
     }
 
@@ -295,6 +300,7 @@ pub struct CompletionQueueBuilder {
     ignores_overrun: bool,
     channel: Option<CompletionChannel>,
     vector: u32,
+    memory: Option<(ProtectionDomain, CallbackTarget)>,
 }
 
 impl CompletionQueueBuilder {
@@ -338,6 +344,14 @@ impl CompletionQueueBuilder {
         self
     }
 
+    /// What gives the queue the memory of its ring and record, [`Placement`](super::Placement) for
+    /// one; libmlx5 itself if not called. It is kept until the queue is destroyed. Verbs take it with
+    /// a protection domain of the same device, which has no other meaning for the queue.
+    pub fn placement<A: QueueAllocator>(mut self, pd: &ProtectionDomain, memory: &Arc<A>) -> Self {
+        self.memory = Some((pd.clone(), CallbackTarget(Arc::<A>::clone(memory))));
+        self
+    }
+
     /// Makes the queue.
     ///
     /// # Errors
@@ -363,8 +377,19 @@ impl CompletionQueueBuilder {
                 ));
             }
         }
+        let parent = match &self.memory {
+            Some((pd, _)) if pd.context().as_raw() != self.context.as_raw() => {
+                return Err(Error::attribute(
+                    "protection domain",
+                    format_args!("of {}", pd.context().name()),
+                    "it belongs to another opened device",
+                ));
+            }
+            Some((pd, memory)) => ParentDomain::of(pd, None, Some(memory))?,
+            None => None,
+        };
         let target = Arc::new(EventTarget::default());
-        let cq = self.create(Arc::as_ptr(&target))?;
+        let cq = self.create(Arc::as_ptr(&target), parent.as_ref())?;
         let inner = Arc::new(CqInner {
             cq,
             cqe_size: self.cqe_size,
@@ -374,6 +399,7 @@ impl CompletionQueueBuilder {
             taken: AtomicBool::new(false),
             target,
             channel: self.channel,
+            _parent: parent,
             context: self.context,
         });
         // No event comes before a notification is requested, which takes the queue made here.
@@ -381,7 +407,11 @@ impl CompletionQueueBuilder {
         Ok(CompletionQueue { inner })
     }
 
-    fn create(&self, target: *const EventTarget) -> Result<NonNull<ibv_cq>> {
+    fn create(
+        &self,
+        target: *const EventTarget,
+        parent: Option<&ParentDomain>,
+    ) -> Result<NonNull<ibv_cq>> {
         let channel = self.channel.as_ref();
         // SAFETY: integers and pointers only, for which zeroes mean "not given".
         let mut attributes: ibv_cq_init_attr_ex = unsafe { std::mem::zeroed() };
@@ -390,8 +420,12 @@ impl CompletionQueueBuilder {
         attributes.channel = channel.map_or(std::ptr::null_mut(), |it| it.as_raw().as_ptr());
         attributes.comp_vector = self.vector;
         if self.ignores_overrun {
-            attributes.comp_mask = ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_FLAGS.0;
+            attributes.comp_mask |= ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_FLAGS.0;
             attributes.flags = ibv_create_cq_attr_flags::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN.0;
+        }
+        if let Some(parent) = parent {
+            attributes.comp_mask |= ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_PD.0;
+            attributes.parent_domain = parent.as_raw().as_ptr();
         }
         // SAFETY: as above.
         let mut mlx5: mlx5dv_cq_init_attr = unsafe { std::mem::zeroed() };

@@ -25,6 +25,7 @@ mod mr;
 mod mw;
 mod pages;
 mod pd;
+mod placement;
 mod port;
 mod qp;
 mod srq;
@@ -54,6 +55,7 @@ pub use mr::{MemoryRegion, ReclaimError, RegisterError};
 pub use mw::{MemoryWindow, Type1, Type2, WindowType};
 pub use pages::{HugePageSize, Pages};
 pub use pd::ProtectionDomain;
+pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes, PortState};
 pub(crate) use qp::WorkQueue;
 pub use qp::{

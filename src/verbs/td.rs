@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use mlx5_sys::verbs::{
     ibv_alloc_parent_domain, ibv_alloc_td, ibv_dealloc_pd, ibv_dealloc_td,
-    ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr,
+    ibv_parent_domain_init_attr, ibv_parent_domain_init_attr_mask as mask, ibv_pd, ibv_td,
+    ibv_td_init_attr,
 };
 
 use super::error::non_null;
+use super::placement::{self, CallbackTarget};
 use super::{Context, ProtectionDomain, Result};
 
 /// A thread domain: its queue pairs share one doorbell register, with each other and no one else.
@@ -71,12 +73,15 @@ impl fmt::Debug for ThreadDomain {
     }
 }
 
-/// A protection domain seen through a thread domain: what a queue pair is made in.
+/// A protection domain with what queues made in it have besides: the doorbell register of a thread
+/// domain, memory of an allocator's.
 pub(crate) struct ParentDomain {
     domain: NonNull<ibv_pd>,
+    /// Whom libmlx5 calls for memory; a box that was leaked.
+    target: Option<NonNull<CallbackTarget>>,
     /// Freed after the parent domain.
     _pd: ProtectionDomain,
-    _td: ThreadDomain,
+    _td: Option<ThreadDomain>,
 }
 
 // SAFETY: as for the two domains it is made of.
@@ -87,21 +92,59 @@ unsafe impl Sync for ParentDomain {}
 impl Drop for ParentDomain {
     fn drop(&mut self) {
         // SAFETY: allocated by this crate, freed once, here, before its two domains.
-        unsafe { ibv_dealloc_pd(self.domain.as_ptr()) };
+        let result = unsafe { ibv_dealloc_pd(self.domain.as_ptr()) };
+        // Where a queue could not be destroyed, its memory stays, and so does whose it is.
+        if let (0, Some(target)) = (result, self.target) {
+            // SAFETY: leaked when the domain was made, taken back once; nobody calls it any more.
+            drop(unsafe { Box::from_raw(target.as_ptr()) });
+        }
     }
 }
 
 impl ParentDomain {
-    pub(crate) fn new(pd: &ProtectionDomain, td: &ThreadDomain) -> Result<ParentDomain> {
+    /// The domain to make a queue in; `None` where that is `pd` itself.
+    pub(crate) fn of(
+        pd: &ProtectionDomain,
+        td: Option<&ThreadDomain>,
+        memory: Option<&CallbackTarget>,
+    ) -> Result<Option<ParentDomain>> {
+        if td.is_none() && memory.is_none() {
+            return Ok(None);
+        }
+        Self::new(pd, td, memory).map(Some)
+    }
+
+    fn new(
+        pd: &ProtectionDomain,
+        td: Option<&ThreadDomain>,
+        memory: Option<&CallbackTarget>,
+    ) -> Result<ParentDomain> {
         // SAFETY: integers and pointers only, for which zeroes mean "not given".
         let mut attributes: ibv_parent_domain_init_attr = unsafe { std::mem::zeroed() };
         attributes.pd = pd.as_raw().as_ptr();
-        attributes.td = td.inner.td.as_ptr();
-        // SAFETY: the domains are alive and of one context, the attributes live through the call.
+        attributes.td = td.map_or(std::ptr::null_mut(), |td| td.inner.td.as_ptr());
+        let target = memory.map(|memory| Box::new(memory.clone()));
+        let target = target.map(|target| NonNull::from(Box::leak(target)));
+        if let Some(target) = target {
+            attributes.comp_mask = (mask::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
+                | mask::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT)
+                .0;
+            attributes.alloc = Some(placement::allocate);
+            attributes.free = Some(placement::free);
+            attributes.pd_context = target.as_ptr().cast();
+        }
+        // SAFETY: the domains are alive and of one context, the attributes live through the call;
+        // what is called back lives until after the domain is freed.
         let domain =
             unsafe { ibv_alloc_parent_domain(pd.context().as_raw().as_ptr(), &mut attributes) };
-        let domain = non_null("ibv_alloc_parent_domain", domain.unwrap_or(std::ptr::null_mut()))?;
-        Ok(ParentDomain { domain, _pd: pd.clone(), _td: td.clone() })
+        let domain = non_null("ibv_alloc_parent_domain", domain.unwrap_or(std::ptr::null_mut()))
+            .inspect_err(|_| {
+                if let Some(target) = target {
+                    // SAFETY: leaked above, and nobody knows it.
+                    drop(unsafe { Box::from_raw(target.as_ptr()) });
+                }
+            })?;
+        Ok(ParentDomain { domain, target, _pd: pd.clone(), _td: td.cloned() })
     }
 
     pub(crate) fn as_raw(&self) -> NonNull<ibv_pd> {

@@ -10,6 +10,7 @@ mod operations;
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
 #[path = "../rc_errors/pair.rs"]
 mod pair;
+mod placement;
 mod shared_receive;
 mod sharing;
 mod takeover;

@@ -8,6 +8,7 @@ use mlx5_sys::verbs::{ibv_create_qp, ibv_qp_cap, ibv_qp_init_attr};
 
 use super::{HasQueues, Parents, QpInner, QpState, QueuePair, Rc, Receives, Reset, Transport};
 use crate::verbs::error::non_null;
+use crate::verbs::placement::{CallbackTarget, QueueAllocator};
 use crate::verbs::td::ParentDomain;
 use crate::verbs::{
     Cause, CompletionQueue, CompletionQueueHandle, Error, ProtectionDomain, Result,
@@ -52,6 +53,7 @@ pub struct QueuePairBuilder<T: Transport> {
     signal_all: bool,
     shared_receives: Option<SharedReceiveQueue>,
     thread_domain: Option<ThreadDomain>,
+    memory: Option<CallbackTarget>,
     transport: PhantomData<fn() -> T>,
 }
 
@@ -109,6 +111,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
             signal_all: false,
             shared_receives: None,
             thread_domain: None,
+            memory: None,
             transport: PhantomData,
         }
     }
@@ -145,6 +148,15 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         self
     }
 
+    /// What gives the queue pair the memory of its rings and records, [`Placement`] for one;
+    /// libmlx5 itself if not called. It is kept until the queue pair is destroyed.
+    ///
+    /// [`Placement`]: crate::verbs::Placement
+    pub fn placement<A: QueueAllocator>(mut self, memory: &Arc<A>) -> Self {
+        self.memory = Some(CallbackTarget(Arc::<A>::clone(memory)));
+        self
+    }
+
     /// Makes the queue pair, in state RESET.
     ///
     /// # Errors
@@ -170,10 +182,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
             attributes.cap.max_recv_wr = 0;
         }
         attributes.sq_sig_all = self.signal_all.into();
-        let parent = match &self.thread_domain {
-            Some(domain) => Some(ParentDomain::new(&self.pd, domain)?),
-            None => None,
-        };
+        let parent = ParentDomain::of(&self.pd, self.thread_domain.as_ref(), self.memory.as_ref())?;
         let pd = parent.as_ref().map_or(self.pd.as_raw(), ParentDomain::as_raw);
         // SAFETY: PD, CQs and SRQ are alive and of one context, the attributes live through the call.
         let qp = unsafe { ibv_create_qp(pd.as_ptr(), &mut attributes) };
