@@ -33,6 +33,7 @@ const MODULES: &[&str] = &[
     "tests.test_fork",
     "tests.test_parent_domain",
     "tests.test_shared_pd",
+    "tests.test_mlx5_mkey",
     "tests.test_odp",
     "tests.test_mlx5_uar",
     "tests.test_mlx5_dma_memcpy",

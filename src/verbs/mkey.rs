@@ -104,12 +104,15 @@ impl MkeyBuilder {
     /// Makes the key.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for no entries; [`Error::Call`]: EOPNOTSUPP or EPROTONOSUPPORT where the
+    /// [`Error::Attribute`] for no entries, or over 65,532; [`Error::Call`]: EOPNOTSUPP or EPROTONOSUPPORT where the
     /// context was not opened with DevX or the kernel does not offer it, EINVAL or EREMOTEIO where
     /// the card has no room for so many entries.
     pub fn build(self) -> Result<Mkey> {
-        if self.entries == 0 {
-            return Err(Error::attribute("entries", 0, "a key has room for 1 at least"));
+        // libmlx5 counts up to a multiple of four, in 16 bits.
+        const MOST: u16 = u16::MAX - 3;
+        if !(1..=MOST).contains(&self.entries) {
+            let rule = format!("a key has room for 1 at least, and for {MOST} at most");
+            return Err(Error::attribute("entries", self.entries, rule));
         }
         let mut attributes = mlx5dv_mkey_init_attr {
             pd: self.pd.as_raw().as_ptr(),

@@ -6,6 +6,7 @@ mod rig;
 
 mod memory;
 mod multicast;
+mod mkeys;
 mod operations;
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
 #[path = "../rc_errors/pair.rs"]
