@@ -10,6 +10,7 @@ mod rig;
 mod keys;
 mod operations;
 mod shared_receive;
+mod unreliable;
 
 /// The log of stores is one for the process: who looks at it, and who posts, take turns.
 fn turn() -> MutexGuard<'static, ()> {
