@@ -81,6 +81,8 @@ pub struct Card {
     pub random: Random,
     /// What the transport keeps for the port.
     pub port: crate::transport::Port,
+    /// Whether the port is active: see [`Card::set_port`].
+    pub port_up: bool,
     /// Packets that leave the port, oldest first; whoever runs the card carries them away.
     pub outbox: VecDeque<crate::wire::Frame>,
     /// MSI-X vectors raised, oldest first; whoever runs the card delivers them.
@@ -107,6 +109,7 @@ impl Card {
             clock,
             random,
             port: crate::transport::Port::default(),
+            port_up: true,
             outbox: VecDeque::new(),
             interrupts: VecDeque::new(),
             complaints: Complaints::default(),

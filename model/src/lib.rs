@@ -62,4 +62,4 @@ pub mod stores;
 pub mod transport;
 pub mod wire;
 
-pub use frontend::uverbs::{Mode, Unavailable, offered, run, set_mode};
+pub use frontend::uverbs::{Mode, Unavailable, offered, run, set_mode, set_port};

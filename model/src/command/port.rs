@@ -47,9 +47,9 @@ pub fn query_context(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
         _ => identity.node_guid,
     };
     for (field, value) in [
-        // The port of a card that runs is up: LinkUp, Active.
-        (c::PORT_PHYSICAL_STATE, 5),
-        (c::PORT_STATE, 4),
+        // LinkUp and Active, or Polling and Down.
+        (c::PORT_PHYSICAL_STATE, if card.port_up { 5 } else { 2 }),
+        (c::PORT_STATE, if card.port_up { 4 } else { 1 }),
         (c::VPORT_STATE, 4),
         (c::SYSTEM_IMAGE_GUID, identity.node_guid),
         (c::NODE_GUID, identity.node_guid),

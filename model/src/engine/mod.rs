@@ -204,6 +204,9 @@ impl State {
     /// Hands a frame to the local card that has the destination's number, or to the network; one
     /// that is for whoever listens to all of both.
     fn carry(&mut self, from: usize, frame: Frame) {
+        if !self.cards[from].port_up {
+            return;
+        }
         let link = self.cards[from].identity.link;
         if frame.is_for_all(link) {
             if let Some(network) = &mut self.network {

@@ -10,6 +10,10 @@ pub(super) const COUNTER: u32 = 0x00ff_ffff;
 /// Event types that are not of queue pairs (`device.h`).
 const COMPLETION: u8 = 0x00;
 const CQ_ERROR: u8 = 0x04;
+const PORT_CHANGE: u8 = 0x09;
+/// Subtypes of a change of the port.
+const PORT_DOWN: u8 = 1;
+const PORT_ACTIVE: u8 = 4;
 
 /// An asynchronous event of a queue pair (`device.h`, `MLX5_EVENT_TYPE_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +74,7 @@ impl Card {
         let mut data = [0; 28];
         // Byte 0x14 tells the kind of queue: 0 is a QP (`mlx5_ifc.h`, qp_events).
         data[0x18..].copy_from_slice(&(qp & COUNTER).to_be_bytes());
-        self.asynchronous(event as u8, data);
+        self.asynchronous(event as u8, 0, data);
     }
 
     /// The same of a shared receive queue.
@@ -78,7 +82,7 @@ impl Card {
         let mut data = [0; 28];
         // `device.h`, mlx5_eqe_qp_srq: the number alone.
         data[0x18..].copy_from_slice(&(srq & COUNTER).to_be_bytes());
-        self.asynchronous(event as u8, data);
+        self.asynchronous(event as u8, 0, data);
     }
 
     /// The same of a target of dynamic connections.
@@ -86,14 +90,14 @@ impl Card {
         let mut data = [0; 28];
         // `mlx5_ifc.h`, dct_events.
         data[0x18..].copy_from_slice(&(target & COUNTER).to_be_bytes());
-        self.asynchronous(event as u8, data);
+        self.asynchronous(event as u8, 0, data);
     }
 
     pub(super) fn cq_error_event(&mut self, cq: u32, failure: CqFailure) {
         let mut data = [0; 28];
         data[..4].copy_from_slice(&(cq & COUNTER).to_be_bytes());
         data[11] = failure as u8;
-        self.asynchronous(CQ_ERROR, data);
+        self.asynchronous(CQ_ERROR, 0, data);
     }
 
     /// Tells the EQ of a CQ that it has completions.
@@ -103,18 +107,29 @@ impl Card {
         };
         let mut data = [0; 28];
         data[0x18..].copy_from_slice(&(cq & COUNTER).to_be_bytes());
-        self.post_eqe(eq, COMPLETION, data);
+        self.post_eqe(eq, COMPLETION, 0, data);
     }
 
-    fn asynchronous(&mut self, kind: u8, data: [u8; 28]) {
+    /// The cable is plugged in or pulled. While the port is down, packets are lost.
+    pub fn set_port(&mut self, up: bool) {
+        if std::mem::replace(&mut self.port_up, up) == up {
+            return;
+        }
+        let mut data = [0; 28];
+        // The port's number, in the upper half.
+        data[8] = 1 << 4;
+        self.asynchronous(PORT_CHANGE, if up { PORT_ACTIVE } else { PORT_DOWN }, data);
+    }
+
+    fn asynchronous(&mut self, kind: u8, subtype: u8, data: [u8; 28]) {
         let listener = self.objects.eqs.iter().find(|(_, eq)| eq.listens(kind)).map(|(n, _)| n);
         match listener {
-            Some(eq) => self.post_eqe(eq, kind, data),
+            Some(eq) => self.post_eqe(eq, kind, subtype, data),
             None => tracing::debug!(kind, "no EQ listens for an event"),
         }
     }
 
-    fn post_eqe(&mut self, number: u32, kind: u8, data: [u8; 28]) {
+    fn post_eqe(&mut self, number: u32, kind: u8, subtype: u8, data: [u8; 28]) {
         let Some(eq) = self.objects.eqs.get_mut(number) else { return };
         if eq.failed {
             return;
@@ -127,6 +142,7 @@ impl Card {
         }
         let mut eqe = [0; 64];
         eqe[1] = kind;
+        eqe[3] = subtype;
         eqe[0x20..0x3c].copy_from_slice(&data);
         eqe[0x3f] = u8::from(eq.producer & eq.entries != 0);
         let slot = (eq.producer & (eq.entries - 1)) as usize * eqe.len();
@@ -196,6 +212,22 @@ mod tests {
         expected[0x38..0x3c].copy_from_slice(&[0, 0, 0x12, 0x34]);
         assert_eq!(eqe, expected);
         assert!(rig.card.interrupts.is_empty(), "it was not armed");
+    }
+
+    #[test]
+    fn a_port_that_goes_down_or_up_says_so_once() {
+        let mut rig = Rig::new();
+        let create = rig.create_eq().set(create_eq_in::EVENT_BITMASK, 1u64 << 9);
+        rig.run(&create).unwrap();
+        for up in [true, false, false, true] {
+            rig.card.set_port(up);
+        }
+        for (slot, subtype) in [(0, 1), (1, 4)] {
+            let eqe: [u8; 64] = rig.read(ring(&create) + slot * 64);
+            assert_eq!((eqe[1], eqe[3], eqe[0x28]), (9, subtype, 0x10));
+        }
+        let eqe: [u8; 64] = rig.read(ring(&create) + 128);
+        assert_eq!(eqe, [0; 64]);
     }
 
     #[test]

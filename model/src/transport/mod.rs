@@ -60,6 +60,9 @@ impl Card {
     /// A packet has arrived at the port. What is damaged, not for this card, or not from the peer
     /// of the queue pair it names is dropped.
     pub fn receive(&mut self, frame: &Frame) {
+        if !self.port_up {
+            return;
+        }
         let link = self.identity.link;
         if let Some(frame) = crate::wire::ethernet::contents(link, frame) {
             self.receive_ethernet(frame);

@@ -20,7 +20,7 @@ use super::file::CommandFile;
 use super::identity::{FIRMWARE, PART};
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
-use super::{function, user, wq};
+use super::{clock, function, user, wq};
 use crate::card::Link;
 use crate::command::capability::LOG_MAX_LSO;
 
@@ -162,7 +162,8 @@ fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<
         max_srq_recv_wr: caps.power(cmd_hca_cap::LOG_MAX_SRQ_SZ),
         num_ports: caps.get(cmd_hca_cap::NUM_PORTS).max(1) as u16,
         flow_action_flags: 0,
-        comp_mask: (caps.get(cmd_hca_cap::DUMP_FILL_MKEY) << 1)
+        comp_mask: u32::from(clock::AVAILABLE)
+            | (caps.get(cmd_hca_cap::DUMP_FILL_MKEY) << 1)
             | (caps.get(cmd_hca_cap::ECE_SUPPORT) << 2)
             | 1 << 3,
         response_length: room.min(size_of::<UcontextReply>()) as u32,
@@ -171,7 +172,7 @@ fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<
         cmds_supp_uhw: 3,
         // MLX5_USER_INLINE_MODE_NONE
         eth_min_inline: u8::from(ethernet),
-        clock_info_versions: 0,
+        clock_info_versions: 1 << clock::VERSION,
         hca_core_clock_offset: 0,
         log_uar_size: 12,
         num_uars_per_page: 1,

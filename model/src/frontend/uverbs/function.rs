@@ -11,6 +11,7 @@ use mlx5_sys::ifc::{
     opcode,
 };
 
+use super::clock::Clock;
 use super::command::{Caps, Command};
 use super::dm::Window;
 use super::errno::{Errno, Result};
@@ -79,6 +80,8 @@ pub(super) struct Function {
     pub pdn: u32,
     engine: Arc<Engine>,
     interrupts: Arc<Vec<Interrupts>>,
+    /// Its clock, as programs see it.
+    pub clock: Arc<Clock>,
     domains: Mutex<Domains>,
     window: Window,
     flows: Mutex<Flows>,
@@ -142,12 +145,22 @@ impl Function {
             domains,
             window,
             flows: Mutex::default(),
+            clock: Arc::default(),
         })
     }
 
     /// Enters the card.
     pub fn enter<R>(&self, work: impl FnOnce(&mut Card) -> R) -> R {
-        self.engine.enter(self.index, work)
+        self.engine.enter(self.index, |card| {
+            let result = work(card);
+            self.clock.keep(card);
+            result
+        })
+    }
+
+    /// What runs the card.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
     }
 
     /// Executes a command and gives its reply.

@@ -34,7 +34,22 @@ enum Effect {
     String { next: u64, size: u64, units: u64, source: bool, repeated: bool },
 }
 
-/// An instruction that this decoder does not take for a store.
+/// A load from a register page that has not been done yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Where it loads from.
+    pub address: u64,
+    /// How many bytes.
+    pub length: usize,
+    register: libc::c_int,
+    /// Whether the bytes are turned around (MOVBE).
+    swapped: bool,
+    /// Whether the register's other bytes stay: loads of one and two bytes.
+    keeps: bool,
+    next: u64,
+}
+
+/// An instruction that this decoder does not take for an access to a register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unknown {
     at: u64,
@@ -46,7 +61,7 @@ impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "instruction {:?} at {:#x} (", self.code, self.at)?;
         self.bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
-        write!(f, ") is not one of the stores the model can follow to a register")
+        write!(f, ") is not one of those the model can follow to a register")
     }
 }
 
@@ -65,6 +80,28 @@ pub(super) fn prepare() {
 /// `context` is that of a signal raised by the instruction at its RIP, so that the code there is
 /// mapped, and `uc_mcontext.fpregs` is the frame's own, valid for as long as the handler runs.
 pub(super) unsafe fn decode(context: &ucontext_t) -> Result<Trapped, Unknown> {
+    // SAFETY: passed on from the caller.
+    let (instruction, unknown) = unsafe { fetch(context) };
+    let frame = Frame { context };
+    // SAFETY: passed on from the caller.
+    unsafe { frame.store(&instruction) }.ok_or(unknown)
+}
+
+/// Decodes the load that the context's RIP stands at.
+///
+/// # Safety
+/// As for [`decode`].
+pub(super) unsafe fn decode_load(context: &ucontext_t) -> Result<Load, Unknown> {
+    // SAFETY: passed on from the caller.
+    let (instruction, unknown) = unsafe { fetch(context) };
+    Frame { context }.load(&instruction).ok_or(unknown)
+}
+
+/// The instruction that the context's RIP stands at, and what to say if it is not understood.
+///
+/// # Safety
+/// As for [`decode`].
+unsafe fn fetch(context: &ucontext_t) -> (Instruction, Unknown) {
     let rip = register(context, libc::REG_RIP);
     let to_page_end = (PAGE - rip % PAGE) as usize;
     let mut length = LONGEST.min(to_page_end);
@@ -79,7 +116,7 @@ pub(super) unsafe fn decode(context: &ucontext_t) -> Result<Trapped, Unknown> {
         }
         length = LONGEST;
     };
-    let unknown = || Unknown {
+    let unknown = Unknown {
         at: rip,
         // SAFETY: as above; the decoder looked at no more than these bytes.
         bytes: unsafe {
@@ -88,9 +125,25 @@ pub(super) unsafe fn decode(context: &ucontext_t) -> Result<Trapped, Unknown> {
         .to_vec(),
         code: instruction.code(),
     };
-    let frame = Frame { context };
-    // SAFETY: passed on from the caller.
-    unsafe { frame.store(&instruction) }.ok_or_else(unknown)
+    (instruction, unknown)
+}
+
+impl Load {
+    /// Does what the load would have done with `value`, of which as many low bytes count as it is
+    /// long, and moves the context past it.
+    pub(super) fn step(&self, value: u64, context: &mut ucontext_t) {
+        let registers = &mut context.uc_mcontext.gregs;
+        let mut bytes = value.to_le_bytes();
+        if self.swapped {
+            bytes[..self.length].reverse();
+        }
+        let mask = if self.length == 8 { u64::MAX } else { (1 << (self.length * 8)) - 1 };
+        let value = u64::from_le_bytes(bytes) & mask;
+        let before = registers[self.register as usize] as u64;
+        let kept = if self.keeps { before & !mask } else { 0 };
+        registers[self.register as usize] = (kept | value) as greg_t;
+        registers[libc::REG_RIP as usize] = self.next as greg_t;
+    }
 }
 
 impl Trapped {
@@ -184,6 +237,25 @@ impl Frame<'_> {
         }
     }
 
+    /// MOV, MOVZX and MOVBE from memory to a whole general register or its low bytes.
+    fn load(&self, instruction: &Instruction) -> Option<Load> {
+        use Mnemonic::*;
+        let name = instruction.op0_register();
+        let high = matches!(name, Register::AH | Register::BH | Register::CH | Register::DH);
+        let moves = matches!(instruction.mnemonic(), Mov | Movzx | Movbe);
+        if !moves || high || instruction.op1_kind() != OpKind::Memory {
+            return None;
+        }
+        Some(Load {
+            address: self.address(instruction)?,
+            length: instruction.memory_size().size(),
+            register: general_index(name)?,
+            swapped: instruction.mnemonic() == Movbe,
+            keeps: name.size() < 4,
+            next: instruction.next_ip(),
+        })
+    }
+
     /// MOVS and STOS, repeated or not, as far as the page goes.
     ///
     /// # Safety
@@ -237,28 +309,7 @@ impl Frame<'_> {
     /// Value of a general register, of any width.
     fn general(&self, name: Register) -> Option<u64> {
         use Register::*;
-        let whole = register(
-            self.context,
-            match name.full_register() {
-                RAX => libc::REG_RAX,
-                RBX => libc::REG_RBX,
-                RCX => libc::REG_RCX,
-                RDX => libc::REG_RDX,
-                RSI => libc::REG_RSI,
-                RDI => libc::REG_RDI,
-                RBP => libc::REG_RBP,
-                RSP => libc::REG_RSP,
-                R8 => libc::REG_R8,
-                R9 => libc::REG_R9,
-                R10 => libc::REG_R10,
-                R11 => libc::REG_R11,
-                R12 => libc::REG_R12,
-                R13 => libc::REG_R13,
-                R14 => libc::REG_R14,
-                R15 => libc::REG_R15,
-                _ => return Option::None,
-            },
-        );
+        let whole = register(self.context, general_index(name)?);
         Some(match name {
             AH | BH | CH | DH => whole >> 8,
             _ => whole,
@@ -283,6 +334,30 @@ impl Frame<'_> {
         }
         Some(value)
     }
+}
+
+/// Where a signal frame has a general register, of any width.
+fn general_index(name: Register) -> Option<libc::c_int> {
+    use Register::*;
+    Some(match name.full_register() {
+        RAX => libc::REG_RAX,
+        RBX => libc::REG_RBX,
+        RCX => libc::REG_RCX,
+        RDX => libc::REG_RDX,
+        RSI => libc::REG_RSI,
+        RDI => libc::REG_RDI,
+        RBP => libc::REG_RBP,
+        RSP => libc::REG_RSP,
+        R8 => libc::REG_R8,
+        R9 => libc::REG_R9,
+        R10 => libc::REG_R10,
+        R11 => libc::REG_R11,
+        R12 => libc::REG_R12,
+        R13 => libc::REG_R13,
+        R14 => libc::REG_R14,
+        R15 => libc::REG_R15,
+        _ => return Option::None,
+    })
 }
 
 /// MOVSD names both the string move and the scalar store.

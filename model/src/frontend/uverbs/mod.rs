@@ -15,6 +15,7 @@ mod abi;
 mod advise;
 mod ah;
 mod calls;
+mod clock;
 mod command;
 mod config;
 mod cq;
@@ -68,7 +69,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use config::Mode;
 pub use discovery::mlx5_model_yield;
-pub use settings::{Unavailable, offered, run, set_mode};
+pub use settings::{Unavailable, offered, run, set_mode, set_port};
 
 /// Locks, whatever happened to a thread that held the lock: what is kept under locks here is whole
 /// between any two statements, and a model that has panicked must not take the program with it.

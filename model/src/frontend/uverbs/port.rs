@@ -95,7 +95,13 @@ fn describe(file: &CommandFile, port: u64) -> Result<QueryPort> {
             reply.max_vl_num = 3;
             reply.link_layer = 1;
         }
-        Link::Roce => reply.link_layer = 2,
+        Link::Roce => {
+            if !function.enter(|card| card.port_up) {
+                // IB_PORT_DOWN, Disabled
+                (reply.state, reply.phys_state) = (1, 3);
+            }
+            reply.link_layer = 2;
+        }
     }
     Ok(reply)
 }

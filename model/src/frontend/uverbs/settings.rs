@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use super::config::Mode;
 use super::discovery::{Discovery, discovery};
+use super::running::Running;
 use super::{poll, trap};
 
 /// Set by [`set_mode`]; 0 where the environment decides.
@@ -53,4 +54,14 @@ pub fn run() {
 /// see the variables in the crate's documentation.
 pub fn offered() -> bool {
     matches!(discovery(), Discovery::On(_))
+}
+
+/// Plugs in the cable of this process' slice of a device's port, or pulls it: programs get
+/// `IBV_EVENT_PORT_ACTIVE` or `IBV_EVENT_PORT_ERR`, see the port's state, and lose packets while it is
+/// down. Returns whether there is such a device, and this process has opened one.
+pub fn set_port(device: usize, up: bool) -> bool {
+    let Some(running) = Running::current() else { return false };
+    let Some(function) = running.functions.get(device) else { return false };
+    function.enter(|card| card.set_port(up));
+    true
 }

@@ -4,6 +4,9 @@
 //! The handler belongs to the process as long as it lives. A program's own handler of the same
 //! signal is kept here and called for every fault that is not ours. Accesses of the cards to the
 //! program's memory may fault as well; those are recovered first of all.
+//!
+//! The page of a card's clock cannot even be read: its loads are done here, too, so that the clock
+//! goes.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
@@ -220,6 +223,9 @@ pub(super) struct Work<'a> {
 /// Does what the faulting instruction would have done, and steps over it.
 #[cfg(target_arch = "x86_64")]
 fn emulate(work: &mut Work<'_>) {
+    if work.page.reads_clock {
+        return load(work);
+    }
     // SAFETY: the frame is that of a fault which the instruction at its RIP made just now.
     let trapped = match unsafe { super::instruction::decode(work.frame) } {
         Ok(trapped) => trapped,
@@ -235,6 +241,21 @@ fn emulate(work: &mut Work<'_>) {
         trapped.step(work.frame);
         work.done = true;
         work.page.store(offset, &trapped.bytes);
+    }
+}
+
+/// The same of a load from the clock.
+#[cfg(target_arch = "x86_64")]
+fn load(work: &mut Work<'_>) {
+    // SAFETY: as in `emulate`.
+    match unsafe { super::instruction::decode_load(work.frame) } {
+        Ok(load) => {
+            let offset = (load.address as usize).wrapping_sub(work.start);
+            let value = work.page.load(offset, load.length);
+            load.step(value, work.frame);
+            work.done = true;
+        }
+        Err(unknown) => eprintln!("mlx5-model: the card's clock was accessed by an {unknown}"),
     }
 }
 

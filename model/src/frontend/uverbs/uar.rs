@@ -3,12 +3,13 @@
 //! All pages of a process lie in one anonymous file. The model writes to a page through its own
 //! mapping; the program's is read-only where stores trap, and writable where they are polled for.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use libc::{c_int, c_void, off_t, size_t};
 use mlx5_sys::ifc::{alloc_uar_in, alloc_uar_out, dealloc_uar_in, dealloc_uar_out, opcode};
 
+use super::clock::Clock;
 use super::command::Command;
 use super::config::Mode;
 use super::descriptors::{Descriptor, aside};
@@ -17,7 +18,8 @@ use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
 use super::running::Running;
 use super::trap::{self, PAGE};
-use super::{dm, lock, poll, real};
+use super::{clock, dm, lock, poll, real};
+use crate::engine::Engine;
 
 /// First page offset of objects; below are those that encode a command.
 const FIRST: u64 = 9 << 16;
@@ -37,10 +39,39 @@ pub(super) struct Page {
     /// Whether an object stands for it.
     used: AtomicBool,
     /// What it belongs to.
-    pub engine: std::sync::Arc<crate::engine::Engine>,
+    pub engine: Arc<Engine>,
+    /// Whether it is the card's clock, which is read and not stored to.
+    pub reads_clock: bool,
+    /// The card's clock.
+    clock: Arc<Clock>,
 }
 
 impl Page {
+    /// The page of a card's clock. Nothing is mapped but what a program maps.
+    pub fn of_clock(function: usize, engine: &Arc<Engine>, clock: &Arc<Clock>) -> Self {
+        Self {
+            uar: AtomicU32::new(0),
+            function,
+            mode: Mode::Trapped,
+            alias: 0,
+            index: 0,
+            used: AtomicBool::new(true),
+            engine: engine.clone(),
+            reads_clock: true,
+            clock: clock.clone(),
+        }
+    }
+
+    /// What the program would have loaded of the clock: as many bytes, in its low bytes.
+    pub fn load(&self, offset: usize, length: usize) -> u64 {
+        let now = self.engine.enter(self.function, |card| card.clock.now()).to_be_bytes();
+        let mut bytes = [0; 8];
+        for (at, byte) in bytes.iter_mut().enumerate().take(length) {
+            *byte = now.get(offset + at).copied().unwrap_or(0);
+        }
+        u64::from_le_bytes(bytes)
+    }
+
     /// A store of the program reached the page.
     pub fn store(&self, offset: usize, bytes: &[u8]) {
         let uar = self.uar.load(Ordering::Acquire);
@@ -51,7 +82,10 @@ impl Page {
             // volatile.
             unsafe { ((self.alias + offset + index) as *mut u8).write_volatile(*byte) };
         }
-        self.engine.enter(self.function, |card| card.store(uar, offset, bytes));
+        self.engine.enter(self.function, |card| {
+            card.store(uar, offset, bytes);
+            self.clock.keep(card);
+        });
     }
 
     /// Takes what was stored since the last time, by offset, and leaves zeroes, so that the same
@@ -134,6 +168,8 @@ impl Registers {
             index,
             used: AtomicBool::new(true),
             engine: running.engine.clone(),
+            reads_clock: false,
+            clock: running.functions[function].clock.clone(),
         }));
         pages.push(page);
         Ok(page)
@@ -234,6 +270,10 @@ pub(super) unsafe fn map(
         }
         if length > PAGE {
             return Err(Errno::EINVAL);
+        }
+        // SAFETY: the caller answers for the address.
+        if let Some(mapped) = unsafe { clock::map(&file, address, protection, flags, offset) } {
+            return mapped;
         }
         let index = u64::try_from(offset / PAGE as off_t)
             .ok()

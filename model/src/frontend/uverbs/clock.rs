@@ -1,0 +1,181 @@
+//! A card's clock as programs see it: the register that counts, and the page by which the kernel tells
+//! how counts become time of day.
+//!
+//! The page is read without a system call, so it has a word that is odd while it is written, and another
+//! one afterwards. It is kept up to date as the kernel's is, which now and then reads both clocks anew.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use libc::{c_int, c_void, off_t};
+
+use super::errno::{Errno, Result, last};
+use super::file::CommandFile;
+use super::function::Function;
+use super::trap::{self, PAGE};
+use super::uar::Page;
+use super::{lock, real};
+use crate::card::Card;
+
+/// Whether the register can be read: its loads have to be noticed.
+pub(super) const AVAILABLE: bool = trap::AVAILABLE;
+
+/// `MLX5_IB_CLOCK_INFO_V1`
+pub(super) const VERSION: u32 = 0;
+
+/// Page offsets of `mmap` that encode a command: it, and below an index (`enum mlx5_ib_mmap_cmd`).
+const COMMAND: u32 = 8;
+const CORE_CLOCK: u64 = 5;
+const CLOCK_INFO: u64 = 7;
+
+/// How often the page is written anew, where the card is used.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// A count is a nanosecond; the page says it as a multiple of `1 / 2^SHIFT`.
+const SHIFT: u32 = 8;
+
+/// `struct mlx5_ib_clock_info`
+#[repr(C)]
+struct ClockInfo {
+    sign: AtomicU32,
+    reserved: u32,
+    nsec: AtomicU64,
+    cycles: AtomicU64,
+    frac: AtomicU64,
+    mult: AtomicU32,
+    shift: AtomicU32,
+    mask: AtomicU64,
+    overflow_period: AtomicU64,
+}
+
+/// The page of a card, which programs map.
+struct Info {
+    file: c_int,
+    info: &'static ClockInfo,
+    /// When it was written.
+    written: Mutex<Instant>,
+}
+
+/// A card's clock: what of it programs have mapped.
+#[derive(Default)]
+pub(super) struct Clock {
+    info: OnceLock<Info>,
+    register: OnceLock<&'static Page>,
+}
+
+impl Info {
+    fn new() -> Result<Self> {
+        // SAFETY: the name is a C string; the mapping is a new one of a page that the file has.
+        let (file, at) = unsafe {
+            let file = libc::memfd_create(c"mlx5-clock".as_ptr(), libc::MFD_CLOEXEC);
+            if file < 0 || libc::ftruncate(file, PAGE as off_t) != 0 {
+                return Err(last());
+            }
+            let file = super::descriptors::aside(file)?;
+            let rights = libc::PROT_READ | libc::PROT_WRITE;
+            (file, real::mmap(std::ptr::null_mut(), PAGE, rights, libc::MAP_SHARED, file, 0))
+        };
+        if at == libc::MAP_FAILED {
+            return Err(last());
+        }
+        // SAFETY: a page of zeroes that is never unmapped, of atomics, for which zero is a value.
+        let info = unsafe { &*at.cast::<ClockInfo>() };
+        info.mult.store(1 << SHIFT, Ordering::Relaxed);
+        info.shift.store(SHIFT, Ordering::Relaxed);
+        info.mask.store(i64::MAX as u64, Ordering::Relaxed);
+        info.overflow_period.store(INTERVAL.as_nanos() as u64, Ordering::Relaxed);
+        Ok(Self { file, info, written: Mutex::new(Instant::now()) })
+    }
+
+    /// Writes both clocks.
+    fn write(&self, cycles: u64) {
+        let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let (info, sign) = (self.info, self.info.sign.load(Ordering::Relaxed));
+        info.sign.store(sign | 1, Ordering::Relaxed);
+        // What follows is seen after that.
+        fence(Ordering::Release);
+        info.nsec.store(day.as_nanos() as u64, Ordering::Relaxed);
+        info.cycles.store(cycles, Ordering::Relaxed);
+        info.sign.store((sign | 1).wrapping_add(1), Ordering::Release);
+    }
+}
+
+impl Clock {
+    /// The page; it is written when it is first asked for.
+    fn info(&self, function: &Function) -> Result<&Info> {
+        if let Some(info) = self.info.get() {
+            return Ok(info);
+        }
+        let info = Info::new()?;
+        info.write(function.enter(|card| card.clock.now()));
+        Ok(self.info.get_or_init(|| info))
+    }
+
+    /// Keeps the page of a card that is used up to date, if anybody looks at it.
+    pub fn keep(&self, card: &Card) {
+        let Some(info) = self.info.get() else { return };
+        // Whoever is in a card is alone.
+        let mut written = lock(&info.written);
+        if written.elapsed() >= INTERVAL {
+            info.write(card.clock.now());
+            *written = Instant::now();
+        }
+    }
+}
+
+/// `mmap` of the register or the page. `None` if the offset is of neither.
+///
+/// # Safety
+/// As `mmap`, of a page.
+pub(super) unsafe fn map(
+    file: &CommandFile,
+    address: *mut c_void,
+    protection: c_int,
+    flags: c_int,
+    offset: off_t,
+) -> Option<Result<*mut c_void>> {
+    let number = offset as u64 / PAGE as u64;
+    let (command, index) = (number >> COMMAND, number & 0xff);
+    let function = file.function();
+    let fixed = flags & libc::MAP_FIXED;
+    match command {
+        CLOCK_INFO if index == u64::from(VERSION) => Some((|| {
+            if protection & (libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
+                return Err(Errno::EPERM);
+            }
+            let info = function.clock.info(function)?;
+            // SAFETY: the caller answers for the address; the file is the model's, and long enough.
+            let at = unsafe {
+                real::mmap(address, PAGE, libc::PROT_READ, libc::MAP_SHARED | fixed, info.file, 0)
+            };
+            if at == libc::MAP_FAILED { Err(last()) } else { Ok(at) }
+        })()),
+        CORE_CLOCK if AVAILABLE => Some((|| {
+            if protection & (libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
+                return Err(Errno::EPERM);
+            }
+            let page = *function.clock.register.get_or_init(|| {
+                let page = Page::of_clock(function.index, function.engine(), &function.clock);
+                Box::leak(Box::new(page))
+            });
+            let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+            // SAFETY: the caller answers for the address.
+            let at = unsafe { real::mmap(address, PAGE, libc::PROT_NONE, kind, -1, 0) };
+            if at == libc::MAP_FAILED {
+                return Err(last());
+            }
+            trap::unblock();
+            trap::unmapped(at as usize, PAGE);
+            if !trap::mapped(at as usize, page) {
+                // SAFETY: just mapped, and known to nobody else.
+                unsafe { real::munmap(at, PAGE) };
+                return Err(Errno::ENOMEM);
+            }
+            // SAFETY: the page was just mapped.
+            unsafe { libc::madvise(at, PAGE, libc::MADV_DONTFORK) };
+            Ok(at)
+        })()),
+        _ => None,
+    }
+}
