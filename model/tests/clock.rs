@@ -57,11 +57,8 @@ fn a_port_that_goes_down_is_told_of() {
     // SAFETY: the context is open; the event is filled, and acknowledged once.
     let next = || unsafe {
         let mut event: ibv_async_event = zeroed();
-        let mut poll = libc::pollfd {
-            fd: device.context.as_ref().async_fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
+        let mut poll =
+            libc::pollfd { fd: device.context.as_ref().async_fd, events: libc::POLLIN, revents: 0 };
         assert_eq!(libc::poll(&mut poll, 1, LIMIT.as_millis() as i32), 1, "no event");
         assert_eq!(ibv_get_async_event(device.context.as_ptr(), &mut event), 0);
         ibv_ack_async_event(&mut event);

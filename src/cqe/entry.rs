@@ -5,11 +5,12 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use mlx5_sys::cqe::{
-    Cqe64, ErrorCqe, FORMAT_COMPRESSED, FORMAT_INLINE_32, FORMAT_INLINE_64, FORMAT_SHIFT,
-    NUMBER_MASK, OPCODE_SHIFT, SOLICITED, opcode,
+    Cqe64, ErrorCqe, FORMAT_COMPRESSED, FORMAT_INLINE_32, FORMAT_INLINE_64, FORMAT_SHIFT, L2_OK,
+    L3_HDR_TYPE_IPV4, L3_HDR_TYPE_IPV6, L3_HDR_TYPE_SHIFT, L3_OK, L4_OK, NUMBER_MASK, OPCODE_SHIFT,
+    SOLICITED, opcode,
 };
 
-use super::QueueKind;
+use super::{Headers, Layer3, QueueKind};
 use crate::timing::Stamp;
 
 /// A CQE that software owns, in the memory that the card wrote it to.
@@ -183,6 +184,44 @@ impl CqeRef<'_> {
     #[inline(always)]
     pub(crate) fn flags_rqpn(&self) -> u32 {
         u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, flags_rqpn) }>())
+    }
+
+    /// The card's clock.
+    pub(crate) fn timestamp(&self) -> u64 {
+        u64::from_be(self.field::<u64, { offset_of!(Cqe64, timestamp) }>())
+    }
+
+    /// Ones' complement sum of the packet.
+    pub(crate) fn checksum(&self) -> u16 {
+        u16::from_be(self.field::<u16, { offset_of!(Cqe64, check_sum) }>())
+    }
+
+    /// The RSS hash, and what it was made of.
+    pub(crate) fn rss_hash(&self) -> (u32, u8) {
+        let hash = u32::from_be(self.field::<u32, { offset_of!(Cqe64, rss_hash_result) }>());
+        (hash, self.field::<u8, { offset_of!(Cqe64, rss_hash_type) }>())
+    }
+
+    /// VLAN tag.
+    pub(crate) fn vlan(&self) -> u16 {
+        u16::from_be(self.field::<u16, { offset_of!(Cqe64, vlan_info) }>())
+    }
+
+    /// What is known of the packet's headers.
+    pub(crate) fn headers(&self) -> Headers {
+        let right = self.field::<u8, { offset_of!(Cqe64, hds_ip_ext) }>();
+        let types = self.field::<u8, { offset_of!(Cqe64, l4_hdr_type_etc) }>();
+        Headers {
+            l2_ok: right & L2_OK != 0,
+            l3_ok: right & L3_OK != 0,
+            l4_ok: right & L4_OK != 0,
+            l3: match types >> L3_HDR_TYPE_SHIFT & 3 {
+                L3_HDR_TYPE_IPV6 => Layer3::Ipv6,
+                L3_HDR_TYPE_IPV4 => Layer3::Ipv4,
+                _ => Layer3::None,
+            },
+            l4: types >> 4 & 7,
+        }
     }
 
     /// Error CQE: syndrome (`mlx5dv.h`, `MLX5_CQE_SYNDROME_*`).

@@ -7,6 +7,7 @@
 mod completion;
 mod datagram;
 mod entry;
+mod headers;
 mod status;
 
 pub use completion::{
@@ -15,4 +16,5 @@ pub use completion::{
 };
 pub use datagram::DatagramHeader;
 pub(crate) use entry::CqeRef;
+pub use headers::{Headers, Layer3};
 pub use status::Status;

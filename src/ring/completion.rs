@@ -545,6 +545,20 @@ impl Completions {
         Ok(true)
     }
 
+    /// The next CQE, which is not that of a compressed block's title.
+    pub(super) fn look_ahead<'a>(&mut self) -> Result<Option<CqeRef<'a>>, PollError> {
+        let Some(cqe) = self.consumer.look() else {
+            return if self.overrun { Err(PollError::Overrun) } else { Ok(None) };
+        };
+        if !cqe.compressed() {
+            return Ok(Some(cqe));
+        }
+        if !self.consumer.open() {
+            return Err(PollError::Compressed);
+        }
+        Ok(self.consumer.look())
+    }
+
     /// Asks for an event on the CQ's completion channel at the next completion, or with
     /// `solicited_only` at the next solicited one or error. Poll once more afterwards: a completion
     /// that came before may have raised none. One store to the record, one to a register, two store

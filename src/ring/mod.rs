@@ -23,6 +23,7 @@ mod give_back;
 mod keep;
 pub mod owned;
 mod pair;
+mod peek;
 mod probe;
 mod queues;
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub use consumer::Publish;
 pub(crate) use cursor::{Counter, Shape};
 pub use dedicated::{DedicatedRegister, Turn};
 pub use error::{PollError, PostError, QueueError};
+pub use peek::Peeked;
 pub use probe::{CopyProbe, CopyTime, ProbeError};
 pub use queues::Queues;
 pub use receive::{ReceiveConfig, ReceiveQueue, ReceiveSide};

@@ -1,7 +1,7 @@
 //! Completion channels: events instead of polling.
 
 use std::fmt;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use mlx5_sys::verbs::{
 
 use super::cq::EventTarget;
 use super::error::{check, non_null};
-use super::event::{deadline, set_nonblocking, wait_readable, would_block};
+use super::event::{deadline, interrupted, set_nonblocking, wait_readable, would_block};
 use super::{CompletionQueueHandle, Context, Result};
 
 /// A completion channel, on which completion queues announce completions. Clones are cheap and name
@@ -70,6 +70,23 @@ impl CompletionChannel {
     pub fn get_event(&self, timeout: Duration) -> Result<Option<CompletionQueueHandle>> {
         let deadline = deadline(timeout);
         loop {
+            if let Some(queue) = self.try_event()? {
+                return Ok(Some(queue));
+            }
+            if !wait_readable(self.fd(), deadline)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next event, if there is one: for event loops, which wait for the channel's
+    /// [descriptor](AsFd) to become readable, and then take events until there is none. Edge-triggered
+    /// ones must; others may take one at a time.
+    ///
+    /// # Errors
+    /// [`Error::Call`](super::Error::Call).
+    pub fn try_event(&self) -> Result<Option<CompletionQueueHandle>> {
+        loop {
             let mut cq = std::ptr::null_mut();
             let mut target = std::ptr::null_mut();
             // SAFETY: the channel is alive, and both pointers are live.
@@ -90,11 +107,8 @@ impl CompletionChannel {
                         None => unsafe { ibv_ack_cq_events(cq, 1) },
                     }
                 }
-                Err(error) if would_block(&error) => {
-                    if !wait_readable(self.fd(), deadline)? {
-                        return Ok(None);
-                    }
-                }
+                Err(error) if interrupted(&error) => {}
+                Err(error) if would_block(&error) => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
@@ -117,6 +131,21 @@ impl CompletionChannel {
     /// of CQs that were made on it by other means must not be.
     pub fn as_raw(&self) -> NonNull<ibv_comp_channel> {
         self.inner.channel
+    }
+}
+
+/// Readable when an event is there. It is non-blocking, so `poll`, `epoll` and asynchronous runtimes
+/// (tokio's `AsyncFd`, say) can wait for it; [`try_event`](CompletionChannel::try_event) reads it.
+impl AsFd for CompletionChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it stays open as long as the channel.
+        unsafe { BorrowedFd::borrow_raw(self.fd()) }
+    }
+}
+
+impl AsRawFd for CompletionChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd()
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use mlx5_sys::cqe::{MINI_FORMAT_CSUM, MINI_FORMAT_CSUM_STRIDX, MINI_FORMAT_HASH};
 use mlx5_sys::dv::{
@@ -11,8 +12,9 @@ use mlx5_sys::dv::{
     mlx5dv_cq_init_attr, mlx5dv_create_cq,
 };
 use mlx5_sys::verbs::{
-    ibv_ack_cq_events, ibv_cq, ibv_cq_init_attr_ex, ibv_cq_init_attr_mask,
-    ibv_create_cq_attr_flags, ibv_destroy_cq, ibv_req_notify_cq,
+    ibv_ack_cq_events, ibv_cq, ibv_cq_attr_mask, ibv_cq_init_attr_ex, ibv_cq_init_attr_mask,
+    ibv_create_cq_attr_flags, ibv_destroy_cq, ibv_moderate_cq, ibv_modify_cq, ibv_modify_cq_attr,
+    ibv_req_notify_cq, ibv_resize_cq,
 };
 
 use super::error::{check, non_null};
@@ -88,6 +90,8 @@ pub(crate) struct CqInner {
     events: AtomicU32,
     /// Whether a reader on the direct path owns the consumer index.
     taken: AtomicBool,
+    /// Whether one ever did: then libmlx5 does not know the consumer index.
+    was_taken: AtomicBool,
     /// What events of the queue name.
     target: Arc<EventTarget>,
     channel: Option<CompletionChannel>,
@@ -152,7 +156,8 @@ impl CompletionQueue {
 
     /// How many completions it holds: a power of two less one, at least what was asked for.
     pub fn capacity(&self) -> u32 {
-        // SAFETY: the CQ is alive, and the field changes by resizing only, which is not offered.
+        // SAFETY: the CQ is alive, and the field changes by `resize` only, which nobody else can be
+        // in: it takes the queue by unique reference.
         unsafe { (*self.as_raw().as_ptr()).cqe }.try_into().unwrap_or(0)
     }
 
@@ -195,6 +200,51 @@ impl CompletionQueue {
         // SAFETY: the CQ is alive.
         let result = unsafe { ibv_req_notify_cq(self.as_raw().as_ptr(), solicited_only.into()) };
         check("ibv_req_notify_cq", result)
+    }
+
+    /// Moderates its events: one that was asked for comes when so many completions have, or when so
+    /// much time has passed since the first of them; whole microseconds, up to 4095. Zero of either
+    /// ends moderation.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for a longer time, [`Error::Call`]: the card may not have it.
+    pub fn moderate(&self, completions: u16, period: Duration) -> Result<()> {
+        let Some(period) = u16::try_from(period.as_micros()).ok().filter(|it| *it <= 0xfff) else {
+            let value = format_args!("{period:?}").to_string();
+            return Err(Error::attribute("period", value, "it is up to 4095 microseconds"));
+        };
+        let mut attributes = ibv_modify_cq_attr {
+            attr_mask: ibv_cq_attr_mask::IBV_CQ_ATTR_MODERATE.0,
+            moderate: ibv_moderate_cq { cq_count: completions, cq_period: period },
+        };
+        // SAFETY: the CQ is alive, and the attributes live through the call.
+        check("ibv_modify_cq", unsafe { ibv_modify_cq(self.as_raw().as_ptr(), &mut attributes) })
+    }
+
+    /// Makes it hold at least `entries` completions, more or fewer than before; those that are there
+    /// stay.
+    ///
+    /// That is before a [reader](crate::ring::Completions) takes it over: libmlx5 carries completions
+    /// to the new ring from where it believes that the old one was read to, and cannot be told where
+    /// that is. Where the direct path needs another size, make another CQ.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`] once the direct path has read it, [`Error::Attribute`] out of the device's
+    /// range, [`Error::Call`]: more completions are there than that, say.
+    pub fn resize(&mut self, entries: u32) -> Result<()> {
+        if self.inner.was_taken.load(Ordering::Relaxed) {
+            return Err(Error::QueueInUse { queue: QUEUE });
+        }
+        let limit = self.inner.context.attributes()?.max_cqe;
+        let wanted = match i32::try_from(entries) {
+            Ok(wanted) if wanted > 0 && entries <= limit => wanted,
+            _ => {
+                let rule = format!("of this device it is 1 to {limit}");
+                return Err(Error::attribute("CQ entries", entries, rule));
+            }
+        };
+        // SAFETY: the CQ is alive; nobody has its ring, which is replaced.
+        check("ibv_resize_cq", unsafe { ibv_resize_cq(self.as_raw().as_ptr(), wanted) })
     }
 
     /// The device it belongs to.
@@ -248,6 +298,7 @@ impl CompletionQueueHandle {
         if self.inner.taken.swap(true, Ordering::Acquire) {
             return Err(Error::QueueInUse { queue: QUEUE });
         }
+        self.inner.was_taken.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -397,6 +448,7 @@ impl CompletionQueueBuilder {
             ignores_overrun: self.ignores_overrun,
             events: AtomicU32::new(0),
             taken: AtomicBool::new(false),
+            was_taken: AtomicBool::new(false),
             target,
             channel: self.channel,
             _parent: parent,

@@ -2,13 +2,66 @@
 
 use std::fmt;
 use std::mem::MaybeUninit;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use mlx5_sys::verbs::{ibv_ack_async_event, ibv_async_event, ibv_get_async_event};
 
 use super::error::check;
-use super::{Context, Errno, Error, Result};
+use super::{CompletionQueue, Context, Errno, Error, Result};
+
+/// What can happen outside of any request: `enum ibv_event_type`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "`explanation` says what each means")]
+pub enum AsyncEventKind {
+    CqError,
+    QpFatal,
+    QpRequestError,
+    QpAccessError,
+    CommunicationEstablished,
+    SendQueueDrained,
+    PathMigrated,
+    PathMigrationError,
+    DeviceFatal,
+    PortActive,
+    PortError,
+    LidChange,
+    PkeyChange,
+    SmChange,
+    SrqError,
+    SrqLimitReached,
+    QpLastWqeReached,
+    ClientReregister,
+    GidChange,
+    WqFatal,
+    /// One that this crate does not know.
+    Other(u32),
+}
+
+/// The kinds, by `enum ibv_event_type`.
+const KINDS: [AsyncEventKind; EVENTS.len()] = [
+    AsyncEventKind::CqError,
+    AsyncEventKind::QpFatal,
+    AsyncEventKind::QpRequestError,
+    AsyncEventKind::QpAccessError,
+    AsyncEventKind::CommunicationEstablished,
+    AsyncEventKind::SendQueueDrained,
+    AsyncEventKind::PathMigrated,
+    AsyncEventKind::PathMigrationError,
+    AsyncEventKind::DeviceFatal,
+    AsyncEventKind::PortActive,
+    AsyncEventKind::PortError,
+    AsyncEventKind::LidChange,
+    AsyncEventKind::PkeyChange,
+    AsyncEventKind::SmChange,
+    AsyncEventKind::SrqError,
+    AsyncEventKind::SrqLimitReached,
+    AsyncEventKind::QpLastWqeReached,
+    AsyncEventKind::ClientReregister,
+    AsyncEventKind::GidChange,
+    AsyncEventKind::WqFatal,
+];
 
 /// Something that happened to a device, a port or a queue, outside of any request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +116,16 @@ const EVENTS: [(&str, &str); 20] = [
 ];
 
 impl AsyncEvent {
+    /// What happened.
+    pub fn kind(&self) -> AsyncEventKind {
+        KINDS.get(self.code as usize).copied().unwrap_or(AsyncEventKind::Other(self.code))
+    }
+
+    /// Whether it happened to that completion queue.
+    pub fn is_of(&self, queue: &CompletionQueue) -> bool {
+        self.source == EventSource::CompletionQueue(queue.as_raw().as_ptr().addr())
+    }
+
     /// The name after `IBV_EVENT_`, and what it means, where the code is known.
     pub fn explanation(&self) -> Option<(&'static str, &'static str)> {
         EVENTS.get(self.code as usize).copied()
@@ -122,6 +185,21 @@ impl Context {
     /// [`Error::Call`].
     pub fn async_event(&self, timeout: Duration) -> Result<Option<AsyncEvent>> {
         let deadline = deadline(timeout);
+        loop {
+            if let Some(event) = self.try_async_event()? {
+                return Ok(Some(event));
+            }
+            if !wait_readable(self.async_fd(), deadline)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The same, if there is one already.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn try_async_event(&self) -> Result<Option<AsyncEvent>> {
         let mut raw = MaybeUninit::<ibv_async_event>::zeroed();
         loop {
             // SAFETY: the context is open, and `raw` has room for an event.
@@ -134,14 +212,16 @@ impl Context {
                     unsafe { ibv_ack_async_event(raw.as_mut_ptr()) };
                     return Ok(Some(event));
                 }
-                Err(error) if would_block(&error) => {
-                    if !wait_readable(self.async_fd(), deadline)? {
-                        return Ok(None);
-                    }
-                }
+                Err(error) if interrupted(&error) => {}
+                Err(error) if would_block(&error) => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// The device's asynchronous events as a stream with a descriptor.
+    pub fn async_events(&self) -> AsyncEvents {
+        AsyncEvents { context: self.clone() }
     }
 
     /// The descriptor that becomes readable when an asynchronous event is there, for a program's
@@ -151,8 +231,41 @@ impl Context {
     }
 }
 
+/// The asynchronous events of a device: of its queues and its ports. As an iterator it gives those
+/// that are there, and waits for none.
+#[derive(Clone, Debug)]
+pub struct AsyncEvents {
+    context: Context,
+}
+
+impl Iterator for AsyncEvents {
+    type Item = Result<AsyncEvent>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.context.try_async_event().transpose()
+    }
+}
+
+/// Readable when an event is there. It is non-blocking.
+impl AsFd for AsyncEvents {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it stays open as long as the context.
+        unsafe { BorrowedFd::borrow_raw(self.context.async_fd()) }
+    }
+}
+
+impl AsRawFd for AsyncEvents {
+    fn as_raw_fd(&self) -> RawFd {
+        self.context.async_fd()
+    }
+}
+
 pub(crate) fn would_block(error: &Error) -> bool {
-    matches!(error.errno(), Some(Errno(libc::EAGAIN | libc::EINTR)))
+    error.errno() == Some(Errno(libc::EAGAIN))
+}
+
+pub(crate) fn interrupted(error: &Error) -> bool {
+    error.errno() == Some(Errno(libc::EINTR))
 }
 
 /// Makes reads of a descriptor return EAGAIN instead of waiting.
@@ -208,7 +321,9 @@ mod tests {
             event.to_string(),
             "queue pair 0x4a: QP_ACCESS_ERR, the responder refused a request for lack of rights"
         );
+        assert_eq!(event.kind(), AsyncEventKind::QpAccessError);
         let event = AsyncEvent { code: 99, source: EventSource::Device };
+        assert_eq!(event.kind(), AsyncEventKind::Other(99));
         assert_eq!(event.to_string(), "device: event 99");
     }
 

@@ -11,6 +11,7 @@ mod access;
 mod address_handle;
 mod buffer;
 mod channel;
+mod clock;
 mod context;
 mod cq;
 mod demand;
@@ -38,6 +39,7 @@ pub use access::Access;
 pub use address_handle::AddressHandle;
 pub use buffer::Buffer;
 pub use channel::CompletionChannel;
+pub use clock::{Clock, ClockReading};
 pub use context::{Context, DeviceAttributes, Devx};
 pub use cq::{
     CompletionQueue, CompletionQueueBuilder, CompletionQueueHandle, CqeCompression, CqeSize,
@@ -47,7 +49,7 @@ pub use device::{Device, Guid, devices};
 pub use dm::{DeviceMemory, DeviceRegion};
 pub use dmabuf::DmaBufRegion;
 pub use error::{Cause, Errno, Error, Result};
-pub use event::{AsyncEvent, EventSource};
+pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};
 pub(crate) use event::{deadline, wait_readable};
 pub use gid::{Gid, GidEntry, GidType};
 pub use mkey::{Mkey, MkeyBuilder};

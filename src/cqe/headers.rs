@@ -1,0 +1,35 @@
+//! What a CQE says of the headers of the packet that it received.
+
+/// What the card found out about a packet's headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Headers {
+    /// Whether the layer 2 headers are right.
+    pub l2_ok: bool,
+    /// Whether the IP header's checksum is right.
+    pub l3_ok: bool,
+    /// Whether the TCP or UDP checksum is right.
+    pub l4_ok: bool,
+    /// The layer 3 header.
+    pub l3: Layer3,
+    /// Type of the layer 4 header, as the card numbers it: 0 none; TCP is 1 without ACK, 3 with an ACK
+    /// and no data, 4 with an ACK and data; 2 UDP.
+    pub l4: u8,
+}
+
+/// A layer 3 header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer3 {
+    /// None that the card knows.
+    None,
+    /// IPv6.
+    Ipv6,
+    /// IPv4.
+    Ipv4,
+}
+
+impl Headers {
+    /// Whether the packet is of IPv4, and its checksums are right, what `IBV_WC_IP_CSUM_OK` says.
+    pub fn checksums_ok(&self) -> bool {
+        self.l3 == Layer3::Ipv4 && self.l3_ok && self.l4_ok
+    }
+}

@@ -1,0 +1,109 @@
+//! A look at the next CQE, before it is taken.
+
+use core::fmt;
+
+use super::Completions;
+use super::error::PollError;
+use crate::cqe::{CqeRef, Headers};
+
+/// The next CQE of a reader, which stays where it is: see [`Completions::peek`].
+///
+/// It has what completions do not tell, since polls would have to load it for those who do not ask.
+/// Fields are those of the card's CQE; which of them mean something depends on the opcode, the
+/// transport, and the CQ's compression.
+#[derive(Clone, Copy)]
+pub struct Peeked<'a> {
+    cqe: CqeRef<'a>,
+}
+
+impl Peeked<'_> {
+    /// The card's clock when it wrote the CQE, in counts of
+    /// [`Clock`](crate::verbs::Clock). In a compressed block: that of the block's first.
+    pub fn timestamp(&self) -> u64 {
+        self.cqe.timestamp()
+    }
+
+    /// Number of the queue pair; of a packet that a flow rule marked, the mark
+    /// ([`flow_tag`](Self::flow_tag)).
+    pub fn qpn(&self) -> u32 {
+        self.cqe.qpn()
+    }
+
+    /// The user index of the queue that completes, or, of contexts with CQEs of version 0, the number
+    /// of the shared receive queue.
+    pub fn user_index(&self) -> u32 {
+        self.cqe.user_index()
+    }
+
+    /// The mark that a flow rule has put on the packet.
+    pub fn flow_tag(&self) -> u32 {
+        self.cqe.qpn()
+    }
+
+    /// The opcode (`mlx5dv.h`, `MLX5_CQE_*`).
+    pub fn opcode(&self) -> u8 {
+        self.cqe.opcode()
+    }
+
+    /// Whether the peer asked for a solicited event.
+    pub fn solicited(&self) -> bool {
+        self.cqe.solicited()
+    }
+
+    /// Receives: length of the message in bytes.
+    pub fn byte_len(&self) -> u32 {
+        self.cqe.byte_count()
+    }
+
+    /// Index of the WQE: of a send queue its first 64-byte block's.
+    pub fn wqe_counter(&self) -> u16 {
+        self.cqe.wqe_counter()
+    }
+
+    /// Ones' complement sum of the packet.
+    pub fn checksum(&self) -> u16 {
+        self.cqe.checksum()
+    }
+
+    /// The RSS hash, and what it was made of.
+    pub fn rss_hash(&self) -> (u32, u8) {
+        self.cqe.rss_hash()
+    }
+
+    /// What the card found out about headers: of IPoIB and Ethernet queues.
+    pub fn headers(&self) -> Headers {
+        self.cqe.headers()
+    }
+
+    /// The VLAN tag that the card took out of the packet.
+    pub fn vlan(&self) -> u16 {
+        self.cqe.vlan()
+    }
+
+    /// Index of the P_Key that a datagram came with.
+    pub fn pkey_index(&self) -> u16 {
+        self.cqe.immediate() as u16
+    }
+
+    /// A copy of the CQE's 64 bytes; [`text::Cqe`](crate::text::Cqe) shows them.
+    pub fn bytes(&self) -> [u8; 64] {
+        self.cqe.bytes()
+    }
+}
+
+impl fmt::Debug for Peeked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Peeked({})", crate::text::Cqe(&self.bytes()))
+    }
+}
+
+impl Completions {
+    /// The next CQE, if there is one, which the next poll takes: for what completions do not tell, such
+    /// as [when it was](Peeked::timestamp). Some loads; polls cost what they did.
+    ///
+    /// # Errors
+    /// [`PollError`], as the poll would.
+    pub fn peek(&mut self) -> Result<Option<Peeked<'_>>, PollError> {
+        Ok(self.look_ahead()?.map(|cqe| Peeked { cqe }))
+    }
+}

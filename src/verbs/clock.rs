@@ -1,0 +1,312 @@
+//! The card's clock, which CQEs are stamped with, and what time of day its counts are.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use mlx5_sys::dv::{MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK, mlx5dv_context, mlx5dv_query_device};
+
+use super::error::check;
+use super::{Context, Errno, Error, Result};
+
+/// `struct mlx5_ib_clock_info` of `rdma/mlx5-abi.h`: a page that the kernel writes and programs read.
+#[repr(C)]
+struct Page {
+    /// Odd while the rest is written, and another one afterwards.
+    sign: AtomicU32,
+    reserved: u32,
+    nsec: AtomicU64,
+    cycles: AtomicU64,
+    frac: AtomicU64,
+    mult: AtomicU32,
+    shift: AtomicU32,
+    mask: AtomicU64,
+    overflow_period: AtomicU64,
+}
+
+/// `MLX5_IB_CLOCK_INFO_KERNEL_UPDATING`
+const UPDATING: u32 = 1;
+
+/// Where the page is in the device's file, in pages: `MLX5_IB_MMAP_CLOCK_INFO` of
+/// `rdma/mlx5-abi.h`, with the version of the page below (`MLX5_IB_MMAP_CMD_SHIFT` of rdma-core's
+/// `mlx5.h`).
+const OFFSET: libc::off_t = 7 << 8;
+
+/// Reads of a page that is being written before one gives up: the kernel needs some nanoseconds.
+const TRIES: u32 = 1 << 16;
+
+/// The clock of a device.
+///
+/// CQEs carry its [raw counts](crate::ring::Peeked::timestamp). [`read`](Self::read) gets, without a
+/// system call, how they become time of day: the kernel keeps that in a page, which it writes anew
+/// now and then, following its own clock.
+///
+/// ```no_run
+/// # fn show() -> mlx5::Result<()> {
+/// use mlx5::verbs::{Clock, Context};
+///
+/// let context = Context::open_first()?;
+/// let clock = Clock::new(&context)?;
+/// if let (Some(count), Some(reading)) = (clock.count(), clock.read()) {
+///     println!("{count} is {} ns after 1970", reading.nanoseconds(count));
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Clock {
+    page: NonNull<Page>,
+    page_size: usize,
+    /// The register: two big-endian words, the upper first.
+    register: Option<NonNull<u32>>,
+    /// Keeps the register mapped.
+    _context: Context,
+}
+
+// SAFETY: the page and the register are read only, by atomic and volatile loads.
+unsafe impl Send for Clock {}
+// SAFETY: as above.
+unsafe impl Sync for Clock {}
+
+impl Clock {
+    /// Maps the clock's page.
+    ///
+    /// # Errors
+    /// [`Error::Call`] for `mmap` where the kernel's driver has no such page (before Linux 4.15).
+    pub fn new(context: &Context) -> Result<Clock> {
+        // SAFETY: sysconf has no preconditions.
+        let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        let page_size = usize::try_from(page_size).map_err(|_| Error::last("sysconf"))?;
+        // SAFETY: the context is open, and the field does not change.
+        let fd = unsafe { (*context.as_raw().as_ptr()).cmd_fd };
+        // SAFETY: a new mapping, of a place of the kernel's choosing.
+        let page = unsafe {
+            let offset = OFFSET * page_size as libc::off_t;
+            libc::mmap(
+                std::ptr::null_mut(),
+                page_size,
+                libc::PROT_READ,
+                libc::MAP_SHARED,
+                fd,
+                offset,
+            )
+        };
+        if page == libc::MAP_FAILED {
+            return Err(Error::last("mmap"));
+        }
+        let page = NonNull::new(page.cast()).ok_or_else(|| Error::from_errno("mmap", Errno(0)))?;
+        let mut clock = Clock { page, page_size, register: None, _context: context.clone() };
+        clock.register = register(context)?;
+        Ok(clock)
+    }
+
+    /// How counts become time of day now. `None` if the page is being written all the time, which the
+    /// kernel does not. About a dozen loads.
+    pub fn read(&self) -> Option<ClockReading> {
+        // SAFETY: mapped as long as `self`, readable, and zeroes or what the kernel wrote are values
+        // of the atomics.
+        let page = unsafe { self.page.as_ref() };
+        read(page)
+    }
+
+    /// The clock's count now: an access to the card, of about a microsecond. `None` where the kernel
+    /// does not let programs read the register.
+    pub fn count(&self) -> Option<u64> {
+        let register = self.register?;
+        // SAFETY: two words that the context keeps mapped.
+        let word = |at: usize| u64::from(u32::from_be(unsafe { register.add(at).read_volatile() }));
+        let mut high = word(0);
+        loop {
+            let low = word(1);
+            let again = word(0);
+            // Else the lower word has passed zero between the two.
+            if high == again {
+                return Some(high << 32 | low);
+            }
+            high = again;
+        }
+    }
+}
+
+/// A reading of which no part was written meanwhile.
+fn read(page: &Page) -> Option<ClockReading> {
+    for _ in 0..TRIES {
+        let before = page.sign.load(Ordering::Acquire);
+        if before & UPDATING != 0 {
+            std::hint::spin_loop();
+            continue;
+        }
+        let reading = ClockReading {
+            nsec: page.nsec.load(Ordering::Relaxed),
+            cycles: page.cycles.load(Ordering::Relaxed),
+            frac: page.frac.load(Ordering::Relaxed),
+            mult: page.mult.load(Ordering::Relaxed),
+            shift: page.shift.load(Ordering::Relaxed) & 63,
+            mask: page.mask.load(Ordering::Relaxed),
+            overflow_period: page.overflow_period.load(Ordering::Relaxed),
+        };
+        // A write that any of these loads has seen is behind a store to the sign, which the next
+        // load sees then.
+        fence(Ordering::Acquire);
+        if page.sign.load(Ordering::Relaxed) == before {
+            return Some(reading);
+        }
+    }
+    None
+}
+
+/// Where libmlx5 has mapped the register.
+fn register(context: &Context) -> Result<Option<NonNull<u32>>> {
+    let mut attributes = MaybeUninit::<mlx5dv_context>::zeroed();
+    // SAFETY: integers and pointers, for which zeroes are values; the context is open.
+    unsafe {
+        let attributes = attributes.assume_init_mut();
+        attributes.comp_mask = MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK as u64;
+        check("mlx5dv_query_device", mlx5dv_query_device(context.as_raw().as_ptr(), attributes))?;
+        let has = attributes.comp_mask & MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK as u64 != 0;
+        Ok(NonNull::new(attributes.hca_core_clock.cast()).filter(|_| has))
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`, unmapped once.
+        unsafe { libc::munmap(self.page.as_ptr().cast(), self.page_size) };
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").field("reading", &self.read()).finish_non_exhaustive()
+    }
+}
+
+/// What the kernel said of a clock at one moment: a count, the time of day then, and how long a count
+/// takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockReading {
+    nsec: u64,
+    cycles: u64,
+    frac: u64,
+    mult: u32,
+    shift: u32,
+    mask: u64,
+    overflow_period: u64,
+}
+
+impl ClockReading {
+    /// Nanoseconds since 1970 of a count, such as a CQE's, of before or after the reading. Exact to
+    /// what the kernel's clock is; it is the farther off, the longer ago the reading is. Counts begin
+    /// anew when the card's counter passes its end: one that is farther away than half a round of it is
+    /// taken for another.
+    pub fn nanoseconds(&self, count: u64) -> u64 {
+        let after = count.wrapping_sub(self.cycles) & self.mask;
+        let scaled = |counts: u64| u128::from(counts) * u128::from(self.mult);
+        if after <= self.mask / 2 {
+            let nsec = (scaled(after) + u128::from(self.frac)) >> self.shift;
+            self.nsec.wrapping_add(nsec as u64)
+        } else {
+            let before = self.cycles.wrapping_sub(count) & self.mask;
+            let nsec = scaled(before).saturating_sub(self.frac.into()) >> self.shift;
+            self.nsec.wrapping_sub(nsec as u64)
+        }
+    }
+
+    /// The same as a time of the system's.
+    pub fn time(&self, count: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_nanos(self.nanoseconds(count))
+    }
+
+    /// How often the kernel writes the page at least: with a reading that is older, counts may be
+    /// taken for those of another round.
+    pub fn longest_use(&self) -> Duration {
+        Duration::from_nanos(self.overflow_period)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::dv::{mlx5dv_clock_info, mlx5dv_ts_to_ns};
+
+    use super::*;
+    use crate::ring::random::Random;
+
+    #[test]
+    fn counts_are_converted_as_by_libmlx5() {
+        let mut random = Random::from_clock();
+        for _ in 0..10_000 {
+            let (mask, shift) = ((1u64 << 41) - 1, 4 + random.below(20));
+            let reading = ClockReading {
+                nsec: 1 << 60,
+                cycles: random.next() & mask,
+                frac: random.next() & ((1 << shift) - 1),
+                mult: 1 + random.below(1 << 20),
+                shift,
+                mask,
+                overflow_period: 0,
+            };
+            // Not so far away that libmlx5's product has more than 64 bits.
+            let away = u64::from(random.below(u32::MAX)) + u64::from(reading.frac != 0);
+            let info = mlx5dv_clock_info {
+                nsec: reading.nsec,
+                last_cycles: reading.cycles,
+                frac: reading.frac,
+                mult: reading.mult,
+                shift: reading.shift,
+                mask,
+            };
+            for count in [reading.cycles.wrapping_add(away), reading.cycles.wrapping_sub(away)] {
+                let count = count & mask;
+                let before = (reading.cycles.wrapping_sub(count) & mask) <= mask / 2;
+                if before && away * u64::from(reading.mult) < reading.frac {
+                    // There libmlx5's difference is negative, and the result centuries off.
+                    continue;
+                }
+                assert_eq!(
+                    reading.nanoseconds(count),
+                    mlx5dv_ts_to_ns(&info, count),
+                    "{reading:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_that_is_being_written_is_not_read() {
+        let page = Page {
+            sign: AtomicU32::new(0),
+            reserved: 0,
+            nsec: AtomicU64::new(0),
+            cycles: AtomicU64::new(0),
+            frac: AtomicU64::new(0),
+            mult: AtomicU32::new(1),
+            shift: AtomicU32::new(0),
+            mask: AtomicU64::new(u64::MAX),
+            overflow_period: AtomicU64::new(0),
+        };
+        let _ = page.reserved;
+        // Both fields are always the same: a reading in which they are not is torn.
+        let stop = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut sign = 0u32;
+                for value in 1..20_000u64 {
+                    page.sign.store(sign | UPDATING, Ordering::Relaxed);
+                    fence(Ordering::Release);
+                    page.nsec.store(value, Ordering::Relaxed);
+                    page.cycles.store(value, Ordering::Relaxed);
+                    sign = (sign | UPDATING).wrapping_add(1);
+                    page.sign.store(sign, Ordering::Release);
+                }
+                stop.store(1, Ordering::Release);
+            });
+            while stop.load(Ordering::Acquire) == 0 {
+                let reading = read(&page);
+                assert!(reading.is_none_or(|it| it.nsec == it.cycles), "{reading:?}");
+            }
+        });
+        page.sign.store(UPDATING, Ordering::Relaxed);
+        assert_eq!(read(&page), None);
+    }
+}
