@@ -64,8 +64,9 @@ pub use qp::{
     AddressVector, AlternatePath, Capacities, Connected, GlobalRoute, HasQueues, Init,
     InitAttributes, MigrationState, MulticastMembership, QpState, QueuePair, QueuePairAttributes,
     QueuePairBuilder, QueuePairHandle, Rc, Receives, Recoverable, Reset, Rtr, RtrAttributes, Rts,
-    RtsAttributes, State, TransitionError, Transport, Uc, UcRtrAttributes, UcRtsAttributes, Ud,
-    UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend, state,
+    RtsAttributes, ScatterToCqe, State, TransitionError, Transport, Uc, UcRtrAttributes,
+    UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend,
+    state,
 };
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use td::ThreadDomain;

@@ -4,6 +4,7 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod completions;
 mod memory;
 mod multicast;
 mod mkeys;

@@ -1,10 +1,18 @@
 //! Making a queue pair.
 
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 
-use mlx5_sys::verbs::{ibv_create_qp, ibv_qp_cap, ibv_qp_init_attr};
+use mlx5_sys::dv::{
+    MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE, MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
+    MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS, mlx5dv_create_qp, mlx5dv_qp_init_attr,
+};
+use mlx5_sys::verbs::{
+    ibv_create_qp, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_qp_init_attr_mask,
+};
 
 use super::{HasQueues, Parents, QpInner, QpState, QueuePair, Rc, Receives, Reset, Transport};
 use crate::verbs::error::non_null;
@@ -42,6 +50,20 @@ impl From<ibv_qp_cap> for Capacities {
     }
 }
 
+/// Whether the card may put short messages into CQEs, instead of the memory that WQEs name: up to 32
+/// bytes, or 64 with CQEs of 128. Polls copy them to where they belong. Saves the card a write, and
+/// polls that are not for the data a cache miss.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScatterToCqe {
+    /// Messages of receives, and answers to READs and atomics (`MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE`).
+    /// The latter without this only where every request is signaled
+    /// ([`signal_all`](QueuePairBuilder::signal_all)).
+    Always,
+    /// None (`MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`): for memory that this processor cannot write, or
+    /// only slowly.
+    Never,
+}
+
 /// What a queue pair is to be like.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
@@ -51,6 +73,7 @@ pub struct QueuePairBuilder<T: Transport> {
     receive_cq: CompletionQueueHandle,
     capacities: Capacities,
     signal_all: bool,
+    scatter_to_cqe: Option<ScatterToCqe>,
     shared_receives: Option<SharedReceiveQueue>,
     thread_domain: Option<ThreadDomain>,
     memory: Option<CallbackTarget>,
@@ -109,6 +132,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
                 max_inline_data: 0,
             },
             signal_all: false,
+            scatter_to_cqe: None,
             shared_receives: None,
             thread_domain: None,
             memory: None,
@@ -138,6 +162,13 @@ impl<T: HasQueues> QueuePairBuilder<T> {
     /// says it for each request.
     pub fn signal_all(mut self, all: bool) -> Self {
         self.signal_all = all;
+        self
+    }
+
+    /// Whether short messages may be in CQEs. If not called, libmlx5 decides: those of receives are, but
+    /// for an environment that says otherwise (`MLX5_SCATTER_TO_CQE=0`).
+    pub fn scatter_to_cqe(mut self, scatter: ScatterToCqe) -> Self {
+        self.scatter_to_cqe = Some(scatter);
         self
     }
 
@@ -184,9 +215,20 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         attributes.sq_sig_all = self.signal_all.into();
         let parent = ParentDomain::of(&self.pd, self.thread_domain.as_ref(), self.memory.as_ref())?;
         let pd = parent.as_ref().map_or(self.pd.as_raw(), ParentDomain::as_raw);
-        // SAFETY: PD, CQs and SRQ are alive and of one context, the attributes live through the call.
-        let qp = unsafe { ibv_create_qp(pd.as_ptr(), &mut attributes) };
-        let qp = non_null("ibv_create_qp", qp).map_err(|error| {
+        let (call, qp) = match self.scatter_to_cqe {
+            None => {
+                // SAFETY: PD, CQs and SRQ are alive and of one context, the attributes live through
+                // the call.
+                let qp = unsafe { ibv_create_qp(pd.as_ptr(), &mut attributes) };
+                ("ibv_create_qp", qp)
+            }
+            Some(scatter) => {
+                // SAFETY: as above.
+                let qp = unsafe { self.create(pd, &mut attributes, scatter) };
+                ("mlx5dv_create_qp", qp)
+            }
+        };
+        let qp = non_null(call, qp).map_err(|error| {
             let cause = match error.errno().map(|errno| errno.0) {
                 Some(libc::EINVAL) => Some(Cause::Known(
                     "one send request may not be larger than the device allows: ask for fewer \
@@ -213,6 +255,39 @@ impl<T: HasQueues> QueuePairBuilder<T> {
             },
             shared_receives: self.shared_receives,
         })))
+    }
+
+    /// Makes it by the call that takes flags of libmlx5's.
+    ///
+    /// # Safety
+    /// What `attributes` names, and the PD, are alive and of one context.
+    unsafe fn create(
+        &self,
+        pd: NonNull<ibv_pd>,
+        attributes: &mut ibv_qp_init_attr,
+        scatter: ScatterToCqe,
+    ) -> *mut ibv_qp {
+        // SAFETY: integers and pointers only, for which zeroes mean "not given".
+        let (mut extended, mut mlx5): (ibv_qp_init_attr_ex, mlx5dv_qp_init_attr) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        extended.send_cq = attributes.send_cq;
+        extended.recv_cq = attributes.recv_cq;
+        extended.srq = attributes.srq;
+        extended.cap = attributes.cap;
+        extended.qp_type = attributes.qp_type;
+        extended.sq_sig_all = attributes.sq_sig_all;
+        extended.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
+        extended.pd = pd.as_ptr();
+        mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS as u64;
+        mlx5.create_flags = match scatter {
+            ScatterToCqe::Always => MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE,
+            ScatterToCqe::Never => MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
+        };
+        let context = self.pd.context().as_raw();
+        // SAFETY: as the caller vouches; the attributes live through the call.
+        let qp = unsafe { mlx5dv_create_qp(context.as_ptr(), &mut extended, &mut mlx5) };
+        attributes.cap = extended.cap;
+        qp
     }
 
     fn check(&self) -> Result<()> {

@@ -16,7 +16,7 @@ mod xrc;
 
 pub use address::{AddressVector, AlternatePath, GlobalRoute};
 pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
-pub use builder::{Capacities, QueuePairBuilder};
+pub use builder::{Capacities, QueuePairBuilder, ScatterToCqe};
 pub use multicast::MulticastMembership;
 pub use query::{MigrationState, QueuePairAttributes};
 pub use state::{Init, QpState, Reset, Rtr, Rts, State};
