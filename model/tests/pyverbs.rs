@@ -39,6 +39,8 @@ const MODULES: &[&str] = &[
     "tests.test_mlx5_dma_memcpy",
     "tests.test_mlx5_raw_wqe",
     "tests.test_mlx5_dc",
+    "tests.test_mlx5_cq",
+    "tests.test_mlx5_timestamp",
 ];
 
 /// They take seconds; a hang takes for ever.
@@ -82,8 +84,13 @@ impl Drop for Unpacked {
 }
 
 /// What is run once more on a link of Ethernet: what an InfiniBand link does not have.
-const ON_ETHERNET: &[&str] =
-    &["tests.test_qp", "tests.test_addr", "tests.test_flow", "tests.test_rss_traffic"];
+const ON_ETHERNET: &[&str] = &[
+    "tests.test_qp",
+    "tests.test_addr",
+    "tests.test_flow",
+    "tests.test_rss_traffic",
+    "tests.test_mlx5_timestamp",
+];
 
 #[test]
 fn rdma_cores_python_tests() {
