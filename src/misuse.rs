@@ -344,6 +344,71 @@
 //! }
 //! ```
 //!
+//! A datagram carries its address, and there is nothing but SEND:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn to_nobody(queue: &mut SendQueue<Ud>, sge: Sge) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, Send::new(sge)) }
+//! }
+//! ```
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn read(queue: &mut SendQueue<Ud>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, Read::new(sge, Remote::new(0, 0)).to(to)) }
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn to_somebody(queue: &mut SendQueue<Ud>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, Send::new(sge).to(to)) }
+//! }
+//! ```
+//!
+//! A connection's requests go to its peer, wherever they are said to go:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn elsewhere(queue: &mut SendQueue<Rc>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, Send::new(sge).to(to)) }
+//! }
+//! ```
+//!
+//! An unreliable connection has no answers: no READ, no atomics, and no timeouts.
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn add(queue: &mut SendQueue<Uc>, old: Word, remote: Remote) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, FetchAdd::new(old, remote, 1)) }
+//! }
+//! ```
+//! ```compile_fail,E0308
+//! # use mlx5::verbs::*;
+//! fn timeouts(qp: QueuePair<Uc, Rtr>) {
+//!     let _ = qp.rts(&RtsAttributes::default());
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn write(queue: &mut SendQueue<Uc>, sge: Sge, remote: Remote) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, Write::new(sge, remote)) }
+//! }
+//! fn none(qp: QueuePair<Uc, Rtr>) {
+//!     let _ = qp.rts(&UcRtsAttributes::default());
+//! }
+//! ```
+//!
+//! Only datagrams are multicast:
+//! ```compile_fail,E0599
+//! # use mlx5::verbs::*;
+//! fn join(qp: &QueuePair<Uc, Rts>, group: Gid) -> mlx5::Result<MulticastMembership> {
+//!     qp.attach_multicast(group, 0)
+//! }
+//! ```
+//! ```
+//! # use mlx5::verbs::*;
+//! fn join(qp: &QueuePair<Ud, Rts>, group: Gid) -> mlx5::Result<MulticastMembership> {
+//!     qp.attach_multicast(group, 0)
+//! }
+//! ```
+//!
 //! Who gives queues their memory makes a promise:
 //! ```compile_fail,E0200
 //! # use mlx5::verbs::*;

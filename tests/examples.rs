@@ -50,3 +50,10 @@ fn a_c_programs_queue_pair_is_driven_directly() {
     assert!(text.contains("memory: \"by this crate\""), "{text}");
     assert!(text.ends_with("handed back\n"), "{text}");
 }
+
+#[test]
+fn datagrams_reach_a_group_and_come_back() {
+    let text = Process::example("ud_multicast", &["5"]).end();
+    assert_eq!(text.matches("who is there?").count(), 5, "{text}");
+    assert_eq!(text.matches("I am, 0x").count(), 5, "{text}");
+}

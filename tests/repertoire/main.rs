@@ -5,9 +5,10 @@
 mod rig;
 
 mod completions;
+mod datagram_processes;
 mod memory;
-mod multicast;
 mod mkeys;
+mod multicast;
 mod operations;
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
 #[path = "../rc_errors/pair.rs"]

@@ -8,11 +8,20 @@ use mlx5::wqe::{Inline, InlineBytes, Send, UdAddress};
 use super::unreliable::{QKEY, Side, datagrams};
 use crate::rig::Rig;
 
-/// GID and LID of group `number`, of the kind that the port can send to.
+/// In the environment of a process that is to have the groups of its parent.
+pub const GROUPS: &str = "MLX5_TEST_GROUPS";
+
+/// GID and LID of group `number`, of the kind that the port can send to. Groups reach all processes of
+/// the machine: each run has groups of its own.
 pub fn group(rig: &Rig, number: u8) -> (Gid, u16) {
+    let parent = std::env::var(GROUPS).ok().map(|run| run.parse().unwrap());
+    let [.., high, low] = parent.unwrap_or_else(std::process::id).to_be_bytes();
     match rig.local.attributes().is_ethernet() {
-        true => (format!("239.1.2.{number}").parse().unwrap(), 0),
-        false => (format!("ff12:401b::{number}").parse().unwrap(), 0xc000 + u16::from(number)),
+        true => (format!("239.{high}.{low}.{number}").parse().unwrap(), 0),
+        false => {
+            let gid = format!("ff12:401b::{high:x}:{low:x}:{number:x}");
+            (gid.parse().unwrap(), 0xc000 + u16::from(number))
+        }
     }
 }
 

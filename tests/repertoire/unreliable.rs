@@ -1,10 +1,11 @@
 //! Unreliable connections and datagrams: what arrives where, and what does not.
 
-use mlx5::cqe::{Completion, ReceiveDone, ReceiveKind, SendOperation};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
+use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Connected, MemoryRegion, QueuePair, QueuePairBuilder, Receives,
-    RtrAttributes, Rts, RtsAttributes, Transport, Uc, Ud, UdInitAttributes, UdRtsAttributes,
+    AddressHandle, CompletionQueue, Connected, MemoryRegion, QpState, QueuePair, QueuePairBuilder,
+    Receives, RtrAttributes, Rts, RtsAttributes, Transport, Uc, UcRtrAttributes, Ud,
+    UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Nop, Remote, Send, SendImm, Sge, UdAddress, Write, WriteImm};
 
@@ -213,4 +214,180 @@ fn all_this_is_so_on_roce() {
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     assert!(text.contains("datagrams_reach_whom_each_is_addressed_to ... ok"), "{text}");
     assert!(text.contains("every_member_gets_its_copy_and_nobody_else ... ok"), "{text}");
+}
+
+/// The state that the card has a queue pair in.
+fn state<T: Transport>(side: &Side<T>) -> QpState {
+    side.qp.query().unwrap().state
+}
+
+fn failed<T: Transport>(side: &mut Side<T>) -> (u64, QueueKind, Status) {
+    match side.wait() {
+        Completion::Failed(failure) => (failure.id, failure.queue, failure.status),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn datagrams_that_nobody_wants_are_lost_in_silence() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
+    let right = address(&rig, &b, QKEY);
+    let way = rig.local.address(&rig.local.endpoint(&b.qp));
+    let handle = AddressHandle::new(&rig.pd, &way).unwrap();
+    let number = b.qp.number();
+    // Nothing is posted to receive it; a wrong key; nobody of that number; a queue pair of another
+    // transport.
+    let [connection, _] = connections(&rig);
+    let others = [
+        right,
+        address(&rig, &b, QKEY + 1),
+        UdAddress::new(&handle, 5, QKEY),
+        UdAddress::new(&handle, connection.qp.number(), QKEY),
+    ];
+    for (id, to) in (0..).zip(&others) {
+        if id == 1 {
+            // SAFETY: as above.
+            unsafe { b.receive.post(7, b.sge(0, 100)).unwrap() };
+        }
+        // SAFETY: inline.
+        unsafe { a.send.post(id, Send::new(Inline(b"lost")).signaled().to(to)).unwrap() };
+        assert_eq!(a.sent().0, id);
+        b.is_quiet();
+    }
+    // A Q_Key whose top bit is set stands for the sender's own.
+    let own = UdAddress::new(&handle, number, 1 << 31 | 5);
+    // SAFETY: inline.
+    unsafe { a.send.post(9, Send::new(Inline(b"found")).signaled().to(&own)).unwrap() };
+    assert_eq!((a.sent().0, b.received().id, b.bytes(40, 5)), (9, 7, b"found".into()));
+    assert_eq!((state(&a), state(&b)), (QpState::Rts, QpState::Rts));
+}
+
+#[test]
+fn a_datagram_is_one_packet_at_most() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
+    let to = address(&rig, &b, QKEY);
+    let longest = rig.local.attributes().active_mtu.bytes();
+    // SAFETY: memory lives to the end.
+    unsafe {
+        b.receive.post(1, b.sge(0, longest + 40)).unwrap();
+        a.memory.write(0, &vec![0x77; longest]);
+        a.send.post(1, Send::new(a.sge(0, longest)).signaled().to(&to)).unwrap();
+        assert_eq!((a.sent().0, b.received().datagram()), (1, 40..40 + longest));
+        assert_eq!(b.bytes(40, longest), vec![0x77; longest]);
+
+        // One byte more, and the send queue stops; receives go on.
+        a.send.post(2, Send::new(a.sge(0, longest + 1)).to(&to)).unwrap();
+        assert_eq!(failed(&mut a), (2, QueueKind::Send, Status::LocalLength));
+        assert_eq!(state(&a), QpState::SqError);
+        let refused = a.send.post(3, Send::new(a.sge(0, 1)).signaled().to(&to));
+        assert_eq!(refused, Err(PostError::WrongState));
+        a.receive.post(5, a.sge(1000, 100)).unwrap();
+        let back = address(&rig, &a, QKEY);
+        b.send.post(4, Send::new(Inline(b"still there")).signaled().to(&back)).unwrap();
+        assert_eq!((b.sent().0, a.received().id, a.bytes(1040, 11)), (4, 5, b"still there".into()));
+    }
+}
+
+#[test]
+fn a_datagram_needs_room_for_its_header_too() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let (mut a, mut b) = (datagrams(&rig), datagrams(&rig));
+    let to = address(&rig, &b, QKEY);
+    // SAFETY: as above.
+    unsafe {
+        b.receive.post(1, b.sge(0, 42)).unwrap();
+        b.receive.post(2, b.sge(0, 100)).unwrap();
+        a.send.post(1, Send::new(Inline(b"abc")).signaled().to(&to)).unwrap();
+    }
+    assert_eq!(a.sent().0, 1);
+    assert_eq!(failed(&mut b), (1, QueueKind::Receive, Status::LocalLength));
+    assert_eq!(failed(&mut b), (2, QueueKind::Receive, Status::Flushed));
+    assert_eq!(state(&b), QpState::Error);
+}
+
+#[test]
+fn a_connection_loses_what_finds_no_receive_and_goes_on() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let [mut a, mut b] = connections(&rig);
+    // SAFETY: as above.
+    unsafe {
+        for id in 0..3 {
+            a.send.post(id, Send::new(a.sge(0, 3000)).signaled()).unwrap();
+            assert_eq!(a.sent().0, id);
+        }
+        b.is_quiet();
+        b.receive.post(1, b.sge(0, 100)).unwrap();
+        a.send.post(4, Send::new(Inline(b"now")).signaled()).unwrap();
+        assert_eq!((a.sent().0, b.received().id, b.bytes(0, 3)), (4, 1, b"now".into()));
+
+        // A WRITE that the peer's memory does not allow: nobody is told either.
+        let nowhere = Remote::new(b.memory.remote_address(), b.memory.rkey() ^ 0xff00);
+        let write = Write::new(Inline(b"nowhere"), nowhere);
+        a.send.post(5, write.signaled()).unwrap();
+        assert_eq!((a.sent().0, state(&a), state(&b)), (5, QpState::Rts, QpState::Rts));
+
+        // A receive that is too small fails its own side alone.
+        b.receive.post(2, b.sge(0, 10)).unwrap();
+        a.send.post(6, Send::new(a.sge(0, 11)).signaled()).unwrap();
+        assert_eq!(a.sent().0, 6);
+        assert_eq!(failed(&mut b), (2, QueueKind::Receive, Status::LocalLength));
+        assert_eq!((state(&a), state(&b)), (QpState::Rts, QpState::Error));
+    }
+}
+
+#[test]
+fn memory_that_the_sender_may_not_read_stops_its_send_queue() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let [mut a, mut b] = connections(&rig);
+    let (mut c, d) = (datagrams(&rig), datagrams(&rig));
+    let to = address(&rig, &d, QKEY);
+    let wrong = |side: &MemoryRegion| Sge::new(side.address(), 8, side.lkey() ^ 0xff00);
+    // SAFETY: as above.
+    unsafe {
+        a.send.post(1, Send::new(wrong(&a.memory))).unwrap();
+        a.send.post(2, Send::new(Inline(b"flushed"))).unwrap_or(());
+        c.send.post(1, Send::new(wrong(&c.memory)).to(&to)).unwrap();
+        assert_eq!(failed(&mut a), (1, QueueKind::Send, Status::LocalProtection));
+        assert_eq!(failed(&mut a), (2, QueueKind::Send, Status::Flushed));
+        assert_eq!(failed(&mut c), (1, QueueKind::Send, Status::LocalProtection));
+        assert_eq!((state(&a), state(&c)), (QpState::SqError, QpState::SqError));
+        // The other direction works.
+        a.receive.post(3, a.sge(0, 10)).unwrap();
+        b.send.post(4, Send::new(Inline(b"hi")).signaled()).unwrap();
+        assert_eq!((b.sent().0, a.received().id), (4, 3));
+    }
+}
+
+#[test]
+fn addresses_that_do_not_fit_are_told_apart() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let good = rig.local.address(&rig.local.endpoint(&datagrams(&rig).qp));
+    let refused = |way: &mlx5::verbs::AddressVector| {
+        AddressHandle::new(&rig.pd, way).unwrap_err().to_string()
+    };
+    let mut way = good;
+    way.port = 9;
+    assert!(matches!(AddressHandle::new(&rig.pd, &way), Err(mlx5::Error::NoSuchPort { .. })));
+    if rig.local.attributes().is_ethernet() {
+        way = good;
+        way.global = None;
+        assert!(refused(&way).contains("GID"), "{}", refused(&way));
+    } else {
+        way = good;
+        way.dlid = 0;
+        assert!(refused(&way).contains("destination LID"), "{}", refused(&way));
+        way.dlid = 0xc001;
+        assert!(refused(&way).contains("by its GID as well"), "{}", refused(&way));
+    }
+    // What the handle is made of comes back, and outlives its domain's last name.
+    let handle = AddressHandle::new(&rig.pd.clone(), &good).unwrap();
+    assert_eq!(handle.address(), &good);
+    // A connection has one peer: not a group.
+    let (gid, lid) = crate::multicast::group(&rig, 9);
+    let qp = rig.init(QueuePairBuilder::<Uc>::new(&rig.pd, &rig.cq(8)));
+    let to = UcRtrAttributes::new(5, rig.local.multicast(gid, lid));
+    let text = qp.rtr(&to).unwrap_err().to_string();
+    assert!(text.contains("one peer"), "{text}");
 }

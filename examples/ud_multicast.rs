@@ -1,0 +1,121 @@
+//! Datagrams and multicast: one queue pair asks a whole group who is there, and each member answers
+//! whoever asked, whose address came with the question.
+//!
+//! `cargo run --example ud_multicast [members]`
+//!
+//! All in one process, where it takes turns; between processes and hosts nothing differs but who runs
+//! what. On InfiniBand the group's LID is then the subnet manager's to give (librdmacm joins groups).
+
+use std::error::Error;
+
+use mlx5::connect::LocalPort;
+use mlx5::cqe::{Completion, DatagramHeader, ReceiveDone};
+use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{
+    Access, AddressHandle, CompletionQueue, Context, Gid, MemoryRegion, ProtectionDomain,
+    QueuePair, QueuePairBuilder, Rts, Ud, UdInitAttributes, UdRtsAttributes,
+};
+use mlx5::wqe::{Inline, Send, Sge, UdAddress};
+// Stands in for the card where the machine has none. A program for real cards leaves this out.
+use mlx5_model as _;
+
+/// Whoever sends must know the receiver's key. One for the whole group.
+const QKEY: u32 = 0x0bad_cafe;
+/// A receive has room for the packet's header, then for the message.
+const ROOM: usize = ReceiveDone::HEADER_BYTES + 64;
+
+/// A queue pair with all that it needs. It can send to anybody; nobody is its peer.
+struct Station {
+    qp: QueuePair<Ud, Rts>,
+    send: SendQueue<Ud>,
+    receive: ReceiveQueue,
+    completions: Completions,
+    memory: MemoryRegion,
+}
+
+impl Station {
+    fn new(pd: &ProtectionDomain) -> Result<Station, Box<dyn Error>> {
+        let cq = CompletionQueue::new(pd.context(), 128)?;
+        let qp = QueuePairBuilder::<Ud>::new(pd, &cq).max_inline_data(64).build()?;
+        let qp = qp.init(&UdInitAttributes::new(1, QKEY))?;
+        let mut completions = Completions::new(&cq)?;
+        let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default())?;
+        let qp = qp.rtr()?.rts(&UdRtsAttributes::default())?;
+        let send = SendQueue::new(&qp, &mut completions, SendConfig::default())?;
+        let memory = pd.allocate(ROOM * 16, Access::LOCAL_WRITE)?;
+        let mut station = Station { qp, send, receive, completions, memory };
+        for id in 0..16 {
+            let at = station.memory.address() + id * ROOM as u64;
+            let sge = Sge::new(at, ROOM as u32, station.memory.lkey());
+            // SAFETY: each receive has memory of its own, which is read when it is complete, and
+            // lives longer than the queue pair's last completion is waited for.
+            unsafe { station.receive.post(id, sge)? };
+        }
+        Ok(station)
+    }
+
+    fn say(&mut self, text: &str, to: &UdAddress) -> Result<(), Box<dyn Error>> {
+        // SAFETY: the text travels in the request.
+        unsafe { self.send.post(0, Send::new(Inline(text.as_bytes())).signaled().to(to))? };
+        Ok(())
+    }
+
+    /// Waits for the next message: what the card says of it, the header before it, and its text.
+    fn hear(&mut self) -> Result<(ReceiveDone, Option<DatagramHeader>, String), Box<dyn Error>> {
+        loop {
+            match self.completions.poll(&mut (&mut self.send, &mut self.receive))? {
+                Some(Completion::Receive(done)) => {
+                    let mut bytes = [0; ROOM];
+                    self.memory.read(done.id as usize * ROOM, &mut bytes);
+                    let head = bytes.first_chunk().ok_or("a receive has room for a header")?;
+                    let text = String::from_utf8_lossy(&bytes[done.datagram()]).into_owned();
+                    return Ok((done, DatagramHeader::read(&done, head), text));
+                }
+                Some(Completion::Failed(failure)) => return Err(failure.into()),
+                // What was sent has left; that it arrived nobody says.
+                Some(_) | None => std::thread::yield_now(),
+            }
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let members = std::env::args().nth(1).map_or(Ok(3), |count| count.parse::<usize>())?;
+    let context = Context::open_first()?;
+    let port = LocalPort::new(&context, 1, None)?;
+    let pd = ProtectionDomain::new(&context)?;
+
+    // A group of this run alone. On RoCE it is of the own GID's kind; on InfiniBand it has a LID beside
+    // its GID.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let (group, lid): (Gid, u16) = match port.attributes().is_ethernet() {
+        true => (format!("239.7.{high}.{low}").parse()?, 0),
+        false => (format!("ff12:401b::{high:x}:{low:x}").parse()?, 0xc007),
+    };
+    let mut stations = Vec::new();
+    for _ in 0..members {
+        let station = Station::new(&pd)?;
+        // From here on it receives what is sent to the group, until this is dropped.
+        let membership = station.qp.attach_multicast(group, lid)?;
+        stations.push((station, membership));
+    }
+
+    // Whoever asks need not be a member.
+    let mut asking = Station::new(&pd)?;
+    let everybody = AddressHandle::new(&pd, &port.multicast(group, lid))?;
+    asking.say("who is there?", &UdAddress::multicast(&everybody, QKEY))?;
+
+    for (station, _) in &mut stations {
+        let (done, header, question) = station.hear()?;
+        println!("{:#x} hears from {:#x}: {question}", station.qp.number(), done.src_qp);
+        // The completion has the sender's queue pair, and with the header the way to it.
+        let way = AddressHandle::new(&pd, &port.sender(&done, header.as_ref()))?;
+        let answer = format!("I am, {:#x}", station.qp.number());
+        station.say(&answer, &UdAddress::new(&way, done.src_qp, QKEY))?;
+    }
+    for _ in 0..members {
+        let (done, _, answer) = asking.hear()?;
+        println!("{:#x} hears from {:#x}: {answer}", asking.qp.number(), done.src_qp);
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! UC, UD and multicast between two processes.
+
+use std::process::Command;
+
+use mlx5::connect::{Connection, Listener};
+use mlx5::cqe::ReceiveKind;
+use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{AddressHandle, QueuePairBuilder, Uc};
+use mlx5::wqe::{Inline, Send, SendImm, UdAddress, WriteImm};
+
+use super::multicast::{GROUPS, header, join, to_group};
+use super::unreliable::{QKEY, Side, datagrams};
+use crate::rig::{PATIENCE, Rig};
+
+/// In the peer's environment: where the test listens.
+const ADDRESS: &str = "MLX5_DATAGRAM_ADDRESS";
+const MESSAGES: u32 = 100;
+/// Bytes of a receive.
+const ROOM: usize = 200;
+
+/// Starts the peer's part in a process of its own, and does this one's with it.
+fn with_peer(name: &str, own: impl FnOnce(Rig, Connection)) {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([&format!("datagram_processes::{name}"), "--exact", "--ignored", "--nocapture"])
+        .env(GROUPS, std::process::id().to_string())
+        .env(ADDRESS, listener.local_address().unwrap().to_string())
+        .spawn()
+        .unwrap();
+    let connection = listener.accept(PATIENCE).unwrap();
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own(rig, connection)));
+    if outcome.is_err() {
+        let _ = child.kill();
+    }
+    let status = child.wait().unwrap();
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    assert!(status.success(), "the peer: {status}");
+}
+
+/// The peer's end of it; `None` where no test has started this.
+fn peer() -> Option<(Rig, Connection)> {
+    let address = std::env::var(ADDRESS).ok()?;
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    Some((rig, Connection::connect(address.as_str(), PATIENCE).unwrap()))
+}
+
+fn post_receives<T: mlx5::verbs::Transport>(side: &mut Side<T>, receives: u64) {
+    for id in 0..receives {
+        let sge = side.sge(id as usize * ROOM, ROOM);
+        // SAFETY: memory lives as long as the queues, and is read when receives are complete.
+        unsafe { side.receive.post(id, sge) }.unwrap();
+    }
+}
+
+#[test]
+fn a_group_has_members_in_both_processes() {
+    with_peer("peer_of_a_group", |rig, mut connection| {
+        let (mut sender, mut member) = (datagrams(&rig), datagrams(&rig));
+        let _membership = join(&rig, &member.qp, 40);
+        post_receives(&mut member, 8);
+        post_receives(&mut sender, 8);
+        // The peer has joined.
+        connection.barrier(1).unwrap();
+        let group = to_group(&rig, 40, QKEY);
+        let wrong = to_group(&rig, 40, QKEY ^ 1);
+        // SAFETY: inline.
+        unsafe {
+            sender.send.post(0, Send::new(Inline(b"nobody")).signaled().to(&wrong)).unwrap();
+            sender.send.post(1, Send::new(Inline(b"everybody")).signaled().to(&group)).unwrap();
+        }
+        assert_eq!((sender.sent().0, sender.sent().0), (0, 1));
+        let done = member.received();
+        assert_eq!((done.src_qp, member.bytes(40, 9)), (sender.qp.number(), b"everybody".into()));
+        // The peer answers this one of two that it has never heard of.
+        let done = sender.received();
+        assert_eq!((done.kind, sender.bytes(40, 6)), (ReceiveKind::SendImm(7), b"answer".into()));
+        // And multicasts itself, to the member here.
+        assert_eq!((member.received().id, member.bytes(ROOM + 40, 4)), (1, b"back".into()));
+        sender.is_quiet();
+        member.is_quiet();
+        connection.barrier(2).unwrap();
+        // The peer has left, and this one too: only the card knows.
+        connection.barrier(3).unwrap();
+        // SAFETY: inline.
+        unsafe {
+            sender.send.post(2, Send::new(Inline(b"who is left")).signaled().to(&group)).unwrap()
+        };
+        assert_eq!((sender.sent().0, member.received().id), (2, 2));
+        connection.barrier(4).unwrap();
+    });
+}
+
+#[test]
+#[ignore = "the other process of a test"]
+fn peer_of_a_group() {
+    let Some((rig, mut connection)) = peer() else { return };
+    let mut member = datagrams(&rig);
+    let membership = join(&rig, &member.qp, 40);
+    post_receives(&mut member, 8);
+    connection.barrier(1).unwrap();
+    let done = member.received();
+    assert_eq!(member.bytes(40, 9), b"everybody");
+    let header = header(&member, &done, 0);
+    assert!(header.is_some_and(|header| header.destination.is_multicast()));
+    let way = rig.local.sender(&done, header.as_ref());
+    let way = AddressHandle::new(&rig.pd, &way).unwrap();
+    let to = UdAddress::new(&way, done.src_qp, QKEY);
+    let group = to_group(&rig, 40, QKEY);
+    // SAFETY: inline.
+    unsafe {
+        member.send.post(1, SendImm::new(Inline(b"answer"), 7).to(&to)).unwrap();
+        member.send.post(2, Send::new(Inline(b"back")).signaled().to(&group)).unwrap();
+    }
+    // Its own copy comes back.
+    let outcomes = [member.wait(), member.wait()].map(|done| format!("{done:?}"));
+    assert!(outcomes.iter().any(|outcome| outcome.starts_with("Receive")), "{outcomes:?}");
+    assert!(outcomes.iter().any(|outcome| outcome.starts_with("Send")), "{outcomes:?}");
+    connection.barrier(2).unwrap();
+    drop(membership);
+    connection.barrier(3).unwrap();
+    connection.barrier(4).unwrap();
+    member.is_quiet();
+}
+
+/// Either side's end of an unreliable connection between processes.
+fn connection(rig: &Rig, connection: &mut Connection) -> (Side<Uc>, mlx5::wqe::Remote) {
+    let cq = rig.cq(512);
+    let qp =
+        rig.init(QueuePairBuilder::<Uc>::new(&rig.pd, &cq).max_recv_wr(128).max_inline_data(64));
+    let mut completions = Completions::new(&cq).unwrap();
+    let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
+    let memory = rig.memory(1 << 16);
+    let mut mine = rig.local.endpoint(&qp);
+    mine.region = Some((&memory).into());
+    let theirs = connection.exchange(&mine).unwrap();
+    let qp = qp.rtr(&rig.local.rtr(&mine, &theirs).into()).unwrap();
+    let qp = qp.rts(&rig.local.rts(&mine, &theirs).into()).unwrap();
+    let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+    let region = theirs.region.unwrap();
+    let remote = mlx5::wqe::Remote::new(region.address, region.rkey);
+    (Side { memory, send, receive, completions, qp }, remote)
+}
+
+#[test]
+fn an_unreliable_connection_reaches_another_process() {
+    with_peer("peer_of_a_connection", |rig, mut control| {
+        let (mut side, remote) = connection(&rig, &mut control);
+        control.barrier(1).unwrap();
+        for message in 0..MESSAGES {
+            let bytes = message.to_be_bytes();
+            // SAFETY: inline.
+            unsafe {
+                let request = match message % 2 {
+                    0 => side.send.post(0, SendImm::new(Inline(&bytes), message).signaled()),
+                    _ => {
+                        let at = remote.offset(40_000 + u64::from(message) * 4);
+                        let write = WriteImm::new(Inline(&bytes), at, message);
+                        side.send.post(0, write.signaled())
+                    }
+                };
+                request.unwrap();
+            }
+            let _ = side.sent();
+        }
+        control.barrier(2).unwrap();
+        side.is_quiet();
+    });
+}
+
+#[test]
+#[ignore = "the other process of a test"]
+fn peer_of_a_connection() {
+    let Some((rig, mut control)) = peer() else { return };
+    let (mut side, _) = connection(&rig, &mut control);
+    post_receives(&mut side, MESSAGES.into());
+    control.barrier(1).unwrap();
+    for message in 0..MESSAGES {
+        let done = side.received();
+        let (kind, at) = match message % 2 {
+            0 => (ReceiveKind::SendImm(message), message as usize * ROOM),
+            _ => (ReceiveKind::WriteImm(message), 40_000 + message as usize * 4),
+        };
+        assert_eq!((done.id, done.kind), (message.into(), kind));
+        assert_eq!(side.bytes(at, 4), message.to_be_bytes());
+    }
+    control.barrier(2).unwrap();
+}
