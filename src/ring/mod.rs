@@ -18,6 +18,7 @@ mod consumer;
 mod credit;
 mod cursor;
 mod dedicated;
+mod dynamic;
 mod error;
 mod give_back;
 mod keep;

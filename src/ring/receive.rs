@@ -118,6 +118,10 @@ impl ReceiveQueue {
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> crate::Result<Self> {
+        if qp.shared_receive_queue().is_some() {
+            // Asked of a target of dynamic connections, libmlx5 would look where nothing is.
+            return Err(QueueError::NoQueue.into());
+        }
         let keep = QueueKeep::receive(qp.handle())?;
         // SAFETY: as for `SendQueue::new`.
         let mut queue = unsafe { Self::from_raw(qp.as_raw(), completions, config)? };
@@ -135,8 +139,9 @@ impl ReceiveQueue {
     /// CQE left to promise. Nothing is changed then.
     ///
     /// # Safety
-    /// - `qp` stays alive as long as the result, and none of its receives is outstanding. It was not
-    ///   made with `MLX5DV_QP_CREATE_OOO_DP`: receives complete in order.
+    /// - `qp` stays alive as long as the result, and none of its receives is outstanding. It is not a
+    ///   target of dynamic connections, and was not made with `MLX5DV_QP_CREATE_OOO_DP`: receives
+    ///   complete in order.
     /// - Until the result is dropped, nothing else posts to the QP's receive queue
     ///   (`ibv_post_recv`, another `ReceiveQueue`), and the QP stays on this side of RESET, except
     ///   for [`restart`](Self::restart).

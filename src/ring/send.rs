@@ -152,7 +152,8 @@ impl<T: Transport> SendQueue<T> {
     /// to promise. Nothing is changed then.
     ///
     /// # Safety
-    /// - `qp` stays alive as long as the result, and all its send WQEs are complete.
+    /// - `qp` stays alive as long as the result, and all its send WQEs are complete. It is not a target
+    ///   of dynamic connections.
     /// - Until the result is dropped, nothing else posts to the QP's send queue (`ibv_post_send`,
     ///   another `SendQueue`), and the QP stays on this side of RESET, except for
     ///   [`restart`](Self::restart).

@@ -61,12 +61,12 @@ pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes, PortState};
 pub(crate) use qp::WorkQueue;
 pub use qp::{
-    AddressVector, AlternatePath, Capacities, Connected, GlobalRoute, HasQueues, Init,
-    InitAttributes, MigrationState, MulticastMembership, QpState, QueuePair, QueuePairAttributes,
-    QueuePairBuilder, QueuePairHandle, Rc, Receives, Recoverable, Reset, Rtr, RtrAttributes, Rts,
-    RtsAttributes, ScatterToCqe, State, TransitionError, Transport, Uc, UcRtrAttributes,
-    UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend,
-    state,
+    AddressVector, AlternatePath, Capacities, Connected, Dci, DciInitAttributes, DciStreams, Dct,
+    DctRtrAttributes, GlobalRoute, HasQueues, Init, InitAttributes, MigrationState,
+    MulticastMembership, QpState, QueuePair, QueuePairAttributes, QueuePairBuilder,
+    QueuePairHandle, Rc, Receives, Recoverable, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
+    ScatterToCqe, State, TransitionError, Transport, Uc, UcRtrAttributes, UcRtsAttributes, Ud,
+    UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend, state,
 };
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use td::ThreadDomain;

@@ -19,6 +19,11 @@ mod sealed {
     pub trait Encode {
         /// Size in 16-byte units.
         const DS: u32;
+        /// Stream of an initiator of dynamic connections, which the ctrl segment names.
+        #[inline(always)]
+        fn stream(&self) -> u16 {
+            0
+        }
         /// Writes the segments.
         ///
         /// # Safety
@@ -26,7 +31,7 @@ mod sealed {
         unsafe fn put<W: Segments>(&self, writer: &mut W);
     }
 }
-use sealed::Encode as EncodeAddress;
+pub(super) use sealed::Encode as EncodeAddress;
 
 /// Where a request goes, on a transport whose requests say it themselves. A reference to an address
 /// is one, too, and is cheaper to pass.
@@ -36,6 +41,11 @@ impl<A: Address> Address for &A {}
 
 impl<A: Address> EncodeAddress for &A {
     const DS: u32 = A::DS;
+
+    #[inline(always)]
+    fn stream(&self) -> u16 {
+        (**self).stream()
+    }
 
     #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
@@ -69,7 +79,9 @@ impl<O: Operation, A: Address> Operation for To<O, A> {
 
     #[inline(always)]
     fn code(&self) -> Code {
-        self.operation.code()
+        let mut code = self.operation.code();
+        code.stream |= u32::from(self.address.stream());
+        code
     }
 }
 
@@ -158,7 +170,7 @@ macro_rules! addressed_masked {
 addressed_masked!(MaskedCompareSwap, MaskedFetchAdd);
 
 /// 16-byte units of an address vector.
-const VECTOR: usize = AvSeg::SIZE / SEGMENT_SIZE;
+pub(super) const VECTOR: usize = AvSeg::SIZE / SEGMENT_SIZE;
 
 /// The destination of a datagram: a queue pair, and the key that it asks for.
 ///

@@ -9,6 +9,7 @@
 //! end goes on at its start, at a granularity of 16 bytes.
 
 mod address;
+mod dynamic;
 mod encode;
 mod local;
 mod masked;
@@ -22,6 +23,7 @@ mod window;
 mod writer;
 
 pub use address::{Address, To, UdAddress, XrcAddress};
+pub use dynamic::DcAddress;
 #[doc(hidden)]
 pub use encode::Code;
 pub(crate) use encode::Encode;

@@ -2,8 +2,8 @@
 
 use super::{CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, Read, Send, SendImm};
 use super::{CopyMemory, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, SendEnable, Wait};
-use super::{SgeList, To, UdAddress, Write, WriteImm, XrcAddress};
-use crate::verbs::{Rc, Transport, Uc, Ud, XrcSend};
+use super::{DcAddress, SgeList, To, UdAddress, Write, WriteImm, XrcAddress};
+use crate::verbs::{Dci, Rc, Transport, Uc, Ud, XrcSend};
 
 /// An operation that queue pairs of transport `T` can execute.
 ///
@@ -57,3 +57,22 @@ macro_rules! on_xrc {
 
 on_xrc!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
 on_xrc!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
+
+impl PostOn<Dci> for Nop {}
+
+/// What initiators of dynamic connections post is posted on RC, too, where it has no address.
+macro_rules! to_targets {
+    ($($type:ident<$parameter:ident: $bound:ident>),*) => { $(
+        impl<$parameter: $bound> PostOn<Dci> for To<$type<$parameter>, DcAddress> {}
+        impl<$parameter: $bound> PostOn<Dci> for To<$type<$parameter>, &DcAddress> {}
+    )* };
+}
+
+to_targets!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
+to_targets!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
+
+impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedCompareSwap<N, W>, DcAddress> {}
+impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedCompareSwap<N, W>, &DcAddress> {}
+impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedFetchAdd<N, W>, DcAddress> {}
+impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedFetchAdd<N, W>, &DcAddress> {}
+impl PostOn<Dci> for CopyMemory {}

@@ -6,6 +6,7 @@ mod rig;
 
 mod completions;
 mod datagram_processes;
+mod dynamic;
 mod memory;
 mod mkeys;
 mod multicast;

@@ -3,17 +3,19 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU32};
 
 use mlx5_sys::dv::{
     MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE, MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
-    MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS, mlx5dv_create_qp, mlx5dv_qp_init_attr,
+    MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS, mlx5dv_create_qp, mlx5dv_dc_init_attr,
+    mlx5dv_qp_init_attr,
 };
 use mlx5_sys::verbs::{
     ibv_create_qp, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex,
     ibv_qp_init_attr_mask,
 };
 
+use super::dynamic::Dynamic;
 use super::{HasQueues, Parents, QpInner, QpState, QueuePair, Rc, Receives, Reset, Transport};
 use crate::verbs::error::non_null;
 use crate::verbs::placement::{CallbackTarget, QueueAllocator};
@@ -64,6 +66,48 @@ pub enum ScatterToCqe {
     Never,
 }
 
+mod sealed {
+    use mlx5_sys::dv::mlx5dv_dc_init_attr;
+    use mlx5_sys::verbs::{ibv_qp_attr_mask as bit, ibv_qp_init_attr};
+
+    use super::{Dynamic, Result};
+
+    /// How a queue pair of a transport is made and asked after, where that differs.
+    pub trait Create {
+        /// The attributes that can be asked for.
+        const QUERY: u32 = bit::IBV_QP_STATE.0
+            | bit::IBV_QP_CUR_STATE.0
+            | bit::IBV_QP_ACCESS_FLAGS.0
+            | bit::IBV_QP_PKEY_INDEX.0
+            | bit::IBV_QP_PORT.0
+            | bit::IBV_QP_AV.0
+            | bit::IBV_QP_PATH_MTU.0
+            | bit::IBV_QP_TIMEOUT.0
+            | bit::IBV_QP_RETRY_CNT.0
+            | bit::IBV_QP_RNR_RETRY.0
+            | bit::IBV_QP_RQ_PSN.0
+            | bit::IBV_QP_MAX_QP_RD_ATOMIC.0
+            | bit::IBV_QP_ALT_PATH.0
+            | bit::IBV_QP_MIN_RNR_TIMER.0
+            | bit::IBV_QP_SQ_PSN.0
+            | bit::IBV_QP_MAX_DEST_RD_ATOMIC.0
+            | bit::IBV_QP_PATH_MIG_STATE.0
+            | bit::IBV_QP_CAP.0
+            | bit::IBV_QP_DEST_QPN.0;
+
+        /// Checks what is asked for, and takes what the transport has not out of it.
+        fn shape(_: &mut ibv_qp_init_attr) -> Result<()> {
+            Ok(())
+        }
+
+        /// What libmlx5 is told of an end of dynamic connections, with its bits of the mask.
+        fn dynamic(_: &Dynamic) -> Option<(u32, mlx5dv_dc_init_attr)> {
+            None
+        }
+    }
+}
+pub(in crate::verbs) use sealed::Create;
+
 /// What a queue pair is to be like.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is made before build"]
@@ -77,6 +121,7 @@ pub struct QueuePairBuilder<T: Transport> {
     shared_receives: Option<SharedReceiveQueue>,
     thread_domain: Option<ThreadDomain>,
     memory: Option<CallbackTarget>,
+    pub(super) dynamic: Dynamic,
     transport: PhantomData<fn() -> T>,
 }
 
@@ -136,6 +181,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
             shared_receives: None,
             thread_domain: None,
             memory: None,
+            dynamic: Dynamic::default(),
             transport: PhantomData,
         }
     }
@@ -215,21 +261,25 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         attributes.sq_sig_all = self.signal_all.into();
         let parent = ParentDomain::of(&self.pd, self.thread_domain.as_ref(), self.memory.as_ref())?;
         let pd = parent.as_ref().map_or(self.pd.as_raw(), ParentDomain::as_raw);
-        let (call, qp) = match self.scatter_to_cqe {
-            None => {
+        T::shape(&mut attributes)?;
+        let (call, qp) = match (self.scatter_to_cqe, T::dynamic(&self.dynamic)) {
+            (None, None) => {
                 // SAFETY: PD, CQs and SRQ are alive and of one context, the attributes live through
                 // the call.
                 let qp = unsafe { ibv_create_qp(pd.as_ptr(), &mut attributes) };
                 ("ibv_create_qp", qp)
             }
-            Some(scatter) => {
+            (scatter, dynamic) => {
                 // SAFETY: as above.
-                let qp = unsafe { self.create(pd, &mut attributes, scatter) };
+                let qp = unsafe { self.create(pd, &mut attributes, scatter, dynamic) };
                 ("mlx5dv_create_qp", qp)
             }
         };
         let qp = non_null(call, qp).map_err(|error| {
             let cause = match error.errno().map(|errno| errno.0) {
+                Some(libc::EOPNOTSUPP) => {
+                    Some(Cause::Known("the device does not have this transport"))
+                }
                 Some(libc::EINVAL) => Some(Cause::Known(
                     "one send request may not be larger than the device allows: ask for fewer \
                      SGEs, less inline data or fewer requests",
@@ -238,11 +288,12 @@ impl<T: HasQueues> QueuePairBuilder<T> {
             };
             error.because(cause)
         })?;
-        // SAFETY: the queue pair was just made; its number does not change.
+        // SAFETY: the queue pair was just made; its number does not change, but for that of a target
+        // of dynamic connections, which has none yet.
         let number = unsafe { (*qp.as_ptr()).qp_num };
         Ok(QueuePair::from_inner(Arc::new(QpInner {
             qp,
-            number,
+            number: AtomicU32::new(number),
             capacities: attributes.cap.into(),
             state: AtomicU8::new(QpState::Reset as u8),
             taken: AtomicU8::new(0),
@@ -265,7 +316,8 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         &self,
         pd: NonNull<ibv_pd>,
         attributes: &mut ibv_qp_init_attr,
-        scatter: ScatterToCqe,
+        scatter: Option<ScatterToCqe>,
+        dynamic: Option<(u32, mlx5dv_dc_init_attr)>,
     ) -> *mut ibv_qp {
         // SAFETY: integers and pointers only, for which zeroes mean "not given".
         let (mut extended, mut mlx5): (ibv_qp_init_attr_ex, mlx5dv_qp_init_attr) =
@@ -278,11 +330,17 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         extended.sq_sig_all = attributes.sq_sig_all;
         extended.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
         extended.pd = pd.as_ptr();
-        mlx5.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS as u64;
-        mlx5.create_flags = match scatter {
-            ScatterToCqe::Always => MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE,
-            ScatterToCqe::Never => MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
-        };
+        if let Some(scatter) = scatter {
+            mlx5.comp_mask |= u64::from(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS);
+            mlx5.create_flags = match scatter {
+                ScatterToCqe::Always => MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE,
+                ScatterToCqe::Never => MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
+            };
+        }
+        if let Some((mask, dc)) = dynamic {
+            mlx5.comp_mask |= u64::from(mask);
+            mlx5.dc_init_attr = dc;
+        }
         let context = self.pd.context().as_raw();
         // SAFETY: as the caller vouches; the attributes live through the call.
         let qp = unsafe { mlx5dv_create_qp(context.as_ptr(), &mut extended, &mut mlx5) };

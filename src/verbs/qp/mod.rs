@@ -6,6 +6,7 @@
 mod address;
 mod attributes;
 mod builder;
+mod dynamic;
 mod multicast;
 mod query;
 pub mod state;
@@ -17,6 +18,7 @@ mod xrc;
 pub use address::{AddressVector, AlternatePath, GlobalRoute};
 pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
 pub use builder::{Capacities, QueuePairBuilder, ScatterToCqe};
+pub use dynamic::{Dci, DciInitAttributes, DciStreams, Dct, DctRtrAttributes};
 pub use multicast::MulticastMembership;
 pub use query::{MigrationState, QueuePairAttributes};
 pub use state::{Init, QpState, Reset, Rtr, Rts, State};
@@ -31,7 +33,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use mlx5_sys::verbs::{ibv_destroy_qp, ibv_qp};
 
@@ -57,7 +59,8 @@ pub struct QueuePairHandle {
 
 struct QpInner {
     qp: NonNull<ibv_qp>,
-    number: u32,
+    /// A target of dynamic connections gets it on the way to RTR.
+    number: AtomicU32,
     capacities: Capacities,
     state: AtomicU8,
     /// Which of the two queues are owned by the direct path: bits of [`WorkQueue`], and of
@@ -146,7 +149,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
 
     /// Its number, which the peer addresses. 24 bits.
     pub fn number(&self) -> u32 {
-        self.inner.number
+        self.inner.number.load(Ordering::Relaxed)
     }
 
     /// What its queues hold, which is at least what was asked for.
@@ -200,7 +203,7 @@ impl QueuePairHandle {
 
     /// Its number.
     pub fn number(&self) -> u32 {
-        self.inner.number
+        self.inner.number.load(Ordering::Relaxed)
     }
 
     /// What its queues hold.

@@ -2,7 +2,7 @@
 
 use std::mem::MaybeUninit;
 
-use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as mask, ibv_qp_init_attr, ibv_query_qp};
+use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp};
 
 use super::{Capacities, QpState, QueuePair, State, Transport};
 use crate::verbs::error::check;
@@ -78,31 +78,12 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     pub fn query(&self) -> Result<QueuePairAttributes> {
         let mut attr = MaybeUninit::<ibv_qp_attr>::zeroed();
         let mut init = MaybeUninit::<ibv_qp_init_attr>::zeroed();
-        let every = mask::IBV_QP_STATE.0
-            | mask::IBV_QP_CUR_STATE.0
-            | mask::IBV_QP_ACCESS_FLAGS.0
-            | mask::IBV_QP_PKEY_INDEX.0
-            | mask::IBV_QP_PORT.0
-            | mask::IBV_QP_AV.0
-            | mask::IBV_QP_PATH_MTU.0
-            | mask::IBV_QP_TIMEOUT.0
-            | mask::IBV_QP_RETRY_CNT.0
-            | mask::IBV_QP_RNR_RETRY.0
-            | mask::IBV_QP_RQ_PSN.0
-            | mask::IBV_QP_MAX_QP_RD_ATOMIC.0
-            | mask::IBV_QP_ALT_PATH.0
-            | mask::IBV_QP_MIN_RNR_TIMER.0
-            | mask::IBV_QP_SQ_PSN.0
-            | mask::IBV_QP_MAX_DEST_RD_ATOMIC.0
-            | mask::IBV_QP_PATH_MIG_STATE.0
-            | mask::IBV_QP_CAP.0
-            | mask::IBV_QP_DEST_QPN.0;
         // SAFETY: the queue pair is alive, and both structures have room.
         let result = unsafe {
             ibv_query_qp(
                 self.as_raw().as_ptr(),
                 attr.as_mut_ptr(),
-                every as libc::c_int,
+                T::QUERY as libc::c_int,
                 init.as_mut_ptr(),
             )
         };

@@ -3,12 +3,14 @@
 use mlx5_sys::verbs::ibv_qp_type;
 
 use super::attributes::Attributes;
+use super::builder::Create;
 use super::state::sealed::Sealed;
+use super::{Dci, Dct};
 use super::{RtrAttributes, RtsAttributes, UcRtrAttributes, UcRtsAttributes, XrcRtsAttributes};
 use crate::verbs::Access;
 
 /// A transport: a type that exists at compile time only.
-pub trait Transport: Sealed + Send + Sync + 'static {
+pub trait Transport: Sealed + Create + Send + Sync + 'static {
     /// `enum ibv_qp_type`.
     const QP_TYPE: u32;
     /// Its short name.
@@ -31,7 +33,7 @@ pub trait HasQueues: Transport {
 #[diagnostic::on_unimplemented(
     message = "queue pairs of transport `{Self}` take no receives",
     note = "what arrives on extended reliable connections goes to the shared receive queue that the \
-            request names: `SharedReceiveQueueBuilder::xrc`"
+            request names: `SharedReceiveQueueBuilder::xrc`; to dynamic connections, to their targets"
 )]
 pub trait Receives: HasQueues {}
 
@@ -58,6 +60,7 @@ macro_rules! transports {
         #[derive(Clone, Copy, Debug)]
         pub enum $name {}
         impl Sealed for $name {}
+        impl Create for $name {}
         impl Transport for $name {
             const QP_TYPE: u32 = ibv_qp_type::$code;
             const NAME: &'static str = $short;
@@ -87,6 +90,10 @@ transports! {
 impl HasQueues for Rc {}
 impl HasQueues for Uc {}
 impl HasQueues for Ud {}
+impl HasQueues for Dct {}
+impl HasQueues for Dci {
+    const RECEIVES: bool = false;
+}
 impl HasQueues for XrcSend {
     const RECEIVES: bool = false;
 }
@@ -94,6 +101,7 @@ impl HasQueues for XrcSend {
 impl Receives for Rc {}
 impl Receives for Uc {}
 impl Receives for Ud {}
+impl Receives for Dct {}
 
 impl Connected for Rc {
     const ACCESS: Access = Access::all();

@@ -3,7 +3,7 @@
 //! domain.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU32};
 
 use mlx5_sys::verbs::{
     ibv_create_qp_ex, ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_init_attr_ex,
@@ -70,7 +70,7 @@ impl QueuePair<XrcRecv, Reset> {
         let number = unsafe { (*qp.as_ptr()).qp_num };
         Ok(QueuePair::from_inner(Arc::new(QpInner {
             qp,
-            number,
+            number: AtomicU32::new(number),
             capacities: Capacities {
                 max_send_wr: 0,
                 max_recv_wr: 0,

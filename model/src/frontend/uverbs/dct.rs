@@ -126,8 +126,10 @@ pub(super) fn modify(
 }
 
 /// What the card says of a target that it knows.
-pub(super) fn query(function: &Function, qp: &Qp) -> Result<QueryQpReply> {
-    if qp.state != RTR {
+pub(super) fn query(function: &Function, qp: &Qp, asked: u32) -> Result<QueryQpReply> {
+    use mask::{ACCESS_FLAGS, AV, MIN_RNR_TIMER, PATH_MTU, PKEY_INDEX, PORT, STATE};
+    let known = STATE | ACCESS_FLAGS | PORT | MIN_RNR_TIMER | AV | PATH_MTU | PKEY_INDEX;
+    if asked & !known != 0 || qp.state != RTR {
         return Err(Errno::EINVAL);
     }
     let mut command = Command::new(opcode::QUERY_DCT, query_dct_in::SIZE, query_dct_out::SIZE);

@@ -21,7 +21,7 @@ pub(super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
     let mut state = file.state();
     let qp = state.get_mut::<Qp>(asked.qp_handle)?;
     if qp.kind == Kind::DcTarget {
-        return request.reply(dct::query(function, qp)?.as_bytes());
+        return request.reply(dct::query(function, qp, asked.attr_mask)?.as_bytes());
     }
     if let Some(raw) = &qp.raw {
         /// A send queue that stopped while the receive queue goes on.

@@ -1,0 +1,28 @@
+//! What is peculiar to send queues of dynamic connections.
+
+use mlx5_sys::verbs::ibv_qp_state;
+
+use super::takeover;
+use super::{QueueError, SendQueue};
+use crate::verbs::Dci;
+
+impl SendQueue<Dci> {
+    /// Goes on posting after requests that failed on a [stream](crate::verbs::DciStreams): the queue
+    /// stops at the first error completion that it sees, and only the kernel knows whether the queue
+    /// pair has failed with it. A system call.
+    ///
+    /// What was posted to a stream that has failed completes as flushed until the stream is
+    /// [reset](crate::verbs::QueuePair::reset_stream); other streams go on by themselves.
+    ///
+    /// # Errors
+    /// [`QueueError::WrongState`]: the queue pair has failed, [`QueueError::QueryQp`]. The queue stays
+    /// stopped then.
+    pub fn go_on(&mut self) -> Result<(), QueueError> {
+        // SAFETY: the queue pair is alive, as whoever took it over has promised.
+        let (state, _) = unsafe { takeover::query(self.ring.qp)? };
+        takeover::require(state, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
+        self.ring.stopped = false;
+        self.ring.refill();
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! Where requests on dynamic connections go.
+
+use core::ptr::NonNull;
+
+use mlx5_sys::wqe::EXTENDED_UD_AV;
+
+use super::address::{EncodeAddress, VECTOR};
+use super::{Address, Segment, Segments};
+use crate::doorbell::Unit;
+use crate::verbs::AddressHandle;
+
+/// The destination of a request on dynamic connections: a target, and the key that opens it.
+///
+/// Made once for each target, with all that a request says of it ready in its segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(16))]
+pub struct DcAddress {
+    segments: [Segment; VECTOR],
+    stream: u16,
+}
+
+impl DcAddress {
+    /// Target `dctn` (24 bits), which `handle` leads to, with its access key.
+    pub fn new(handle: &AddressHandle, dctn: u32, access_key: u64) -> DcAddress {
+        let mut vector = *handle.vector();
+        vector.key = access_key.into();
+        vector.dqp_dct = (dctn & 0xff_ffff | EXTENDED_UD_AV).into();
+        DcAddress { segments: zerocopy::transmute!(vector), stream: 0 }
+    }
+
+    /// The same target, by a stream of the initiator. Initiators without streams ignore it.
+    #[must_use]
+    pub const fn on_stream(mut self, stream: u16) -> DcAddress {
+        self.stream = stream;
+        self
+    }
+}
+
+impl Address for DcAddress {}
+
+impl EncodeAddress for DcAddress {
+    const DS: u32 = VECTOR as u32;
+
+    #[inline(always)]
+    fn stream(&self) -> u16 {
+        self.stream
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // Written out: the compiler must see at once where each goes.
+        let [first, second, third] = &self.segments;
+        // SAFETY: the segments are aligned, as they begin where the address does; these are the `DS`
+        // that there is space for.
+        unsafe {
+            writer.put_unit(Unit::load(NonNull::from(first).cast()));
+            writer.put_unit(Unit::load(NonNull::from(second).cast()));
+            writer.put_unit(Unit::load(NonNull::from(third).cast()));
+        }
+    }
+}
