@@ -115,6 +115,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::ROCE_RW_SUPPORTED, u64::from(roce)),
         // Memory windows: keys of one queue pair, bound by UMR and invalidated from afar.
         (c::IMAICL, 1),
+        (c::APM, 1),
         (c::CQ_OI, 1),
         // Queues that wait for others and let others run.
         (c::CD, 1),

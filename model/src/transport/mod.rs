@@ -181,7 +181,9 @@ impl Card {
             }
             State::Rtr | State::Rts | State::Sqd | State::SqError => {
                 self.connection(qp, |card, rc| {
-                    rc.configure(parameters, state);
+                    if rc.configure(parameters, state) {
+                        rc.migrate(card, qp);
+                    }
                     rc.wake(card, qp);
                 });
             }

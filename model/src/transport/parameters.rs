@@ -2,6 +2,7 @@
 
 use mlx5_sys::ifc::{Field, ads, qpc};
 
+use super::rc::Migration;
 use super::{p_key, timing};
 use crate::card::{Identity, Link};
 use crate::object::{Qp, Service};
@@ -28,6 +29,10 @@ pub struct Parameters {
     pub remote: u32,
     /// The way to the peer.
     pub route: Route,
+    /// Another way to the peer.
+    pub alternate: Route,
+    /// Whether the other way may be taken.
+    pub migration: Migration,
     /// Of a dynamic connection: what its packets carry.
     pub dynamic: Option<DcEth>,
     /// Partition key; 0 where the index names none.
@@ -84,7 +89,9 @@ impl Parameters {
                 Service::Rc | Service::Uc | Service::Xrc | Service::Dc | Service::Ethernet => own,
             },
             remote: qp.get(qpc::REMOTE_QPN),
-            route: route(qp, identity),
+            route: route(qp, identity, qpc::PRIMARY_ADDRESS_PATH),
+            alternate: route(qp, identity, qpc::SECONDARY_ADDRESS_PATH),
+            migration: Migration::of(qp.service, qp.get(qpc::PM_STATE)),
             dynamic: None,
             p_key: p_key(path(ads::PKEY_INDEX)).unwrap_or(0),
             q_key: qp.get(qpc::Q_KEY),
@@ -117,23 +124,33 @@ impl Parameters {
 
     /// Whether a packet that came this way comes from the peer.
     pub fn is_peer(&self, from: &Route) -> bool {
-        let same = |own: &Global, other: &Global| {
-            own.destination == other.source && own.source == other.destination
-        };
-        match (&self.route, from) {
-            (
-                Route::InfiniBand { destination, global, .. },
-                Route::InfiniBand { source, global: other, .. },
-            ) => match (global, other) {
-                (Some(global), Some(other)) => same(global, other),
-                // A GRH on one way only is nothing to object to.
-                _ => destination == source,
-            },
-            (Route::Ethernet { global, .. }, Route::Ethernet { global: other, .. }) => {
-                same(global, other)
-            }
-            _ => false,
+        leads_back(&self.route, from)
+    }
+
+    /// Whether the alternate path leads to where a packet came from.
+    pub fn leads_back(&self, from: &Route) -> bool {
+        leads_back(&self.alternate, from)
+    }
+}
+
+/// Whether one way leads to where the other comes from.
+fn leads_back(to: &Route, from: &Route) -> bool {
+    let same = |own: &Global, other: &Global| {
+        own.destination == other.source && own.source == other.destination
+    };
+    match (to, from) {
+        (
+            Route::InfiniBand { destination, global, .. },
+            Route::InfiniBand { source, global: other, .. },
+        ) => match (global, other) {
+            (Some(global), Some(other)) => same(global, other),
+            // A GRH on one way only is nothing to object to.
+            _ => destination == source,
+        },
+        (Route::Ethernet { global, .. }, Route::Ethernet { global: other, .. }) => {
+            same(global, other)
         }
+        _ => false,
     }
 }
 
@@ -145,9 +162,9 @@ fn streams(qp: &Qp) -> Option<usize> {
     any.then(|| 1 << errored.min(16))
 }
 
-fn route(qp: &Qp, identity: &Identity) -> Route {
-    let path = |field: Field| qp.get(field.within(qpc::PRIMARY_ADDRESS_PATH));
-    let gid = ads::RGID_RIP.within(qpc::PRIMARY_ADDRESS_PATH).bit_offset() / 8;
+fn route(qp: &Qp, identity: &Identity, which: Field) -> Route {
+    let path = |field: Field| qp.get(field.within(which));
+    let gid = ads::RGID_RIP.within(which).bit_offset() / 8;
     let mut destination = [0; 16];
     destination.copy_from_slice(&qp.context[gid..gid + 16]);
     let index = path(ads::SRC_ADDR_INDEX) as usize;

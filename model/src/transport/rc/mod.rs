@@ -2,10 +2,11 @@
 //!
 //! `requester` turns WQEs into request packets, `answer` takes what comes back and completes
 //! them, `responder` executes a peer's requests, and `reply` sends what it owes. They share
-//! nothing but [`Rc`], which holds both sides' state.
+//! nothing but [`Rc`], which holds both sides' state. `migration` moves both to another path.
 
 mod answer;
 mod dynamic;
+mod migration;
 mod reply;
 mod requester;
 mod responder;
@@ -17,6 +18,7 @@ use crate::card::Card;
 use crate::object::{Service, State};
 use crate::queue::{Fetch, Opcode, Origin, QpEvent, Syndrome};
 use crate::wire::{DcEth, Header, NakCode};
+pub use migration::Migration;
 use requester::Requester;
 use responder::{Incoming, Responder};
 
@@ -36,6 +38,8 @@ pub struct Rc {
     pub(super) timer: Option<u64>,
     requester: Requester,
     responder: Responder,
+    /// Whether software was told that the peer's move cannot be followed.
+    told_of_migration: bool,
     /// Of a dynamic connection at its target: why nothing more is executed.
     refused: Option<NakCode>,
 }
@@ -59,14 +63,17 @@ impl Rc {
     }
 
     /// Takes settings from the context; PSNs only when a side starts.
-    pub(super) fn configure(&mut self, parameters: Parameters, state: State) {
-        self.parameters = Some(parameters);
+    /// Says whether software has asked to move to the alternate path.
+    pub(super) fn configure(&mut self, parameters: Parameters, state: State) -> bool {
+        let before = self.parameters.replace(parameters);
         if !self.responder.started {
             self.responder.start(&parameters);
         }
         if state == State::Rts && !self.requester.started {
             self.requester.start(&parameters);
         }
+        before.is_some_and(|before| before.migration == Migration::Armed)
+            && parameters.migration == Migration::Migrated
     }
 
     /// Whether nothing is in flight and nothing is owed.
@@ -110,7 +117,10 @@ impl Rc {
     /// A packet of the right partition for this queue pair.
     pub(super) fn receive(&mut self, card: &mut Card, header: &Header, payload: &[u8]) {
         let Some(own) = self.parameters else { return };
-        let own = self.requester.toward(&own);
+        if super::partition_matches(own.p_key, header.p_key) {
+            self.follow(card, &own, header);
+        }
+        let own = self.requester.toward(&self.parameters.unwrap_or(own));
         if !own.is_peer(&header.route) || !super::partition_matches(own.p_key, header.p_key) {
             return;
         }
@@ -145,6 +155,13 @@ impl Rc {
         match self.requester.expire(now) {
             Ok(true) => self.wake(card, qp),
             Ok(false) => {}
+            Err(Syndrome::TransportRetriesExceeded) if self.may_migrate() => {
+                self.migrate(card, qp);
+                if let Some(own) = self.parameters {
+                    self.requester.try_anew(&own);
+                }
+                self.wake(card, qp);
+            }
             Err(syndrome) => {
                 self.fail_requester(card, qp, syndrome);
             }
@@ -303,5 +320,11 @@ impl Rc {
 /// Builds a packet to the peer.
 fn to_peer(own: &Parameters, opcode: crate::wire::Opcode, psn: Psn) -> Header {
     let (service, dynamic) = (own.service, own.dynamic);
-    Header { service, dynamic, ..Header::new(own.route, opcode, own.p_key, own.remote, psn.get()) }
+    let migrated = own.migration == Migration::Migrated;
+    Header {
+        service,
+        dynamic,
+        migrated,
+        ..Header::new(own.route, opcode, own.p_key, own.remote, psn.get())
+    }
 }

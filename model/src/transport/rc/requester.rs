@@ -528,6 +528,12 @@ impl Requester {
         Ok(())
     }
 
+    /// Sends again what is not acknowledged, on another path, as often as on the one before.
+    pub(super) fn try_anew(&mut self, own: &Parameters) {
+        self.retries = own.retries;
+        self.rewind();
+    }
+
     /// An answer was skipped over: the same, but once until something is answered, since every
     /// later acknowledge says so again.
     pub(super) fn retry_skipped(&mut self) -> Result<(), Syndrome> {
