@@ -12,6 +12,7 @@ mod migration;
 mod mkeys;
 mod multicast;
 mod operations;
+mod owned_unreliable;
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
 #[path = "../rc_errors/pair.rs"]
 mod pair;

@@ -3,8 +3,9 @@
 use super::{Buffers, Slice};
 use crate::verbs::Transport;
 use crate::wqe::{
-    CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, MaskedCompareSwap, MaskedFetchAdd,
-    Nop, Number, Payload, PostOn, Read, Send, SendImm, SendInvalidate, SgeList, Write, WriteImm,
+    Address, CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, MaskedCompareSwap,
+    MaskedFetchAdd, Nop, Number, Payload, PostOn, Read, Send, SendImm, SendInvalidate, SgeList, To,
+    Write, WriteImm,
 };
 
 /// A payload that owns the memory it names, or copies it.
@@ -76,4 +77,19 @@ owned! {
     [] FetchAdd<Slice>, |add| add.into_old().into();
     [N: Number] MaskedCompareSwap<N, Slice>, |swap| swap.into_old().into();
     [N: Number] MaskedFetchAdd<N, Slice>, |add| add.into_old().into();
+    [P: OwnedPayload, A: Address] To<Send<P>, A>, |to| payload(to.into_operation().into_payload());
+    [P: OwnedPayload, A: Address] To<SendImm<P>, A>,
+        |to| payload(to.into_operation().into_payload());
+    [P: OwnedPayload, A: Address] To<Write<P>, A>, |to| payload(to.into_operation().into_payload());
+    [P: OwnedPayload, A: Address] To<WriteImm<P>, A>,
+        |to| payload(to.into_operation().into_payload());
+    [P: OwnedPayload + SgeList, A: Address] To<Read<P>, A>,
+        |to| payload(to.into_operation().into_payload());
+    [A: Address] To<CompareSwap<Slice>, A>, |to| to.into_operation().into_old().into();
+    [A: Address] To<FetchAdd<Slice>, A>, |to| to.into_operation().into_old().into();
+}
+
+#[inline(always)]
+fn payload(payload: impl OwnedPayload) -> Buffers {
+    payload.into_buffers()
 }
