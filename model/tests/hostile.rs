@@ -248,9 +248,9 @@ fn legacy() -> i32 {
     let mut tally = Tally::default();
     let known: Vec<u64> = [0, 1, 2, 3, 4, 5, 8, 9, 11, 13, 14, 16, 17, 18, 19, 20, 24, 25, 26, 27]
         .into_iter()
-        .chain(32..=35)
+        .chain(30..=35)
         .chain([37, 38, 39])
-        .chain([1, 18, 24, 26, 57].map(|number| EXTENDED | number))
+        .chain([1, 18, 24, 26, 50, 53, 55, 57].map(|number| EXTENDED | number))
         .collect();
     let invoke = |command: u64, core: (u16, u64), room: (u16, u64), driver: (u16, u64)| {
         let driver_room = attribute(0x1001, 64, scene.scratch.writable() + 3072);
