@@ -290,3 +290,28 @@ fn events_come_for_what_was_asked() {
         sent(wait(&mut b), id, SendOperation::Send);
     }
 }
+
+/// Who posts unsignaled requests only, and is idle, has their memory back all the same.
+#[test]
+fn an_idle_channel_gives_back_what_nothing_reports() {
+    let rig = Rig::new();
+    let (mut first, _second) = rig.channels(Vec::new(), None);
+    let target = rig.memory(64);
+    let remote = Remote::new(target.remote_address(), target.rkey());
+    assert_eq!(first.reclaim(9), Ok(false));
+    for id in 0..3 {
+        first.post(id, Write::new(rig.private(64), remote)).unwrap();
+    }
+    assert!(first.poll().unwrap().is_none());
+    assert_eq!(first.reclaim(9), Ok(true));
+    let mut returned = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while returned.len() < 4 {
+        assert!(Instant::now() < deadline, "{returned:?}");
+        if let Some(Event::Returned(back)) = first.poll().unwrap() {
+            returned.push((back.id, back.buffers.one().is_some()));
+        }
+    }
+    assert_eq!(returned, [(0, true), (1, true), (2, true), (9, false)]);
+    assert_eq!(first.reclaim(9), Ok(false));
+}

@@ -20,10 +20,15 @@ const ROOM: usize = 200;
 
 /// Starts the peer's part in a process of its own, and does this one's with it.
 fn with_peer(name: &str, own: impl FnOnce(Rig, Connection)) {
+    with_peer_at(&format!("datagram_processes::{name}"), own);
+}
+
+/// As [`with_peer`], for a part of any module.
+pub fn with_peer_at(name: &str, own: impl FnOnce(Rig, Connection)) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([&format!("datagram_processes::{name}"), "--exact", "--ignored", "--nocapture"])
+        .args([name, "--exact", "--ignored", "--nocapture"])
         .env(GROUPS, std::process::id().to_string())
         .env(ADDRESS, listener.local_address().unwrap().to_string())
         .spawn()
@@ -39,7 +44,7 @@ fn with_peer(name: &str, own: impl FnOnce(Rig, Connection)) {
 }
 
 /// The peer's end of it; `None` where no test has started this.
-fn peer() -> Option<(Rig, Connection)> {
+pub fn peer() -> Option<(Rig, Connection)> {
     let address = std::env::var(ADDRESS).ok()?;
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     Some((rig, Connection::connect(address.as_str(), PATIENCE).unwrap()))

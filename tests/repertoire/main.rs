@@ -8,6 +8,7 @@ mod completions;
 mod datagram_processes;
 mod dynamic;
 mod memory;
+mod memory_processes;
 mod migration;
 mod mkeys;
 mod multicast;
