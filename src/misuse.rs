@@ -426,3 +426,43 @@
 //!     builder.placement(&std::sync::Arc::new(Placement::new().on_node(0))).build()
 //! }
 //! ```
+//!
+//! Memory windows are bound on connections, and only those of type 2 are invalidated:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! unsafe fn bind(queue: &mut SendQueue<Ud>, request: BindWindow) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, request) }
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! unsafe fn bind(queue: &mut SendQueue<Uc>, request: BindWindow) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, request) }
+//! }
+//! ```
+//! ```compile_fail,E0599
+//! # use mlx5::{verbs::*, wqe::*};
+//! fn end(window: &MemoryWindow<Type1>) -> LocalInvalidate {
+//!     window.invalidate()
+//! }
+//! ```
+//! ```
+//! # use mlx5::{verbs::*, wqe::*};
+//! fn end(window: &MemoryWindow<Type2>) -> LocalInvalidate {
+//!     window.invalidate()
+//! }
+//! ```
+//!
+//! An unreliable connection has no SEND with invalidate:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! unsafe fn end(queue: &mut SendQueue<Uc>, rkey: u32) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, SendInvalidate::new(Inline(b"done"), rkey)) }
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! unsafe fn end(queue: &mut SendQueue<Rc>, rkey: u32) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, SendInvalidate::new(Inline(b"done"), rkey)) }
+//! }
+//! ```

@@ -57,3 +57,24 @@ fn datagrams_reach_a_group_and_come_back() {
     assert_eq!(text.matches("who is there?").count(), 5, "{text}");
     assert_eq!(text.matches("I am, 0x").count(), 5, "{text}");
 }
+
+#[test]
+fn a_window_is_open_until_the_guest_gives_it_back() {
+    let text = Process::example("memory_window", &[]).end();
+    for line in ["bound: Umr", "found: I was here", "told: 6 bytes", "then: IBV_WC_REM_ACCESS_ERR"]
+    {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}
+
+#[test]
+fn a_key_gathers_what_lies_in_pieces() {
+    let text = Process::example("umr_gather", &[]).end();
+    for line in [
+        "the list: ironsilk  52\n",
+        "the column: ironsaltsilkricegoldwoolcorncoal\n",
+        "then: IBV_WC_REM_ACCESS_ERR",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}

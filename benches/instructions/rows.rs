@@ -163,6 +163,8 @@ rows! {
     UdInline: "8-byte inline SEND on UD, two blocks", How::Post, [at_most(72.0)];
     UdList: "list of 32 by pointer on UD, per WR", How::Lists(LIST), [at_most(43.0)];
     Masked: "masked fetch and add, 8 bytes, BlueFlame", How::Post, [at_most(53.0)];
+    KeyList: "key over four pieces, UMR of three blocks", How::Post, [];
+    Bind: "memory window bound, UMR of three blocks", How::Post, [];
     Poll: "poll, one success", How::Poll, [at_most(30.0)];
     Empty: "poll, empty", How::Idle, [at_most(8.0)];
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];

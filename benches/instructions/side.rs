@@ -22,6 +22,8 @@ mod copies;
 mod datagram;
 #[path = "floor.rs"]
 mod floor;
+#[path = "keys.rs"]
+mod keys;
 #[path = "libmlx5.rs"]
 mod libmlx5;
 #[path = "polls.rs"]
@@ -71,7 +73,9 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::CLASSIC, make: || Box::new(copies::RunTime(libmlx5::Classic::new())) },
     Maker { column: column::CLASSIC, make: || Box::new(datagram::Classic::datagrams()) },
     Maker { column: column::CLASSIC, make: || Box::new(datagram::Classic::connection()) },
+    Maker { column: column::CLASSIC, make: || Box::new(keys::Classic::new()) },
     Maker { column: column::EXTENDED, make: || Box::new(libmlx5::Extended::new()) },
+    Maker { column: column::EXTENDED, make: || Box::new(keys::Extended::new()) },
     Maker { column: column::EXTENDED, make: || Box::new(datagram::Extended::datagrams()) },
     Maker { column: column::EXTENDED, make: || Box::new(datagram::Extended::connection()) },
     Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new(CqeSize::B64)) },
@@ -107,6 +111,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(copies::Doorbells::new(raw::Raw::new)) },
     Maker { column: column::RAW, make: || Box::new(copies::RawRunTime::new()) },
     Maker { column: column::RAW, make: || Box::new(atomics::Raw::new()) },
+    Maker { column: column::RAW, make: || Box::new(keys::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(copies::Copied::last_of_lists()) },
     Maker { column: column::RAW, make: || Box::new(copies::Copied::uncached()) },
     Maker {
