@@ -69,6 +69,8 @@ pub enum SendOperation {
     SendInvalidate,
     /// UMR: a memory window was bound, or a key configured or invalidated.
     Umr,
+    /// A signature's starting value was set.
+    SetPsv,
     /// An opcode that this crate does not post.
     Other(u8),
 }
@@ -109,6 +111,7 @@ impl SendOperation {
             opcode::SEND_EN => Self::SendEnable,
             opcode::SEND_INVAL => Self::SendInvalidate,
             opcode::UMR => Self::Umr,
+            opcode::SET_PSV => Self::SetPsv,
             other => Self::Other(other),
         }
     }

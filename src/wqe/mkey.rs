@@ -3,14 +3,15 @@
 use core::fmt;
 
 use mlx5_sys::wqe::{
-    MAX_DS, MKEY_FREE, MKEY_MASK_FREE, MKEY_MASK_LEN, MKEY_MASK_MKEY, REPEAT_BLOCK_OP, RepeatBlock,
+    MAX_DS, MKEY_BSF_ENABLE, MKEY_FREE, MKEY_MASK_BSF_ENABLE, MKEY_MASK_FREE, MKEY_MASK_LEN,
+    MKEY_MASK_MKEY, MKEY_MASK_SIG_ERR, MKEY_SIG_ERR_SHIFT, REPEAT_BLOCK_OP, RepeatBlock,
     RepeatEntry, UMR_INLINE, opcode,
 };
 
 use super::encode::setters;
 use super::payload::MAX_SGE_LENGTH;
 use super::umr::{ANY_QP, Change, HEAD_DS, MASK_ACCESS, access_flags, klm_segment};
-use super::{Encode, Limits, Operation, PostOn, Segment, Segments, Sge, data_segment};
+use super::{Encode, Limits, Operation, PostOn, Protected, Segment, Segments, Sge, data_segment};
 use crate::ring::PostError;
 use crate::verbs::{Access, Rc};
 
@@ -31,6 +32,16 @@ mod sealed {
         fn ds(&self) -> u32 {
             self.octowords()
         }
+        /// Size of what follows the list, of protected data, in 16-byte units.
+        #[inline(always)]
+        fn formats_ds(&self) -> u32 {
+            0
+        }
+        /// Parity of the signature errors, where it is set.
+        #[inline(always)]
+        fn errors(&self) -> Option<bool> {
+            None
+        }
         /// Bytes behind the key; `None` if they stay as many as they are.
         fn length(&self) -> Option<u64>;
         /// Whether it can be said.
@@ -38,14 +49,16 @@ mod sealed {
         /// Writes the segments.
         ///
         /// # Safety
-        /// There is space for [`ds`](Self::ds) segments, and [`check`](Self::check) passed.
+        /// There is space for [`ds`](Self::ds) and [`formats_ds`](Self::formats_ds) segments, and
+        /// [`check`](Self::check) passed.
         unsafe fn put<W: Segments>(&self, writer: &mut W);
     }
 }
 use sealed::Encode as EncodeLayout;
 
 /// What a key leads to: `[Sge; N]` or `&[Sge]`, one piece after the other; [`Interleaved`] pieces;
-/// a list [by pointer](ListAt); or `()`, which leaves it as it is.
+/// a list [by pointer](ListAt); any of these with [protection](Protected); or `()`, which leaves it
+/// as it is.
 pub trait KeyLayout: EncodeLayout {}
 
 impl KeyLayout for () {}
@@ -233,6 +246,44 @@ impl ListEntry {
     }
 }
 
+impl<L: KeyLayout> KeyLayout for Protected<L> {}
+
+impl<L: KeyLayout> EncodeLayout for Protected<L> {
+    const INLINE: bool = L::INLINE;
+
+    fn octowords(&self) -> u32 {
+        self.layout.octowords()
+    }
+
+    fn ds(&self) -> u32 {
+        self.layout.ds()
+    }
+
+    fn formats_ds(&self) -> u32 {
+        Protected::formats_ds(self)
+    }
+
+    fn errors(&self) -> Option<bool> {
+        Protected::errors(self)
+    }
+
+    fn length(&self) -> Option<u64> {
+        self.layout.length()
+    }
+
+    fn check(&self) -> Result<(), PostError> {
+        self.layout.check()
+    }
+
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: passed on; the caller has space for the formats, too.
+        unsafe {
+            self.layout.put(writer);
+            self.put_formats(writer);
+        }
+    }
+}
+
 impl ListAt {
     const LONGEST: u32 = 1 << 20;
 }
@@ -341,12 +392,12 @@ impl<L: KeyLayout> Operation for ConfigureKey<L> {
 impl<L: KeyLayout> Encode for ConfigureKey<L> {
     #[inline(always)]
     fn body_ds(&self) -> u32 {
-        HEAD_DS + self.layout.ds()
+        HEAD_DS + self.layout.ds() + self.layout.formats_ds()
     }
 
     #[inline(always)]
     fn check(&self, _: &Limits) -> Result<(), PostError> {
-        if 1 + HEAD_DS + self.layout.ds() > MAX_DS as u32 {
+        if 1 + self.body_ds() > MAX_DS as u32 {
             return Err(PostError::TooManyEntries);
         }
         self.layout.check()
@@ -365,13 +416,19 @@ impl<L: KeyLayout> Encode for ConfigureKey<L> {
     #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
         let (length, access) = (self.layout.length(), self.access);
+        let (formats, errors) = (self.layout.formats_ds(), self.layout.errors());
         let change = Change {
             flags: if L::INLINE { UMR_INLINE } else { 0 },
             octowords: self.layout.octowords() as u16,
             mask: MKEY_MASK_FREE
                 | MKEY_MASK_MKEY
                 | if length.is_some() { MKEY_MASK_LEN } else { 0 }
-                | if access.is_some() { MASK_ACCESS } else { 0 },
+                | if access.is_some() { MASK_ACCESS } else { 0 }
+                | if formats != 0 { MKEY_MASK_BSF_ENABLE } else { 0 }
+                | if errors.is_some() { MKEY_MASK_SIG_ERR } else { 0 },
+            bsf_octowords: formats as u16,
+            flags_pd: if formats != 0 { MKEY_BSF_ENABLE } else { 0 }
+                | u32::from(errors.unwrap_or(false)) << MKEY_SIG_ERR_SHIFT,
             free: self.free,
             access: access.unwrap_or(0),
             qpn_mkey: ANY_QP | self.key & 0xff,

@@ -17,6 +17,7 @@ mod mkey;
 mod operation;
 mod payload;
 mod raw;
+mod signature;
 mod transport;
 mod umr;
 mod window;
@@ -35,6 +36,10 @@ pub use operation::{CompareSwap, FetchAdd, Nop, Read, Send, SendImm, Write, Writ
 pub(crate) use payload::data_segment;
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
 pub use raw::{RawWqe, RawWqeError};
+pub use signature::{
+    BlockSignature, BlockSize, CrcKind, Encrypted, Encryption, Escape, Guard, Protected, SetPsv,
+    Signature, SignedBlocks,
+};
 pub use transport::PostOn;
 pub use window::{BindWindow, LocalInvalidate, SendInvalidate};
 pub(crate) use writer::{Block, Echo, Linear, Segment, Segments, Wrapping};

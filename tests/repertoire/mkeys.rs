@@ -8,6 +8,10 @@ use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{Access, Mkey, ProtectionDomain, QueuePair, Rc};
 use mlx5::wqe::{
+    BlockSignature, BlockSize, CrcKind, Encrypted, Encryption, Protected, SetPsv, Signature,
+    SignedBlocks,
+};
+use mlx5::wqe::{
     ConfigureKey, Inline, Interleaved, KeyLayout, ListAt, ListEntry, LocalInvalidate, PostOn, Read,
     Remote, Send, SendInvalidate, Sge, Strided, Write,
 };
@@ -379,6 +383,34 @@ fn a_key_is_used_by_the_request_behind_its_configuration() {
     assert_eq!(pair.a.success(), 4);
     assert!(matches!(pair.b.next(), Completion::Receive(done) if done.byte_len == 8));
     assert_eq!(bytes(&pair.b, 8192, 8), pattern((104..108).chain(300..304)));
+}
+
+#[test]
+fn protected_data_is_refused_by_a_card_without_the_capability() {
+    let mut pair = pair();
+    let key = Mkey::new(&pair.b.pd, 4).unwrap();
+    let crc = BlockSignature::Crc { kind: CrcKind::Crc32, from_ones: true };
+    let blocks = SignedBlocks { signature: crc, block: BlockSize::B512, psv: 1 };
+    pair.b.post(1, SetPsv::new(&blocks).signaled());
+    pair.b.send_fails(1, Status::LocalQpOperation);
+    pair.works_again();
+    let signature = Signature { memory: Some(blocks), wire: None, check: 0xf0 };
+    let layout = Protected::signed([pair.b.sge(0, 516)], signature, Some(true));
+    pair.b.post(2, key.configure().access(BOTH).layout(layout).signaled());
+    pair.b.send_fails(2, Status::LocalQpOperation);
+    pair.works_again();
+    let encryption = Encryption {
+        encrypted: Encrypted::Wire,
+        signs_encrypted: false,
+        unit: BlockSize::B512,
+        tweak: [0; 16],
+        dek: 1,
+        keytag: [0; 8],
+    };
+    let layout = Protected::encrypted([pair.b.sge(0, 512)], encryption);
+    pair.b.post(3, key.configure().layout(layout).signaled());
+    pair.b.send_fails(3, Status::LocalQpOperation);
+    pair.works_again();
 }
 
 /// In the peer's environment: where the test listens.

@@ -12,10 +12,12 @@ mod memory;
 pub mod opcode;
 mod receive;
 mod send;
+mod signature;
 
 pub use memory::*;
 pub use receive::*;
 pub use send::*;
+pub use signature::*;
 
 use crate::layout::constants;
 
