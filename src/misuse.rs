@@ -466,3 +466,70 @@
 //!     unsafe { queue.post(1, SendInvalidate::new(Inline(b"done"), rkey)) }
 //! }
 //! ```
+//!
+//! A request on an extended reliable connection names a shared receive queue:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn nowhere(queue: &mut SendQueue<XrcSend>, sge: Sge) {
+//!     let _ = unsafe { queue.post(1, Send::new(sge)) };
+//! }
+//! ```
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn elsewhere(queue: &mut SendQueue<XrcSend>, sge: Sge, to: UdAddress) {
+//!     let _ = unsafe { queue.post(1, Send::new(sge).to(to)) };
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn somewhere(queue: &mut SendQueue<XrcSend>, sge: Sge, to: XrcAddress) {
+//!     let _ = unsafe { queue.post(1, Send::new(sge).to(to)) };
+//! }
+//! ```
+//!
+//! Neither end of one takes receives, and the end that answers has no queues at all:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*};
+//! fn receive(qp: &QueuePair<XrcSend, Init>, completions: &mut Completions) {
+//!     let _ = ReceiveQueue::new(qp, completions, ReceiveConfig::default());
+//! }
+//! ```
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*};
+//! fn share(srq: &mut SharedReceives, qp: &QueuePair<XrcRecv, Init>, cq: &mut Completions) {
+//!     let _ = srq.attach(qp, cq);
+//! }
+//! ```
+//! ```compile_fail,E0599
+//! # use mlx5::verbs::*;
+//! fn answers(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &SharedReceiveQueue) {
+//!     let _ = QueuePairBuilder::<XrcSend>::new(pd, cq).shared_receive_queue(srq);
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*};
+//! fn share(srq: &mut SharedReceives, qp: &QueuePair<Rc, Init>, cq: &mut Completions) {
+//!     let _ = srq.attach(qp, cq);
+//! }
+//! fn answers(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &SharedReceiveQueue) {
+//!     let _ = QueuePairBuilder::<Rc>::new(pd, cq).shared_receive_queue(srq);
+//! }
+//! ```
+//!
+//! A shared receive queue has one batch at a time, and is not polled for while it is filled:
+//! ```compile_fail,E0499
+//! # use mlx5::ring::*;
+//! fn polled(queue: &mut SharedReceives, completions: &mut Completions) {
+//!     let batch = queue.batch();
+//!     let _ = completions.poll(queue);
+//!     unsafe { batch.ring() };
+//! }
+//! ```
+//! ```
+//! # use mlx5::ring::*;
+//! fn in_turn(queue: &mut SharedReceives, completions: &mut Completions) {
+//!     let batch = queue.batch();
+//!     unsafe { batch.ring() };
+//!     let _ = completions.poll(queue);
+//! }
+//! ```

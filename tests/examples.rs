@@ -78,3 +78,14 @@ fn a_key_gathers_what_lies_in_pieces() {
         assert!(text.contains(line), "{line}: {text}");
     }
 }
+
+#[test]
+fn a_server_of_many_refills_one_queue() {
+    let text = Process::example("srq_server", &[]).end();
+    assert!(text.contains("200 messages of 20 clients, in 32 receives"), "{text}");
+    let refills =
+        text.lines().find_map(|line| line.strip_prefix("refilled ")?.strip_suffix(" times"));
+    // Of 32 receives, 25 or more are taken each time.
+    let refills: u32 = refills.and_then(|text| text.parse().ok()).expect("a number");
+    assert!((7..=9).contains(&refills), "{text}");
+}

@@ -9,6 +9,8 @@ use std::process::Command;
 const RARE: &[&str] = &[
     // Room, looked for anew; the first receive of a lap.
     "::refill",
+    // The second CQ of a shared receive queue, and others.
+    "::also_completes_on",
     // What is armed, looked at anew.
     "::aim",
     "::fire_otherwise",

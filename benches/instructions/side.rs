@@ -36,6 +36,8 @@ mod raw;
 mod receives;
 #[path = "safe.rs"]
 mod safe;
+#[path = "shared_receives.rs"]
+mod shared_receives;
 
 /// Bytes that a request by pointer, or a receive, names.
 pub const LENGTH: u32 = 64;
@@ -71,11 +73,21 @@ pub const MAKERS: &[Maker] = &[
         make: || Box::new(copies::Doorbells::new(libmlx5::Classic::new)),
     },
     Maker { column: column::CLASSIC, make: || Box::new(copies::RunTime(libmlx5::Classic::new())) },
+    Maker { column: column::CLASSIC, make: || Box::new(shared_receives::Classic::new(1)) },
+    Maker {
+        column: column::CLASSIC,
+        make: || Box::new(shared_receives::Classic::new(shared_receives::MANY)),
+    },
     Maker { column: column::CLASSIC, make: || Box::new(datagram::Classic::datagrams()) },
     Maker { column: column::CLASSIC, make: || Box::new(datagram::Classic::connection()) },
     Maker { column: column::CLASSIC, make: || Box::new(keys::Classic::new()) },
     Maker { column: column::EXTENDED, make: || Box::new(libmlx5::Extended::new()) },
     Maker { column: column::EXTENDED, make: || Box::new(keys::Extended::new()) },
+    Maker { column: column::EXTENDED, make: || Box::new(shared_receives::Extended::new(1)) },
+    Maker {
+        column: column::EXTENDED,
+        make: || Box::new(shared_receives::Extended::new(shared_receives::MANY)),
+    },
     Maker { column: column::EXTENDED, make: || Box::new(datagram::Extended::datagrams()) },
     Maker { column: column::EXTENDED, make: || Box::new(datagram::Extended::connection()) },
     Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new(CqeSize::B64)) },
@@ -92,6 +104,8 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::OWNED, make: || Box::new(safe::Safe::new()) },
     Maker { column: column::OWNED, make: || Box::new(pool::Owned(safe::Safe::new())) },
     Maker { column: column::RAW, make: || Box::new(raw::Raw::new()) },
+    Maker { column: column::RAW, make: || Box::new(shared_receives::Raw::new()) },
+    Maker { column: column::RAW, make: || Box::new(shared_receives::Table::new()) },
     Maker { column: column::RAW, make: || Box::new(datagram::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(datagram::Connection::new()) },
     Maker { column: column::RAW, make: || Box::new(armed::Raw::new()) },

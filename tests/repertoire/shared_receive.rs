@@ -9,10 +9,11 @@ use mlx5::ring::{
     RegisterUse, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
-    AsyncEvent, CompletionQueue, CqeSize, EventSource, MemoryRegion, QueuePair, Rc, Rts,
-    RtsAttributes, SharedReceiveQueue,
+    AddressHandle, AsyncEvent, CompletionQueue, CqeSize, EventSource, MemoryRegion, QueuePair,
+    QueuePairBuilder, Rc, Rts, RtsAttributes, SharedReceiveQueue, Uc, Ud, UdInitAttributes,
+    UdRtsAttributes,
 };
-use mlx5::wqe::{Inline, Remote, Send, SendImm, Sge, WriteImm};
+use mlx5::wqe::{Inline, Remote, Send, SendImm, Sge, UdAddress, WriteImm};
 use mlx5_model::Mode;
 
 use crate::rig::random::Random;
@@ -673,4 +674,85 @@ fn a_completion_that_lies_retires_nothing() {
         }
     }
     assert_eq!((met, server.shared.outstanding()), (199, 4));
+}
+
+/// A reliable connection, an unreliable one, and datagrams: all take from one queue.
+#[test]
+fn every_transport_takes_from_one_queue() {
+    let rig = Rig::new(Mode::Trapped);
+    let cq = rig.cq(127);
+    let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+    let mut completions = Completions::new(&cq).unwrap();
+    let mut shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default()).unwrap();
+    let memory = rig.memory(ROOM * 64);
+    let part = |id: u64| Sge::new(memory.address() + id * ROOM as u64, ROOM as u32, memory.lkey());
+    let sending = SendConfig { register: RegisterUse::Shared, ..SendConfig::default() };
+    let peer_cq = rig.cq(255);
+    let mut peer_completions = Completions::new(&peer_cq).unwrap();
+
+    macro_rules! line {
+        ($transport:ty) => {{
+            let builder = QueuePairBuilder::<$transport>::new(&rig.pd, &cq);
+            let own = rig.init(builder.shared_receive_queue(&srq));
+            shared.attach(&own, &mut completions).unwrap();
+            let peer = QueuePairBuilder::<$transport>::new(&rig.pd, &peer_cq).max_inline_data(64);
+            let (own, peer) = rig.connect(own, rig.init(peer));
+            let send = SendQueue::<$transport>::new(&peer, &mut peer_completions, sending);
+            (own, send.unwrap())
+        }};
+    }
+    let (reliable, mut to_reliable) = line!(Rc);
+    let (unreliable, mut to_unreliable) = line!(Uc);
+    let datagram = |builder: QueuePairBuilder<Ud>| {
+        let qp = builder.build().unwrap().init(&UdInitAttributes::new(1, 0x1234)).unwrap();
+        qp.rtr().unwrap().rts(&UdRtsAttributes::default()).unwrap()
+    };
+    let own = datagram(QueuePairBuilder::<Ud>::new(&rig.pd, &cq).shared_receive_queue(&srq));
+    shared.attach(&own, &mut completions).unwrap();
+    let peer = datagram(QueuePairBuilder::<Ud>::new(&rig.pd, &peer_cq).max_inline_data(64));
+    let mut to_datagram = SendQueue::<Ud>::new(&peer, &mut peer_completions, sending).unwrap();
+    let way = rig.local.address(&rig.local.endpoint(&own));
+    let handle = AddressHandle::new(&rig.pd, &way).unwrap();
+    let address = UdAddress::new(&handle, own.number(), 0x1234);
+
+    for id in 0..60u64 {
+        let bytes = id.to_ne_bytes();
+        // SAFETY: the memory lives to the end; payloads are copied.
+        unsafe {
+            shared.post(id, part(id)).unwrap();
+            let send = Send::new(Inline(&bytes)).signaled();
+            match id % 3 {
+                0 => to_reliable.post(id, send).unwrap(),
+                1 => to_unreliable.post(id, send).unwrap(),
+                _ => to_datagram.post(id, send.to(&address)).unwrap(),
+            }
+        }
+        // A datagram lies behind the room for a global route header.
+        let (qpn, header) = match id % 3 {
+            0 => (reliable.number(), 0),
+            1 => (unreliable.number(), 0),
+            _ => (own.number(), 40),
+        };
+        let Completion::Receive(done) = wait(&mut completions, &mut shared) else { panic!() };
+        assert_eq!((done.id, done.qpn, done.byte_len), (id, qpn, header + 8));
+        let mut arrived = [0; 8];
+        memory.read((id as usize * ROOM) + header as usize, &mut arrived);
+        assert_eq!(arrived, bytes);
+        let mut queues = (&mut to_reliable, (&mut to_unreliable, &mut to_datagram));
+        let Completion::Send(_) = wait(&mut peer_completions, &mut queues) else { panic!() };
+    }
+    // Nobody waits for a receive but the reliable one: the others' messages are lost.
+    let lost = Send::new(Inline(b"lost")).signaled();
+    // SAFETY: as above.
+    unsafe {
+        to_unreliable.post(1, lost).unwrap();
+        to_datagram.post(2, lost.to(&address)).unwrap();
+    }
+    for _ in 0..2 {
+        let mut queues = (&mut to_unreliable, &mut to_datagram);
+        let Completion::Send(_) = wait(&mut peer_completions, &mut queues) else { panic!() };
+    }
+    // SAFETY: as above.
+    unsafe { shared.post(1, part(1)) }.unwrap();
+    assert_eq!(completions.poll(&mut shared), Ok(None));
 }

@@ -121,9 +121,15 @@ impl ExtendedQp {
 /// Takes an RC, UC or UD queue pair from RESET to RTS, with itself as its peer where it has one. UD's
 /// Q_Key is 0x11111111.
 pub fn connect_to_itself(rig: &Rig, qp: NonNull<ibv_qp>, kind: u32) {
-    use ibv_qp_attr_mask as bit;
     // SAFETY: the QP is alive.
     let number = unsafe { qp.as_ref() }.qp_num;
+    connect_to(rig, qp, kind, number);
+}
+
+/// The same of a queue pair, also the requesting end of an extended reliable connection, whose peer
+/// on this port is `number`.
+pub fn connect_to(rig: &Rig, qp: NonNull<ibv_qp>, kind: u32, number: u32) {
+    use ibv_qp_attr_mask as bit;
     // SAFETY: integers and pointers.
     let mut attributes: ibv_qp_attr = unsafe { zeroed() };
     attributes.port_num = 1;
@@ -156,13 +162,15 @@ pub fn connect_to_itself(rig: &Rig, qp: NonNull<ibv_qp>, kind: u32) {
         _ => {
             let rtr =
                 bit::IBV_QP_AV | bit::IBV_QP_PATH_MTU | bit::IBV_QP_DEST_QPN | bit::IBV_QP_RQ_PSN;
-            let reliable = kind == ibv_qp_type::IBV_QPT_RC;
-            let reliable = |mask| if reliable { mask } else { bit(0) };
+            let answers = kind == ibv_qp_type::IBV_QPT_RC;
+            let requests = answers || kind == ibv_qp_type::IBV_QPT_XRC_SEND;
+            let given = |whether, mask| if whether { mask } else { bit(0) };
             (
                 bit::IBV_QP_ACCESS_FLAGS,
-                rtr | reliable(bit::IBV_QP_MAX_DEST_RD_ATOMIC | bit::IBV_QP_MIN_RNR_TIMER),
+                rtr | given(answers, bit::IBV_QP_MAX_DEST_RD_ATOMIC | bit::IBV_QP_MIN_RNR_TIMER),
                 bit::IBV_QP_SQ_PSN
-                    | reliable(
+                    | given(
+                        requests,
                         bit::IBV_QP_TIMEOUT
                             | bit::IBV_QP_RETRY_CNT
                             | bit::IBV_QP_RNR_RETRY

@@ -36,6 +36,15 @@ fn sges(list: &[Sge]) -> Vec<ibv_sge> {
 /// # Safety
 /// The QP is alive, and what the requests name stays so until they are complete.
 pub unsafe fn post_send(qp: NonNull<ibv_qp>, requests: &[Request]) -> Result<(), i32> {
+    // SAFETY: passed on.
+    unsafe { post_send_to(qp, requests, 0) }
+}
+
+/// The same of the requesting end of an extended reliable connection, all to one shared receive queue.
+///
+/// # Safety
+/// As there.
+pub unsafe fn post_send_to(qp: NonNull<ibv_qp>, requests: &[Request], srq: u32) -> Result<(), i32> {
     let mut lists: Vec<_> = requests.iter().map(|request| sges(&request.list)).collect();
     let mut chain: Vec<ibv_send_wr> = requests
         .iter()
@@ -53,6 +62,7 @@ pub unsafe fn post_send(qp: NonNull<ibv_qp>, requests: &[Request]) -> Result<(),
                 | flag(request.solicited, ibv_send_flags::IBV_SEND_SOLICITED)
                 | flag(request.fenced, ibv_send_flags::IBV_SEND_FENCE);
             wr.imm_data_invalidated_rkey_union.imm_data = request.imm.to_be();
+            wr.qp_type.xrc.remote_srqn = srq;
             let (address, rkey) = request.remote;
             match request.opcode {
                 ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => {

@@ -11,6 +11,7 @@ mod keys;
 mod operations;
 mod shared_receive;
 mod unreliable;
+mod xrc;
 
 /// The log of stores is one for the process: who looks at it, and who posts, take turns.
 fn turn() -> MutexGuard<'static, ()> {

@@ -27,7 +27,9 @@ pub(super) struct List {
     limit: u64,
     /// How many free WQEs lie behind the limit.
     reserve: u64,
-    /// By position: which WQE is posted there. A power of two, which is the number of WQEs.
+    /// The number of WQEs, a power of two, less one.
+    mask: u64,
+    /// By position: which WQE is posted there.
     order: Box<[u16]>,
     /// By WQE, and as many as there are in the queue's memory.
     places: Box<[Place]>,
@@ -58,6 +60,7 @@ impl List {
             head,
             limit: head + order.len() as u64 - 1,
             reserve: 1,
+            mask: order.len() as u64 - 1,
             places: vec![Place { id: 0, at: NOWHERE }; wqes].into(),
             order: turned,
         })
@@ -113,9 +116,8 @@ impl List {
 
     #[inline(always)]
     fn slot(&self, position: u64) -> u16 {
-        let at = position as usize & (self.order.len() - 1);
         // SAFETY: the length is a power of two, so what is masked is less.
-        unsafe { *self.order.get_unchecked(at) }
+        unsafe { *self.order.get_unchecked((position & self.mask) as usize) }
     }
 
     /// The WQE to be posted at `head`, which is not [full](Self::is_full_at), and its successor.
@@ -157,9 +159,9 @@ impl List {
         }
         place.at = NOWHERE;
         let id = place.id;
-        let at = (self.limit + self.reserve) as usize & (self.order.len() - 1);
+        let at = (self.limit + self.reserve) & self.mask;
         // SAFETY: as in `slot`. The entry is free: of a WQE that was posted a lap ago.
-        unsafe { *self.order.get_unchecked_mut(at) = slot };
+        unsafe { *self.order.get_unchecked_mut(at as usize) = slot };
         self.limit += 1;
         Some(id)
     }

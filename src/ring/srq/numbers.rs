@@ -13,14 +13,14 @@ const LEAVES: usize = 1 << (24 - LEAF_BITS);
 /// 16 KiB.
 pub(super) struct Numbers {
     /// Which leaf the upper bits lead to.
-    leaf: Box<[u16]>,
+    leaf: Box<[u16; LEAVES]>,
     /// All leaves, one after another. The first leads nowhere.
     values: Vec<u32>,
 }
 
 impl Numbers {
     pub(super) fn new() -> Self {
-        Self { leaf: vec![0; LEAVES].into(), values: vec![NOTHING; LEAF] }
+        Self { leaf: Box::new([0; LEAVES]), values: vec![NOTHING; LEAF] }
     }
 
     /// What the number leads to.
@@ -28,7 +28,8 @@ impl Numbers {
     pub(super) fn get(&self, number: u32) -> Option<u32> {
         let leaf = *self.leaf.get((number >> LEAF_BITS) as usize)?;
         let at = usize::from(leaf) << LEAF_BITS | number as usize & (LEAF - 1);
-        let value = *self.values.get(at)?;
+        // SAFETY: a leaf is one of those that `values` has whole, as `insert` keeps it.
+        let value = unsafe { *self.values.get_unchecked(at) };
         (value != NOTHING).then_some(value)
     }
 

@@ -1,0 +1,424 @@
+//! Requests on extended reliable connections by `ibv_post_send`, by `ibv_wr_*` with
+//! `ibv_wr_set_xrc_srqn`, and by this crate: the same bytes of each WQE, the same doorbell record, and
+//! the same stores to the register.
+//!
+//! Of the segment that names the shared receive queue, libmlx5 writes the first four bytes, and leaves
+//! in the others what was in the ring; here they are zero. Nobody reads them. As elsewhere, padding of
+//! inline data is not written, and neither is `compare` of a fetch-and-add by libmlx5; `ibv_wr_*` writes
+//! an immediate only where there is one.
+
+use std::ptr::NonNull;
+
+use mlx5::cqe::Completion;
+use mlx5::ring::{Batch, Completions, PostError, SendConfig, SendQueue};
+use mlx5::text;
+use mlx5::verbs::{
+    CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
+    ThreadDomain, XrcDomain, XrcRecv, XrcSend,
+};
+use mlx5::wqe::{
+    CompareSwap, FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
+    XrcAddress,
+};
+use mlx5_model::stores::{self, Store};
+use mlx5_sys::verbs::*;
+
+use crate::rig::Rig;
+use crate::rig::extended::{ExtendedQp, Shape, connect_to};
+use crate::rig::random::Random;
+use crate::rig::verbs::{self, QpMemory, Request};
+
+const MEMORY: usize = 1 << 14;
+const INLINE: u32 = 200;
+const REQUESTS: u32 = 32;
+
+/// One request of libmlx5 as this crate's operation.
+fn append(
+    batch: &mut Batch<'_, XrcSend>,
+    request: &Request,
+    to: XrcAddress,
+) -> Result<(), PostError> {
+    let id = request.id;
+    let remote = Remote::new(request.remote.0, request.remote.1);
+    let [sge] = request.list[..] else { unreachable!("one entry") };
+    macro_rules! post {
+        ($op:expr) => {{
+            let op = $op.signaled_if(request.signaled);
+            match request.fenced {
+                true => batch.append(id, op.fenced().to(to)),
+                false => batch.append(id, op.to(&to)),
+            }
+        }};
+        (solicited $op:expr) => {
+            if request.solicited { post!($op.solicited()) } else { post!($op) }
+        };
+    }
+    macro_rules! payload {
+        (|$payload:ident| $op:expr) => {
+            if request.inline {
+                // SAFETY: inline requests name memory of the test that nobody writes.
+                let $payload = Inline(unsafe {
+                    std::slice::from_raw_parts(sge.addr as *const u8, sge.length as usize)
+                });
+                $op
+            } else {
+                let $payload = sge;
+                $op
+            }
+        };
+    }
+    let word = Word::new(sge.addr, sge.lkey);
+    match request.opcode {
+        ibv_wr_opcode::IBV_WR_SEND => payload!(|payload| post!(solicited Send::new(payload))),
+        ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => {
+            payload!(|payload| post!(solicited SendImm::new(payload, request.imm)))
+        }
+        ibv_wr_opcode::IBV_WR_RDMA_WRITE => {
+            payload!(|payload| post!(Write::new(payload, remote)))
+        }
+        ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => {
+            payload!(|payload| post!(solicited WriteImm::new(payload, remote, request.imm)))
+        }
+        ibv_wr_opcode::IBV_WR_RDMA_READ => post!(Read::new(sge, remote)),
+        ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => {
+            post!(CompareSwap::new(word, remote, request.compare, request.swap_add))
+        }
+        ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD => {
+            post!(FetchAdd::new(word, remote, request.swap_add))
+        }
+        other => unreachable!("opcode {other}"),
+    }
+}
+
+/// The same by the extended interface.
+///
+/// # Safety
+/// The QP is in RTS, and what the requests name is alive.
+unsafe fn post_extended(qp: &ExtendedQp, requests: &[Request], srq: u32) {
+    let ex = qp.ex().as_ptr();
+    // SAFETY: the caller's.
+    unsafe {
+        ibv_wr_start(ex);
+        for request in requests {
+            (*ex).wr_id = request.id;
+            let flag = |yes: bool, flag: ibv_send_flags| if yes { flag.0 } else { 0 };
+            (*ex).wr_flags = flag(request.signaled, ibv_send_flags::IBV_SEND_SIGNALED)
+                | flag(request.solicited, ibv_send_flags::IBV_SEND_SOLICITED)
+                | flag(request.fenced, ibv_send_flags::IBV_SEND_FENCE);
+            let (address, rkey) = request.remote;
+            let imm = request.imm.to_be();
+            match request.opcode {
+                ibv_wr_opcode::IBV_WR_SEND => ibv_wr_send(ex),
+                ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => ibv_wr_send_imm(ex, imm),
+                ibv_wr_opcode::IBV_WR_RDMA_WRITE => ibv_wr_rdma_write(ex, rkey, address),
+                ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM => {
+                    ibv_wr_rdma_write_imm(ex, rkey, address, imm);
+                }
+                ibv_wr_opcode::IBV_WR_RDMA_READ => ibv_wr_rdma_read(ex, rkey, address),
+                ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => {
+                    ibv_wr_atomic_cmp_swp(ex, rkey, address, request.compare, request.swap_add);
+                }
+                _ => ibv_wr_atomic_fetch_add(ex, rkey, address, request.swap_add),
+            }
+            // Before the data or after it: both are allowed.
+            let sge = request.list[0];
+            if request.id % 2 == 0 {
+                ibv_wr_set_xrc_srqn(ex, srq);
+            }
+            if request.inline {
+                ibv_wr_set_inline_data(ex, sge.addr as *mut _, sge.length as usize);
+            } else {
+                ibv_wr_set_sge(ex, sge.lkey, sge.addr, sge.length);
+            }
+            if request.id % 2 != 0 {
+                ibv_wr_set_xrc_srqn(ex, srq);
+            }
+        }
+        assert_eq!(ibv_wr_complete(ex), 0);
+    }
+}
+
+/// The answering side of all lines.
+struct Answer {
+    targets: Vec<QueuePair<XrcRecv, Rts>>,
+    srq: SharedReceiveQueue,
+    number: u32,
+    cq: CompletionQueue,
+    domain: XrcDomain,
+}
+
+impl Answer {
+    fn new(rig: &Rig) -> Self {
+        let domain = XrcDomain::new(&rig.context).unwrap();
+        let cq = rig.cq(255);
+        let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(127).xrc(&domain, &cq);
+        let srq = srq.build().unwrap();
+        let number = srq.number().unwrap();
+        Self { targets: vec![], srq, number, cq, domain }
+    }
+
+    /// Connects an end that is in RESET.
+    fn connect(&mut self, rig: &Rig, qp: NonNull<ibv_qp>) {
+        let target = rig.to_init(QueuePair::target(&self.domain).unwrap());
+        connect_to(rig, qp, ibv_qp_type::IBV_QPT_XRC_SEND, target.number());
+        let own = rig.local.endpoint(&target);
+        // SAFETY: the QP is alive.
+        let number = unsafe { qp.as_ref() }.qp_num;
+        let theirs = mlx5::connect::Endpoint { qpn: number, psn: 0, ..own };
+        let target = target.rtr(&rig.local.rtr(&own, &theirs)).unwrap();
+        self.targets.push(target.rts(&rig.local.rts(&own, &theirs).into()).unwrap());
+    }
+
+    /// Posts so many receives, and forgets those that were taken.
+    fn refill(&self, receives: usize, memory: &MemoryRegion) {
+        let sge = Sge::new(memory.address(), 4096, memory.lkey());
+        let list: Vec<_> = (0..receives as u64).map(|id| (id, vec![sge])).collect();
+        // SAFETY: SRQ, CQ and memory live to the end.
+        unsafe {
+            while let Some(wc) = verbs::poll(self.cq.as_raw()).unwrap() {
+                assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS);
+            }
+            if !list.is_empty() {
+                verbs::post_shared(self.srq.as_raw(), &list).unwrap();
+            }
+        }
+    }
+}
+
+struct Case<'a> {
+    random: &'a mut Random,
+    memory: &'a MemoryRegion,
+    bytes: &'a [u8],
+    next: u64,
+}
+
+impl Case<'_> {
+    fn request(&mut self, signaled: bool) -> Request {
+        let opcode = [
+            ibv_wr_opcode::IBV_WR_SEND,
+            ibv_wr_opcode::IBV_WR_SEND_WITH_IMM,
+            ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+            ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+            ibv_wr_opcode::IBV_WR_RDMA_READ,
+            ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP,
+            ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD,
+        ][self.random.below(7) as usize];
+        let atomic = opcode == ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP
+            || opcode == ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD;
+        let carries = !atomic && opcode != ibv_wr_opcode::IBV_WR_RDMA_READ;
+        let inline = carries && self.random.one_in(2);
+        let length = if atomic { 8 } else { 1 + self.random.below(INLINE) };
+        let list = if inline {
+            let at = self.random.below(self.bytes.len() as u32 - length) as usize;
+            vec![Sge::new(self.bytes[at..].as_ptr().expose_provenance() as u64, length, 0)]
+        } else {
+            let offset = self.random.below((MEMORY as u32 - length) / 8) * 8;
+            let address = self.memory.address() + u64::from(offset);
+            vec![Sge::new(address, length, self.memory.lkey())]
+        };
+        let remote = self.random.below((MEMORY as u32 - 4096) / 8) * 8;
+        let solicits = carries && opcode != ibv_wr_opcode::IBV_WR_RDMA_WRITE;
+        self.next += 1;
+        Request {
+            id: self.next,
+            opcode,
+            list,
+            inline,
+            signaled,
+            solicited: solicits && self.random.one_in(3),
+            fenced: self.random.one_in(4),
+            remote: (self.memory.remote_address() + u64::from(remote), self.memory.rkey()),
+            imm: self.random.next() as u32,
+            compare: self.random.next(),
+            swap_add: self.random.next(),
+        }
+    }
+}
+
+fn has_immediate(request: &Request) -> bool {
+    matches!(
+        request.opcode,
+        ibv_wr_opcode::IBV_WR_SEND_WITH_IMM | ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM
+    )
+}
+
+fn takes_receive(request: &Request) -> bool {
+    matches!(
+        request.opcode,
+        ibv_wr_opcode::IBV_WR_SEND
+            | ibv_wr_opcode::IBV_WR_SEND_WITH_IMM
+            | ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM
+    )
+}
+
+/// The bytes of a WQE that are written, with what differs by nature set to zero. Returns its size in
+/// blocks, too.
+fn wqe(ring: &[u8], block: usize, request: &Request) -> (Vec<u8>, usize) {
+    let byte = |at: usize| ring[(block * 64 + at) % ring.len()];
+    let ds = usize::from(byte(7) & 0x3f);
+    let named = matches!(
+        request.opcode,
+        ibv_wr_opcode::IBV_WR_RDMA_WRITE | ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM
+    );
+    let end = match request.inline {
+        true => 32 + usize::from(named) * 16 + 4 + request.list[0].length as usize,
+        false => ds * 16,
+    };
+    let mut bytes: Vec<u8> = (0..end).map(byte).collect();
+    bytes[4..7].fill(0);
+    bytes[20..32].fill(0);
+    if request.opcode == ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD {
+        bytes[56..64].fill(0);
+    }
+    (bytes, ds.div_ceil(4))
+}
+
+/// Widths of the stores to a register. Their bytes are those of the ring, from where the last WQE is.
+fn widths(log: Vec<Store>, ring: &[u8], block: usize) -> Vec<usize> {
+    let mut at = block * 64;
+    log.into_iter()
+        .map(|store| {
+            for byte in &store.bytes {
+                assert_eq!(*byte, ring[at % ring.len()]);
+                at += 1;
+            }
+            store.bytes.len()
+        })
+        .collect()
+}
+
+fn end(rig: &Rig, cq: &CompletionQueue, domain: bool) -> QueuePair<XrcSend, mlx5::verbs::Reset> {
+    let builder =
+        QueuePairBuilder::<XrcSend>::new(&rig.pd, cq).max_send_wr(REQUESTS).max_inline_data(INLINE);
+    let builder = match domain {
+        true => builder.thread_domain(&ThreadDomain::new(&rig.context).unwrap()),
+        false => builder,
+    };
+    builder.build().unwrap()
+}
+
+#[test]
+fn requests_leave_the_same_bytes_as_libmlx5() {
+    let _turn = crate::turn();
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let _recording = stores::record();
+    let mut random = Random::new();
+    let memory = rig.memory(MEMORY);
+    let bytes = random.bytes(4096);
+    for round in 0..6 {
+        let mut answer = Answer::new(&rig);
+        let cqs = [(); 3].map(|()| rig.cq(127));
+        let theirs = end(&rig, &cqs[0], false);
+        let ours = end(&rig, &cqs[1], round % 2 == 0);
+        let mut shape = Shape::new(ibv_qp_type::IBV_QPT_XRC_SEND, REQUESTS, {
+            use ibv_qp_create_send_ops_flags as flag;
+            (flag::IBV_QP_EX_WITH_SEND
+                | flag::IBV_QP_EX_WITH_SEND_WITH_IMM
+                | flag::IBV_QP_EX_WITH_RDMA_WRITE
+                | flag::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+                | flag::IBV_QP_EX_WITH_RDMA_READ
+                | flag::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+                | flag::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD)
+                .0
+                .into()
+        });
+        (shape.max_recv_wr, shape.max_inline_data) = (0, INLINE);
+        let extended = ExtendedQp::new(&rig, &cqs[2], &shape);
+        for qp in [theirs.as_raw(), ours.as_raw(), extended.qp()] {
+            answer.connect(&rig, qp);
+        }
+        let mut completions = Completions::new(&cqs[1]).unwrap();
+        // SAFETY: the QP lives as long as the queue; nobody else posts to it. Its register is used
+        // by this thread alone, and one post after the other.
+        let queue = unsafe {
+            SendQueue::<XrcSend>::from_raw(ours.as_raw(), &mut completions, SendConfig::default())
+        };
+        let mut queue = queue.unwrap();
+        // SAFETY: the QPs live as long as these are used.
+        let rings =
+            unsafe { [theirs.as_raw(), ours.as_raw(), extended.qp()].map(|qp| QpMemory::new(qp)) };
+        let mut case = Case { random: &mut random, memory: &memory, bytes: &bytes, next: 0 };
+        let (mut head, mut unsignaled) = (0usize, 0);
+        stores::take();
+        for post in 0..150 {
+            let count = if case.random.one_in(2) { 1 } else { 1 + case.random.below(4) };
+            let requests: Vec<_> = (0..count)
+                .map(|at| {
+                    unsignaled += 1;
+                    let must = unsignaled + count - at >= REQUESTS / 4;
+                    let signaled = must || case.random.one_in(3);
+                    if signaled {
+                        unsignaled = 0;
+                    }
+                    case.request(signaled)
+                })
+                .collect();
+            let taken = requests.iter().filter(|request| takes_receive(request)).count();
+            answer.refill(3 * taken, &memory);
+            stores::take();
+            // SAFETY: QPs and memory live to the end; inline data is copied.
+            unsafe { verbs::post_send_to(theirs.as_raw(), &requests, answer.number) }.unwrap();
+            let first = stores::take();
+            let mut batch = queue.batch();
+            for request in &requests {
+                append(&mut batch, request, XrcAddress::new(answer.number)).unwrap();
+            }
+            // SAFETY: as above.
+            unsafe { batch.ring() };
+            let second = stores::take();
+            // SAFETY: as above.
+            unsafe { post_extended(&extended, &requests, answer.number) };
+            let third = stores::take();
+
+            let lists = rings.map(|ring| ring.send_ring());
+            let (mut block, mut last) = (head, head);
+            for request in &requests {
+                let [first, second, third] =
+                    [&lists[0], &lists[1], &lists[2]].map(|ring| wqe(ring, block, request));
+                let what = || {
+                    format!(
+                        "post {post}: {request:#?}\n{}",
+                        text::SendWqe::new(&second.0, text::Addressing::Xrc)
+                    )
+                };
+                assert_eq!(second, first, "ibv_post_send, {}", what());
+                let (mut bytes, blocks) = second.clone();
+                let (mut theirs, their_blocks) = third;
+                if !has_immediate(request) {
+                    bytes[12..16].fill(0);
+                    theirs[12..16].fill(0);
+                }
+                assert_eq!((bytes, blocks), (theirs, their_blocks), "ibv_wr, {}", what());
+                last = block;
+                block += second.1;
+            }
+            head = block;
+            for ring in &rings {
+                assert_eq!(ring.record()[4..], (head as u16 as u32).to_be_bytes());
+            }
+            let stores = [(first, 0), (second, 1), (third, 2)]
+                .map(|(log, which)| widths(log, &lists[which], last));
+            assert_eq!(stores[1], stores[0], "stores of post {post}");
+            assert_eq!(stores[1], stores[2], "stores of post {post}");
+
+            // All three complete, with the same ids.
+            let ids: Vec<u64> = completions
+                .drain(&mut queue)
+                .map(|completion| match completion.unwrap() {
+                    Completion::Send(done) => done.id,
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            for cq in [&cqs[0], &cqs[2]] {
+                let mut theirs = vec![];
+                // SAFETY: the CQ is alive, and libmlx5's.
+                while let Some(wc) = unsafe { verbs::poll(cq.as_raw()) }.unwrap() {
+                    assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS);
+                    theirs.push(wc.wr_id);
+                }
+                assert_eq!(theirs, ids);
+            }
+        }
+        drop(queue);
+    }
+}
