@@ -331,9 +331,9 @@ impl DeviceRegion {
 
     /// `length` bytes from `offset` on, for a request of this host.
     ///
-    /// Completions must not carry data of it: a queue pair that receives into device memory, or
-    /// reads into it, is made with scatter-to-CQE off (`MLX5_SCATTER_TO_CQE=0`), since this host
-    /// cannot copy the data to where it belongs.
+    /// Completions must not carry data of it, since polls could not copy that to where it belongs:
+    /// a queue pair that receives into device memory, or reads into it, is made with
+    /// [`ScatterToCqe::Never`](super::ScatterToCqe).
     pub fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge::new(offset, length, self.lkey())
     }
