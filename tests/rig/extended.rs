@@ -12,7 +12,8 @@ use super::Rig;
 /// What a queue pair is to be like. One SGE.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// `enum ibv_qp_type`: RC, UC or UD.
+    /// `enum ibv_qp_type`: RC, UC or UD; what is the driver's own is an initiator of dynamic
+    /// connections.
     pub kind: u32,
     pub max_send_wr: u32,
     pub max_recv_wr: u32,
@@ -78,7 +79,12 @@ impl ExtendedQp {
             | ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS.0;
         attributes.send_ops_flags = shape.operations;
         let context = rig.context.as_raw().as_ptr();
-        let qp = if shape.direct_operations == 0 && shape.direct_flags == 0 {
+        let initiator = shape.kind == ibv_qp_type::IBV_QPT_DRIVER;
+        if initiator {
+            (attributes.cap.max_recv_wr, attributes.cap.max_recv_sge) = (0, 0);
+        }
+        let plain = shape.direct_operations == 0 && shape.direct_flags == 0 && !initiator;
+        let qp = if plain {
             // SAFETY: context, domain and CQ are alive.
             unsafe { ibv_create_qp_ex(context, &mut attributes) }.unwrap_or(null_mut())
         } else {
@@ -91,6 +97,10 @@ impl ExtendedQp {
             if shape.direct_flags != 0 {
                 direct.comp_mask |= u64::from(dv::MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS);
                 direct.create_flags = shape.direct_flags;
+            }
+            if initiator {
+                direct.comp_mask |= u64::from(dv::MLX5DV_QP_INIT_ATTR_MASK_DC);
+                direct.dc_init_attr.dc_type = dv::MLX5DV_DCTYPE_DCI;
             }
             // SAFETY: as above.
             unsafe { dv::mlx5dv_create_qp(context, &mut attributes, &mut direct) }
@@ -118,7 +128,8 @@ impl ExtendedQp {
     }
 }
 
-/// Takes an RC, UC or UD queue pair from RESET to RTS, with itself as its peer where it has one. UD's
+/// Takes an RC, UC or UD queue pair, or an initiator of dynamic connections, from RESET to RTS, with
+/// itself as its peer where it has one. UD's
 /// Q_Key is 0x11111111.
 pub fn connect_to_itself(rig: &Rig, qp: NonNull<ibv_qp>, kind: u32) {
     // SAFETY: the QP is alive.
@@ -159,6 +170,15 @@ pub fn connect_to(rig: &Rig, qp: NonNull<ibv_qp>, kind: u32, number: u32) {
     }
     let (init, rtr, rts) = match kind {
         ibv_qp_type::IBV_QPT_UD => (bit::IBV_QP_QKEY, bit(0), bit::IBV_QP_SQ_PSN),
+        ibv_qp_type::IBV_QPT_DRIVER => (
+            bit(0),
+            bit::IBV_QP_PATH_MTU,
+            bit::IBV_QP_SQ_PSN
+                | bit::IBV_QP_TIMEOUT
+                | bit::IBV_QP_RETRY_CNT
+                | bit::IBV_QP_RNR_RETRY
+                | bit::IBV_QP_MAX_QP_RD_ATOMIC,
+        ),
         _ => {
             let rtr =
                 bit::IBV_QP_AV | bit::IBV_QP_PATH_MTU | bit::IBV_QP_DEST_QPN | bit::IBV_QP_RQ_PSN;

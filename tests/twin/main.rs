@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod dynamic;
 mod keys;
 mod operations;
 mod shared_receive;

@@ -1,0 +1,412 @@
+//! Dynamic connections: this crate beside `ibv_wr_*` with `mlx5dv_wr_set_dc_addr` and
+//! `mlx5dv_wr_set_dc_addr_stream`, the only way that libmlx5 has for them.
+//!
+//! Compared are, after each post, the bytes of its WQEs, the records, and what is stored to the
+//! register, but for the queue pair's number, the padding of inline data, and two fields that
+//! `ibv_wr_*` leaves as the ring had them, and are zero here: the immediate of requests without one,
+//! and what fetch-and-add would compare with.
+
+use mlx5::cqe::Completion;
+use mlx5::ring::{
+    Batch, Completions, PostError, ReceiveConfig, SendConfig, SendQueue, SharedReceives,
+};
+use mlx5::verbs::{
+    AddressHandle, Dci, Dct, DctRtrAttributes, MemoryRegion, QueuePair, Rtr, SharedReceiveQueue,
+};
+use mlx5::wqe::{
+    CompareSwap, DcAddress, FetchAdd, Inline, InlineBytes, PostOn, Read, Remote, Send, SendImm,
+    Sge, Word, Write, WriteImm,
+};
+use mlx5_model::stores::{self, Store};
+use mlx5_sys::dv;
+use mlx5_sys::verbs::ibv_qp_create_send_ops_flags as with;
+use mlx5_sys::verbs::ibv_wr_opcode as wr;
+use mlx5_sys::verbs::*;
+
+use crate::rig::Rig;
+use crate::rig::extended::{ExtendedQp, Shape};
+use crate::rig::random::Random;
+use crate::rig::verbs::{self, QpMemory};
+
+const MEMORY: usize = 1 << 14;
+const POSTS: u32 = 500;
+const KEY: u64 = 0x1122_3344_5566_7788;
+const TARGETS: usize = 2;
+
+/// A request, and where it goes.
+#[derive(Clone, Debug)]
+struct Request {
+    id: u64,
+    opcode: wr::Type,
+    sge: Sge,
+    inline: bool,
+    signaled: bool,
+    solicited: bool,
+    fenced: bool,
+    remote: (u64, u32),
+    imm: u32,
+    operands: (u64, u64),
+    target: usize,
+    stream: Option<u16>,
+}
+
+impl Request {
+    fn new(id: u64, signaled: bool, random: &mut Random, memory: &MemoryRegion) -> Self {
+        let opcode = [
+            wr::IBV_WR_SEND,
+            wr::IBV_WR_SEND_WITH_IMM,
+            wr::IBV_WR_RDMA_WRITE,
+            wr::IBV_WR_RDMA_WRITE_WITH_IMM,
+            wr::IBV_WR_RDMA_READ,
+            wr::IBV_WR_ATOMIC_CMP_AND_SWP,
+            wr::IBV_WR_ATOMIC_FETCH_AND_ADD,
+        ][random.below(7) as usize];
+        let atomic = is_atomic(opcode);
+        let inline = !atomic && opcode != wr::IBV_WR_RDMA_READ && random.one_in(2);
+        let length = match () {
+            () if atomic || random.one_in(3) => 8,
+            () if inline => 1 + random.below(64),
+            () => 1 + random.below(300),
+        };
+        let offset = random.below(MEMORY as u32 / 16) * 8;
+        let sge = Sge::new(memory.address() + u64::from(offset), length, memory.lkey());
+        let remote = memory.remote_address() + u64::from(8192 + random.below(900) * 8);
+        let solicits = matches!(
+            opcode,
+            wr::IBV_WR_SEND | wr::IBV_WR_SEND_WITH_IMM | wr::IBV_WR_RDMA_WRITE_WITH_IMM
+        );
+        Self {
+            id,
+            opcode,
+            sge,
+            inline,
+            signaled,
+            solicited: solicits && random.one_in(3),
+            fenced: random.one_in(4),
+            remote: (remote, memory.rkey()),
+            imm: random.next() as u32,
+            operands: (random.next(), random.next()),
+            target: random.below(TARGETS as u32) as usize,
+            stream: random.one_in(3).then(|| random.next() as u16),
+        }
+    }
+
+    fn has_immediate(&self) -> bool {
+        matches!(self.opcode, wr::IBV_WR_SEND_WITH_IMM | wr::IBV_WR_RDMA_WRITE_WITH_IMM)
+    }
+
+    /// Whether it takes a receive.
+    fn receives(&self) -> bool {
+        self.has_immediate() || self.opcode == wr::IBV_WR_SEND
+    }
+
+    /// 16-byte units before its data.
+    fn before(&self) -> usize {
+        match self.opcode {
+            wr::IBV_WR_SEND | wr::IBV_WR_SEND_WITH_IMM => 4,
+            opcode if is_atomic(opcode) => 6,
+            _ => 5,
+        }
+    }
+
+    /// Bytes of its WQE that are written.
+    fn written(&self) -> usize {
+        self.before() * 16 + if self.inline { 4 + self.sge.length as usize } else { 16 }
+    }
+
+    /// What is different in libmlx5's bytes: taken out of them.
+    fn settle(&self, bytes: &mut [u8]) {
+        if !self.has_immediate() && bytes.len() >= 16 {
+            bytes[12..16].fill(0);
+        }
+        if self.opcode == wr::IBV_WR_ATOMIC_FETCH_AND_ADD && bytes.len() >= 96 {
+            bytes[88..96].fill(0);
+        }
+    }
+}
+
+fn is_atomic(opcode: wr::Type) -> bool {
+    matches!(opcode, wr::IBV_WR_ATOMIC_CMP_AND_SWP | wr::IBV_WR_ATOMIC_FETCH_AND_ADD)
+}
+
+/// By libmlx5.
+///
+/// # Safety
+/// What the requests name lives until they are complete.
+unsafe fn post(qp: &ExtendedQp, requests: &[Request], handle: &AddressHandle, targets: &[Target]) {
+    let ex = qp.ex().as_ptr();
+    // SAFETY: the caller's promise; the fields are used under the lock that `ibv_wr_start` takes.
+    unsafe {
+        let direct = dv::mlx5dv_qp_ex_from_ibv_qp_ex(ex);
+        ibv_wr_start(ex);
+        for request in requests {
+            let flag = |yes: bool, flag: ibv_send_flags| if yes { flag.0 } else { 0 };
+            (*ex).wr_id = request.id;
+            (*ex).wr_flags = flag(request.signaled, ibv_send_flags::IBV_SEND_SIGNALED)
+                | flag(request.solicited, ibv_send_flags::IBV_SEND_SOLICITED)
+                | flag(request.fenced, ibv_send_flags::IBV_SEND_FENCE);
+            let ((address, key), (one, other)) = (request.remote, request.operands);
+            match request.opcode {
+                wr::IBV_WR_SEND => ibv_wr_send(ex),
+                wr::IBV_WR_SEND_WITH_IMM => ibv_wr_send_imm(ex, request.imm.to_be()),
+                wr::IBV_WR_RDMA_WRITE => ibv_wr_rdma_write(ex, key, address),
+                wr::IBV_WR_RDMA_WRITE_WITH_IMM => {
+                    ibv_wr_rdma_write_imm(ex, key, address, request.imm.to_be());
+                }
+                wr::IBV_WR_RDMA_READ => ibv_wr_rdma_read(ex, key, address),
+                wr::IBV_WR_ATOMIC_CMP_AND_SWP => {
+                    ibv_wr_atomic_cmp_swp(ex, key, address, one, other);
+                }
+                _ => ibv_wr_atomic_fetch_add(ex, key, address, one),
+            }
+            let (handle, number) = (handle.as_raw().as_ptr(), targets[request.target].qp.number());
+            match request.stream {
+                None => dv::mlx5dv_wr_set_dc_addr(direct, handle, number, KEY),
+                Some(stream) => {
+                    dv::mlx5dv_wr_set_dc_addr_stream(direct, handle, number, KEY, stream);
+                }
+            }
+            let sge = request.sge;
+            if request.inline {
+                ibv_wr_set_inline_data(ex, sge.addr as *mut _, sge.length as usize);
+            } else {
+                ibv_wr_set_sge(ex, sge.lkey, sge.addr, sge.length);
+            }
+        }
+        assert_eq!(ibv_wr_complete(ex), 0);
+    }
+}
+
+/// By this crate.
+fn append(
+    batch: &mut Batch<'_, Dci>,
+    request: &Request,
+    targets: &[Target],
+) -> Result<(), PostError> {
+    fn put<O: PostOn<Dci>>(batch: &mut Batch<'_, Dci>, id: u64, o: O) -> Result<(), PostError> {
+        batch.append(id, o)
+    }
+    let Request { id, sge, imm, operands: (one, other), .. } = *request;
+    let remote = Remote::new(request.remote.0, request.remote.1);
+    let to = match request.stream {
+        None => targets[request.target].address,
+        Some(stream) => targets[request.target].address.on_stream(stream),
+    };
+    macro_rules! flagged {
+        ($operation:expr) => {{
+            let operation = $operation.signaled_if(request.signaled);
+            if request.fenced { operation.fenced() } else { operation }
+        }};
+        (solicited $operation:expr) => {{
+            let operation = flagged!($operation);
+            if request.solicited { operation.solicited() } else { operation }
+        }};
+    }
+    // In the most special form that it has.
+    macro_rules! payload {
+        (|$payload:ident| $operation:expr) => {{
+            // SAFETY: the memory is the test's, and nobody writes to it now.
+            let bytes =
+                unsafe { std::slice::from_raw_parts(sge.addr as *const u8, sge.length as usize) };
+            match (request.inline, sge.length) {
+                (true, 8) => {
+                    let $payload = InlineBytes::<8>(bytes.try_into().unwrap());
+                    put(batch, id, $operation.to(&to))
+                }
+                (true, _) => {
+                    let $payload = Inline(bytes);
+                    put(batch, id, $operation.to(to))
+                }
+                (false, ..20) => {
+                    let $payload = [sge];
+                    put(batch, id, $operation.to(to))
+                }
+                (false, _) => {
+                    let $payload = sge;
+                    put(batch, id, $operation.to(&to))
+                }
+            }
+        }};
+    }
+    let old = Word::new(sge.addr, sge.lkey);
+    match request.opcode {
+        wr::IBV_WR_SEND => payload!(|payload| flagged!(solicited Send::new(payload))),
+        wr::IBV_WR_SEND_WITH_IMM => {
+            payload!(|payload| flagged!(solicited SendImm::new(payload, imm)))
+        }
+        wr::IBV_WR_RDMA_WRITE => payload!(|payload| flagged!(Write::new(payload, remote))),
+        wr::IBV_WR_RDMA_WRITE_WITH_IMM => {
+            payload!(|payload| flagged!(solicited WriteImm::new(payload, remote, imm)))
+        }
+        wr::IBV_WR_RDMA_READ => put(batch, id, flagged!(Read::new(sge, remote)).to(&to)),
+        wr::IBV_WR_ATOMIC_CMP_AND_SWP => {
+            put(batch, id, flagged!(CompareSwap::new(old, remote, one, other)).to(&to))
+        }
+        _ => put(batch, id, flagged!(FetchAdd::new(old, remote, one)).to(to)),
+    }
+}
+
+struct Target {
+    shared: SharedReceives,
+    completions: Completions,
+    qp: QueuePair<Dct, Rtr>,
+    address: DcAddress,
+}
+
+/// A target, and the way to it by a handle of this side's own.
+fn target(rig: &Rig) -> (Target, AddressHandle) {
+    let cq = rig.cq(255);
+    let srq = SharedReceiveQueue::builder(&rig.pd).build().unwrap();
+    let qp = QueuePair::dc_target(&rig.pd, &cq, &srq, KEY).build().unwrap();
+    let qp = qp.init(&rig.local.init()).unwrap();
+    let mut way = rig.local.address(&rig.local.endpoint(&qp));
+    let qp = qp.rtr(&DctRtrAttributes::new(way)).unwrap();
+    let mut completions = Completions::new(&cq).unwrap();
+    let config = ReceiveConfig::default();
+    let mut shared = SharedReceives::new(&srq, &mut completions, config).unwrap();
+    shared.attach(&qp, &mut completions).unwrap();
+    if let Some(route) = &mut way.global {
+        // Without one, each handle has a UDP source port by chance.
+        (route.flow_label, route.traffic_class) = (0xabcde, 0x68);
+    }
+    let handle = AddressHandle::new(&rig.pd, &way).unwrap();
+    let address = DcAddress::new(&handle, qp.number(), KEY);
+    (Target { shared, completions, qp, address }, AddressHandle::new(&rig.pd, &way).unwrap())
+}
+
+/// So many bytes of the WQE at that counter, without the queue pair's number.
+fn wqe(ring: &[u8], head: u32, bytes: usize) -> Vec<u8> {
+    let at = head as usize * 64;
+    let mut wqe: Vec<u8> = (0..bytes).map(|byte| ring[(at + byte) % ring.len()]).collect();
+    wqe[4..7].fill(0);
+    wqe
+}
+
+/// All that was stored to a register, without the queue pair's number.
+fn stored(log: Vec<Store>) -> Vec<u8> {
+    let mut bytes: Vec<u8> = log.into_iter().flat_map(|store| store.bytes).collect();
+    bytes[4..7].fill(0);
+    bytes
+}
+
+#[test]
+fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
+    let _turn = crate::turn();
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let _recording = stores::record();
+    let mut random = Random::new();
+    let memory = rig.memory(MEMORY);
+    let operations = with::IBV_QP_EX_WITH_SEND
+        | with::IBV_QP_EX_WITH_SEND_WITH_IMM
+        | with::IBV_QP_EX_WITH_RDMA_WRITE
+        | with::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
+        | with::IBV_QP_EX_WITH_RDMA_READ
+        | with::IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
+        | with::IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    let shape = Shape::new(ibv_qp_type::IBV_QPT_DRIVER, 32, operations.0.into());
+    let cqs = [rig.cq(512), rig.cq(512)];
+    let [theirs, ours] = cqs.each_ref().map(|cq| ExtendedQp::looped(&rig, cq, &shape));
+    let (mut targets, handles): (Vec<_>, Vec<_>) = (0..TARGETS).map(|_| target(&rig)).unzip();
+    let mut completions = Completions::new(&cqs[1]).unwrap();
+    // SAFETY: the QP lives to the end of the function, in RTS; nobody else posts to it, and its
+    // register is its own as long as it posts.
+    let mut queue: SendQueue<Dci> =
+        unsafe { SendQueue::from_raw(ours.qp(), &mut completions, SendConfig::default()).unwrap() };
+    // SAFETY: the QPs live to the end of the function.
+    let [their_rings, our_rings] = [&theirs, &ours].map(|qp| unsafe { QpMemory::new(qp.qp()) });
+    assert_eq!(our_rings.dv.bf.size, their_rings.dv.bf.size);
+    let (mut head, mut unsignaled, mut id) = (0u32, 0, 0);
+    stores::take();
+    for post in 0..POSTS {
+        let count = if random.one_in(2) { 1 } else { 1 + random.below(4) };
+        let posted: Vec<Request> = (0..count)
+            .map(|_| {
+                (id, unsignaled) = (id + 1, unsignaled + 1);
+                let signaled = unsignaled > 4 || random.one_in(3);
+                if signaled {
+                    unsignaled = 0;
+                }
+                Request::new(id, signaled, &mut random, &memory)
+            })
+            .collect();
+        for request in posted.iter().filter(|request| request.receives()) {
+            let into = Sge::new(memory.address() + 15 * 1024, 512, memory.lkey());
+            for _ in 0..2 {
+                // SAFETY: the memory lives to the end.
+                unsafe { targets[request.target].shared.post(request.id, into).unwrap() };
+            }
+        }
+        stores::take();
+        // SAFETY: memory and QPs live to the end; inline data is copied.
+        unsafe { self::post(&theirs, &posted, &handles[0], &targets) };
+        let their_log = stores::take();
+        let mut batch = queue.batch();
+        for request in &posted {
+            append(&mut batch, request, &targets).unwrap();
+        }
+        // SAFETY: as above.
+        unsafe { batch.ring() };
+        let our_log = stores::take();
+
+        assert_eq!(our_rings.record()[4..], their_rings.record()[4..], "record, post {post}");
+        let (mine, libs) = (our_rings.send_ring(), their_rings.send_ring());
+        let mut last = 0;
+        for request in &posted {
+            let written = request.written();
+            let (mut ours, mut theirs) = (wqe(&mine, head, written), wqe(&libs, head, written));
+            request.settle(&mut theirs);
+            assert_eq!(ours, theirs, "post {post}, {request:?}");
+            // Stream, target and key are where `mlx5dv.h` has them, too.
+            ours.drain(..8);
+            assert_eq!(ours[1..3], request.stream.unwrap_or(0).to_be_bytes());
+            assert_eq!(ours[8..16], KEY.to_be_bytes());
+            last = head;
+            head = head.wrapping_add(written.div_ceil(64) as u32);
+        }
+        let request = posted.last().unwrap();
+        let (mut ours, mut theirs) = (stored(our_log), stored(their_log));
+        assert_eq!(ours.len(), theirs.len(), "bytes stored to the register, post {post}");
+        ours.truncate(request.written());
+        theirs.truncate(request.written());
+        request.settle(&mut theirs);
+        assert_eq!(ours, theirs, "what is stored to the register, post {post}");
+        assert_eq!(ours, wqe(&mine, last, ours.len()), "which is the last WQE");
+
+        let mut ids = Vec::new();
+        // SAFETY: the CQ is alive, and libmlx5's.
+        while let Some(wc) = unsafe { verbs::poll(cqs[0].as_raw()) }.unwrap() {
+            assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS, "post {post}, {posted:?}");
+            ids.push(wc.wr_id);
+        }
+        let done: Vec<_> = completions
+            .drain(&mut queue)
+            .map(|completion| match completion.unwrap() {
+                Completion::Send(done) => done.id,
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(done, ids, "post {post}");
+        for Target { shared, completions, .. } in &mut targets {
+            for completion in completions.drain(shared) {
+                assert!(matches!(completion, Ok(Completion::Receive(_))), "{completion:?}");
+            }
+            assert_eq!(shared.outstanding(), 0);
+        }
+    }
+}
+
+/// In a process of its own, since the model has one link for all cards that are opened by name.
+#[test]
+fn and_so_they_do_on_roce() {
+    if std::env::var_os("MLX5_MODEL_LINK").is_some() {
+        return;
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .arg("dynamic::requests_to_targets")
+        .envs([("MLX5_MODEL", "always"), ("MLX5_MODEL_LINK", "roce")])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
+}
