@@ -364,6 +364,49 @@
 //! }
 //! ```
 //!
+//! An initiator of dynamic connections has nobody to send to by itself, and receives nothing; a target
+//! only receives:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn to_nobody(queue: &mut SendQueue<Dci>, sge: Sge) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0))) }
+//! }
+//! ```
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn datagram(queue: &mut SendQueue<Dci>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0)).to(to)) }
+//! }
+//! ```
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*};
+//! fn receives(qp: &QueuePair<Dci, Rts>, completions: &mut Completions) -> mlx5::Result<ReceiveQueue> {
+//!     ReceiveQueue::new(qp, completions, ReceiveConfig::default())
+//! }
+//! ```
+//! ```compile_fail,E0599
+//! # use mlx5::verbs::*;
+//! fn sends(qp: QueuePair<Dct, Rtr>) {
+//!     let _ = qp.rts(&RtsAttributes::default());
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn to_target(queue: &mut SendQueue<Dci>, sge: Sge, to: DcAddress) -> Result<(), PostError> {
+//!     unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0)).to(to)) }
+//! }
+//! fn receives(
+//!     qp: &QueuePair<Dct, Rtr>,
+//!     shared: &mut SharedReceives,
+//!     completions: &mut Completions,
+//! ) -> mlx5::Result<()> {
+//!     shared.attach(qp, completions)
+//! }
+//! fn sends(qp: QueuePair<Dci, Rtr>) {
+//!     let _ = qp.rts(&RtsAttributes::default());
+//! }
+//! ```
+//!
 //! A connection's requests go to its peer, wherever they are said to go:
 //! ```compile_fail,E0277
 //! # use mlx5::{ring::*, verbs::*, wqe::*};

@@ -89,3 +89,10 @@ fn a_server_of_many_refills_one_queue() {
     let refills: u32 = refills.and_then(|text| text.parse().ok()).expect("a number");
     assert!((7..=9).contains(&refills), "{text}");
 }
+
+#[test]
+fn one_initiator_greets_many_targets() {
+    let text = Process::example("dc_many_peers", &["7"]).end();
+    assert_eq!(text.matches(": hello, number ").count(), 7, "{text}");
+    assert!(text.contains("the first has counted 21"), "{text}");
+}

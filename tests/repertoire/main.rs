@@ -7,6 +7,7 @@ mod rig;
 mod completions;
 mod datagram_processes;
 mod dynamic;
+mod dynamic_processes;
 mod memory;
 mod memory_processes;
 mod migration;

@@ -1,0 +1,139 @@
+//! Dynamic connections between two processes.
+
+use std::process::Command;
+
+use mlx5::connect::{Connection, Endpoint, Listener, RemoteRegion};
+use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
+use mlx5::verbs::AddressHandle;
+use mlx5::wqe::{DcAddress, FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write};
+
+use super::dynamic::{Initiator, KEY, Target};
+use crate::rig::{PATIENCE, Rig};
+
+/// In the peer's environment: where the test listens.
+const ADDRESS: &str = "MLX5_DYNAMIC_ADDRESS";
+const TARGETS: usize = 3;
+const MESSAGES: usize = 60;
+
+/// What the other process has: for each target the way to it, and its memory.
+struct Theirs {
+    addresses: Vec<DcAddress>,
+    wrong_key: DcAddress,
+    memory: Vec<Remote>,
+}
+
+/// Tells the other process of the targets here, and hears of those there.
+fn exchange(rig: &Rig, connection: &mut Connection, targets: &[Target]) -> Theirs {
+    let (mut addresses, mut memory, mut wrong_key) = (vec![], vec![], None);
+    for target in targets {
+        let mine = Endpoint {
+            region: Some(RemoteRegion::from(&target.memory)),
+            ..rig.local.endpoint(&target.qp)
+        };
+        let theirs = connection.exchange(&mine).unwrap();
+        let handle = AddressHandle::new(&rig.pd, &rig.local.address(&theirs)).unwrap();
+        addresses.push(DcAddress::new(&handle, theirs.qpn, KEY));
+        wrong_key = Some(DcAddress::new(&handle, theirs.qpn, !KEY));
+        let region = theirs.region.unwrap();
+        memory.push(Remote::new(region.address, region.rkey));
+    }
+    Theirs { addresses, wrong_key: wrong_key.unwrap(), memory }
+}
+
+/// What both processes do at the same time: an initiator that sends to all targets of the other one,
+/// and targets for the other's.
+fn both(rig: &Rig, connection: &mut Connection) {
+    let mut targets: Vec<Target> = (0..TARGETS).map(|_| Target::new(rig)).collect();
+    for target in &mut targets {
+        for message in 0..MESSAGES / TARGETS {
+            target.receive(1024 + message * 64, 64);
+        }
+    }
+    let theirs = exchange(rig, connection, &targets);
+    let mut own = Initiator::new(rig);
+    let sge =
+        |at: usize, length| Sge::new(own.memory.address() + at as u64, length, own.memory.lkey());
+    let word = Word::new(own.memory.address() + 16, own.memory.lkey());
+    let (from, into) = (sge(0, 8), sge(8, 8));
+    own.memory.write(0, &0x5eed_u64.to_ne_bytes());
+    connection.barrier(1).unwrap();
+    for message in 0..MESSAGES {
+        let at = message % TARGETS;
+        let (to, memory) = (&theirs.addresses[at], theirs.memory[at]);
+        let text = format!("message {message}");
+        let send = SendImm::new(Inline(text.as_bytes()), message as u32).signaled();
+        // SAFETY: memory lives to the end, and is looked at when requests are complete.
+        unsafe {
+            own.send.post(1, send.to(to)).unwrap();
+            own.send.post(2, FetchAdd::new(word, memory, 1).signaled().to(to)).unwrap();
+            own.send.post(3, Write::new(from, memory.offset(8)).signaled().to(to)).unwrap();
+            own.send.post(4, Read::new(into, memory.offset(8)).signaled().to(to)).unwrap();
+        }
+        assert_eq!(own.sent(), (1, SendOperation::SendImm));
+        assert_eq!(own.sent(), (2, SendOperation::FetchAdd));
+        assert_eq!(own.sent(), (3, SendOperation::Write));
+        assert_eq!(own.sent(), (4, SendOperation::Read));
+        let mut words = [0; 16];
+        own.memory.read(8, &mut words);
+        assert_eq!(words[..8], 0x5eed_u64.to_ne_bytes());
+        assert_eq!(words[8..], ((message / TARGETS) as u64).to_ne_bytes());
+    }
+    for (at, target) in targets.iter_mut().enumerate() {
+        for turn in 0..MESSAGES / TARGETS {
+            let (done, message) = (target.received(), turn * TARGETS + at);
+            let text = format!("message {message}").into_bytes();
+            assert_eq!(done.kind, ReceiveKind::SendImm(message as u32));
+            let mut bytes = vec![0; text.len()];
+            target.memory.read(done.id as usize, &mut bytes);
+            assert_eq!((bytes, done.byte_len as usize), (text.clone(), text.len()));
+        }
+    }
+    // Refused over there; whoever else is connected goes on.
+    let mut refused = Initiator::new(rig);
+    // SAFETY: inline.
+    unsafe {
+        refused.send.post(9, Send::new(Inline(b"?")).signaled().to(theirs.wrong_key)).unwrap();
+    }
+    match refused.wait() {
+        Completion::Failed(failure) => {
+            assert_eq!((failure.id, failure.status), (9, Status::RemoteInvalidRequest));
+        }
+        other => panic!("{other:?}"),
+    }
+    // SAFETY: as above.
+    unsafe {
+        let write = Write::new(from, theirs.memory[0]).signaled();
+        own.send.post(10, write.to(&theirs.addresses[0])).unwrap();
+    }
+    assert_eq!(own.sent(), (10, SendOperation::Write));
+    connection.barrier(2).unwrap();
+}
+
+#[test]
+fn two_processes_send_to_each_others_targets() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["dynamic_processes::peer", "--exact", "--ignored", "--nocapture"])
+        .env(ADDRESS, listener.local_address().unwrap().to_string())
+        .spawn()
+        .unwrap();
+    let mut connection = listener.accept(PATIENCE).unwrap();
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        both(&rig, &mut connection);
+    }));
+    if outcome.is_err() {
+        let _ = child.kill();
+    }
+    let status = child.wait().unwrap();
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    assert!(status.success(), "the peer: {status}");
+}
+
+#[test]
+#[ignore = "the other process of a test"]
+fn peer() {
+    let Ok(address) = std::env::var(ADDRESS) else { return };
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    both(&rig, &mut Connection::connect(address.as_str(), PATIENCE).unwrap());
+}
