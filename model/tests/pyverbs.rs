@@ -38,6 +38,7 @@ const MODULES: &[&str] = &[
     "tests.test_mlx5_uar",
     "tests.test_mlx5_dma_memcpy",
     "tests.test_mlx5_raw_wqe",
+    "tests.test_tag_matching",
     "tests.test_mlx5_dc",
     "tests.test_mlx5_cq",
     "tests.test_mlx5_timestamp",

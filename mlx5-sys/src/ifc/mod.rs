@@ -13,6 +13,7 @@ mod queue_pair;
 mod resource;
 mod shared_receive;
 mod steering;
+mod tag_matching;
 
 pub use contexts::*;
 pub use dynamic::*;
@@ -22,6 +23,7 @@ pub use queue_pair::*;
 pub use resource::*;
 pub use shared_receive::*;
 pub use steering::*;
+pub use tag_matching::*;
 
 /// One field of a command or context: a run of bits, counted from the structure's first byte,
 /// most significant bit first.

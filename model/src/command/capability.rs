@@ -21,6 +21,8 @@ pub const LOG_MAX_EQ_SIZE: u32 = 22;
 pub const LOG_MAX_CQ_SIZE: u32 = 22;
 /// log2 of WQEs in a shared receive queue.
 pub const LOG_MAX_SRQ_SIZE: u32 = 15;
+/// log2 of entries in a list of tags.
+pub const LOG_MAX_TAGS: u32 = 7;
 /// log2 of entries in a list of keys behind another key.
 pub const LOG_MAX_KLMS: u32 = 12;
 /// log2 of the longest message.
@@ -84,6 +86,11 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_SRQ_SZ, LOG_MAX_SRQ_SIZE.into()),
         (c::LOG_MAX_SRQ, 23),
         (c::LOG_MAX_RMP, 23),
+        // Tags, matched on reliable connections, and messages that the card fetches.
+        (c::LOG_MAX_XRQ, 23),
+        (c::TAG_MATCHING, 1),
+        (c::RNDV_OFFLOAD_RC, 1),
+        (c::LOG_TAG_MATCHING_LIST_SZ, LOG_MAX_TAGS.into()),
         (c::LOG_MAX_CQ_SZ, LOG_MAX_CQ_SIZE.into()),
         (c::LOG_MAX_CQ, 24),
         (c::LOG_MAX_EQ_SZ, LOG_MAX_EQ_SIZE.into()),

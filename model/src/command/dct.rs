@@ -37,7 +37,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         _ => return Err(Refusal::DctScatter),
     }
     let srq = card.objects.srqs.get(field(dctc::SRQN_XRQN));
-    let srq = srq.filter(|srq| srq.xrc().is_none()).ok_or(Refusal::NoSrq)?;
+    let srq = srq.filter(|srq| srq.xrc().is_none() && srq.tags.is_none()).ok_or(Refusal::NoSrq)?;
     owned(srq.uid, user)?;
     if !(1..=5).contains(&field(dctc::MTU)) {
         return Err(Refusal::QpMtu);

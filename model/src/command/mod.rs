@@ -26,6 +26,7 @@ mod take;
 #[cfg(test)]
 pub(crate) mod test;
 mod transition;
+mod xrq;
 
 use mlx5_sys::ifc::{Field, cmd_out, opcode};
 
@@ -88,6 +89,10 @@ const COMMANDS: &[Command] = &[
     command(opcode::MODIFY_RMP, 0x110, 0x10, srq::modify_rmp),
     command(opcode::QUERY_RMP, 0x10, 0x110, srq::query_rmp),
     command(opcode::DESTROY_RMP, 0x10, 0x10, srq::destroy_rmp),
+    command(opcode::CREATE_XRQ, 0x150, 0x10, xrq::create),
+    command(opcode::QUERY_XRQ, 0x10, 0x150, xrq::query),
+    command(opcode::ARM_XRQ, 0x10, 0x10, xrq::arm),
+    command(opcode::DESTROY_XRQ, 0x10, 0x10, xrq::destroy),
     command(opcode::CREATE_XRC_SRQ, 0x110, 0x10, srq::create_xrc),
     command(opcode::QUERY_XRC_SRQ, 0x10, 0x110, srq::query_xrc),
     Command { modifier: true, ..command(opcode::ARM_XRC_SRQ, 0x10, 0x10, srq::arm_xrc) },

@@ -6,7 +6,7 @@ use super::buffer::{self, Geometry};
 use super::capability::{LOG_MAX_STREAMS, MAX_RQ_WQE};
 use super::{Refusal, context, get, owned, uid};
 use crate::card::Card;
-use crate::object::{Qp, ReceiveQueue, SendQueue, Service, State};
+use crate::object::{Qp, ReceiveQueue, SendQueue, Service, Srq, State};
 use crate::transport::ethernet::Ethernet;
 use crate::transport::rc::Rc;
 use crate::transport::unreliable::Unreliable;
@@ -87,7 +87,10 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     let receiver = cqe_size(has_rq || shares, field(qpc::CQN_RCV))?;
     if shares {
         let srq = card.objects.srqs.get(field(qpc::SRQN_RMPN_XRQN));
-        let srq = srq.filter(|srq| srq.xrc().is_none()).ok_or(Refusal::NoSrq)?;
+        // Tags are matched on reliable connections alone.
+        let fits =
+            |srq: &&Srq| srq.xrc().is_none() && (srq.tags.is_none() || service == Service::Rc);
+        let srq = srq.filter(fits).ok_or(Refusal::NoSrq)?;
         owned(srq.uid, user)?;
     }
     match (field(qpc::CS_REQ), sender) {

@@ -16,23 +16,23 @@ use crate::object::{LinkedQueue, Srq, SrqContext};
 /// `mlx5_ifc.h`, `MLX5_RMPC_STATE_RDY`
 const READY: u32 = 1;
 /// A linked list of WQEs (`mlx5_ifc.h`, `MLX5_WQ_TYPE_LINKED_LIST`).
-const LINKED_LIST: u32 = 0;
+pub(super) const LINKED_LIST: u32 = 0;
 /// log2 of the largest page of a queue, relative to 4 KiB: what contexts of other queues can say.
 const LARGEST_PAGE: u32 = 31;
 /// The smallest WQE: the segment that names the next, and one pointer.
 const LEAST_WQE: usize = 32;
 
 /// A work queue as its context describes it, whichever command that is in.
-struct Described {
-    record: u64,
-    log_wqes: u32,
-    log_stride: u32,
-    log_page_size: u32,
-    page_offset: u32,
+pub(super) struct Described {
+    pub record: u64,
+    pub log_wqes: u32,
+    pub log_stride: u32,
+    pub log_page_size: u32,
+    pub page_offset: u32,
 }
 
 /// Checks a linked list of receive WQEs and reads its pages.
-fn linked(input: &[u8], described: &Described) -> Result<LinkedQueue, Refusal> {
+pub(super) fn linked(input: &[u8], described: &Described) -> Result<LinkedQueue, Refusal> {
     if described.log_wqes > LOG_MAX_SRQ_SIZE {
         return Err(Refusal::SrqSize);
     }
@@ -94,6 +94,7 @@ pub fn create_rmp(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<()
         queue,
         limit: 0,
         failed: false,
+        tags: None,
     };
     let number = card.objects.srqs.add(srq).ok_or(Refusal::Exhausted)?;
     card.arm_srq(number, limit);
@@ -104,7 +105,7 @@ pub fn create_rmp(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<()
 /// Looks up a receive memory pool that a command may touch.
 fn rmp<'a>(card: &'a Card, number: u32, input: &[u8]) -> Result<&'a Srq, Refusal> {
     let srq = card.objects.srqs.get(number).ok_or(Refusal::NoSrq)?;
-    if srq.xrc().is_some() {
+    if srq.completes().is_some() {
         return Err(Refusal::NoSrq);
     }
     owned(srq.uid, uid(input))?;
@@ -195,6 +196,7 @@ pub fn create_xrc(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<()
         queue,
         limit: 0,
         failed: false,
+        tags: None,
     };
     let number = card.objects.srqs.add(srq).ok_or(Refusal::Exhausted)?;
     card.arm_srq(number, limit);
@@ -245,7 +247,7 @@ pub fn destroy_xrc(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Re
     destroy(card, number)
 }
 
-fn destroy(card: &mut Card, number: u32) -> Result<(), Refusal> {
+pub(super) fn destroy(card: &mut Card, number: u32) -> Result<(), Refusal> {
     if card.objects.qps.values().any(|qp| qp.shared_receive() == Some(number)) {
         return Err(Refusal::SrqBusy);
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use mlx5_sys::ifc::{
     Field, ads, alloc_pd_out, alloc_uar_out, alloc_xrcd_out, cqc, create_cq_in, create_cq_out,
     create_eq_in, create_eq_out, create_mkey_in, create_mkey_out, create_qp_in, create_qp_out,
-    create_rmp_in, create_xrc_srq_in, eqc, mkc, opcode, qpc, rmpc, rst2init_qp_in, wq, xrc_srqc,
+    create_rmp_in, create_xrc_srq_in, create_xrq_in, eqc, mkc, opcode, qpc, rmpc, rst2init_qp_in,
+    tag_matching_topology_context, wq, xrc_srqc, xrqc,
 };
 
 use super::{OPCODE, Refusal, UID, buffer::PAS};
@@ -217,6 +218,25 @@ impl Rig {
             .set(field(qpc::RQ_TYPE), 1u64)
             .set(field(qpc::NO_SQ), 1u64)
             .set(field(qpc::XRCD), domain)
+    }
+
+    /// A queue that matches up to eight tags, of 8 WQEs of 64 bytes. Its ring is the last page named.
+    pub fn create_xrq(&mut self, cq: u32) -> Command {
+        let (record, ring) = (self.page(), self.page());
+        let field = |field: Field| field.within(create_xrq_in::XRQ_CONTEXT);
+        let queue = |inner: Field| field(inner.within(xrqc::WQ));
+        let tags = tag_matching_topology_context::LOG_MATCHING_LIST_SZ;
+        Command::new(opcode::CREATE_XRQ, create_xrq_in::SIZE)
+            .set(field(xrqc::TOPOLOGY), 1u64)
+            .set(field(xrqc::OFFLOAD), 1u64)
+            .set(field(xrqc::CQN), cq)
+            .set(field(xrqc::USER_INDEX), 0x4321u64)
+            .set(field(tags.within(xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT)), 3u64)
+            .set(queue(wq::PD), self.pd)
+            .set(queue(wq::DBR_ADDR), record)
+            .set(queue(wq::LOG_WQ_STRIDE), 6u64)
+            .set(queue(wq::LOG_WQ_SZ), 3u64)
+            .page(ring)
     }
 
     /// A queue pair like those of [`Rig::create_qp`] that takes from a shared receive queue.

@@ -16,6 +16,7 @@ mod qp;
 mod srq;
 mod steering;
 mod table;
+mod tags;
 mod target;
 
 use std::collections::HashMap;
@@ -31,6 +32,7 @@ pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};
 pub use srq::{LinkedQueue, Srq, SrqContext, Xrc};
 pub use steering::{Destination, FlowEntry, FlowGroup, FlowTable, MATCH, Steering};
 pub use table::Table;
+pub use tags::{TagEntry, TagList};
 pub use target::{Connection, Drain, Peer, Target};
 
 /// An object that is nothing but a number someone owns: UAR, PD, XRCD, transport domain.

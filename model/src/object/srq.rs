@@ -1,8 +1,8 @@
 //! Receive queues that several queue pairs take from.
 
-use mlx5_sys::ifc::{Field, rmpc, wq, xrc_srqc};
+use mlx5_sys::ifc::{Field, rmpc, tag_matching_topology_context as topology, wq, xrc_srqc, xrqc};
 
-use super::Pages;
+use super::{Pages, TagList};
 
 /// Receive WQEs in a linked list: each names its successor, so that software may give them back in
 /// the order in which they complete. The first to be taken is always number 0.
@@ -37,6 +37,8 @@ pub enum SrqContext {
     Rmp(Box<[u8; rmpc::SIZE]>),
     /// An XRC SRQ: completions go where it says itself.
     Xrc(Box<[u8; xrc_srqc::SIZE]>),
+    /// One that matches tags: completions go where it says itself.
+    Xrq(Box<[u8; xrqc::SIZE]>),
 }
 
 /// What only an XRC SRQ has.
@@ -67,6 +69,8 @@ pub struct Srq {
     pub limit: u16,
     /// Whether it failed: nothing is taken any more.
     pub failed: bool,
+    /// The tags that it matches, if it does.
+    pub tags: Option<Box<TagList>>,
 }
 
 impl Srq {
@@ -79,6 +83,39 @@ impl Srq {
             cq: get(xrc_srqc::CQN),
             user_index: get(xrc_srqc::USER_INDEX),
         })
+    }
+
+    /// CQ and user index of its completions, where it has its own.
+    pub fn completes(&self) -> Option<(u32, u32)> {
+        let SrqContext::Xrq(context) = &self.context else {
+            return self.xrc().map(|xrc| (xrc.cq, xrc.user_index));
+        };
+        let get = |field: Field| field.get(&context[..]) as u32;
+        Some((get(xrqc::CQN), get(xrqc::USER_INDEX)))
+    }
+
+    /// The context of a queue that matches tags with what moves by itself; `None` where it is none.
+    pub fn query_xrq(&self) -> Option<[u8; xrqc::SIZE]> {
+        /// `mlx5_ifc.h`, `MLX5_XRQC_STATE_*`
+        const GOOD: u64 = 0;
+        const ERROR: u64 = 1;
+        let (SrqContext::Xrq(context), Some(tags)) = (&self.context, &self.tags) else {
+            return None;
+        };
+        let mut context = **context;
+        let mut set = |field: Field, value: u64| field.set(&mut context, value);
+        set(xrqc::STATE, if self.failed { ERROR } else { GOOD });
+        for (field, value) in [
+            (topology::APPEND_NEXT_INDEX, tags.next()),
+            (topology::SW_PHASE_CNT, tags.software),
+            (topology::HW_PHASE_CNT, tags.hardware),
+        ] {
+            set(field.within(xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT), value.into());
+        }
+        set(wq::LWM.within(xrqc::WQ), self.limit.into());
+        set(wq::HW_COUNTER.within(xrqc::WQ), self.queue.taken.into());
+        set(wq::SW_COUNTER.within(xrqc::WQ), self.queue.producer.into());
+        Some(context)
     }
 
     /// The context of an XRC SRQ with what moves by itself; `None` where it is none.

@@ -1,6 +1,6 @@
 //! Writing CQEs and the events that follow.
 
-use mlx5_sys::ifc::{ads, qpc};
+use mlx5_sys::ifc::qpc;
 
 use super::Syndrome;
 use super::cq::{CQE, Entry};
@@ -60,6 +60,8 @@ pub struct Completion<'a> {
     pub sender: Option<(u32, bool)>,
     /// Of a frame of Ethernet: what is said of its headers.
     pub ethernet: Option<super::Seen>,
+    /// Of a queue that matches tags: what is said of them.
+    pub tagged: Option<super::Tagged>,
 }
 
 /// CQE opcodes (`mlx5dv.h`, `MLX5_CQE_*`).
@@ -69,6 +71,7 @@ mod opcode {
     pub const SEND: u8 = 2;
     pub const SEND_IMMEDIATE: u8 = 3;
     pub const SEND_INVALIDATE: u8 = 4;
+    pub const NO_PACKET: u8 = 6;
     pub const REQUESTER_ERROR: u8 = 13;
     pub const RESPONDER_ERROR: u8 = 14;
 }
@@ -82,8 +85,8 @@ impl Card {
         let mut cqn = qp.get(if requester { qpc::CQN_SND } else { qpc::CQN_RCV });
         let mut user_index = qp.get(qpc::USER_INDEX);
         if let Some(number) = completion.xrc_srq {
-            let Some(xrc) = self.objects.srqs.get(number).and_then(Srq::xrc) else { return };
-            (cqn, user_index) = (xrc.cq, xrc.user_index);
+            let Some(own) = self.objects.srqs.get(number).and_then(Srq::completes) else { return };
+            (cqn, user_index) = own;
         }
         let room = self.inline_room(completion.qp, requester);
 
@@ -91,7 +94,7 @@ impl Card {
         let (before, cqe) = entry.split_at_mut(CQE);
         cqe[32..36].copy_from_slice(&user_index.to_be_bytes());
         let mut wqe_opcode = 0;
-        let code = match (completion.result, completion.origin) {
+        let mut code = match (completion.result, completion.origin) {
             (result, Origin::Requester { opcode }) => {
                 wqe_opcode = opcode;
                 if result.is_ok() { opcode::REQUESTER } else { opcode::REQUESTER_ERROR }
@@ -109,10 +112,10 @@ impl Card {
                 if !requester {
                     let (lid, sl) = completion.source;
                     cqe[22..24].copy_from_slice(&lid.to_be_bytes());
-                    let (peer, grh) = completion.sender.unwrap_or_else(|| {
-                        let grh = qp.get(ads::GRH.within(qpc::PRIMARY_ADDRESS_PATH));
-                        (qp.get(qpc::REMOTE_QPN), grh != 0)
-                    });
+                    // Of a connection's packets none is said to have a GRH, whatever its path:
+                    // rdma-core's tests of tag matching want it so.
+                    let (peer, grh) =
+                        completion.sender.unwrap_or_else(|| (qp.get(qpc::REMOTE_QPN), false));
                     let flags = u32::from(grh) << 28 | u32::from(sl & 0xf) << 24 | peer & COUNTER;
                     cqe[24..28].copy_from_slice(&flags.to_be_bytes());
                     cqe[36..40].copy_from_slice(&completion.immediate);
@@ -146,6 +149,12 @@ impl Card {
         cqe[60..62].copy_from_slice(&completion.wqe.to_be_bytes());
         if let (Ok(()), Some(seen)) = (completion.result, completion.ethernet) {
             seen.write(cqe);
+        }
+        if let (Ok(()), Some(tagged)) = (completion.result, completion.tagged) {
+            tagged.write(cqe);
+            if tagged.event.is_bare() {
+                code = opcode::NO_PACKET;
+            }
         }
         let solicited = completion.solicited && completion.result.is_ok();
         cqe[63] = code << 4 | format << 2 | u8::from(solicited) << 1;

@@ -5,7 +5,7 @@ use super::receive::TWO_GIB;
 use super::{
     Address, Atomic, Data, EthernetSegment, Extended, Fence, Remote, SendWqe, Signal, Syndrome,
 };
-use super::{extended, umr};
+use super::{extended, tags, umr};
 use crate::object::Service;
 
 /// Send opcodes (`mlx5dv.h`, `MLX5_OPCODE_*`).
@@ -14,6 +14,7 @@ pub(super) mod opcode {
     pub const WAIT: u8 = 0x0f;
     pub const SEND_ENABLE: u8 = 0x17;
     pub const MMO: u8 = 0x2f;
+    pub const TAG_MATCHING: u8 = 0x28;
     pub const SEND_INVAL: u8 = 0x01;
     pub const RDMA_WRITE: u8 = 0x08;
     pub const RDMA_WRITE_IMM: u8 = 0x09;
@@ -281,6 +282,10 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
         }
         opcode::MMO => {
             wqe.local = Some(Box::new(extended::copy(control.modifier, segments.0)?));
+        }
+        opcode::TAG_MATCHING => {
+            let list = |bytes: &[u8]| Ok(super::receive::list(bytes));
+            wqe.local = Some(Box::new(extended::Local::Tags(tags::decode(segments.0, list)?)));
         }
         opcode::WAIT | opcode::SEND_ENABLE => {
             let wait = control.opcode == opcode::WAIT;

@@ -51,6 +51,8 @@ pub enum Local {
         /// Its producer counter, in blocks.
         upto: u16,
     },
+    /// Changes the list of tags of the queue pair's shared receive queue.
+    Tags(super::TagRequest),
 }
 
 /// Which bytes of a WQE are the operands of an atomic under masks, and the rest.

@@ -24,6 +24,7 @@ mod moderate;
 mod receive;
 mod send;
 mod shared;
+mod tags;
 #[cfg(test)]
 mod test;
 mod translate;
@@ -38,6 +39,7 @@ pub use ethernet::{EthernetSegment, Part, Seen};
 pub use event::{QpEvent, SrqEvent, TargetEvent};
 pub use extended::{LARGEST, Local, Masked};
 pub use moderate::Untold;
+pub use tags::{HEADER, Met, Rendezvous, TagEvent, TagRequest, Tagged};
 pub use translate::{Access, Denied};
 pub(crate) use translate::{DUMP_FILL, INDIRECTION};
 pub use umr::{Entries, Umr};

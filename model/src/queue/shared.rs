@@ -47,7 +47,7 @@ impl Card {
             return Err(self.fail_srq(number));
         }
         let domain = Domain { pd: srq.pd, qp };
-        let xrc_srq = srq.xrc().map(|_| number);
+        let xrc_srq = srq.completes().map(|_| number);
         if let Some(srq) = self.objects.srqs.get_mut(number) {
             srq.queue.head = u16::from_be_bytes([bytes[2], bytes[3]]);
             srq.queue.taken = srq.queue.taken.wrapping_add(1);

@@ -44,6 +44,7 @@ impl Queue {
             source: (0, 0),
             sender: None,
             ethernet: None,
+            tagged: None,
         }
     }
 

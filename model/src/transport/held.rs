@@ -1,6 +1,6 @@
 //! Completions and events that wait for the packets before them.
 
-use crate::queue::{Completion, Opcode, Origin, QpEvent, Seen, Syndrome, Taken};
+use crate::queue::{Completion, Opcode, Origin, QpEvent, Seen, Syndrome, Tagged, Taken};
 
 /// A [`Completion`] that owns its payload.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct Held {
     pub sender: Option<(u32, bool)>,
     /// Of a frame of Ethernet: what is said of its headers.
     pub ethernet: Option<Seen>,
+    /// Of a queue that matches tags: what is said of them.
+    pub tagged: Option<Tagged>,
 }
 
 impl Held {
@@ -47,7 +49,14 @@ impl Held {
             source: (0, 0),
             sender: None,
             ethernet: None,
+            tagged: None,
         }
+    }
+
+    /// A completion of a queue that matches tags.
+    pub fn tagged(qp: u32, tagged: Tagged) -> Self {
+        let held = Self::new(qp, Origin::Responder(Opcode::Send), 0, Ok(()));
+        Self { xrc_srq: Some(tagged.srq), tagged: Some(tagged), ..held }
     }
 
     /// A receive's completion.
@@ -71,6 +80,7 @@ impl Held {
             source: self.source,
             sender: self.sender,
             ethernet: self.ethernet,
+            tagged: self.tagged,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::qpc;
 
-use super::Parameters;
+use super::{Held, Outcome, Parameters};
 use crate::card::Card;
 use crate::object::State;
 use crate::queue::{Local, Syndrome};
@@ -17,6 +17,12 @@ impl Card {
         match local {
             Local::Copy { from, to, notes } => {
                 self.copy_memory(own.domain(), from, to, notes).map(|()| true)
+            }
+            Local::Tags(request) => {
+                if let Some(tagged) = self.change_tags(own.number, request)? {
+                    self.port.hold(Outcome::Completion(Held::tagged(own.number, tagged)));
+                }
+                Ok(true)
             }
             _ if !master => Err(Syndrome::LocalQpOperation),
             Local::Wait { cq, count } => match self.has_completed(*cq, *count) {

@@ -256,10 +256,28 @@ pub(super) fn query_extended(file: &CommandFile, request: &Request) -> Result<()
         rss: [if ethernet { RAW_PACKETS } else { 0 }, tables, table, 0],
         max_wq_type_rq: if ethernet { caps.power(cmd_hca_cap::LOG_MAX_RQ) } else { 0 },
         raw_packet_caps: if ethernet { STRIPPING | CHECKSUMS } else { 0 },
+        tm: tags(caps),
         ..Default::default()
     };
     request.reply_short(reply.as_bytes())?;
     request.reply_driver(&driver(file, request.driver_room()))
+}
+
+/// `ib_uverbs_tm_caps`: header bytes of a message that is fetched, tags, flags, operations under way,
+/// pieces of memory.
+fn tags(caps: &super::command::Caps) -> [u32; 6] {
+    /// `IB_TM_CAP_RNDV_RC`
+    const RELIABLE: u32 = 1;
+    /// `MLX5_TM_MAX_RNDV_MSG_SIZE`, `MLX5_TM_MAX_SGE`
+    const HEADERS: u32 = 64;
+    const PIECES: u32 = 1;
+    if !caps.has(cmd_hca_cap::TAG_MATCHING) {
+        return [0; 6];
+    }
+    let fetches = caps.has(cmd_hca_cap::RNDV_OFFLOAD_RC);
+    let (headers, flags) = if fetches { (HEADERS, RELIABLE) } else { (0, 0) };
+    let tags = caps.power(cmd_hca_cap::LOG_TAG_MATCHING_LIST_SZ) - 1;
+    [headers, tags, flags, caps.power(cmd_hca_cap::LOG_MAX_QP_SZ), PIECES, 0]
 }
 
 /// `mlx5_ib_query_device_resp`.

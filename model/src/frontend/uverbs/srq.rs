@@ -1,13 +1,16 @@
-//! Shared receive queues: basic ones, which are RMPs to the card, and those of XRC domains.
+//! Shared receive queues: basic ones, which are RMPs to the card, those of XRC domains, and those that
+//! match tags (XRQ).
 
 use std::sync::Arc;
 
 use libc::c_int;
 use mlx5_sys::ifc::{
-    Field, arm_xrc_srq_in, arm_xrc_srq_out, cmd_hca_cap, create_rmp_in, create_rmp_out,
-    create_xrc_srq_in, create_xrc_srq_out, destroy_rmp_in, destroy_rmp_out, destroy_xrc_srq_in,
-    destroy_xrc_srq_out, modify_rmp_in, modify_rmp_out, opcode, query_rmp_in, query_rmp_out,
-    query_xrc_srq_in, query_xrc_srq_out, rmp_bitmask, rmpc, wq, xrc_srqc,
+    Field, arm_xrc_srq_in, arm_xrc_srq_out, arm_xrq_in, arm_xrq_out, cmd_hca_cap, create_rmp_in,
+    create_rmp_out, create_xrc_srq_in, create_xrc_srq_out, create_xrq_in, create_xrq_out,
+    destroy_rmp_in, destroy_rmp_out, destroy_xrc_srq_in, destroy_xrc_srq_out, destroy_xrq_in,
+    destroy_xrq_out, modify_rmp_in, modify_rmp_out, opcode, query_rmp_in, query_rmp_out,
+    query_xrc_srq_in, query_xrc_srq_out, query_xrq_in, query_xrq_out, rmp_bitmask, rmpc,
+    tag_matching_topology_context as topology, wq, xrc_srqc, xrqc,
 };
 use zerocopy::IntoBytes;
 
@@ -36,6 +39,8 @@ pub(super) struct Srq {
     /// Handles of the XRC domain and of the completion queue that it has as one of XRC.
     pub xrcd: Option<u32>,
     pub cq: Option<u32>,
+    /// Whether it matches tags.
+    tags: bool,
     wqes: u32,
     sges: u32,
     events: Option<(Arc<EventQueue>, u64)>,
@@ -46,6 +51,7 @@ pub(super) struct Srq {
 /// Kinds (`enum ib_uverbs_srq_type`).
 const BASIC: u64 = 0;
 const XRC: u64 = 1;
+const TAGS: u64 = 2;
 
 /// State of a receive memory pool (`MLX5_RMPC_STATE_RDY`).
 const READY: u32 = 1;
@@ -59,6 +65,8 @@ struct Asked {
     events: Option<c_int>,
     /// Handles of XRC domain and completion queue, for a queue of XRC.
     xrc: Option<(u32, u32)>,
+    /// Handle of the completion queue and how many tags, for one that matches them.
+    tags: Option<(u32, u32)>,
 }
 
 /// `SRQ_CREATE`.
@@ -70,9 +78,13 @@ pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
         max_sge: attributes.number(6)? as u32,
         events: attributes.descriptor(10)?,
         xrc: match attributes.number(9)? {
-            BASIC => None,
+            BASIC | TAGS => None,
             XRC => Some((attributes.handle(2)?, attributes.handle(3)?)),
             _ => return Err(Errno::EOPNOTSUPP),
+        },
+        tags: match attributes.number(9)? {
+            TAGS => Some((attributes.handle(3)?, attributes.number(8)? as u32)),
+            _ => None,
         },
     };
     let driver = attributes.input(DRIVER_IN)?;
@@ -98,6 +110,7 @@ pub(super) fn create_legacy(file: &CommandFile, request: &Request) -> Result<()>
         max_sge: given.max_sge,
         events: None,
         xrc: None,
+        tags: None,
     };
     let reply = make(file, &mut file.state(), &asked, &request.driver)?;
     // The number is told to those alone that made it for XRC.
@@ -115,10 +128,11 @@ pub(super) fn create_extended(file: &CommandFile, request: &Request) -> Result<(
         max_sge: given.max_sge,
         events: None,
         xrc: match u64::from(given.srq_type) {
-            BASIC => None,
+            BASIC | TAGS => None,
             XRC => Some((given.xrcd_handle, given.cq_handle)),
             _ => return Err(Errno::EOPNOTSUPP),
         },
+        tags: (u64::from(given.srq_type) == TAGS).then_some((given.cq_handle, given.max_num_tags)),
     };
     let reply = make(file, &mut file.state(), &asked, &request.driver)?;
     let srqn = if asked.xrc.is_some() { reply.srqn } else { 0 };
@@ -163,6 +177,48 @@ fn make(
     let offset = buffer.offset()?;
     let signature = u64::from(given.flags & SIGNATURE != 0);
     let (number, xrcd, cq) = match asked.xrc {
+        None if asked.tags.is_some() => {
+            let (completions, tags) = asked.tags.unwrap_or_default();
+            let cqn = state.get::<cq::Cq>(completions)?.number;
+            // As many as there are, and one that software keeps to itself.
+            let log_tags = tags.checked_ilog2().map_or(0, |log| log + 1);
+            if !function.caps.has(cmd_hca_cap::TAG_MATCHING)
+                || log_tags > function.caps.get(cmd_hca_cap::LOG_TAG_MATCHING_LIST_SZ)
+                || offset >= 1 << wq::PAGE_OFFSET.width()
+                || stride.ilog2() >= 1 << wq::LOG_WQ_STRIDE.width()
+                || given.uidx & !0xff_ffff != 0
+            {
+                return Err(Errno::EINVAL);
+            }
+            /// `MLX5_XRQC_TOPOLOGY_TAG_MATCHING`, `MLX5_XRQC_OFFLOAD_RNDV`
+            const TAG_MATCHING: u32 = 1;
+            const RENDEZVOUS: u32 = 1;
+            let mut command =
+                Command::new(opcode::CREATE_XRQ, create_xrq_in::SIZE, create_xrq_out::SIZE);
+            command.set(create_xrq_in::UID, uid);
+            let mut context = |field: Field, value: u64| {
+                command.set(field.within(create_xrq_in::XRQ_CONTEXT), value);
+            };
+            context(xrqc::TOPOLOGY, TAG_MATCHING.into());
+            context(xrqc::OFFLOAD, RENDEZVOUS.into());
+            context(xrqc::USER_INDEX, u64::from(given.uidx));
+            context(xrqc::CQN, u64::from(cqn));
+            let tags = topology::LOG_MATCHING_LIST_SZ;
+            context(tags.within(xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT), log_tags.into());
+            for (field, value) in [
+                (wq::WQ_SIGNATURE, signature),
+                (wq::LOG_WQ_STRIDE, u64::from(stride.ilog2())),
+                (wq::LOG_WQ_SZ, u64::from(wqes.ilog2())),
+                (wq::PAGE_OFFSET, offset),
+                (wq::PD, u64::from(pdn)),
+                (wq::DBR_ADDR, given.db_addr),
+            ] {
+                context(field.within(xrqc::WQ), value);
+            }
+            command.pages(buffer.pages());
+            let number = create_xrq_out::XRQN.get(&function.run(command)?) as u32;
+            (number, None, Some(completions))
+        }
         None => {
             if offset >= 1 << wq::PAGE_OFFSET.width()
                 || stride.ilog2() >= 1 << wq::LOG_WQ_STRIDE.width()
@@ -228,6 +284,7 @@ fn make(
         pd: asked.pd,
         xrcd,
         cq,
+        tags: asked.tags.is_some(),
         wqes,
         sges: asked.max_sge,
         events: events.map(|queue| (queue, source.id)),
@@ -265,6 +322,12 @@ pub(super) fn modify(file: &CommandFile, request: &Request) -> Result<()> {
         command.set(arm_xrc_srq_in::LWM, asked.srq_limit);
         return file.function().run(command).map(|_| ());
     }
+    if srq.tags {
+        let mut command = Command::new(opcode::ARM_XRQ, arm_xrq_in::SIZE, arm_xrq_out::SIZE);
+        command.set(arm_xrq_in::XRQN, srq.number);
+        command.set(arm_xrq_in::LWM, asked.srq_limit);
+        return file.function().run(command).map(|_| ());
+    }
     let mut command = Command::new(opcode::MODIFY_RMP, modify_rmp_in::SIZE, modify_rmp_out::SIZE);
     command.set(modify_rmp_in::UID, uid);
     command.set(modify_rmp_in::RMPN, srq.number);
@@ -287,6 +350,11 @@ pub(super) fn query(file: &CommandFile, request: &Request) -> Result<()> {
         command.set(query_xrc_srq_in::XRC_SRQN, srq.number);
         let context = query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY;
         xrc_srqc::LWM.within(context).get(&file.function().run(command)?)
+    } else if srq.tags {
+        let mut command = Command::new(opcode::QUERY_XRQ, query_xrq_in::SIZE, query_xrq_out::SIZE);
+        command.set(query_xrq_in::XRQN, srq.number);
+        let context = wq::LWM.within(xrqc::WQ).within(query_xrq_out::XRQ_CONTEXT);
+        context.get(&file.function().run(command)?)
     } else {
         let mut command = Command::new(opcode::QUERY_RMP, query_rmp_in::SIZE, query_rmp_out::SIZE);
         command.set(query_rmp_in::RMPN, srq.number);
@@ -309,6 +377,12 @@ pub(super) fn destroy(file: &CommandFile, uid: u16, srq: &Srq) -> Result<u32> {
         let (input, output) = (destroy_xrc_srq_in::SIZE, destroy_xrc_srq_out::SIZE);
         let mut command = Command::new(opcode::DESTROY_XRC_SRQ, input, output);
         command.set(destroy_xrc_srq_in::XRC_SRQN, srq.number);
+        function.run(command)?;
+    } else if srq.tags {
+        let (input, output) = (destroy_xrq_in::SIZE, destroy_xrq_out::SIZE);
+        let mut command = Command::new(opcode::DESTROY_XRQ, input, output);
+        command.set(destroy_xrq_in::UID, uid);
+        command.set(destroy_xrq_in::XRQN, srq.number);
         function.run(command)?;
     } else {
         let mut command =

@@ -1,6 +1,7 @@
 //! What comes back to the requester: acknowledges, READ and atomic responses, NAKs.
 
 use super::super::{Parameters, Psn, timing};
+use super::rendezvous::Fetched;
 use super::requester::{Kind, Requester};
 use crate::card::Card;
 use crate::queue::Syndrome;
@@ -135,10 +136,14 @@ impl Requester {
                 payload
             }
         };
+        let domain = match request.fetched {
+            Some(Fetched::Message(_, domain)) => domain,
+            _ => own.domain(),
+        };
         if let Some(inline) = &mut request.inline {
             inline.extend_from_slice(bytes);
         } else if !bytes.is_empty() {
-            if let Err(denied) = card.scatter(own.domain(), &request.wqe.data, done, bytes) {
+            if let Err(denied) = card.scatter(domain, &request.wqe.data, done, bytes) {
                 tracing::debug!(qp = own.number, ?denied, "cannot scatter");
                 return Err(Syndrome::LocalProtection);
             }

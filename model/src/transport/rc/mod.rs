@@ -7,6 +7,7 @@
 mod answer;
 mod dynamic;
 mod migration;
+mod rendezvous;
 mod reply;
 mod requester;
 mod responder;
@@ -16,7 +17,7 @@ use mlx5_sys::ifc::qpc;
 use super::{Held, Outcome, Parameters, Psn};
 use crate::card::Card;
 use crate::object::{Service, State};
-use crate::queue::{Fetch, Opcode, Origin, QpEvent, Syndrome};
+use crate::queue::{Fetch, HEADER, Opcode, Origin, QpEvent, Syndrome, TagEvent, Tagged};
 use crate::wire::{DcEth, Header, NakCode};
 pub use migration::Migration;
 use requester::Requester;
@@ -105,6 +106,9 @@ impl Rc {
         }
         let state = card.objects.qps.get(&qp).map(|qp| qp.state);
         if self.requester.started && matches!(state, Some(State::Rts | State::Sqd)) {
+            for rendezvous in self.responder.fetches.drain(..) {
+                self.requester.fetch_message(&own, &rendezvous);
+            }
             let fetch = state == Some(State::Rts);
             if let Err(syndrome) = self.requester.request(card, &own, fetch, &mut budget) {
                 // Other streams go on.
@@ -173,7 +177,9 @@ impl Rc {
     fn fail_requester(&mut self, card: &mut Card, qp: u32, syndrome: Syndrome) -> bool {
         let failed = self.requester.take_failed();
         let stream = failed.as_ref().and_then(|request| request.wqe.address);
-        if let Some(request) = failed {
+        if let Some(fetched) = failed.as_ref().and_then(|request| request.fetched) {
+            fetched.canceled(card, qp);
+        } else if let Some(request) = failed {
             let origin = Origin::Requester { opcode: request.wqe.opcode };
             let held = Held::new(qp, origin, request.wqe.index, Err(syndrome));
             card.port.hold(Outcome::Completion(held));
@@ -281,7 +287,14 @@ impl Rc {
             Outcome::Completion(Held::new(qp, origin, index, Err(Syndrome::Flushed)))
         };
         while let Some(request) = self.requester.take_failed() {
-            dynamic::flushed(card, qp, &request.wqe);
+            match request.fetched {
+                Some(fetched) => fetched.canceled(card, qp),
+                None => dynamic::flushed(card, qp, &request.wqe),
+            }
+        }
+        for rendezvous in self.responder.fetches.drain(..) {
+            let message = rendezvous::Fetched::Message(rendezvous.tagged, rendezvous.domain);
+            message.canceled(card, qp);
         }
         if let Some(wqe) = self.requester.initiator.take() {
             dynamic::flushed(card, qp, &wqe);
@@ -302,8 +315,13 @@ impl Rc {
             let flushed = Err(Syndrome::Flushed);
             Outcome::Completion(Held::received(qp, Opcode::Send, taken, flushed))
         };
-        if let Incoming::Send { wqe, .. } = std::mem::take(&mut self.responder.incoming) {
-            self.responder.owe(flushed(wqe.taken()));
+        match std::mem::take(&mut self.responder.incoming) {
+            Incoming::Send { tagged: Some(tagged), .. } if tagged.event.is_matched() => {
+                let tagged = Tagged { event: TagEvent::Canceled, start: [0; HEADER], ..tagged };
+                self.responder.owe(Outcome::Completion(Held::tagged(qp, tagged)));
+            }
+            Incoming::Send { wqe, .. } => self.responder.owe(flushed(wqe.taken())),
+            _ => {}
         }
         let shared = self.parameters.is_some_and(|own| own.shared_receive);
         if !shared {

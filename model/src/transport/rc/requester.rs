@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use super::super::{Held, Outcome, Parameters, Psn};
 use super::dynamic::Initiator;
+use super::rendezvous::Fetched;
 use super::to_peer;
 use crate::card::Card;
 use crate::queue::{Fence, Fetch, Origin, SendWqe, Signal, Syndrome};
@@ -61,7 +62,7 @@ impl Kind {
             0x12 => Self::FetchAdd,
             0x14 => Self::Masked { swap: true },
             0x15 => Self::Masked { swap: false },
-            0x0f | 0x17 | 0x2f => Self::Local,
+            0x0f | 0x17 | 0x28 | 0x2f => Self::Local,
             0x25 => Self::Umr,
             _ => return Self::Failed(Syndrome::LocalQpOperation),
         };
@@ -106,6 +107,8 @@ pub(super) struct Request {
     pub(super) answered: u32,
     /// Answer that goes into the CQE instead of memory.
     pub(super) inline: Option<Vec<u8>>,
+    /// Of what no WQE asked for: the message that it fetches, or its end.
+    pub(super) fetched: Option<Fetched>,
 }
 
 impl Request {
@@ -312,7 +315,17 @@ impl Requester {
         let first = self.next;
         self.next = first.plus(packets);
         self.messages = (self.messages + 1) & 0xff_ffff;
-        self.requests.push_back(Request { wqe, kind, first, packets, length, answered: 0, inline });
+        let fetched = None;
+        self.requests.push_back(Request {
+            wqe,
+            kind,
+            first,
+            packets,
+            length,
+            answered: 0,
+            inline,
+            fetched,
+        });
     }
 
     /// READs and atomics before the cursor that have no answer yet.
@@ -474,7 +487,9 @@ impl Requester {
             self.sent = 0;
         }
         self.unacknowledged = request.first.plus(request.packets);
-        if request.wqe.signal == Signal::Always {
+        if let Some(fetched) = request.fetched {
+            fetched.done(card, own.number, request.length as u32);
+        } else if request.wqe.signal == Signal::Always {
             let origin = Origin::Requester { opcode: request.wqe.opcode };
             let mut held = Held::new(own.number, origin, request.wqe.index, Ok(()));
             held.length = request.length as u32;

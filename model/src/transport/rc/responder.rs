@@ -7,8 +7,8 @@ use super::reply::{Original, Reply};
 use crate::card::Card;
 use crate::object::State;
 use crate::queue::{
-    Access, Data, Denied, Domain, LARGEST, Masked, Opcode as Received, QpEvent, ReceiveWqe,
-    Syndrome, Taken,
+    Access, Data, Denied, Domain, HEADER, LARGEST, Masked, Met, Opcode as Received, QpEvent,
+    ReceiveWqe, Rendezvous, Syndrome, TagEvent, Tagged, Taken,
 };
 use crate::wire::{Acknowledge, AtomicEth, Header, NakCode, Opcode, Reth, Route};
 
@@ -25,8 +25,10 @@ pub(super) enum Incoming {
     Send {
         /// The receive.
         wqe: ReceiveWqe,
-        /// Bytes that have arrived.
+        /// Bytes that have arrived, without the header that was matched.
         received: u64,
+        /// What is said of tags.
+        tagged: Option<Tagged>,
     },
     /// A WRITE.
     Write {
@@ -60,6 +62,8 @@ pub(super) struct Responder {
     /// Messages executed.
     pub(super) messages: u32,
     pub(super) incoming: Incoming,
+    /// Messages that are to be fetched.
+    pub(super) fetches: VecDeque<Rendezvous>,
     /// A NAK told the peer to go back; until it does, what comes is not worth another.
     told: bool,
     /// Whether the first packet has been announced.
@@ -239,8 +243,10 @@ impl Responder {
 
     fn invalid(&mut self, header: &Header) -> Refused {
         let mut refused = self.refused(header, NakCode::InvalidRequest, QpEvent::InvalidRequest);
-        if let Incoming::Send { wqe, .. } = std::mem::take(&mut self.incoming) {
-            refused.receive = Some((wqe.taken(), Syndrome::RemoteInvalidRequest));
+        if let Incoming::Send { wqe, tagged, .. } = std::mem::take(&mut self.incoming) {
+            if !tagged.is_some_and(|tagged| tagged.event.is_matched()) {
+                refused.receive = Some((wqe.taken(), Syndrome::RemoteInvalidRequest));
+            }
         }
         refused
     }
@@ -284,6 +290,42 @@ impl Responder {
         }
     }
 
+    /// Takes an entry or a receive for a message that may have a tag. `None` where the peer was told
+    /// to wait, or the message is fetched.
+    fn meet(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<Option<(ReceiveWqe, Tagged)>, Refused> {
+        match card.meet_tag(own.number, payload) {
+            Ok(Met::Receive(wqe, tagged)) => Ok(Some((wqe, tagged))),
+            Ok(Met::Rendezvous(rendezvous)) => {
+                // What is to be fetched fits the packet that says so.
+                if !header.opcode.ends() {
+                    return Err(self.invalid(header));
+                }
+                self.accept(header, 1);
+                self.acknowledge(Psn::new(header.psn));
+                let held = Held {
+                    length: rendezvous.from.2,
+                    ..Held::tagged(own.number, rendezvous.tagged)
+                };
+                self.owe(Outcome::Completion(held));
+                self.fetches.push_back(rendezvous);
+                Ok(None)
+            }
+            Ok(Met::Nothing) => {
+                self.told = true;
+                self.nak(self.expected, Acknowledge::Rnr(own.rnr_timer));
+                Ok(None)
+            }
+            Err(Syndrome::LocalLength) => Err(self.invalid(header)),
+            Err(_) => Err(self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)),
+        }
+    }
+
     fn send(
         &mut self,
         card: &mut Card,
@@ -292,29 +334,44 @@ impl Responder {
         payload: &[u8],
         domain: Domain,
     ) -> Result<(), Refused> {
-        let (wqe, received) = match std::mem::take(&mut self.incoming) {
-            Incoming::Send { wqe, received } => (wqe, received),
+        let mut payload = payload;
+        let (wqe, received, mut tagged) = match std::mem::take(&mut self.incoming) {
+            Incoming::Send { wqe, received, tagged } => (wqe, received, tagged),
+            _ if card.matches_tags(own.number) => match self.meet(card, own, header, payload)? {
+                Some((wqe, tagged)) => {
+                    if tagged.event.is_matched() {
+                        payload = &payload[HEADER..];
+                    }
+                    (wqe, 0, Some(tagged))
+                }
+                None => return Ok(()),
+            },
             _ => match self.receive(card, own, header)? {
-                Some(wqe) => (wqe, 0),
+                Some(wqe) => (wqe, 0, None),
                 None => return Ok(()),
             },
         };
+        // An entry that was taken is no receive that would complete with an error.
+        let matched = tagged.is_some_and(|tagged| tagged.event.is_matched());
+        let failed = |syndrome| (!matched).then(|| (wqe.taken(), syndrome));
         let total = received + payload.len() as u64;
         let room: u64 = wqe.data.iter().map(Data::len).sum();
         if total > room || total > LONGEST.into() {
             return Err(Refused {
-                receive: Some((wqe.taken(), Syndrome::LocalLength)),
+                receive: failed(Syndrome::LocalLength),
                 ..self.refused(header, NakCode::InvalidRequest, QpEvent::InvalidRequest)
             });
         }
         let whole = header.opcode.starts() && header.opcode.ends();
-        let inline =
-            whole && !payload.is_empty() && payload.len() <= card.inline_room(own.number, false);
+        let inline = whole
+            && tagged.is_none()
+            && !payload.is_empty()
+            && payload.len() <= card.inline_room(own.number, false);
         if !inline && !payload.is_empty() {
             if let Err(denied) = card.scatter(wqe.domain, &wqe.data, received, payload) {
                 tracing::debug!(qp = own.number, ?denied, "cannot scatter");
                 return Err(Refused {
-                    receive: Some((wqe.taken(), Syndrome::LocalProtection)),
+                    receive: failed(Syndrome::LocalProtection),
                     ..self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)
                 });
             }
@@ -322,7 +379,7 @@ impl Responder {
         if let (true, Some(key)) = (header.opcode.invalidates(), header.immediate) {
             if let Err(denied) = card.invalidate_key(domain, u32::from_be_bytes(key)) {
                 return Err(Refused {
-                    receive: Some((wqe.taken(), Syndrome::LocalAccess)),
+                    receive: failed(Syndrome::LocalAccess),
                     ..self.denied(own, header, denied)
                 });
             }
@@ -338,10 +395,20 @@ impl Responder {
                 Some(_) => Received::SendImmediate,
             };
             let mut held = self.received(own, header, kind, wqe.taken(), total as u32);
+            if let Some(tagged) = tagged.as_mut().filter(|_| matched) {
+                (held.wqe, tagged.event) = (0, TagEvent::ConsumedMessage);
+                if !whole {
+                    (tagged.event, tagged.start) = (TagEvent::Expected, [0; HEADER]);
+                }
+            }
+            held.tagged = tagged;
             held.inline = inline.then(|| payload.to_vec());
             self.owe(Outcome::Completion(held));
         } else {
-            self.incoming = Incoming::Send { wqe, received: total };
+            if let Some(tagged) = tagged.filter(|_| matched && header.opcode.starts()) {
+                self.owe(Outcome::Completion(Held::tagged(own.number, tagged)));
+            }
+            self.incoming = Incoming::Send { wqe, received: total, tagged };
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //!
 //! [`side`] is one of them with its rings, [`Pair`] both with the wire and the time between them.
 //! The tests: [`traffic`] moves data whatever the wire does, [`errors`] provokes every error,
-//! [`extended`] has atomics under masks, the card's own copies and queues that steer others,
+//! [`tags`] matches them, [`extended`] has atomics under masks, the card's own copies and queues that steer others,
 //! [`timing`] measures waits on the manual clock, [`unreliable`] and
 //! [`datagram`] lose what nobody repeats, [`shared`] takes receives from one queue for several,
 //! [`windows`] binds keys and takes them back, [`xrc`] sends to queues that requests name,
@@ -14,6 +14,7 @@ mod errors;
 mod extended;
 mod shared;
 pub mod side;
+mod tags;
 mod timing;
 mod traffic;
 mod unreliable;
@@ -42,6 +43,8 @@ pub struct Setup {
     pub scatter_to_cqe: bool,
     /// Whether receives come from a shared receive queue.
     pub shared_receive: bool,
+    /// Whether that queue matches tags.
+    pub tags: bool,
     /// Of an extended reliable connection: whether it is the side that receives.
     pub xrc_target: bool,
     pub grh: bool,
@@ -66,6 +69,7 @@ impl Default for Setup {
             rnr_timer: 12,
             scatter_to_cqe: false,
             shared_receive: false,
+            tags: false,
             xrc_target: false,
             grh: false,
             streams: [0; 2],

@@ -3,7 +3,8 @@
 use mlx5_sys::ifc::{
     ads, alloc_pd_out, cqc, create_cq_in, create_cq_out, create_eq_in, create_mkey_in,
     create_qp_in, create_qp_out, create_rmp_in, create_rmp_out, create_xrc_srq_in,
-    create_xrc_srq_out, mkc, opcode, qpc, rmpc, rst2init_qp_in, wq, xrc_srqc,
+    create_xrc_srq_out, create_xrq_in, create_xrq_out, mkc, opcode, qpc, rmpc, rst2init_qp_in, wq,
+    xrc_srqc, xrqc,
 };
 
 use super::Setup;
@@ -46,6 +47,8 @@ pub struct Cqe {
     pub immediate: [u8; 4],
     pub solicited: bool,
     pub inline: Option<Vec<u8>>,
+    /// Of a queue that matches tags: what happened, the entry's index, and the first bytes.
+    pub tagged: Option<(u8, u16, [u8; 16])>,
     /// The peer's LID; GRH, service level and queue pair in one word.
     pub source: (u16, u32),
 }
@@ -136,7 +139,10 @@ impl Side {
             }
             (rig.number(&create, create_cq_out::CQN), ring(&create), record)
         });
-        let mut srq = setup.shared_receive.then(|| shared_queue(&mut rig));
+        let mut srq = setup.shared_receive.then(|| match setup.tags {
+            true => tag_queue(&mut rig, cqs[1].0),
+            false => shared_queue(&mut rig),
+        });
         let field = |field: mlx5_sys::ifc::Field| field.within(create_qp_in::QPC);
         let mut create = rig
             .create_qp(cqs[0].0, cqs[1].0)
@@ -417,6 +423,10 @@ impl Side {
             length: if failed { 0 } else { length },
             immediate: bytes[36..40].try_into().unwrap(),
             solicited: bytes[63] & 2 != 0,
+            tagged: (bytes[40] == 1).then(|| {
+                let index = u16::from_be_bytes([bytes[42], bytes[43]]);
+                (bytes[41], index, *bytes.first_chunk().unwrap())
+            }),
             inline: inline.then(|| bytes[..length as usize].to_vec()),
             source: (
                 u16::from_be_bytes([bytes[22], bytes[23]]),
@@ -456,6 +466,16 @@ fn shared_queue(rig: &mut Rig) -> (u32, u64, u64) {
     let (ring, record) = (ring(&create), field(wq::DBR_ADDR).get(&create.0));
     circle(rig, ring);
     (rig.number(&create, create_rmp_out::RMPN), ring, record)
+}
+
+/// The same of one that matches tags.
+fn tag_queue(rig: &mut Rig, cq: u32) -> (u32, u64, u64) {
+    let field =
+        |field: mlx5_sys::ifc::Field| field.within(xrqc::WQ).within(create_xrq_in::XRQ_CONTEXT);
+    let create = rig.create_xrq(cq).set(field(wq::LOG_WQ_SZ), RECEIVES.ilog2());
+    let ring = u64::from_be_bytes(*create.0.last_chunk().unwrap());
+    circle(rig, ring);
+    (rig.number(&create, create_xrq_out::XRQN), ring, field(wq::DBR_ADDR).get(&create.0))
 }
 
 /// Links WQEs of 64 bytes in a circle.

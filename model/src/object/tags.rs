@@ -1,0 +1,115 @@
+//! The list of tags of a shared receive queue that matches them.
+
+use crate::queue::Data;
+
+/// A receive for a message with a tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagEntry {
+    /// Its index, by which software knows it.
+    pub index: u16,
+    /// The tag, and the bits of it that are compared.
+    pub tag: u64,
+    /// As above.
+    pub mask: u64,
+    /// Where the message goes.
+    pub data: Vec<Data>,
+    /// Whether messages are compared with it: not before software knew of all messages that came
+    /// for no tag.
+    active: bool,
+}
+
+/// Tags in the order in which they were appended, which is that in which they are compared.
+#[derive(Clone, Debug, Default)]
+pub struct TagList {
+    entries: Vec<TagEntry>,
+    most: usize,
+    /// Index of the next entry, as the last one appended said.
+    next: u16,
+    /// Messages that came for no tag, modulo 2^16: by software's count and by the card's.
+    pub software: u16,
+    /// As above.
+    pub hardware: u16,
+}
+
+impl TagList {
+    /// An empty list of at most so many.
+    pub fn new(most: usize) -> Self {
+        Self { most, ..Self::default() }
+    }
+
+    /// Index of the next entry.
+    pub fn next(&self) -> u16 {
+        self.next
+    }
+
+    /// Appends an entry, which has the index that the last one named; `false` where there is no
+    /// room.
+    pub fn append(&mut self, next: u16, tag: u64, mask: u64, data: Vec<Data>) -> bool {
+        if self.entries.len() >= self.most {
+            return false;
+        }
+        let (index, active) = (self.next, self.software == self.hardware);
+        self.entries.push(TagEntry { index, tag, mask, data, active });
+        self.next = next;
+        true
+    }
+
+    /// Takes an entry out; `false` where it is not there (any more).
+    pub fn remove(&mut self, index: u16) -> bool {
+        let at = self.entries.iter().position(|entry| entry.index == index);
+        at.map(|at| self.entries.remove(at)).is_some()
+    }
+
+    /// Software says how many messages for no tag it knows of.
+    pub fn know(&mut self, count: u16) {
+        self.software = count;
+        if self.software == self.hardware {
+            self.entries.iter_mut().for_each(|entry| entry.active = true);
+        }
+    }
+
+    /// A message came for no tag.
+    pub fn unexpected(&mut self) {
+        self.hardware = self.hardware.wrapping_add(1);
+    }
+
+    /// The oldest entry that a tag matches.
+    pub fn find(&self, tag: u64) -> Option<&TagEntry> {
+        self.entries.iter().find(|entry| entry.active && (entry.tag ^ tag) & entry.mask == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_entry_that_matches_is_found_and_keeps_its_index() {
+        let mut list = TagList::new(3);
+        assert!(list.append(5, 0x12, 0xff, vec![]));
+        assert!(list.append(1, 0x12, 0x0f, vec![]));
+        assert!(list.append(9, 0x33, !0, vec![]));
+        assert!(!list.append(7, 0, 0, vec![]));
+        let found = |list: &TagList, tag| list.find(tag).map(|entry| entry.index);
+        assert_eq!(found(&list, 0xff12), Some(0));
+        assert_eq!(found(&list, 0xff02), Some(5));
+        assert_eq!(found(&list, 0xff33), None);
+        assert_eq!(found(&list, 0x33), Some(1));
+        assert!(list.remove(0) && !list.remove(0));
+        assert_eq!(found(&list, 0xff12), Some(5));
+        assert_eq!(list.next(), 9);
+    }
+
+    #[test]
+    fn entries_wait_until_software_knows_of_every_message_for_none() {
+        let mut list = TagList::new(8);
+        list.append(1, 1, !0, vec![]);
+        list.unexpected();
+        list.append(2, 2, !0, vec![]);
+        assert!(list.find(1).is_some() && list.find(2).is_none());
+        list.know(0);
+        assert!(list.find(2).is_none());
+        list.know(1);
+        assert!(list.find(2).is_some());
+    }
+}
