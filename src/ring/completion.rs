@@ -559,6 +559,22 @@ impl Completions {
         Ok(self.consumer.look())
     }
 
+    /// Takes the next CQE, whatever queue it is of, and publishes that: for queues that have the CQ
+    /// to themselves. `work` is also told which CQ this is.
+    pub(super) fn take_cqe<R>(
+        &mut self,
+        work: impl FnOnce(&CqeRef<'_>, CqId) -> R,
+    ) -> Result<Option<R>, PollError> {
+        self.timing.begin();
+        let Some(cqe) = self.look_ahead()? else { return Ok(None) };
+        self.timing.stamp_at(Phase::Sight, cqe.seen());
+        let result = work(&cqe, self.id);
+        self.timing.stamp(Phase::Decode);
+        self.consumer.turn();
+        self.publish_taken();
+        Ok(Some(result))
+    }
+
     /// Asks for an event on the CQ's completion channel at the next completion, or with
     /// `solicited_only` at the next solicited one or error. Poll once more afterwards: a completion
     /// that came before may have raised none. One store to the record, one to a register, two store

@@ -17,6 +17,13 @@ pub enum PostError {
     /// A scatter/gather entry over 2 GiB, the most that a data segment can say.
     #[error("scatter/gather entry longer than 2 GiB")]
     SgeTooLong,
+    /// A header of Ethernet longer than the queue has room for, or shorter than an Ethernet header
+    /// where it has to be whole.
+    #[error("inline header longer than the queue's limit (max_tso_header), or less than 14 bytes")]
+    HeaderLength,
+    /// Less memory than a WQE of a striding receive queue has.
+    #[error("the memory is shorter than a WQE of the striding receive queue (wqe_bytes)")]
+    ReceiveTooShort,
     /// The memory for an atomic's old value has fewer bytes than the atomic.
     #[error(
         "the memory for an atomic's old value is shorter than the atomic (8 bytes, or its size)"

@@ -471,6 +471,11 @@ impl ReceiveQueue {
         Some(unsafe { self.shadow.get_unchecked(slot) }.id)
     }
 
+    /// Retires the oldest receive, whatever queue pair a CQE of the CQ `cq` names.
+    pub(super) fn retire_oldest(&mut self, cq: CqId) -> Option<u64> {
+        self.retire_plain(cq, self.qpn)
+    }
+
     /// See [`ReceiveSide::retire_short`].
     #[inline(always)]
     fn retire_short(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {

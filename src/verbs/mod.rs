@@ -19,7 +19,9 @@ mod device;
 mod dm;
 mod dmabuf;
 mod error;
+mod ethernet;
 mod event;
+mod flow;
 mod gid;
 mod mkey;
 mod mr;
@@ -33,6 +35,7 @@ mod srq;
 mod td;
 mod units;
 mod volatile;
+mod wq;
 mod xrcd;
 
 pub use access::Access;
@@ -51,6 +54,7 @@ pub use dmabuf::DmaBufRegion;
 pub use error::{Cause, Errno, Error, Result};
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};
 pub(crate) use event::{deadline, wait_readable};
+pub use flow::{Flow, FlowBuilder, FlowTarget};
 pub use gid::{Gid, GidEntry, GidType};
 pub use mkey::{Mkey, MkeyBuilder};
 pub use mr::{MemoryRegion, ReclaimError, RegisterError};
@@ -64,11 +68,13 @@ pub use qp::{
     AddressVector, AlternatePath, Capacities, Connected, Dci, DciInitAttributes, DciStreams, Dct,
     DctRtrAttributes, GlobalRoute, HasQueues, Init, InitAttributes, MigrationState,
     MulticastMembership, QpState, QueuePair, QueuePairAttributes, QueuePairBuilder,
-    QueuePairHandle, Rc, Receives, Recoverable, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
-    ScatterToCqe, State, TransitionError, Transport, Uc, UcRtrAttributes, UcRtsAttributes, Ud,
-    UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend, state,
+    QueuePairHandle, RawPacket, Rc, Receives, Recoverable, Reset, Rtr, RtrAttributes, Rts,
+    RtsAttributes, ScatterToCqe, State, TransitionError, Transport, Uc, UcRtrAttributes,
+    UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend,
+    state,
 };
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};
+pub use wq::{Spread, StridingQueue, StridingQueueBuilder};
 pub use xrcd::{XrcDomain, XrcOpen};

@@ -11,6 +11,7 @@
 mod address;
 mod dynamic;
 mod encode;
+mod ethernet;
 mod local;
 mod masked;
 mod mkey;
@@ -29,6 +30,7 @@ pub use dynamic::DcAddress;
 pub use encode::Code;
 pub(crate) use encode::Encode;
 pub use encode::Operation;
+pub use ethernet::{EthSend, EthTso, FrameStart, Header, NoHeader, VlanTag};
 pub use local::{CopyMemory, SendEnable, Wait};
 pub use masked::{Bits, MaskedCompareSwap, MaskedFetchAdd, Number};
 pub use mkey::{ConfigureKey, Interleaved, KeyLayout, ListAt, ListEntry, Strided};

@@ -3,7 +3,8 @@
 use super::{CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, Read, Send, SendImm};
 use super::{CopyMemory, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, SendEnable, Wait};
 use super::{DcAddress, SgeList, To, UdAddress, Write, WriteImm, XrcAddress};
-use crate::verbs::{Dci, Rc, Transport, Uc, Ud, XrcSend};
+use super::{EthSend, EthTso, FrameStart};
+use crate::verbs::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 
 /// An operation that queue pairs of transport `T` can execute.
 ///
@@ -76,3 +77,6 @@ impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedCompareSwap<N, W>, &DcAddr
 impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedFetchAdd<N, W>, DcAddress> {}
 impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedFetchAdd<N, W>, &DcAddress> {}
 impl PostOn<Dci> for CopyMemory {}
+impl PostOn<RawPacket> for Nop {}
+impl<P: Payload, H: FrameStart> PostOn<RawPacket> for EthSend<P, H> {}
+impl<P: Payload> PostOn<RawPacket> for EthTso<'_, P> {}

@@ -22,6 +22,7 @@ mod flight;
 mod operation;
 mod receiver;
 mod slice;
+mod striding;
 
 pub use batch::Batch;
 pub use buffers::Buffers;
@@ -30,3 +31,4 @@ pub use flight::{Event, Outcome, Refused, Returned};
 pub use operation::{OwnedOperation, OwnedPayload};
 pub use receiver::Receiver;
 pub use slice::{JoinError, Slice};
+pub use striding::{Frame, FrameArrival, StridingReceiver};

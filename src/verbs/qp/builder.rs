@@ -11,12 +11,14 @@ use mlx5_sys::dv::{
     mlx5dv_qp_init_attr,
 };
 use mlx5_sys::verbs::{
-    ibv_create_qp, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_init_attr_ex,
-    ibv_qp_init_attr_mask,
+    ibv_create_qp, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_create_flags, ibv_qp_init_attr,
+    ibv_qp_init_attr_ex, ibv_qp_init_attr_mask,
 };
 
 use super::dynamic::Dynamic;
-use super::{HasQueues, Parents, QpInner, QpState, QueuePair, Rc, Receives, Reset, Transport};
+use super::{
+    HasQueues, Parents, QpInner, QpState, QueuePair, RawPacket, Rc, Receives, Reset, Transport,
+};
 use crate::verbs::error::non_null;
 use crate::verbs::placement::{CallbackTarget, QueueAllocator};
 use crate::verbs::td::ParentDomain;
@@ -122,6 +124,10 @@ pub struct QueuePairBuilder<T: Transport> {
     thread_domain: Option<ThreadDomain>,
     memory: Option<CallbackTarget>,
     pub(super) dynamic: Dynamic,
+    /// Of frames of Ethernet: room for headers that large sends repeat, and whether VLAN tags are
+    /// taken out.
+    max_tso_header: u16,
+    strip_vlan: bool,
     transport: PhantomData<fn() -> T>,
 }
 
@@ -129,6 +135,22 @@ impl QueuePair<Rc, Reset> {
     /// A reliable connection in `pd` that reports to `cq`, as [`QueuePairBuilder::new`] makes it.
     pub fn builder(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePairBuilder<Rc> {
         QueuePairBuilder::new(pd, cq)
+    }
+}
+
+impl QueuePairBuilder<RawPacket> {
+    /// Bytes of the longest header that a [large send](crate::wqe::EthTso) repeats. Default: 0, no
+    /// large sends.
+    pub fn max_tso_header(mut self, bytes: u16) -> Self {
+        self.max_tso_header = bytes;
+        self
+    }
+
+    /// Has the card take VLAN tags out of frames that arrive; completions say what they were.
+    /// Default: not.
+    pub fn strip_vlan(mut self, strip: bool) -> Self {
+        self.strip_vlan = strip;
+        self
     }
 }
 
@@ -182,6 +204,8 @@ impl<T: HasQueues> QueuePairBuilder<T> {
             thread_domain: None,
             memory: None,
             dynamic: Dynamic::default(),
+            max_tso_header: 0,
+            strip_vlan: false,
             transport: PhantomData,
         }
     }
@@ -263,7 +287,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         let pd = parent.as_ref().map_or(self.pd.as_raw(), ParentDomain::as_raw);
         T::shape(&mut attributes)?;
         let (call, qp) = match (self.scatter_to_cqe, T::dynamic(&self.dynamic)) {
-            (None, None) => {
+            (None, None) if self.max_tso_header == 0 && !self.strip_vlan => {
                 // SAFETY: PD, CQs and SRQ are alive and of one context, the attributes live through
                 // the call.
                 let qp = unsafe { ibv_create_qp(pd.as_ptr(), &mut attributes) };
@@ -308,7 +332,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         })))
     }
 
-    /// Makes it by the call that takes flags of libmlx5's.
+    /// Makes it by the call that takes flags of libmlx5's, and what only newer verbs have.
     ///
     /// # Safety
     /// What `attributes` names, and the PD, are alive and of one context.
@@ -340,6 +364,14 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         if let Some((mask, dc)) = dynamic {
             mlx5.comp_mask |= u64::from(mask);
             mlx5.dc_init_attr = dc;
+        }
+        if self.max_tso_header != 0 {
+            extended.comp_mask |= ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_MAX_TSO_HEADER.0;
+            extended.max_tso_header = self.max_tso_header;
+        }
+        if self.strip_vlan {
+            extended.comp_mask |= ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_CREATE_FLAGS.0;
+            extended.create_flags = ibv_qp_create_flags::IBV_QP_CREATE_CVLAN_STRIPPING.0;
         }
         let context = self.pd.context().as_raw();
         // SAFETY: as the caller vouches; the attributes live through the call.

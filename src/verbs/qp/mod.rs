@@ -9,6 +9,7 @@ mod builder;
 mod dynamic;
 mod multicast;
 mod query;
+mod raw;
 pub mod state;
 mod transition;
 mod transport;
@@ -24,7 +25,7 @@ pub use query::{MigrationState, QueuePairAttributes};
 pub use state::{Init, QpState, Reset, Rtr, Rts, State};
 pub use transition::TransitionError;
 pub use transport::{
-    Connected, HasQueues, Rc, Receives, Recoverable, Transport, Uc, Ud, XrcRecv, XrcSend,
+    Connected, HasQueues, RawPacket, Rc, Receives, Recoverable, Transport, Uc, Ud, XrcRecv, XrcSend,
 };
 pub use unreliable::{UcRtrAttributes, UcRtsAttributes, UdInitAttributes, UdRtsAttributes};
 pub use xrc::XrcRtsAttributes;

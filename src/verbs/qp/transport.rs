@@ -85,6 +85,10 @@ transports! {
     /// Extended reliable connection, the end that [answers](super::QueuePair::target). It has no
     /// queues of its own.
     XrcRecv = IBV_QPT_XRC_RECV, "XRC_RECV", 1;
+    /// Frames of Ethernet that the program makes itself, header and all: [sent](crate::wqe::EthSend)
+    /// as they are, or with what the card fills in, and received where a
+    /// [flow](crate::verbs::Flow) leads them to. On ports of Ethernet only.
+    RawPacket = IBV_QPT_RAW_PACKET, "raw packet", 3;
 }
 
 impl HasQueues for Rc {}
@@ -94,6 +98,7 @@ impl HasQueues for Dct {}
 impl HasQueues for Dci {
     const RECEIVES: bool = false;
 }
+impl HasQueues for RawPacket {}
 impl HasQueues for XrcSend {
     const RECEIVES: bool = false;
 }
@@ -102,6 +107,7 @@ impl Receives for Rc {}
 impl Receives for Uc {}
 impl Receives for Ud {}
 impl Receives for Dct {}
+impl Receives for RawPacket {}
 
 impl Connected for Rc {
     const ACCESS: Access = Access::all();

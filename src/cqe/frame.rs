@@ -1,0 +1,106 @@
+//! What a completion says of a frame of Ethernet.
+
+use super::Layer3;
+use mlx5_sys::cqe::{
+    Cqe64, L3_HDR_TYPE_IPV4, L3_HDR_TYPE_IPV6, L3_HDR_TYPE_SHIFT, L3_OK, L4_OK, NUMBER_MASK,
+};
+
+/// The protocol above IP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportHeader {
+    /// None that the card knows, or the packet is a fragment.
+    Other,
+    /// TCP.
+    Tcp,
+    /// UDP.
+    Udp,
+}
+
+/// What the card saw in a frame's headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameInfo {
+    /// The protocol above Ethernet.
+    pub network: Layer3,
+    /// Whether its header is right, with its checksum where it has one.
+    pub network_ok: bool,
+    /// The protocol above IP.
+    pub transport: TransportHeader,
+    /// Whether the checksum of TCP or UDP is right.
+    pub transport_ok: bool,
+    /// The VLAN tag that the card has taken out, where the queue asks for that.
+    pub stripped_vlan: Option<u16>,
+    /// What the flow is called that led the frame here ([`FlowBuilder::tag`](crate::verbs::FlowBuilder::tag)); 0 if nothing.
+    pub flow_tag: u32,
+    /// The hash by which frames are [spread](crate::verbs::Spread); 0 where they are not.
+    pub hash: u32,
+    /// Ones' complement sum of what follows the Ethernet header.
+    pub checksum: u16,
+    /// The card's clock when the frame came.
+    pub timestamp: u64,
+}
+
+impl FrameInfo {
+    /// Whether the packet is one of IPv4 and all its checksums are right: what verbs call
+    /// `IBV_WC_IP_CSUM_OK`.
+    pub fn checksums_ok(&self) -> bool {
+        self.network == Layer3::Ipv4 && self.network_ok && self.transport_ok
+    }
+
+    pub(crate) fn decode(cqe: &Cqe64) -> Self {
+        /// Layer 4 types, and whether a VLAN tag was taken out. Linux `mlx5/device.h`,
+        /// `CQE_L4_HDR_TYPE_*` and `cqe_has_vlan`.
+        const UDP: u8 = 2;
+        const STRIPPED: u8 = 1;
+        let kinds = cqe.l4_hdr_type_etc;
+        Self {
+            network: match kinds >> L3_HDR_TYPE_SHIFT & 3 {
+                L3_HDR_TYPE_IPV4 => Layer3::Ipv4,
+                L3_HDR_TYPE_IPV6 => Layer3::Ipv6,
+                _ => Layer3::None,
+            },
+            network_ok: cqe.hds_ip_ext & L3_OK != 0,
+            transport: match kinds >> 4 & 7 {
+                // TCP comes in three kinds, by what it acknowledges and carries.
+                1 | 3 | 4 => TransportHeader::Tcp,
+                UDP => TransportHeader::Udp,
+                _ => TransportHeader::Other,
+            },
+            transport_ok: cqe.hds_ip_ext & L4_OK != 0,
+            stripped_vlan: (kinds & STRIPPED != 0).then(|| cqe.vlan_info.get()),
+            flow_tag: cqe.sop_drop_qpn.get() & NUMBER_MASK,
+            hash: cqe.rss_hash_result.get(),
+            checksum: cqe.check_sum.get(),
+            timestamp: cqe.timestamp.get(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_where_the_headers_have_them() {
+        let mut cqe = Cqe64 {
+            hds_ip_ext: L3_OK | L4_OK,
+            l4_hdr_type_etc: 4 << 4 | L3_HDR_TYPE_IPV4 << L3_HDR_TYPE_SHIFT | 1,
+            vlan_info: 0x6005.into(),
+            sop_drop_qpn: 0xff00_0077.into(),
+            rss_hash_result: 0x1234_5678.into(),
+            check_sum: 0xabcd.into(),
+            timestamp: 99.into(),
+            ..Cqe64::default()
+        };
+        let info = FrameInfo::decode(&cqe);
+        assert!(info.checksums_ok());
+        assert_eq!((info.transport, info.stripped_vlan), (TransportHeader::Tcp, Some(0x6005)));
+        assert_eq!((info.flow_tag, info.hash), (0x77, 0x1234_5678));
+        assert_eq!((info.checksum, info.timestamp), (0xabcd, 99));
+        cqe.hds_ip_ext = L3_OK;
+        assert!(!FrameInfo::decode(&cqe).checksums_ok());
+        cqe.l4_hdr_type_etc = 2 << 4 | L3_HDR_TYPE_IPV6 << L3_HDR_TYPE_SHIFT;
+        let info = FrameInfo::decode(&cqe);
+        assert_eq!((info.network, info.transport), (Layer3::Ipv6, TransportHeader::Udp));
+        assert_eq!((info.stripped_vlan, info.transport_ok), (None, false));
+    }
+}

@@ -1,0 +1,134 @@
+//! Receiving frames of Ethernet.
+
+use core::fmt;
+
+use mlx5_sys::cqe::{Cqe64, opcode as cqe_opcode};
+use zerocopy::FromBytes;
+
+use super::completion::Completions;
+use super::receive::{ReceiveConfig, ReceiveQueue};
+use super::receive_batch::ReceiveBatch;
+use super::{PollError, PostError};
+use crate::cqe::{Failure, FrameInfo, QueueKind, Status, Unclaimed, UnclaimedReason};
+use crate::verbs::{CompletionQueue, QueuePair, RawPacket, state::CanReceive};
+use crate::wqe::SgeList;
+
+/// The receive queue of a queue pair for frames of Ethernet, with the CQ of its own on which it
+/// completes: the CQEs of frames name flows, not queues, so no other queue may complete there.
+///
+/// Posting is [`ReceiveQueue`]'s. A poll costs about as much as one of a queue that is looked up.
+pub struct FrameReceives {
+    queue: ReceiveQueue,
+    completions: Completions,
+}
+
+/// What a poll of [`FrameReceives`] finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a completion says which receive is done, or that one failed"]
+pub enum FrameEvent {
+    /// A frame has arrived.
+    Frame(FrameDone),
+    /// A receive failed, or was flushed because an earlier one had failed.
+    Failed(Failure),
+    /// A CQE that is not of this queue, or makes no sense for it.
+    Unclaimed(Unclaimed),
+}
+
+/// A frame has arrived in the memory of a receive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameDone {
+    /// The id that the receive was posted with.
+    pub id: u64,
+    /// Length of the frame in bytes, its checksum left out.
+    pub byte_len: u32,
+    /// What the card saw in its headers.
+    pub info: FrameInfo,
+}
+
+impl FrameReceives {
+    /// Takes over the receive queue of a queue pair, and the CQ that it completes on.
+    ///
+    /// # Errors
+    /// As [`ReceiveQueue::new`] and [`Completions::new`].
+    pub fn new<S: CanReceive>(
+        qp: &QueuePair<RawPacket, S>,
+        cq: &CompletionQueue,
+        config: ReceiveConfig,
+    ) -> crate::Result<Self> {
+        let mut completions = Completions::new(cq)?;
+        let queue = ReceiveQueue::new(qp, &mut completions, config)?;
+        Ok(Self { queue, completions })
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &ReceiveQueue {
+        &self.queue
+    }
+
+    /// Starts a batch of receives. Dropping it posts nothing.
+    pub fn batch(&mut self) -> ReceiveBatch<'_> {
+        self.queue.batch()
+    }
+
+    /// Posts one receive, as [`ReceiveQueue::post`].
+    ///
+    /// # Errors
+    /// [`PostError`]; nothing is posted then.
+    ///
+    /// # Safety
+    /// As there.
+    pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
+        // SAFETY: passed on.
+        unsafe { self.queue.post(id, list) }
+    }
+
+    /// The next frame, if one has arrived.
+    ///
+    /// # Errors
+    /// [`PollError`].
+    pub fn poll(&mut self) -> Result<Option<FrameEvent>, PollError> {
+        let queue = &mut self.queue;
+        self.completions.take_cqe(|cqe, reader| {
+            let bytes = cqe.bytes();
+            let unclaimed = |reason| FrameEvent::Unclaimed(Unclaimed::new(reason, cqe));
+            let failed = match cqe.opcode() {
+                cqe_opcode::RESP_ERR => true,
+                cqe_opcode::RESP_SEND => false,
+                _ => return unclaimed(UnclaimedReason::UnknownQueue),
+            };
+            let Some(id) = queue.retire_oldest(reader) else {
+                return unclaimed(UnclaimedReason::NotOutstanding);
+            };
+            if failed {
+                return FrameEvent::Failed(Failure {
+                    id,
+                    qpn: queue.qpn(),
+                    queue: QueueKind::Receive,
+                    status: Status::from_syndrome(cqe.syndrome()),
+                    vendor_error: cqe.vendor_syndrome(),
+                    wqe_index: cqe.wqe_counter(),
+                    opcode: 0,
+                });
+            }
+            match Cqe64::read_from_bytes(&bytes) {
+                Ok(cqe) => FrameEvent::Frame(FrameDone {
+                    id,
+                    byte_len: cqe.byte_cnt.get(),
+                    info: FrameInfo::decode(&cqe),
+                }),
+                Err(_) => unclaimed(UnclaimedReason::UnknownOpcode),
+            }
+        })
+    }
+
+    /// Asks for an event at the next frame, as [`Completions::arm`].
+    pub fn arm(&mut self) {
+        self.completions.arm(false);
+    }
+}
+
+impl fmt::Debug for FrameReceives {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameReceives").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,172 @@
+//! Striding receive queues that own their memory.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use super::Slice;
+use crate::cqe::{Failure, FrameInfo, Unclaimed};
+use crate::ring::striding::{StridingEvent, StridingReceives};
+use crate::ring::{PollError, PostError};
+use crate::verbs::{CompletionQueue, StridingQueue};
+
+/// A [`StridingReceives`] that owns the memory of its WQEs, and gives it out frame by frame.
+///
+/// A [`Frame`] shares the memory of its WQE with the others there, and with this queue as long as
+/// the card may write to it. When the last of them is dropped, the memory can be had again
+/// ([`reclaim`](Self::reclaim)) and posted anew. A frame that is leaked keeps its WQE's memory, and
+/// nothing else.
+pub struct StridingReceiver {
+    raw: StridingReceives,
+    /// Memory of the posted WQEs, oldest first.
+    posted: VecDeque<Arc<Slice>>,
+    /// Memory of those that are used up, whose frames may still be somebody's.
+    spent: Vec<Arc<Slice>>,
+}
+
+/// What a poll finds.
+#[derive(Debug)]
+#[must_use = "a frame is dropped, and what failed is forgotten, if this is"]
+pub enum FrameArrival {
+    /// A frame.
+    Frame(Frame),
+    /// A WQE failed, or was flushed. Its memory can be reclaimed.
+    Failed(Failure),
+    /// A CQE that is not of this queue, or makes no sense for it.
+    Unclaimed(Unclaimed),
+}
+
+/// A frame of Ethernet that has arrived, where it arrived.
+pub struct Frame {
+    memory: Arc<Slice>,
+    offset: usize,
+    length: usize,
+    /// What the card saw in its headers.
+    pub info: FrameInfo,
+}
+
+impl StridingReceiver {
+    /// Takes over a queue, as [`StridingReceives::new`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn new(queue: &StridingQueue, cq: &CompletionQueue) -> crate::Result<Self> {
+        let raw = StridingReceives::new(queue, cq)?;
+        Ok(Self { raw, posted: VecDeque::new(), spent: Vec::new() })
+    }
+
+    /// WQEs that may still be posted.
+    pub fn free(&self) -> u32 {
+        self.raw.free()
+    }
+
+    /// Posts a WQE over memory of at least [`StridingQueue::wqe_bytes`].
+    ///
+    /// # Errors
+    /// [`PostError`], with the memory.
+    pub fn post(&mut self, memory: Slice) -> Result<(), (PostError, Slice)> {
+        let sge = memory.sge();
+        // SAFETY: the slice is held until the WQE is used up or failed, by this queue alone and by
+        // frames, which read where one was reported. If the queue is dropped before, so is the slice,
+        // whose region is deregistered before its memory is anybody else's.
+        match unsafe { self.raw.post(0, sge) } {
+            Ok(()) => {
+                self.posted.push_back(Arc::new(memory));
+                Ok(())
+            }
+            Err(error) => Err((error, memory)),
+        }
+    }
+
+    /// The next frame, if one has arrived. Allocates nothing.
+    ///
+    /// # Errors
+    /// [`PollError`].
+    pub fn poll(&mut self) -> Result<Option<FrameArrival>, PollError> {
+        loop {
+            let Some(event) = self.raw.poll()? else { return Ok(None) };
+            match event {
+                StridingEvent::Packet(packet) => {
+                    let Some(memory) = self.posted.front().cloned() else { continue };
+                    if packet.last {
+                        self.used_up();
+                    }
+                    return Ok(Some(FrameArrival::Frame(Frame {
+                        memory,
+                        offset: packet.offset as usize,
+                        length: packet.byte_len as usize,
+                        info: packet.info,
+                    })));
+                }
+                StridingEvent::UsedUp { .. } => self.used_up(),
+                StridingEvent::Failed(failure) => {
+                    self.used_up();
+                    return Ok(Some(FrameArrival::Failed(failure)));
+                }
+                StridingEvent::Unclaimed(unclaimed) => {
+                    return Ok(Some(FrameArrival::Unclaimed(unclaimed)));
+                }
+            }
+        }
+    }
+
+    fn used_up(&mut self) {
+        self.spent.extend(self.posted.pop_front());
+    }
+
+    /// Memory of a WQE that is used up and of which no frame is left.
+    pub fn reclaim(&mut self) -> Option<Slice> {
+        // Nobody but this list can make another holder of what has only one.
+        let index = self.spent.iter().position(|memory| Arc::strong_count(memory) == 1)?;
+        Arc::into_inner(self.spent.swap_remove(index))
+    }
+
+    /// Asks for an event at the next frame, as [`Completions::arm`](crate::ring::Completions::arm).
+    pub fn arm(&mut self) {
+        self.raw.arm();
+    }
+}
+
+impl Frame {
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Whether it has no bytes, as no frame has.
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Copies what lies at `offset`.
+    ///
+    /// # Panics
+    /// If the frame is shorter.
+    pub fn read(&self, offset: usize, data: &mut [u8]) {
+        let end = offset.checked_add(data.len());
+        assert!(end.is_some_and(|end| end <= self.length), "{end:?} of {} bytes", self.length);
+        self.memory.read(self.offset + offset, data);
+    }
+
+    /// A copy of its bytes. Allocates.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.length];
+        self.read(0, &mut bytes);
+        bytes
+    }
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frame").field("len", &self.length).field("info", &self.info).finish()
+    }
+}
+
+impl fmt::Debug for StridingReceiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StridingReceiver")
+            .field("raw", &self.raw)
+            .field("spent", &self.spent.len())
+            .finish_non_exhaustive()
+    }
+}

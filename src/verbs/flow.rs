@@ -1,0 +1,276 @@
+//! Which frames of Ethernet a queue pair receives.
+
+use std::fmt;
+use std::mem::zeroed;
+use std::net::Ipv4Addr;
+use std::ptr::NonNull;
+
+use mlx5_sys::verbs::{
+    ibv_create_flow, ibv_destroy_flow, ibv_flow, ibv_flow_attr, ibv_flow_attr_type,
+    ibv_flow_spec_action_tag, ibv_flow_spec_eth, ibv_flow_spec_ipv4, ibv_flow_spec_tcp_udp,
+    ibv_flow_spec_type, ibv_qp,
+};
+
+use super::error::non_null;
+use super::{Cause, Errno, QueuePair, RawPacket, Result, Spread, State};
+
+/// Where frames can be led.
+pub trait FlowTarget: sealed::Target {}
+
+mod sealed {
+    use super::{NonNull, ibv_qp};
+
+    /// What a flow is made on, and what keeps that alive.
+    pub trait Target {
+        fn qp(&self) -> NonNull<ibv_qp>;
+        fn keep(&self) -> Box<dyn Send + Sync>;
+    }
+}
+
+impl<S: State> FlowTarget for QueuePair<RawPacket, S> {}
+impl<S: State> sealed::Target for QueuePair<RawPacket, S> {
+    fn qp(&self) -> NonNull<ibv_qp> {
+        self.as_raw()
+    }
+
+    fn keep(&self) -> Box<dyn Send + Sync> {
+        Box::new(self.handle())
+    }
+}
+
+impl FlowTarget for Spread {}
+impl sealed::Target for Spread {
+    fn qp(&self) -> NonNull<ibv_qp> {
+        self.as_raw()
+    }
+
+    fn keep(&self) -> Box<dyn Send + Sync> {
+        Box::new(self.clone())
+    }
+}
+
+/// Frames of one kind go to a queue pair as long as this lives.
+pub struct Flow {
+    flow: NonNull<ibv_flow>,
+    _target: Box<dyn Send + Sync>,
+}
+
+// SAFETY: libibverbs allows calls on a flow from any thread; this crate only destroys it.
+unsafe impl Send for Flow {}
+// SAFETY: as above.
+unsafe impl Sync for Flow {}
+
+impl Drop for Flow {
+    fn drop(&mut self) {
+        // SAFETY: created by this crate, destroyed once, here, while its queue pair lives.
+        unsafe { ibv_destroy_flow(self.flow.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Flow").finish_non_exhaustive()
+    }
+}
+
+impl Flow {
+    /// Frames that nothing is said of yet: all of them.
+    pub fn builder(port: u8) -> FlowBuilder {
+        FlowBuilder {
+            kind: ibv_flow_attr_type::IBV_FLOW_ATTR_NORMAL,
+            port,
+            priority: 0,
+            ethernet: None,
+            addresses: None,
+            ports: None,
+            tag: None,
+        }
+    }
+}
+
+/// Which frames, see [`Flow::builder`]. What is not called is not looked at.
+#[derive(Clone)]
+#[must_use = "nothing is led anywhere before build"]
+pub struct FlowBuilder {
+    kind: ibv_flow_attr_type::Type,
+    port: u8,
+    priority: u16,
+    ethernet: Option<ibv_flow_spec_eth>,
+    addresses: Option<ibv_flow_spec_ipv4>,
+    ports: Option<ibv_flow_spec_tcp_udp>,
+    tag: Option<u32>,
+}
+
+impl FlowBuilder {
+    fn ethernet(&mut self) -> &mut ibv_flow_spec_eth {
+        // SAFETY: integers only.
+        self.ethernet.get_or_insert_with(|| unsafe { zeroed() })
+    }
+
+    fn addresses(&mut self) -> &mut ibv_flow_spec_ipv4 {
+        // SAFETY: integers only.
+        self.addresses.get_or_insert_with(|| unsafe { zeroed() })
+    }
+
+    fn ports(&mut self, kind: ibv_flow_spec_type::Type) -> &mut ibv_flow_spec_tcp_udp {
+        // SAFETY: integers only.
+        let ports = self.ports.get_or_insert_with(|| unsafe { zeroed() });
+        ports.type_ = kind;
+        ports
+    }
+
+    /// Frames to that address.
+    pub fn destination(mut self, address: [u8; 6]) -> Self {
+        let spec = self.ethernet();
+        (spec.val.dst_mac, spec.mask.dst_mac) = (address, [0xff; 6]);
+        self
+    }
+
+    /// Frames from that address.
+    pub fn source(mut self, address: [u8; 6]) -> Self {
+        let spec = self.ethernet();
+        (spec.val.src_mac, spec.mask.src_mac) = (address, [0xff; 6]);
+        self
+    }
+
+    /// Frames of that type, behind a VLAN tag if there is one.
+    pub fn ether_type(mut self, kind: u16) -> Self {
+        let spec = self.ethernet();
+        (spec.val.ether_type, spec.mask.ether_type) = (kind.to_be(), u16::MAX);
+        self
+    }
+
+    /// Frames with a VLAN tag of that identifier.
+    pub fn vlan(mut self, identifier: u16) -> Self {
+        let spec = self.ethernet();
+        (spec.val.vlan_tag, spec.mask.vlan_tag) = (identifier.to_be(), 0xfff_u16.to_be());
+        self
+    }
+
+    /// Packets of IPv4 from that address.
+    pub fn source_ip(mut self, address: Ipv4Addr) -> Self {
+        let spec = self.addresses();
+        (spec.val.src_ip, spec.mask.src_ip) = (u32::from(address).to_be(), u32::MAX);
+        self
+    }
+
+    /// Packets of IPv4 to that address.
+    pub fn destination_ip(mut self, address: Ipv4Addr) -> Self {
+        let spec = self.addresses();
+        (spec.val.dst_ip, spec.mask.dst_ip) = (u32::from(address).to_be(), u32::MAX);
+        self
+    }
+
+    /// UDP to that port.
+    pub fn udp_port(mut self, port: u16) -> Self {
+        let spec = self.ports(ibv_flow_spec_type::IBV_FLOW_SPEC_UDP);
+        (spec.val.dst_port, spec.mask.dst_port) = (port.to_be(), u16::MAX);
+        self
+    }
+
+    /// TCP to that port.
+    pub fn tcp_port(mut self, port: u16) -> Self {
+        let spec = self.ports(ibv_flow_spec_type::IBV_FLOW_SPEC_TCP);
+        (spec.val.dst_port, spec.mask.dst_port) = (port.to_be(), u16::MAX);
+        self
+    }
+
+    /// What completions call the flow, 24 bits.
+    pub fn tag(mut self, tag: u32) -> Self {
+        self.tag = Some(tag);
+        self
+    }
+
+    /// Of two flows that a frame is of, the one of the lower number has it. Default: 0.
+    pub fn priority(mut self, priority: u16) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// All frames that no other flow leads anywhere, instead of those described.
+    pub fn rest(mut self) -> Self {
+        self.kind = ibv_flow_attr_type::IBV_FLOW_ATTR_ALL_DEFAULT;
+        self
+    }
+
+    /// A copy of everything that the port receives or sends, instead of what is described.
+    pub fn sniffer(mut self) -> Self {
+        self.kind = ibv_flow_attr_type::IBV_FLOW_ATTR_SNIFFER;
+        self
+    }
+
+    /// Leads them to `target`.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call): no such port or priority, a description that the card
+    /// cannot look for, no right to do so (`CAP_NET_RAW`).
+    pub fn build(self, target: &impl FlowTarget) -> Result<Flow> {
+        let mut bytes: Vec<u8> = Vec::new();
+        let mut count = 0;
+        if let Some(mut spec) = self.ethernet {
+            spec.type_ = ibv_flow_spec_type::IBV_FLOW_SPEC_ETH;
+            spec.size = size_of_val(&spec) as u16;
+            append(&mut bytes, &spec, &mut count);
+        }
+        if let Some(mut spec) = self.addresses {
+            spec.type_ = ibv_flow_spec_type::IBV_FLOW_SPEC_IPV4;
+            spec.size = size_of_val(&spec) as u16;
+            append(&mut bytes, &spec, &mut count);
+        }
+        if let Some(mut spec) = self.ports {
+            spec.size = size_of_val(&spec) as u16;
+            append(&mut bytes, &spec, &mut count);
+        }
+        if let Some(tag) = self.tag {
+            // SAFETY: integers only.
+            let mut spec: ibv_flow_spec_action_tag = unsafe { zeroed() };
+            spec.type_ = ibv_flow_spec_type::IBV_FLOW_SPEC_ACTION_TAG;
+            spec.size = size_of_val(&spec) as u16;
+            spec.tag_id = tag;
+            append(&mut bytes, &spec, &mut count);
+        }
+        // SAFETY: integers only.
+        let mut attr: ibv_flow_attr = unsafe { zeroed() };
+        attr.type_ = self.kind;
+        attr.size = (size_of::<ibv_flow_attr>() + bytes.len()) as u16;
+        attr.priority = self.priority;
+        attr.num_of_specs = count;
+        attr.port = self.port;
+        let mut whole = Vec::new();
+        append(&mut whole, &attr, &mut 0);
+        whole.extend_from_slice(&bytes);
+        // Words, so that the structure is aligned.
+        let mut words: Vec<u64> = whole
+            .chunks(8)
+            .map(|chunk| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                u64::from_ne_bytes(word)
+            })
+            .collect();
+        // SAFETY: the target is alive, and the attributes live through the call.
+        let flow = unsafe { ibv_create_flow(target.qp().as_ptr(), words.as_mut_ptr().cast()) };
+        let flow = non_null("ibv_create_flow", flow.unwrap_or(std::ptr::null_mut()));
+        let flow = flow.map_err(|error| {
+            let cause = (error.errno() == Some(Errno(libc::EPERM)))
+                .then_some(Cause::Known("leading frames to a program takes CAP_NET_RAW"));
+            error.because(cause)
+        })?;
+        Ok(Flow { flow, _target: target.keep() })
+    }
+}
+
+/// Appends a structure's bytes.
+fn append<T: Copy>(bytes: &mut Vec<u8>, value: &T, count: &mut u8) {
+    let at = bytes.len();
+    bytes.resize(at + size_of::<T>(), 0);
+    // SAFETY: there is room for it; padding is copied as it is and looked at by nobody.
+    unsafe {
+        std::ptr::copy_nonoverlapping(
+            std::ptr::from_ref(value).cast::<u8>(),
+            bytes[at..].as_mut_ptr(),
+            size_of::<T>(),
+        );
+    }
+    *count += 1;
+}

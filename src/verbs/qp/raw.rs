@@ -1,0 +1,39 @@
+//! The moves of queue pairs for frames of Ethernet, which have neither peer nor keys.
+
+use mlx5_sys::verbs::ibv_qp_attr_mask as bit;
+
+use super::transition::{Moved, zeroed};
+use super::{Init, QueuePair, RawPacket, Reset, Rtr, Rts};
+
+impl QueuePair<RawPacket, Reset> {
+    /// RESET to INIT on a port, from 1. From now on receives can be posted, and frames arrive that a
+    /// [flow](crate::verbs::Flow) leads here.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call): no such port.
+    pub fn init(self, port: u8) -> Moved<RawPacket, Init, Reset> {
+        let mut attr = zeroed();
+        attr.port_num = port;
+        self.step(Ok(()), attr, bit::IBV_QP_PORT.0)
+    }
+}
+
+impl QueuePair<RawPacket, Init> {
+    /// INIT to RTR.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call).
+    pub fn rtr(self) -> Moved<RawPacket, Rtr, Init> {
+        self.step(Ok(()), zeroed(), 0)
+    }
+}
+
+impl QueuePair<RawPacket, Rtr> {
+    /// RTR to RTS. From now on frames can be sent.
+    ///
+    /// # Errors
+    /// [`Error::Call`](crate::Error::Call).
+    pub fn rts(self) -> Moved<RawPacket, Rts, Rtr> {
+        self.step(Ok(()), zeroed(), 0)
+    }
+}

@@ -1,0 +1,360 @@
+//! Receive queues of strides, and what spreads frames among them.
+
+use std::fmt;
+use std::mem::{MaybeUninit, zeroed};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mlx5_sys::dv;
+use mlx5_sys::verbs::{
+    ibv_create_qp_ex, ibv_create_rwq_ind_table, ibv_destroy_qp, ibv_destroy_rwq_ind_table,
+    ibv_destroy_wq, ibv_modify_wq, ibv_qp, ibv_qp_init_attr_ex, ibv_qp_init_attr_mask, ibv_qp_type,
+    ibv_rwq_ind_table, ibv_rwq_ind_table_init_attr, ibv_wq, ibv_wq_attr, ibv_wq_attr_mask,
+    ibv_wq_init_attr, ibv_wq_state, ibv_wq_type,
+};
+
+use super::error::{check, non_null};
+use super::{CompletionQueue, CompletionQueueHandle, Context, Error, ProtectionDomain, Result};
+
+/// What errors call it.
+const QUEUE: &str = "striding receive queue";
+
+/// A receive queue whose WQEs are large buffers, cut into strides: each frame of Ethernet takes as
+/// many as it needs, so that one posted WQE does for many frames.
+///
+/// Clones are cheap and name the same queue. Frames reach it through a [`Spread`].
+#[derive(Clone)]
+pub struct StridingQueue {
+    inner: Arc<WqInner>,
+}
+
+struct WqInner {
+    wq: NonNull<ibv_wq>,
+    stride: u32,
+    strides: u32,
+    shift: bool,
+    taken: AtomicBool,
+    cq: CompletionQueueHandle,
+    pd: ProtectionDomain,
+}
+
+// SAFETY: libibverbs allows calls on one WQ from several threads; the ring is its user's, of which
+// there is one at a time.
+unsafe impl Send for WqInner {}
+// SAFETY: as above.
+unsafe impl Sync for WqInner {}
+
+impl Drop for WqInner {
+    fn drop(&mut self) {
+        // SAFETY: created by this crate, destroyed once, here, while PD and CQ live.
+        unsafe { ibv_destroy_wq(self.wq.as_ptr()) };
+    }
+}
+
+/// What a queue is to be like, see [`StridingQueue::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before build"]
+pub struct StridingQueueBuilder {
+    pd: ProtectionDomain,
+    cq: CompletionQueueHandle,
+    wqes: u32,
+    stride: u32,
+    strides: u32,
+    shift: bool,
+}
+
+impl StridingQueue {
+    /// A queue that reports to `cq`, which should be its own: 16 WQEs of 512 strides of 64 bytes.
+    pub fn builder(pd: &ProtectionDomain, cq: &CompletionQueue) -> StridingQueueBuilder {
+        let cq = cq.handle();
+        StridingQueueBuilder {
+            pd: pd.clone(),
+            cq,
+            wqes: 16,
+            stride: 64,
+            strides: 512,
+            shift: false,
+        }
+    }
+
+    /// Bytes of a stride.
+    pub fn stride(&self) -> u32 {
+        self.inner.stride
+    }
+
+    /// Strides of a WQE.
+    pub fn strides(&self) -> u32 {
+        self.inner.strides
+    }
+
+    /// Bytes of a WQE's memory.
+    pub fn wqe_bytes(&self) -> u32 {
+        self.inner.stride * self.inner.strides
+    }
+
+    /// Bytes that frames start behind the beginning of their first stride: 0 or 2.
+    pub fn shift(&self) -> u32 {
+        if self.inner.shift { 2 } else { 0 }
+    }
+
+    /// Number of the work queue.
+    pub fn number(&self) -> u32 {
+        // SAFETY: the queue is alive; its number does not change.
+        unsafe { (*self.inner.wq.as_ptr()).wq_num }
+    }
+
+    /// The queue, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_wq> {
+        self.inner.wq
+    }
+
+    pub(crate) fn cq(&self) -> &CompletionQueueHandle {
+        &self.inner.cq
+    }
+
+    /// Makes its ring somebody's alone, if it is nobody's; for good, since what was posted by one
+    /// cannot be known to another.
+    pub(crate) fn take(&self) -> bool {
+        !self.inner.taken.swap(true, Ordering::AcqRel)
+    }
+
+    /// Where the ring and the doorbell record are.
+    pub(crate) fn memory(&self) -> Result<dv::mlx5dv_rwq> {
+        let mut out = MaybeUninit::<dv::mlx5dv_rwq>::zeroed();
+        let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+        // SAFETY: all-zero is a value of these C structures; the queue is alive.
+        unsafe {
+            let object = object.assume_init_mut();
+            object.rwq.in_ = self.inner.wq.as_ptr();
+            object.rwq.out = out.as_mut_ptr();
+            check("mlx5dv_init_obj", dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_RWQ.into()))?;
+            Ok(out.assume_init())
+        }
+    }
+}
+
+impl fmt::Debug for StridingQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StridingQueue")
+            .field("number", &self.number())
+            .field("stride", &self.stride())
+            .field("strides", &self.strides())
+            .finish_non_exhaustive()
+    }
+}
+
+impl StridingQueueBuilder {
+    /// WQEs that the queue holds at least.
+    pub fn wqes(mut self, wqes: u32) -> Self {
+        self.wqes = wqes;
+        self
+    }
+
+    /// Bytes of a stride, a power of two that the device offers (64 to 8192).
+    pub fn stride(mut self, bytes: u32) -> Self {
+        self.stride = bytes;
+        self
+    }
+
+    /// Strides of a WQE, a power of two that the device offers (512 to 65,536, newer cards from 8).
+    pub fn strides(mut self, strides: u32) -> Self {
+        self.strides = strides;
+        self
+    }
+
+    /// Has frames start two bytes into their first stride, so that what follows an Ethernet header
+    /// is aligned to four. Default: not.
+    pub fn shift(mut self, shift: bool) -> Self {
+        self.shift = shift;
+        self
+    }
+
+    /// Makes the queue, ready to receive.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for strides that the device does not offer, [`Error::Call`].
+    pub fn build(self) -> Result<StridingQueue> {
+        let context = self.pd.context();
+        if self.cq.context().as_raw() != context.as_raw() {
+            return Err(Error::attribute(
+                "completion queue",
+                format_args!("of {}", self.cq.context().name()),
+                "it belongs to another opened device than the protection domain",
+            ));
+        }
+        let offered = offered(context)?;
+        for (name, value, least, most) in [
+            (
+                "stride",
+                self.stride,
+                offered.min_single_stride_log_num_of_bytes,
+                offered.max_single_stride_log_num_of_bytes,
+            ),
+            (
+                "strides",
+                self.strides,
+                offered.min_single_wqe_log_num_of_strides,
+                offered.max_single_wqe_log_num_of_strides,
+            ),
+        ] {
+            if offered.supported_qpts == 0 {
+                return Err(Error::attribute(QUEUE, value, "this device has none"));
+            }
+            if !value.is_power_of_two() || !(least..=most).contains(&value.ilog2()) {
+                let rule = format!("a power of two from {} to {}", 1u64 << least, 1u64 << most);
+                return Err(Error::attribute(name, value, rule));
+            }
+        }
+        // SAFETY: integers and pointers only, for which zeroes mean "not given".
+        let mut plain: ibv_wq_init_attr = unsafe { zeroed() };
+        plain.wq_type = ibv_wq_type::IBV_WQT_RQ;
+        plain.max_wr = self.wqes;
+        plain.max_sge = 1;
+        plain.pd = self.pd.as_raw().as_ptr();
+        plain.cq = self.cq.as_raw().as_ptr();
+        let mut striding = dv::mlx5dv_wq_init_attr {
+            comp_mask: dv::MLX5DV_WQ_INIT_ATTR_MASK_STRIDING_RQ.into(),
+            striding_rq_attrs: dv::mlx5dv_striding_rq_init_attr {
+                single_stride_log_num_of_bytes: self.stride.ilog2(),
+                single_wqe_log_num_of_strides: self.strides.ilog2(),
+                two_byte_shift_en: self.shift.into(),
+            },
+        };
+        // SAFETY: PD and CQ are alive and of one context, the attributes live through the call.
+        let wq =
+            unsafe { dv::mlx5dv_create_wq(context.as_raw().as_ptr(), &mut plain, &mut striding) };
+        let wq = non_null("mlx5dv_create_wq", wq)?;
+        let inner = WqInner {
+            wq,
+            stride: self.stride,
+            strides: self.strides,
+            shift: self.shift,
+            taken: AtomicBool::new(false),
+            cq: self.cq,
+            pd: self.pd,
+        };
+        // SAFETY: integers only.
+        let mut attr: ibv_wq_attr = unsafe { zeroed() };
+        attr.attr_mask = ibv_wq_attr_mask::IBV_WQ_ATTR_STATE.0;
+        attr.wq_state = ibv_wq_state::IBV_WQS_RDY;
+        // SAFETY: the queue is alive, and the attributes live through the call.
+        check("ibv_modify_wq", unsafe { ibv_modify_wq(wq.as_ptr(), &mut attr) })?;
+        Ok(StridingQueue { inner: Arc::new(inner) })
+    }
+}
+
+/// What the device offers of strides.
+fn offered(context: &Context) -> Result<dv::mlx5dv_striding_rq_caps> {
+    let mut device = MaybeUninit::<dv::mlx5dv_context>::zeroed();
+    // SAFETY: all-zero is a value of this C structure; the context is alive.
+    unsafe {
+        let device = device.assume_init_mut();
+        device.comp_mask = dv::MLX5DV_CONTEXT_MASK_STRIDING_RQ.into();
+        check("mlx5dv_query_device", dv::mlx5dv_query_device(context.as_raw().as_ptr(), device))?;
+        Ok(device.striding_rq_caps)
+    }
+}
+
+/// Spreads frames among receive queues by their addresses and ports: packets of one connection go to
+/// one queue. What [`Flow`](super::Flow)s lead to it is received. Clones are cheap.
+#[derive(Clone)]
+pub struct Spread {
+    inner: Arc<SpreadInner>,
+}
+
+struct SpreadInner {
+    qp: NonNull<ibv_qp>,
+    table: Table,
+}
+
+/// Freed after the queue pair that leads to it.
+struct Table {
+    table: NonNull<ibv_rwq_ind_table>,
+    queues: Vec<StridingQueue>,
+}
+
+// SAFETY: libibverbs allows calls on these from several threads; this crate only destroys them.
+unsafe impl Send for SpreadInner {}
+// SAFETY: as above.
+unsafe impl Sync for SpreadInner {}
+
+impl Drop for SpreadInner {
+    fn drop(&mut self) {
+        // SAFETY: created by this crate, destroyed once, here, while its table lives.
+        unsafe { ibv_destroy_qp(self.qp.as_ptr()) };
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        // SAFETY: created by this crate, destroyed once, here, while its queues live.
+        unsafe { ibv_destroy_rwq_ind_table(self.table.as_ptr()) };
+    }
+}
+
+/// Bytes of a hash's key.
+const KEY: usize = 40;
+
+impl Spread {
+    /// Among `queues`, a power of two of them, by Toeplitz's hash with `key` of the addresses of
+    /// IPv4 and, of UDP, the ports. All else goes to the first.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for another number of queues, [`Error::Call`].
+    pub fn new(queues: &[StridingQueue], key: &[u8; KEY]) -> Result<Self> {
+        /// `enum ibv_rx_hash_function_flags`, `enum ibv_rx_hash_fields`
+        const TOEPLITZ: u8 = 1;
+        const ADDRESSES: u64 = 1 << 0 | 1 << 1;
+        const UDP_PORTS: u64 = 1 << 6 | 1 << 7;
+        if !queues.len().is_power_of_two() {
+            return Err(Error::attribute("queues", queues.len(), "not a power of two"));
+        }
+        let pd = &queues[0].inner.pd;
+        let context = pd.context().as_raw().as_ptr();
+        let mut raw: Vec<*mut ibv_wq> =
+            queues.iter().map(|queue| queue.as_raw().as_ptr()).collect();
+        let mut attr = ibv_rwq_ind_table_init_attr {
+            log_ind_tbl_size: raw.len().ilog2(),
+            ind_tbl: raw.as_mut_ptr(),
+            comp_mask: 0,
+        };
+        // SAFETY: context and queues are alive, the attributes live through the call.
+        let table = unsafe { ibv_create_rwq_ind_table(context, &mut attr) };
+        let table = non_null("ibv_create_rwq_ind_table", table.unwrap_or(null_mut()))?;
+        let table = Table { table, queues: queues.to_vec() };
+        let mut key = *key;
+        // SAFETY: integers and pointers only, for which zeroes mean "not given".
+        let mut attr: ibv_qp_init_attr_ex = unsafe { zeroed() };
+        attr.qp_type = ibv_qp_type::IBV_QPT_RAW_PACKET;
+        attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0
+            | ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_IND_TABLE.0
+            | ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_RX_HASH.0;
+        attr.pd = pd.as_raw().as_ptr();
+        attr.rwq_ind_tbl = table.table.as_ptr();
+        attr.rx_hash_conf.rx_hash_function = TOEPLITZ;
+        attr.rx_hash_conf.rx_hash_key_len = KEY as u8;
+        attr.rx_hash_conf.rx_hash_key = key.as_mut_ptr();
+        attr.rx_hash_conf.rx_hash_fields_mask = ADDRESSES | UDP_PORTS;
+        // SAFETY: domain and table are alive, the attributes live through the call.
+        let qp = unsafe { ibv_create_qp_ex(context, &mut attr) };
+        let qp = non_null("ibv_create_qp_ex", qp.unwrap_or(null_mut()))?;
+        Ok(Self { inner: Arc::new(SpreadInner { qp, table }) })
+    }
+
+    /// The queue pair that flows are led to. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<ibv_qp> {
+        self.inner.qp
+    }
+
+    /// How many queues there are.
+    pub fn queues(&self) -> usize {
+        self.inner.table.queues.len()
+    }
+}
+
+impl fmt::Debug for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spread").field("queues", &self.queues()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,297 @@
+//! Frames of Ethernet.
+
+use mlx5_sys::wqe::{ETH_L3_CSUM, ETH_L4_CSUM, EthSeg, SEGMENT_SIZE, opcode};
+
+use super::encode::setters;
+use super::{Encode, Limits, Operation, Payload, Segment, Segments};
+use crate::ring::PostError;
+
+/// Bytes of a header that share the Ethernet segment's first 16.
+const START: usize = 2;
+/// The ctrl segment, and an Ethernet segment with a header of 18 bytes: what a queue's limits leave
+/// room for.
+const COUNTED: u32 = 3;
+/// Addresses and type: the least that a large send repeats.
+const ETHERNET_HEADER: usize = 14;
+/// `mlx5dv.h`, `MLX5_ETH_WQE_INSERT_VLAN`.
+const INSERT_VLAN: u16 = 1 << 15;
+
+mod sealed {
+    /// What the WQE itself has of a frame. Sealed: the queue trusts `bytes` to be what is put.
+    pub trait Beginning {
+        /// The first bytes of the frame.
+        fn bytes(&self) -> &[u8];
+        /// The tag that the card puts in, in the place of bytes.
+        fn tag(&self) -> Option<u16>;
+    }
+}
+use sealed::Beginning;
+
+/// How a frame begins: [`NoHeader`], [`Header`] or [`VlanTag`].
+pub trait FrameStart: Beginning {}
+
+/// All of the frame is payload.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoHeader;
+
+/// The frame begins with bytes that travel in the WQE.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<'a>(pub &'a [u8]);
+
+/// All of the frame is payload, and the card puts a VLAN tag behind the addresses: priority in bits
+/// 15 to 13, identifier in 11 to 0.
+#[derive(Clone, Copy, Debug)]
+pub struct VlanTag(pub u16);
+
+impl Beginning for NoHeader {
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> Option<u16> {
+        None
+    }
+}
+
+impl Beginning for Header<'_> {
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        self.0
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> Option<u16> {
+        None
+    }
+}
+
+impl Beginning for VlanTag {
+    #[inline(always)]
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> Option<u16> {
+        Some(self.0)
+    }
+}
+
+impl FrameStart for NoHeader {}
+impl FrameStart for Header<'_> {}
+impl FrameStart for VlanTag {}
+
+/// Sends a frame of Ethernet: addresses, type and what follows, without the checksum at its end.
+///
+/// Cards before ConnectX-5 want the first 18 bytes, or all that there are, in the WQE
+/// ([`Context::ethernet_inline`](crate::verbs::Context::ethernet_inline) tells): [`header`](Self::header).
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct EthSend<P, H = NoHeader> {
+    payload: P,
+    start: H,
+    checksums: u8,
+    flags: u8,
+}
+
+impl<P: Payload> EthSend<P> {
+    /// Sends `payload`, which is all of the frame.
+    pub const fn new(payload: P) -> Self {
+        Self { payload, start: NoHeader, checksums: 0, flags: 0 }
+    }
+
+    /// Puts `bytes` before the payload; they travel in the WQE.
+    pub fn header(self, bytes: &[u8]) -> EthSend<P, Header<'_>> {
+        let Self { payload, checksums, flags, .. } = self;
+        EthSend { payload, start: Header(bytes), checksums, flags }
+    }
+
+    /// Has the card put a VLAN tag behind the addresses.
+    pub fn vlan(self, tag: u16) -> EthSend<P, VlanTag> {
+        let Self { payload, checksums, flags, .. } = self;
+        EthSend { payload, start: VlanTag(tag), checksums, flags }
+    }
+}
+
+macro_rules! checksums {
+    () => {
+        /// Has the card fill in the checksums of IPv4's header and of TCP or UDP. What is in their
+        /// place does not matter. Default: they are sent as they are.
+        pub const fn checksums(mut self) -> Self {
+            self.checksums = ETH_L3_CSUM | ETH_L4_CSUM;
+            self
+        }
+    };
+}
+
+impl<P: Payload, H: FrameStart> EthSend<P, H> {
+    checksums!();
+    setters!(signaled);
+
+    /// What it carries.
+    pub fn into_payload(self) -> P {
+        self.payload
+    }
+}
+
+/// Sends a TCP segment that may be longer than a frame: the card cuts the payload into pieces, and
+/// sends each behind the header, with lengths, sequence numbers, flags and checksums as they have to
+/// be.
+#[derive(Clone, Copy, Debug)]
+#[must_use]
+pub struct EthTso<'a, P> {
+    header: Header<'a>,
+    mss: u16,
+    payload: P,
+    checksums: u8,
+    flags: u8,
+}
+
+impl<'a, P: Payload> EthTso<'a, P> {
+    /// Sends `payload` in pieces of `mss` bytes, each behind `header`, which is all of Ethernet's,
+    /// IP's and TCP's, no longer than
+    /// [`max_tso_header`](crate::verbs::QueuePairBuilder::max_tso_header).
+    pub const fn new(header: &'a [u8], mss: u16, payload: P) -> Self {
+        Self { header: Header(header), mss, payload, checksums: 0, flags: 0 }
+    }
+
+    checksums!();
+    setters!(signaled);
+
+    /// What it carries.
+    pub fn into_payload(self) -> P {
+        self.payload
+    }
+}
+
+/// Size of an Ethernet segment with so many bytes of header, in 16-byte units.
+#[inline(always)]
+fn units(header: usize) -> u32 {
+    1 + header.saturating_sub(START).div_ceil(SEGMENT_SIZE) as u32
+}
+
+/// Whether a queue takes a WQE with so long a header before that payload. What its limits say of
+/// payloads leaves room for a header of 18 bytes.
+#[inline(always)]
+fn fits(header: usize, payload: u32, limits: &Limits) -> bool {
+    let inline = (limits.max_inline + 4).div_ceil(SEGMENT_SIZE as u32);
+    header <= usize::from(u16::MAX >> 1)
+        && 1 + units(header) + payload <= COUNTED + limits.max_sge.max(inline)
+}
+
+/// Writes an Ethernet segment.
+///
+/// # Safety
+/// There is space for as many segments as [`units`] says of the header.
+#[inline(always)]
+unsafe fn put<W: Segments>(writer: &mut W, start: &impl Beginning, checksums: u8, mss: u16) {
+    let bytes = start.bytes();
+    let (size, first) = match start.tag() {
+        Some(tag) => (INSERT_VLAN, tag.to_be_bytes()),
+        None => {
+            let mut first = [0; START];
+            let n = bytes.len().min(START);
+            first[..n].copy_from_slice(&bytes[..n]);
+            (bytes.len() as u16, first)
+        }
+    };
+    let segment: Segment = zerocopy::transmute!(EthSeg {
+        rsvd0: 0.into(),
+        cs_flags: checksums,
+        rsvd1: 0,
+        mss: mss.into(),
+        metadata: 0.into(),
+        inline_hdr_sz: size.into(),
+        inline_hdr_start: first,
+    });
+    // SAFETY: the caller has made space for it.
+    unsafe { writer.put(segment) };
+    for piece in bytes.get(START..).unwrap_or_default().chunks(SEGMENT_SIZE) {
+        let mut whole = [0u8; SEGMENT_SIZE];
+        whole[..piece.len()].copy_from_slice(piece);
+        // SAFETY: as above.
+        unsafe { writer.put(zerocopy::transmute!(whole)) };
+    }
+}
+
+impl<P: Payload, H: FrameStart> Operation for EthSend<P, H> {
+    const OPCODE: u8 = opcode::SEND;
+}
+
+impl<P: Payload, H: FrameStart> Encode for EthSend<P, H> {
+    #[inline(always)]
+    fn body_ds(&self) -> u32 {
+        units(self.start.bytes().len()) + self.payload.ds()
+    }
+
+    #[inline(always)]
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
+        self.payload.check(limits)?;
+        let header = self.start.bytes().len();
+        if header > START && !fits(header, self.payload.ds(), limits) {
+            return Err(PostError::HeaderLength);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    #[inline(always)]
+    fn immediate(&self) -> u32 {
+        0
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: `body_ds` counts both; `check` passed.
+        unsafe {
+            put(writer, &self.start, self.checksums, 0);
+            self.payload.put(writer);
+        }
+    }
+}
+
+impl<P: Payload> Operation for EthTso<'_, P> {
+    const OPCODE: u8 = opcode::TSO;
+}
+
+impl<P: Payload> Encode for EthTso<'_, P> {
+    #[inline(always)]
+    fn body_ds(&self) -> u32 {
+        units(self.header.0.len()) + self.payload.ds()
+    }
+
+    #[inline(always)]
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
+        self.payload.check(limits)?;
+        let header = self.header.0.len();
+        if header < ETHERNET_HEADER || !fits(header, self.payload.ds(), limits) {
+            return Err(PostError::HeaderLength);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        self.flags
+    }
+
+    #[inline(always)]
+    fn immediate(&self) -> u32 {
+        0
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: `body_ds` counts both; `check` passed.
+        unsafe {
+            put(writer, &self.header, self.checksums, self.mss);
+            self.payload.put(writer);
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! What arrives where, and what each error looks like.
+
+use mlx5::cqe::{Completion, FrameInfo, Layer3, SendOperation, Status, TransportHeader};
+use mlx5::ring::{FrameDone, FrameEvent, PollError, PostError};
+use mlx5::verbs::{Flow, Spread, StridingQueue};
+use mlx5::wqe::{EthSend, EthTso, Inline, Nop};
+
+use crate::{Side, address, rig, tcp_header, udp};
+
+impl Side {
+    /// The next frame. The model has delivered it when the post returned.
+    pub(crate) fn received(&mut self) -> FrameDone {
+        match self.frames.poll() {
+            Ok(Some(FrameEvent::Frame(done))) => done,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn completion(&mut self) -> Completion {
+        self.sent.poll(&mut self.send).unwrap().expect("a completion")
+    }
+
+    pub(crate) fn sent_well(&mut self, id: u64) {
+        match self.completion() {
+            Completion::Send(done) => assert_eq!(done.id, id),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn is_quiet(&mut self) {
+        assert_eq!(self.frames.poll(), Ok(None));
+    }
+}
+
+#[test]
+fn frames_go_where_flows_lead_and_completions_tell_of_their_headers() {
+    let rig = rig();
+    let (mut a, mut b) = (Side::new(&rig), Side::new(&rig));
+    let flow = b.flow(address(1));
+    let frame = udp(address(1), 4000, b"a payload of some bytes");
+    a.memory.write(0, &frame);
+    let n = frame.len();
+    // SAFETY: memory lives to the end, and is only touched when what was posted on it is complete.
+    unsafe {
+        // Gathered, with checksums by the card.
+        b.frames.post(1, [b.sge(0, 20), b.sge(100, 200)]).unwrap();
+        a.send
+            .post(2, EthSend::new([a.sge(0, 10), a.sge(10, n - 10)]).checksums().signaled())
+            .unwrap();
+        a.sent_well(2);
+        let done = b.received();
+        assert_eq!((done.id, done.byte_len), (1, n as u32));
+        let FrameInfo { network, transport, flow_tag, stripped_vlan, .. } = done.info;
+        assert_eq!((network, transport), (Layer3::Ipv4, TransportHeader::Udp));
+        assert!(done.info.checksums_ok() && done.info.timestamp != 0);
+        assert_eq!((flow_tag, stripped_vlan, done.info.hash), (0x77, None, 0));
+        let mut met = b.bytes(0, 20);
+        met.extend(b.bytes(100, n - 20));
+        assert_eq!((&met[..24], &met[26..40]), (&frame[..24], &frame[26..40]));
+        assert_ne!((&met[24..26], &met[40..42]), (&[0, 0][..], &[0, 0][..]));
+
+        // As it is, with bytes in the WQE: the IPv4 header is wrong then, UDP's none is not.
+        b.frames.post(3, b.sge(0, 2000)).unwrap();
+        a.send.post(4, EthSend::new(a.sge(18, n - 18)).header(&frame[..18]).signaled()).unwrap();
+        a.sent_well(4);
+        let done = b.received();
+        assert!(!done.info.network_ok && done.info.transport_ok && !done.info.checksums_ok());
+        assert_eq!(b.bytes(0, n), frame);
+
+        // All of it in the WQE, header apart or not.
+        b.frames.post(5, b.sge(0, 2000)).unwrap();
+        b.frames.post(6, b.sge(2000, 2000)).unwrap();
+        a.send.post(7, EthSend::new(Inline(&frame)).signaled()).unwrap();
+        a.sent_well(7);
+        let (start, rest) = frame.split_at(14);
+        a.send.post(8, EthSend::new(Inline(rest)).header(start).checksums().signaled()).unwrap();
+        a.sent_well(8);
+        assert_eq!((b.received().id, b.bytes(0, n)), (5, frame.clone()));
+        let done = b.received();
+        assert_eq!((done.id, done.info.checksums_ok()), (6, true));
+
+        // To nobody; to somebody without a receive; after the flow is gone.
+        a.send.post(9, EthSend::new(Inline(&udp(address(2), 1, b"x"))).signaled()).unwrap();
+        a.sent_well(9);
+        a.send.post(10, EthSend::new(Inline(&frame)).signaled()).unwrap();
+        a.sent_well(10);
+        b.is_quiet();
+        drop(flow);
+        b.frames.post(11, b.sge(0, 2000)).unwrap();
+        a.send.post(12, EthSend::new(Inline(&frame)).signaled()).unwrap();
+        a.sent_well(12);
+        b.is_quiet();
+        a.send.post(13, Nop::new().signaled()).unwrap();
+        match a.completion() {
+            Completion::Send(done) => assert_eq!(done.operation, SendOperation::Nop),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn tags_are_put_in_and_taken_out() {
+    let rig = rig();
+    let mut a = Side::new(&rig);
+    let (mut plain, mut stripping) =
+        (Side::new(&rig), Side::with(&rig, |builder| builder.strip_vlan(true)));
+    let _flows = [plain.flow(address(3)), stripping.flow(address(3))];
+    let frame = udp(address(3), 4000, b"tagged");
+    // SAFETY: as above.
+    unsafe {
+        plain.frames.post(1, plain.sge(0, 2000)).unwrap();
+        stripping.frames.post(2, stripping.sge(0, 2000)).unwrap();
+        a.send.post(3, EthSend::new(Inline(&frame)).vlan(0x6005).checksums().signaled()).unwrap();
+        a.sent_well(3);
+    }
+    // One flow of each, so both have it.
+    let done = plain.received();
+    assert_eq!((done.byte_len as usize, done.info.stripped_vlan), (frame.len() + 4, None));
+    assert_eq!(plain.bytes(12, 6), [0x81, 0, 0x60, 5, 8, 0]);
+    let done = stripping.received();
+    assert_eq!((done.byte_len as usize, done.info.stripped_vlan), (frame.len(), Some(0x6005)));
+    assert_eq!(stripping.bytes(12, 2), [8, 0]);
+    assert!(done.info.checksums_ok());
+}
+
+#[test]
+fn a_large_send_arrives_in_pieces() {
+    let rig = rig();
+    let (mut a, mut b) = (Side::new(&rig), Side::new(&rig));
+    let _flow = b.flow(address(4));
+    let header = tcp_header(address(4));
+    let payload: Vec<u8> = (0..5000u32).map(|at| at as u8).collect();
+    a.memory.write(0, &payload);
+    // SAFETY: as above.
+    unsafe {
+        for id in 0..4 {
+            b.frames.post(id, b.sge(id as usize * 2000, 2000)).unwrap();
+        }
+        let tso = EthTso::new(&header, 1400, [a.sge(0, 3000), a.sge(3000, 2000)]);
+        a.send.post(9, tso.checksums().signaled()).unwrap();
+        a.sent_well(9);
+    }
+    for piece in 0..4usize {
+        let done = b.received();
+        let length = [1400, 1400, 1400, 800][piece];
+        assert_eq!((done.id, done.byte_len as usize), (piece as u64, 54 + length));
+        assert!(done.info.checksums_ok(), "{done:?}");
+        assert_eq!(done.info.transport, TransportHeader::Tcp);
+        let met = b.bytes(piece * 2000, 54 + length);
+        assert_eq!(met[54..], payload[piece * 1400..][..length]);
+        assert_eq!(met[18..20], [0, 7 + piece as u8]);
+        let sequence = u32::from_be_bytes(met[38..42].try_into().unwrap());
+        assert_eq!(sequence, 100 + 1400 * piece as u32);
+        // PSH is the last one's alone.
+        assert_eq!(met[47], if piece == 3 { 0x18 } else { 0x10 });
+    }
+    b.is_quiet();
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_before_or_fails_in_its_completion() {
+    let rig = rig();
+    let header = tcp_header(address(5));
+    let mut a = Side::new(&rig);
+    // SAFETY: as above.
+    unsafe {
+        let long = [0; 200];
+        let refused = a.send.post(1, EthSend::new(a.sge(0, 60)).header(&long));
+        assert_eq!(refused, Err(PostError::HeaderLength));
+        let refused = a.send.post(1, EthTso::new(&header[..13], 100, a.sge(0, 60)));
+        assert_eq!(refused, Err(PostError::HeaderLength));
+        let refused = a.send.post(1, EthSend::new(Inline(&[0; 300])));
+        assert_eq!(refused, Err(PostError::InlineTooLong));
+        let refused = a.send.post(1, EthSend::new([a.sge(0, 20); 8].as_slice()));
+        assert_eq!(refused, Err(PostError::TooManySges));
+        assert!(a.send.is_idle());
+    }
+    type Post = fn(&mut Side, &[u8]) -> Result<(), PostError>;
+    // SAFETY: as above.
+    let cases: [(&str, Post, Status); 6] = unsafe {
+        [
+            (
+                "beyond the MTU",
+                |a, _| a.send.post(1, EthSend::new(a.sge(0, 1515))),
+                Status::LocalLength,
+            ),
+            ("no header", |a, _| a.send.post(1, EthSend::new(a.sge(0, 13))), Status::LocalLength),
+            (
+                "no such key",
+                |a, _| {
+                    let mut sge = a.sge(0, 60);
+                    sge.lkey ^= 1;
+                    a.send.post(1, EthSend::new(sge))
+                },
+                Status::LocalProtection,
+            ),
+            (
+                "pieces of no bytes",
+                |a, header| a.send.post(1, EthTso::new(header, 0, a.sge(0, 60))),
+                Status::LocalQpOperation,
+            ),
+            (
+                "pieces beyond the MTU",
+                |a, header| a.send.post(1, EthTso::new(header, 1461, a.sge(0, 1461))),
+                Status::LocalLength,
+            ),
+            (
+                "a header cut off",
+                |a, header| a.send.post(1, EthTso::new(&header[..40], 100, a.sge(0, 60))),
+                Status::LocalQpOperation,
+            ),
+        ]
+    };
+    for (name, post, status) in cases {
+        let mut a = Side::new(&rig);
+        post(&mut a, &header).unwrap();
+        match a.completion() {
+            Completion::Failed(failure) => assert_eq!((failure.id, failure.status), (1, status)),
+            other => panic!("{name}: {other:?}"),
+        }
+        // SAFETY: as above.
+        let after = unsafe { a.send.post(2, EthSend::new(a.sge(0, 60))) };
+        assert_eq!(after, Err(PostError::WrongState), "{name}");
+    }
+}
+
+#[test]
+fn a_receive_that_is_too_short_fails_the_queue() {
+    let rig = rig();
+    let (mut a, mut b) = (Side::new(&rig), Side::new(&rig));
+    let _flow = b.flow(address(6));
+    let frame = udp(address(6), 1, b"longer than that");
+    // SAFETY: as above.
+    unsafe {
+        b.frames.post(1, b.sge(0, frame.len() - 1)).unwrap();
+        b.frames.post(2, b.sge(0, 2000)).unwrap();
+        a.send.post(3, EthSend::new(Inline(&frame)).signaled()).unwrap();
+        a.sent_well(3);
+    }
+    for (id, status) in [(1, Status::LocalLength), (2, Status::Flushed)] {
+        match b.frames.poll() {
+            Ok(Some(FrameEvent::Failed(failure))) => {
+                assert_eq!((failure.id, failure.status), (id, status));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn flows_look_at_ports_priorities_and_the_rest() -> Result<(), PollError> {
+    let rig = rig();
+    let mut a = Side::new(&rig);
+    let mut sides = [(); 3].map(|()| Side::new(&rig));
+    // What a sniffer sees is not described.
+    let both = Flow::builder(1).destination(address(7)).sniffer().build(&sides[2].qp);
+    assert!(both.is_err());
+    let _first = Flow::builder(1).destination(address(7)).udp_port(1000).build(&sides[0].qp);
+    let _second = Flow::builder(1).destination(address(7)).priority(1).build(&sides[1].qp);
+    let _third = Flow::builder(1).rest().build(&sides[2].qp);
+    for side in &mut sides {
+        for id in 0..4 {
+            // SAFETY: as above.
+            unsafe { side.frames.post(id, side.sge(id as usize * 2000, 2000)).unwrap() };
+        }
+    }
+    for (to, port) in [(address(7), 1000), (address(7), 1001), (address(8), 1000)] {
+        // SAFETY: as above.
+        unsafe {
+            a.send.post(1, EthSend::new(Inline(&udp(to, port, b"?"))).signaled()).unwrap();
+        }
+        a.sent_well(1);
+    }
+    assert_eq!(sides[0].received().id, 0);
+    assert_eq!(sides[1].received().id, 0);
+    for side in &mut sides[..2] {
+        assert_eq!(side.frames.poll()?, None);
+    }
+    // Frames of other tests may be among the rest.
+    let mut found = false;
+    while let Some(FrameEvent::Frame(done)) = sides[2].frames.poll()? {
+        found |= sides[2].bytes(done.id as usize * 2000, 6) == address(8);
+    }
+    assert!(found);
+    Ok(())
+}
+
+#[test]
+fn cards_of_this_generation_want_no_bytes_in_the_wqe() {
+    let rig = rig();
+    assert_eq!(rig.context.ethernet_inline().unwrap(), 0);
+    let cq = rig.cq(1024);
+    let queue = StridingQueue::builder(&rig.pd, &cq).strides(7).build();
+    assert!(queue.unwrap_err().to_string().contains("a power of two from 8 to 65536"));
+    let queue = StridingQueue::builder(&rig.pd, &cq).strides(8).wqes(4).build().unwrap();
+    assert!(Spread::new(&[], &[0; 40]).is_err());
+    assert_eq!(Spread::new(&[queue.clone(), queue], &[0; 40]).unwrap().queues(), 2);
+}
+
+#[test]
+fn a_header_goes_on_at_the_rings_start() {
+    let rig = rig();
+    let (mut a, mut b) = (Side::new(&rig), Side::new(&rig));
+    let _flow = b.flow(address(9));
+    let mut header = tcp_header(address(9));
+    header[46] = 0x80;
+    header.resize(66, 1);
+    a.memory.write(0, &[0x5a; 300]);
+    // Three blocks each, so that each place in a WQE comes to lie at the ring's end.
+    for round in 0..200 {
+        // SAFETY: as above.
+        unsafe {
+            b.frames.post(round, b.sge(0, 2000)).unwrap();
+            b.frames.post(round, b.sge(2000, 2000)).unwrap();
+            let tso = EthTso::new(&header, 200, [a.sge(0, 100), a.sge(100, 200)]);
+            a.send.post(round, tso.checksums().signaled()).unwrap();
+            a.sent_well(round);
+            if round % 3 == 0 {
+                a.send.post(round, Nop::new().signaled()).unwrap();
+                a.sent_well(round);
+            }
+        }
+        for (place, length) in [(0, 200), (2000, 100)] {
+            let done = b.received();
+            assert_eq!(done.byte_len, 66 + length);
+            assert!(done.info.checksums_ok());
+            assert_eq!(b.bytes(place + 54, 12), [1; 12]);
+            assert!(b.bytes(place + 66, length as usize).iter().all(|byte| *byte == 0x5a));
+        }
+    }
+}
