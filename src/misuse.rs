@@ -576,3 +576,48 @@
 //!     let _ = completions.poll(queue);
 //! }
 //! ```
+//!
+//! A queue pair for frames of Ethernet sends frames, and nothing to a peer's memory:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! unsafe fn write(queue: &mut SendQueue<RawPacket>, sge: Sge, remote: Remote) {
+//!     let _ = unsafe { queue.post(1, Write::new(sge, remote)) };
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! unsafe fn frame(queue: &mut SendQueue<RawPacket>, sge: Sge) {
+//!     let _ = unsafe { queue.post(1, EthSend::new(sge)) };
+//! }
+//! ```
+//!
+//! Large sends are of Ethernet alone, and their header is not left out:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! unsafe fn large(queue: &mut SendQueue<Ud>, header: &[u8], sge: Sge) {
+//!     let _ = unsafe { queue.post(1, EthTso::new(header, 1400, sge)) };
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! unsafe fn large(queue: &mut SendQueue<RawPacket>, header: &[u8], sge: Sge) {
+//!     let _ = unsafe { queue.post(1, EthTso::new(header, 1400, sge)) };
+//! }
+//! ```
+//!
+//! Memory that was posted to a striding receiver comes back when it is reclaimed, and not before:
+//! ```compile_fail,E0382
+//! # use mlx5::ring::owned::*;
+//! fn both(receiver: &mut StridingReceiver, memory: Slice) {
+//!     let _ = receiver.post(memory);
+//!     memory.to_vec();
+//! }
+//! ```
+//! ```
+//! # use mlx5::ring::owned::*;
+//! fn again(receiver: &mut StridingReceiver) {
+//!     if let Some(memory) = receiver.reclaim() {
+//!         let _ = receiver.post(memory);
+//!     }
+//! }
+//! ```
