@@ -96,3 +96,19 @@ fn one_initiator_greets_many_targets() {
     assert_eq!(text.matches(": hello, number ").count(), 7, "{text}");
     assert!(text.contains("the first has counted 21"), "{text}");
 }
+
+#[test]
+fn an_epoll_loop_hears_of_every_message() {
+    let text = Process::example("events_epoll", &[]).end();
+    for number in 1..=5 {
+        assert!(text.contains(&format!("received: message {number}\n")), "{text}");
+    }
+    assert!(text.ends_with("all 5 are there\n"), "{text}");
+}
+
+#[test]
+fn few_completions_stand_for_many_requests() {
+    let text = Process::example("selective_signaling", &[]).end();
+    assert!(text.contains("1000 requests, 125 completions, compressed: true"), "{text}");
+    assert!(text.ends_with("the peer has 1000\n"), "{text}");
+}
