@@ -44,6 +44,39 @@
 //! }
 //! ```
 //!
+//! What was seen of the next completion is not looked at once a poll has taken it:
+//! ```compile_fail,E0499
+//! # use mlx5::ring::*;
+//! fn late(completions: &mut Completions, queue: &mut SendQueue) -> Result<u64, PollError> {
+//!     let Some(next) = completions.peek()? else { return Ok(0) };
+//!     let _ = completions.poll(queue)?;
+//!     Ok(next.timestamp())
+//! }
+//! ```
+//! ```
+//! # use mlx5::ring::*;
+//! fn in_time(completions: &mut Completions, queue: &mut SendQueue) -> Result<u64, PollError> {
+//!     let Some(next) = completions.peek()? else { return Ok(0) };
+//!     let time = next.timestamp();
+//!     let _ = completions.poll(queue)?;
+//!     Ok(time)
+//! }
+//! ```
+//!
+//! A completion queue whose ring others may look at is not given another one:
+//! ```compile_fail,E0596
+//! # use mlx5::verbs::*;
+//! fn shared(cq: &CompletionQueue) -> mlx5::Result<()> {
+//!     cq.resize(1000)
+//! }
+//! ```
+//! ```
+//! # use mlx5::verbs::*;
+//! fn alone(cq: &mut CompletionQueue) -> mlx5::Result<()> {
+//!     cq.resize(1000)
+//! }
+//! ```
+//!
 //! No state is left out:
 //! ```compile_fail,E0599
 //! # use mlx5::verbs::*;
