@@ -51,7 +51,14 @@ struct Request {
 }
 
 impl Request {
-    fn new(id: u64, signaled: bool, random: &mut Random, memory: &MemoryRegion) -> Self {
+    /// `bytes`: what inline payloads are taken from, which nobody writes.
+    fn new(
+        id: u64,
+        signaled: bool,
+        random: &mut Random,
+        memory: &MemoryRegion,
+        bytes: &[u8],
+    ) -> Self {
         let opcode = [
             wr::IBV_WR_SEND,
             wr::IBV_WR_SEND_WITH_IMM,
@@ -69,7 +76,11 @@ impl Request {
             () => 1 + random.below(300),
         };
         let offset = random.below(MEMORY as u32 / 16) * 8;
-        let sge = Sge::new(memory.address() + u64::from(offset), length, memory.lkey());
+        let from = match inline {
+            true => bytes.as_ptr().expose_provenance() as u64 + u64::from(random.below(512)),
+            false => memory.address() + u64::from(offset),
+        };
+        let sge = Sge::new(from, length, memory.lkey());
         let remote = memory.remote_address() + u64::from(8192 + random.below(900) * 8);
         let solicits = matches!(
             opcode,
@@ -296,6 +307,7 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
     let _recording = stores::record();
     let mut random = Random::new();
     let memory = rig.memory(MEMORY);
+    let bytes = random.bytes(1024);
     let operations = with::IBV_QP_EX_WITH_SEND
         | with::IBV_QP_EX_WITH_SEND_WITH_IMM
         | with::IBV_QP_EX_WITH_RDMA_WRITE
@@ -326,7 +338,7 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
                 if signaled {
                     unsignaled = 0;
                 }
-                Request::new(id, signaled, &mut random, &memory)
+                Request::new(id, signaled, &mut random, &memory, &bytes)
             })
             .collect();
         for request in posted.iter().filter(|request| request.receives()) {
