@@ -181,10 +181,11 @@ rows! {
     Receive: "post_recv, one SGE", How::Fill, [at_most(20.0)];
     ReceiveWide: "post_recv, one SGE of four", How::Fill, [at_most(30.0)];
     ReceiveList: "list of 32 receives, per receive", How::FillLists(LIST), [at_most(12.0)];
-    ReceiveShared: "post_srq_recv, one SGE", How::Fill, [];
-    ReceiveSharedList: "list of 32 receives of a shared queue, per receive", How::FillLists(LIST), [];
-    PollShared: "poll, one receive of a shared queue", How::Take, [];
-    PollTable: "the same, of one of 300 queue pairs in a table", How::Take, [];
+    ReceiveShared: "post_srq_recv, one SGE", How::Fill, [at_most(36.0)];
+    ReceiveSharedList: "list of 32 receives of a shared queue, per receive", How::FillLists(LIST),
+        [at_most(34.0)];
+    PollShared: "poll, one receive of a shared queue", How::Take, [at_most(73.0)];
+    PollTable: "the same, of one of 300 queue pairs in a table", How::Take, [at_most(97.0)];
     PoolPost: "the same program: 64-byte WRITE from a pool", How::Post, [at_most_raw(1.15)];
     PoolList: "the same program: list of 32 such, per WR", How::Lists(LIST), [at_most_raw(1.15)];
     PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.15)];

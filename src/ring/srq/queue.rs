@@ -28,6 +28,11 @@ use crate::wqe::SgeList;
 /// [`SharedReceiveBatch`] is filled and handed over, or [`post`](Self::post) does both for one
 /// receive. A post costs the stores of its WQE, with the index of its successor, and one to the
 /// doorbell record; no register is rung. A poll of a completion does not touch the queue's memory.
+///
+/// On memory on demand, a card may give up a receive whose page is not there: it completes with
+/// [`Status::RemoteAborted`](crate::cqe::Status::RemoteAborted) and vendor code 0x93, its queue pair
+/// goes on, and the message comes again. libmlx5 posts such a receive anew by itself; here the program
+/// does, after it has brought the pages in.
 pub struct SharedReceives {
     pub(super) list: List,
     buffer: NonNull<u8>,
