@@ -59,6 +59,11 @@ macro_rules! on_xrc {
 on_xrc!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
 on_xrc!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
 
+impl<N: Number, W: OldValue> PostOn<XrcSend> for To<MaskedCompareSwap<N, W>, XrcAddress> {}
+impl<N: Number, W: OldValue> PostOn<XrcSend> for To<MaskedCompareSwap<N, W>, &XrcAddress> {}
+impl<N: Number, W: OldValue> PostOn<XrcSend> for To<MaskedFetchAdd<N, W>, XrcAddress> {}
+impl<N: Number, W: OldValue> PostOn<XrcSend> for To<MaskedFetchAdd<N, W>, &XrcAddress> {}
+
 impl PostOn<Dci> for Nop {}
 
 /// What initiators of dynamic connections post is posted on RC, too, where it has no address.

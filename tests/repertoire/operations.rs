@@ -7,7 +7,7 @@ use mlx5::connect::{Connection, Listener};
 use mlx5::cqe::{Completion, Failure, ReceiveKind, SendOperation, Status};
 use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig, SendQueue};
-use mlx5::verbs::{QueuePair, Rc};
+use mlx5::verbs::{QueuePair, Rc, Uc};
 use mlx5::wqe::{
     Bits, CopyMemory, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, RawWqeError, Remote,
     SendEnable, Sge, Wait, Word,
@@ -15,7 +15,7 @@ use mlx5::wqe::{
 use mlx5_model::Mode;
 
 use crate::rig::{PATIENCE, Rig, all_rights, wait};
-use crate::unreliable::{Side, connected};
+use crate::unreliable::{Side, connected, datagrams};
 
 /// Where the old values of atomics go, and where the numbers are.
 const OLD: usize = 1 << 12;
@@ -283,6 +283,30 @@ fn wqes_given_as_bytes_are_executed() {
         a.send.post(7, RawWqe::new(&unknown).unwrap()).unwrap();
         let failure = failed(&mut a);
         assert_eq!((failure.status, failure.opcode), (Status::LocalQpOperation, 0x3e));
+    }
+}
+
+#[test]
+fn wqes_given_as_bytes_are_executed_on_other_transports() {
+    let rig = Rig::new(Mode::Trapped);
+    let [mut a, mut b] = connected::<Uc>(&rig);
+    a.memory.write(0, b"raw bytes");
+    let mut c = datagrams(&rig);
+    // SAFETY: these are WQEs of the transports that they are posted on, and memory is as above.
+    unsafe {
+        b.receive.post(1, b.sge(100, 64)).unwrap();
+        let send = bytes(0, 0x0a, 0x08, 0, &[pointer(a.sge(0, 9))]);
+        a.send.post(2, RawWqe::new(&send).unwrap()).unwrap();
+        assert_eq!((b.received().byte_len, b.bytes(100, 9)), (9, b"raw bytes".into()));
+        assert_eq!(a.sent(), (2, SendOperation::Send));
+        let nop = bytes(0, 0x00, 0x08, 0, &[]);
+        c.send.post(4, RawWqe::new(&nop).unwrap()).unwrap();
+        assert_eq!(c.sent(), (4, SendOperation::Nop));
+        // What the transport does not have stops its send queue.
+        let read = bytes(0, 0x10, 0, 0, &[[0; 16], pointer(c.sge(0, 9))]);
+        c.send.post(5, RawWqe::new(&read).unwrap()).unwrap();
+        let Completion::Failed(failure) = c.wait() else { panic!("a READ of a datagram") };
+        assert_eq!((failure.status, failure.opcode), (Status::LocalQpOperation, 0x10));
     }
 }
 

@@ -14,8 +14,8 @@ use mlx5::verbs::{
     SharedReceiveQueue, XrcDomain, XrcOpen, XrcRecv, XrcSend,
 };
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
-    XrcAddress,
+    Bits, CompareSwap, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd, Nop, Read, Remote,
+    Send, SendImm, Sge, Word, Write, WriteImm, XrcAddress,
 };
 use mlx5_model::Mode;
 
@@ -210,12 +210,22 @@ fn every_operation_moves_its_bytes() {
         line.send.post(1, CompareSwap::new(word, remote, 5, 40).signaled().to(to)).unwrap();
         line.send.post(2, FetchAdd::new(word, remote, 2).fenced().signaled().to(&to)).unwrap();
         line.send.post(3, Nop::new().signaled()).unwrap();
+        let wide = Word::new(word.addr + 16, word.lkey);
+        let add = MaskedFetchAdd::new(wide, remote.offset(24), 1u128).signaled();
+        line.send.post(4, add.to(to)).unwrap();
+        let swap = Bits::new(0x1_0000_0000, 0xf_0000_0000u64);
+        let put = MaskedCompareSwap::new(word, remote, Bits::none(), swap).signaled();
+        line.send.post(5, put.fenced().to(&to)).unwrap();
     }
     assert_eq!(line.done(), (1, SendOperation::CompareSwap, 8));
     assert_eq!(line.done(), (2, SendOperation::FetchAdd, 8));
     assert_eq!(line.done(), (3, SendOperation::Nop, 0));
-    assert_eq!(line.bytes(800, 8), 40u64.to_ne_bytes());
-    assert_eq!(lines.bytes(3000, 8), 42u64.to_ne_bytes());
+    assert_eq!(line.done(), (4, SendOperation::MaskedFetchAdd, 16));
+    assert_eq!(line.done(), (5, SendOperation::MaskedCompareSwap, 8));
+    // The last one's old value lies over the first one's.
+    assert_eq!(line.bytes(800, 8), 42u64.to_ne_bytes());
+    assert_eq!(lines.bytes(3000, 8), 0x1_0000_002au64.to_ne_bytes());
+    assert_eq!(lines.bytes(3024, 16), 1u128.to_be_bytes());
 }
 
 #[test]
