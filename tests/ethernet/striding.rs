@@ -31,7 +31,7 @@ fn packets_share_wqes_until_these_are_used_up() {
     let rig = rig();
     let mut a = Side::new(&rig);
     let (queue, cq) = queue(&rig, 64);
-    let spread = Spread::new(&[queue.clone()], &KEY).unwrap();
+    let spread = Spread::new(std::slice::from_ref(&queue), &KEY).unwrap();
     let _flow = Flow::builder(1).destination(address(20)).build(&spread).unwrap();
     let mut receives = StridingReceives::new(&queue, &cq).unwrap();
     assert!(StridingReceives::new(&queue, &cq).is_err(), "it is somebody's");
@@ -110,7 +110,7 @@ fn frames_keep_the_memory_that_they_are_in_and_no_longer() {
     let rig = rig();
     let mut a = Side::new(&rig);
     let (queue, cq) = queue(&rig, 64);
-    let spread = Spread::new(&[queue.clone()], &KEY).unwrap();
+    let spread = Spread::new(std::slice::from_ref(&queue), &KEY).unwrap();
     let _flow = Flow::builder(1).destination(address(21)).build(&spread).unwrap();
     let mut receiver = StridingReceiver::new(&queue, &cq).unwrap();
     let mut memory = Slice::new(rig.pd.allocate(4 * 512, Access::LOCAL_WRITE).unwrap());

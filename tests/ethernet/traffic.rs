@@ -286,6 +286,43 @@ fn flows_look_at_ports_priorities_and_the_rest() -> Result<(), PollError> {
 }
 
 #[test]
+fn a_sniffer_sees_what_is_sent_and_what_is_received() {
+    let rig = rig();
+    let (mut a, mut b, mut sniffer) = (Side::new(&rig), Side::new(&rig), Side::new(&rig));
+    let _flow = b.flow(address(10));
+    let sniffing = Flow::builder(1).sniffer().build(&sniffer.qp).unwrap();
+    let frame = udp(address(10), 1, b"seen twice");
+    let mut seen = |sniffer: &mut Side, id: u64| {
+        // Frames of other tests come, too, and take receives until there are none.
+        let mut own = 0;
+        while let Ok(Some(FrameEvent::Frame(done))) = sniffer.frames.poll() {
+            let place = done.id as usize % 8 * 2000;
+            own += usize::from(sniffer.bytes(place, frame.len()) == frame);
+            // SAFETY: as above.
+            unsafe { sniffer.frames.post(done.id, sniffer.sge(place, 2000)).unwrap() };
+        }
+        // SAFETY: as above.
+        unsafe {
+            b.frames.post(id, b.sge(0, 2000)).unwrap();
+            a.send.post(id, EthSend::new(Inline(&frame)).signaled()).unwrap();
+        }
+        a.sent_well(id);
+        assert_eq!(b.received().id, id);
+        own
+    };
+    for id in 0..8 {
+        // SAFETY: as above.
+        unsafe { sniffer.frames.post(id, sniffer.sge(id as usize * 2000, 2000)).unwrap() };
+    }
+    // Once on its way out, and once on its way in; where others' frames left no receive, again.
+    assert!((0..500).any(|round| seen(&mut sniffer, round) == 2));
+    drop(sniffing);
+    while let Ok(Some(FrameEvent::Frame(_))) = sniffer.frames.poll() {}
+    seen(&mut sniffer, 99);
+    sniffer.is_quiet();
+}
+
+#[test]
 fn cards_of_this_generation_want_no_bytes_in_the_wqe() {
     let rig = rig();
     assert_eq!(rig.context.ethernet_inline().unwrap(), 0);
