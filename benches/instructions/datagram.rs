@@ -192,7 +192,7 @@ impl Side for Connection {
 }
 
 /// Successes that `ibv_poll_cq` takes.
-fn polled(cq: &CompletionQueue, calls: usize) -> usize {
+pub(super) fn polled(cq: &CompletionQueue, calls: usize) -> usize {
     // SAFETY: integers.
     let mut wc: ibv_wc = unsafe { zeroed() };
     let mut success = || {

@@ -162,6 +162,10 @@ rows! {
     UdPointer: "64-byte pointer SEND on UD, two blocks", How::Post, [at_most(70.0)];
     UdInline: "8-byte inline SEND on UD, two blocks", How::Post, [at_most(72.0)];
     UdList: "list of 32 by pointer on UD, per WR", How::Lists(LIST), [at_most(43.0)];
+    DcSend: "64-byte pointer SEND on DC, two blocks", How::Post,
+        [at_most(74.0).and(1.0 / 3.0, EXTENDED)];
+    DcWrite: "64-byte pointer WRITE on DC, two blocks", How::Post,
+        [at_most(79.0).and(1.0 / 3.0, EXTENDED)];
     Masked: "masked fetch and add, 8 bytes, BlueFlame", How::Post, [at_most(53.0)];
     KeyList: "key over four pieces, UMR of three blocks", How::Post, [];
     Bind: "memory window bound, UMR of three blocks", How::Post, [];

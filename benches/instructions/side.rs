@@ -20,6 +20,8 @@ mod atomics;
 mod copies;
 #[path = "datagram.rs"]
 mod datagram;
+#[path = "dynamic.rs"]
+mod dynamic;
 #[path = "floor.rs"]
 mod floor;
 #[path = "keys.rs"]
@@ -90,6 +92,7 @@ pub const MAKERS: &[Maker] = &[
     },
     Maker { column: column::EXTENDED, make: || Box::new(datagram::Extended::datagrams()) },
     Maker { column: column::EXTENDED, make: || Box::new(datagram::Extended::connection()) },
+    Maker { column: column::EXTENDED, make: || Box::new(dynamic::Extended::new()) },
     Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new(CqeSize::B64)) },
     Maker { column: column::EXTENDED, make: || Box::new(polls::Extended::new(CqeSize::B128)) },
     Maker {
@@ -108,6 +111,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(shared_receives::Table::new()) },
     Maker { column: column::RAW, make: || Box::new(datagram::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(datagram::Connection::new()) },
+    Maker { column: column::RAW, make: || Box::new(dynamic::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(armed::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(pool::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(armed::RawTemplate::new()) },
