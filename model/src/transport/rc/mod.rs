@@ -6,7 +6,9 @@
 
 mod answer;
 mod dynamic;
+mod masked;
 mod migration;
+mod packets;
 mod rendezvous;
 mod reply;
 mod requester;

@@ -1,12 +1,15 @@
-//! Messages that their receiver fetches: a READ for each, and a SEND that tells its sender of the end.
+//! Messages that may have a tag, and of those the ones that their receiver fetches: a READ for each, and a SEND that tells its sender of the end.
 //! No WQE asks for them, and no CQE of the send queue reports them.
 
-use super::super::{Held, Outcome, Parameters};
+use super::super::{Held, Outcome, Parameters, Psn};
 use super::requester::{Kind, Request, Requester};
+use super::responder::{Refused, Responder};
 use crate::card::Card;
 use crate::queue::{
-    Data, Domain, Fence, HEADER, Remote, Rendezvous, SendWqe, Signal, TagEvent, Tagged,
+    Data, Domain, Fence, HEADER, Met, QpEvent, ReceiveWqe, Remote, Rendezvous, SendWqe, Signal,
+    Syndrome, TagEvent, Tagged,
 };
+use crate::wire::{Acknowledge, Header, NakCode};
 
 /// What a request that no WQE asked for is of.
 #[derive(Clone, Copy, Debug)]
@@ -71,5 +74,43 @@ impl Requester {
             inline: None,
             fetched: Some(fetched),
         });
+    }
+}
+
+impl Responder {
+    /// Takes an entry or a receive for a message that may have a tag. `None` where the peer was told
+    /// to wait, or the message is fetched.
+    pub(super) fn meet(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+        payload: &[u8],
+    ) -> Result<Option<(ReceiveWqe, Tagged)>, Refused> {
+        match card.meet_tag(own.number, payload) {
+            Ok(Met::Receive(wqe, tagged)) => Ok(Some((wqe, tagged))),
+            Ok(Met::Rendezvous(rendezvous)) => {
+                // What is to be fetched fits the packet that says so.
+                if !header.opcode.ends() {
+                    return Err(self.invalid(header));
+                }
+                self.accept(header, 1);
+                self.acknowledge(Psn::new(header.psn));
+                let held = Held {
+                    length: rendezvous.from.2,
+                    ..Held::tagged(own.number, rendezvous.tagged)
+                };
+                self.owe(Outcome::Completion(held));
+                self.fetches.push_back(rendezvous);
+                Ok(None)
+            }
+            Ok(Met::Nothing) => {
+                self.told = true;
+                self.nak(self.expected, Acknowledge::Rnr(own.rnr_timer));
+                Ok(None)
+            }
+            Err(Syndrome::LocalLength) => Err(self.invalid(header)),
+            Err(_) => Err(self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)),
+        }
     }
 }

@@ -7,8 +7,8 @@ use super::reply::{Original, Reply};
 use crate::card::Card;
 use crate::object::State;
 use crate::queue::{
-    Access, Data, Denied, Domain, HEADER, LARGEST, Masked, Met, Opcode as Received, QpEvent,
-    ReceiveWqe, Rendezvous, Syndrome, TagEvent, Tagged, Taken,
+    Access, Data, Denied, Domain, HEADER, Opcode as Received, QpEvent, ReceiveWqe, Rendezvous,
+    Syndrome, TagEvent, Tagged, Taken,
 };
 use crate::wire::{Acknowledge, AtomicEth, Header, NakCode, Opcode, Reth, Route};
 
@@ -65,13 +65,13 @@ pub(super) struct Responder {
     /// Messages that are to be fetched.
     pub(super) fetches: VecDeque<Rendezvous>,
     /// A NAK told the peer to go back; until it does, what comes is not worth another.
-    told: bool,
+    pub(super) told: bool,
     /// Whether the first packet has been announced.
     established: bool,
     /// What is owed to the peer and to software, in order.
     pub(super) replies: VecDeque<Reply>,
     /// What the last atomics found, for the peer that did not hear.
-    saved: VecDeque<(Psn, Original)>,
+    pub(super) saved: VecDeque<(Psn, Original)>,
 }
 
 impl Responder {
@@ -159,12 +159,12 @@ impl Responder {
         }
     }
 
-    fn nak(&mut self, psn: Psn, syndrome: Acknowledge) {
+    pub(super) fn nak(&mut self, psn: Psn, syndrome: Acknowledge) {
         self.replies.push_back(Reply::Nak { psn, syndrome, messages: self.messages });
     }
 
     /// Owes an acknowledge; one that is owed already is taken further instead.
-    fn acknowledge(&mut self, psn: Psn) {
+    pub(super) fn acknowledge(&mut self, psn: Psn) {
         let messages = self.messages;
         let last = self.replies.iter_mut().rev().find(|reply| !matches!(reply, Reply::Outcome(_)));
         if let Some(Reply::Ack { psn: owed, messages: counted }) = last {
@@ -177,7 +177,7 @@ impl Responder {
     }
 
     /// Answers to READs and atomics that are owed: for the first time, or `again`.
-    fn fetches_owed(&self, again: bool) -> usize {
+    pub(super) fn fetches_owed(&self, again: bool) -> usize {
         let fetch = |reply: &&Reply| match reply {
             Reply::Read { again: other, .. } | Reply::Atomic { again: other, .. } => {
                 *other == again
@@ -229,7 +229,7 @@ impl Responder {
     }
 
     /// The packet is executed; more of its message may follow.
-    fn accept(&mut self, header: &Header, packets: u32) {
+    pub(super) fn accept(&mut self, header: &Header, packets: u32) {
         let psn = Psn::new(header.psn);
         self.expected = psn.plus(packets);
         if header.opcode.ends() {
@@ -237,11 +237,11 @@ impl Responder {
         }
     }
 
-    fn refused(&self, header: &Header, code: NakCode, event: QpEvent) -> Refused {
+    pub(super) fn refused(&self, header: &Header, code: NakCode, event: QpEvent) -> Refused {
         Refused { psn: Psn::new(header.psn), code, receive: None, event }
     }
 
-    fn invalid(&mut self, header: &Header) -> Refused {
+    pub(super) fn invalid(&mut self, header: &Header) -> Refused {
         let mut refused = self.refused(header, NakCode::InvalidRequest, QpEvent::InvalidRequest);
         if let Incoming::Send { wqe, tagged, .. } = std::mem::take(&mut self.incoming) {
             if !tagged.is_some_and(|tagged| tagged.event.is_matched()) {
@@ -251,7 +251,7 @@ impl Responder {
         refused
     }
 
-    fn denied(&self, own: &Parameters, header: &Header, denied: Denied) -> Refused {
+    pub(super) fn denied(&self, own: &Parameters, header: &Header, denied: Denied) -> Refused {
         tracing::debug!(qp = own.number, ?denied, "remote access refused");
         self.refused(header, NakCode::RemoteAccess, QpEvent::AccessError)
     }
@@ -286,42 +286,6 @@ impl Responder {
                 self.nak(self.expected, Acknowledge::Rnr(own.rnr_timer));
                 Ok(None)
             }
-            Err(_) => Err(self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)),
-        }
-    }
-
-    /// Takes an entry or a receive for a message that may have a tag. `None` where the peer was told
-    /// to wait, or the message is fetched.
-    fn meet(
-        &mut self,
-        card: &mut Card,
-        own: &Parameters,
-        header: &Header,
-        payload: &[u8],
-    ) -> Result<Option<(ReceiveWqe, Tagged)>, Refused> {
-        match card.meet_tag(own.number, payload) {
-            Ok(Met::Receive(wqe, tagged)) => Ok(Some((wqe, tagged))),
-            Ok(Met::Rendezvous(rendezvous)) => {
-                // What is to be fetched fits the packet that says so.
-                if !header.opcode.ends() {
-                    return Err(self.invalid(header));
-                }
-                self.accept(header, 1);
-                self.acknowledge(Psn::new(header.psn));
-                let held = Held {
-                    length: rendezvous.from.2,
-                    ..Held::tagged(own.number, rendezvous.tagged)
-                };
-                self.owe(Outcome::Completion(held));
-                self.fetches.push_back(rendezvous);
-                Ok(None)
-            }
-            Ok(Met::Nothing) => {
-                self.told = true;
-                self.nak(self.expected, Acknowledge::Rnr(own.rnr_timer));
-                Ok(None)
-            }
-            Err(Syndrome::LocalLength) => Err(self.invalid(header)),
             Err(_) => Err(self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)),
         }
     }
@@ -569,56 +533,6 @@ impl Responder {
             })
             .map_err(|denied| self.denied(own, header, denied))?;
         self.found(own, header, Original::Value(u64::from_le_bytes(found)));
-        Ok(())
-    }
-
-    /// An atomic was executed: its answer is owed, and kept for a peer that does not hear it.
-    fn found(&mut self, own: &Parameters, header: &Header, original: Original) {
-        let psn = Psn::new(header.psn);
-        self.accept(header, 1);
-        while self.saved.len() >= own.responder_depth as usize {
-            self.saved.pop_front();
-        }
-        self.saved.push_back((psn, original));
-        self.replies.push_back(Reply::Atomic {
-            psn,
-            original,
-            messages: self.messages,
-            again: false,
-        });
-    }
-
-    /// An atomic under masks: the payload are its operands.
-    fn masked(
-        &mut self,
-        card: &mut Card,
-        own: &Parameters,
-        header: &Header,
-        reth: Reth,
-        payload: &[u8],
-        domain: Domain,
-    ) -> Result<(), Refused> {
-        let size = reth.length as usize;
-        let swap = header.opcode == Opcode::MaskedCompareSwap;
-        let operands = if swap { 4 } else { 2 };
-        if !own.remote_atomic
-            || !matches!(size, 4 | 8 | 16 | 32)
-            || payload.len() != operands * size
-            || reth.address % size as u64 != 0
-            || self.fetches_owed(false) >= own.responder_depth as usize
-        {
-            return Err(self.invalid(header));
-        }
-        let operation = Masked { size, operands: payload.to_vec() };
-        let mut found = [0; LARGEST];
-        card.update_bytes(domain, reth.key, reth.address, &mut found[..size], &mut |bytes| {
-            match swap {
-                true => operation.swapped(bytes),
-                false => operation.added(bytes),
-            }
-        })
-        .map_err(|denied| self.denied(own, header, denied))?;
-        self.found(own, header, Original::Bytes(found, size));
         Ok(())
     }
 

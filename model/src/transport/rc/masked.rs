@@ -1,0 +1,60 @@
+//! Atomics under masks, at the responder.
+
+use super::super::{Parameters, Psn};
+use super::reply::{Original, Reply};
+use super::responder::{Refused, Responder};
+use crate::card::Card;
+use crate::queue::{Domain, LARGEST, Masked};
+use crate::wire::{Header, Opcode, Reth};
+
+impl Responder {
+    /// An atomic was executed: its answer is owed, and kept for a peer that does not hear it.
+    pub(super) fn found(&mut self, own: &Parameters, header: &Header, original: Original) {
+        let psn = Psn::new(header.psn);
+        self.accept(header, 1);
+        while self.saved.len() >= own.responder_depth as usize {
+            self.saved.pop_front();
+        }
+        self.saved.push_back((psn, original));
+        self.replies.push_back(Reply::Atomic {
+            psn,
+            original,
+            messages: self.messages,
+            again: false,
+        });
+    }
+
+    /// An atomic under masks: the payload are its operands.
+    pub(super) fn masked(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        header: &Header,
+        reth: Reth,
+        payload: &[u8],
+        domain: Domain,
+    ) -> Result<(), Refused> {
+        let size = reth.length as usize;
+        let swap = header.opcode == Opcode::MaskedCompareSwap;
+        let operands = if swap { 4 } else { 2 };
+        if !own.remote_atomic
+            || !matches!(size, 4 | 8 | 16 | 32)
+            || payload.len() != operands * size
+            || reth.address % size as u64 != 0
+            || self.fetches_owed(false) >= own.responder_depth as usize
+        {
+            return Err(self.invalid(header));
+        }
+        let operation = Masked { size, operands: payload.to_vec() };
+        let mut found = [0; LARGEST];
+        card.update_bytes(domain, reth.key, reth.address, &mut found[..size], &mut |bytes| {
+            match swap {
+                true => operation.swapped(bytes),
+                false => operation.added(bytes),
+            }
+        })
+        .map_err(|denied| self.denied(own, header, denied))?;
+        self.found(own, header, Original::Bytes(found, size));
+        Ok(())
+    }
+}
