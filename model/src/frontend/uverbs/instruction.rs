@@ -611,6 +611,6 @@ mod tests {
             decode(&context).unwrap_err()
         };
         let text = error.to_string();
-        assert!(text.contains("480108") && text.contains("not one of the stores"), "{text}");
+        assert!(text.contains("480108") && text.contains("not one of those"), "{text}");
     }
 }
