@@ -11,8 +11,8 @@ use mlx5::verbs::{
     QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue, State, Transport,
 };
 use mlx5::wqe::{
-    CompareSwap, DcAddress, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Sge, Word, Write,
-    WriteImm,
+    Bits, CompareSwap, DcAddress, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd, Nop, Read,
+    Remote, Send, SendImm, Sge, Word, Write, WriteImm,
 };
 use mlx5_model::Mode;
 
@@ -232,6 +232,32 @@ fn each_operation_reaches_its_target() {
     assert_eq!(bytes(&b.memory, 0, 8), 7u64.to_ne_bytes());
     a.is_quiet();
     b.is_quiet();
+}
+
+#[test]
+fn atomics_under_masks_reach_their_target() {
+    let rig = Rig::new(Mode::Trapped);
+    let (mut a, mut b) = (Initiator::new(&rig), Target::new(&rig));
+    let to = b.address(&rig);
+    let old = |at| Word::new(a.memory.address() + at, a.memory.lkey());
+    let (first, second) = (old(0), old(8));
+    b.memory.write(0, &0x0000_ffff_0000_00ff_u64.to_ne_bytes());
+    // Two sums of 32 bits, of which neither carries into the other; then the lower half is swapped,
+    // which is as it is compared with.
+    let add = MaskedFetchAdd::new(first, b.remote(0), 0x0000_0001_ffff_ff01_u64).fields(1 << 31);
+    let lower = 0xffff_ffff_u64;
+    let swap =
+        MaskedCompareSwap::new(second, b.remote(0), Bits::new(0, lower), Bits::new(7, lower));
+    // SAFETY: memory lives to the end, and is looked at when the requests are complete.
+    unsafe {
+        a.send.post(1, add.signaled().to(&to)).unwrap();
+        a.send.post(2, swap.signaled().to(to)).unwrap();
+    }
+    assert!(matches!(a.wait(), Completion::Send(done) if done.id == 1));
+    assert!(matches!(a.wait(), Completion::Send(done) if done.id == 2));
+    assert_eq!(bytes(&a.memory, 0, 8), 0x0000_ffff_0000_00ff_u64.to_ne_bytes());
+    assert_eq!(bytes(&a.memory, 8, 8), 0x0001_0000_0000_0000_u64.to_ne_bytes());
+    assert_eq!(bytes(&b.memory, 0, 8), 0x0001_0000_0000_0007_u64.to_ne_bytes());
 }
 
 #[test]
