@@ -11,8 +11,8 @@ use mlx5::verbs::{
     QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue, State, Transport,
 };
 use mlx5::wqe::{
-    Bits, CompareSwap, DcAddress, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd, Nop, Read,
-    Remote, Send, SendImm, Sge, Word, Write, WriteImm,
+    Bits, CompareSwap, CopyMemory, DcAddress, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd,
+    Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
 };
 use mlx5_model::Mode;
 
@@ -258,6 +258,19 @@ fn atomics_under_masks_reach_their_target() {
     assert_eq!(bytes(&a.memory, 0, 8), 0x0000_ffff_0000_00ff_u64.to_ne_bytes());
     assert_eq!(bytes(&a.memory, 8, 8), 0x0001_0000_0000_0000_u64.to_ne_bytes());
     assert_eq!(bytes(&b.memory, 0, 8), 0x0001_0000_0000_0007_u64.to_ne_bytes());
+}
+
+#[test]
+fn the_card_copies_for_an_initiator() {
+    let rig = Rig::new(Mode::Trapped);
+    let mut a = Initiator::new(&rig);
+    a.memory.write(0, b"here and there");
+    let word = |at| Word::new(a.memory.address() + at, a.memory.lkey());
+    let copy = CopyMemory::new(sge(&a.memory, 0, 14), word(1000), word(2048));
+    // SAFETY: memory lives to the end, and is looked at when the request is complete.
+    unsafe { a.send.post(1, copy.signaled()).unwrap() };
+    assert!(matches!(a.wait(), Completion::Send(done) if done.id == 1));
+    assert_eq!(bytes(&a.memory, 1000, 14), b"here and there");
 }
 
 #[test]
