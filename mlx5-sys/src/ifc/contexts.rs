@@ -2,6 +2,7 @@
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
+//! `dbr_umem_id` is named so by rdma-core (`tests/mlx5_prm_structs.py`).
 
 use super::layout;
 
@@ -105,10 +106,12 @@ layout! {
         CS_RES 0xc4 7 8;
         DC_ACCESS_KEY 0xc8 31 64;
         DBR_UMEM_VALID 0xd0 28 1;
+        DBR_UMEM_ID 0xe4 31 32;
     }
     cqc 0x40 {
         STATUS 0x0 31 4;
         DBR_UMEM_VALID 0x0 25 1;
+        DBR_UMEM_ID 0x4 31 32;
         APU_CQ 0x0 24 1;
         CQE_SZ 0x0 23 3;
         CC 0x0 20 1;

@@ -2,6 +2,7 @@
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
+//! `wq_umem_offset` and `wq_umem_id` are named so by rdma-core (`tests/mlx5_prm_structs.py`).
 
 use super::layout;
 
@@ -14,6 +15,8 @@ layout! {
         OPT_PARAM_MASK 0x10 31 32;
         ECE 0x14 31 32;
         QPC 0x18 31 1856;
+        WQ_UMEM_OFFSET 0x100 31 64;
+        WQ_UMEM_ID 0x108 31 32;
         WQ_UMEM_VALID 0x10c 31 1;
         PAS 0x110 31 64;
     }

@@ -3,7 +3,8 @@
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
-//! `input_mkey_index` is of Linux 6.2.
+//! `input_mkey_index` is of Linux 6.2; `cq_umem_offset` and `cq_umem_id` are named so by rdma-core
+//! (`tests/mlx5_prm_structs.py`).
 
 use super::layout;
 
@@ -13,6 +14,8 @@ layout! {
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
         CQ_CONTEXT 0x10 31 512;
+        CQ_UMEM_OFFSET 0x50 31 64;
+        CQ_UMEM_ID 0x58 31 32;
         CQ_UMEM_VALID 0x5c 31 1;
         PAS 0x110 31 64;
     }
@@ -55,6 +58,30 @@ layout! {
     modify_cq_out 0x10 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
+    }
+    umem 0x20 {
+        ATS 0x10 31 1;
+        LOG_PAGE_SIZE 0x10 4 5;
+        PAGE_OFFSET 0x14 31 32;
+        NUM_OF_MTT 0x18 31 64;
+    }
+    create_umem_in 0x30 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        UMEM 0x10 31 256;
+        MTT 0x30 31 64;
+    }
+    create_umem_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        UMEM_ID 0x8 23 24;
+    }
+    destroy_umem_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        UMEM_ID 0x8 23 24;
     }
     attach_to_mcg_in 0x20 {
         OPCODE 0x0 31 16;

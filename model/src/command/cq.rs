@@ -6,6 +6,7 @@ use mlx5_sys::ifc::{
 
 use super::buffer::{self, Geometry};
 use super::capability::LOG_MAX_CQ_SIZE;
+use super::umem::{self, RecordFields};
 use super::{OP_MOD, Refusal, context, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Cq, Pages, Srq};
@@ -18,12 +19,14 @@ const SELECT_OVERRUN: u32 = 1 << 2;
 /// What it changes with op_mod 1 (`MLX5_MODIFY_CQ_MASK_*`): size, page offset, page size.
 const RESIZE: u32 = 1;
 
+/// Where the context says where the doorbell record is.
+const RECORD: RecordFields =
+    RecordFields { valid: cqc::DBR_UMEM_VALID, number: cqc::DBR_UMEM_ID, address: cqc::DBR_ADDR };
+
 pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let mut cqc: Box<[u8; cqc::SIZE]> = context(input, create_cq_in::CQ_CONTEXT)?;
     let field = |field| get(&cqc[..], field);
-    if get(input, create_cq_in::CQ_UMEM_VALID) == 1 || field(cqc::DBR_UMEM_VALID) == 1 {
-        return Err(Refusal::Umem);
-    }
+    let user = uid(input);
     let cqe_size = cqe_size(&cqc)?;
     if field(cqc::CC) == 1 || field(cqc::APU_CQ) == 1 {
         return Err(Refusal::CqKind);
@@ -33,10 +36,8 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     owned(uar.uid, uid(input))?;
     // Event queues are the driver's; every user's CQ may report to one.
     card.objects.eqs.get(field(cqc::C_EQN_OR_APU_ELEMENT)).ok_or(Refusal::NoEq)?;
-    if cqc::DBR_ADDR.get(&cqc[..]) % 8 != 0 {
-        return Err(Refusal::Record);
-    }
-    let (pages, entries) = ring(input, &cqc, cqe_size)?;
+    let (mut pages, entries) = ring(card, input, &cqc, cqe_size)?;
+    umem::place(card, user, &mut cqc[..], &RECORD, &mut pages)?;
     for moving in [
         cqc::PRODUCER_COUNTER,
         cqc::CONSUMER_COUNTER,
@@ -76,7 +77,12 @@ fn cqe_size(cqc: &[u8; cqc::SIZE]) -> Result<usize, Refusal> {
     }
 }
 
-fn ring(input: &[u8], cqc: &[u8; cqc::SIZE], cqe_size: usize) -> Result<(Pages, u32), Refusal> {
+fn ring(
+    card: &Card,
+    input: &[u8],
+    cqc: &[u8; cqc::SIZE],
+    cqe_size: usize,
+) -> Result<(Pages, u32), Refusal> {
     let log_size = get(cqc, cqc::LOG_CQ_SIZE);
     if log_size > LOG_MAX_CQ_SIZE {
         return Err(Refusal::CqSize);
@@ -87,7 +93,15 @@ fn ring(input: &[u8], cqc: &[u8; cqc::SIZE], cqe_size: usize) -> Result<(Pages, 
         length: cqe_size << log_size,
         alignment: 64,
     };
-    Ok((buffer::queue(input, &geometry)?, 1 << log_size))
+    // MODIFY_CQ has the fields where CREATE_CQ has them.
+    let pages = if get(input, create_cq_in::CQ_UMEM_VALID) == 1 {
+        let number = get(input, create_cq_in::CQ_UMEM_ID);
+        let offset = create_cq_in::CQ_UMEM_OFFSET.get(input);
+        umem::buffer(card, uid(input), number, offset, &geometry)?
+    } else {
+        buffer::queue(input, &geometry)?
+    };
+    Ok((pages, 1 << log_size))
 }
 
 pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
@@ -125,13 +139,14 @@ pub fn modify(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal
             Ok(())
         }
         RESIZE => {
-            if get(input, modify_cq_in::CQ_UMEM_VALID) == 1 {
-                return Err(Refusal::Umem);
-            }
             if cqe_size(&new)? != cq.cqe_size {
                 return Err(Refusal::CqeSize);
             }
-            let (pages, entries) = ring(input, &new, cq.cqe_size)?;
+            if get(input, modify_cq_in::CQ_UMEM_VALID) == 1 {
+                // What holds the record's place would go with the old ring.
+                return Err(Refusal::Umem);
+            }
+            let (pages, entries) = ring(card, input, &new, cq.cqe_size)?;
             if !card.resize_cq(number, pages, entries) {
                 return Err(Refusal::CqResize);
             }
@@ -182,8 +197,8 @@ mod tests {
         rig.refuses(
             &create,
             &[
-                (create_cq_in::CQ_UMEM_VALID, 1, Refusal::Umem),
-                (field(cqc::DBR_UMEM_VALID), 1, Refusal::Umem),
+                (create_cq_in::CQ_UMEM_VALID, 1, Refusal::NoUmem),
+                (field(cqc::DBR_UMEM_VALID), 1, Refusal::NoUmem),
                 (field(cqc::CQE_SZ), 3, Refusal::CqeSize),
                 (field(cqc::CC), 1, Refusal::CqKind),
                 (field(cqc::APU_CQ), 1, Refusal::CqKind),

@@ -26,6 +26,7 @@ mod take;
 #[cfg(test)]
 pub(crate) mod test;
 mod transition;
+mod umem;
 mod xrq;
 
 use mlx5_sys::ifc::{Field, cmd_out, opcode};
@@ -66,6 +67,8 @@ const COMMANDS: &[Command] = &[
     command(opcode::DESTROY_UCTX, 0x10, 0x10, resource::destroy_uctx),
     command(opcode::ALLOC_UAR, 0x10, 0x10, resource::alloc_uar),
     command(opcode::DEALLOC_UAR, 0x10, 0x10, resource::dealloc_uar),
+    command(opcode::CREATE_UMEM, 0x30, 0x10, umem::create),
+    command(opcode::DESTROY_UMEM, 0x10, 0x10, umem::destroy),
     command(opcode::ALLOC_PD, 0x10, 0x10, resource::alloc_pd),
     command(opcode::DEALLOC_PD, 0x10, 0x10, resource::dealloc_pd),
     command(opcode::ALLOC_XRCD, 0x10, 0x10, resource::alloc_xrcd),

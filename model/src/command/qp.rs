@@ -4,6 +4,7 @@ use mlx5_sys::ifc::{create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in
 
 use super::buffer::{self, Geometry};
 use super::capability::{LOG_MAX_STREAMS, MAX_RQ_WQE};
+use super::umem::{self, RecordFields};
 use super::{Refusal, context, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Qp, ReceiveQueue, SendQueue, Service, Srq, State};
@@ -15,6 +16,10 @@ use crate::transport::unreliable::Unreliable;
 const RQ_REGULAR: u32 = 0;
 const RQ_SHARED: u32 = 1;
 const RQ_NONE: u32 = 3;
+
+/// Where the context says where the doorbell record is.
+const RECORD: RecordFields =
+    RecordFields { valid: qpc::DBR_UMEM_VALID, number: qpc::DBR_UMEM_ID, address: qpc::DBR_ADDR };
 
 /// The service that QPC's `st` names.
 fn service(st: u32) -> Option<Service> {
@@ -47,9 +52,6 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     let user = uid(input);
     if get(input, create_qp_in::INPUT_QPN) != 0 {
         return Err(Refusal::QpNumber);
-    }
-    if get(input, create_qp_in::WQ_UMEM_VALID) == 1 || field(qpc::DBR_UMEM_VALID) == 1 {
-        return Err(Refusal::Umem);
     }
     let service = service(field(qpc::ST)).ok_or(Refusal::QpService)?;
     if field(qpc::PM_STATE) == 2 {
@@ -114,10 +116,6 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     {
         return Err(Refusal::QpStreams);
     }
-    if qpc::DBR_ADDR.get(&qpc[..]) % 8 != 0 {
-        return Err(Refusal::Record);
-    }
-
     let stride = 16usize << field(qpc::LOG_RQ_STRIDE);
     if has_rq && stride > MAX_RQ_WQE {
         return Err(Refusal::QpReceiveStride);
@@ -132,7 +130,14 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         length: rq_bytes + sq_bytes,
         alignment: 64,
     };
-    let pages = buffer::queue(input, &geometry)?;
+    let mut pages = if get(input, create_qp_in::WQ_UMEM_VALID) == 1 {
+        let number = get(input, create_qp_in::WQ_UMEM_ID);
+        let offset = create_qp_in::WQ_UMEM_OFFSET.get(input);
+        umem::buffer(card, user, number, offset, &geometry)?
+    } else {
+        buffer::queue(input, &geometry)?
+    };
+    umem::place(card, user, &mut qpc[..], &RECORD, &mut pages)?;
     let rq = pages.part(0, rq_bytes).ok_or(Refusal::InputLength)?;
     let sq = pages.part(rq_bytes, sq_bytes).ok_or(Refusal::InputLength)?;
 
@@ -228,8 +233,8 @@ mod tests {
             &create,
             &[
                 (create_qp_in::INPUT_QPN, 9, Refusal::QpNumber),
-                (create_qp_in::WQ_UMEM_VALID, 1, Refusal::Umem),
-                (field(qpc::DBR_UMEM_VALID), 1, Refusal::Umem),
+                (create_qp_in::WQ_UMEM_VALID, 1, Refusal::NoUmem),
+                (field(qpc::DBR_UMEM_VALID), 1, Refusal::NoUmem),
                 (field(qpc::ST), 9, Refusal::QpService),
                 (field(qpc::PM_STATE), 2, Refusal::QpMigration),
                 (field(qpc::WQ_SIGNATURE), 1, Refusal::QpSignature),

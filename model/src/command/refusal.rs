@@ -86,8 +86,13 @@ refusals! {
 
     PageOffset = 0x5c_0201, BadParameter, "page_offset leads out of the first page or breaks the entries' alignment";
     PageAddress = 0x5c_0202, BadParameter, "a page address is not a multiple of the page size";
-    Umem = 0x5c_0203, BadParameter, "buffers and doorbell records by umem are not offered";
+    Umem = 0x5c_0203, BadParameter, "buffers and doorbell records by umem are not offered for this kind of object";
     Record = 0x5c_0204, BadParameter, "a doorbell record lies on a multiple of eight bytes";
+    NoUmem = 0x5c_0205, BadResource, "there is no such umem";
+    UmemBusy = 0x5c_0206, BadResourceState, "queues still stand on the umem";
+    UmemRange = 0x5c_0207, BadParameter, "a buffer or doorbell record does not lie inside the umem";
+    UmemShape = 0x5c_0208, BadParameter, "a umem has pages of up to 1 GiB, at least one, starts in the first, and no ATS";
+    UmemOfDriver = 0x5c_0209, BadParameter, "umems belong to user contexts";
 
     MkeyAccessMode = 0x5c_0301, BadParameter, "the key's access mode is not offered";
     MkeyPageAccess = 0x5c_0302, BadParameter, "page access rights per page are not offered";

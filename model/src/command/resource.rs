@@ -33,6 +33,7 @@ pub fn destroy_uctx(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), R
     let plain = [&objects.pds, &objects.xrcds, &objects.transport_domains, &objects.uars];
     if plain.iter().any(|table| table.iter().any(|(_, object)| object.uid == owner))
         || objects.mkeys.iter().any(|(_, mkey)| mkey.uid == owner)
+        || objects.umems.iter().any(|(_, umem)| umem.uid == owner)
         || card.memic.runs().any(|(_, run)| run.uid == owner)
         || objects.eqs.iter().any(|(_, eq)| eq.uid == owner)
         || objects.cqs.iter().any(|(_, cq)| cq.uid == owner)

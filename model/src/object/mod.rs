@@ -18,6 +18,7 @@ mod steering;
 mod table;
 mod tags;
 mod target;
+mod umem;
 
 use std::collections::HashMap;
 
@@ -34,6 +35,7 @@ pub use steering::{Destination, FlowEntry, FlowGroup, FlowTable, MATCH, Steering
 pub use table::Table;
 pub use tags::{TagEntry, TagList};
 pub use target::{Connection, Drain, Peer, Target};
+pub use umem::{Hold, Umem};
 
 /// An object that is nothing but a number someone owns: UAR, PD, XRCD, transport domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +74,8 @@ pub struct Objects {
     pub steering: Steering,
     /// UAR pages.
     pub uars: Table<Owned>,
+    /// Memory that commands name.
+    pub umems: Table<Umem>,
     /// User contexts, by the `uid` that commands carry.
     pub uctxs: Table<()>,
     /// Multicast groups.
@@ -111,6 +115,7 @@ impl Default for Objects {
             rqts: Table::new(0xc0, 0x00ff_ffff),
             steering: Steering::default(),
             uars: Table::new(1, 0xffff),
+            umems: Table::new(0x20, 0x00ff_ffff),
             uctxs: Table::new(1, 0xffff),
             groups: Groups::default(),
             roce_addresses: HashMap::new(),

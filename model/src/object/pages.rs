@@ -1,5 +1,6 @@
 //! A buffer as the card knows it: a list of pages and where in them it starts.
 
+use super::umem::Hold;
 use crate::memory::{Fault, Memory};
 
 /// A buffer scattered over pages of equal size.
@@ -9,6 +10,7 @@ pub struct Pages {
     log_page_size: u32,
     offset: usize,
     length: usize,
+    holds: Vec<Hold>,
 }
 
 impl Pages {
@@ -17,7 +19,12 @@ impl Pages {
     pub fn new(pages: Vec<u64>, log_page_size: u32, offset: usize, length: usize) -> Option<Self> {
         let room = (pages.len() as u64).checked_mul(1u64.checked_shl(log_page_size)?)?;
         let end = (offset as u64).checked_add(length as u64)?;
-        (end <= room).then_some(Self { pages, log_page_size, offset, length })
+        (end <= room).then(|| Self { pages, log_page_size, offset, length, holds: Vec::new() })
+    }
+
+    /// Keeps what the buffer, or something that goes with it, stands on.
+    pub fn keep(&mut self, hold: Hold) {
+        self.holds.push(hold);
     }
 
     /// Length in bytes.

@@ -25,7 +25,7 @@ const GENERAL: &[u16] = &[
 ];
 
 /// Commands that change a queue pair. They name it at the same place.
-const CHANGES: &[u16] = &[
+pub(super) const QP_CHANGES: &[u16] = &[
     opcode::RST2INIT_QP,
     opcode::INIT2INIT_QP,
     opcode::INIT2RTR_QP,
@@ -37,9 +37,13 @@ const CHANGES: &[u16] = &[
     opcode::QP_2RST,
 ];
 
-/// `DEVX_OBJ_MODIFY` of a queue pair that verbs made.
+/// `DEVX_OBJ_MODIFY` of a queue pair that verbs made, or of an object that the program made.
 pub(super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    on_qp(file, attributes, |_, code| CHANGES.contains(&code))
+    let made = file.state().get::<Devx>(attributes.handle(0x1000)?).is_ok();
+    if made {
+        return devx_object::modify(file, attributes);
+    }
+    on_qp(file, attributes, |_, code| QP_CHANGES.contains(&code))
 }
 
 /// `DEVX_OBJ_QUERY` of one, of a shared receive queue, or of an object that the program made.

@@ -1,10 +1,13 @@
 //! Objects that a program makes by commands of its own, and that go with its handle.
 
 use mlx5_sys::ifc::{
-    Field, cmd_in, create_mkey_in, create_mkey_out, create_psv_in, create_psv_out, destroy_mkey_in,
-    destroy_psv_in, mkc, opcode, query_mkey_in,
+    Field, cmd_in, cqc, create_cq_in, create_cq_out, create_mkey_in, create_mkey_out,
+    create_psv_in, create_psv_out, create_qp_in, create_qp_out, destroy_cq_in, destroy_mkey_in,
+    destroy_psv_in, destroy_qp_in, mkc, modify_cq_in, opcode, qpc, query_cq_in, query_mkey_in,
+    query_qp_in,
 };
 
+use super::devx::QP_CHANGES;
 use super::errno::{Errno, Result};
 use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
@@ -31,6 +34,12 @@ struct Kind {
     destroyed: Field,
     /// The command that asks about it, and where that has the number.
     query: Option<(u16, Field)>,
+    /// Commands that change it, and where they have the number.
+    changes: Option<(&'static [u16], Field)>,
+    /// What a user's command must say: that buffers and records lie in umems.
+    by_umem: &'static [Field],
+    /// When it goes with its file: users before what they use.
+    turn: u32,
 }
 
 const KINDS: &[Kind] = &[
@@ -40,6 +49,9 @@ const KINDS: &[Kind] = &[
         destroy: opcode::DESTROY_MKEY,
         destroyed: destroy_mkey_in::MKEY_INDEX,
         query: Some((opcode::QUERY_MKEY, query_mkey_in::MKEY_INDEX)),
+        changes: None,
+        by_umem: &[],
+        turn: 2,
     },
     Kind {
         create: opcode::CREATE_PSV,
@@ -47,8 +59,41 @@ const KINDS: &[Kind] = &[
         destroy: opcode::DESTROY_PSV,
         destroyed: destroy_psv_in::PSVN,
         query: None,
+        changes: None,
+        by_umem: &[],
+        turn: 2,
+    },
+    Kind {
+        create: opcode::CREATE_CQ,
+        created: create_cq_out::CQN,
+        destroy: opcode::DESTROY_CQ,
+        destroyed: destroy_cq_in::CQN,
+        query: Some((opcode::QUERY_CQ, query_cq_in::CQN)),
+        changes: Some((&[opcode::MODIFY_CQ], modify_cq_in::CQN)),
+        by_umem: &[
+            create_cq_in::CQ_UMEM_VALID,
+            cqc::DBR_UMEM_VALID.within(create_cq_in::CQ_CONTEXT),
+        ],
+        turn: 4,
+    },
+    Kind {
+        create: opcode::CREATE_QP,
+        created: create_qp_out::QPN,
+        destroy: opcode::DESTROY_QP,
+        destroyed: destroy_qp_in::QPN,
+        query: Some((opcode::QUERY_QP, query_qp_in::QPN)),
+        changes: Some((QP_CHANGES, query_qp_in::QPN)),
+        by_umem: &[create_qp_in::WQ_UMEM_VALID, qpc::DBR_UMEM_VALID.within(create_qp_in::QPC)],
+        turn: 1,
     },
 ];
+
+impl Devx {
+    /// When it goes with its file: users before what they use.
+    pub fn turn(&self) -> u32 {
+        self.kind.turn
+    }
+}
 
 /// Executes a command for a user context. What the card answers goes back as it is; a refusal is
 /// EREMOTEIO, and the program reads status and syndrome itself.
@@ -96,6 +141,12 @@ pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
             create_mkey_in::MKEY_UMEM_VALID.set(&mut command, 1);
         }
     }
+    for field in kind.by_umem {
+        if command.len() * 8 < field.bit_offset() + field.width() {
+            return Err(Errno::EINVAL);
+        }
+        field.set(&mut command, 1);
+    }
     let mut state = file.state();
     let uid = state.context()?.uid;
     if uid == 0 {
@@ -118,6 +169,22 @@ pub(super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<(
     let uid = state.context()?.uid;
     let object = state.get::<Devx>(attributes.handle(0x1000)?)?;
     let named = kind.query.map(|(_, field)| field.get(&command));
+    if !std::ptr::eq(object.kind, kind) || named != Some(object.number) {
+        return Err(Errno::EINVAL);
+    }
+    let (done, reply) = run(file, uid, command, attributes.room(0x1002));
+    attributes.put(0x1002, &reply)?;
+    done
+}
+
+/// `DEVX_OBJ_MODIFY`: the object must be the one that the command names.
+pub(super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let changes = |kind: &Kind, code| kind.changes.is_some_and(|(codes, _)| codes.contains(&code));
+    let (kind, command) = given(attributes, 0x1001, changes)?;
+    let state = file.state();
+    let uid = state.context()?.uid;
+    let object = state.get::<Devx>(attributes.handle(0x1000)?)?;
+    let named = kind.changes.map(|(_, field)| field.get(&command));
     if !std::ptr::eq(object.kind, kind) || named != Some(object.number) {
         return Err(Errno::EINVAL);
     }

@@ -10,8 +10,8 @@ use super::event::{EventQueue, Source};
 use super::function::Function;
 use super::running::Running;
 use super::{
-    ah, cq, device, devx_object, dm, flow, lock, mr, multicast, mw, pd, qp, settings, srq, trap,
-    uar, wq, xrcd,
+    ah, cq, device, devx_object, devx_umem, dm, flow, lock, mr, multicast, mw, pd, qp, settings,
+    srq, trap, uar, wq, xrcd,
 };
 
 /// A command file.
@@ -39,6 +39,7 @@ pub(super) enum Object {
     Mr(mr::Mr),
     Mw(mw::Mw),
     Devx(devx_object::Devx),
+    DevxUmem(devx_umem::DevxUmem),
     Dm(dm::Dm),
     Cq(cq::Cq),
     Qp(qp::Qp),
@@ -77,6 +78,7 @@ kinds! {
     Mr mr::Mr;
     Mw mw::Mw;
     Devx devx_object::Devx;
+    DevxUmem devx_umem::DevxUmem;
     Dm dm::Dm;
     Cq cq::Cq;
     Qp qp::Qp;
@@ -117,12 +119,13 @@ impl CommandFile {
         let rank = |object: &Object| match object {
             Object::Flow(_) => 0,
             Object::Qp(_) => 1,
-            Object::Mr(_) | Object::Mw(_) | Object::Devx(_) | Object::Ah(_) | Object::Srq(_) => 2,
+            Object::Devx(object) => object.turn(),
+            Object::Mr(_) | Object::Mw(_) | Object::Ah(_) | Object::Srq(_) => 2,
             Object::IndirectionTable(_) => 2,
             Object::Wq(_) => 3,
             Object::Cq(_) => 4,
             Object::Xrcd(_) | Object::Pd(_) | Object::Dm(_) => 5,
-            Object::Uar(_) => 6,
+            Object::Uar(_) | Object::DevxUmem(_) => 6,
         };
         for turn in 0..=6 {
             let handles: Vec<u32> = state
@@ -142,6 +145,7 @@ impl CommandFile {
                     Object::Srq(srq) => srq::destroy(self, uid, srq).map(|_| ()),
                     Object::Mw(mw) => mw::destroy(self, uid, mw),
                     Object::Devx(object) => devx_object::destroy(self, uid, object),
+                    Object::DevxUmem(umem) => devx_umem::destroy(self, uid, umem),
                     Object::Mr(mr) => mr::destroy(self, mr),
                     Object::Dm(dm) => dm::destroy(self, uid, dm),
                     Object::Ah(_) => Ok(()),

@@ -4,8 +4,8 @@ use super::errno::Result;
 use super::file::CommandFile;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must};
 use super::{
-    advise, ah, cq, device, devx, devx_object, dm, dmabuf, legacy, mr, mw, pd, port, qp, srq, uar,
-    xrcd,
+    advise, ah, cq, device, devx, devx_object, devx_umem, dm, dmabuf, legacy, mr, mw, pd, port, qp,
+    srq, uar, xrcd,
 };
 use super::{flow, wq};
 
@@ -30,6 +30,9 @@ const ANY: Kind = Kind::In(0, u16::MAX);
 const NUMBER: Kind = Kind::In(1, 8);
 const FOUR: Kind = Kind::In(4, 4);
 const EIGHT: Kind = Kind::In(8, 8);
+/// A firmware command, with room for the number of an object, and its reply.
+const COMMAND: Kind = Kind::In(16, u16::MAX);
+const REPLY: Kind = Kind::Out(16);
 
 macro_rules! methods {
     ($($object:literal $method:literal $serve:path {
@@ -218,25 +221,34 @@ const METHODS: &[Method] = methods! {
     // UVERBS_OBJECT_ASYNC_EVENT
     16 0 device::alloc_events { must 0 => Kind::NewHandle; }
     // MLX5_IB_OBJECT_DEVX
-    0x1000 0x1000 devx::other { must 0x1000 => Kind::In(8, u16::MAX); must 0x1001 => Kind::Out(8); }
+    0x1000 0x1000 devx::other { must 0x1000 => COMMAND; must 0x1001 => REPLY; }
     0x1000 0x1002 devx::query_eqn { must 0x1000 => FOUR; must 0x1001 => Kind::Out(4); }
     // MLX5_IB_OBJECT_DEVX_OBJ
     0x1001 0x1000 devx_object::create {
         must 0x1000 => Kind::NewHandle;
-        must 0x1001 => Kind::In(8, u16::MAX);
-        must 0x1002 => Kind::Out(8);
+        must 0x1001 => COMMAND;
+        must 0x1002 => REPLY;
     }
     0x1001 0x1001 devx_object::remove { must 0x1000 => Kind::Handle; }
     0x1001 0x1002 devx::modify {
         must 0x1000 => Kind::Handle;
-        must 0x1001 => Kind::In(8, u16::MAX);
-        must 0x1002 => Kind::Out(8);
+        must 0x1001 => COMMAND;
+        must 0x1002 => REPLY;
     }
     0x1001 0x1003 devx::query {
         must 0x1000 => Kind::Handle;
-        must 0x1001 => Kind::In(8, u16::MAX);
-        must 0x1002 => Kind::Out(8);
+        must 0x1001 => COMMAND;
+        must 0x1002 => REPLY;
     }
+    // MLX5_IB_OBJECT_DEVX_UMEM
+    0x1002 0x1000 devx_umem::register {
+        must 0x1000 => Kind::NewHandle;
+        must 0x1001 => EIGHT;
+        must 0x1002 => EIGHT;
+        must 0x1003 => NUMBER;
+        must 0x1004 => Kind::Out(4);
+    }
+    0x1002 0x1001 devx_umem::deregister { must 0x1000 => Kind::Handle; }
     // MLX5_IB_OBJECT_UAR
     0x1008 0x1000 uar::allocate {
         must 0x1000 => Kind::NewHandle;

@@ -24,6 +24,7 @@ mod descriptors;
 mod device;
 mod devx;
 mod devx_object;
+mod devx_umem;
 mod discovery;
 mod dm;
 mod dmabuf;

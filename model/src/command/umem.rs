@@ -1,0 +1,238 @@
+//! Commands on memory of a user, and the buffers and doorbell records that other commands place in
+//! it by its number.
+
+use mlx5_sys::ifc::{Field, create_umem_in, create_umem_out, destroy_umem_in, umem};
+
+use super::buffer::Geometry;
+use super::{Refusal, get, owned, uid};
+use crate::card::Card;
+use crate::object::{Pages, Umem};
+
+/// Largest page, as log2 of bytes.
+const MAX_PAGE: u32 = 30;
+
+pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let field = |field: Field| field.within(create_umem_in::UMEM).get(input);
+    let user = uid(input);
+    if user == 0 {
+        return Err(Refusal::UmemOfDriver);
+    }
+    if field(umem::ATS) == 1 {
+        return Err(Refusal::UmemShape);
+    }
+    let shift = field(umem::LOG_PAGE_SIZE) as u32 + 12;
+    let offset = field(umem::PAGE_OFFSET);
+    if shift > MAX_PAGE || offset >= 1 << shift {
+        return Err(Refusal::UmemShape);
+    }
+    let count = usize::try_from(field(umem::NUM_OF_MTT)).map_err(|_| Refusal::InputLength)?;
+    let list = input.get(create_umem_in::MTT.bytes().start..).ok_or(Refusal::InputLength)?;
+    let list = count.checked_mul(8).and_then(|bytes| list.get(..bytes));
+    let list = list.ok_or(Refusal::InputLength)?;
+    if list.is_empty() {
+        return Err(Refusal::UmemShape);
+    }
+    let mut pages = Vec::with_capacity(count);
+    for entry in list.chunks_exact(8) {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(entry);
+        // Bits 1:0 are access rights, which count for keys only.
+        let address = u64::from_be_bytes(bytes) & !3;
+        if address % (1 << shift) != 0 {
+            return Err(Refusal::PageAddress);
+        }
+        pages.push(address);
+    }
+    let length = (count << shift) - offset as usize;
+    let pages = Pages::new(pages, shift, offset as usize, length).ok_or(Refusal::UmemShape)?;
+    let number = card.objects.umems.add(Umem::new(user, pages)).ok_or(Refusal::Exhausted)?;
+    create_umem_out::UMEM_ID.set(output, number.into());
+    Ok(())
+}
+
+pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let number = get(input, destroy_umem_in::UMEM_ID);
+    let umem = card.objects.umems.get(number).ok_or(Refusal::NoUmem)?;
+    owned(umem.uid, uid(input))?;
+    if umem.is_held() {
+        return Err(Refusal::UmemBusy);
+    }
+    card.objects.umems.remove(number);
+    Ok(())
+}
+
+/// Memory of a user, for one of its own commands.
+fn find(card: &Card, user: u16, number: u32) -> Result<&Umem, Refusal> {
+    let umem = card.objects.umems.get(number).ok_or(Refusal::NoUmem)?;
+    owned(umem.uid, user)?;
+    Ok(umem)
+}
+
+/// The buffer of a queue, `offset` bytes into the memory of that number, and into its first page as
+/// the queue's context says.
+pub fn buffer(
+    card: &Card,
+    user: u16,
+    number: u32,
+    offset: u64,
+    geometry: &Geometry,
+) -> Result<Pages, Refusal> {
+    let umem = find(card, user, number)?;
+    let first = u64::from(geometry.page_offset) << (geometry.log_page_size + 12) >> 6;
+    let start = offset.checked_add(first).ok_or(Refusal::UmemRange)?;
+    if start % geometry.alignment as u64 != 0 {
+        return Err(Refusal::PageOffset);
+    }
+    let start = usize::try_from(start).map_err(|_| Refusal::UmemRange)?;
+    let mut pages = umem.pages.part(start, geometry.length).ok_or(Refusal::UmemRange)?;
+    pages.keep(umem.hold());
+    Ok(pages)
+}
+
+/// The fields of a context that say where its doorbell record is.
+pub struct RecordFields {
+    /// Whether `address` counts from the start of a umem.
+    pub valid: Field,
+    /// The umem's number.
+    pub number: Field,
+    /// A bus address, or an offset.
+    pub address: Field,
+}
+
+/// Finds the doorbell record. From then on the context has its bus address, and `pages` keeps the
+/// umem in which it lies.
+pub fn place(
+    card: &Card,
+    user: u16,
+    context: &mut [u8],
+    fields: &RecordFields,
+    pages: &mut Pages,
+) -> Result<(), Refusal> {
+    let given = fields.address.get(context);
+    if given % 8 != 0 {
+        return Err(Refusal::Record);
+    }
+    if fields.valid.get(context) == 0 {
+        return Ok(());
+    }
+    let umem = find(card, user, fields.number.get(context) as u32)?;
+    let at = usize::try_from(given).ok().and_then(|offset| umem.pages.locate(offset));
+    let (address, _) = at.filter(|(_, room)| *room >= 8).ok_or(Refusal::UmemRange)?;
+    // The memory may start anywhere.
+    if address % 8 != 0 {
+        return Err(Refusal::Record);
+    }
+    fields.address.set(context, address);
+    pages.keep(umem.hold());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::{alloc_uar_out, create_cq_out, create_qp_in, create_uctx_out};
+    use mlx5_sys::ifc::{cqc, create_cq_in, opcode, qpc};
+
+    use super::super::test::{Command, Rig};
+    use super::*;
+
+    fn user(rig: &mut Rig) -> u16 {
+        rig.number(&Command::new(opcode::CREATE_UCTX, 0x40), create_uctx_out::UID) as u16
+    }
+
+    fn create(user: u16, pages: &[u64]) -> Command {
+        let command = Command::new(opcode::CREATE_UMEM, 0x30 + 8 * pages.len())
+            .set(create_umem_in::UID, user)
+            .set(umem::NUM_OF_MTT.within(create_umem_in::UMEM), pages.len() as u64);
+        pages.iter().enumerate().fold(command, |command, (at, page)| {
+            command.set(Field::new(0x30 + 8 * at, 31, 64), *page)
+        })
+    }
+
+    fn destroy(user: u16, number: u64) -> Command {
+        Command::new(opcode::DESTROY_UMEM, 0x10)
+            .set(destroy_umem_in::UID, user)
+            .set(destroy_umem_in::UMEM_ID, number)
+    }
+
+    #[test]
+    fn each_field_of_a_umem_is_checked() {
+        let mut rig = Rig::new();
+        let user = user(&mut rig);
+        let field = |field: Field| field.within(create_umem_in::UMEM);
+        let create = create(user, &[0x10_0000, 0x10_1000]);
+        rig.refuses(
+            &create,
+            &[
+                (create_umem_in::UID, 0, Refusal::UmemOfDriver),
+                (field(umem::ATS), 1, Refusal::UmemShape),
+                (field(umem::LOG_PAGE_SIZE), 19, Refusal::UmemShape),
+                (field(umem::LOG_PAGE_SIZE), 1, Refusal::PageAddress),
+                (field(umem::PAGE_OFFSET), 4096, Refusal::UmemShape),
+                (field(umem::NUM_OF_MTT), 0, Refusal::UmemShape),
+                (field(umem::NUM_OF_MTT), 3, Refusal::InputLength),
+                (field(umem::NUM_OF_MTT), u64::MAX, Refusal::InputLength),
+                (create_umem_in::MTT, 0x10_0040, Refusal::PageAddress),
+            ],
+        );
+        let number = create_umem_out::UMEM_ID.get(&rig.run(&create).expect("a umem"));
+        let other = self::user(&mut rig);
+        assert_eq!(rig.run(&destroy(other, number)).err(), Some(Refusal::Owner));
+        assert_eq!(rig.run(&destroy(user, number + 1)).err(), Some(Refusal::NoUmem));
+        assert!(rig.run(&destroy(user, number)).is_ok());
+        assert_eq!(rig.run(&destroy(user, number)).err(), Some(Refusal::NoUmem));
+    }
+
+    #[test]
+    fn queues_lie_where_a_umem_says_and_hold_it() {
+        let mut rig = Rig::new();
+        let user = user(&mut rig);
+        let field = |field: Field| field.within(create_cq_in::CQ_CONTEXT);
+        let pages = [rig.page(), rig.page()];
+        let number = create_umem_out::UMEM_ID.get(&rig.run(&create(user, &pages)).expect("a umem"));
+        let uar = Command::new(opcode::ALLOC_UAR, 0x10).set(create_umem_in::UID, user);
+        let uar = rig.number(&uar, alloc_uar_out::UAR);
+        let mut cq = rig
+            .create_cq()
+            .set(create_cq_in::UID, user)
+            .set(field(cqc::UAR_PAGE), uar)
+            .set(create_cq_in::CQ_UMEM_VALID, 1u64)
+            .set(create_cq_in::CQ_UMEM_ID, number)
+            .set(create_cq_in::CQ_UMEM_OFFSET, 64u64)
+            .set(field(cqc::LOG_CQ_SIZE), 5u64)
+            .set(field(cqc::DBR_UMEM_VALID), 1u64)
+            .set(field(cqc::DBR_UMEM_ID), number)
+            .set(field(cqc::DBR_ADDR), 0x1ff8u64);
+        // No page list.
+        cq.0.truncate(create_cq_in::SIZE);
+        rig.refuses(
+            &cq,
+            &[
+                (create_cq_in::CQ_UMEM_ID, 1, Refusal::NoUmem),
+                (create_cq_in::CQ_UMEM_OFFSET, 32, Refusal::PageOffset),
+                (create_cq_in::CQ_UMEM_OFFSET, 0x2000, Refusal::UmemRange),
+                (create_cq_in::CQ_UMEM_OFFSET, u64::MAX, Refusal::PageOffset),
+                (field(cqc::LOG_CQ_SIZE), 7, Refusal::UmemRange),
+                (field(cqc::DBR_UMEM_ID), 1, Refusal::NoUmem),
+                (field(cqc::DBR_ADDR), 0x2000, Refusal::UmemRange),
+                (field(cqc::DBR_ADDR), 0x1ffc, Refusal::Record),
+            ],
+        );
+        let made = create_cq_out::CQN.get(&rig.run(&cq).expect("a CQ")) as u32;
+        let object = rig.card.objects.cqs.get(made).expect("the CQ");
+        assert_eq!(object.pages.locate(0), Some((pages[0] + 64, 32 * 64)));
+        assert_eq!(object.record(), pages[1] + 0xff8);
+        assert_eq!(rig.run(&destroy(user, number)).err(), Some(Refusal::UmemBusy));
+        let free = Command::new(opcode::DESTROY_CQ, 0x10)
+            .set(mlx5_sys::ifc::destroy_cq_in::UID, user)
+            .set(mlx5_sys::ifc::destroy_cq_in::CQN, made);
+        rig.run(&free).expect("no CQ any more");
+        rig.run(&destroy(user, number)).expect("no umem any more");
+
+        let (record, qp) = (qpc::DBR_UMEM_VALID.within(create_qp_in::QPC), {
+            let cq = rig.cq();
+            rig.create_qp(cq, cq)
+        });
+        let no = [(create_qp_in::WQ_UMEM_VALID, 1, Refusal::NoUmem), (record, 1, Refusal::NoUmem)];
+        rig.refuses(&qp, &no);
+    }
+}
