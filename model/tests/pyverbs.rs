@@ -42,6 +42,13 @@ const MODULES: &[&str] = &[
     "tests.test_mlx5_dc",
     "tests.test_mlx5_cq",
     "tests.test_mlx5_timestamp",
+    "tests.test_mlx5_devx",
+    "tests.test_mlx5_huge_page",
+    "tests.test_mlx5_dm_ops",
+    "tests.test_mlx5_query_port",
+    "tests.test_mlx5_udp_sport",
+    "tests.test_mlx5_pp",
+    "tests.test_mlx5_var",
 ];
 
 /// They take seconds; a hang takes for ever.
@@ -91,6 +98,8 @@ const ON_ETHERNET: &[&str] = &[
     "tests.test_flow",
     "tests.test_rss_traffic",
     "tests.test_mlx5_timestamp",
+    "tests.test_mlx5_devx",
+    "tests.test_mlx5_udp_sport",
 ];
 
 #[test]
