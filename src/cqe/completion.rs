@@ -71,6 +71,8 @@ pub enum SendOperation {
     Umr,
     /// A signature's starting value was set.
     SetPsv,
+    /// A large send of Ethernet (TSO).
+    LargeSend,
     /// An opcode that this crate does not post.
     Other(u8),
 }
@@ -112,6 +114,7 @@ impl SendOperation {
             opcode::SEND_INVAL => Self::SendInvalidate,
             opcode::UMR => Self::Umr,
             opcode::SET_PSV => Self::SetPsv,
+            opcode::TSO => Self::LargeSend,
             other => Self::Other(other),
         }
     }

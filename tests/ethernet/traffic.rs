@@ -138,7 +138,12 @@ fn a_large_send_arrives_in_pieces() {
         }
         let tso = EthTso::new(&header, 1400, [a.sge(0, 3000), a.sge(3000, 2000)]);
         a.send.post(9, tso.checksums().signaled()).unwrap();
-        a.sent_well(9);
+        match a.completion() {
+            Completion::Send(done) => {
+                assert_eq!((done.id, done.operation), (9, SendOperation::LargeSend));
+            }
+            other => panic!("{other:?}"),
+        }
     }
     for piece in 0..4usize {
         let done = b.received();

@@ -530,7 +530,14 @@ mod tests {
                 };
                 (bytes[0], bytes[3]) = (modifier, chosen);
             }
-            for service in [Service::Rc, Service::Uc, Service::Ud, Service::Xrc, Service::Dc] {
+            for service in [
+                Service::Rc,
+                Service::Uc,
+                Service::Ud,
+                Service::Xrc,
+                Service::Dc,
+                Service::Ethernet,
+            ] {
                 let Ok(decoded) = request(service, &bytes) else { continue };
                 let inline: usize = decoded
                     .data
