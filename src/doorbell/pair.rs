@@ -58,4 +58,41 @@ impl SendDoorbell {
         self.timing.stamp(Phase::Flush);
         self.flip();
     }
+
+    /// Whether a single WQE of so many 16-byte units goes to the card by BlueFlame, word by word.
+    #[inline(always)]
+    pub(crate) fn takes_long(&self, ds: u32) -> bool {
+        self.takes_words() && self.takes(ds, true)
+    }
+
+    /// As [`ring_pair`](Self::ring_pair), for a WQE of any number of whole blocks.
+    ///
+    /// # Safety
+    /// As there, and [`takes_long`](Self::takes_long).
+    #[inline(always)]
+    pub(crate) unsafe fn ring_long<O: Operation>(
+        &mut self,
+        counter: u16,
+        ctrl: Segment,
+        operation: &O,
+        wqe: NonNull<u64>,
+    ) {
+        fence::wqe_then_record();
+        self.timing.stamp(Phase::Fence);
+        self.record().store(u32::from(counter));
+        self.timing.stamp(Phase::Record);
+        fence::record_then_register();
+        self.timing.stamp(Phase::Order);
+        // SAFETY: the buffer takes the WQE, and is aligned to its size; the WQE was written to the
+        // ring.
+        unsafe {
+            let mut writer = Echo::new(self.next, wqe);
+            writer.put(ctrl);
+            operation.put(&mut writer);
+        }
+        self.timing.stamp(Phase::Doorbell);
+        fence::flush_register();
+        self.timing.stamp(Phase::Flush);
+        self.flip();
+    }
 }

@@ -23,6 +23,7 @@ mod error;
 mod frames;
 mod give_back;
 mod keep;
+mod keys;
 pub mod owned;
 mod pair;
 mod peek;

@@ -6,6 +6,7 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 
 use super::completion::CqId;
 use super::cursor::Counter;
+use super::keys::Run;
 use super::send_ring::SendRing;
 use super::slots::Last;
 use super::variable::Place;
@@ -83,6 +84,7 @@ impl SendRing {
     pub(super) fn draw_line(&mut self, wanted: u32) -> u32 {
         self.ready.clear();
         let head = self.cursor.head();
+        self.run = Run::none(head);
         self.set_clear(self.clear_from(head, self.slack));
         let shape = self.cursor.shape();
         let slot = shape.slot(head);

@@ -13,6 +13,7 @@ use super::completion::{Completions, CqId};
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::{QueueKeep, RegisterClaim};
+use super::keys::Run;
 use super::ready::Ready;
 use super::retire::SendSide;
 use super::send_ring::SendRing;
@@ -266,6 +267,7 @@ impl<T: Transport> SendQueue<T> {
             clear_single: parts.start,
             stopped: false,
             careful: limits.max_sge == 0,
+            run: Run::none(parts.start),
             slack: 0,
             slack_retired: 0,
             shadow: Shadow::new(shape, parts.start),
@@ -344,7 +346,7 @@ impl<T: Transport> SendQueue<T> {
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         self.ring.doorbell.timing.begin();
-        if slots::changes_keys(O::OPCODE) {
+        if slots::changes_keys(operation.code().opcode) {
             // SAFETY: passed on.
             return unsafe { self.post_key_change(id, &operation) };
         }
@@ -370,7 +372,7 @@ impl<T: Transport> SendQueue<T> {
         operation: &O,
     ) -> Result<(), PostError> {
         self.ring.doorbell.timing.begin();
-        if slots::changes_keys(O::OPCODE) {
+        if slots::changes_keys(operation.code().opcode) {
             // SAFETY: passed on.
             return unsafe { self.post_key_change(id, operation) };
         }
@@ -381,29 +383,6 @@ impl<T: Transport> SendQueue<T> {
             }
             self.post_rest(id, operation)
         }
-    }
-
-    /// As [`post`](Self::post), for a request that changes keys: what follows it goes the way that
-    /// looks at what was before.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(always)]
-    unsafe fn post_key_change<O: PostOn<T>>(
-        &mut self,
-        id: u64,
-        operation: &O,
-    ) -> Result<(), PostError> {
-        let ring = &mut self.ring;
-        if ring.expects != ring.cq {
-            ring.refill();
-        }
-        let (head, slack, last) =
-            ring.encode::<T, O>(ring.cursor.head(), ring.slack, id, operation)?;
-        // SAFETY: the WQE was written; the rest is passed on.
-        unsafe { ring.commit(head, slack, &last, true) };
-        ring.set_clear(head);
-        Ok(())
     }
 
     /// As [`post`](Self::post), if the WQE fits a block, or two where its size is known, and the head

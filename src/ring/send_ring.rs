@@ -8,6 +8,7 @@ use mlx5_sys::wqe::{CE_ALWAYS, FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, WQ
 use super::completion::CqId;
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor};
+use super::keys::Run;
 use super::ready::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
 use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
@@ -38,6 +39,8 @@ pub(super) struct SendRing {
     /// There may be something to look at where all is well otherwise: requests cannot have entries,
     /// or some have changed keys.
     pub(super) careful: bool,
+    /// Changes of keys that follow each other.
+    pub(super) run: Run,
     /// Blocks that bring no CQE, posted, and retired: see [`Key::slack`].
     pub(super) slack: u32,
     pub(super) slack_retired: u32,
@@ -67,6 +70,7 @@ impl SendRing {
         self.shadow.set_tail(self.cursor.tail());
         self.forget_unposted();
         self.set_clear(self.cursor.head());
+        self.run = Run::none(self.cursor.head());
         self.slack_retired = self.slack;
         self.stopped = false;
         self.doorbell.timing.restart();
@@ -128,6 +132,8 @@ impl SendRing {
 
     /// Moves `clear` as far as it can be, and forgets what was written and not posted.
     pub(super) fn refill(&mut self) {
+        // The head comes by here before it has gone round.
+        self.run = Run::none(self.cursor.head());
         if self.expects != self.cq {
             self.forget_unposted();
         }
@@ -141,6 +147,13 @@ impl SendRing {
         if self.stopped || self.careful && !self.may_be_clear(head) {
             return head;
         }
+        self.room_from(head, slack)
+    }
+
+    /// Up to where there are blocks, and CQEs if all WQEs are signaled, when the queue is,
+    /// provisionally, at these counts.
+    #[inline(always)]
+    pub(super) fn room_from(&self, head: Counter, slack: u32) -> Counter {
         let signals = self.credit.entries() - self.signals(head, slack);
         head.plus(self.cursor.free_from(head).min(signals))
     }
@@ -313,6 +326,7 @@ impl SendRing {
         id: u64,
         operation: &O,
     ) -> Result<(Counter, u32, Last, Counter), PostError> {
+        self.run = Run::none(self.cursor.head());
         let (head, slack, last) = self.encode::<T, O>(head, slack, id, operation)?;
         Ok((head, slack, last, self.clear_from(head, slack)))
     }
@@ -342,7 +356,7 @@ impl SendRing {
             return Err(PostError::CqOverrun);
         }
 
-        self.careful |= slots::changes_keys(O::OPCODE);
+        self.careful |= slots::changes_keys(operation.code().opcode);
         let slack = slack.wrapping_add(blocks - u32::from(signaled));
         self.doorbell.timing.stamp(Phase::Reserve);
         // SAFETY: the blocks are free; the card does not read them before the producer index covers
@@ -364,7 +378,7 @@ impl SendRing {
         operation: &O,
     ) -> Option<(Counter, u32, Last)> {
         // One that changes keys moves `clear` back to the head after it.
-        if slots::changes_keys(O::OPCODE) || operation.check(&self.limits).is_err() {
+        if slots::changes_keys(operation.code().opcode) || operation.check(&self.limits).is_err() {
             return None;
         }
         let ds = 1 + operation.body_ds();

@@ -3,6 +3,8 @@
 //! After the ctrl segment, which names the key, come a UMR control segment (which fields change), a
 //! key context with their values, and, where the key is to lead elsewhere, where to.
 
+use core::mem::offset_of;
+
 use mlx5_sys::wqe::{
     ACCESS_ATOMIC, ACCESS_LOCAL_WRITE, ACCESS_REMOTE_READ, ACCESS_REMOTE_WRITE, Klm,
     MKEY_MASK_ATOMIC, MKEY_MASK_LOCAL_WRITE, MKEY_MASK_REMOTE_READ, MKEY_MASK_REMOTE_WRITE,
@@ -52,38 +54,31 @@ impl Change {
     /// There is space for [`HEAD_DS`] segments.
     #[inline(always)]
     pub(super) unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        let control: [Segment; 3] = zerocopy::transmute!(UmrCtrlSeg {
-            flags: self.flags,
-            rsvd0: [0; 3],
-            klm_octowords: self.octowords.into(),
-            offset_or_bsf_octowords: self.bsf_octowords.into(),
-            mkey_mask: self.mask.into(),
-            rsvd1: [0; 32],
-        });
-        let key: [Segment; 4] = zerocopy::transmute!(MkeySeg {
-            free: self.free,
-            reserved1: 0,
-            access_flags: self.access,
-            sf: 0,
-            qpn_mkey: self.qpn_mkey.into(),
-            reserved2: 0.into(),
-            flags_pd: self.flags_pd.into(),
-            start_addr: self.start.into(),
-            len: self.length.into(),
-            bsf_octword_size: 0.into(),
-            reserved3: [0; 16],
-            translations_octword_size: 0.into(),
-            reserved4: [0; 3],
-            log_page_size: 0,
-            reserved: 0.into(),
-        });
-        for segment in control {
-            // SAFETY: one of those that the caller has space for.
-            unsafe { writer.put(segment) }
+        // Word by word, as the structures have it: the compiler would make the structures first.
+        const {
+            assert!(
+                offset_of!(UmrCtrlSeg, flags) == 0 && offset_of!(UmrCtrlSeg, klm_octowords) == 4
+            );
+            assert!(offset_of!(UmrCtrlSeg, offset_or_bsf_octowords) == 6);
+            assert!(offset_of!(UmrCtrlSeg, mkey_mask) == 8 && UmrCtrlSeg::SIZE == 48);
+            assert!(offset_of!(MkeySeg, free) == 0 && offset_of!(MkeySeg, access_flags) == 2);
+            assert!(offset_of!(MkeySeg, qpn_mkey) == 4 && offset_of!(MkeySeg, flags_pd) == 12);
+            assert!(offset_of!(MkeySeg, start_addr) == 16 && offset_of!(MkeySeg, len) == 24);
+            assert!(MkeySeg::SIZE == 64);
         }
-        for segment in key {
-            // SAFETY: as above.
-            unsafe { writer.put(segment) }
+        let sizes = u64::from(self.octowords) << 16 | u64::from(self.bsf_octowords);
+        let first = u64::from(self.flags) << 56 | sizes;
+        let rights = u64::from(self.free) << 56 | u64::from(self.access) << 40;
+        let key = rights | u64::from(self.qpn_mkey);
+        // SAFETY: those that the caller has space for.
+        unsafe {
+            writer.put([first.to_be(), self.mask.to_be()]);
+            writer.put([0, 0]);
+            writer.put([0, 0]);
+            writer.put([key.to_be(), u64::from(self.flags_pd).to_be()]);
+            writer.put([self.start.to_be(), self.length.to_be()]);
+            writer.put([0, 0]);
+            writer.put([0, 0]);
         }
     }
 }
@@ -103,9 +98,10 @@ pub(super) const fn access_flags(access: Access) -> u8 {
 /// An entry of the list that a key leads to.
 #[inline(always)]
 pub(super) fn klm_segment(entry: &Sge) -> Segment {
-    zerocopy::transmute!(Klm {
-        byte_count: entry.length.into(),
-        mkey: entry.lkey.into(),
-        address: entry.addr.into(),
-    })
+    const {
+        assert!(offset_of!(Klm, byte_count) == 0 && offset_of!(Klm, mkey) == 4);
+        assert!(offset_of!(Klm, address) == 8);
+    }
+    let first = u64::from(entry.length) << 32 | u64::from(entry.lkey);
+    [first.to_be(), entry.addr.to_be()]
 }

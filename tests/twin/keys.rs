@@ -366,6 +366,27 @@ unsafe fn configure(
     }
 }
 
+/// Where requests go: a batch, or the queue, one by one.
+trait Sink<T: mlx5::verbs::Transport> {
+    fn take<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError>;
+}
+
+impl<T: mlx5::verbs::Transport> Sink<T> for Batch<'_, T> {
+    fn take<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        self.append(id, operation)
+    }
+}
+
+/// Rings each request.
+struct Singly<'a, T: mlx5::verbs::Transport>(&'a mut SendQueue<T>);
+
+impl<T: mlx5::verbs::Transport> Sink<T> for Singly<'_, T> {
+    fn take<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
+        // SAFETY: the memory lives to the end of the test, and nobody looks at it.
+        unsafe { self.0.post(id, operation) }
+    }
+}
+
 /// A transport that the requests of this file go on, as far as it has them.
 trait Twin: mlx5::verbs::Transport + Sized
 where
@@ -379,7 +400,7 @@ where
     /// Whether it has SEND with invalidate, and keys over keys.
     const MORE: bool;
     fn more(
-        batch: &mut Batch<'_, Self>,
+        batch: &mut impl Sink<Self>,
         side: &Side,
         region: &MemoryRegion,
         request: &Request,
@@ -390,9 +411,9 @@ macro_rules! flagged {
     ($batch:ident, $request:ident, $op:expr) => {{
         let op = $op.signaled_if($request.signaled);
         if $request.fenced {
-            $batch.append($request.id, op.fenced())
+            $batch.take($request.id, op.fenced())
         } else {
-            $batch.append($request.id, op)
+            $batch.take($request.id, op)
         }
     }};
 }
@@ -402,7 +423,7 @@ impl Twin for Rc {
     const MORE: bool = true;
 
     fn more(
-        batch: &mut Batch<'_, Self>,
+        batch: &mut impl Sink<Self>,
         side: &Side,
         region: &MemoryRegion,
         request: &Request,
@@ -442,7 +463,7 @@ impl Twin for Uc {
     const MORE: bool = false;
 
     fn more(
-        _: &mut Batch<'_, Self>,
+        _: &mut impl Sink<Self>,
         _: &Side,
         _: &MemoryRegion,
         request: &Request,
@@ -452,7 +473,7 @@ impl Twin for Uc {
 }
 
 fn append<T: Twin>(
-    batch: &mut Batch<'_, T>,
+    batch: &mut impl Sink<T>,
     side: &Side,
     region: &MemoryRegion,
     request: &Request,
@@ -754,14 +775,20 @@ where
         }
         let their_log = stores::take();
         let mut our_keys = Vec::new();
-        let mut batch = queue.batch();
-        for request in &requests {
-            our_keys.push(ours.key(&request.what));
-            append(&mut batch, &ours, &region, request).unwrap();
-            ours.posted(&request.what);
+        if count == 1 && chooser.random.one_in(2) {
+            our_keys.push(ours.key(&requests[0].what));
+            append(&mut Singly(&mut queue), &ours, &region, &requests[0]).unwrap();
+            ours.posted(&requests[0].what);
+        } else {
+            let mut batch = queue.batch();
+            for request in &requests {
+                our_keys.push(ours.key(&request.what));
+                append(&mut batch, &ours, &region, request).unwrap();
+                ours.posted(&request.what);
+            }
+            // SAFETY: the memory lives to the end, and nobody looks at it.
+            unsafe { batch.ring() };
         }
-        // SAFETY: the memory lives to the end, and nobody looks at it.
-        unsafe { batch.ring() };
         let our_log = stores::take();
 
         assert_eq!(ours.rings.record(), theirs.rings.record(), "record, {}", what());

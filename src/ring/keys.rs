@@ -1,0 +1,140 @@
+//! The quick way of requests that change keys, where nothing else is posted between: several blocks
+//! of a size the compiler may know, copied to the register from where they are at hand.
+//!
+//! What follows a change of keys is never posted without a look at it, so for these the head is never
+//! [clear](SendRing::clear). Up to where blocks and CQEs are left is kept apart, and holds as long as
+//! the head is where the last of them left it.
+
+use mlx5_sys::wqe::{FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, WQEBB_SIZE};
+
+use super::cursor::Counter;
+use super::send_ring::SendRing;
+use super::shadow::{Entry, Key};
+use super::slots::{UNITS, ctrl_segment, is_signaled};
+use super::{PostError, SendQueue};
+use crate::timing::Phase;
+use crate::verbs::Transport;
+use crate::wqe::{Linear, PostOn, Segments};
+
+/// How far changes of keys can go on.
+#[derive(Clone, Copy)]
+pub(super) struct Run {
+    /// The head after the last of them.
+    head: Counter,
+    /// Up to here there are blocks, and CQEs if all are signaled.
+    clear: Counter,
+}
+
+impl Run {
+    /// None, at this head.
+    pub(super) fn none(head: Counter) -> Self {
+        Self { head, clear: head }
+    }
+}
+
+impl<T: Transport> SendQueue<T> {
+    /// As [`post`](Self::post), for a request that changes keys: what follows it goes the way that
+    /// looks at what was before.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn post_key_change<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+    ) -> Result<(), PostError> {
+        // SAFETY: passed on.
+        unsafe {
+            if self.ring.post_in_run::<T, O>(id, operation) {
+                return Ok(());
+            }
+            self.ring.begin_run::<T, O>(id, operation)
+        }
+    }
+}
+
+impl SendRing {
+    /// Posts a change of keys right behind another, if it lies in a line and goes by BlueFlame, word
+    /// by word. Otherwise nothing is done.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`](super::Batch::ring).
+    #[inline(always)]
+    unsafe fn post_in_run<T: Transport, O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+        let head = self.cursor.head();
+        if head != self.run.head || operation.check(&self.limits).is_err() {
+            return false;
+        }
+        let ds = 1 + operation.body_ds();
+        let blocks = ds / UNITS;
+        let next = head.plus(blocks);
+        let slot = self.cursor.shape().slot(head);
+        if ds % UNITS != 0
+            || blocks > self.run.clear.since(head)
+            || slot as u32 + blocks > self.cursor.shape().entries()
+            || !self.doorbell.takes_long(ds)
+            || self.stopped
+            || self.expects != self.cq
+        {
+            return false;
+        }
+        let mut flags = self.flags(operation);
+        if flags & FENCE_MASK == FENCE_NONE {
+            flags |= FENCE_INITIATOR_SMALL;
+        }
+        self.doorbell.timing.stamp(Phase::Reserve);
+        let code = operation.code();
+        let first = self.names.ctrl(head, code, ds);
+        let ctrl = ctrl_segment(first, code, flags, operation.immediate());
+        self.slack = self.slack.wrapping_add(blocks - u32::from(is_signaled(flags)));
+        // SAFETY: the blocks are free and in a line; the card does not read them before the producer
+        // index covers them, and nobody else writes them (`from_parts`), nor their entries of the
+        // shadow. `check` passed.
+        let wqe = unsafe {
+            let wqe = self.buffer.add(slot * WQEBB_SIZE);
+            let mut writer = Linear::new(wqe.as_ptr());
+            writer.put(ctrl);
+            operation.put(&mut writer);
+            let place = self.shadow.place(head);
+            place.write(Entry { id, key: Key::other(code.opcode, ds, self.slack) });
+            for block in 1..blocks {
+                let key = Key::inside(code.opcode, self.slack);
+                place.add(block as usize).write(Entry { id: 0, key });
+            }
+            wqe.cast()
+        };
+        self.doorbell.timing.stamp(Phase::Encode);
+        self.cursor.publish(next);
+        // SAFETY: the WQE was just written, and the register takes it; the rest is passed on.
+        unsafe { self.doorbell.ring_long(next.low16(), ctrl, operation, wqe) }
+        self.run.head = next;
+        // No more than `set_clear` does: nothing is clear.
+        (self.clear, self.clear_single) = (next, next);
+        self.doorbell.timing.rang(next);
+        true
+    }
+
+    /// Posts any change of keys.
+    ///
+    /// # Safety
+    /// As [`Batch::ring`](super::Batch::ring).
+    #[cold]
+    #[inline(never)]
+    unsafe fn begin_run<T: Transport, O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+    ) -> Result<(), PostError> {
+        if self.expects != self.cq {
+            self.refill();
+        }
+        let (head, slack, last) =
+            self.encode::<T, O>(self.cursor.head(), self.slack, id, operation)?;
+        // SAFETY: the WQE was written; the rest is passed on.
+        unsafe { self.commit(head, slack, &last, true) };
+        self.set_clear(head);
+        self.run = Run { head, clear: self.room_from(head, slack) };
+        Ok(())
+    }
+}
