@@ -62,7 +62,7 @@ impl SendDoorbell {
     /// Whether a single WQE of so many 16-byte units goes to the card by BlueFlame, word by word.
     #[inline(always)]
     pub(crate) fn takes_long(&self, ds: u32) -> bool {
-        self.takes_words() && self.takes(ds, true)
+        ds > 1 && ds <= self.long
     }
 
     /// As [`ring_pair`](Self::ring_pair), for a WQE of any number of whole blocks.

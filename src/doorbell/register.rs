@@ -58,6 +58,8 @@ pub(crate) struct SendDoorbell {
     copy: BlueFlameCopy,
     /// Whether one block goes by BlueFlame, and two, word by word.
     words: bool,
+    /// Units of the longest single WQE that goes to the card so; 0 if none does.
+    pub(super) long: u32,
     memory: RegisterMemory,
     /// Whether no WQE that is posted singly goes by BlueFlame, nor any last one of a batch, on a
     /// register in write-combining memory.
@@ -93,6 +95,7 @@ impl SendDoorbell {
             last: 0,
             copy: BlueFlameCopy::Words,
             words: false,
+            long: 0,
             memory: RegisterMemory::WriteCombining,
             single_plain: false,
             batch_plain: false,
@@ -173,6 +176,7 @@ impl SendDoorbell {
     /// Works out what posts ask for.
     fn settle(&mut self) {
         self.words = self.single >= 2 * BLOCK_DS && self.copy == BlueFlameCopy::Words;
+        self.long = if self.words { self.single } else { 0 };
         let combining = self.memory == RegisterMemory::WriteCombining;
         self.single_plain = combining && self.single == 0;
         self.batch_plain = combining && self.last == 0;

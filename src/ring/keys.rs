@@ -21,7 +21,7 @@ use crate::wqe::{Linear, PostOn, Segments};
 pub(super) struct Run {
     /// The head after the last of them.
     head: Counter,
-    /// Up to here there are blocks, and CQEs if all are signaled.
+    /// Up to here there are blocks, and CQEs if all are signaled, and no error was seen.
     clear: Counter,
 }
 
@@ -74,7 +74,6 @@ impl SendRing {
             || blocks > self.run.clear.since(head)
             || slot as u32 + blocks > self.cursor.shape().entries()
             || !self.doorbell.takes_long(ds)
-            || self.stopped
             || self.expects != self.cq
         {
             return false;

@@ -5,6 +5,7 @@ use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
 use super::completion::CqId;
 use super::cursor::Counter;
+use super::keys::Run;
 use super::scatter;
 use super::send_ring::SendRing;
 use super::shadow::{Entry, Key};
@@ -225,6 +226,7 @@ impl SendRing {
     fn fail(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> Completion {
         self.stopped = true;
         self.set_clear(self.cursor.head());
+        self.run = Run::none(self.cursor.head());
         self.ready.clear();
         Completion::Failed(Failure {
             id: entry.id,

@@ -56,7 +56,7 @@ mod sealed {
 }
 use sealed::Encode as EncodeLayout;
 
-/// What a key leads to: `[Sge; N]` or `&[Sge]`, one piece after the other; [`Interleaved`] pieces;
+/// What a key leads to: `[Sge; N]`, `&[Sge; N]` or `&[Sge]`, one piece after the other; [`Interleaved`] pieces;
 /// a list [by pointer](ListAt); any of these with [protection](Protected); or `()`, which leaves it
 /// as it is.
 pub trait KeyLayout: EncodeLayout {}
@@ -131,6 +131,7 @@ macro_rules! list {
 
 list!([const N: usize] [Sge; N]);
 list!(['a] &'a [Sge]);
+list!(['a, const N: usize] &'a [Sge; N]);
 
 /// A piece of each cycle of an [`Interleaved`] layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
