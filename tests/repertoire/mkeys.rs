@@ -16,6 +16,11 @@ use mlx5::wqe::{
     Remote, Send, SendInvalidate, Sge, Strided, Write,
 };
 
+use mlx5_sys::dv;
+use mlx5_sys::ifc::{
+    Field, create_mkey_in, create_mkey_out, mkc, opcode, query_mkey_in, query_mkey_out,
+};
+
 use crate::pair::{EVERYTHING, End, LENGTH, Pair, Setup};
 use crate::rig::{PATIENCE, Rig, wait};
 
@@ -383,6 +388,88 @@ fn a_key_is_used_by_the_request_behind_its_configuration() {
     assert_eq!(pair.a.success(), 4);
     assert!(matches!(pair.b.next(), Completion::Receive(done) if done.byte_len == 8));
     assert_eq!(bytes(&pair.b, 8192, 8), pattern((104..108).chain(300..304)));
+}
+
+/// Number of a protection domain.
+fn number(pd: &ProtectionDomain) -> u32 {
+    let mut out = dv::mlx5dv_pd::default();
+    let mut object = dv::mlx5dv_obj::default();
+    object.pd.in_ = pd.as_raw().as_ptr();
+    object.pd.out = &mut out;
+    // SAFETY: the domain is alive, and what it is asked to fill in, too.
+    assert_eq!(unsafe { dv::mlx5dv_init_obj(&mut object, dv::MLX5DV_OBJ_PD.into()) }, 0);
+    out.pdn
+}
+
+#[test]
+fn programs_make_keys_over_keys_by_command_and_none_that_names_pages() {
+    let pair = pair();
+    let context = pair.b.context.as_raw().as_ptr();
+    let field = |field: Field| field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY);
+    // KLMS, free; a domain of the context.
+    let create = |changes: &[(Field, u64)]| {
+        let mut command = [0; create_mkey_in::SIZE];
+        create_mkey_in::OPCODE.set(&mut command, opcode::CREATE_MKEY.into());
+        for (at, value) in [
+            (mkc::ACCESS_MODE_1_0, 2),
+            (mkc::FREE, 1),
+            (mkc::UMR_EN, 1),
+            (mkc::LR, 1),
+            (mkc::QPN, 0xff_ffff),
+            (mkc::TRANSLATIONS_OCTWORD_SIZE, 4),
+            (mkc::PD, number(&pair.b.pd).into()),
+        ] {
+            field(at).set(&mut command, value);
+        }
+        for (at, value) in changes {
+            at.set(&mut command, *value);
+        }
+        let mut reply = [0u8; create_mkey_out::SIZE];
+        let (input, output) = (command.as_ptr().cast(), reply.as_mut_ptr().cast());
+        // SAFETY: command and reply are as long as is said.
+        let object = unsafe {
+            dv::mlx5dv_devx_obj_create(context, input, command.len(), output, reply.len())
+        };
+        let errno = std::io::Error::last_os_error().raw_os_error();
+        if object.is_null() { Err((errno, reply[0])) } else { Ok((object, reply)) }
+    };
+    let (object, reply) = create(&[]).unwrap();
+    let index = create_mkey_out::MKEY_INDEX.get(&reply);
+    let mut query = [0; query_mkey_in::SIZE];
+    query_mkey_in::OPCODE.set(&mut query, opcode::QUERY_MKEY.into());
+    let mut shown = [0u8; query_mkey_out::SIZE];
+    let mut ask = |index| {
+        query_mkey_in::MKEY_INDEX.set(&mut query, index);
+        // SAFETY: as above.
+        unsafe {
+            let (input, output) = (query.as_ptr().cast(), shown.as_mut_ptr().cast());
+            dv::mlx5dv_devx_obj_query(object, input, query.len(), output, shown.len())
+        }
+    };
+    assert_eq!(ask(index), 0);
+    // Another than the handle's.
+    assert_eq!(ask(index + 1), libc::EINVAL);
+    let entry = query_mkey_out::MEMORY_KEY_MKEY_ENTRY;
+    assert_eq!(mkc::FREE.within(entry).get(&shown), 1);
+    // SAFETY: made above, and used no more.
+    assert_eq!(unsafe { dv::mlx5dv_devx_obj_destroy(object) }, 0);
+
+    const REFUSED: Option<i32> = Some(libc::EREMOTEIO);
+    let refused = |changes: &[(Field, u64)]| create(changes).map(|_| ()).unwrap_err();
+    // Pages, or all of the bus: bus addresses are not for programs to choose.
+    for mode in [0, 1] {
+        let (errno, status) = refused(&[(field(mkc::ACCESS_MODE_1_0), mode)]);
+        assert_eq!(errno, REFUSED);
+        assert_ne!(status, 0);
+    }
+    // Another program's domain, or none; more entries than the card has; protection.
+    let reserved = [(mkc::PD, 0xff_fff0), (mkc::PD, 0), (mkc::TRANSLATIONS_OCTWORD_SIZE, 1 << 13)];
+    for (at, value) in reserved.into_iter().chain([(mkc::BSF_EN, 1), (mkc::QPN, 5)]) {
+        assert_eq!(refused(&[(field(at), value)]).0, REFUSED, "{value:#x}");
+    }
+    // What is no command that makes such an object.
+    let not_made = refused(&[(create_mkey_in::OPCODE, opcode::CREATE_EQ.into())]);
+    assert_eq!(not_made, (Some(libc::EINVAL), 0));
 }
 
 #[test]
