@@ -167,7 +167,7 @@ impl Raw {
     fn list(&mut self, calls: usize) -> usize {
         for id in 0..calls as u64 {
             forget(self);
-            let request = self.key.configure().access(RIGHTS).layout(&self.list).signaled();
+            let request = self.key.configure().access(RIGHTS).layout(self.list).signaled();
             // SAFETY: the memory lives as long as the queue, and nobody looks at it.
             unsafe { self.send.post(id, request) }.expect("posted");
         }

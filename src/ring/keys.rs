@@ -21,7 +21,7 @@ use crate::wqe::{Linear, PostOn, Segments};
 pub(super) struct Run {
     /// The head after the last of them.
     head: Counter,
-    /// Up to here there are blocks, and CQEs if all are signaled, and no error was seen.
+    /// Up to here there are blocks, in a line, and CQEs if all are signaled, and no error was seen.
     clear: Counter,
 }
 
@@ -71,8 +71,8 @@ impl SendRing {
         let next = head.plus(blocks);
         let slot = self.cursor.shape().slot(head);
         if ds % UNITS != 0
+            || blocks < 2
             || blocks > self.run.clear.since(head)
-            || slot as u32 + blocks > self.cursor.shape().entries()
             || !self.doorbell.takes_long(ds)
             || self.expects != self.cq
         {
@@ -133,7 +133,12 @@ impl SendRing {
         // SAFETY: the WQE was written; the rest is passed on.
         unsafe { self.commit(head, slack, &last, true) };
         self.set_clear(head);
-        self.run = Run { head, clear: self.room_from(head, slack) };
+        // Those that are posted in a run have two blocks at least for each CQE.
+        let signals = self.credit.entries() - self.signals(head, slack);
+        let shape = self.cursor.shape();
+        let to_ring_end = shape.entries() - shape.slot(head) as u32;
+        let room = self.cursor.free_from(head).min(2 * signals).min(to_ring_end);
+        self.run = Run { head, clear: head.plus(room) };
         Ok(())
     }
 }

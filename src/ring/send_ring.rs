@@ -147,13 +147,6 @@ impl SendRing {
         if self.stopped || self.careful && !self.may_be_clear(head) {
             return head;
         }
-        self.room_from(head, slack)
-    }
-
-    /// Up to where there are blocks, and CQEs if all WQEs are signaled, when the queue is,
-    /// provisionally, at these counts.
-    #[inline(always)]
-    pub(super) fn room_from(&self, head: Counter, slack: u32) -> Counter {
         let signals = self.credit.entries() - self.signals(head, slack);
         head.plus(self.cursor.free_from(head).min(signals))
     }
@@ -183,7 +176,7 @@ impl SendRing {
 
     /// Signaled WQEs that are outstanding when the queue is, provisionally, at these counts.
     #[inline(always)]
-    fn signals(&self, head: Counter, slack: u32) -> u32 {
+    pub(super) fn signals(&self, head: Counter, slack: u32) -> u32 {
         head.since(self.cursor.tail()).wrapping_sub(slack.wrapping_sub(self.slack_retired))
     }
 

@@ -107,10 +107,13 @@ macro_rules! list {
 
             #[inline(always)]
             fn check(&self) -> Result<(), PostError> {
-                if self.iter().any(|entry| entry.length > MAX_SGE_LENGTH) {
-                    return Err(PostError::SgeTooLong);
+                // At once, where none is near it.
+                if self.iter().fold(0, |all, entry| all | entry.length) < MAX_SGE_LENGTH
+                    || self.iter().all(|entry| entry.length <= MAX_SGE_LENGTH)
+                {
+                    return Ok(());
                 }
-                Ok(())
+                Err(PostError::SgeTooLong)
             }
 
             #[inline(always)]
