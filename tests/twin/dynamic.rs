@@ -216,9 +216,9 @@ fn append(
     // In the most special form that it has.
     macro_rules! payload {
         (|$payload:ident| $operation:expr) => {{
+            let length = sge.length as usize;
             // SAFETY: the memory is the test's, and nobody writes to it now.
-            let bytes =
-                unsafe { std::slice::from_raw_parts(sge.addr as *const u8, sge.length as usize) };
+            let bytes = unsafe { std::slice::from_raw_parts(sge.addr as *const u8, length) };
             match (request.inline, sge.length) {
                 (true, 8) => {
                     let $payload = InlineBytes::<8>(bytes.try_into().unwrap());
