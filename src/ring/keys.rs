@@ -5,7 +5,8 @@
 //! [clear](SendRing::clear). Up to where blocks and CQEs are left is kept apart, and holds as long as
 //! the head is where the last of them left it.
 
-use mlx5_sys::wqe::{FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, WQEBB_SIZE};
+use mlx5_sys::doorbell::BF_BUFFER_SIZE;
+use mlx5_sys::wqe::{FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::cursor::Counter;
 use super::send_ring::SendRing;
@@ -16,7 +17,10 @@ use crate::timing::Phase;
 use crate::verbs::Transport;
 use crate::wqe::{Linear, PostOn, Segments};
 
-/// How far changes of keys can go on.
+/// 16-byte units of the longest: what a BlueFlame buffer takes.
+const LONGEST: u32 = (BF_BUFFER_SIZE / SEGMENT_SIZE) as u32;
+
+/// How far changes of keys can go on, on a register that takes them.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
     /// The head after the last of them.
@@ -73,7 +77,7 @@ impl SendRing {
         if ds % UNITS != 0
             || blocks < 2
             || blocks > self.run.clear.since(head)
-            || !self.doorbell.takes_long(ds)
+            || ds > LONGEST
             || self.expects != self.cq
         {
             return false;
@@ -138,6 +142,7 @@ impl SendRing {
         let shape = self.cursor.shape();
         let to_ring_end = shape.entries() - shape.slot(head) as u32;
         let room = self.cursor.free_from(head).min(2 * signals).min(to_ring_end);
+        let room = if self.doorbell.takes_long(LONGEST) { room } else { 0 };
         self.run = Run { head, clear: head.plus(room) };
         Ok(())
     }

@@ -307,6 +307,7 @@ impl<T: Transport> SendQueue<T> {
     /// [`QueueError::CopyUnavailable`]; nothing is changed then.
     pub fn set_copy(&mut self, copy: BlueFlameCopy) -> Result<(), QueueError> {
         self.ring.doorbell.set_copy(copy)?;
+        self.ring.run = Run::none(self.ring.cursor.head());
         self.ring.set_clear(self.ring.clear);
         Ok(())
     }
