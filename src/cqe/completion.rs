@@ -73,6 +73,8 @@ pub enum SendOperation {
     SetPsv,
     /// A large send of Ethernet (TSO).
     LargeSend,
+    /// Memory was read and not sent.
+    Dump,
     /// An opcode that this crate does not post.
     Other(u8),
 }
@@ -115,6 +117,7 @@ impl SendOperation {
             opcode::UMR => Self::Umr,
             opcode::SET_PSV => Self::SetPsv,
             opcode::TSO => Self::LargeSend,
+            opcode::DUMP => Self::Dump,
             other => Self::Other(other),
         }
     }

@@ -9,6 +9,7 @@
 //! end goes on at its start, at a granularity of 16 bytes.
 
 mod address;
+mod dump;
 mod dynamic;
 mod encode;
 mod ethernet;
@@ -25,6 +26,7 @@ mod window;
 mod writer;
 
 pub use address::{Address, To, UdAddress, XrcAddress};
+pub use dump::Dump;
 pub use dynamic::DcAddress;
 #[doc(hidden)]
 pub use encode::Code;

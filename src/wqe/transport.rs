@@ -1,5 +1,6 @@
 //! What each transport can do.
 
+use super::Dump;
 use super::{CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, Read, Send, SendImm};
 use super::{CopyMemory, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, SendEnable, Wait};
 use super::{DcAddress, SgeList, To, UdAddress, Write, WriteImm, XrcAddress};
@@ -83,5 +84,6 @@ impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedFetchAdd<N, W>, DcAddress>
 impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedFetchAdd<N, W>, &DcAddress> {}
 impl PostOn<Dci> for CopyMemory {}
 impl PostOn<RawPacket> for Nop {}
+impl<P: SgeList> PostOn<RawPacket> for Dump<P> {}
 impl<P: Payload, H: FrameStart> PostOn<RawPacket> for EthSend<P, H> {}
 impl<P: Payload> PostOn<RawPacket> for EthTso<'_, P> {}

@@ -3,7 +3,7 @@
 use mlx5::cqe::{Completion, FrameInfo, Layer3, SendOperation, Status, TransportHeader};
 use mlx5::ring::{FrameDone, FrameEvent, PollError, PostError};
 use mlx5::verbs::{Flow, Spread, StridingQueue};
-use mlx5::wqe::{EthSend, EthTso, Inline, Nop};
+use mlx5::wqe::{Dump, EthSend, EthTso, Inline, Nop};
 
 use crate::{Side, address, rig, tcp_header, udp};
 
@@ -226,6 +226,36 @@ fn what_cannot_be_sent_is_refused_before_or_fails_in_its_completion() {
         // SAFETY: as above.
         let after = unsafe { a.send.post(2, EthSend::new(a.sge(0, 60))) };
         assert_eq!(after, Err(PostError::WrongState), "{name}");
+    }
+}
+
+#[test]
+fn what_is_only_read_goes_nowhere() {
+    let rig = rig();
+    let (mut a, mut b) = (Side::new(&rig), Side::new(&rig));
+    let _flow = b.flow(address(11));
+    a.memory.write(0, &udp(address(11), 1, b"kept"));
+    // SAFETY: as above.
+    unsafe {
+        b.frames.post(1, b.sge(0, 2000)).unwrap();
+        a.send.post(2, Dump::new([a.sge(0, 60), a.sge(100, 20)]).signaled()).unwrap();
+        match a.completion() {
+            Completion::Send(done) => {
+                assert_eq!((done.id, done.operation), (2, SendOperation::Dump));
+            }
+            other => panic!("{other:?}"),
+        }
+        b.is_quiet();
+        // It reads all the same: what it may not read fails it.
+        let mut sge = a.sge(0, 60);
+        sge.lkey ^= 1;
+        a.send.post(3, Dump::new(sge)).unwrap();
+    }
+    match a.completion() {
+        Completion::Failed(failure) => {
+            assert_eq!((failure.id, failure.status), (3, Status::LocalProtection));
+        }
+        other => panic!("{other:?}"),
     }
 }
 

@@ -21,6 +21,7 @@ pub(super) mod opcode {
     pub const SEND: u8 = 0x0a;
     pub const SEND_IMM: u8 = 0x0b;
     pub const TSO: u8 = 0x0e;
+    pub const DUMP: u8 = 0x23;
     pub const RDMA_READ: u8 = 0x10;
     pub const ATOMIC_CS: u8 = 0x11;
     pub const ATOMIC_FA: u8 = 0x12;
@@ -188,7 +189,9 @@ fn has(service: Service, code: u8) -> bool {
             code,
             opcode::NOP | opcode::SEND | opcode::SEND_IMM | opcode::WAIT | opcode::SEND_ENABLE
         ),
-        Service::Ethernet => matches!(code, opcode::NOP | opcode::SEND | opcode::TSO),
+        Service::Ethernet => {
+            matches!(code, opcode::NOP | opcode::SEND | opcode::TSO | opcode::DUMP)
+        }
     }
 }
 
@@ -245,6 +248,7 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
             wqe.ethernet = Some(Box::new(segments.ethernet()?));
             wqe.data = segments.data(true)?;
         }
+        opcode::DUMP => wqe.data = segments.data(false)?,
         opcode::SEND | opcode::SEND_IMM | opcode::SEND_INVAL => {
             if service == Service::Ud {
                 wqe.address = Some(segments.address()?);

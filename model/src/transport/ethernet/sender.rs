@@ -16,6 +16,7 @@ const QUANTUM: usize = 16;
 /// Opcodes (`mlx5dv.h`, `MLX5_OPCODE_*`).
 const NOP: u8 = 0x00;
 const TSO: u8 = 0x0e;
+const DUMP: u8 = 0x23;
 
 impl Ethernet {
     /// Sends up to a quantum of requests. Says whether there may be more.
@@ -58,21 +59,28 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
     if wqe.opcode == NOP {
         return Ok(0);
     }
-    let segment = wqe.ethernet.as_deref().ok_or(Syndrome::LocalQpOperation)?;
     let object = card.objects.qps.get(&qp).ok_or(Syndrome::LocalQpOperation)?;
+    let domain = Domain { pd: object.get(qpc::PD), qp };
+    let length = wqe.length() as usize;
+    let gather = |card: &Card, to: &mut [u8]| {
+        card.gather(domain, &wqe.data, 0, to).map_err(|denied| {
+            tracing::debug!(qp, ?denied, "cannot gather");
+            Syndrome::LocalProtection
+        })
+    };
+    if wqe.opcode == DUMP {
+        gather(card, &mut vec![0; length])?;
+        return Ok(length as u32);
+    }
+    let segment = wqe.ethernet.as_deref().ok_or(Syndrome::LocalQpOperation)?;
     let least = match &object.half {
         Some(Half::Send(context)) => sqc::MIN_WQE_INLINE_MODE.get(&context[..]),
         _ => return Err(Syndrome::LocalQpOperation),
     };
-    let length = wqe.length() as usize;
     let mut frame = segment.header.clone();
     let inline = frame.len();
     frame.resize(inline + length, 0);
-    let domain = Domain { pd: object.get(qpc::PD), qp };
-    card.gather(domain, &wqe.data, 0, &mut frame[inline..]).map_err(|denied| {
-        tracing::debug!(qp, ?denied, "cannot gather");
-        Syndrome::LocalProtection
-    })?;
+    gather(card, &mut frame[inline..])?;
     if inline < inline_bytes(least as u32, &frame) {
         tracing::warn!(qp, inline, "fewer bytes of header are in the WQE than the queue needs");
         return Err(Syndrome::LocalQpOperation);
