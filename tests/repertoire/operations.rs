@@ -1,5 +1,5 @@
 //! Atomics under masks, copies by the card, steering of other queues, and WQEs given as bytes, on
-//! reliable connections: in one process, and atomics and raw WQEs between two.
+//! reliable connections: in one process, and atomics between two.
 
 use std::process::{Child, Command};
 
