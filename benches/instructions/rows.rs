@@ -167,7 +167,8 @@ rows! {
     DcWrite: "64-byte pointer WRITE on DC, two blocks", How::Post,
         [at_most(79.0).and(1.0 / 3.0, EXTENDED)];
     Masked: "masked fetch and add, 8 bytes, BlueFlame", How::Post, [at_most(53.0)];
-    KeyList: "key over four pieces, UMR of three blocks", How::Post, [];
+    KeyList: "key over four pieces, UMR of three blocks", How::Post,
+        [at_most(183.0).and(1.0 / 3.0, EXTENDED)];
     Bind: "memory window bound, UMR of three blocks", How::Post, [];
     Poll: "poll, one success", How::Poll, [at_most(30.0)];
     Empty: "poll, empty", How::Idle, [at_most(8.0)];
