@@ -47,20 +47,20 @@ impl CqId {
 /// CQE, retires the WQE in its queue, and stores the consumer index to the CQ's record: once per
 /// call, however many CQEs it took.
 pub struct Completions {
-    consumer: Consumer,
+    pub(super) consumer: Consumer,
     arm: ArmDoorbell,
     /// Without a keep: events taken since the CQ was made, modulo 4.
     arm_sequence: u32,
     cqn: u32,
     overrun: bool,
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
     /// Entries that are not promised, since the card is not told at once that they are free.
     withheld: Option<Credit>,
     id: CqId,
     /// What shared receive queues of XRC domains that were met are called; of several, of one.
     xrc: Option<UserIndex>,
     keep: Option<CqKeep>,
-    timing: Recorder,
+    pub(super) timing: Recorder,
 }
 
 /// What a completion reader is made of.
@@ -371,13 +371,6 @@ impl Completions {
         Ok(taken)
     }
 
-    /// The completions that are there, one after another. The consumer index is published when none
-    /// is left or the iterator is dropped; if it is leaked before, by the next poll.
-    #[inline]
-    pub fn drain<'a, Q: Queues + ?Sized>(&'a mut self, queues: &'a mut Q) -> Drain<'a, Q> {
-        Drain { completions: self, queues, taken: false }
-    }
-
     /// What the next CQE is, if it is one of the usual, and not one to pause at: then it is retired
     /// in its queue, as its oldest request, and is still to be taken.
     #[inline(always)]
@@ -395,7 +388,7 @@ impl Completions {
     ///
     /// With `LATER`, it may be any plain request of the likely queue, else its oldest only.
     #[inline(always)]
-    fn look_for<const LATER: bool, Q: Queues + ?Sized, R>(
+    pub(super) fn look_for<const LATER: bool, Q: Queues + ?Sized, R>(
         &mut self,
         queues: &mut Q,
         take: impl FnOnce(&mut Self, NonNull<u8>),
@@ -637,51 +630,6 @@ impl Completions {
     pub(super) fn watch(&mut self, watched: bool) {
         self.consumer.watch(watched || self.overrun);
     }
-
-    /// Drops the CQEs of one queue of a queue pair that are there, and returns their number. For a
-    /// queue without outstanding WQEs: they are of its life before a RESET. The other queues' CQEs
-    /// keep their order. Compressed blocks are written out for that; a damaged one, and what comes
-    /// after it, stays.
-    pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
-        self.ledger.settle(&Debtor::Queue(qpn, queue));
-        self.sweep(|cqe| cqe.qpn() == qpn && cqe.queue() == Some(queue))
-    }
-
-    /// Drops the CQEs that `its` says so of, and returns their number. The others keep their order.
-    /// Compressed blocks, and what comes after one, stay.
-    pub(super) fn sweep(&mut self, mut its: impl FnMut(&CqeRef<'_>) -> bool) -> u32 {
-        let consumer = &mut self.consumer;
-        consumer.unfold();
-        let start = consumer.index();
-        let mut end = start;
-        while end.since(start) < consumer.shape().entries() {
-            match consumer.peek(end) {
-                None => break,
-                Some(cqe) if cqe.compressed() => {
-                    if !consumer.unfold_at(end) {
-                        break;
-                    }
-                }
-                Some(_) => end = end.plus(1),
-            }
-        }
-        // From the newest to the oldest: what stays moves up over what goes.
-        let mut dropped = 0;
-        for distance in 1..=end.since(start) {
-            let index = end.plus(distance.wrapping_neg());
-            let Some(cqe) = consumer.peek(index) else { break };
-            if its(&cqe) {
-                dropped += 1;
-            } else if dropped != 0 {
-                consumer.move_entry(index, index.plus(dropped));
-            }
-        }
-        if dropped != 0 {
-            consumer.seek(start.plus(dropped));
-            consumer.publish();
-        }
-        dropped
-    }
 }
 
 /// What a poll finds.
@@ -724,69 +672,5 @@ impl fmt::Debug for Completions {
             .field("capacity", &self.capacity())
             .field("overrun", &self.overrun)
             .finish_non_exhaustive()
-    }
-}
-
-/// The completions that are there, see [`Completions::drain`].
-#[must_use = "an iterator takes nothing until it is asked"]
-#[derive(Debug)]
-pub struct Drain<'a, Q: Queues + ?Sized> {
-    completions: &'a mut Completions,
-    queues: &'a mut Q,
-    /// Whether something was taken that is not published.
-    taken: bool,
-}
-
-impl<Q: Queues + ?Sized> Iterator for Drain<'_, Q> {
-    type Item = Result<Completion, PollError>;
-
-    #[inline]
-    fn next(&mut self) -> Option<Self::Item> {
-        // SAFETY: `look_for` says so.
-        let take = |reader: &mut Completions, at| unsafe { reader.consumer.take(at) };
-        let (send, receive) = (Found::Send, Found::Receive);
-        let (nothing, other) = (Found::Nothing, Found::Other);
-        let reader = &mut *self.completions;
-        let found = reader.look_for::<true, Q, _>(self.queues, take, send, receive, nothing, other);
-        let completion = match found {
-            Found::Nothing => {
-                // A later poll that finds nothing would not publish what a leaked iterator took.
-                self.publish();
-                return None;
-            }
-            Found::Send(done) => Completion::Send(done),
-            Found::Receive(done) => Completion::Receive(done),
-            Found::Other => {
-                let mut other = MaybeUninit::uninit();
-                match self.completions.take_other(self.queues, &mut other) {
-                    // SAFETY: it was taken.
-                    Ok(true) => unsafe { other.assume_init() },
-                    nothing => {
-                        self.publish();
-                        return nothing.err().map(Err);
-                    }
-                }
-            }
-        };
-        self.taken = true;
-        Some(Ok(completion))
-    }
-}
-
-impl<Q: Queues + ?Sized> Drain<'_, Q> {
-    #[inline]
-    fn publish(&mut self) {
-        if self.taken {
-            self.taken = false;
-            self.completions.timing.begin();
-            self.completions.consumer.publish();
-            self.completions.timing.stamp(Phase::Release);
-        }
-    }
-}
-
-impl<Q: Queues + ?Sized> Drop for Drain<'_, Q> {
-    fn drop(&mut self) {
-        self.publish();
     }
 }

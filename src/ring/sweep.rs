@@ -1,0 +1,52 @@
+//! Taking CQEs out of the middle of a ring: those of a queue's life before a RESET.
+
+use super::completion::Completions;
+use super::credit::Debtor;
+use crate::cqe::{CqeRef, QueueKind};
+
+impl Completions {
+    /// Drops the CQEs of one queue of a queue pair that are there, and returns their number. For a
+    /// queue without outstanding WQEs: they are of its life before a RESET. The other queues' CQEs
+    /// keep their order. Compressed blocks are written out for that; a damaged one, and what comes
+    /// after it, stays.
+    pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
+        self.ledger.settle(&Debtor::Queue(qpn, queue));
+        self.sweep(|cqe| cqe.qpn() == qpn && cqe.queue() == Some(queue))
+    }
+
+    /// Drops the CQEs that `its` says so of, and returns their number. The others keep their order.
+    /// Compressed blocks are written out; a damaged one, and what comes after it, stays.
+    pub(super) fn sweep(&mut self, mut its: impl FnMut(&CqeRef<'_>) -> bool) -> u32 {
+        let consumer = &mut self.consumer;
+        consumer.unfold();
+        let start = consumer.index();
+        let mut end = start;
+        while end.since(start) < consumer.shape().entries() {
+            match consumer.peek(end) {
+                None => break,
+                Some(cqe) if cqe.compressed() => {
+                    if !consumer.unfold_at(end) {
+                        break;
+                    }
+                }
+                Some(_) => end = end.plus(1),
+            }
+        }
+        // From the newest to the oldest: what stays moves up over what goes.
+        let mut dropped = 0;
+        for distance in 1..=end.since(start) {
+            let index = end.plus(distance.wrapping_neg());
+            let Some(cqe) = consumer.peek(index) else { break };
+            if its(&cqe) {
+                dropped += 1;
+            } else if dropped != 0 {
+                consumer.move_entry(index, index.plus(dropped));
+            }
+        }
+        if dropped != 0 {
+            consumer.seek(start.plus(dropped));
+            consumer.publish();
+        }
+        dropped
+    }
+}
