@@ -212,7 +212,7 @@ pub const METHODS: &[Method] = &[
     Method {
         object: 0x1000,
         method: 0x1000,
-        required: &[(0x1000, In(8, u16::MAX)), (0x1001, Out(8))],
+        required: &[(0x1000, In(16, u16::MAX)), (0x1001, Out(16))],
         optional: &[],
     },
     Method {
@@ -221,7 +221,7 @@ pub const METHODS: &[Method] = &[
         required: &[(0x1000, In(4, 4)), (0x1001, Out(4))],
         optional: &[],
     },
-    // MLX5 UAR: ALLOC, DESTROY
+    // MLX5 UAR: ALLOC
     Method {
         object: 0x1008,
         method: 0x1000,
@@ -234,6 +234,41 @@ pub const METHODS: &[Method] = &[
         ],
         optional: &[],
     },
+    // MLX5 DEVX_OBJ: CREATE, DESTROY, MODIFY, QUERY
+    Method {
+        object: 0x1001,
+        method: 0x1000,
+        required: &[(0x1000, New), (0x1001, In(16, u16::MAX)), (0x1002, Out(16))],
+        optional: &[],
+    },
+    Method { object: 0x1001, method: 0x1001, required: &[(0x1000, Handle)], optional: &[] },
+    Method {
+        object: 0x1001,
+        method: 0x1002,
+        required: &[(0x1000, Handle), (0x1001, In(16, u16::MAX)), (0x1002, Out(16))],
+        optional: &[],
+    },
+    Method {
+        object: 0x1001,
+        method: 0x1003,
+        required: &[(0x1000, Handle), (0x1001, In(16, u16::MAX)), (0x1002, Out(16))],
+        optional: &[],
+    },
+    // MLX5 DEVX_UMEM: REG, DEREG
+    Method {
+        object: 0x1002,
+        method: 0x1000,
+        required: &[
+            (0x1000, New),
+            (0x1001, In(8, 8)),
+            (0x1002, In(8, 8)),
+            (0x1003, In(1, 8)),
+            (0x1004, Out(4)),
+        ],
+        optional: &[],
+    },
+    Method { object: 0x1002, method: 0x1001, required: &[(0x1000, Handle)], optional: &[] },
+    // MLX5 UAR: DESTROY
     Method { object: 0x1008, method: 0x1001, required: &[(0x1000, Handle)], optional: &[] },
 ];
 
