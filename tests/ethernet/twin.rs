@@ -148,10 +148,9 @@ unsafe fn post_theirs(qp: NonNull<ibv_qp>, ex: NonNull<ibv_qp_ex>, request: &Req
     wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
     if let Some((_, mss)) = &request.large {
         wr.opcode = ibv_wr_opcode::IBV_WR_TSO;
-        // The member of the union that large sends have.
-        let tso = &raw mut wr.bind_mw_tso_union.tso;
-        // SAFETY: of integers and a pointer.
+        // SAFETY: the member of the union that large sends have, of integers and a pointer.
         unsafe {
+            let tso = &raw mut wr.bind_mw_tso_union.tso;
             (*tso).hdr = header.as_mut_ptr().cast();
             (*tso).hdr_sz = header.len() as u16;
             (*tso).mss = *mss;
