@@ -563,6 +563,27 @@
 //! }
 //! ```
 //!
+//! So does SEND with invalidate, while the change of a key of this side goes nowhere:
+//! ```compile_fail,E0277
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn nowhere(queue: &mut SendQueue<XrcSend>, rkey: u32) {
+//!     let _ = unsafe { queue.post(1, SendInvalidate::new(Inline(b"done"), rkey)) };
+//! }
+//! ```
+//! ```compile_fail,E0599
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn somewhere(queue: &mut SendQueue<Dci>, rkey: u32, to: DcAddress) {
+//!     let _ = unsafe { queue.post(1, LocalInvalidate::new(rkey).to(to)) };
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*, wqe::*};
+//! fn both(xrc: &mut SendQueue<XrcSend>, dc: &mut SendQueue<Dci>, rkey: u32, to: XrcAddress) {
+//!     let _ = unsafe { xrc.post(1, SendInvalidate::new(Inline(b"done"), rkey).to(to)) };
+//!     let _ = unsafe { dc.post(1, LocalInvalidate::new(rkey)) };
+//! }
+//! ```
+//!
 //! Neither end of one takes receives, and the end that answers has no queues at all:
 //! ```compile_fail,E0277
 //! # use mlx5::{ring::*, verbs::*};

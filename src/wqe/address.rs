@@ -6,7 +6,8 @@ use mlx5_sys::wqe::{AvSeg, EXTENDED_UD_AV, SEGMENT_SIZE, XrcSeg};
 
 use super::{
     Block, Code, CompareSwap, Encode, FetchAdd, Limits, MaskedCompareSwap, MaskedFetchAdd, Number,
-    OldValue, Operation, Payload, Read, Segment, Segments, Send, SendImm, SgeList, Write, WriteImm,
+    OldValue, Operation, Payload, Read, Segment, Segments, Send, SendImm, SendInvalidate, SgeList,
+    Write, WriteImm,
 };
 use crate::doorbell::Unit;
 use crate::ring::PostError;
@@ -154,6 +155,7 @@ macro_rules! addressed {
 }
 
 addressed!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
+addressed!(SendInvalidate<P: Payload>);
 addressed!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
 
 macro_rules! addressed_masked {

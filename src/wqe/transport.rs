@@ -1,6 +1,7 @@
 //! What each transport can do.
 
 use super::Dump;
+use super::{BindWindow, LocalInvalidate, SendInvalidate};
 use super::{CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, Read, Send, SendImm};
 use super::{CopyMemory, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, SendEnable, Wait};
 use super::{DcAddress, SgeList, To, UdAddress, Write, WriteImm, XrcAddress};
@@ -48,6 +49,9 @@ impl<T: Transport> PostOn<T> for SendEnable {}
 impl<T: Transport> PostOn<T> for RawWqe<'_> {}
 
 impl PostOn<XrcSend> for Nop {}
+// They change a key of this side's, so they go nowhere and have no address.
+impl PostOn<XrcSend> for BindWindow {}
+impl PostOn<XrcSend> for LocalInvalidate {}
 
 /// Operations that are [addressed](Send::to) to a shared receive queue.
 macro_rules! on_xrc {
@@ -59,6 +63,7 @@ macro_rules! on_xrc {
 
 on_xrc!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
 on_xrc!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
+on_xrc!(SendInvalidate<P: Payload>);
 
 impl<N: Number, W: OldValue> PostOn<XrcSend> for To<MaskedCompareSwap<N, W>, XrcAddress> {}
 impl<N: Number, W: OldValue> PostOn<XrcSend> for To<MaskedCompareSwap<N, W>, &XrcAddress> {}
@@ -66,6 +71,9 @@ impl<N: Number, W: OldValue> PostOn<XrcSend> for To<MaskedFetchAdd<N, W>, XrcAdd
 impl<N: Number, W: OldValue> PostOn<XrcSend> for To<MaskedFetchAdd<N, W>, &XrcAddress> {}
 
 impl PostOn<Dci> for Nop {}
+// As on XRC.
+impl PostOn<Dci> for BindWindow {}
+impl PostOn<Dci> for LocalInvalidate {}
 
 /// What initiators of dynamic connections post is posted on RC, too, where it has no address.
 macro_rules! to_targets {
@@ -77,6 +85,7 @@ macro_rules! to_targets {
 
 to_targets!(Send<P: Payload>, SendImm<P: Payload>, Write<P: Payload>, WriteImm<P: Payload>);
 to_targets!(Read<P: SgeList>, CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
+to_targets!(SendInvalidate<P: Payload>);
 
 impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedCompareSwap<N, W>, DcAddress> {}
 impl<N: Number, W: OldValue> PostOn<Dci> for To<MaskedCompareSwap<N, W>, &DcAddress> {}

@@ -27,7 +27,8 @@ pub struct SendInvalidate<P> {
 
 impl<P: Payload> SendInvalidate<P> {
     /// Sends `payload` and invalidates the peer's `rkey`: a window of type 2, or a key that was made
-    /// for it, of the peer's queue pair's domain.
+    /// for it, of the domain of the peer's queue pair or, on XRC, of the shared receive queue that
+    /// the request names.
     pub const fn new(payload: P, rkey: u32) -> Self {
         Self { payload, rkey, flags: 0 }
     }
@@ -78,6 +79,10 @@ impl BindWindow {
     /// has the low byte `tag`, and works on the queue pair number `qpn` only, which must be the one
     /// that this is posted on. The window must not be bound: one is bound anew after it was
     /// invalidated.
+    ///
+    /// Requests of peers never arrive at the requesting end of an extended reliable connection, nor
+    /// at an initiator of dynamic connections: a window that is bound for one of these lets no peer
+    /// in. Posted there, windows of [type 1](Self::type_1) do.
     pub const fn type_2(rkey: u32, tag: u8, qpn: u32, memory: Sge, access: Access) -> Self {
         Self::new(rkey, rkey & !0xff | tag as u32, Some(qpn << 8), memory, access)
     }

@@ -1,5 +1,7 @@
 //! Dynamic connections: initiators, targets, keys, streams, and what each error looks like.
 
+mod windows;
+
 use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
 use mlx5::ring::{
     Completions, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,

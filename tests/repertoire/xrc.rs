@@ -1,6 +1,8 @@
 //! Extended reliable connections: an end that requests, an end that answers, and shared receive
 //! queues that requests name.
 
+mod windows;
+
 use std::fs::File;
 
 use mlx5::connect::Endpoint;

@@ -45,6 +45,19 @@ pub unsafe fn post_send(qp: NonNull<ibv_qp>, requests: &[Request]) -> Result<(),
 /// # Safety
 /// As there.
 pub unsafe fn post_send_to(qp: NonNull<ibv_qp>, requests: &[Request], srq: u32) -> Result<(), i32> {
+    // SAFETY: passed on.
+    unsafe { post_send_with(qp, requests, |_, wr| wr.qp_type.xrc.remote_srqn = srq) }
+}
+
+/// The same, of requests that have more to say, each at its place in the list.
+///
+/// # Safety
+/// As there, also of what is said.
+pub unsafe fn post_send_with(
+    qp: NonNull<ibv_qp>,
+    requests: &[Request],
+    mut say: impl FnMut(usize, &mut ibv_send_wr),
+) -> Result<(), i32> {
     let mut lists: Vec<_> = requests.iter().map(|request| sges(&request.list)).collect();
     let mut chain: Vec<ibv_send_wr> = requests
         .iter()
@@ -62,7 +75,6 @@ pub unsafe fn post_send_to(qp: NonNull<ibv_qp>, requests: &[Request], srq: u32) 
                 | flag(request.solicited, ibv_send_flags::IBV_SEND_SOLICITED)
                 | flag(request.fenced, ibv_send_flags::IBV_SEND_FENCE);
             wr.imm_data_invalidated_rkey_union.imm_data = request.imm.to_be();
-            wr.qp_type.xrc.remote_srqn = srq;
             let (address, rkey) = request.remote;
             match request.opcode {
                 ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP => {
@@ -84,6 +96,7 @@ pub unsafe fn post_send_to(qp: NonNull<ibv_qp>, requests: &[Request], srq: u32) 
             wr
         })
         .collect();
+    chain.iter_mut().enumerate().for_each(|(at, wr)| say(at, wr));
     for at in 1..chain.len() {
         chain[at - 1].next = &raw mut chain[at];
     }

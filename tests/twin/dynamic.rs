@@ -4,7 +4,8 @@
 //! Compared are, after each post, the bytes of its WQEs, the records, and what is stored to the
 //! register, but for the queue pair's number, the padding of inline data, and two fields that
 //! `ibv_wr_*` leaves as the ring had them, and are zero here: the immediate of requests without one,
-//! and what fetch-and-add would compare with.
+//! and what fetch-and-add would compare with. Of requests that change a window's key, the bytes are
+//! compared that libmlx5 writes, and the keys of each twin with what they should be.
 
 use mlx5::cqe::Completion;
 use mlx5::ring::{
@@ -14,8 +15,8 @@ use mlx5::verbs::{
     AddressHandle, Dci, Dct, DctRtrAttributes, MemoryRegion, QueuePair, Rtr, SharedReceiveQueue,
 };
 use mlx5::wqe::{
-    CompareSwap, DcAddress, FetchAdd, Inline, InlineBytes, PostOn, Read, Remote, Send, SendImm,
-    Sge, Word, Write, WriteImm,
+    CompareSwap, DcAddress, FetchAdd, Inline, InlineBytes, LocalInvalidate, PostOn, Read, Remote,
+    Send, SendImm, SendInvalidate, Sge, Word, Write, WriteImm,
 };
 use mlx5_model::stores::{self, Store};
 use mlx5_sys::dv;
@@ -23,6 +24,8 @@ use mlx5_sys::verbs::ibv_qp_create_send_ops_flags as with;
 use mlx5_sys::verbs::ibv_wr_opcode as wr;
 use mlx5_sys::verbs::*;
 
+use crate::grants::{self, Chooser, Giver, Grants};
+use crate::keys::{What, same};
 use crate::rig::Rig;
 use crate::rig::extended::{ExtendedQp, Shape};
 use crate::rig::random::Random;
@@ -38,6 +41,8 @@ const TARGETS: usize = 2;
 struct Request {
     id: u64,
     opcode: wr::Type,
+    /// What it does to a key, if it does.
+    change: Option<What>,
     sge: Sge,
     inline: bool,
     signaled: bool,
@@ -58,7 +63,9 @@ impl Request {
         random: &mut Random,
         memory: &MemoryRegion,
         bytes: &[u8],
+        chooser: &mut Chooser,
     ) -> Self {
+        let change = if random.one_in(3) { chooser.next(random, MEMORY as u32) } else { None };
         let opcode = [
             wr::IBV_WR_SEND,
             wr::IBV_WR_SEND_WITH_IMM,
@@ -68,8 +75,15 @@ impl Request {
             wr::IBV_WR_ATOMIC_CMP_AND_SWP,
             wr::IBV_WR_ATOMIC_FETCH_AND_ADD,
         ][random.below(7) as usize];
+        let opcode = match change {
+            None => opcode,
+            Some(What::SendInvalidate(_)) => wr::IBV_WR_SEND_WITH_INV,
+            Some(What::Invalidate(_)) => wr::IBV_WR_LOCAL_INV,
+            Some(_) => wr::IBV_WR_BIND_MW,
+        };
         let atomic = is_atomic(opcode);
-        let inline = !atomic && opcode != wr::IBV_WR_RDMA_READ && random.one_in(2);
+        let inline =
+            !atomic && !stays(opcode) && opcode != wr::IBV_WR_RDMA_READ && random.one_in(2);
         let length = match () {
             () if atomic || random.one_in(3) => 8,
             () if inline => 1 + random.below(64),
@@ -84,11 +98,15 @@ impl Request {
         let remote = memory.remote_address() + u64::from(8192 + random.below(900) * 8);
         let solicits = matches!(
             opcode,
-            wr::IBV_WR_SEND | wr::IBV_WR_SEND_WITH_IMM | wr::IBV_WR_RDMA_WRITE_WITH_IMM
+            wr::IBV_WR_SEND
+                | wr::IBV_WR_SEND_WITH_INV
+                | wr::IBV_WR_SEND_WITH_IMM
+                | wr::IBV_WR_RDMA_WRITE_WITH_IMM
         );
         Self {
             id,
             opcode,
+            change,
             sge,
             inline,
             signaled,
@@ -108,13 +126,13 @@ impl Request {
 
     /// Whether it takes a receive.
     fn receives(&self) -> bool {
-        self.has_immediate() || self.opcode == wr::IBV_WR_SEND
+        self.has_immediate() || matches!(self.opcode, wr::IBV_WR_SEND | wr::IBV_WR_SEND_WITH_INV)
     }
 
     /// 16-byte units before its data.
     fn before(&self) -> usize {
         match self.opcode {
-            wr::IBV_WR_SEND | wr::IBV_WR_SEND_WITH_IMM => 4,
+            wr::IBV_WR_SEND | wr::IBV_WR_SEND_WITH_IMM | wr::IBV_WR_SEND_WITH_INV => 4,
             opcode if is_atomic(opcode) => 6,
             _ => 5,
         }
@@ -122,18 +140,52 @@ impl Request {
 
     /// Bytes of its WQE that are written.
     fn written(&self) -> usize {
+        match self.opcode {
+            wr::IBV_WR_BIND_MW => return 192,
+            wr::IBV_WR_LOCAL_INV => return 128,
+            _ => {}
+        }
         self.before() * 16 + if self.inline { 4 + self.sge.length as usize } else { 16 }
     }
 
     /// What is different in libmlx5's bytes: taken out of them.
     fn settle(&self, bytes: &mut [u8]) {
-        if !self.has_immediate() && bytes.len() >= 16 {
+        if !self.has_immediate() {
             bytes[12..16].fill(0);
         }
-        if self.opcode == wr::IBV_WR_ATOMIC_FETCH_AND_ADD && bytes.len() >= 96 {
+        if self.opcode == wr::IBV_WR_ATOMIC_FETCH_AND_ADD {
             bytes[88..96].fill(0);
         }
     }
+
+    /// Takes out of the bytes what is each twin's own, which is checked.
+    fn settle_keys(&self, bytes: &mut [u8], key: Option<u32>, qpn: u32) {
+        let (Some(what), Some(key)) = (&self.change, key) else { return };
+        assert_eq!(bytes[12..16], key.to_be_bytes(), "{self:?}");
+        bytes[12..16].fill(0);
+        if let What::SendInvalidate(_) = what {
+            return;
+        }
+        if let What::Bind2(..) = what {
+            assert_eq!(bytes[68..71], qpn.to_be_bytes()[1..], "{self:?}");
+        }
+        let same = same(what, bytes.len() / 16);
+        for (byte, _) in bytes.iter_mut().zip(same).filter(|(_, same)| !same) {
+            *byte = 0;
+        }
+    }
+}
+
+/// Whether it changes a key of its own side, and goes nowhere.
+fn stays(opcode: wr::Type) -> bool {
+    matches!(opcode, wr::IBV_WR_BIND_MW | wr::IBV_WR_LOCAL_INV)
+}
+
+/// What the requests of a twin are about.
+struct Own<'a> {
+    grants: Grants,
+    memory: &'a MemoryRegion,
+    qpn: u32,
 }
 
 fn is_atomic(opcode: wr::Type) -> bool {
@@ -144,7 +196,13 @@ fn is_atomic(opcode: wr::Type) -> bool {
 ///
 /// # Safety
 /// What the requests name lives until they are complete.
-unsafe fn post(qp: &ExtendedQp, requests: &[Request], handle: &AddressHandle, targets: &[Target]) {
+unsafe fn post(
+    qp: &ExtendedQp,
+    requests: &[Request],
+    handle: &AddressHandle,
+    targets: &[Target],
+    own: &mut Own<'_>,
+) {
     let ex = qp.ex().as_ptr();
     // SAFETY: the caller's promise; the fields are used under the lock that `ibv_wr_start` takes.
     unsafe {
@@ -157,8 +215,23 @@ unsafe fn post(qp: &ExtendedQp, requests: &[Request], handle: &AddressHandle, ta
                 | flag(request.solicited, ibv_send_flags::IBV_SEND_SOLICITED)
                 | flag(request.fenced, ibv_send_flags::IBV_SEND_FENCE);
             let ((address, key), (one, other)) = (request.remote, request.operands);
+            let named = request.change.as_ref().map_or(0, |what| own.grants.key(what));
+            if let Some(what) = &request.change {
+                let bind = matches!(what, What::Bind2(..));
+                if let Some(bind) = bind.then(|| own.grants.bind_mw(what, own.memory)) {
+                    ibv_wr_bind_mw(ex, bind.mw, bind.rkey, &bind.bind_info);
+                }
+                if let What::Invalidate(_) = what {
+                    ibv_wr_local_inv(ex, named);
+                }
+                own.grants.posted(what);
+            }
+            if stays(request.opcode) {
+                continue;
+            }
             match request.opcode {
                 wr::IBV_WR_SEND => ibv_wr_send(ex),
+                wr::IBV_WR_SEND_WITH_INV => ibv_wr_send_inv(ex, named),
                 wr::IBV_WR_SEND_WITH_IMM => ibv_wr_send_imm(ex, request.imm.to_be()),
                 wr::IBV_WR_RDMA_WRITE => ibv_wr_rdma_write(ex, key, address),
                 wr::IBV_WR_RDMA_WRITE_WITH_IMM => {
@@ -193,6 +266,7 @@ fn append(
     batch: &mut Batch<'_, Dci>,
     request: &Request,
     targets: &[Target],
+    own: &Own<'_>,
 ) -> Result<(), PostError> {
     fn put<O: PostOn<Dci>>(batch: &mut Batch<'_, Dci>, id: u64, o: O) -> Result<(), PostError> {
         batch.append(id, o)
@@ -240,7 +314,16 @@ fn append(
         }};
     }
     let old = Word::new(sge.addr, sge.lkey);
+    let named = request.change.as_ref().map_or(0, |what| own.grants.key(what));
     match request.opcode {
+        wr::IBV_WR_LOCAL_INV => put(batch, id, flagged!(LocalInvalidate::new(named))),
+        wr::IBV_WR_BIND_MW => {
+            let what = request.change.as_ref().expect("of a window");
+            put(batch, id, flagged!(own.grants.bind(what, own.memory, own.qpn)))
+        }
+        wr::IBV_WR_SEND_WITH_INV => {
+            payload!(|payload| flagged!(solicited SendInvalidate::new(payload, named)))
+        }
         wr::IBV_WR_SEND => payload!(|payload| flagged!(solicited Send::new(payload))),
         wr::IBV_WR_SEND_WITH_IMM => {
             payload!(|payload| flagged!(solicited SendImm::new(payload, imm)))
@@ -306,10 +389,15 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let _recording = stores::record();
     let mut random = Random::new();
-    let memory = rig.memory(MEMORY);
+    let memory = grants::memory(&rig, MEMORY);
+    let mut giver = Giver::new(&rig);
+    let mut chooser = Chooser::default();
     let bytes = random.bytes(1024);
     let operations = with::IBV_QP_EX_WITH_SEND
         | with::IBV_QP_EX_WITH_SEND_WITH_IMM
+        | with::IBV_QP_EX_WITH_SEND_WITH_INV
+        | with::IBV_QP_EX_WITH_BIND_MW
+        | with::IBV_QP_EX_WITH_LOCAL_INV
         | with::IBV_QP_EX_WITH_RDMA_WRITE
         | with::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
         | with::IBV_QP_EX_WITH_RDMA_READ
@@ -327,10 +415,17 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
     // SAFETY: the QPs live to the end of the function.
     let [their_rings, our_rings] = [&theirs, &ours].map(|qp| unsafe { QpMemory::new(qp.qp()) });
     assert_eq!(our_rings.dv.bf.size, their_rings.dv.bf.size);
+    let [mut their_own, mut our_own] = [&theirs, &ours].map(|qp| Own {
+        grants: Grants::new(&rig),
+        memory: &memory,
+        // SAFETY: the QP is alive.
+        qpn: unsafe { qp.qp().as_ref() }.qp_num,
+    });
     let (mut head, mut unsignaled, mut id) = (0u32, 0, 0);
     stores::take();
     for post in 0..POSTS {
         let count = if random.one_in(2) { 1 } else { 1 + random.below(4) };
+        chooser.begin();
         let posted: Vec<Request> = (0..count)
             .map(|_| {
                 (id, unsignaled) = (id + 1, unsignaled + 1);
@@ -338,7 +433,7 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
                 if signaled {
                     unsignaled = 0;
                 }
-                Request::new(id, signaled, &mut random, &memory, &bytes)
+                Request::new(id, signaled, &mut random, &memory, &bytes, &mut chooser)
             })
             .collect();
         for request in posted.iter().filter(|request| request.receives()) {
@@ -348,13 +443,28 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
                 unsafe { targets[request.target].shared.post(request.id, into).unwrap() };
             }
         }
+        // Of each request, and both twins.
+        let keys: Vec<_> = posted
+            .iter()
+            .map(|request| {
+                let what = request.change.as_ref()?;
+                let both = [&our_own, &their_own].map(|own| {
+                    giver.give(&own.grants, what, &memory);
+                    own.grants.key(what)
+                });
+                Some(both)
+            })
+            .collect();
         stores::take();
         // SAFETY: memory and QPs live to the end; inline data is copied.
-        unsafe { self::post(&theirs, &posted, &handles[0], &targets) };
+        unsafe { self::post(&theirs, &posted, &handles[0], &targets, &mut their_own) };
         let their_log = stores::take();
         let mut batch = queue.batch();
         for request in &posted {
-            append(&mut batch, request, &targets).unwrap();
+            append(&mut batch, request, &targets, &our_own).unwrap();
+            if let Some(what) = &request.change {
+                our_own.grants.posted(what);
+            }
         }
         // SAFETY: as above.
         unsafe { batch.ring() };
@@ -363,26 +473,31 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
         assert_eq!(our_rings.record()[4..], their_rings.record()[4..], "record, post {post}");
         let (mine, libs) = (our_rings.send_ring(), their_rings.send_ring());
         let mut last = 0;
-        for request in &posted {
+        for (request, keys) in posted.iter().zip(keys) {
             let written = request.written();
             let (mut ours, mut theirs) = (wqe(&mine, head, written), wqe(&libs, head, written));
+            request.settle_keys(&mut ours, keys.map(|keys| keys[0]), our_own.qpn);
+            request.settle_keys(&mut theirs, keys.map(|keys| keys[1]), their_own.qpn);
             request.settle(&mut theirs);
             assert_eq!(ours, theirs, "post {post}, {request:?}");
             // Stream, target and key are where `mlx5dv.h` has them, too.
-            ours.drain(..8);
-            assert_eq!(ours[1..3], request.stream.unwrap_or(0).to_be_bytes());
-            assert_eq!(ours[8..16], KEY.to_be_bytes());
+            if !stays(request.opcode) {
+                ours.drain(..8);
+                assert_eq!(ours[1..3], request.stream.unwrap_or(0).to_be_bytes());
+                assert_eq!(ours[8..16], KEY.to_be_bytes());
+            }
             last = head;
             head = head.wrapping_add(written.div_ceil(64) as u32);
         }
-        let request = posted.last().unwrap();
-        let (mut ours, mut theirs) = (stored(our_log), stored(their_log));
-        assert_eq!(ours.len(), theirs.len(), "bytes stored to the register, post {post}");
-        ours.truncate(request.written());
-        theirs.truncate(request.written());
-        request.settle(&mut theirs);
-        assert_eq!(ours, theirs, "what is stored to the register, post {post}");
-        assert_eq!(ours, wqe(&mine, last, ours.len()), "which is the last WQE");
+        let written = posted.last().unwrap().written();
+        let [ours, theirs] = [(our_log, &mine), (their_log, &libs)].map(|(log, ring)| {
+            let mut bytes = stored(log);
+            let length = bytes.len();
+            bytes.truncate(written);
+            assert_eq!(bytes, wqe(ring, last, bytes.len()), "it is the last WQE, post {post}");
+            length
+        });
+        assert_eq!(ours, theirs, "bytes stored to the register, post {post}");
 
         let mut ids = Vec::new();
         // SAFETY: the CQ is alive, and libmlx5's.

@@ -38,7 +38,7 @@ const INLINE: u32 = 500;
 
 /// What is posted; windows and keys by number.
 #[derive(Clone, Debug)]
-enum What {
+pub enum What {
     /// To memory of the region, or by the window of type 1 of that number.
     Write(Option<usize>),
     Send,
@@ -54,7 +54,7 @@ enum What {
 }
 
 #[derive(Clone, Debug)]
-enum Layout {
+pub enum Layout {
     Same,
     List(Vec<Sge>),
     Interleaved(u32, Vec<Strided>),
@@ -163,7 +163,12 @@ impl Side {
     }
 }
 
-fn bind_info(region: &MemoryRegion, offset: u32, length: u32, access: Access) -> ibv_mw_bind_info {
+pub fn bind_info(
+    region: &MemoryRegion,
+    offset: u32,
+    length: u32,
+    access: Access,
+) -> ibv_mw_bind_info {
     ibv_mw_bind_info {
         mr: region.as_raw().as_ptr(),
         addr: region.address() + u64::from(offset),
@@ -179,7 +184,7 @@ fn flags(request: &Request) -> u32 {
 }
 
 /// `IBV_ACCESS_ZERO_BASED`
-const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
+pub const ZERO_BASED: u32 = ibv_access_flags::IBV_ACCESS_ZERO_BASED.0;
 
 /// Posts by `ibv_post_send`, one call for all; and by `ibv_bind_mw`, which is for type 1.
 fn by_post_send(side: &mut Side, region: &MemoryRegion, requests: &[Request]) {
@@ -639,11 +644,11 @@ impl Chooser<'_> {
 
 /// Which bytes of a WQE libmlx5 writes, and have the same value for both: all but a queue pair's
 /// number and keys of its own.
-fn same(request: &Request, ds: usize) -> Vec<bool> {
+pub fn same(what: &What, ds: usize) -> Vec<bool> {
     let mut same = vec![true; ds * 16];
     same[4..7].fill(false);
     let context = 64;
-    match &request.what {
+    match what {
         // The builders leave it as it was.
         What::Send => same[12..16].fill(false),
         What::Write(by) => {
@@ -662,7 +667,7 @@ fn same(request: &Request, ds: usize) -> Vec<bool> {
                 same[context + 2] = true;
                 same[context + 16..context + 32].fill(true);
             }
-            if matches!(request.what, What::Bind1(..)) {
+            if matches!(what, What::Bind1(..)) {
                 same[context + 4..context + 7].fill(true);
                 same[context + 7] = false;
             }
@@ -806,7 +811,7 @@ where
                 text::SendWqe::new(&mine[..ds * 16], text::Addressing::Connected),
                 what()
             );
-            for (byte, same) in same(request, ds).into_iter().enumerate() {
+            for (byte, same) in same(&request.what, ds).into_iter().enumerate() {
                 assert!(
                     !same || mine[byte] == libs[byte],
                     "byte {byte:#x} is {:#x} here and {:#x} there, {text}",

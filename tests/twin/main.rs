@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 mod rig;
 
 mod dynamic;
+mod grants;
 mod keys;
 mod operations;
 mod shared_receive;

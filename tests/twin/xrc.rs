@@ -5,7 +5,8 @@
 //! Of the segment that names the shared receive queue, libmlx5 writes the first four bytes, and leaves
 //! in the others what was in the ring; here they are zero. Nobody reads them. As elsewhere, padding of
 //! inline data is not written, and neither is `compare` of a fetch-and-add by libmlx5; `ibv_wr_*` writes
-//! an immediate only where there is one.
+//! an immediate only where there is one. Of requests that change a window's key the bytes are compared
+//! that libmlx5 writes, and the keys of each twin with what they should be.
 
 use std::ptr::NonNull;
 
@@ -17,12 +18,14 @@ use mlx5::verbs::{
     ThreadDomain, XrcDomain, XrcRecv, XrcSend,
 };
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
-    XrcAddress,
+    CompareSwap, FetchAdd, Inline, LocalInvalidate, Read, Remote, Send, SendImm, SendInvalidate,
+    Sge, Word, Write, WriteImm, XrcAddress,
 };
 use mlx5_model::stores::{self, Store};
 use mlx5_sys::verbs::*;
 
+use crate::grants::{self, Chooser, Giver, Grants};
+use crate::keys::{What, same};
 use crate::rig::Rig;
 use crate::rig::extended::{ExtendedQp, Shape, connect_to};
 use crate::rig::random::Random;
@@ -32,13 +35,41 @@ const MEMORY: usize = 1 << 14;
 const INLINE: u32 = 200;
 const REQUESTS: u32 = 32;
 
+/// A request, and what it does to a key, if it does.
+#[derive(Debug)]
+struct Posted {
+    request: Request,
+    change: Option<What>,
+}
+
+/// What the requests of a twin are about.
+struct Own<'a> {
+    grants: &'a mut Grants,
+    memory: &'a MemoryRegion,
+    qpn: u32,
+}
+
 /// One request of libmlx5 as this crate's operation.
 fn append(
     batch: &mut Batch<'_, XrcSend>,
-    request: &Request,
+    Posted { request, change }: &Posted,
     to: XrcAddress,
+    own: &Own<'_>,
 ) -> Result<(), PostError> {
     let id = request.id;
+    macro_rules! change {
+        ($op:expr) => {{
+            let op = $op.signaled_if(request.signaled);
+            batch.append(id, if request.fenced { op.fenced() } else { op })
+        }};
+    }
+    let key = change.as_ref().map_or(0, |what| own.grants.key(what));
+    if let Some(what @ What::Bind2(..)) = change {
+        return change!(own.grants.bind(what, own.memory, own.qpn));
+    }
+    if let Some(What::Invalidate(_)) = change {
+        return change!(LocalInvalidate::new(key));
+    }
     let remote = Remote::new(request.remote.0, request.remote.1);
     let [sge] = request.list[..] else { unreachable!("one entry") };
     macro_rules! post {
@@ -70,6 +101,9 @@ fn append(
     let word = Word::new(sge.addr, sge.lkey);
     match request.opcode {
         ibv_wr_opcode::IBV_WR_SEND => payload!(|payload| post!(solicited Send::new(payload))),
+        ibv_wr_opcode::IBV_WR_SEND_WITH_INV => {
+            payload!(|payload| post!(solicited SendInvalidate::new(payload, key)))
+        }
         ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => {
             payload!(|payload| post!(solicited SendImm::new(payload, request.imm)))
         }
@@ -90,16 +124,41 @@ fn append(
     }
 }
 
+/// The same by `ibv_post_send`.
+///
+/// # Safety
+/// The QP is in RTS, and what the requests name is alive.
+unsafe fn post(qp: NonNull<ibv_qp>, posted: &[Posted], srq: u32, own: &mut Own<'_>) {
+    let requests: Vec<_> = posted.iter().map(|posted| posted.request.clone()).collect();
+    let say = |at: usize, wr: &mut ibv_send_wr| {
+        wr.qp_type.xrc.remote_srqn = srq;
+        match &posted[at].change {
+            None => {}
+            Some(what @ What::Bind2(..)) => {
+                wr.bind_mw_tso_union.bind_mw = own.grants.bind_mw(what, own.memory);
+            }
+            Some(what) => {
+                wr.imm_data_invalidated_rkey_union.invalidated_rkey = own.grants.key(what)
+            }
+        }
+    };
+    // SAFETY: the caller's.
+    unsafe { verbs::post_send_with(qp, &requests, say) }.unwrap();
+    for what in posted.iter().filter_map(|posted| posted.change.as_ref()) {
+        own.grants.posted(what);
+    }
+}
+
 /// The same by the extended interface.
 ///
 /// # Safety
 /// The QP is in RTS, and what the requests name is alive.
-unsafe fn post_extended(qp: &ExtendedQp, requests: &[Request], srq: u32) {
+unsafe fn post_extended(qp: &ExtendedQp, posted: &[Posted], srq: u32, own: &mut Own<'_>) {
     let ex = qp.ex().as_ptr();
     // SAFETY: the caller's.
     unsafe {
         ibv_wr_start(ex);
-        for request in requests {
+        for Posted { request, change } in posted {
             (*ex).wr_id = request.id;
             let flag = |yes: bool, flag: ibv_send_flags| if yes { flag.0 } else { 0 };
             (*ex).wr_flags = flag(request.signaled, ibv_send_flags::IBV_SEND_SIGNALED)
@@ -107,7 +166,23 @@ unsafe fn post_extended(qp: &ExtendedQp, requests: &[Request], srq: u32) {
                 | flag(request.fenced, ibv_send_flags::IBV_SEND_FENCE);
             let (address, rkey) = request.remote;
             let imm = request.imm.to_be();
+            let key = change.as_ref().map_or(0, |what| own.grants.key(what));
+            if let Some(what) = change {
+                let bind = matches!(what, What::Bind2(..));
+                if let Some(bind) = bind.then(|| own.grants.bind_mw(what, own.memory)) {
+                    ibv_wr_bind_mw(ex, bind.mw, bind.rkey, &bind.bind_info);
+                }
+                if let What::Invalidate(_) = what {
+                    ibv_wr_local_inv(ex, key);
+                }
+                own.grants.posted(what);
+            }
+            // What changes a key of this side has neither data nor destination.
+            if request.list.is_empty() {
+                continue;
+            }
             match request.opcode {
+                ibv_wr_opcode::IBV_WR_SEND_WITH_INV => ibv_wr_send_inv(ex, key),
                 ibv_wr_opcode::IBV_WR_SEND => ibv_wr_send(ex),
                 ibv_wr_opcode::IBV_WR_SEND_WITH_IMM => ibv_wr_send_imm(ex, imm),
                 ibv_wr_opcode::IBV_WR_RDMA_WRITE => ibv_wr_rdma_write(ex, rkey, address),
@@ -193,7 +268,13 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    fn request(&mut self, signaled: bool) -> Request {
+    fn posted(&mut self, signaled: bool, chooser: &mut Chooser) -> Posted {
+        let change =
+            if self.random.one_in(3) { chooser.next(self.random, MEMORY as u32) } else { None };
+        Posted { request: self.request(signaled, change.as_ref()), change }
+    }
+
+    fn request(&mut self, signaled: bool, change: Option<&What>) -> Request {
         let opcode = [
             ibv_wr_opcode::IBV_WR_SEND,
             ibv_wr_opcode::IBV_WR_SEND_WITH_IMM,
@@ -203,12 +284,22 @@ impl Case<'_> {
             ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP,
             ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD,
         ][self.random.below(7) as usize];
+        let opcode = match change {
+            None => opcode,
+            Some(What::SendInvalidate(_)) => ibv_wr_opcode::IBV_WR_SEND_WITH_INV,
+            Some(What::Invalidate(_)) => ibv_wr_opcode::IBV_WR_LOCAL_INV,
+            Some(_) => ibv_wr_opcode::IBV_WR_BIND_MW,
+        };
+        let stays =
+            matches!(opcode, ibv_wr_opcode::IBV_WR_LOCAL_INV | ibv_wr_opcode::IBV_WR_BIND_MW);
         let atomic = opcode == ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP
             || opcode == ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD;
-        let carries = !atomic && opcode != ibv_wr_opcode::IBV_WR_RDMA_READ;
+        let carries = !atomic && !stays && opcode != ibv_wr_opcode::IBV_WR_RDMA_READ;
         let inline = carries && self.random.one_in(2);
         let length = if atomic { 8 } else { 1 + self.random.below(INLINE) };
-        let list = if inline {
+        let list = if stays {
+            vec![]
+        } else if inline {
             let at = self.random.below(self.bytes.len() as u32 - length) as usize;
             vec![Sge::new(self.bytes[at..].as_ptr().expose_provenance() as u64, length, 0)]
         } else {
@@ -246,6 +337,7 @@ fn takes_receive(request: &Request) -> bool {
     matches!(
         request.opcode,
         ibv_wr_opcode::IBV_WR_SEND
+            | ibv_wr_opcode::IBV_WR_SEND_WITH_INV
             | ibv_wr_opcode::IBV_WR_SEND_WITH_IMM
             | ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM
     )
@@ -253,7 +345,12 @@ fn takes_receive(request: &Request) -> bool {
 
 /// The bytes of a WQE that are written, with what differs by nature set to zero. Returns its size in
 /// blocks, too.
-fn wqe(ring: &[u8], block: usize, request: &Request) -> (Vec<u8>, usize) {
+fn wqe(
+    ring: &[u8],
+    block: usize,
+    Posted { request, change }: &Posted,
+    key: Option<u32>,
+) -> (Vec<u8>, usize) {
     let byte = |at: usize| ring[(block * 64 + at) % ring.len()];
     let ds = usize::from(byte(7) & 0x3f);
     let named = matches!(
@@ -265,6 +362,19 @@ fn wqe(ring: &[u8], block: usize, request: &Request) -> (Vec<u8>, usize) {
         false => ds * 16,
     };
     let mut bytes: Vec<u8> = (0..end).map(byte).collect();
+    if let Some(key) = key {
+        assert_eq!(bytes[12..16], key.to_be_bytes(), "{request:?}");
+        bytes[12..16].fill(0);
+    }
+    if let Some(what @ (What::Bind2(..) | What::Invalidate(_))) = change {
+        if let What::Bind2(..) = what {
+            assert_eq!(bytes[68..71], bytes[4..7], "it is for the queue pair that it is posted on");
+        }
+        for (byte, same) in bytes.iter_mut().zip(same(what, ds)) {
+            *byte = if same { *byte } else { 0 };
+        }
+        return (bytes, ds.div_ceil(4));
+    }
     bytes[4..7].fill(0);
     bytes[20..32].fill(0);
     if request.opcode == ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD {
@@ -303,8 +413,9 @@ fn requests_leave_the_same_bytes_as_libmlx5() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let _recording = stores::record();
     let mut random = Random::new();
-    let memory = rig.memory(MEMORY);
+    let memory = grants::memory(&rig, MEMORY);
     let bytes = random.bytes(4096);
+    let mut giver = Giver::new(&rig);
     for round in 0..6 {
         let mut answer = Answer::new(&rig);
         let cqs = [(); 3].map(|()| rig.cq(127));
@@ -313,6 +424,9 @@ fn requests_leave_the_same_bytes_as_libmlx5() {
         let mut shape = Shape::new(ibv_qp_type::IBV_QPT_XRC_SEND, REQUESTS, {
             use ibv_qp_create_send_ops_flags as flag;
             (flag::IBV_QP_EX_WITH_SEND
+                | flag::IBV_QP_EX_WITH_SEND_WITH_INV
+                | flag::IBV_QP_EX_WITH_BIND_MW
+                | flag::IBV_QP_EX_WITH_LOCAL_INV
                 | flag::IBV_QP_EX_WITH_SEND_WITH_IMM
                 | flag::IBV_QP_EX_WITH_RDMA_WRITE
                 | flag::IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
@@ -339,9 +453,12 @@ fn requests_leave_the_same_bytes_as_libmlx5() {
             unsafe { [theirs.as_raw(), ours.as_raw(), extended.qp()].map(|qp| QpMemory::new(qp)) };
         let mut case = Case { random: &mut random, memory: &memory, bytes: &bytes, next: 0 };
         let (mut head, mut unsignaled) = (0usize, 0);
+        let mut chooser = Chooser::default();
+        let mut grants = [(); 3].map(|()| Grants::new(&rig));
         stores::take();
         for post in 0..150 {
             let count = if case.random.one_in(2) { 1 } else { 1 + case.random.below(4) };
+            chooser.begin();
             let requests: Vec<_> = (0..count)
                 .map(|at| {
                     unsignaled += 1;
@@ -350,31 +467,56 @@ fn requests_leave_the_same_bytes_as_libmlx5() {
                     if signaled {
                         unsignaled = 0;
                     }
-                    case.request(signaled)
+                    case.posted(signaled, &mut chooser)
                 })
                 .collect();
-            let taken = requests.iter().filter(|request| takes_receive(request)).count();
+            let taken = requests.iter().filter(|posted| takes_receive(&posted.request)).count();
             answer.refill(3 * taken, &memory);
+            for grants in &grants {
+                for what in requests.iter().filter_map(|posted| posted.change.as_ref()) {
+                    giver.give(grants, what, &memory);
+                }
+            }
+            // Of each request, and each twin.
+            let keys: Vec<_> = requests
+                .iter()
+                .map(|posted| {
+                    grants.each_ref().map(|own| posted.change.as_ref().map(|what| own.key(what)))
+                })
+                .collect();
+            let [mut their_own, our_own, mut extended_own] = {
+                let qpns = [theirs.as_raw(), ours.as_raw(), extended.qp()];
+                let mut grants = grants.iter_mut();
+                qpns.map(|qp| Own {
+                    grants: grants.next().unwrap(),
+                    memory: &memory,
+                    // SAFETY: the QP is alive.
+                    qpn: unsafe { qp.as_ref() }.qp_num,
+                })
+            };
             stores::take();
             // SAFETY: QPs and memory live to the end; inline data is copied.
-            unsafe { verbs::post_send_to(theirs.as_raw(), &requests, answer.number) }.unwrap();
+            unsafe { self::post(theirs.as_raw(), &requests, answer.number, &mut their_own) };
             let first = stores::take();
             let mut batch = queue.batch();
             for request in &requests {
-                append(&mut batch, request, XrcAddress::new(answer.number)).unwrap();
+                append(&mut batch, request, XrcAddress::new(answer.number), &our_own).unwrap();
+                if let Some(what) = &request.change {
+                    our_own.grants.posted(what);
+                }
             }
             // SAFETY: as above.
             unsafe { batch.ring() };
             let second = stores::take();
             // SAFETY: as above.
-            unsafe { post_extended(&extended, &requests, answer.number) };
+            unsafe { post_extended(&extended, &requests, answer.number, &mut extended_own) };
             let third = stores::take();
 
             let lists = rings.map(|ring| ring.send_ring());
             let (mut block, mut last) = (head, head);
-            for request in &requests {
+            for (request, keys) in requests.iter().zip(keys) {
                 let [first, second, third] =
-                    [&lists[0], &lists[1], &lists[2]].map(|ring| wqe(ring, block, request));
+                    [0, 1, 2].map(|which| wqe(&lists[which], block, request, keys[which]));
                 let what = || {
                     format!(
                         "post {post}: {request:#?}\n{}",
@@ -384,7 +526,7 @@ fn requests_leave_the_same_bytes_as_libmlx5() {
                 assert_eq!(second, first, "ibv_post_send, {}", what());
                 let (mut bytes, blocks) = second.clone();
                 let (mut theirs, their_blocks) = third;
-                if !has_immediate(request) {
+                if !has_immediate(&request.request) {
                     bytes[12..16].fill(0);
                     theirs[12..16].fill(0);
                 }

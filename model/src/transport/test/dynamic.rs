@@ -39,7 +39,7 @@ const KEY_VIOLATION: u8 = 0x1d;
 const TO: u64 = 256 << 10;
 const KEY: u64 = 0x0102_0304_0506_0708;
 
-fn setup() -> Setup {
+pub(super) fn setup() -> Setup {
     Setup { service: Service::Dc, shared_receive: true, ..Setup::default() }
 }
 
@@ -73,7 +73,7 @@ fn target(side: &mut Side, setup: Setup) -> u32 {
 }
 
 /// Two sides, and a target on the second.
-fn pair(setup: Setup) -> (Pair, u32) {
+pub(super) fn pair(setup: Setup) -> (Pair, u32) {
     let mut pair = Pair::new(setup);
     let number = target(&mut pair.sides[1], setup);
     (pair, number)
@@ -96,7 +96,7 @@ fn address(pair: &Pair, number: u32, key: u64) -> Vec<u8> {
     bytes
 }
 
-fn request(pair: &Pair, opcode: u8, length: u32, target: u32) -> Post {
+pub(super) fn request(pair: &Pair, opcode: u8, length: u32, target: u32) -> Post {
     let mut post = Post::new(opcode);
     post.address = address(pair, target, KEY);
     post.data = vec![(0, length, pair.sides[0].key)];

@@ -3,7 +3,7 @@
 use mlx5_sys::ifc::{Field, create_mkey_in, mkc, opcode};
 
 use super::side::{Post, Side};
-use super::{Pair, Setup};
+use super::{Pair, Setup, dynamic, xrc};
 use crate::command::test::Command;
 use crate::object::{Service, State};
 
@@ -337,4 +337,87 @@ fn unreliable_connections_bind_and_do_not_invalidate() {
     let index = own.post(&post);
     pair.settle();
     assert_eq!(pair.sides[0].outcomes(0), [(index, LOCAL_OPERATION)]);
+}
+
+/// Makes a request of an opcode, with so many bytes.
+type Ask = Box<dyn Fn(&Pair, u8, u32) -> Post>;
+
+/// On extended reliable connections and dynamic ones: the pair, and requests that name the other side.
+fn addressed() -> [(Pair, Ask); 2] {
+    let setup = Setup { mtu: 256, ..Setup::default() };
+    let dynamic = dynamic::pair(Setup { mtu: 256, ..dynamic::setup() });
+    let (xrc, target) = (xrc::pair(setup), dynamic.1);
+    let srq = xrc::srq(&xrc);
+    [
+        (xrc, Box::new(move |pair, code, size| xrc::request(&pair.sides[0], code, size, srq))),
+        (dynamic.0, Box::new(move |pair, code, size| dynamic::request(pair, code, size, target))),
+    ]
+}
+
+#[test]
+fn requests_that_name_their_destination_invalidate_there() {
+    for (mut pair, request) in addressed() {
+        let invalidates = mkc::EN_RINVAL.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY);
+        let key = pair.sides[1].another_key(|command| command.set(invalidates, 1u64));
+        // In one packet and in several.
+        for (size, key, syndrome) in [(100, key, 0), (1000, key, REMOTE_ACCESS)] {
+            let mut write = request(&pair, WRITE, 8);
+            write.remote = (Side::address(AT), key);
+            let mut post = request(&pair, SEND_INVALIDATE, size);
+            post.immediate = key;
+            let [own, peer] = &mut pair.sides;
+            peer.receive(&[(0, 1024, peer.key)]);
+            if syndrome == 0 {
+                own.post(&write);
+            }
+            let index = own.post(&post);
+            pair.settle();
+            let [own, peer] = &mut pair.sides;
+            assert_eq!(own.outcomes(0).last(), Some(&(index, syndrome)));
+            let cqe = peer.poll(1).expect("received");
+            if syndrome != 0 {
+                assert_eq!(cqe.syndrome, LOCAL_ACCESS);
+                continue;
+            }
+            assert_eq!((cqe.opcode, cqe.length, cqe.syndrome), (CQE_SEND_INVALIDATE, size, 0));
+            assert_eq!(cqe.immediate, key.to_be_bytes());
+        }
+    }
+    for (mut pair, request) in addressed() {
+        let invalidates = mkc::EN_RINVAL.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY);
+        let key = pair.sides[1].another_key(|command| command.set(invalidates, 1u64));
+        let mut post = request(&pair, SEND_INVALIDATE, 1000);
+        post.immediate = key;
+        let mut write = request(&pair, WRITE, 8);
+        write.remote = (Side::address(AT), key);
+        let [own, peer] = &mut pair.sides;
+        peer.receive(&[(0, 1024, peer.key)]);
+        let (first, second) = (own.post(&post), own.post(&write));
+        pair.settle();
+        assert_eq!(pair.sides[0].outcomes(0), [(first, 0), (second, REMOTE_ACCESS)]);
+    }
+}
+
+#[test]
+fn changes_of_keys_have_no_destination() {
+    for (mut pair, request) in addressed() {
+        let own = &mut pair.sides[0];
+        let free = window(own);
+        own.put(AT, b"by the window");
+        let bound = own.post(&bind(own, free));
+        let mut write = request(&pair, WRITE, 0);
+        write.data = vec![(AT, 13, free + 1)];
+        write.remote = (Side::address(AT), pair.sides[1].key);
+        let own = &mut pair.sides[0];
+        let used = own.post(&write);
+        pair.settle();
+        let [own, peer] = &mut pair.sides;
+        assert_eq!(own.outcomes(0), [(bound, 0), (used, 0)]);
+        assert_eq!(peer.get(AT, 13), b"by the window");
+        let ended = own.post(&unbind(free + 1));
+        let again = own.post(&unbind(free & !0xff));
+        pair.settle();
+        assert_eq!(pair.sides[0].outcomes(0), [(ended, 0), (again, BIND_ERROR)]);
+        assert_eq!(pair.sides[0].state(), State::Error);
+    }
 }

@@ -31,17 +31,17 @@ fn setups(setup: Setup) -> [Setup; 2] {
     [setup, Setup { xrc_target: true, psn: [setup.psn[0], setup.psn[1]], ..setup }]
 }
 
-fn pair(setup: Setup) -> Pair {
+pub(super) fn pair(setup: Setup) -> Pair {
     Pair::of(setups(setup), 0, 0)
 }
 
 /// Number of the target's SRQ.
-fn srq(pair: &Pair) -> u32 {
+pub(super) fn srq(pair: &Pair) -> u32 {
     pair.sides[1].srq.expect("a target has one").0
 }
 
 /// A request of the region's first bytes, for an SRQ.
-fn request(own: &Side, opcode: u8, length: u32, srq: u32) -> Post {
+pub(super) fn request(own: &Side, opcode: u8, length: u32, srq: u32) -> Post {
     let mut post = Post::new(opcode);
     post.address = vec![0; 16];
     post.address[..4].copy_from_slice(&srq.to_be_bytes());
