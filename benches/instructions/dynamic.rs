@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 
+use mlx5::cqe::Completion;
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
 use mlx5::verbs::{
     AddressHandle, AddressVector, CompletionQueue, Dci, DciInitAttributes, Dct, DctRtrAttributes,
@@ -17,8 +18,8 @@ use crate::rig::extended::{ExtendedQp, Shape};
 use crate::side::{LENGTH, Row, Side, forget, watch};
 
 const KEY: u64 = 0x1122_3344_5566_7788;
-/// SENDs that a target takes: of every row, several times.
-const RECEIVES: u32 = 16_000;
+/// SENDs that a target takes before it is looked after.
+const RECEIVES: u32 = 256;
 
 /// A target with receives for all that is sent, on a device of its own.
 struct Target {
@@ -26,8 +27,8 @@ struct Target {
     way: AddressVector,
     memory: MemoryRegion,
     rig: Rig,
-    _shared: SharedReceives,
-    _completions: Completions,
+    shared: SharedReceives,
+    completions: Completions,
 }
 
 impl Target {
@@ -43,12 +44,27 @@ impl Target {
         let shared = SharedReceives::new(&srq, &mut completions, ReceiveConfig::default());
         let mut shared = shared.expect("an SRQ of its own");
         shared.attach(&qp, &mut completions).expect("attached");
-        let into = Sge::new(memory.address() + 2048, LENGTH, memory.lkey());
+        let mut target = Self { qp, way, memory, rig, shared, completions };
         for id in 0..RECEIVES.into() {
-            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
-            unsafe { shared.post(id, into) }.expect("posted");
+            target.receive(id);
         }
-        Self { qp, way, memory, rig, _shared: shared, _completions: completions }
+        target
+    }
+
+    fn receive(&mut self, id: u64) {
+        let into = Sge::new(self.memory.address() + 2048, LENGTH, self.memory.lkey());
+        // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+        unsafe { self.shared.post(id, into) }.expect("posted");
+    }
+
+    /// Posts a receive for every one that a SEND took.
+    fn look_after(&mut self) {
+        while let Some(taken) = self.completions.poll(&mut self.shared).expect("no overrun") {
+            match taken {
+                Completion::Receive(done) => self.receive(done.id),
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     fn handle(&self) -> AddressHandle {
@@ -72,7 +88,7 @@ pub struct Raw {
     sge: Sge,
     remote: Remote,
     _qp: QueuePair<Dci, Rts>,
-    _target: Target,
+    target: Target,
 }
 
 impl Raw {
@@ -93,7 +109,7 @@ impl Raw {
             sge: target.sge(),
             remote: target.remote(),
             _qp: qp,
-            _target: target,
+            target,
         }
     }
 
@@ -128,6 +144,7 @@ impl Side for Raw {
             Row::DcSend => Some(self.send(calls)),
             Row::DcWrite => Some(self.write(calls)),
             Row::Poll | Row::Empty if calls != 0 => {
+                self.target.look_after();
                 let taken = (0..calls).map_while(|_| self.completions.poll(&mut self.send).ok()?);
                 Some(taken.count())
             }
@@ -146,7 +163,7 @@ pub struct Extended {
     number: u32,
     sge: ibv_sge,
     remote: Remote,
-    _target: Target,
+    target: Target,
 }
 
 impl Extended {
@@ -170,7 +187,7 @@ impl Extended {
             number: target.qp.number(),
             sge: ibv_sge { addr: sge.addr, length: LENGTH, lkey: sge.lkey },
             remote: target.remote(),
-            _target: target,
+            target,
         }
     }
 
@@ -226,7 +243,10 @@ impl Side for Extended {
         match row {
             Row::DcSend => Some(self.send(calls)),
             Row::DcWrite => Some(self.write(calls)),
-            Row::Poll | Row::Empty if calls != 0 => Some(super::datagram::polled(&self.cq, calls)),
+            Row::Poll | Row::Empty if calls != 0 => {
+                self.target.look_after();
+                Some(super::datagram::polled(&self.cq, calls))
+            }
             _ => None,
         }
     }
