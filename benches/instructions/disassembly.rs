@@ -13,6 +13,8 @@ const RARE: &[&str] = &[
     "::also_completes_on",
     // What is armed, looked at anew.
     "::aim",
+    // Changes of keys: room for a run of them, looked for anew.
+    "::begin_run",
     "::fire_otherwise",
     // Everything that is not the plain case.
     "_any",
