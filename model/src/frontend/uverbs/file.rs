@@ -10,8 +10,8 @@ use super::event::{EventQueue, Source};
 use super::function::Function;
 use super::running::Running;
 use super::{
-    ah, cq, device, devx_object, devx_umem, dm, flow, lock, mr, multicast, mw, pd, qp, settings,
-    srq, trap, uar, wq, xrcd,
+    ah, cq, device, devx, dm, flow, lock, mr, multicast, mw, pd, qp, settings, srq, trap, uar, wq,
+    xrcd,
 };
 
 /// A command file.
@@ -38,8 +38,8 @@ pub(super) enum Object {
     Pd(pd::Pd),
     Mr(mr::Mr),
     Mw(mw::Mw),
-    Devx(devx_object::Devx),
-    DevxUmem(devx_umem::DevxUmem),
+    Devx(devx::object::Devx),
+    DevxUmem(devx::umem::DevxUmem),
     Dm(dm::Dm),
     Cq(cq::Cq),
     Qp(qp::Qp),
@@ -77,8 +77,8 @@ kinds! {
     Pd pd::Pd;
     Mr mr::Mr;
     Mw mw::Mw;
-    Devx devx_object::Devx;
-    DevxUmem devx_umem::DevxUmem;
+    Devx devx::object::Devx;
+    DevxUmem devx::umem::DevxUmem;
     Dm dm::Dm;
     Cq cq::Cq;
     Qp qp::Qp;
@@ -144,8 +144,8 @@ impl CommandFile {
                     }
                     Object::Srq(srq) => srq::destroy(self, uid, srq).map(|_| ()),
                     Object::Mw(mw) => mw::destroy(self, uid, mw),
-                    Object::Devx(object) => devx_object::destroy(self, uid, object),
-                    Object::DevxUmem(umem) => devx_umem::destroy(self, uid, umem),
+                    Object::Devx(object) => devx::object::destroy(self, uid, object),
+                    Object::DevxUmem(umem) => devx::umem::destroy(self, uid, umem),
                     Object::Mr(mr) => mr::destroy(self, mr),
                     Object::Dm(dm) => dm::destroy(self, uid, dm),
                     Object::Ah(_) => Ok(()),

@@ -4,8 +4,7 @@ use super::errno::Result;
 use super::file::CommandFile;
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must};
 use super::{
-    advise, ah, cq, device, devx, devx_object, devx_umem, dm, dmabuf, legacy, mr, mw, pd, port, qp,
-    srq, uar, xrcd,
+    advise, ah, cq, device, devx, dm, dmabuf, legacy, mr, mw, pd, port, qp, srq, uar, xrcd,
 };
 use super::{flow, wq};
 
@@ -224,12 +223,12 @@ const METHODS: &[Method] = methods! {
     0x1000 0x1000 devx::other { must 0x1000 => COMMAND; must 0x1001 => REPLY; }
     0x1000 0x1002 devx::query_eqn { must 0x1000 => FOUR; must 0x1001 => Kind::Out(4); }
     // MLX5_IB_OBJECT_DEVX_OBJ
-    0x1001 0x1000 devx_object::create {
+    0x1001 0x1000 devx::object::create {
         must 0x1000 => Kind::NewHandle;
         must 0x1001 => COMMAND;
         must 0x1002 => REPLY;
     }
-    0x1001 0x1001 devx_object::remove { must 0x1000 => Kind::Handle; }
+    0x1001 0x1001 devx::object::remove { must 0x1000 => Kind::Handle; }
     0x1001 0x1002 devx::modify {
         must 0x1000 => Kind::Handle;
         must 0x1001 => COMMAND;
@@ -241,14 +240,14 @@ const METHODS: &[Method] = methods! {
         must 0x1002 => REPLY;
     }
     // MLX5_IB_OBJECT_DEVX_UMEM
-    0x1002 0x1000 devx_umem::register {
+    0x1002 0x1000 devx::umem::register {
         must 0x1000 => Kind::NewHandle;
         must 0x1001 => EIGHT;
         must 0x1002 => EIGHT;
         must 0x1003 => NUMBER;
         must 0x1004 => Kind::Out(4);
     }
-    0x1002 0x1001 devx_umem::deregister { must 0x1000 => Kind::Handle; }
+    0x1002 0x1001 devx::umem::deregister { must 0x1000 => Kind::Handle; }
     // MLX5_IB_OBJECT_UAR
     0x1008 0x1000 uar::allocate {
         must 0x1000 => Kind::NewHandle;

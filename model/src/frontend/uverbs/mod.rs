@@ -23,8 +23,6 @@ mod dct;
 mod descriptors;
 mod device;
 mod devx;
-mod devx_object;
-mod devx_umem;
 mod discovery;
 mod dm;
 mod dmabuf;

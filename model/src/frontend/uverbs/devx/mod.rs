@@ -1,13 +1,21 @@
 //! Commands that a program gives the card itself.
+//!
+//! Here is what decides whether a program may give a command, as the kernel decides it, and what is
+//! done on objects that verbs made; `object` makes, changes, shows and destroys those that a program
+//! makes itself, of the `kinds` in one table; `umem` is memory that such commands name by number.
+
+mod kinds;
+pub(super) mod object;
+pub(super) mod umem;
 
 use mlx5_sys::ifc::{cmd_in, opcode, query_qp_in, query_rmp_in, query_xrc_srq_in};
 
-use super::devx_object::{self, Devx};
 use super::errno::{Errno, Result};
 use super::file::CommandFile;
 use super::ioctl::Attributes;
 use super::qp::{Kind, Qp};
 use super::srq::Srq;
+use object::Devx;
 
 /// Shortest reply: status and syndrome.
 const SHORTEST: usize = 8;
@@ -41,7 +49,7 @@ pub(super) const QP_CHANGES: &[u16] = &[
 pub(super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let made = file.state().get::<Devx>(attributes.handle(0x1000)?).is_ok();
     if made {
-        return devx_object::modify(file, attributes);
+        return object::modify(file, attributes);
     }
     on_qp(file, attributes, |_, code| QP_CHANGES.contains(&code))
 }
@@ -50,7 +58,7 @@ pub(super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<
 pub(super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let handle = attributes.handle(0x1000)?;
     if file.state().get::<Devx>(handle).is_ok() {
-        return devx_object::query(file, attributes);
+        return object::query(file, attributes);
     }
     let srq = file.state().get::<Srq>(handle).map(|srq| (srq.xrcd.is_some(), srq.number));
     if let Ok((xrc, number)) = srq {

@@ -2,11 +2,11 @@
 
 use mlx5_sys::ifc::{Field, create_umem_in, create_umem_out, destroy_umem_in, opcode, umem};
 
-use super::command::Command;
-use super::errno::{Errno, Result};
-use super::file::{CommandFile, Object};
-use super::ioctl::Attributes;
-use super::umem::{PAGE, Umem};
+use super::super::command::Command;
+use super::super::errno::{Errno, Result};
+use super::super::file::{CommandFile, Object};
+use super::super::ioctl::Attributes;
+use super::super::umem::{PAGE, Umem};
 
 /// `IBV_ACCESS_LOCAL_WRITE`, and with it what a peer may do.
 const LOCAL_WRITE: u64 = 1 << 0;
@@ -14,13 +14,13 @@ const REMOTE_WRITE: u64 = 1 << 1;
 const REMOTE_READ: u64 = 1 << 2;
 
 /// Pinned memory that the card knows by number.
-pub(super) struct DevxUmem {
+pub(in super::super) struct DevxUmem {
     number: u32,
     _pinned: Umem,
 }
 
 /// `DEVX_UMEM_REG`.
-pub(super) fn register(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(in super::super) fn register(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let address = attributes.number(0x1001)?;
     let length = attributes.number(0x1002)?;
     let access = attributes.number(0x1003)?;
@@ -51,7 +51,7 @@ pub(super) fn register(file: &CommandFile, attributes: &mut Attributes) -> Resul
 }
 
 /// `DEVX_UMEM_DEREG`.
-pub(super) fn deregister(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(in super::super) fn deregister(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let handle = attributes.handle(0x1000)?;
     let mut state = file.state();
     let uid = state.context()?.uid;
@@ -59,7 +59,7 @@ pub(super) fn deregister(file: &CommandFile, attributes: &mut Attributes) -> Res
 }
 
 /// The card forgets it.
-pub(super) fn destroy(file: &CommandFile, uid: u16, umem: &DevxUmem) -> Result<()> {
+pub(in super::super) fn destroy(file: &CommandFile, uid: u16, umem: &DevxUmem) -> Result<()> {
     let mut command = Command::new(opcode::DESTROY_UMEM, destroy_umem_in::SIZE, 0x10);
     command.set(destroy_umem_in::UID, uid);
     command.set(destroy_umem_in::UMEM_ID, umem.number);

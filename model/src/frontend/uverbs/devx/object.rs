@@ -1,16 +1,11 @@
 //! Objects that a program makes by commands of its own, and that go with its handle.
 
-use mlx5_sys::ifc::{
-    Field, cmd_in, cqc, create_cq_in, create_cq_out, create_mkey_in, create_mkey_out,
-    create_psv_in, create_psv_out, create_qp_in, create_qp_out, destroy_cq_in, destroy_mkey_in,
-    destroy_psv_in, destroy_qp_in, mkc, modify_cq_in, opcode, qpc, query_cq_in, query_mkey_in,
-    query_qp_in,
-};
+use mlx5_sys::ifc::{Field, cmd_in, create_mkey_in, create_psv_in, mkc, opcode};
 
-use super::devx::QP_CHANGES;
-use super::errno::{Errno, Result};
-use super::file::{CommandFile, Object};
-use super::ioctl::Attributes;
+use super::super::errno::{Errno, Result};
+use super::super::file::{CommandFile, Object};
+use super::super::ioctl::Attributes;
+use super::kinds::{KINDS, Kind};
 
 /// Shortest reply: status and syndrome.
 const SHORTEST: usize = 8;
@@ -19,74 +14,10 @@ const SHORTEST: usize = 8;
 const KLMS: u64 = 2;
 
 /// An object by number, of a kind that programs may make.
-pub(super) struct Devx {
+pub(in super::super) struct Devx {
     kind: &'static Kind,
     number: u64,
 }
-
-/// How objects of a kind are made, asked about and destroyed.
-struct Kind {
-    create: u16,
-    /// Where the reply has the number.
-    created: Field,
-    destroy: u16,
-    /// Where the command that destroys it has the number; it has 16 bytes.
-    destroyed: Field,
-    /// The command that asks about it, and where that has the number.
-    query: Option<(u16, Field)>,
-    /// Commands that change it, and where they have the number.
-    changes: Option<(&'static [u16], Field)>,
-    /// What a user's command must say: that buffers and records lie in umems.
-    by_umem: &'static [Field],
-    /// When it goes with its file: users before what they use.
-    turn: u32,
-}
-
-const KINDS: &[Kind] = &[
-    Kind {
-        create: opcode::CREATE_MKEY,
-        created: create_mkey_out::MKEY_INDEX,
-        destroy: opcode::DESTROY_MKEY,
-        destroyed: destroy_mkey_in::MKEY_INDEX,
-        query: Some((opcode::QUERY_MKEY, query_mkey_in::MKEY_INDEX)),
-        changes: None,
-        by_umem: &[],
-        turn: 2,
-    },
-    Kind {
-        create: opcode::CREATE_PSV,
-        created: create_psv_out::PSV0_INDEX,
-        destroy: opcode::DESTROY_PSV,
-        destroyed: destroy_psv_in::PSVN,
-        query: None,
-        changes: None,
-        by_umem: &[],
-        turn: 2,
-    },
-    Kind {
-        create: opcode::CREATE_CQ,
-        created: create_cq_out::CQN,
-        destroy: opcode::DESTROY_CQ,
-        destroyed: destroy_cq_in::CQN,
-        query: Some((opcode::QUERY_CQ, query_cq_in::CQN)),
-        changes: Some((&[opcode::MODIFY_CQ], modify_cq_in::CQN)),
-        by_umem: &[
-            create_cq_in::CQ_UMEM_VALID,
-            cqc::DBR_UMEM_VALID.within(create_cq_in::CQ_CONTEXT),
-        ],
-        turn: 4,
-    },
-    Kind {
-        create: opcode::CREATE_QP,
-        created: create_qp_out::QPN,
-        destroy: opcode::DESTROY_QP,
-        destroyed: destroy_qp_in::QPN,
-        query: Some((opcode::QUERY_QP, query_qp_in::QPN)),
-        changes: Some((QP_CHANGES, query_qp_in::QPN)),
-        by_umem: &[create_qp_in::WQ_UMEM_VALID, qpc::DBR_UMEM_VALID.within(create_qp_in::QPC)],
-        turn: 1,
-    },
-];
 
 impl Devx {
     /// When it goes with its file: users before what they use.
@@ -122,7 +53,7 @@ fn given(
 }
 
 /// `DEVX_OBJ_CREATE`.
-pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let (kind, mut command) = given(attributes, 0x1001, |kind, code| kind.create == code)?;
     // Several at once would be several objects behind one handle.
     if kind.create == opcode::CREATE_PSV
@@ -162,7 +93,7 @@ pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
 }
 
 /// `DEVX_OBJ_QUERY`: the object must be the one that the command names.
-pub(super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(in super::super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let asks = |kind: &Kind, code| kind.query.is_some_and(|(query, _)| query == code);
     let (kind, command) = given(attributes, 0x1001, asks)?;
     let state = file.state();
@@ -178,7 +109,7 @@ pub(super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<(
 }
 
 /// `DEVX_OBJ_MODIFY`: the object must be the one that the command names.
-pub(super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(in super::super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let changes = |kind: &Kind, code| kind.changes.is_some_and(|(codes, _)| codes.contains(&code));
     let (kind, command) = given(attributes, 0x1001, changes)?;
     let state = file.state();
@@ -194,7 +125,7 @@ pub(super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<
 }
 
 /// `DEVX_OBJ_DESTROY`.
-pub(super) fn remove(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+pub(in super::super) fn remove(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let handle = attributes.handle(0x1000)?;
     let mut state = file.state();
     let uid = state.context()?.uid;
@@ -202,7 +133,7 @@ pub(super) fn remove(file: &CommandFile, attributes: &mut Attributes) -> Result<
 }
 
 /// An object goes.
-pub(super) fn destroy(file: &CommandFile, uid: u16, object: &Devx) -> Result<()> {
+pub(in super::super) fn destroy(file: &CommandFile, uid: u16, object: &Devx) -> Result<()> {
     let mut command = vec![0; cmd_in::SIZE.max(0x10)];
     cmd_in::OPCODE.set(&mut command, object.kind.destroy.into());
     object.kind.destroyed.set(&mut command, object.number);
