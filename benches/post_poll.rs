@@ -210,7 +210,7 @@ struct Choice {
 }
 
 fn choice(arguments: &[String]) -> Option<Choice> {
-    let mut choice = Choice { rounds: 1000, check: false, record: None };
+    let mut choice = Choice { rounds: 200, check: false, record: None };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
