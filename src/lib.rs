@@ -2,11 +2,12 @@
 //!
 //! libibverbs makes the queues and moves them to RTS ([`verbs`]); two sides tell each other where
 //! to send ([`connect`]); from then on the program writes WQEs ([`wqe`]) into the send queue
-//! itself, rings the card itself and reads CQEs ([`cqe`]) itself ([`ring`]). [`text`] shows what
-//! the card sees.
+//! itself, rings the card itself and reads CQEs ([`cqe`]) itself ([`ring`]). What verbs cannot ask
+//! or make is asked and made by firmware command ([`devx`]). [`text`] shows what the card sees.
 
 pub mod connect;
 pub mod cqe;
+pub mod devx;
 mod doorbell;
 #[cfg(doctest)]
 mod misuse;

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::{GidType, PortState};
+use super::{Devx, GidType, PortState};
 use crate::connect::ConnectError;
+use crate::devx::{CommandError, WithheldCommand};
 
 /// The control path's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -46,6 +47,20 @@ pub enum Error {
         errno: Errno,
         /// Why, where that is known.
         cause: Option<Cause>,
+    },
+    /// The card refused a firmware command.
+    #[error(transparent)]
+    Refused(Box<CommandError>),
+    /// The kernel did not pass a firmware command to the card.
+    #[error(transparent)]
+    Withheld(Box<WithheldCommand>),
+    /// The context gives no firmware commands.
+    #[error("{device} was opened with {why}")]
+    NoDevx {
+        /// The device's name.
+        device: String,
+        /// Why.
+        why: Devx,
     },
     /// An attribute was refused before the call, because libibverbs would have said EINVAL only.
     #[error("{attribute} is {value}: {rule}")]
@@ -180,6 +195,7 @@ impl Error {
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Call { errno, .. } | Error::HugePages { errno, .. } => Some(*errno),
+            Error::Withheld(command) => Some(command.errno()),
             _ => None,
         }
     }

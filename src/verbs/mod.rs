@@ -51,6 +51,7 @@ pub use demand::{DemandUse, NullRegion, OnDemand, Prefetch, WholeRegion};
 pub use device::{Device, Guid, devices};
 pub use dm::{DeviceMemory, DeviceRegion};
 pub use dmabuf::DmaBufRegion;
+pub(crate) use error::check;
 pub use error::{Cause, Errno, Error, Result};
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};
 pub(crate) use event::{deadline, wait_readable};

@@ -1,12 +1,14 @@
 //! Protection domains.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use mlx5_sys::dv::{MLX5DV_OBJ_PD, mlx5dv_init_obj, mlx5dv_obj, mlx5dv_pd};
 use mlx5_sys::verbs::{ibv_alloc_pd, ibv_dealloc_pd, ibv_pd};
 
-use super::error::non_null;
+use super::error::{check, non_null};
 use super::{Context, Result};
 
 /// A protection domain: its queue pairs reach its memory regions, and no others.
@@ -45,6 +47,24 @@ impl ProtectionDomain {
         // SAFETY: the context is open.
         let pd = non_null("ibv_alloc_pd", unsafe { ibv_alloc_pd(context.as_raw().as_ptr()) })?;
         Ok(ProtectionDomain { inner: Arc::new(PdInner { pd, context: context.clone() }) })
+    }
+
+    /// Its number, by which firmware commands name it. 24 bits.
+    ///
+    /// # Errors
+    /// [`Error::Call`](super::Error::Call) where it is not one of libmlx5.
+    pub fn number(&self) -> Result<u32> {
+        let mut pd = MaybeUninit::<mlx5dv_pd>::zeroed();
+        let mut object = MaybeUninit::<mlx5dv_obj>::zeroed();
+        // SAFETY: all-zero is a value of both C structures, the domain is alive, and the library
+        // fills `pd`.
+        unsafe {
+            let object = object.assume_init_mut();
+            object.pd.in_ = self.as_raw().as_ptr();
+            object.pd.out = pd.as_mut_ptr();
+            check("mlx5dv_init_obj", mlx5dv_init_obj(object, MLX5DV_OBJ_PD.into()))?;
+            Ok(pd.assume_init().pdn)
+        }
     }
 
     /// The device it belongs to.

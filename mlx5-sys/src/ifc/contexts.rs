@@ -20,7 +20,7 @@ layout! {
         HOP_LIMIT 0x8 7 8;
         TCLASS 0xc 27 8;
         FLOW_LABEL 0xc 19 20;
-        RGID_RIP 0x10 31 8;
+        RGID_RIP 0x10 31 128;
         F_DSCP 0x20 27 1;
         F_ECN 0x20 26 1;
         F_ETH_PRIO 0x20 24 1;

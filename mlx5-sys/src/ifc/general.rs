@@ -391,7 +391,7 @@ layout! {
         IEEE_VENDOR_ID 0x18 23 24;
         VSD_VENDOR_ID 0x1c 15 16;
         VSD 0x20 31 8;
-        VSD_CONTD_PSID 0xf0 31 8;
+        VSD_CONTD_PSID 0xf0 31 128;
     }
     query_hca_vport_context_in 0x10 {
         OPCODE 0x0 31 16;

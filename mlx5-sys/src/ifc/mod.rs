@@ -12,6 +12,7 @@ pub mod opcode;
 mod queue_pair;
 mod resource;
 mod shared_receive;
+pub mod status;
 mod steering;
 mod tag_matching;
 
@@ -27,24 +28,70 @@ pub use tag_matching::*;
 
 /// One field of a command or context: a run of bits, counted from the structure's first byte,
 /// most significant bit first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// Two fields are equal if they lie at the same place.
+#[derive(Clone, Copy, Debug)]
 pub struct Field {
     bit: usize,
     width: usize,
+    /// Its name, after those of the structures it lies in; empty where there is none.
+    names: [&'static str; DEPTH],
 }
+
+/// Names that a field remembers: its own and those of the structures around it.
+const DEPTH: usize = 4;
+
+impl PartialEq for Field {
+    fn eq(&self, other: &Field) -> bool {
+        (self.bit, self.width) == (other.bit, other.width)
+    }
+}
+
+impl Eq for Field {}
 
 impl Field {
     /// A field whose dword starts at byte `dword`, whose top bit is `top` (31 is the most
     /// significant) and which is `width` bits wide. It may run on into following dwords.
     pub const fn new(dword: usize, top: usize, width: usize) -> Self {
         assert!(dword % 4 == 0 && top < 32 && width > 0);
-        Self { bit: dword * 8 + 31 - top, width }
+        Self { bit: dword * 8 + 31 - top, width, names: [""; DEPTH] }
+    }
+
+    /// The same with a name.
+    pub const fn named(name: &'static str, dword: usize, top: usize, width: usize) -> Self {
+        let mut field = Self::new(dword, top, width);
+        field.names[DEPTH - 1] = name;
+        field
     }
 
     /// This field of a structure that itself lies at `outer` in a larger one.
     pub const fn within(self, outer: Field) -> Self {
         assert!(self.bit + self.width <= outer.width);
-        Self { bit: outer.bit + self.bit, width: self.width }
+        let mut names = self.names;
+        // Names stand at the end; the outer ones go before, as far as there is room.
+        let mut room = 0;
+        while room < DEPTH && names[room].is_empty() {
+            room += 1;
+        }
+        let mut from = DEPTH;
+        while room > 0 && from > 0 && !outer.names[from - 1].is_empty() {
+            room -= 1;
+            from -= 1;
+            names[room] = outer.names[from];
+        }
+        Self { bit: outer.bit + self.bit, width: self.width, names }
+    }
+
+    /// Its name in upper case, where it has one.
+    pub const fn name(self) -> Option<&'static str> {
+        let name = self.names[DEPTH - 1];
+        if name.is_empty() { None } else { Some(name) }
+    }
+
+    /// Its name in lower case after those of the structures that it lies in, with dots between:
+    /// `qpc.primary_address_path.sl`. One without a name is named by where it lies.
+    pub fn path(self) -> impl core::fmt::Display {
+        Path(self)
     }
 
     /// Offset of the first bit from the start of the structure.
@@ -102,6 +149,27 @@ impl Field {
     }
 }
 
+/// Prints the names of a field.
+struct Path(Field);
+
+impl core::fmt::Display for Path {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Field { bit, width, names } = self.0;
+        if names[DEPTH - 1].is_empty() {
+            return write!(f, "bits {bit} to {}", bit + width - 1);
+        }
+        let mut between = "";
+        for name in names.into_iter().filter(|name| !name.is_empty()) {
+            f.write_str(between)?;
+            for letter in name.chars() {
+                core::fmt::Write::write_char(f, letter.to_ascii_lowercase())?;
+            }
+            between = ".";
+        }
+        Ok(())
+    }
+}
+
 const fn mask(width: usize) -> u128 {
     (1u128 << width) - 1
 }
@@ -117,7 +185,7 @@ macro_rules! layout {
                 pub const SIZE: usize = $size;
                 $(
                     #[doc = concat!("Dword ", stringify!($dword), ", top bit ", stringify!($top), ", ", stringify!($width), " bits.")]
-                    pub const $field: Field = Field::new($dword, $top, $width);
+                    pub const $field: Field = Field::named(stringify!($field), $dword, $top, $width);
                 )*
                 /// Every field with its name in upper case, in the order of the header.
                 pub const FIELDS: &[(&str, Field)] = &[$((stringify!($field), $field)),*];
@@ -150,6 +218,23 @@ mod tests {
         let sl = ads::SL.within(qpc::PRIMARY_ADDRESS_PATH);
         assert_eq!(sl.bit_offset(), (0x18 + 0x24) * 8 + 4);
         assert_eq!(create_qp_in::QPC.bytes(), 0x18..0x100);
+    }
+
+    #[test]
+    fn a_field_knows_its_names() {
+        let sl = ads::SL.within(qpc::PRIMARY_ADDRESS_PATH).within(create_qp_in::QPC);
+        assert_eq!(sl.path().to_string(), "qpc.primary_address_path.sl");
+        assert_eq!(sl.name(), Some("SL"));
+        assert_eq!(sl, ads::SL.within(qpc::PRIMARY_ADDRESS_PATH.within(create_qp_in::QPC)));
+        assert_eq!(
+            sl.path().to_string(),
+            ads::SL.within(qpc::PRIMARY_ADDRESS_PATH.within(create_qp_in::QPC)).path().to_string()
+        );
+        assert_eq!(Field::new(4, 15, 16).path().to_string(), "bits 48 to 63");
+        // The innermost names stay.
+        let deep =
+            sl.within(Field::named("A", 0, 31, 0x1000)).within(Field::named("B", 0, 31, 0x2000));
+        assert_eq!(deep.path().to_string(), "a.qpc.primary_address_path.sl");
     }
 
     #[test]

@@ -1,0 +1,313 @@
+//! Firmware commands: bytes, with the names of what was set in them.
+
+use std::fmt;
+
+use mlx5_sys::dv::mlx5dv_devx_general_cmd;
+use mlx5_sys::ifc::{Field, cmd_in, cmd_out, opcode};
+
+use super::error::{Sent, judge};
+use crate::verbs::{Context, Devx, Error, Result};
+
+/// Shortest command and shortest reply that the kernel takes: the header of an object.
+const SHORTEST: usize = 16;
+/// The longest of both: lengths are told to the kernel in 16 bits.
+const LONGEST: usize = u16::MAX as usize;
+
+/// A firmware command that is being put together.
+///
+/// Big-endian, as [`ifc`](super::ifc) lays it out; all zero but for what is set. What is set is
+/// remembered by name, for the error of a refusal. A value that does not fit its field is an error
+/// of the call that executes the command, and so is a field outside of the command.
+///
+/// ```no_run
+/// use mlx5::devx::Command;
+/// use mlx5::devx::ifc::{opcode, query_adapter_in, query_adapter_out, query_adapter_param_block};
+///
+/// let context = mlx5::verbs::Context::open_first()?;
+/// let query = Command::new(opcode::QUERY_ADAPTER, query_adapter_in::SIZE)
+///     .reply(query_adapter_out::SIZE);
+/// let reply = query.execute(&context)?;
+/// let vendor = query_adapter_param_block::VSD_VENDOR_ID
+///     .within(query_adapter_out::QUERY_ADAPTER_STRUCT);
+/// println!("made by {:#06x}", reply.get(vendor));
+/// # Ok::<(), mlx5::Error>(())
+/// ```
+#[derive(Clone)]
+#[must_use = "nothing is done before it is executed"]
+pub struct Command {
+    bytes: Vec<u8>,
+    reply: usize,
+    sent: Vec<Sent>,
+    wrong: Option<Wrong>,
+}
+
+/// What cannot be sent.
+#[derive(Clone)]
+struct Wrong {
+    attribute: &'static str,
+    value: String,
+    rule: String,
+}
+
+impl Command {
+    /// A command of `size` bytes, all zero but for the opcode, whose reply has 16.
+    pub fn new(opcode: u16, size: usize) -> Command {
+        let mut bytes = vec![0; size.max(cmd_in::COMMAND.bytes().start)];
+        cmd_in::OPCODE.set(&mut bytes, opcode.into());
+        Command { bytes, reply: SHORTEST, sent: Vec::new(), wrong: None }
+    }
+
+    /// Any command: `bytes` as the card is to see them, but for the user context's number, which the
+    /// kernel writes into bytes 2 and 3.
+    pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Command {
+        Command { bytes: bytes.into(), reply: SHORTEST, sent: Vec::new(), wrong: None }
+    }
+
+    /// Asks for a reply of `bytes`, with the header of 16.
+    pub fn reply(mut self, bytes: usize) -> Command {
+        self.reply = bytes;
+        self
+    }
+
+    /// Sets the modifier of the opcode.
+    pub fn op_mod(self, modifier: u16) -> Command {
+        self.set(cmd_in::OP_MOD, modifier)
+    }
+
+    /// Sets a field of at most 64 bits; one of a nested structure by
+    /// [`Field::within`](mlx5_sys::ifc::Field::within).
+    pub fn set(mut self, field: Field, value: impl Into<u64>) -> Command {
+        let value = value.into();
+        let fits = field.width() >= 64 || value >> field.width() == 0;
+        if field.width() > 64 || !fits {
+            let rule = format!("{} of {} has {} bits", field.path(), self.name(), field.width());
+            self.complain(field, format!("{value:#x}"), rule);
+        } else if self.holds(field, 0) {
+            field.set(&mut self.bytes, value);
+            self.sent.push(Sent::number(field, value));
+        }
+        self
+    }
+
+    /// Sets several fields of the structure that lies at `outer`.
+    pub fn fields<V: Into<u64>>(
+        self,
+        outer: Field,
+        fields: impl IntoIterator<Item = (Field, V)>,
+    ) -> Command {
+        fields
+            .into_iter()
+            .fold(self, |command, (field, value)| command.set(field.within(outer), value))
+    }
+
+    /// Copies bytes into a field that begins on a byte, such as a GID, a list, or a whole context;
+    /// what they do not reach stays.
+    pub fn bytes(mut self, field: Field, bytes: &[u8]) -> Command {
+        if field.bit_offset() % 8 != 0 || bytes.len() * 8 > field.width() {
+            let rule = format!("{} of {} has {} bits", field.path(), self.name(), field.width());
+            self.complain(field, format!("{} bytes", bytes.len()), rule);
+        } else if self.holds(field, bytes.len()) {
+            let start = field.bit_offset() / 8;
+            self.bytes[start..start + bytes.len()].copy_from_slice(bytes);
+            self.sent.push(Sent::bytes(field, bytes));
+        }
+        self
+    }
+
+    /// Appends words of 64 bits behind what there is: lists of pages, entries of tables.
+    pub fn tail(mut self, words: impl IntoIterator<Item = u64>) -> Command {
+        for word in words {
+            self.bytes.extend(word.to_be_bytes());
+        }
+        self
+    }
+
+    /// Appends bytes behind what there is.
+    pub fn tail_bytes(mut self, bytes: &[u8]) -> Command {
+        self.bytes.extend(bytes);
+        self
+    }
+
+    /// Its opcode; 0 if it is too short to have one.
+    pub fn opcode(&self) -> u16 {
+        let start = self.bytes.first_chunk::<2>();
+        start.map_or(0, |bytes| u16::from_be_bytes(*bytes))
+    }
+
+    /// Its opcode's name, or number.
+    pub fn name(&self) -> Name {
+        Name(self.opcode())
+    }
+
+    /// What it is made of so far.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What was set by name.
+    pub fn sent(&self) -> &[Sent] {
+        &self.sent
+    }
+
+    /// Has the card execute it, as a command that makes nothing. One call into the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel, [`Error::NoDevx`] if the
+    /// context may give no commands, [`Error::Attribute`] if it cannot be sent.
+    pub fn execute(&self, context: &Context) -> Result<Reply> {
+        self.run(context, "mlx5dv_devx_general_cmd", |command, reply| {
+            // SAFETY: the context is open, and both buffers live through the call and are as long
+            // as they are said to be.
+            unsafe {
+                mlx5dv_devx_general_cmd(
+                    context.as_raw().as_ptr(),
+                    command.as_ptr().cast(),
+                    command.len(),
+                    reply.as_mut_ptr().cast(),
+                    reply.len(),
+                )
+            }
+        })
+    }
+
+    /// Gives the bytes, and room for the reply, to `call`, which returns an errno or 0; judges what
+    /// comes back.
+    pub(super) fn run(
+        &self,
+        context: &Context,
+        call: &'static str,
+        make: impl FnOnce(&[u8], &mut [u8]) -> libc::c_int,
+    ) -> Result<Reply> {
+        self.check(context)?;
+        let mut reply = vec![0; self.reply];
+        let result = make(&self.bytes, &mut reply);
+        judge(self, call, result, &reply)?;
+        Ok(Reply { bytes: reply })
+    }
+
+    /// Whether it can be sent at all.
+    pub(super) fn check(&self, context: &Context) -> Result<()> {
+        if let devx @ Devx::Refused(_) = context.devx() {
+            return Err(Error::NoDevx { device: context.name(), why: devx });
+        }
+        if let Some(Wrong { attribute, value, rule }) = &self.wrong {
+            return Err(Error::attribute(attribute, value, rule.clone()));
+        }
+        for (attribute, length) in [("command", self.bytes.len()), ("reply", self.reply)] {
+            if !(SHORTEST..=LONGEST).contains(&length) {
+                let rule = format!("commands and replies have {SHORTEST} to {LONGEST} bytes");
+                return Err(Error::attribute(attribute, format_args!("{length} bytes"), rule));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the command is long enough for a field, or `length` bytes at its place.
+    fn holds(&mut self, field: Field, length: usize) -> bool {
+        let bits = if length == 0 { field.width() } else { length * 8 };
+        let needed = (field.bit_offset() + bits).div_ceil(8);
+        let holds = needed <= self.bytes.len();
+        if !holds {
+            let rule = format!("{} has {} bytes", self.name(), self.bytes.len());
+            self.complain(field, format!("at byte {:#x}", field.bit_offset() / 8), rule);
+        }
+        holds
+    }
+
+    /// Remembers what is wrong first.
+    fn complain(&mut self, field: Field, value: String, rule: String) {
+        let attribute = field.name().unwrap_or("field");
+        self.wrong.get_or_insert(Wrong { attribute, value, rule });
+    }
+}
+
+impl fmt::Debug for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.name())?;
+        f.debug_map().entries(self.sent.iter().map(Sent::parts)).finish()
+    }
+}
+
+/// An opcode that prints as its name, or as a number where it has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Name(pub u16);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match opcode::name(self.0) {
+            Some(name) => write!(f, "{name} ({:#x})", self.0),
+            None => write!(f, "command {:#x}", self.0),
+        }
+    }
+}
+
+/// What the card answered to a command that it executed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Reply {
+    bytes: Vec<u8>,
+}
+
+impl Reply {
+    /// A field of at most 64 bits; one of a nested structure by
+    /// [`Field::within`](mlx5_sys::ifc::Field::within).
+    ///
+    /// # Panics
+    /// If the field is wider, or lies outside of what [`Command::reply`] asked for.
+    pub fn get(&self, field: Field) -> u64 {
+        field.get(&self.bytes)
+    }
+
+    /// The bytes of a field that begins and ends on a byte, such as a nested structure.
+    ///
+    /// # Panics
+    /// If it does not, or lies outside of what [`Command::reply`] asked for.
+    pub fn bytes(&self, field: Field) -> &[u8] {
+        &self.bytes[field.bytes()]
+    }
+
+    /// All of it, with status and syndrome, which are zero.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// All of it.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+}
+
+impl fmt::Debug for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Reply").field(&Hex(&self.bytes)).finish()
+    }
+}
+
+/// Bytes as hexadecimal, in words of four; of many, the first 64.
+pub(super) struct Hex<'a>(pub &'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = &self.0[..self.0.len().min(64)];
+        for (at, byte) in shown.iter().enumerate() {
+            let gap = if at > 0 && at % 4 == 0 { " " } else { "" };
+            write!(f, "{gap}{byte:02x}")?;
+        }
+        match self.0.len() - shown.len() {
+            0 => Ok(()),
+            more => write!(f, " and {more} bytes more"),
+        }
+    }
+}
+
+impl fmt::Debug for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Status and syndrome of a reply: both zero of what was executed.
+pub(super) fn outcome(reply: &[u8]) -> (u8, u32) {
+    let whole = reply.len() >= cmd_out::SYNDROME.bytes().end;
+    let field = |field: Field| if whole { field.get(reply) as u32 } else { 0 };
+    (field(cmd_out::STATUS) as u8, field(cmd_out::SYNDROME))
+}

@@ -1,0 +1,183 @@
+//! Commands as such: accepted, refused by the card, withheld by the kernel, and not sent at all; and
+//! objects behind them.
+
+use mlx5::Error;
+use mlx5::devx::ifc::{
+    Field, alloc_pd_in, cmd_in, create_mkey_in, create_mkey_out, mkc, opcode, query_adapter_in,
+    query_adapter_out, query_adapter_param_block, query_mkey_in, query_mkey_out,
+    query_roce_address_in, status,
+};
+use mlx5::devx::{Command, Object};
+use mlx5::verbs::{Context, ProtectionDomain};
+use mlx5_model as _;
+
+fn context() -> Context {
+    Context::open_first().unwrap()
+}
+
+/// A key over other keys, of `entries` of them, all free.
+fn make_key(pd: u32, entries: u32) -> Command {
+    Command::new(opcode::CREATE_MKEY, create_mkey_in::SIZE)
+        .fields(
+            create_mkey_in::MEMORY_KEY_MKEY_ENTRY,
+            [
+                (mkc::ACCESS_MODE_1_0, 2),
+                (mkc::UMR_EN, 1),
+                (mkc::FREE, 1),
+                (mkc::QPN, 0xff_ffff),
+                (mkc::PD, pd),
+                (mkc::TRANSLATIONS_OCTWORD_SIZE, entries),
+            ],
+        )
+        .set(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, 0u32)
+}
+
+fn pdn(pd: &ProtectionDomain) -> u32 {
+    pd.number().unwrap()
+}
+
+fn number(key: &Object) -> u64 {
+    key.reply().get(create_mkey_out::MKEY_INDEX)
+}
+
+fn query(number: u64) -> Command {
+    Command::new(opcode::QUERY_MKEY, query_mkey_in::SIZE)
+        .set(query_mkey_in::MKEY_INDEX, number)
+        .reply(query_mkey_out::SIZE)
+}
+
+#[test]
+fn a_command_is_executed_and_answered() {
+    let reply = Command::new(opcode::QUERY_ADAPTER, query_adapter_in::SIZE)
+        .reply(query_adapter_out::SIZE)
+        .execute(&context())
+        .unwrap();
+    let block = reply.bytes(query_adapter_out::QUERY_ADAPTER_STRUCT);
+    assert_eq!(query_adapter_param_block::VSD_VENDOR_ID.get(block), 0x15b3);
+    assert_eq!(reply.as_bytes().len(), query_adapter_out::SIZE);
+}
+
+#[test]
+fn any_bytes_can_be_sent_and_what_comes_back_is_given() {
+    let mut bytes = vec![0; 16];
+    cmd_in::OPCODE.set(&mut bytes, opcode::QUERY_ADAPTER.into());
+    let raw = Command::from_bytes(bytes).reply(query_adapter_out::SIZE);
+    let built = Command::new(opcode::QUERY_ADAPTER, 16).reply(query_adapter_out::SIZE);
+    let context = context();
+    assert_eq!(raw.execute(&context).unwrap(), built.execute(&context).unwrap());
+}
+
+#[test]
+fn a_refusal_has_status_syndrome_and_what_was_sent() {
+    let error = Command::new(opcode::QUERY_ROCE_ADDRESS, query_roce_address_in::SIZE)
+        .set(query_roce_address_in::ROCE_ADDRESS_INDEX, 0xffffu32)
+        .reply(0x30)
+        .execute(&context())
+        .unwrap_err();
+    let Error::Refused(refused) = &error else { panic!("{error}") };
+    assert_eq!(refused.opcode(), opcode::QUERY_ROCE_ADDRESS);
+    assert!([status::BAD_OP_ERR, status::IX_ERR].contains(&refused.status()), "{error}");
+    assert_ne!(refused.syndrome(), 0);
+    let text = error.to_string();
+    for part in ["QUERY_ROCE_ADDRESS (0x", "syndrome 0x", "roce_address_index = 0xffff"] {
+        assert!(text.contains(part), "{part:?} is missing in {text:?}");
+    }
+}
+
+#[test]
+fn the_kernel_withholds_what_is_not_general() {
+    let context = context();
+    // Makes an object, which this call does not take.
+    let command = Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE);
+    let error = command.execute(&context).unwrap_err();
+    let Error::Withheld(withheld) = &error else { panic!("{error}") };
+    assert_eq!(withheld.errno().0, libc::EINVAL);
+    assert_eq!(withheld.call(), "mlx5dv_devx_general_cmd");
+    assert!(error.to_string().contains("ALLOC_PD"), "{error}");
+    // Only asks, and this call takes what makes objects.
+    let error = Command::new(opcode::QUERY_ADAPTER, 16).create(&context).unwrap_err();
+    assert!(matches!(error, Error::Withheld(_)), "{error}");
+    // Nothing at all.
+    let error = Command::from_bytes([0xff; 16]).execute(&context).unwrap_err();
+    assert!(matches!(error, Error::Withheld(_)), "{error}");
+}
+
+#[test]
+fn what_cannot_be_sent_is_told_before_it_is() {
+    let context = context();
+    let adapter = || Command::new(opcode::QUERY_ADAPTER, query_adapter_in::SIZE);
+    let past = Field::named("PAST", 0x10, 31, 32);
+    for (command, parts) in [
+        (adapter().set(cmd_in::OP_MOD, 0x1_0000u32), ["OP_MOD", "0x10000", "16 bits"]),
+        (adapter().set(past, 0u32), ["PAST", "byte 0x10", "16 bytes"]),
+        (adapter().bytes(past, &[0; 4]), ["PAST", "byte 0x10", "16 bytes"]),
+        (adapter().bytes(cmd_in::OP_MOD, &[0; 3]), ["OP_MOD", "3 bytes", "16 bits"]),
+        (adapter().reply(15), ["reply", "15 bytes", "16 to 65535"]),
+        (adapter().reply(1 << 16), ["reply", "65536 bytes", "16 to 65535"]),
+        (adapter().tail([0; 1 << 13]), ["command", "65552 bytes", "16 to 65535"]),
+        (Command::from_bytes([]), ["command", "0 bytes", "16 to 65535"]),
+    ] {
+        for error in [command.execute(&context).unwrap_err(), command.create(&context).unwrap_err()]
+        {
+            assert!(matches!(error, Error::Attribute { .. }), "{error}");
+            let text = error.to_string();
+            for part in parts {
+                assert!(text.contains(part), "{part:?} is missing in {text:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_object_is_made_asked_about_and_destroyed() {
+    let context = context();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let key = make_key(pdn(&pd), 4).create(&context).unwrap();
+    let reply = key.query(&query(number(&key))).unwrap();
+    let entry = reply.bytes(query_mkey_out::MEMORY_KEY_MKEY_ENTRY);
+    assert_eq!(mkc::PD.get(entry), u64::from(pdn(&pd)));
+    assert_eq!(mkc::TRANSLATIONS_OCTWORD_SIZE.get(entry), 4);
+    // Only the object that the call names can be named in the command.
+    let other = make_key(pdn(&pd), 4).create(&context).unwrap();
+    let error = key.query(&query(number(&other))).unwrap_err();
+    assert!(matches!(error, Error::Withheld(_)), "{error}");
+    // Keys cannot be changed by command.
+    let error = key.modify(&query(number(&key))).unwrap_err();
+    assert!(matches!(error, Error::Withheld(_)), "{error}");
+    key.destroy().unwrap();
+    drop(other);
+}
+
+#[test]
+fn an_object_keeps_what_it_stands_on_until_it_is_gone() {
+    use std::sync::Arc;
+    let context = context();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let stands_on = Arc::new(());
+    for way in 0..3 {
+        let mut key = make_key(pdn(&pd), 1).create(&context).unwrap();
+        key.keep(stands_on.clone());
+        key.keep(pd.clone());
+        assert_eq!(Arc::strong_count(&stands_on), 2);
+        match way {
+            0 => drop(key),
+            1 => key.destroy().unwrap(),
+            // Leaked: the kernel has it until the device is closed, and what it stands on stays.
+            _ => std::mem::forget(key),
+        }
+        assert_eq!(Arc::strong_count(&stands_on), if way == 2 { 2 } else { 1 });
+    }
+}
+
+#[test]
+fn a_context_stays_open_as_long_as_its_objects() {
+    let key = {
+        let context = context();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let mut key = make_key(pdn(&pd), 1).create(&context).unwrap();
+        key.keep(pd);
+        key
+    };
+    key.query(&query(number(&key))).unwrap();
+    std::thread::spawn(move || key.destroy().unwrap()).join().unwrap();
+}
