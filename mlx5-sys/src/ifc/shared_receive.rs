@@ -1,7 +1,11 @@
-//! Receive queues that queue pairs share: RMP and XRC SRQ, and the WQ context inside.
+//! Receive queues that queue pairs share: RMP, XRC SRQ and the SRQ of old, and the WQ context inside.
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
+//! `dbr_umem_id`, `wq_umem_id` and `wq_umem_offset` of `wq` are named so by DPDK (`mlx5_prm.h`). Of an
+//! XRC SRQ no public header names them: `dbr_umem_id` is the reserved dword behind the one with
+//! `dbr_umem_valid`, as in `cqc` and `wq`, and what the command has in front of `xrc_srq_umem_valid`
+//! is as long as in CREATE_CQ and CREATE_QP.
 
 use super::layout;
 
@@ -30,6 +34,9 @@ layout! {
         LOG_WQE_NUM_OF_STRIDES 0x24 11 4;
         TWO_BYTE_SHIFT_EN 0x24 7 1;
         LOG_WQE_STRIDE_SIZE 0x24 2 3;
+        DBR_UMEM_ID 0x28 31 32;
+        WQ_UMEM_ID 0x2c 31 32;
+        WQ_UMEM_OFFSET 0x30 31 64;
         HEADERS_MKEY 0x38 31 32;
         SHAMPO_ENABLE 0x3c 31 1;
         LOG_RESERVATION_SIZE 0x3c 26 3;
@@ -102,6 +109,7 @@ layout! {
         PAGE_OFFSET 0x8 31 6;
         DBR_UMEM_VALID 0x8 24 1;
         CQN 0x8 23 24;
+        DBR_UMEM_ID 0xc 31 32;
         USER_INDEX_EQUAL_XRC_SRQN 0x10 31 1;
         LOG_PAGE_SIZE 0x10 29 6;
         USER_INDEX 0x10 23 24;
@@ -116,6 +124,8 @@ layout! {
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
         XRC_SRQ_CONTEXT_ENTRY 0x10 31 512;
+        XRC_SRQ_UMEM_OFFSET 0x50 31 64;
+        XRC_SRQ_UMEM_ID 0x58 31 32;
         XRC_SRQ_UMEM_VALID 0x5c 31 1;
         PAS 0x110 31 64;
     }
@@ -153,6 +163,66 @@ layout! {
         XRC_SRQN 0x8 23 24;
     }
     destroy_xrc_srq_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    srqc 0x40 {
+        STATE 0x0 31 4;
+        LOG_SRQ_SIZE 0x0 27 4;
+        WQ_SIGNATURE 0x4 31 1;
+        CONT_SRQ 0x4 30 1;
+        RLKY 0x4 28 1;
+        LOG_RQ_STRIDE 0x4 26 3;
+        XRCD 0x4 23 24;
+        PAGE_OFFSET 0x8 31 6;
+        CQN 0x8 23 24;
+        LOG_PAGE_SIZE 0x10 29 6;
+        PD 0x18 23 24;
+        LWM 0x1c 31 16;
+        WQE_CNT 0x1c 15 16;
+        DBR_ADDR 0x28 31 64;
+    }
+    create_srq_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        SRQ_CONTEXT_ENTRY 0x10 31 512;
+        PAS 0x110 31 64;
+    }
+    create_srq_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        SRQN 0x8 23 24;
+    }
+    query_srq_in 0x10 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        SRQN 0x8 23 24;
+    }
+    query_srq_out 0x110 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        SRQ_CONTEXT_ENTRY 0x10 31 512;
+        PAS 0x110 31 64;
+    }
+    destroy_srq_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        SRQN 0x8 23 24;
+    }
+    destroy_srq_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    arm_rq_in 0x10 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        SRQ_NUMBER 0x8 23 24;
+        LWM 0xc 15 16;
+    }
+    arm_rq_out 0x10 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
     }

@@ -143,11 +143,12 @@ refusals! {
 
     NoSrq = 0x5c_0701, BadResource, "there is no such shared receive queue, or it is of another kind";
     SrqBusy = 0x5c_0702, BadResourceState, "queue pairs still take from the shared receive queue";
-    SrqType = 0x5c_0703, BadParameter, "shared receive queues are linked lists of WQEs";
+    SrqType = 0x5c_0703, BadParameter, "shared receive queues are linked lists or rings of whole WQEs, each with the segment that names the next";
     SrqSize = 0x5c_0704, BadSize, "the shared receive queue has more WQEs than the capability";
     SrqStride = 0x5c_0705, BadSize, "a shared receive queue's WQE has 32 bytes at least, and no more than the capability";
     SrqState = 0x5c_0706, BadParameter, "the state given is none that the shared receive queue can be put in";
     SrqModify = 0x5c_0707, BadParameter, "a field that is to be modified cannot be";
+    SrqOfUser = 0x5c_0708, BadParameter, "a shared receive queue whose context cannot name a umem is made by the driver alone";
 
     MemicSize = 0x5c_0801, BadSize, "device memory is allocated in multiples of 64 bytes";
     MemicRange = 0x5c_0802, BadParameter, "the range does not lie in the window of device memory";

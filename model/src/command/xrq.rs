@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{
 
 use super::buffer::PAS;
 use super::capability::LOG_MAX_TAGS;
-use super::srq::{self, Described, LINKED_LIST};
+use super::srq::{self, Parts};
 use super::{Refusal, context, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Srq, SrqContext, TagList};
@@ -18,56 +18,29 @@ const TAG_MATCHING: u32 = 1;
 const RENDEZVOUS: u32 = 1;
 
 pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    let context: Box<[u8; xrqc::SIZE]> = context(input, create_xrq_in::XRQ_CONTEXT)?;
+    let mut context: Box<[u8; xrqc::SIZE]> = context(input, create_xrq_in::XRQ_CONTEXT)?;
     let field = |field: Field| get(&context[..], field);
-    let queue = |field: Field| get(&context[..], field.within(xrqc::WQ));
     let user = uid(input);
     if field(xrqc::TOPOLOGY) != TAG_MATCHING
         || field(xrqc::OFFLOAD) > RENDEZVOUS
         || field(xrqc::RLKEY) == 1
-        || queue(wq::WQ_TYPE) != LINKED_LIST
     {
         return Err(Refusal::SrqType);
-    }
-    if queue(wq::WQ_SIGNATURE) == 1 {
-        return Err(Refusal::QpSignature);
-    }
-    if queue(wq::END_PADDING_MODE) != 0 {
-        return Err(Refusal::QpPadding);
-    }
-    if queue(wq::DBR_UMEM_VALID) == 1 || queue(wq::WQ_UMEM_VALID) == 1 {
-        return Err(Refusal::Umem);
     }
     let log_tags = topology::LOG_MATCHING_LIST_SZ.within(xrqc::TAG_MATCHING_TOPOLOGY_CONTEXT);
     let log_tags = field(log_tags);
     if log_tags > LOG_MAX_TAGS {
         return Err(Refusal::SrqSize);
     }
-    let pd = queue(wq::PD);
-    owned(card.objects.pds.get(pd).ok_or(Refusal::NoPd)?.uid, user)?;
     owned(card.objects.cqs.get(field(xrqc::CQN)).ok_or(Refusal::NoCq)?.uid, user)?;
-    let described = Described {
-        record: wq::DBR_ADDR.within(xrqc::WQ).get(&context[..]),
-        log_wqes: queue(wq::LOG_WQ_SZ),
-        log_stride: queue(wq::LOG_WQ_STRIDE),
-        log_page_size: queue(wq::LOG_WQ_PG_SZ),
-        page_offset: queue(wq::PAGE_OFFSET),
-    };
     // The page list starts further on than in other queues' commands, as the context is longer.
-    let list = srq::linked(&input[create_xrq_in::SIZE - PAS..], &described)?;
-    let limit = queue(wq::LWM) as u16;
-    let srq = Srq {
-        uid: user,
-        context: SrqContext::Xrq(context),
-        pd,
-        record: described.record,
-        queue: list,
-        limit: 0,
-        failed: false,
-        tags: Some(Box::new(TagList::new(1 << log_tags))),
-    };
-    let number = card.objects.srqs.add(srq).ok_or(Refusal::Exhausted)?;
-    card.arm_srq(number, limit);
+    let pages = &input[create_xrq_in::SIZE - PAS..];
+    let (pd, queue) = srq::work_queue(card, user, &mut context[..], xrqc::WQ, pages)?;
+    let record = wq::DBR_ADDR.within(xrqc::WQ).get(&context[..]);
+    let limit = get(&context[..], wq::LWM.within(xrqc::WQ));
+    let tags = Some(TagList::new(1 << log_tags));
+    let context = SrqContext::Xrq(context);
+    let number = srq::enter(card, Parts { user, context, pd, record, queue, limit, tags })?;
     create_xrq_out::XRQN.set(output, number.into());
     Ok(())
 }
@@ -127,10 +100,11 @@ mod tests {
                 (field(xrqc::RLKEY), 1, Refusal::SrqType),
                 (field(xrqc::CQN), 0xff_ffff, Refusal::NoCq),
                 (field(tags), 8, Refusal::SrqSize),
-                (queue(wq::WQ_TYPE), 1, Refusal::SrqType),
+                (queue(wq::WQ_TYPE), 2, Refusal::SrqType),
                 (queue(wq::WQ_SIGNATURE), 1, Refusal::QpSignature),
                 (queue(wq::END_PADDING_MODE), 1, Refusal::QpPadding),
-                (queue(wq::DBR_UMEM_VALID), 1, Refusal::Umem),
+                (queue(wq::DBR_UMEM_VALID), 1, Refusal::NoUmem),
+                (queue(wq::WQ_UMEM_VALID), 1, Refusal::NoUmem),
                 (queue(wq::PD), 0xff_ffff, Refusal::NoPd),
                 (queue(wq::LOG_WQ_STRIDE), 4, Refusal::SrqStride),
                 (queue(wq::LOG_WQ_SZ), 7, Refusal::InputLength),

@@ -30,7 +30,7 @@ pub use memic::{Memic, Run};
 pub use mkey::{Klm, Mkey, Part, Translation};
 pub use pages::Pages;
 pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};
-pub use srq::{LinkedQueue, Srq, SrqContext, Xrc};
+pub use srq::{Srq, SrqContext, SrqQueue, Xrc};
 pub use steering::{Destination, FlowEntry, FlowGroup, FlowTable, MATCH, Steering};
 pub use table::Table;
 pub use tags::{TagEntry, TagList};

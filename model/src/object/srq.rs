@@ -1,20 +1,25 @@
 //! Receive queues that several queue pairs take from.
 
-use mlx5_sys::ifc::{Field, rmpc, tag_matching_topology_context as topology, wq, xrc_srqc, xrqc};
+use mlx5_sys::ifc::{
+    Field, rmpc, srqc, tag_matching_topology_context as topology, wq, xrc_srqc, xrqc,
+};
 
 use super::{Pages, TagList};
 
-/// Receive WQEs in a linked list: each names its successor, so that software may give them back in
-/// the order in which they complete. The first to be taken is always number 0.
+/// Receive WQEs, in a linked list or a ring. In a list each names its successor, so that software may
+/// give them back in the order in which they complete; the first to be taken is always number 0. In
+/// a ring they have room for that name, too, which nobody reads.
 #[derive(Clone, Debug, Default)]
-pub struct LinkedQueue {
+pub struct SrqQueue {
     /// The WQEs themselves.
     pub pages: Pages,
     /// WQEs that there are, a power of two, at most 65,536.
     pub wqes: u32,
     /// Bytes from one WQE to the next.
     pub stride: u32,
-    /// Index of the next WQE to take, as the last one taken named it: not yet checked.
+    /// Whether it is a ring.
+    pub cyclic: bool,
+    /// Index of the next WQE of a list to take, as the last one taken named it: not yet checked.
     pub head: u16,
     /// Counter (not masked) of WQEs taken.
     pub taken: u16,
@@ -22,15 +27,24 @@ pub struct LinkedQueue {
     pub producer: u16,
 }
 
-impl LinkedQueue {
+impl SrqQueue {
     /// WQEs that are posted and not taken, as far as is known.
     pub fn posted(&self) -> u16 {
         self.producer.wrapping_sub(self.taken)
     }
+
+    /// The place of the next WQE to take, and what its completion calls it: in a ring the counter,
+    /// in a list the place. `None` where a list leads out of the queue.
+    pub fn next(&self) -> Option<(u16, u16)> {
+        if self.cyclic {
+            return Some(((u32::from(self.taken) & (self.wqes - 1)) as u16, self.taken));
+        }
+        (u32::from(self.head) < self.wqes).then_some((self.head, self.head))
+    }
 }
 
-/// What a shared receive queue was made as. Both kinds have one space of numbers, since software
-/// keeps them in one table.
+/// What a shared receive queue was made as. All kinds have one space of numbers, since software keeps
+/// them in one table.
 #[derive(Clone, Debug)]
 pub enum SrqContext {
     /// A receive memory pool: completions go where its queue pairs say.
@@ -39,6 +53,8 @@ pub enum SrqContext {
     Xrc(Box<[u8; xrc_srqc::SIZE]>),
     /// One that matches tags: completions go where it says itself.
     Xrq(Box<[u8; xrqc::SIZE]>),
+    /// One as there were before receive memory pools: completions go where its queue pairs say.
+    Legacy(Box<[u8; srqc::SIZE]>),
 }
 
 /// What only an XRC SRQ has.
@@ -64,7 +80,7 @@ pub struct Srq {
     /// Address of the doorbell record: one counter of four bytes.
     pub record: u64,
     /// The WQEs.
-    pub queue: LinkedQueue,
+    pub queue: SrqQueue,
     /// An event is due when fewer WQEs than this are posted; 0 where none is.
     pub limit: u16,
     /// Whether it failed: nothing is taken any more.
@@ -143,6 +159,19 @@ impl Srq {
         set(wq::LWM.within(rmpc::WQ), self.limit.into());
         set(wq::HW_COUNTER.within(rmpc::WQ), self.queue.taken.into());
         set(wq::SW_COUNTER.within(rmpc::WQ), self.queue.producer.into());
+        Some(context)
+    }
+
+    /// The context of a queue of old with what moves by itself; `None` where it is none.
+    pub fn query_legacy(&self) -> Option<[u8; srqc::SIZE]> {
+        /// `mlx5_ifc.h`, `MLX5_SRQC_STATE_*`
+        const GOOD: u64 = 0;
+        const ERROR: u64 = 1;
+        let SrqContext::Legacy(context) = &self.context else { return None };
+        let mut context = **context;
+        srqc::STATE.set(&mut context, if self.failed { ERROR } else { GOOD });
+        srqc::LWM.set(&mut context, self.limit.into());
+        srqc::WQE_CNT.set(&mut context, self.queue.posted().into());
         Some(context)
     }
 }

@@ -34,13 +34,12 @@ impl Card {
         if queue.posted() == 0 {
             return Ok(None);
         }
-        let index = queue.head;
-        if u32::from(index) >= queue.wqes {
-            tracing::warn!(srq = number, index, "the list of an SRQ leads out of it");
+        let Some((place, index)) = queue.next() else {
+            tracing::warn!(srq = number, index = queue.head, "the list of an SRQ leads out of it");
             return Err(self.fail_srq(number));
-        }
+        };
         let mut bytes = vec![0; queue.stride as usize];
-        let at = usize::from(index) * queue.stride as usize;
+        let at = usize::from(place) * queue.stride as usize;
         if let Err(fault) = queue.pages.read(&*self.memory, at, &mut bytes) {
             tracing::error!(srq = number, %fault, "the shared receive queue is not there");
             self.complaints.unmapped_queues += 1;
@@ -131,8 +130,13 @@ mod tests {
 
     use super::*;
     use crate::card::Complaints;
-    use crate::command::test::{BASE, Rig, SIZE, ring};
+    use crate::command::test::{BASE, Command, Rig, SIZE, ring};
     use crate::queue::Data;
+
+    /// Whether a queue is a list or a ring.
+    fn kind() -> mlx5_sys::ifc::Field {
+        wq::WQ_TYPE.within(rmpc::WQ).within(create_rmp_in::CTX)
+    }
 
     const WQES: u16 = 8;
     const STRIDE: u64 = 64;
@@ -149,8 +153,12 @@ mod tests {
 
     impl Shared {
         fn new() -> Self {
+            Self::of(|create| create)
+        }
+
+        fn of(change: impl FnOnce(Command) -> Command) -> Self {
             let mut rig = Rig::new();
-            let create = rig.create_rmp();
+            let create = change(rig.create_rmp());
             let ring = ring(&create);
             let record = wq::DBR_ADDR.within(rmpc::WQ).within(create_rmp_in::CTX).get(&create.0);
             let srq = rig.number(&create, create_rmp_out::RMPN);
@@ -218,6 +226,30 @@ mod tests {
         shared.post(7);
         let order: Vec<u16> = std::iter::from_fn(|| shared.take(0)).collect();
         assert_eq!(order, [3, 4, 5, 6, 7, 1, 0]);
+        assert_eq!(shared.rig.card.complaints, Complaints::default());
+    }
+
+    #[test]
+    fn a_ring_is_taken_from_round_and_round_and_named_by_its_counter() {
+        let mut shared = Shared::of(|create| create.set(kind(), 1u64));
+        // The names of successors lead nowhere.
+        for index in 0..WQES {
+            shared.link(index, 0xffff);
+            shared.fill(index, u32::from(index) + 1);
+        }
+        let queue = &mut shared.rig.card.objects.srqs.get_mut(shared.srq).unwrap().queue;
+        (queue.taken, queue.producer) = (0xfffd, 0xfffd);
+        shared.posted = 0xfffd;
+        shared.post(6);
+        for taken in 0..6u16 {
+            let qp = shared.qps[usize::from(taken) % 2];
+            let wqe = shared.rig.card.take_receive(qp).unwrap().unwrap();
+            let counter = 0xfffdu16.wrapping_add(taken);
+            assert_eq!(wqe.index, counter);
+            let length = u32::from(counter % WQES) + 1;
+            assert_eq!(wqe.data, [Data::Pointer { length, key: 0x11, address: 0x22 }]);
+        }
+        assert_eq!(shared.take(0), None);
         assert_eq!(shared.rig.card.complaints, Complaints::default());
     }
 
@@ -290,8 +322,9 @@ mod tests {
             near in any::<bool>(),
             counts in proptest::collection::vec(any::<u16>(), 1..20),
             limit in any::<u16>(),
+            cyclic in any::<bool>(),
         ) {
-            let mut shared = Shared::new();
+            let mut shared = Shared::of(|create| create.set(kind(), u64::from(cyclic)));
             shared.rig.write(shared.ring, &bytes);
             if near {
                 for index in 0..WQES {
@@ -304,7 +337,7 @@ mod tests {
                 for _ in 0..20 {
                     let taken = shared.rig.card.take_receive(shared.qps[0]);
                     if let Ok(Some(wqe)) = taken {
-                        prop_assert!(wqe.index < WQES && wqe.data.len() <= 3);
+                        prop_assert!((cyclic || wqe.index < WQES) && wqe.data.len() <= 3);
                     }
                 }
             }
