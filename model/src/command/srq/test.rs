@@ -217,9 +217,8 @@ fn a_completion_queue_of_a_sharing_queue_pair_stays() {
     let create = rig.create_rmp();
     let number = rig.number(&create, create_rmp_out::RMPN);
     let (send, receive) = (rig.cq(), rig.cq());
-    let sharing = rig
-        .create_sharing_qp(send, number)
-        .set(qpc::CQN_RCV.within(create_qp_in::QPC), receive);
+    let sharing =
+        rig.create_sharing_qp(send, number).set(qpc::CQN_RCV.within(create_qp_in::QPC), receive);
     rig.run(&sharing).unwrap();
     for cq in [send, receive] {
         let destroy = Command::new(opcode::DESTROY_CQ, 0x10).set(destroy_cq_in::CQN, cq);

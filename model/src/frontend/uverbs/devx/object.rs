@@ -1,6 +1,6 @@
 //! Objects that a program makes by commands of its own, and that go with its handle.
 
-use mlx5_sys::ifc::{Field, cmd_in, create_mkey_in, create_psv_in, mkc, opcode};
+use mlx5_sys::ifc::{Field, cmd_in, create_mkey_in, create_psv_in, drain_dct_in, mkc, opcode};
 
 use super::super::errno::{Errno, Result};
 use super::super::file::{CommandFile, Object};
@@ -134,6 +134,13 @@ pub(in super::super) fn remove(file: &CommandFile, attributes: &mut Attributes) 
 
 /// An object goes.
 pub(in super::super) fn destroy(file: &CommandFile, uid: u16, object: &Devx) -> Result<()> {
+    if object.kind.create == opcode::CREATE_DCT {
+        // First nobody is let in any more.
+        let mut command = vec![0; drain_dct_in::SIZE];
+        drain_dct_in::OPCODE.set(&mut command, opcode::DRAIN_DCT.into());
+        drain_dct_in::DCTN.set(&mut command, object.number);
+        run(file, uid, command, 0x10).0?;
+    }
     let mut command = vec![0; cmd_in::SIZE.max(0x10)];
     cmd_in::OPCODE.set(&mut command, object.kind.destroy.into());
     object.kind.destroyed.set(&mut command, object.number);
