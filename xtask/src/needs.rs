@@ -59,6 +59,10 @@ pub const TEST: &[Need] = &[
         package: "python3-scapy",
         evidence: &[Evidence::Path("/usr/lib/python3/dist-packages/scapy")],
     },
+    Need {
+        package: "ucx-utils",
+        evidence: &[Evidence::Program("ucx_info"), Evidence::Program("ucx_perftest")],
+    },
     Need { package: "valgrind", evidence: &[Evidence::Program("valgrind")] },
     Need { package: "binutils", evidence: &[Evidence::Program("objdump")] },
 ];

@@ -74,11 +74,22 @@ impl Model {
     ///
     /// Pairs run one after the other: two programs that poll keep two cores busy.
     pub fn pair(self, program: &str, arguments: &[&str]) -> (Output, Output) {
+        self.pair_where(program, arguments, &[])
+    }
+
+    /// [`Model::pair`] with variables in the environment of both.
+    pub fn pair_where(
+        self,
+        program: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> (Output, Output) {
         let _turn = turn();
         let port = port::free().to_string();
         let side = |name: &str, host: Option<&str>| {
             let mut command = self.command(program);
             command.args(["-p", &port]).args(arguments).args(host);
+            command.envs(variables.iter().copied());
             Process::start(&format!("{program} ({name})"), command)
         };
         let mut server = side("server", None);
@@ -112,6 +123,7 @@ fn package_of(program: &str) -> &'static str {
     match program {
         program if program.starts_with("ibv_") => "ibverbs-utils",
         "/usr/bin/python3" => "python3-pyverbs python3-scapy",
+        program if program.starts_with("ucx_") => "ucx-utils",
         "valgrind" => "valgrind",
         _ => "perftest",
     }

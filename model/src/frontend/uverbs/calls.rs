@@ -1,6 +1,6 @@
 //! Interposed functions that take a descriptor: the model's are served here, all others pass.
 
-use libc::{c_int, c_ulong, c_void, off_t, size_t};
+use libc::{c_int, c_long, c_ulong, c_void, off_t, size_t};
 
 use super::descriptors::{self, owned};
 use super::discovery::{Discovery, discovery};
@@ -49,6 +49,23 @@ interpose! {
             }
         }
         real::mmap64(address, length, protection, flags, fd, offset)
+    }
+    // Libraries that watch mappings (UCX) put a jump into whatever `mmap` and `munmap` they find,
+    // which may be those here, and go on to the kernel this way. In C it is variadic: what a caller
+    // does not pass is not looked at by the kernel either.
+    syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
+        match number {
+            libc::SYS_mmap if owned(e as c_int) => {
+                if let Some(running) = Running::current() {
+                    let (flags, fd) = (d as c_int, e as c_int);
+                    let (at, length) = (a as *mut c_void, b as size_t);
+                    return uar::map(running, at, length, c as c_int, flags, fd, f) as c_long;
+                }
+            }
+            libc::SYS_munmap => uar::unmapping(a as usize, b as usize),
+            _ => {}
+        }
+        real::syscall(number, a, b, c, d, e, f)
     }
     munmap(address: *mut c_void, length: size_t) -> c_int {
         uar::unmapping(address as usize, length);

@@ -1,0 +1,137 @@
+//! UCX, whose transports speak to the card past libibverbs: they find their way about it by firmware
+//! commands, write their own WQEs, and put jumps into the functions of the C library that map memory.
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use support::process::{Output, Process};
+use support::{LIMIT, Model};
+
+const INFINIBAND: Model = Model { roce: false, mode: None };
+const ROCE: Model = Model { roce: true, mode: None };
+
+/// What `ucx_info -d` says of each transport of a device: its capabilities, by transport.
+fn transports(output: &Output) -> BTreeMap<String, BTreeMap<String, String>> {
+    let mut found: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+    let (mut transport, mut here) = (String::new(), false);
+    for line in output.stdout.lines() {
+        let Some((field, value)) = line.trim_start_matches('#').split_once(':') else { continue };
+        match (field.trim(), value.trim()) {
+            ("Transport", name) => (transport, here) = (name.to_owned(), false),
+            ("Device", device) => here = device.starts_with("mlx5_0"),
+            _ => {}
+        }
+        if here {
+            let fields = found.entry(transport.clone()).or_default();
+            fields.insert(field.trim().to_owned(), value.trim().to_owned());
+        }
+    }
+    found
+}
+
+/// Neither side has said anything that its author took for wrong.
+#[track_caller]
+fn assert_content(output: &Output) {
+    output.assert_success();
+    for text in [&output.stdout, &output.stderr] {
+        for bad in ["ERROR", "WARN", "Assertion", "Fatal", "failed to open memory domain"] {
+            assert!(!text.contains(bad), "{bad} in {output}");
+        }
+    }
+}
+
+#[test]
+fn ucx_info_lists_the_accelerated_transports() {
+    for model in [INFINIBAND, ROCE] {
+        let output = model.run("ucx_info", &["-d"]);
+        assert_content(&output);
+        let found = transports(&output);
+        for name in ["rc_mlx5", "dc_mlx5", "ud_mlx5", "rc_verbs", "ud_verbs"] {
+            let fields = found.get(name).unwrap_or_else(|| panic!("no {name} in {output}"));
+            assert_eq!(fields["Device"], "mlx5_0:1");
+            assert!(fields.contains_key("am_short"), "{name} in {output}");
+            // Datagrams reach no memory.
+            let reliable = !name.starts_with("ud_");
+            assert_eq!(fields.contains_key("get_zcopy"), reliable, "{name} in {output}");
+            let atomic = fields.get("atomic_fadd").map(|sizes| sizes.contains("64"));
+            assert_eq!(atomic, reliable.then_some(true), "{name} in {output}");
+        }
+    }
+}
+
+/// How many operations each program makes.
+const ITERATIONS: u32 = 100;
+
+/// Runs `ucx_perftest` between two processes over one of UCX's transports and nothing else.
+fn perftest(model: Model, transport: &str, test: &str, size: &str) {
+    let iterations = ITERATIONS.to_string();
+    let arguments = ["-t", test, "-s", size, "-n", &iterations, "-w", "10"];
+    let variables = [("UCX_TLS", transport), ("UCX_NET_DEVICES", "mlx5_0:1")];
+    let (server, client) = model.pair_where("ucx_perftest", &arguments, &variables);
+    assert_content(&server);
+    assert_content(&client);
+    // Iterations, then times, bandwidths and rates.
+    let row = client.stdout.lines().find_map(|line| line.strip_prefix("Final:"));
+    let row = row.unwrap_or_else(|| panic!("no row of numbers in {client}"));
+    let numbers: Result<Vec<f64>, _> = row.split_whitespace().map(str::parse).collect();
+    let numbers = numbers.unwrap_or_else(|_| panic!("no row of numbers in {client}"));
+    assert!(numbers.len() == 8 && numbers[0] == f64::from(ITERATIONS), "{client}");
+    assert!(numbers[2] > 0.0, "{client}");
+}
+
+#[test]
+fn messages_over_reliable_connections() {
+    perftest(INFINIBAND, "rc_x", "tag_lat", "8");
+    // Larger than what is copied: the receiver fetches it.
+    perftest(INFINIBAND, "rc_x", "tag_bw", "262144");
+    perftest(INFINIBAND, "rc_x", "ucp_am_lat", "5000");
+    perftest(ROCE, "rc_x", "tag_lat", "8");
+    perftest(ROCE, "rc_x", "stream_bw", "16384");
+}
+
+#[test]
+fn memory_over_reliable_connections() {
+    perftest(INFINIBAND, "rc_x", "ucp_put_lat", "8");
+    perftest(INFINIBAND, "rc_x", "ucp_put_bw", "65536");
+    perftest(INFINIBAND, "rc_x", "ucp_get", "65536");
+    perftest(INFINIBAND, "rc_x", "ucp_add", "8");
+    perftest(INFINIBAND, "rc_x", "ucp_fadd", "8");
+    perftest(INFINIBAND, "rc_x", "ucp_fadd", "4");
+    perftest(INFINIBAND, "rc_x", "ucp_cswap", "8");
+    perftest(ROCE, "rc_x", "ucp_put_bw", "16384");
+    perftest(ROCE, "rc_x", "ucp_cswap", "4");
+}
+
+#[test]
+fn dynamic_connections() {
+    perftest(INFINIBAND, "dc_x", "tag_lat", "8");
+    perftest(INFINIBAND, "dc_x", "tag_bw", "65536");
+    perftest(INFINIBAND, "dc_x", "ucp_get", "65536");
+    perftest(INFINIBAND, "dc_x", "ucp_fadd", "8");
+    perftest(ROCE, "dc_x", "tag_lat", "5000");
+}
+
+#[test]
+fn datagrams() {
+    perftest(INFINIBAND, "ud_x", "tag_lat", "8");
+    perftest(INFINIBAND, "ud_x", "tag_bw", "5000");
+    perftest(ROCE, "ud_x", "tag_lat", "8");
+}
+
+/// The same queues by libibverbs's data path.
+#[test]
+fn without_acceleration() {
+    perftest(INFINIBAND, "rc_v", "tag_bw", "65536");
+    perftest(INFINIBAND, "ud_v", "tag_lat", "8");
+}
+
+/// Where UCX leaves the C library's functions as they are, the card's registers are found as well.
+#[test]
+fn without_jumps_in_the_functions_that_map() {
+    let mut command = INFINIBAND.command("ucx_info");
+    command.arg("-d").env("UCX_MEM_MMAP_HOOK_MODE", "none");
+    let output = Process::start("ucx_info", command).finish(LIMIT);
+    assert_content(&output);
+    assert!(transports(&output).contains_key("rc_mlx5"), "{output}");
+}
