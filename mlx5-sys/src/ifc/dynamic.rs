@@ -43,7 +43,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        DCT_CONTEXT_ENTRY 0x10 31 512;
+        DCT_CONTEXT_ENTRY 0x10 31 512 = dctc;
     }
     create_dct_out 0x10 {
         STATUS 0x0 31 8;
@@ -79,7 +79,7 @@ layout! {
     query_dct_out 0x80 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        DCT_CONTEXT_ENTRY 0x10 31 512;
+        DCT_CONTEXT_ENTRY 0x10 31 512 = dctc;
     }
     arm_dct_in 0x10 {
         OPCODE 0x0 31 16;

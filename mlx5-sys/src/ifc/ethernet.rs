@@ -28,7 +28,7 @@ layout! {
         TIS_LST_SZ 0x20 31 16;
         QOS_QUEUE_GROUP_ID 0x20 15 16;
         TIS_NUM_0 0x2c 23 24;
-        WQ 0x30 31 1536;
+        WQ 0x30 31 1536 = wq;
     }
     rqc 0xf0 {
         RLKY 0x0 31 1;
@@ -49,13 +49,13 @@ layout! {
         SHAMPO_NO_MATCH_ALIGNMENT_GRANULARITY 0x24 25 2;
         SHAMPO_MATCH_CRITERIA_TYPE 0x24 17 2;
         RESERVATION_TIMEOUT 0x24 15 16;
-        WQ 0x30 31 1536;
+        WQ 0x30 31 1536 = wq;
     }
     create_sq_in 0x110 {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        CTX 0x20 31 1920;
+        CTX 0x20 31 1920 = sqc;
     }
     create_sq_out 0x10 {
         STATUS 0x0 31 8;
@@ -69,7 +69,7 @@ layout! {
         SQ_STATE 0x8 31 4;
         SQN 0x8 23 24;
         MODIFY_BITMASK 0x10 31 64;
-        CTX 0x20 31 1920;
+        CTX 0x20 31 1920 = sqc;
     }
     modify_sq_out 0x10 {
         STATUS 0x0 31 8;
@@ -83,7 +83,7 @@ layout! {
     query_sq_out 0x110 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        SQ_CONTEXT 0x20 31 1920;
+        SQ_CONTEXT 0x20 31 1920 = sqc;
     }
     destroy_sq_in 0x10 {
         OPCODE 0x0 31 16;
@@ -99,7 +99,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        CTX 0x20 31 1920;
+        CTX 0x20 31 1920 = rqc;
     }
     create_rq_out 0x10 {
         STATUS 0x0 31 8;
@@ -113,7 +113,7 @@ layout! {
         RQ_STATE 0x8 31 4;
         RQN 0x8 23 24;
         MODIFY_BITMASK 0x10 31 64;
-        CTX 0x20 31 1920;
+        CTX 0x20 31 1920 = rqc;
     }
     modify_rq_out 0x10 {
         STATUS 0x0 31 8;
@@ -127,7 +127,7 @@ layout! {
     query_rq_out 0x110 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        RQ_CONTEXT 0x20 31 1920;
+        RQ_CONTEXT 0x20 31 1920 = rqc;
     }
     destroy_rq_in 0x10 {
         OPCODE 0x0 31 16;
@@ -152,7 +152,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        CTX 0x20 31 1280;
+        CTX 0x20 31 1280 = tisc;
     }
     create_tis_out 0x10 {
         STATUS 0x0 31 8;
@@ -182,9 +182,9 @@ layout! {
         RX_HASH_FN 0x24 31 4;
         SELF_LB_BLOCK 0x24 25 2;
         TRANSPORT_DOMAIN 0x24 23 24;
-        RX_HASH_TOEPLITZ_KEY 0x28 31 32;
-        RX_HASH_FIELD_SELECTOR_OUTER 0x50 31 32;
-        RX_HASH_FIELD_SELECTOR_INNER 0x54 31 32;
+        RX_HASH_TOEPLITZ_KEY 0x28 31 320;
+        RX_HASH_FIELD_SELECTOR_OUTER 0x50 31 32 = rx_hash_field_select;
+        RX_HASH_FIELD_SELECTOR_INNER 0x54 31 32 = rx_hash_field_select;
     }
     rx_hash_field_select 0x4 {
         L3_PROT_TYPE 0x0 31 1;
@@ -195,7 +195,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        CTX 0x20 31 1920;
+        CTX 0x20 31 1920 = tirc;
     }
     create_tir_out 0x10 {
         STATUS 0x0 31 8;
@@ -229,7 +229,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        RQT_CONTEXT 0x20 31 1920;
+        RQT_CONTEXT 0x20 31 1920 = rqtc;
     }
     create_rqt_out 0x10 {
         STATUS 0x0 31 8;
@@ -283,6 +283,6 @@ layout! {
         MAX_GENEVE_OPT_LEN 0x4 1 1;
         TUNNEL_STATELESS_GENEVE_RX 0x4 0 1;
         LRO_MIN_MSS_SIZE 0x8 15 16;
-        LRO_TIMER_SUPPORTED_PERIODS 0x30 31 32;
+        LRO_TIMER_SUPPORTED_PERIODS 0x30 31 128;
     }
 }

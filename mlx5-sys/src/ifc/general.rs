@@ -347,15 +347,22 @@ layout! {
         MEMIC_BAR_START_ADDR 0x8 31 64;
         MEMIC_BAR_SIZE 0x10 31 32;
         MAX_MEMIC_SIZE 0x14 31 32;
+        STEERING_SW_ICM_START_ADDRESS 0x18 31 64;
+        LOG_HEADER_MODIFY_SW_ICM_SIZE 0x20 23 8;
+        LOG_SW_ICM_ALLOC_GRANULARITY 0x20 13 6;
+        LOG_STEERING_SW_ICM_SIZE 0x20 7 8;
+        LOG_HEADER_MODIFY_PATTERN_SW_ICM_SIZE 0x24 7 8;
+        HEADER_MODIFY_SW_ICM_START_ADDRESS 0x28 31 64;
+        HEADER_MODIFY_PATTERN_SW_ICM_START_ADDRESS 0x38 31 64;
         MEMIC_OPERATIONS 0x40 31 32;
     }
     odp_cap 0x100 {
         SIG 0x8 31 1;
-        RC_ODP_CAPS 0x10 31 32;
-        UC_ODP_CAPS 0x14 31 32;
-        UD_ODP_CAPS 0x18 31 32;
-        XRC_ODP_CAPS 0x1c 31 32;
-        DC_ODP_CAPS 0x20 31 32;
+        RC_ODP_CAPS 0x10 31 32 = odp_per_transport_service_cap;
+        UC_ODP_CAPS 0x14 31 32 = odp_per_transport_service_cap;
+        UD_ODP_CAPS 0x18 31 32 = odp_per_transport_service_cap;
+        XRC_ODP_CAPS 0x1c 31 32 = odp_per_transport_service_cap;
+        DC_ODP_CAPS 0x20 31 32 = odp_per_transport_service_cap;
     }
     odp_per_transport_service_cap 0x4 {
         SEND 0x0 31 1;
@@ -385,12 +392,12 @@ layout! {
     query_adapter_out 0x110 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        QUERY_ADAPTER_STRUCT 0x10 31 2048;
+        QUERY_ADAPTER_STRUCT 0x10 31 2048 = query_adapter_param_block;
     }
     query_adapter_param_block 0x100 {
         IEEE_VENDOR_ID 0x18 23 24;
         VSD_VENDOR_ID 0x1c 15 16;
-        VSD 0x20 31 8;
+        VSD 0x20 31 1664;
         VSD_CONTD_PSID 0xf0 31 128;
     }
     query_hca_vport_context_in 0x10 {
@@ -403,7 +410,7 @@ layout! {
     query_hca_vport_context_out 0x210 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        HCA_VPORT_CONTEXT 0x10 31 4096;
+        HCA_VPORT_CONTEXT 0x10 31 4096 = hca_vport_context;
     }
     hca_vport_context 0x200 {
         FIELD_SELECT 0x0 31 32;
@@ -463,7 +470,7 @@ layout! {
         OP_MOD 0x4 15 16;
         ROCE_ADDRESS_INDEX 0x8 31 16;
         VHCA_PORT_NUM 0x8 3 4;
-        ROCE_ADDRESS 0x10 31 256;
+        ROCE_ADDRESS 0x10 31 256 = roce_addr_layout;
     }
     set_roce_address_out 0x10 {
         STATUS 0x0 31 8;
@@ -478,6 +485,6 @@ layout! {
     query_roce_address_out 0x30 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        ROCE_ADDRESS 0x10 31 256;
+        ROCE_ADDRESS 0x10 31 256 = roce_addr_layout;
     }
 }

@@ -4,27 +4,62 @@
 //! constant, and `FIELDS` lists all of them by name for printing. Command buffers are big-endian
 //! and are handled as byte slices, as mlx5dv's DevX calls take them.
 
-mod contexts;
-mod dynamic;
-mod ethernet;
-mod general;
 pub mod opcode;
-mod queue_pair;
-mod resource;
-mod shared_receive;
 pub mod status;
-mod steering;
-mod tag_matching;
 
-pub use contexts::*;
-pub use dynamic::*;
-pub use ethernet::*;
-pub use general::*;
-pub use queue_pair::*;
-pub use resource::*;
-pub use shared_receive::*;
-pub use steering::*;
-pub use tag_matching::*;
+/// Declares the files of layouts, gives what is in them, and lists all of it.
+macro_rules! files {
+    ($($file:ident)*) => {
+        $(
+            mod $file;
+            pub use $file::*;
+        )*
+
+        /// Every layout, by file.
+        pub const LAYOUTS: &[(&str, &[Layout])] = &[$((stringify!($file), $file::LAYOUTS)),*];
+    };
+}
+
+files! {
+    capability_groups
+    contexts
+    dynamic
+    ethernet
+    function
+    general
+    queue_pair
+    resource
+    shared_receive
+    steering
+    tag_matching
+}
+
+/// The layout of a command, its reply, or a context.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout {
+    /// Its name in `mlx5_ifc.h`.
+    pub name: &'static str,
+    /// Size in bytes, without what follows of variable length.
+    pub size: usize,
+    /// Its fields, in the order of the header. Reserved ones are left out.
+    pub members: &'static [Member],
+}
+
+/// A field of a layout.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// Where it lies, and its name.
+    pub field: Field,
+    /// What lies in it, if that is a structure.
+    pub nested: Option<&'static Layout>,
+}
+
+impl Layout {
+    /// The field of that name, in upper case.
+    pub fn field(&self, name: &str) -> Option<Field> {
+        self.members.iter().map(|member| member.field).find(|field| field.name() == Some(name))
+    }
+}
 
 /// One field of a command or context: a run of bits, counted from the structure's first byte,
 /// most significant bit first.
@@ -174,9 +209,15 @@ const fn mask(width: usize) -> u128 {
     (1u128 << width) - 1
 }
 
-/// Declares layouts: `name size { FIELD dword top width; … }`.
+/// Declares layouts: `name size { FIELD dword top width; … }`. A field that is a structure with a
+/// layout of its own says so: `FIELD dword top width = name;`.
 macro_rules! layout {
-    ($($name:ident $size:literal { $($field:ident $dword:literal $top:literal $width:literal;)* })*) => {
+    ($($name:ident $size:literal {
+        $($field:ident $dword:literal $top:literal $width:literal $(= $nested:ident)?;)*
+    })*) => {
+        /// Every layout of this file.
+        pub(super) const LAYOUTS: &[$crate::ifc::Layout] = &[$($name::LAYOUT),*];
+
         $(
             #[doc = concat!("`", stringify!($name), "`")]
             pub mod $name {
@@ -189,9 +230,20 @@ macro_rules! layout {
                 )*
                 /// Every field with its name in upper case, in the order of the header.
                 pub const FIELDS: &[(&str, Field)] = &[$((stringify!($field), $field)),*];
+                /// All of this as a value, to be gone through by name.
+                pub const LAYOUT: $crate::ifc::Layout = $crate::ifc::Layout {
+                    name: stringify!($name),
+                    size: SIZE,
+                    members: &[$($crate::ifc::Member {
+                        field: $field,
+                        nested: $crate::ifc::layout!(@nested $($nested)?),
+                    }),*],
+                };
             }
         )*
     };
+    (@nested) => { None };
+    (@nested $nested:ident) => { Some(&$crate::ifc::$nested::LAYOUT) };
 }
 use layout;
 

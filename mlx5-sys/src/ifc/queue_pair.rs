@@ -14,7 +14,7 @@ layout! {
         INPUT_QPN 0x8 23 24;
         OPT_PARAM_MASK 0x10 31 32;
         ECE 0x14 31 32;
-        QPC 0x18 31 1856;
+        QPC 0x18 31 1856 = qpc;
         WQ_UMEM_OFFSET 0x100 31 64;
         WQ_UMEM_ID 0x108 31 32;
         WQ_UMEM_VALID 0x10c 31 1;
@@ -46,7 +46,7 @@ layout! {
         SYNDROME 0x4 31 32;
         OPT_PARAM_MASK 0x10 31 32;
         ECE 0x14 31 32;
-        QPC 0x18 31 1856;
+        QPC 0x18 31 1856 = qpc;
         PAS 0x110 31 64;
     }
     rst2init_qp_in 0x110 {
@@ -56,7 +56,7 @@ layout! {
         QPN 0x8 23 24;
         OPT_PARAM_MASK 0x10 31 32;
         ECE 0x14 31 32;
-        QPC 0x18 31 1856;
+        QPC 0x18 31 1856 = qpc;
     }
     rst2init_qp_out 0x10 {
         STATUS 0x0 31 8;
@@ -70,7 +70,7 @@ layout! {
         QPN 0x8 23 24;
         OPT_PARAM_MASK 0x10 31 32;
         ECE 0x14 31 32;
-        QPC 0x18 31 1856;
+        QPC 0x18 31 1856 = qpc;
     }
     init2rtr_qp_out 0x10 {
         STATUS 0x0 31 8;
@@ -84,7 +84,7 @@ layout! {
         QPN 0x8 23 24;
         OPT_PARAM_MASK 0x10 31 32;
         ECE 0x14 31 32;
-        QPC 0x18 31 1856;
+        QPC 0x18 31 1856 = qpc;
     }
     rtr2rts_qp_out 0x10 {
         STATUS 0x0 31 8;
@@ -98,7 +98,7 @@ layout! {
         QPN 0x8 23 24;
         OPT_PARAM_MASK 0x10 31 32;
         ECE 0x14 31 32;
-        QPC 0x18 31 1856;
+        QPC 0x18 31 1856 = qpc;
     }
     rts2rts_qp_out 0x10 {
         STATUS 0x0 31 8;
@@ -111,7 +111,7 @@ layout! {
         OP_MOD 0x4 15 16;
         QPN 0x8 23 24;
         OPT_PARAM_MASK 0x10 31 32;
-        QPC 0x18 31 1856;
+        QPC 0x18 31 1856 = qpc;
     }
     sqd2rts_qp_in 0x110 {
         OPCODE 0x0 31 16;
@@ -119,7 +119,7 @@ layout! {
         OP_MOD 0x4 15 16;
         QPN 0x8 23 24;
         OPT_PARAM_MASK 0x10 31 32;
-        QPC 0x18 31 1856;
+        QPC 0x18 31 1856 = qpc;
     }
     init2init_qp_in 0x110 {
         OPCODE 0x0 31 16;
@@ -128,7 +128,7 @@ layout! {
         QPN 0x8 23 24;
         OPT_PARAM_MASK 0x10 31 32;
         ECE 0x14 31 32;
-        QPC 0x18 31 1856;
+        QPC 0x18 31 1856 = qpc;
     }
     qp_2err_in 0x10 {
         OPCODE 0x0 31 16;

@@ -13,7 +13,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        CQ_CONTEXT 0x10 31 512;
+        CQ_CONTEXT 0x10 31 512 = cqc;
         CQ_UMEM_OFFSET 0x50 31 64;
         CQ_UMEM_ID 0x58 31 32;
         CQ_UMEM_VALID 0x5c 31 1;
@@ -42,7 +42,7 @@ layout! {
     query_cq_out 0x110 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        CQ_CONTEXT 0x10 31 512;
+        CQ_CONTEXT 0x10 31 512 = cqc;
         PAS 0x110 31 64;
     }
     modify_cq_in 0x110 {
@@ -51,7 +51,7 @@ layout! {
         OP_MOD 0x4 15 16;
         CQN 0x8 23 24;
         MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT 0xc 31 32;
-        CQ_CONTEXT 0x10 31 512;
+        CQ_CONTEXT 0x10 31 512 = cqc;
         CQ_UMEM_VALID 0x5c 31 1;
         PAS 0x110 31 64;
     }
@@ -69,7 +69,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        UMEM 0x10 31 256;
+        UMEM 0x10 31 256 = umem;
         MTT 0x30 31 64;
     }
     create_umem_out 0x10 {
@@ -109,7 +109,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        EQ_CONTEXT_ENTRY 0x10 31 512;
+        EQ_CONTEXT_ENTRY 0x10 31 512 = eqc;
         EVENT_BITMASK 0x58 31 64;
         PAS 0x110 31 64;
     }
@@ -159,7 +159,7 @@ layout! {
         INPUT_MKEY_INDEX 0x8 23 24;
         PG_ACCESS 0xc 31 1;
         MKEY_UMEM_VALID 0xc 30 1;
-        MEMORY_KEY_MKEY_ENTRY 0x10 31 512;
+        MEMORY_KEY_MKEY_ENTRY 0x10 31 512 = mkc;
         TRANSLATIONS_OCTWORD_ACTUAL_SIZE 0x60 31 32;
         KLM_PAS_MTT 0x110 31 32;
     }
@@ -187,7 +187,7 @@ layout! {
     query_mkey_out 0x130 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        MEMORY_KEY_MKEY_ENTRY 0x10 31 512;
+        MEMORY_KEY_MKEY_ENTRY 0x10 31 512 = mkc;
         BSF0_KLM0_PAS_MTT0_1 0x110 31 8;
         BSF1_KLM1_PAS_MTT2_3 0x120 31 8;
     }
@@ -310,7 +310,7 @@ layout! {
     create_uctx_in 0x40 {
         OPCODE 0x0 31 16;
         OP_MOD 0x4 15 16;
-        UCTX 0x10 31 384;
+        UCTX 0x10 31 384 = uctx;
     }
     create_uctx_out 0x10 {
         STATUS 0x0 31 8;

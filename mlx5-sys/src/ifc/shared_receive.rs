@@ -48,7 +48,7 @@ layout! {
     rmpc 0xf0 {
         STATE 0x0 23 4;
         BASIC_CYCLIC_RCV_WQE 0x4 31 1;
-        WQ 0x30 31 1536;
+        WQ 0x30 31 1536 = wq;
     }
     rmp_bitmask 0x8 {
         LWM 0x4 0 1;
@@ -57,7 +57,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        CTX 0x20 31 1920;
+        CTX 0x20 31 1920 = rmpc;
     }
     create_rmp_out 0x10 {
         STATUS 0x0 31 8;
@@ -70,8 +70,8 @@ layout! {
         OP_MOD 0x4 15 16;
         RMP_STATE 0x8 31 4;
         RMPN 0x8 23 24;
-        BITMASK 0x10 31 64;
-        CTX 0x20 31 1920;
+        BITMASK 0x10 31 64 = rmp_bitmask;
+        CTX 0x20 31 1920 = rmpc;
     }
     modify_rmp_out 0x10 {
         STATUS 0x0 31 8;
@@ -85,7 +85,7 @@ layout! {
     query_rmp_out 0x110 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        RMP_CONTEXT 0x20 31 1920;
+        RMP_CONTEXT 0x20 31 1920 = rmpc;
     }
     destroy_rmp_in 0x10 {
         OPCODE 0x0 31 16;
@@ -123,7 +123,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        XRC_SRQ_CONTEXT_ENTRY 0x10 31 512;
+        XRC_SRQ_CONTEXT_ENTRY 0x10 31 512 = xrc_srqc;
         XRC_SRQ_UMEM_OFFSET 0x50 31 64;
         XRC_SRQ_UMEM_ID 0x58 31 32;
         XRC_SRQ_UMEM_VALID 0x5c 31 1;
@@ -153,7 +153,7 @@ layout! {
     query_xrc_srq_out 0x110 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        XRC_SRQ_CONTEXT_ENTRY 0x10 31 512;
+        XRC_SRQ_CONTEXT_ENTRY 0x10 31 512 = xrc_srqc;
         PAS 0x110 31 64;
     }
     destroy_xrc_srq_in 0x10 {
@@ -186,7 +186,7 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        SRQ_CONTEXT_ENTRY 0x10 31 512;
+        SRQ_CONTEXT_ENTRY 0x10 31 512 = srqc;
         PAS 0x110 31 64;
     }
     create_srq_out 0x10 {
@@ -202,7 +202,7 @@ layout! {
     query_srq_out 0x110 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        SRQ_CONTEXT_ENTRY 0x10 31 512;
+        SRQ_CONTEXT_ENTRY 0x10 31 512 = srqc;
         PAS 0x110 31 64;
     }
     destroy_srq_in 0x10 {

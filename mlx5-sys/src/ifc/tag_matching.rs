@@ -18,8 +18,8 @@ layout! {
         OFFLOAD 0x0 3 4;
         USER_INDEX 0x4 23 24;
         CQN 0x8 23 24;
-        TAG_MATCHING_TOPOLOGY_CONTEXT 0x20 31 128;
-        WQ 0x80 31 1536;
+        TAG_MATCHING_TOPOLOGY_CONTEXT 0x20 31 128 = tag_matching_topology_context;
+        WQ 0x80 31 1536 = wq;
     }
     create_xrq_out 0x10 {
         STATUS 0x0 31 8;
@@ -30,12 +30,12 @@ layout! {
         OPCODE 0x0 31 16;
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
-        XRQ_CONTEXT 0x10 31 2560;
+        XRQ_CONTEXT 0x10 31 2560 = xrqc;
     }
     query_xrq_out 0x150 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        XRQ_CONTEXT 0x10 31 2560;
+        XRQ_CONTEXT 0x10 31 2560 = xrqc;
     }
     query_xrq_in 0x10 {
         OPCODE 0x0 31 16;

@@ -262,7 +262,7 @@ pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
                 properties(flow_table_prop_layout::FLOW_TAG, 1),
                 properties(flow_table_prop_layout::FLOW_MODIFY_EN, 1),
                 properties(flow_table_prop_layout::MODIFY_ROOT, 1),
-                properties(flow_table_prop_layout::IDENTIFIED_MISS_TABLE, 1),
+                properties(flow_table_prop_layout::IDENTIFIED_MISS_TABLE_MODE, 1),
                 properties(flow_table_prop_layout::LOG_MAX_FT_SIZE, LOG_MAX_FLOW_TABLE),
                 properties(flow_table_prop_layout::MAX_FT_LEVEL, MAX_FLOW_LEVEL),
                 properties(flow_table_prop_layout::LOG_MAX_FT_NUM, 24),

@@ -1,0 +1,245 @@
+//! Groups of capabilities beside the general ones: what QUERY_HCA_CAP answers, by group.
+//!
+//! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
+//! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
+
+use super::layout;
+
+layout! {
+    flow_table_eswitch_cap 0x1000 {
+        FDB_TO_VPORT_REG_C_ID 0x0 31 8;
+        FDB_MODIFY_HEADER_FWD_TO_TABLE 0x0 10 1;
+        FDB_IPV4_TTL_MODIFY 0x0 9 1;
+        FLOW_SOURCE 0x0 8 1;
+        MULTI_FDB_ENCAP 0x0 5 1;
+        EGRESS_ACL_FORWARD_TO_VPORT 0x0 4 1;
+        FDB_MULTI_PATH_TO_TABLE 0x0 3 1;
+        FLOW_TABLE_PROPERTIES_NIC_ESW_FDB 0x40 31 512 = flow_table_prop_layout;
+        FLOW_TABLE_PROPERTIES_ESW_ACL_INGRESS 0x80 31 512 = flow_table_prop_layout;
+        FLOW_TABLE_PROPERTIES_ESW_ACL_EGRESS 0xc0 31 512 = flow_table_prop_layout;
+        SW_STEERING_FDB_ACTION_DROP_ICM_ADDRESS_RX 0x300 31 64;
+        SW_STEERING_FDB_ACTION_DROP_ICM_ADDRESS_TX 0x308 31 64;
+        SW_STEERING_UPLINK_ICM_ADDRESS_RX 0x310 31 64;
+        SW_STEERING_UPLINK_ICM_ADDRESS_TX 0x318 31 64;
+    }
+    e_switch_cap 0x100 {
+        VPORT_SVLAN_STRIP 0x0 31 1;
+        VPORT_CVLAN_STRIP 0x0 30 1;
+        VPORT_SVLAN_INSERT 0x0 29 1;
+        VPORT_CVLAN_INSERT_IF_NOT_EXIST 0x0 28 1;
+        VPORT_CVLAN_INSERT_OVERWRITE 0x0 27 1;
+        VPORT_CVLAN_INSERT_ALWAYS 0x0 25 1;
+        ESW_SHARED_INGRESS_ACL 0x0 24 1;
+        ESW_UPLINK_INGRESS_ACL 0x0 23 1;
+        ROOT_FT_ON_OTHER_ESW 0x0 22 1;
+        ESW_FUNCTIONS_CHANGED 0x0 6 1;
+        ECPF_VPORT_EXISTS 0x0 4 1;
+        COUNTER_ESWITCH_AFFINITY 0x0 3 1;
+        MERGED_ESWITCH 0x0 2 1;
+        NIC_VPORT_NODE_GUID_MODIFY 0x0 1 1;
+        NIC_VPORT_PORT_GUID_MODIFY 0x0 0 1;
+        VXLAN_ENCAP_DECAP 0x4 31 1;
+        NVGRE_ENCAP_DECAP 0x4 30 1;
+        LOG_MAX_FDB_ENCAP_UPLINK 0x4 28 5;
+        LOG_MAX_PACKET_REFORMAT_CONTEXT 0x4 20 5;
+        MAX_ENCAP_HEADER_SIZE 0x4 9 10;
+        LOG_MAX_ESW_SF 0x8 20 5;
+        ESW_SF_BASE_ID 0x8 15 16;
+    }
+    vector_calc_cap 0xfc {
+        CALC_MATRIX 0x0 31 1;
+        MAX_VEC_COUNT 0x4 23 8;
+        MAX_CHUNK_SIZE 0x4 2 3;
+        CALC0 0x8 31 32 = calc_op;
+        CALC1 0xc 31 32 = calc_op;
+        CALC2 0x10 31 32 = calc_op;
+        CALC3 0x14 31 32 = calc_op;
+    }
+    calc_op 0x4 {
+        OP_SWAP_ENDIANNESS 0x0 6 1;
+        OP_MIN 0x0 5 1;
+        OP_XOR 0x0 4 1;
+        OP_OR 0x0 3 1;
+        OP_AND 0x0 2 1;
+        OP_MAX 0x0 1 1;
+        OP_ADD 0x0 0 1;
+    }
+    qos_cap 0x100 {
+        PACKET_PACING 0x0 31 1;
+        ESW_SCHEDULING 0x0 30 1;
+        ESW_BW_SHARE 0x0 29 1;
+        ESW_RATE_LIMIT 0x0 28 1;
+        PACKET_PACING_BURST_BOUND 0x0 26 1;
+        PACKET_PACING_TYPICAL_SIZE 0x0 25 1;
+        NIC_SQ_SCHEDULING 0x0 23 1;
+        NIC_BW_SHARE 0x0 22 1;
+        NIC_RATE_LIMIT 0x0 21 1;
+        PACKET_PACING_UID 0x0 20 1;
+        LOG_ESW_MAX_SCHED_DEPTH 0x0 19 4;
+        LOG_MAX_QOS_NIC_QUEUE_GROUP 0x4 20 5;
+        PACKET_PACING_MAX_RATE 0x8 31 32;
+        PACKET_PACING_MIN_RATE 0xc 31 32;
+        PACKET_PACING_RATE_TABLE_SIZE 0x10 15 16;
+        ESW_ELEMENT_TYPE 0x14 31 16;
+        ESW_TSAR_TYPE 0x14 15 16;
+        MAX_QOS_PARA_VPORT 0x18 15 16;
+        MAX_TSAR_BW_SHARE 0x1c 31 32;
+        NIC_ELEMENT_TYPE 0x20 31 16;
+        NIC_TSAR_TYPE 0x20 15 16;
+        LOG_METER_ASO_GRANULARITY 0x24 28 5;
+        LOG_METER_ASO_MAX_ALLOC 0x24 20 5;
+        LOG_MAX_NUM_METER_ASO 0x24 12 5;
+    }
+    debug_cap 0x100 {
+        CORE_DUMP_GENERAL 0x0 31 1;
+        CORE_DUMP_QP 0x0 30 1;
+        RESOURCE_DUMP 0x0 22 1;
+        STALL_DETECT 0x4 29 1;
+    }
+    device_event_cap 0x40 {
+        USER_AFFILIATED_EVENTS 0x0 31 256;
+        USER_UNAFFILIATED_EVENTS 0x20 31 256;
+    }
+    tls_cap 0x100 {
+        TLS_1_2_AES_GCM_128 0x0 31 1;
+        TLS_1_3_AES_GCM_128 0x0 30 1;
+        TLS_1_2_AES_GCM_256 0x0 29 1;
+        TLS_1_3_AES_GCM_256 0x0 28 1;
+    }
+    ipsec_cap 0x100 {
+        IPSEC_FULL_OFFLOAD 0x0 31 1;
+        IPSEC_CRYPTO_OFFLOAD 0x0 30 1;
+        IPSEC_ESN 0x0 29 1;
+        IPSEC_CRYPTO_ESP_AES_GCM_256_ENCRYPT 0x0 28 1;
+        IPSEC_CRYPTO_ESP_AES_GCM_128_ENCRYPT 0x0 27 1;
+        IPSEC_CRYPTO_ESP_AES_GCM_256_DECRYPT 0x0 26 1;
+        IPSEC_CRYPTO_ESP_AES_GCM_128_DECRYPT 0x0 25 1;
+        LOG_MAX_IPSEC_OFFLOAD 0x0 20 5;
+        MIN_LOG_IPSEC_FULL_REPLAY_WINDOW 0x4 31 8;
+        MAX_LOG_IPSEC_FULL_REPLAY_WINDOW 0x4 23 8;
+    }
+    macsec_cap 0x100 {
+        MACSEC_EPN 0x0 31 1;
+        MACSEC_CRYPTO_ESP_AES_GCM_256_ENCRYPT 0x0 28 1;
+        MACSEC_CRYPTO_ESP_AES_GCM_128_ENCRYPT 0x0 27 1;
+        MACSEC_CRYPTO_ESP_AES_GCM_256_DECRYPT 0x0 26 1;
+        MACSEC_CRYPTO_ESP_AES_GCM_128_DECRYPT 0x0 25 1;
+        LOG_MAX_MACSEC_OFFLOAD 0x0 20 5;
+        MIN_LOG_MACSEC_FULL_REPLAY_WINDOW 0x4 31 8;
+        MAX_LOG_MACSEC_FULL_REPLAY_WINDOW 0x4 23 8;
+    }
+    virtio_emulation_cap 0x100 {
+        DESC_TUNNEL_OFFLOAD_TYPE 0x0 31 1;
+        ETH_FRAME_OFFLOAD_TYPE 0x0 30 1;
+        VIRTIO_VERSION_1_0 0x0 29 1;
+        DEVICE_FEATURES_BITS_MASK 0x0 28 13;
+        EVENT_MODE 0x0 15 8;
+        VIRTIO_QUEUE_TYPE 0x0 7 8;
+        MAX_TUNNEL_DESC 0x4 31 16;
+        LOG_DOORBELL_STRIDE 0x4 12 5;
+        LOG_DOORBELL_BAR_SIZE 0x4 4 5;
+        DOORBELL_BAR_OFFSET 0x8 31 64;
+        MAX_EMULATED_DEVICES 0x10 31 8;
+        MAX_NUM_VIRTIO_QUEUES 0x10 23 24;
+        UMEM_1_BUFFER_PARAM_A 0x20 31 32;
+        UMEM_1_BUFFER_PARAM_B 0x24 31 32;
+        UMEM_2_BUFFER_PARAM_A 0x28 31 32;
+        UMEM_2_BUFFER_PARAM_B 0x2c 31 32;
+        UMEM_3_BUFFER_PARAM_A 0x30 31 32;
+        UMEM_3_BUFFER_PARAM_B 0x34 31 32;
+    }
+    shampo_cap 0x100 {
+        SHAMPO_LOG_MAX_RESERVATION_SIZE 0x0 28 5;
+        SHAMPO_LOG_MIN_RESERVATION_SIZE 0x0 20 5;
+        SHAMPO_MIN_MSS_SIZE 0x0 15 16;
+        SHAMPO_MAX_LOG_HEADERS_ENTRY_SIZE 0x4 28 5;
+    }
+    port_selection_cap 0x1000 {
+        PORT_SELECT_FLOW_TABLE 0x0 15 1;
+        PORT_SELECT_FLOW_TABLE_BYPASS 0x0 13 1;
+        FLOW_TABLE_PROPERTIES_PORT_SELECTION 0x40 31 512 = flow_table_prop_layout;
+    }
+    adv_virtualization_cap 0x100 {
+        PG_TRACK_LOG_MAX_NUM 0x0 28 5;
+        PG_TRACK_MAX_NUM_RANGE 0x0 23 8;
+        PG_TRACK_LOG_MIN_ADDR_SPACE 0x0 15 8;
+        PG_TRACK_LOG_MAX_ADDR_SPACE 0x0 7 8;
+        PG_TRACK_LOG_MIN_MSG_SIZE 0x4 28 5;
+        PG_TRACK_LOG_MAX_MSG_SIZE 0x4 20 5;
+        PG_TRACK_LOG_MIN_PAGE_SIZE 0x4 12 5;
+        PG_TRACK_LOG_MAX_PAGE_SIZE 0x4 4 5;
+    }
+    flow_table_fields_supported 0x10 {
+        OUTER_DMAC 0x0 31 1;
+        OUTER_SMAC 0x0 30 1;
+        OUTER_ETHER_TYPE 0x0 29 1;
+        OUTER_IP_VERSION 0x0 28 1;
+        OUTER_FIRST_PRIO 0x0 27 1;
+        OUTER_FIRST_CFI 0x0 26 1;
+        OUTER_FIRST_VID 0x0 25 1;
+        OUTER_IPV4_TTL 0x0 24 1;
+        OUTER_SECOND_PRIO 0x0 23 1;
+        OUTER_SECOND_CFI 0x0 22 1;
+        OUTER_SECOND_VID 0x0 21 1;
+        OUTER_SIP 0x0 19 1;
+        OUTER_DIP 0x0 18 1;
+        OUTER_FRAG 0x0 17 1;
+        OUTER_IP_PROTOCOL 0x0 16 1;
+        OUTER_IP_ECN 0x0 15 1;
+        OUTER_IP_DSCP 0x0 14 1;
+        OUTER_UDP_SPORT 0x0 13 1;
+        OUTER_UDP_DPORT 0x0 12 1;
+        OUTER_TCP_SPORT 0x0 11 1;
+        OUTER_TCP_DPORT 0x0 10 1;
+        OUTER_TCP_FLAGS 0x0 9 1;
+        OUTER_GRE_PROTOCOL 0x0 8 1;
+        OUTER_GRE_KEY 0x0 7 1;
+        OUTER_VXLAN_VNI 0x0 6 1;
+        OUTER_GENEVE_VNI 0x0 5 1;
+        OUTER_GENEVE_OAM 0x0 4 1;
+        OUTER_GENEVE_PROTOCOL_TYPE 0x0 3 1;
+        OUTER_GENEVE_OPT_LEN 0x0 2 1;
+        SOURCE_VHCA_PORT 0x0 1 1;
+        SOURCE_ESWITCH_PORT 0x0 0 1;
+        INNER_DMAC 0x4 31 1;
+        INNER_SMAC 0x4 30 1;
+        INNER_ETHER_TYPE 0x4 29 1;
+        INNER_IP_VERSION 0x4 28 1;
+        INNER_FIRST_PRIO 0x4 27 1;
+        INNER_FIRST_CFI 0x4 26 1;
+        INNER_FIRST_VID 0x4 25 1;
+        INNER_SECOND_PRIO 0x4 23 1;
+        INNER_SECOND_CFI 0x4 22 1;
+        INNER_SECOND_VID 0x4 21 1;
+        INNER_SIP 0x4 19 1;
+        INNER_DIP 0x4 18 1;
+        INNER_FRAG 0x4 17 1;
+        INNER_IP_PROTOCOL 0x4 16 1;
+        INNER_IP_ECN 0x4 15 1;
+        INNER_IP_DSCP 0x4 14 1;
+        INNER_UDP_SPORT 0x4 13 1;
+        INNER_UDP_DPORT 0x4 12 1;
+        INNER_TCP_SPORT 0x4 11 1;
+        INNER_TCP_DPORT 0x4 10 1;
+        INNER_TCP_FLAGS 0x4 9 1;
+        GENEVE_TLV_OPTION_0_DATA 0x8 31 1;
+        GENEVE_TLV_OPTION_0_EXIST 0x8 30 1;
+        OUTER_FIRST_MPLS_OVER_UDP 0x8 26 4;
+        OUTER_FIRST_MPLS_OVER_GRE 0x8 22 4;
+        INNER_FIRST_MPLS 0x8 18 4;
+        OUTER_FIRST_MPLS 0x8 14 4;
+        OUTER_ESP_SPI 0x8 8 1;
+        BTH_DST_QP 0x8 5 1;
+        METADATA_REG_C_7 0xc 7 1;
+        METADATA_REG_C_6 0xc 6 1;
+        METADATA_REG_C_5 0xc 5 1;
+        METADATA_REG_C_4 0xc 4 1;
+        METADATA_REG_C_3 0xc 3 1;
+        METADATA_REG_C_2 0xc 2 1;
+        METADATA_REG_C_1 0xc 1 1;
+        METADATA_REG_C_0 0xc 0 1;
+    }
+    flow_table_fields_supported_2 0x10 {
+        BTH_OPCODE 0x0 17 1;
+    }
+}
