@@ -112,6 +112,7 @@ fn this_executable_comes_before_the_c_library() {
         c"mmap64",
         c"munmap",
         c"close",
+        c"read",
         c"dup",
         c"dup2",
         c"fcntl",

@@ -25,6 +25,7 @@ files! {
     contexts
     dynamic
     ethernet
+    event
     function
     general
     queue_pair

@@ -4,8 +4,8 @@
 //! that no code stands behind.
 
 use mlx5_sys::ifc::{
-    Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_mem_cap, flow_table_nic_cap,
-    flow_table_prop_layout, odp_cap, odp_per_transport_service_cap,
+    Field, atomic_caps, cmd_hca_cap, cmd_hca_cap_2, device_event_cap, device_mem_cap, event_type,
+    flow_table_nic_cap, flow_table_prop_layout, odp_cap, odp_per_transport_service_cap,
     per_protocol_networking_offload_caps as ethernet, query_adapter_out, query_adapter_param_block,
     query_hca_cap_in, query_hca_cap_out, roce_cap,
 };
@@ -61,9 +61,27 @@ mod group {
     pub const ATOMIC: u32 = 3;
     pub const ROCE: u32 = 4;
     pub const DEVICE_MEMORY: u32 = 0xf;
+    pub const EVENT: u32 = 0x14;
     pub const FLOW_TABLE: u32 = 7;
     pub const GENERAL_2: u32 = 0x20;
 }
+
+/// Events of objects that users may ask for: all that there are, but completions, which every CQ has.
+const AFFILIATED: &[u8] = &[
+    event_type::PATH_MIG,
+    event_type::COMM_EST,
+    event_type::SQ_DRAINED,
+    event_type::CQ_ERROR,
+    event_type::WQ_CATAS_ERROR,
+    event_type::PATH_MIG_FAILED,
+    event_type::WQ_INVAL_REQ_ERROR,
+    event_type::WQ_ACCESS_ERROR,
+    event_type::SRQ_CATAS_ERROR,
+    event_type::SRQ_LAST_WQE,
+    event_type::SRQ_RQ_LIMIT,
+    event_type::DCT_DRAINED,
+    event_type::DCT_KEY_VIOLATION,
+];
 
 impl Card {
     /// Entries of the port's GID table; those the identity does not fill are empty.
@@ -124,6 +142,8 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::IMAICL, 1),
         (c::APM, 1),
         (c::CQ_OI, 1),
+        // Events of users' objects, named by type.
+        (c::EVENT_CAP, 1),
         // Queues that wait for others and let others run.
         (c::CD, 1),
         // Copies by the card, of up to 2 GiB.
@@ -224,6 +244,17 @@ pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
             (device_mem_cap::MEMIC_BAR_SIZE, Memic::PAGES),
             (device_mem_cap::MAX_MEMIC_SIZE, Memic::SIZE),
         ],
+        group::EVENT => {
+            // All are among the first 64 types.
+            let mask = |mask: Field, events: &[u8]| {
+                let first = Field::new(0, 31, 64).within(mask);
+                (first, events.iter().fold(0, |mask, event| mask | 1u64 << event))
+            };
+            vec![
+                mask(device_event_cap::USER_AFFILIATED_EVENTS, AFFILIATED),
+                mask(device_event_cap::USER_UNAFFILIATED_EVENTS, &[event_type::PORT_CHANGE]),
+            ]
+        }
         group::ATOMIC => vec![
             // Eight bytes, read and written in the host's byte order.
             (atomic_caps::ATOMIC_REQ_8B_ENDIANNESS_MODE, 1),

@@ -221,6 +221,20 @@ pub const METHODS: &[Method] = &[
         required: &[(0x1000, In(4, 4)), (0x1001, Out(4))],
         optional: &[],
     },
+    // MLX5 DEVX: SUBSCRIBE_EVENT, and ALLOC of its files
+    Method {
+        object: 0x1000,
+        method: 0x1003,
+        // The first is a descriptor.
+        required: &[(0x1002, In(2, u16::MAX)), (0x1000, Handle)],
+        optional: &[(0x1001, Handle), (0x1003, In(4, 4)), (0x1004, In(8, 8))],
+    },
+    Method {
+        object: 0x1005,
+        method: 0x1000,
+        required: &[(0x1000, New), (0x1001, In(1, 8))],
+        optional: &[],
+    },
     // MLX5 UAR: ALLOC
     Method {
         object: 0x1008,

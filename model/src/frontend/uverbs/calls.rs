@@ -1,8 +1,8 @@
 //! Interposed functions that take a descriptor: the model's are served here, all others pass.
 
-use libc::{c_int, c_long, c_ulong, c_void, off_t, size_t};
+use libc::{c_int, c_long, c_ulong, c_void, off_t, size_t, ssize_t};
 
-use super::descriptors::{self, owned};
+use super::descriptors::{self, Descriptor, owned};
 use super::discovery::{Discovery, discovery};
 use super::errno::{errno, set_errno};
 use super::running::Running;
@@ -10,6 +10,11 @@ use super::{ioctl, real, uar};
 
 /// Netlink family of RDMA, over which the kernel names its own devices only.
 const NETLINK_RDMA: c_int = 20;
+
+/// What a descriptor of the model stands for.
+fn descriptor(fd: c_int) -> Option<Descriptor> {
+    Running::current()?.descriptors.get(fd)
+}
 
 macro_rules! interpose {
     ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty $body:block)*) => {$(
@@ -80,6 +85,14 @@ interpose! {
             descriptors::foreign(fd);
         }
         real::close(fd)
+    }
+    read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
+        if owned(fd) {
+            if let Some(Descriptor::Subscribed(file)) = descriptor(fd) {
+                return file.read(fd, to, length);
+            }
+        }
+        real::read(fd, to, length)
     }
     dup(fd: c_int) -> c_int {
         let copy = real::dup(fd);

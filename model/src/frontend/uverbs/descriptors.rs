@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use libc::c_int;
 
+use super::devx::event::EventFile;
 use super::errno::{Errno, Result, set_errno};
 use super::event::EventQueue;
 use super::file::CommandFile;
@@ -31,6 +32,8 @@ pub(super) enum Descriptor {
     Completions(Arc<EventQueue>),
     /// An asynchronous event file.
     Events(Arc<EventQueue>),
+    /// A file of events that the program subscribes to.
+    Subscribed(Arc<EventFile>),
 }
 
 /// The entries, one for each open file, however many descriptors it has.
@@ -170,6 +173,7 @@ pub(super) fn closing(fd: c_int) {
     match running.descriptors.leave(fd) {
         Some(Descriptor::Command(file)) => file.release(),
         Some(Descriptor::Completions(queue) | Descriptor::Events(queue)) => queue.abandon(),
+        Some(Descriptor::Subscribed(file)) => file.close(),
         None => {}
     }
 }

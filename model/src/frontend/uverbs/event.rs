@@ -45,12 +45,16 @@ struct State {
     posted: HashMap<u64, u32>,
     /// Whether the program has closed its end.
     abandoned: bool,
+    /// Whether events of the device were lost since the program last read.
+    overflowed: bool,
 }
 
 /// Bytes of `ib_uverbs_comp_event_desc`.
 const COMPLETION: usize = 8;
 /// Bytes of `ib_uverbs_async_event_desc`.
 const ASYNC: usize = 16;
+/// Events of the device that wait for a program; the kernel has no limit but memory.
+pub(super) const MOST_WAITING: usize = 1 << 14;
 
 impl EventQueue {
     /// A completion channel and the program's descriptor of it.
@@ -61,6 +65,15 @@ impl EventQueue {
     /// An asynchronous event file and the program's descriptor of it.
     pub fn events(running: &Running) -> Result<(Arc<Self>, c_int)> {
         Self::new(running, ASYNC, Descriptor::Events)
+    }
+
+    /// A file of events of `size` bytes that a program subscribes to, and its descriptor of it.
+    pub fn subscribed(
+        running: &Running,
+        size: usize,
+        kind: impl FnOnce(Arc<Self>) -> Descriptor,
+    ) -> Result<(Arc<Self>, c_int)> {
+        Self::new(running, size, kind)
     }
 
     fn new(
@@ -99,6 +112,7 @@ impl EventQueue {
             bringing: false,
             posted: HashMap::new(),
             abandoned: false,
+            overflowed: false,
         };
         let queue = Arc::new(Self { state: Mutex::new(state) });
         running.descriptors.enter(user, kind(queue.clone())).inspect_err(|_| close(user))?;
@@ -116,6 +130,28 @@ impl EventQueue {
         bytes.extend(event.to_ne_bytes());
         bytes.extend([0; 4]);
         self.post(source, bytes);
+    }
+
+    /// Tells of an event that was subscribed to. With `once`, not of one whose source has another one
+    /// there that the program has not read.
+    pub fn post_subscribed(self: &Arc<Self>, source: Source, bytes: Vec<u8>, once: bool) {
+        let mut state = lock(&self.state);
+        state.trim();
+        let of_source = |other: &Source| other.id == source.id;
+        if once && (state.unread.iter().any(of_source) || state.waits(of_source)) {
+            return;
+        }
+        if state.unread.len() + state.waiting.len() >= MOST_WAITING {
+            state.overflowed = true;
+            return;
+        }
+        drop(state);
+        self.post(source, bytes);
+    }
+
+    /// Whether events were lost since this was last asked.
+    pub fn take_overflow(&self) -> bool {
+        std::mem::take(&mut lock(&self.state).overflowed)
     }
 
     fn post(self: &Arc<Self>, source: Source, bytes: Vec<u8>) {
@@ -179,9 +215,28 @@ impl EventQueue {
         state.waiting.clear();
         state.unread.clear();
     }
+
+    /// There will be no more events, and none is left: who reads is told so.
+    pub fn hang_up(&self) {
+        self.abandon();
+        let state = lock(&self.state);
+        let mut byte = 0u8;
+        let to = (&raw mut byte).cast::<c_void>();
+        // SAFETY: a byte of this function; the rest of each event is cut off. Both descriptors are
+        // the queue's.
+        unsafe {
+            while libc::recv(state.receiver, to, 1, libc::MSG_DONTWAIT) > 0 {}
+            libc::shutdown(state.sender, libc::SHUT_RDWR);
+        }
+    }
 }
 
 impl State {
+    /// Whether an event that did not fit the socket is of such a source.
+    fn waits(&self, of: impl Fn(&Source) -> bool) -> bool {
+        self.waiting.iter().any(|(source, _)| of(source))
+    }
+
     /// Puts an event into the socket, if it fits.
     fn send(&mut self, source: Source, bytes: &[u8]) -> bool {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;

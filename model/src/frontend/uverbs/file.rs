@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use super::config::Mode;
+use super::devx::event::EventFile;
 use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
 use super::function::Function;
@@ -31,6 +32,8 @@ pub(super) struct State {
     objects: BTreeMap<u32, Object>,
     /// No handle below it is free.
     lowest: u32,
+    /// Files of events that were opened by this one.
+    pub event_files: Vec<Weak<EventFile>>,
 }
 
 /// An object of a file.
@@ -103,6 +106,11 @@ impl CommandFile {
         self.device
     }
 
+    /// What tells it from the others that are open.
+    pub fn identity(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// The card.
     pub fn function(&self) -> &'static Function {
         &self.running.functions[self.device]
@@ -161,6 +169,9 @@ impl CommandFile {
                     tracing::warn!(handle, errno = error.0, "an object of a closed file stays");
                 }
             }
+        }
+        for events in state.event_files.drain(..).filter_map(|file| file.upgrade()) {
+            events.hang_up();
         }
         if let Some(context) = state.context.take() {
             device::destroy(self, &context);

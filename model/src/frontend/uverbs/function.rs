@@ -13,6 +13,7 @@ use mlx5_sys::ifc::{
 
 use super::clock::Clock;
 use super::command::{Caps, Command};
+use super::devx::event::{Offered, Subscriptions};
 use super::dm::Window;
 use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
@@ -32,7 +33,7 @@ const EQE: usize = 64;
 const PAGE: usize = 4096;
 
 /// Event types an asynchronous event queue listens for (`device.h`, `MLX5_EVENT_TYPE_*`).
-const ASYNC_EVENTS: [u8; 13] = [
+const ASYNC_EVENTS: [u8; 15] = [
     event::PATH_MIGRATED,
     event::COMMUNICATION_ESTABLISHED,
     event::SEND_QUEUE_DRAINED,
@@ -45,11 +46,13 @@ const ASYNC_EVENTS: [u8; 13] = [
     event::SRQ_CATASTROPHIC,
     event::SRQ_LAST_WQE,
     event::SRQ_LIMIT,
+    event::TARGET_DRAINED,
+    event::TARGET_KEY_VIOLATION,
     event::GENERAL,
 ];
 
 /// Event types (`device.h`, `MLX5_EVENT_TYPE_*`).
-mod event {
+pub(super) mod event {
     pub const COMPLETION: u8 = 0x00;
     pub const PATH_MIGRATED: u8 = 0x01;
     pub const COMMUNICATION_ESTABLISHED: u8 = 0x02;
@@ -63,6 +66,8 @@ mod event {
     pub const SRQ_CATASTROPHIC: u8 = 0x12;
     pub const SRQ_LAST_WQE: u8 = 0x13;
     pub const SRQ_LIMIT: u8 = 0x14;
+    pub const TARGET_DRAINED: u8 = 0x1c;
+    pub const TARGET_KEY_VIOLATION: u8 = 0x1d;
     pub const GENERAL: u8 = 0x22;
 }
 
@@ -74,6 +79,8 @@ pub(super) struct Function {
     pub device: &'static Device,
     /// Current capabilities.
     pub caps: Caps,
+    /// Events that programs may subscribe to.
+    pub events: Offered,
     /// Numbers of the completion event queues, by vector.
     pub eqns: Vec<u32>,
     /// A protection domain of the driver's own, for queue pairs of which nobody else has one.
@@ -100,6 +107,7 @@ impl Function {
         let window = Window::new()?;
         engine.enter(index, |card| card.memic = Memic::at(window.address));
         let caps = engine.enter(index, Caps::query)?;
+        let events = engine.enter(index, |card| Offered::by(&caps, card))?;
         let reply = run(Command::new(opcode::ALLOC_UAR, alloc_uar_in::SIZE, alloc_uar_out::SIZE))?;
         let uar = alloc_uar_out::UAR.get(&reply) as u32;
         let reply = run(Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE, alloc_pd_out::SIZE))?;
@@ -138,6 +146,7 @@ impl Function {
             index,
             device,
             caps,
+            events,
             eqns,
             pdn,
             engine,
@@ -200,6 +209,8 @@ pub(super) struct Listeners {
     pub srqs: HashMap<u32, (Arc<EventQueue>, Source)>,
     /// Files that hear of the port.
     pub ports: Vec<Arc<EventQueue>>,
+    /// What programs have subscribed to.
+    pub subscriptions: Subscriptions,
 }
 
 /// Where the events of a CQ go.
@@ -225,6 +236,7 @@ impl Interrupts {
         let listeners = lock(&self.listeners);
         while let Some(eqe) = queue.next() {
             listeners.tell(&eqe);
+            listeners.subscriptions.tell(&eqe);
         }
         queue.update(card);
     }

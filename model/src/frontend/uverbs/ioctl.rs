@@ -185,6 +185,11 @@ impl Attributes {
         self.data(id).map(|data| c_int::try_from(data as i64).map_err(|_| Errno::EBADF)).transpose()
     }
 
+    /// Whether it was given.
+    pub fn has(&self, id: u16) -> bool {
+        self.find(id).is_some()
+    }
+
     /// Room of an output, in bytes; 0 if it was not given.
     pub fn room(&self, id: u16) -> usize {
         self.find(id).map_or(0, |attribute| usize::from(attribute.length))

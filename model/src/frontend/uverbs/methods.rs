@@ -222,6 +222,13 @@ const METHODS: &[Method] = methods! {
     // MLX5_IB_OBJECT_DEVX
     0x1000 0x1000 devx::other { must 0x1000 => COMMAND; must 0x1001 => REPLY; }
     0x1000 0x1002 devx::query_eqn { must 0x1000 => FOUR; must 0x1001 => Kind::Out(4); }
+    0x1000 0x1003 devx::event::subscribe {
+        must 0x1000 => Kind::Handle;
+        may 0x1001 => Kind::Handle;
+        must 0x1002 => Kind::In(2, u16::MAX);
+        may 0x1003 => FOUR;
+        may 0x1004 => EIGHT;
+    }
     // MLX5_IB_OBJECT_DEVX_OBJ
     0x1001 0x1000 devx::object::create {
         must 0x1000 => Kind::NewHandle;
@@ -248,6 +255,8 @@ const METHODS: &[Method] = methods! {
         must 0x1004 => Kind::Out(4);
     }
     0x1002 0x1001 devx::umem::deregister { must 0x1000 => Kind::Handle; }
+    // MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD
+    0x1005 0x1000 devx::event::create { must 0x1000 => Kind::NewHandle; must 0x1001 => NUMBER; }
     // MLX5_IB_OBJECT_UAR
     0x1008 0x1000 uar::allocate {
         must 0x1000 => Kind::NewHandle;

@@ -7,8 +7,8 @@ use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    DIR, FILE, c_char, c_int, c_long, c_uint, c_void, mode_t, off_t, sighandler_t, sigset_t, size_t,
-    ssize_t,
+    DIR, FILE, c_char, c_int, c_long, c_uint, c_void, mode_t, off_t, sighandler_t, sigset_t,
+    size_t, ssize_t,
 };
 
 /// One function, once found.
@@ -119,6 +119,7 @@ next! {
     munmap(address: *mut c_void, length: size_t) -> c_int;
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
     close(fd: c_int) -> c_int;
+    read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t;
     dup(fd: c_int) -> c_int;
     dup2(fd: c_int, to: c_int) -> c_int;
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;

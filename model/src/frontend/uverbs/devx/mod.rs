@@ -2,8 +2,10 @@
 //!
 //! Here is what decides whether a program may give a command, as the kernel decides it, and what is
 //! done on objects that verbs made; `object` makes, changes, shows and destroys those that a program
-//! makes itself, of the `kinds` in one table; `umem` is memory that such commands name by number.
+//! makes itself, of the `kinds` in one table; `umem` is memory that such commands name by number; `event` is what tells a program
+//! of what happens to them.
 
+pub(super) mod event;
 mod kinds;
 pub(super) mod object;
 pub(super) mod umem;

@@ -5,6 +5,7 @@ use mlx5_sys::ifc::{Field, cmd_in, create_mkey_in, create_psv_in, drain_dct_in, 
 use super::super::errno::{Errno, Result};
 use super::super::file::{CommandFile, Object};
 use super::super::ioctl::Attributes;
+use super::super::lock;
 use super::kinds::{KINDS, Kind};
 
 /// Shortest reply: status and syndrome.
@@ -20,6 +21,11 @@ pub(in super::super) struct Devx {
 }
 
 impl Devx {
+    /// The command that made it, and its number: what it is called in events.
+    pub fn created(&self) -> (u16, u32) {
+        (self.kind.create, self.number as u32)
+    }
+
     /// When it goes with its file: users before what they use.
     pub fn turn(&self) -> u32 {
         self.kind.turn
@@ -144,5 +150,7 @@ pub(in super::super) fn destroy(file: &CommandFile, uid: u16, object: &Devx) -> 
     let mut command = vec![0; cmd_in::SIZE.max(0x10)];
     cmd_in::OPCODE.set(&mut command, object.kind.destroy.into());
     object.kind.destroyed.set(&mut command, object.number);
-    run(file, uid, command, 0x10).0
+    run(file, uid, command, 0x10).0?;
+    lock(file.function().listeners()).subscriptions.forget(object.created());
+    Ok(())
 }

@@ -1,0 +1,325 @@
+//! Events that a program subscribes to: of objects that it made by command, and of the device.
+//!
+//! Each is told of to a file that the program reads, with the cookie of the subscription and, unless
+//! the file was opened without, the EQE as the card wrote it; or to an eventfd. Events that are in a
+//! file when their object goes stay there, as in the kernel. A file whose device is closed has none
+//! any more.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libc::{c_int, c_void, size_t, ssize_t};
+use mlx5_sys::ifc::{cq_error, device_event_cap, eqe, opcode, qp_events, query_hca_cap_in};
+
+use super::super::command::{Caps, Command};
+use super::super::descriptors::{Descriptor, aside};
+use super::super::errno::{Errno, Result, last, set_errno};
+use super::super::event::{EventQueue, Source};
+use super::super::file::CommandFile;
+use super::super::function::{Function, event};
+use super::super::ioctl::Attributes;
+use super::super::{lock, real};
+use super::object::Devx;
+use crate::card::Card;
+
+/// `MLX5_IB_UAPI_DEVX_CR_EV_CH_FLAGS_OMIT_DATA`
+const OMIT_DATA: u64 = 1;
+/// Types of events in one subscription.
+const MOST_TYPES: usize = 16;
+/// Bytes of the cookie before an EQE.
+const COOKIE: usize = 8;
+
+/// Kinds of queues in events (`enum mlx5_event_queue_type`), by the command that makes one.
+fn queue_type(create: u16) -> u8 {
+    match create {
+        opcode::CREATE_RQ => 1,
+        opcode::CREATE_SQ => 2,
+        opcode::CREATE_DCT => 6,
+        _ => 0,
+    }
+}
+
+/// A file of events.
+pub(in super::super) struct EventFile {
+    queue: Arc<EventQueue>,
+    /// Whether there are cookies only, of each subscription one at a time.
+    omits: bool,
+    function: &'static Function,
+    /// Which command file it was opened by.
+    by: usize,
+}
+
+/// `DEVX_ASYNC_EVENT_FD_ALLOC`.
+pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let flags = attributes.number(0x1001)?;
+    if flags & !OMIT_DATA != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let omits = flags & OMIT_DATA != 0;
+    let mut state = file.state();
+    state.context()?;
+    let size = if omits { COOKIE } else { COOKIE + eqe::SIZE };
+    let (function, by) = (file.function(), file.identity());
+    let mut made = None;
+    let (_, fd) = EventQueue::subscribed(file.running, size, |queue| {
+        let file = Arc::new(EventFile { queue, omits, function, by });
+        made = Some(Arc::downgrade(&file));
+        Descriptor::Subscribed(file)
+    })?;
+    state.event_files.retain(|file| file.strong_count() > 0);
+    state.event_files.extend(made);
+    attributes.put_handle(0x1000, fd as u64)
+}
+
+impl EventFile {
+    /// The program has closed its last descriptor.
+    pub fn close(self: &Arc<Self>) {
+        self.queue.abandon();
+        lock(self.function.listeners()).subscriptions.leave(self);
+    }
+
+    /// The command file that it belongs to is closed.
+    pub fn hang_up(self: &Arc<Self>) {
+        lock(self.function.listeners()).subscriptions.leave(self);
+        self.queue.hang_up();
+    }
+
+    /// `read` of its descriptor: one event, or the errno that the kernel has and a socket has not.
+    ///
+    /// # Safety
+    /// As of `read`: `to` has room for `length` bytes.
+    pub unsafe fn read(&self, fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
+        let refused = |errno: Errno| {
+            set_errno(errno.0);
+            -1
+        };
+        if self.queue.take_overflow() {
+            return refused(Errno::EOVERFLOW);
+        }
+        // What is too short a buffer takes nothing out, but waits.
+        let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
+        // SAFETY: no byte is written.
+        let next = unsafe { libc::recv(fd, std::ptr::null_mut(), 0, flags) };
+        match usize::try_from(next) {
+            Err(_) => next,
+            Ok(0) => {
+                // SAFETY: asking for flags touches no memory.
+                let flags = unsafe { real::fcntl(fd, libc::F_GETFL, 0) };
+                let waits = flags & libc::O_NONBLOCK == 0;
+                refused(if waits { Errno::EIO } else { Errno::EAGAIN })
+            }
+            Ok(size) if size > length => refused(Errno::EINVAL),
+            // SAFETY: passed on.
+            Ok(_) => unsafe { real::read(fd, to, length) },
+        }
+    }
+}
+
+/// What events there may be subscriptions to, by type: of objects, and of the device.
+#[derive(Clone, Copy, Default)]
+pub(in super::super) struct Offered {
+    affiliated: [u64; 4],
+    unaffiliated: [u64; 4],
+}
+
+impl Offered {
+    /// Asks a card.
+    pub fn query(card: &mut Card) -> Result<Self> {
+        // Group of capabilities (`MLX5_CAP_DEV_EVENT`), current values.
+        const GROUP: u32 = 0x14;
+        let mut command = Command::new(opcode::QUERY_HCA_CAP, query_hca_cap_in::SIZE, 0x110);
+        command.set(query_hca_cap_in::OP_MOD, GROUP << 1 | 1);
+        let reply = command.run(card)?;
+        let group = &reply[0x10..];
+        let mask = |field: mlx5_sys::ifc::Field| {
+            std::array::from_fn(|word| {
+                let at = field.bit_offset() / 8 + word * 8;
+                group[at..at + 8].iter().fold(0, |mask, byte| mask << 8 | u64::from(*byte))
+            })
+        };
+        Ok(Self {
+            affiliated: mask(device_event_cap::USER_AFFILIATED_EVENTS),
+            unaffiliated: mask(device_event_cap::USER_UNAFFILIATED_EVENTS),
+        })
+    }
+
+    /// Whether a card has events to subscribe to at all.
+    pub fn by(caps: &Caps, card: &mut Card) -> Result<Self> {
+        match caps.has(mlx5_sys::ifc::cmd_hca_cap::EVENT_CAP) {
+            true => Self::query(card),
+            false => Ok(Self::default()),
+        }
+    }
+
+    fn has(&self, of_object: bool, event: u16) -> bool {
+        let mask = if of_object { &self.affiliated } else { &self.unaffiliated };
+        let word = mask.get(usize::from(event >> 6));
+        // Completions are not among those that the card names.
+        of_object && event == u16::from(event::COMPLETION)
+            || word.is_some_and(|word| word >> (event & 63) & 1 == 1)
+    }
+}
+
+/// What an event is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    event: u8,
+    /// Kind of queue and number; none of the device.
+    object: Option<(u8, u32)>,
+}
+
+/// One type of event that somebody wants to know of.
+struct Subscription {
+    source: Source,
+    /// The object: the command that made it, and its number.
+    object: Option<(u16, u32)>,
+    file: Arc<EventFile>,
+    signal: Option<Signal>,
+}
+
+/// All subscriptions to events of a card.
+#[derive(Default)]
+pub(in super::super) struct Subscriptions(HashMap<Key, Vec<Subscription>>);
+
+/// `DEVX_SUBSCRIBE_EVENT`.
+pub(in super::super) fn subscribe(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let state = file.state();
+    if state.context()?.uid == 0 {
+        return Err(Errno::EINVAL);
+    }
+    let descriptor = attributes.descriptor(0x1000)?.ok_or(Errno::EINVAL)?;
+    let events = match file.running.descriptors.get(descriptor) {
+        Some(Descriptor::Subscribed(events)) if events.by == file.identity() => events,
+        _ => return Err(Errno::EBADF),
+    };
+    let object = match attributes.optional_handle(0x1001)? {
+        Some(handle) => Some(state.get::<Devx>(handle)?.created()),
+        None => None,
+    };
+    let redirect = attributes.has(0x1003).then(|| attributes.number(0x1003)).transpose()?;
+    if redirect.is_some() && attributes.has(0x1004) {
+        return Err(Errno::EINVAL);
+    }
+    let list = attributes.input(0x1002)?;
+    if list.len() % 2 != 0 || list.len() / 2 > MOST_TYPES {
+        return Err(Errno::EINVAL);
+    }
+    let types: Vec<u16> =
+        list.chunks_exact(2).map(|event| u16::from_ne_bytes([event[0], event[1]])).collect();
+    let offered = file.function().events;
+    if !types.iter().all(|event| offered.has(object.is_some(), *event)) {
+        return Err(Errno::EINVAL);
+    }
+    let mut made = Vec::new();
+    for event in types {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let key = Key {
+            event: event as u8,
+            object: object.map(|(create, number)| (queue_type(create), number)),
+        };
+        let source = Source { user_handle: attributes.number(0x1004)?, id };
+        let signal = redirect.map(|fd| Signal::new(fd as c_int)).transpose()?;
+        made.push((key, Subscription { source, object, file: events.clone(), signal }));
+    }
+    let mut listeners = lock(file.function().listeners());
+    for (key, subscription) in made {
+        listeners.subscriptions.0.entry(key).or_default().push(subscription);
+    }
+    Ok(())
+}
+
+impl Subscriptions {
+    /// Tells whoever wants to know of an event.
+    pub fn tell(&self, eqe: &[u8; eqe::SIZE]) {
+        let data = &eqe[eqe::EVENT_DATA.bytes()];
+        let kind = eqe::EVENT_TYPE.get(eqe) as u8;
+        let object = match kind {
+            event::PORT_CHANGE => None,
+            event::CQ_ERROR => Some((0, cq_error::CQN.get(data) as u32)),
+            event::COMPLETION => Some((0, qp_events::QPN_RQN_SQN.get(data) as u32)),
+            event::TARGET_DRAINED | event::TARGET_KEY_VIOLATION => {
+                Some((queue_type(opcode::CREATE_DCT), qp_events::QPN_RQN_SQN.get(data) as u32))
+            }
+            _ => Some((qp_events::TYPE.get(data) as u8, qp_events::QPN_RQN_SQN.get(data) as u32)),
+        };
+        for subscription in self.0.get(&Key { event: kind, object }).into_iter().flatten() {
+            subscription.tell(eqe);
+        }
+    }
+
+    /// Nobody reads a file any more.
+    fn leave(&mut self, file: &Arc<EventFile>) {
+        self.keep(|subscription| !Arc::ptr_eq(&subscription.file, file));
+    }
+
+    /// An object is gone.
+    pub fn forget(&mut self, object: (u16, u32)) {
+        self.keep(|subscription| subscription.object != Some(object));
+    }
+
+    fn keep(&mut self, which: impl Fn(&Subscription) -> bool) {
+        self.0.retain(|_, subscriptions| {
+            subscriptions.retain(&which);
+            !subscriptions.is_empty()
+        });
+    }
+}
+
+impl Subscription {
+    fn tell(&self, eqe: &[u8; eqe::SIZE]) {
+        if let Some(signal) = &self.signal {
+            return signal.raise();
+        }
+        let mut bytes = self.source.user_handle.to_ne_bytes().to_vec();
+        if !self.file.omits {
+            bytes.extend(eqe);
+        }
+        self.file.queue.post_subscribed(self.source, bytes, self.file.omits);
+    }
+}
+
+/// Another descriptor of a program's eventfd, so that it lives as long as the subscription.
+struct Signal(c_int);
+
+impl Signal {
+    fn new(fd: c_int) -> Result<Self> {
+        // SAFETY: duplicating a descriptor touches no memory.
+        let copy = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+        if copy < 0 {
+            return Err(last());
+        }
+        let signal = Self(aside(copy).inspect_err(|_| {
+            // SAFETY: the descriptor was made here and is known to nobody else.
+            unsafe { real::close(copy) };
+        })?);
+        let path = format!("/proc/self/fd/{}\0", signal.0);
+        let mut target = [0u8; 32];
+        // SAFETY: the path is a C string, and the buffer as long as said.
+        let length = unsafe {
+            real::readlink(path.as_ptr().cast(), target.as_mut_ptr().cast(), target.len())
+        };
+        let target = &target[..usize::try_from(length).map_err(|_| last())?];
+        if target == b"anon_inode:[eventfd]" { Ok(signal) } else { Err(Errno::EINVAL) }
+    }
+
+    /// Adds one, unless that would have to wait for a reader.
+    fn raise(&self) {
+        let mut room = libc::pollfd { fd: self.0, events: libc::POLLOUT, revents: 0 };
+        let one = 1u64;
+        // SAFETY: one pollfd, and eight bytes.
+        unsafe {
+            if libc::poll(&mut room, 1, 0) == 1 && room.revents & libc::POLLOUT != 0 {
+                libc::write(self.0, (&raw const one).cast(), size_of_val(&one));
+            }
+        }
+    }
+}
+
+impl Drop for Signal {
+    fn drop(&mut self) {
+        // SAFETY: the descriptor belongs to the subscription.
+        unsafe { real::close(self.0) };
+    }
+}
