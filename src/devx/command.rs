@@ -13,6 +13,10 @@ const SHORTEST: usize = 16;
 /// The longest of both: lengths are told to the kernel in 16 bits.
 const LONGEST: usize = u16::MAX as usize;
 
+/// Commands that the kernel takes from contexts without DevX as well (`devx.c` in Linux 6.1).
+const ANYONES: [u16; 3] =
+    [opcode::QUERY_HCA_CAP, opcode::QUERY_HCA_VPORT_CONTEXT, opcode::QUERY_ESW_VPORT_CONTEXT];
+
 /// A firmware command that is being put together.
 ///
 /// Big-endian, as [`ifc`](super::ifc) lays it out; all zero but for what is set. What is set is
@@ -153,7 +157,7 @@ impl Command {
     ///
     /// # Errors
     /// [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel, [`Error::NoDevx`] if the
-    /// context may give no commands, [`Error::Attribute`] if it cannot be sent.
+    /// context may give no commands but those that ask for capabilities, [`Error::Attribute`] if it cannot be sent.
     pub fn execute(&self, context: &Context) -> Result<Reply> {
         self.run(context, "mlx5dv_devx_general_cmd", |command, reply| {
             // SAFETY: the context is open, and both buffers live through the call and are as long
@@ -187,7 +191,8 @@ impl Command {
 
     /// Whether it can be sent at all.
     pub(super) fn check(&self, context: &Context) -> Result<()> {
-        if let devx @ Devx::Refused(_) = context.devx() {
+        let anyones = ANYONES.contains(&self.opcode());
+        if let (devx @ Devx::Refused(_), false) = (context.devx(), anyones) {
             return Err(Error::NoDevx { device: context.name(), why: devx });
         }
         if let Some(Wrong { attribute, value, rule }) = &self.wrong {

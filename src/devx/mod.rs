@@ -5,15 +5,21 @@
 //! commands. A refusal comes back as [`Error::Refused`](crate::Error::Refused), in words and with
 //! what was sent; a command that the kernel did not let through to the card as
 //! [`Error::Withheld`](crate::Error::Withheld). [`ifc`] has the layouts and opcodes.
+//! [`Capabilities`] tell what the card can do, by name.
 //!
 //! Nothing here is on the path of a message: each command enters the kernel and waits for the
 //! card's firmware, microseconds to milliseconds.
 
+mod capability;
 mod command;
 mod error;
+mod group;
 mod object;
 
+pub(crate) use capability::Cache;
+pub use capability::{Capabilities, Capability, GroupValues, MissingCapability};
 pub use command::{Command, Reply};
 pub use error::{CommandError, Sent, WithheldCommand};
+pub use group::Group;
 pub use mlx5_sys::ifc;
 pub use object::{DestroyError, Object};

@@ -27,6 +27,8 @@ pub struct Context {
 pub(crate) struct ContextInner {
     context: NonNull<ibv_context>,
     devx: Devx,
+    /// What the card said of its capabilities.
+    pub(crate) capabilities: crate::devx::Cache,
 }
 
 // SAFETY: libibverbs allows calls on one context from several threads.
@@ -120,7 +122,9 @@ impl Context {
                 (context, Devx::Refused(refused))
             }
         };
-        let context = Context { inner: Arc::new(ContextInner { context, devx }) };
+        let context = Context {
+            inner: Arc::new(ContextInner { context, devx, capabilities: Default::default() }),
+        };
         // Waiting for events is by poll with a timeout, so a read must never block.
         super::event::set_nonblocking(context.async_fd())?;
         Ok(context)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{Devx, GidType, PortState};
 use crate::connect::ConnectError;
-use crate::devx::{CommandError, WithheldCommand};
+use crate::devx::{CommandError, MissingCapability, WithheldCommand};
 
 /// The control path's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -62,6 +62,9 @@ pub enum Error {
         /// Why.
         why: Devx,
     },
+    /// The card lacks a capability.
+    #[error(transparent)]
+    NoCapability(Box<MissingCapability>),
     /// An attribute was refused before the call, because libibverbs would have said EINVAL only.
     #[error("{attribute} is {value}: {rule}")]
     Attribute {

@@ -4,4 +4,5 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod capabilities;
 mod commands;

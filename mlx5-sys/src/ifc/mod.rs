@@ -56,6 +56,22 @@ pub struct Member {
 }
 
 impl Layout {
+    /// Every field that is no structure itself, in the order of the header; those of nested
+    /// structures as they lie in this one.
+    pub fn leaves(&self) -> Vec<Field> {
+        let mut leaves = Vec::new();
+        for member in self.members {
+            match member.nested {
+                None => leaves.push(member.field),
+                Some(nested) => {
+                    leaves
+                        .extend(nested.leaves().into_iter().map(|leaf| leaf.within(member.field)));
+                }
+            }
+        }
+        leaves
+    }
+
     /// The field of that name, in upper case.
     pub fn field(&self, name: &str) -> Option<Field> {
         self.members.iter().map(|member| member.field).find(|field| field.name() == Some(name))
@@ -128,6 +144,16 @@ impl Field {
     /// `qpc.primary_address_path.sl`. One without a name is named by where it lies.
     pub fn path(self) -> impl core::fmt::Display {
         Path(self)
+    }
+
+    /// The field itself if it has at most 64 bits; else pieces of that width, the last perhaps
+    /// narrower.
+    pub fn words(self) -> impl Iterator<Item = Field> {
+        (0..self.width).step_by(64).map(move |start| Self {
+            bit: self.bit + start,
+            width: (self.width - start).min(64),
+            names: self.names,
+        })
     }
 
     /// Offset of the first bit from the start of the structure.

@@ -1,0 +1,338 @@
+//! What the card can do: QUERY_HCA_CAP, by group and by name.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mlx5_sys::ifc::{Field, opcode, query_hca_cap_in, query_hca_cap_out};
+
+use super::command::Command;
+use super::group::Group;
+use crate::verbs::{Context, Error, Result};
+
+/// A card's capabilities, each group of which is asked for once and kept with the context.
+///
+/// ```no_run
+/// use mlx5::devx::Group;
+/// use mlx5::devx::ifc::{cmd_hca_cap, roce_cap};
+///
+/// let context = mlx5::verbs::Context::open_first()?;
+/// let capabilities = context.capabilities();
+/// capabilities.require(Group::General, cmd_hca_cap::DCT, "a DC target")?;
+/// if let Some(roce) = capabilities.group(Group::Roce)? {
+///     println!("{} GIDs", roce.current(roce_cap::ROCE_ADDRESS_TABLE_SIZE));
+/// }
+/// # Ok::<(), mlx5::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Capabilities<'a> {
+    context: &'a Context,
+}
+
+/// The groups that were asked for; `None` for those that the card does not have.
+#[derive(Default)]
+pub(crate) struct Cache {
+    groups: Mutex<BTreeMap<Group, Option<Arc<GroupValues>>>>,
+}
+
+impl Context {
+    /// What the card can do. Asked when it is first looked at.
+    pub fn capabilities(&self) -> Capabilities<'_> {
+        Capabilities { context: self }
+    }
+}
+
+impl Capabilities<'_> {
+    /// A group with all its values; `None` if the card does not have it, as its general
+    /// capabilities say. Two or three calls into the kernel for the first look, none for others.
+    ///
+    /// # Errors
+    /// Those of [`Command::execute`]: of a group that the card claims, or of the general ones.
+    pub fn group(&self, group: Group) -> Result<Option<Arc<GroupValues>>> {
+        if let Some(known) = self.known(group) {
+            return Ok(known);
+        }
+        let claims = group.claims();
+        let claimed = claims.is_empty()
+            || match self.group(Group::General)? {
+                Some(general) => {
+                    claims.iter().any(|(field, mask)| general.current(*field) & mask != 0)
+                }
+                None => false,
+            };
+        let values = match claimed {
+            true => Some(Arc::new(GroupValues {
+                group,
+                maximum: self.ask(group, 0)?,
+                current: self.ask(group, 1)?,
+            })),
+            false => None,
+        };
+        self.cache().insert(group, values.clone());
+        Ok(values)
+    }
+
+    /// The current value of a capability; `None` if the card does not have its group.
+    ///
+    /// # Errors
+    /// As [`group`](Self::group).
+    ///
+    /// # Panics
+    /// If the field is wider than 64 bits.
+    pub fn current(&self, group: Group, field: Field) -> Result<Option<u64>> {
+        Ok(self.group(group)?.map(|values| values.current(field)))
+    }
+
+    /// Goes on only if a capability is not zero: `needed_by` says what needs it, as errors are to
+    /// call it.
+    ///
+    /// # Errors
+    /// [`Error::NoCapability`]; those of [`group`](Self::group).
+    ///
+    /// # Panics
+    /// If the field is wider than 64 bits.
+    pub fn require(&self, group: Group, field: Field, needed_by: &'static str) -> Result<()> {
+        self.require_at_least(group, field, 1, needed_by).map(|_| ())
+    }
+
+    /// Goes on, with its value, only if a capability is so great at least.
+    ///
+    /// # Errors
+    /// [`Error::NoCapability`]; those of [`group`](Self::group).
+    ///
+    /// # Panics
+    /// If the field is wider than 64 bits.
+    pub fn require_at_least(
+        &self,
+        group: Group,
+        field: Field,
+        least: u64,
+        needed_by: &'static str,
+    ) -> Result<u64> {
+        let values = self.group(group)?;
+        let has = values.as_ref().map(|values| (values.current(field), values.maximum(field)));
+        match has {
+            Some((current, _)) if current >= least => Ok(current),
+            _ => Err(Error::NoCapability(Box::new(MissingCapability {
+                device: self.context.name(),
+                group,
+                field,
+                least,
+                has,
+                needed_by,
+            }))),
+        }
+    }
+
+    fn known(&self, group: Group) -> Option<Option<Arc<GroupValues>>> {
+        self.cache().get(&group).cloned()
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, BTreeMap<Group, Option<Arc<GroupValues>>>> {
+        self.context.inner.capabilities.groups.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the card tell the greatest (0) or the current (1) values of a group.
+    fn ask(&self, group: Group, current: u16) -> Result<Box<[u8]>> {
+        let reply = Command::new(opcode::QUERY_HCA_CAP, query_hca_cap_in::SIZE)
+            .op_mod(group.number() << 1 | current)
+            .reply(query_hca_cap_out::SIZE)
+            .execute(self.context)?;
+        Ok(reply.bytes(query_hca_cap_out::CAPABILITY).into())
+    }
+}
+
+/// The values of a group of capabilities.
+///
+/// Its `Display` lists all that are not zero by name, a line each, with the greatest value where that
+/// is another.
+#[derive(Clone, PartialEq, Eq)]
+pub struct GroupValues {
+    group: Group,
+    maximum: Box<[u8]>,
+    current: Box<[u8]>,
+}
+
+/// A capability's name and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// The field.
+    pub field: Field,
+    /// What the function can do now.
+    pub current: u64,
+    /// What the card could be configured to do.
+    pub maximum: u64,
+}
+
+impl GroupValues {
+    /// Which group.
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    /// What the function can do now.
+    ///
+    /// # Panics
+    /// If the field is wider than 64 bits, or no group has room for it.
+    pub fn current(&self, field: Field) -> u64 {
+        field.get(&self.current)
+    }
+
+    /// What the card could be configured to do.
+    ///
+    /// # Panics
+    /// If the field is wider than 64 bits, or no group has room for it.
+    pub fn maximum(&self, field: Field) -> u64 {
+        field.get(&self.maximum)
+    }
+
+    /// Every capability of the group by name, those of nested structures among them. What is wider
+    /// than 64 bits comes in pieces.
+    pub fn iter(&self) -> impl Iterator<Item = Capability> + '_ {
+        let fields = self.group.layout().leaves();
+        fields.into_iter().flat_map(Field::words).map(|field| Capability {
+            field,
+            current: self.current(field),
+            maximum: self.maximum(field),
+        })
+    }
+}
+
+impl fmt::Display for GroupValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.group)?;
+        for Capability { field, current, maximum } in self.iter() {
+            if current == 0 && maximum == 0 {
+                continue;
+            }
+            write!(f, "\n  {} = {current:#x}", field.path())?;
+            if maximum != current {
+                write!(f, " of {maximum:#x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for GroupValues {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A capability that something needs and the card lacks.
+#[derive(Clone, PartialEq, Eq)]
+pub struct MissingCapability {
+    device: String,
+    group: Group,
+    field: Field,
+    least: u64,
+    /// Current and greatest value; `None` if the card does not have the group.
+    has: Option<(u64, u64)>,
+    needed_by: &'static str,
+}
+
+impl MissingCapability {
+    /// The group it is in.
+    pub fn group(&self) -> Group {
+        self.group
+    }
+
+    /// The capability.
+    pub fn field(&self) -> Field {
+        self.field
+    }
+
+    /// Its value; `None` if the card does not have the group.
+    pub fn current(&self) -> Option<u64> {
+        self.has.map(|(current, _)| current)
+    }
+
+    /// What it would have to be at least.
+    pub fn least(&self) -> u64 {
+        self.least
+    }
+
+    /// What needs it.
+    pub fn needed_by(&self) -> &'static str {
+        self.needed_by
+    }
+}
+
+impl std::error::Error for MissingCapability {}
+
+impl fmt::Display for MissingCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device, group, field, least, has, needed_by } = self;
+        write!(f, "{device} cannot make or do {needed_by}: its capability {} of ", field.path())?;
+        match has {
+            None => {
+                write!(f, "{group} is missing with the whole group")?;
+                for (at, (claim, _)) in group.claims().iter().enumerate() {
+                    let word = if at == 0 { ", as cmd_hca_cap says by" } else { " and" };
+                    write!(f, "{word} {}", claim.path())?;
+                }
+                Ok(())
+            }
+            Some((current, maximum)) => {
+                write!(f, "{group} is {current:#x} and would have to be {least:#x} at least; ")?;
+                if maximum >= least {
+                    write!(
+                        f,
+                        "the card itself could do {maximum:#x}: its configuration (mlxconfig) or the \
+                         host has taken it away"
+                    )
+                } else {
+                    f.write_str("this card or its firmware does not do it")
+                }
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MissingCapability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::{cmd_hca_cap, roce_cap};
+
+    use super::*;
+
+    fn missing(group: Group, field: Field, has: Option<(u64, u64)>) -> String {
+        let device = "mlx5_0".to_owned();
+        MissingCapability { device, group, field, least: 1, has, needed_by: "a DC target" }
+            .to_string()
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_its_group_and_what_needs_it() {
+        let text = missing(Group::General, cmd_hca_cap::DCT, Some((0, 1)));
+        for part in ["mlx5_0", "a DC target", "dct", "cmd_hca_cap (group 0x0)", "mlxconfig"] {
+            assert!(text.contains(part), "{part:?} is missing in {text:?}");
+        }
+        let text = missing(Group::General, cmd_hca_cap::DCT, Some((0, 0)));
+        assert!(text.contains("firmware does not do it"), "{text}");
+        let text = missing(Group::Roce, roce_cap::ROCE_VERSION, None);
+        assert!(text.contains("whole group") && text.contains("by roce"), "{text}");
+    }
+
+    #[test]
+    fn a_group_is_shown_by_name_with_what_is_nested() {
+        use mlx5_sys::ifc::{odp_cap, odp_per_transport_service_cap as service};
+        let mut maximum = vec![0; 0x1000].into_boxed_slice();
+        service::SEND.within(odp_cap::RC_ODP_CAPS).set(&mut maximum, 1);
+        odp_cap::SIG.set(&mut maximum, 1);
+        let mut current = maximum.clone();
+        odp_cap::SIG.set(&mut current, 0);
+        let values = GroupValues { group: Group::OnDemand, maximum, current };
+        let text = "odp_cap (group 0x2):\n  sig = 0x0 of 0x1\n  rc_odp_caps.send = 0x1";
+        assert_eq!(values.to_string(), text);
+        assert_eq!(values.current(service::SEND.within(odp_cap::RC_ODP_CAPS)), 1);
+        let sig = values.iter().find(|one| one.field == odp_cap::SIG).unwrap();
+        assert_eq!((sig.current, sig.maximum), (0, 1));
+    }
+}
