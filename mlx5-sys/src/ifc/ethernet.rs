@@ -169,6 +169,33 @@ layout! {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
     }
+    query_tis_in 0x10 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        TISN 0x8 23 24;
+    }
+    query_tis_out 0xb0 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        TIS_CONTEXT 0x10 31 1280;
+    }
+    modify_tis_bitmask 0x8 {
+        LAG_TX_PORT_AFFINITY 0x4 2 1;
+        STRICT_LAG_TX_PORT_AFFINITY 0x4 1 1;
+        PRIO 0x4 0 1;
+    }
+    modify_tis_in 0xc0 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        TISN 0x8 23 24;
+        BITMASK 0x10 31 64;
+        CTX 0x20 31 1280;
+    }
+    modify_tis_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
     tirc 0xf0 {
         DISP_TYPE 0x4 31 4;
         TLS_EN 0x4 27 1;
@@ -215,6 +242,34 @@ layout! {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
     }
+    query_tir_in 0x10 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        TIRN 0x8 23 24;
+    }
+    query_tir_out 0x110 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        TIR_CONTEXT 0x20 31 1920;
+    }
+    modify_tir_bitmask 0x8 {
+        SELF_LB_EN 0x4 4 1;
+        HASH 0x4 2 1;
+        INDIRECT_TABLE 0x4 1 1;
+        PACKET_MERGE 0x4 0 1;
+    }
+    modify_tir_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        TIRN 0x8 23 24;
+        BITMASK 0x10 31 64;
+        CTX 0x20 31 1920;
+    }
+    modify_tir_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
     rqtc 0xf0 {
         LIST_Q_TYPE 0x14 26 3;
         RQT_MAX_SIZE 0x14 15 16;
@@ -243,6 +298,31 @@ layout! {
         RQTN 0x8 23 24;
     }
     destroy_rqt_out 0x10 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+    }
+    query_rqt_in 0x10 {
+        OPCODE 0x0 31 16;
+        OP_MOD 0x4 15 16;
+        RQTN 0x8 23 24;
+    }
+    query_rqt_out 0x110 {
+        STATUS 0x0 31 8;
+        SYNDROME 0x4 31 32;
+        RQT_CONTEXT 0x20 31 1920;
+    }
+    rqt_bitmask 0x8 {
+        RQN_LIST 0x4 0 1;
+    }
+    modify_rqt_in 0x110 {
+        OPCODE 0x0 31 16;
+        UID 0x0 15 16;
+        OP_MOD 0x4 15 16;
+        RQTN 0x8 23 24;
+        BITMASK 0x10 31 64;
+        CTX 0x20 31 1920;
+    }
+    modify_rqt_out 0x10 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
     }

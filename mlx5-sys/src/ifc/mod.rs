@@ -23,6 +23,7 @@ macro_rules! files {
 files! {
     capability_groups
     contexts
+    counter
     dynamic
     ethernet
     event

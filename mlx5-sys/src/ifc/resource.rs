@@ -3,8 +3,8 @@
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
-//! `input_mkey_index` is of Linux 6.2; `cq_umem_offset` and `cq_umem_id` are named so by rdma-core
-//! (`tests/mlx5_prm_structs.py`).
+//! `input_mkey_index` is of Linux 6.2; `cq_umem_offset`,
+//! `cq_umem_id`, `mkey_umem_id` and `mkey_umem_offset` are named so by rdma-core (`tests/mlx5_prm_structs.py`).
 
 use super::layout;
 
@@ -161,6 +161,8 @@ layout! {
         MKEY_UMEM_VALID 0xc 30 1;
         MEMORY_KEY_MKEY_ENTRY 0x10 31 512 = mkc;
         TRANSLATIONS_OCTWORD_ACTUAL_SIZE 0x60 31 32;
+        MKEY_UMEM_ID 0x64 31 32;
+        MKEY_UMEM_OFFSET 0x68 31 64;
         KLM_PAS_MTT 0x110 31 32;
     }
     create_mkey_out 0x10 {

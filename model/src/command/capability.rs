@@ -25,6 +25,8 @@ pub const LOG_MAX_SRQ_SIZE: u32 = 15;
 pub const LOG_MAX_TAGS: u32 = 7;
 /// log2 of entries in a list of keys behind another key.
 pub const LOG_MAX_KLMS: u32 = 12;
+/// log2 of the least bytes that an entry of a list of equal pieces stands for.
+pub const LOG_MIN_ENTITY: u32 = 12;
 /// log2 of the longest message.
 pub const LOG_MAX_MESSAGE: u32 = 30;
 /// log2 of READs and atomics in flight, either way.
@@ -177,6 +179,13 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_TIS, if roce { 23 } else { 0 }),
         (c::LOG_MAX_RQ, if roce { 18 } else { 0 }),
         (c::LOG_MAX_SQ, if roce { 18 } else { 0 }),
+        // Counters, of which zero is none.
+        (c::MAX_QP_CNT, 255),
+        (c::OUT_OF_SEQ_CNT, 1),
+        (c::RETRANSMISSION_Q_COUNTERS, 1),
+        (c::ENHANCED_ERROR_Q_COUNTERS, 1),
+        (c::MODIFY_RQ_COUNTER_SET_ID, u64::from(roce)),
+        (c::RTS2RTS_QP_COUNTERS_SET_ID, 1),
         (c::LOG_MAX_MCG, LOG_MAX_GROUPS.into()),
         (c::MAX_QP_MCG, MAX_GROUP_MEMBERS.into()),
         // What a queue pair multicasts need not come back to itself.
@@ -230,7 +239,7 @@ pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
     let values = match get(input, OP_MOD) >> 1 {
         group::GENERAL => general(card),
         // Nothing in it yet is done; its log_min_mkey_entity_size has to say something true.
-        group::GENERAL_2 => vec![(cmd_hca_cap_2::LOG_MIN_MKEY_ENTITY_SIZE, 12)],
+        group::GENERAL_2 => vec![(cmd_hca_cap_2::LOG_MIN_MKEY_ENTITY_SIZE, LOG_MIN_ENTITY.into())],
         group::ODP => on_demand(),
         group::DEVICE_MEMORY if card.memic.is_there() => vec![
             (device_mem_cap::MEMIC, 1),

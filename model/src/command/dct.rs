@@ -10,7 +10,7 @@ use mlx5_sys::ifc::{
 
 use super::capability::{LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
 use super::qp::free_number;
-use super::{Refusal, context, get, owned, uid};
+use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Drain, Qp, ReceiveQueue, SendQueue, Service, State, Target};
 use crate::transport::ethernet::Ethernet;
@@ -45,6 +45,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     if field(dctc::RAE) == 1 && !(1..=3).contains(&field(dctc::ATOMIC_MODE)) {
         return Err(Refusal::QpAtomicMode);
     }
+    counter::may_name(card, field(dctc::COUNTER_SET_ID), user)?;
     // Zero is the first port, too.
     if field(dctc::PORT) > 1 {
         return Err(Refusal::Port);
@@ -63,6 +64,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         (qpc::USER_INDEX, dctc::USER_INDEX),
         (qpc::CQN_RCV, dctc::CQN),
         (qpc::CS_RES, dctc::CS_RES),
+        (qpc::COUNTER_SET_ID, dctc::COUNTER_SET_ID),
         (qpc::SRQN_RMPN_XRQN, dctc::SRQN_XRQN),
         (qpc::MTU, dctc::MTU),
         (qpc::MIN_RNR_NAK, dctc::MIN_RNR_NAK),

@@ -4,8 +4,8 @@ use mlx5_sys::ifc::{
     create_mkey_in, create_mkey_out, destroy_mkey_in, mkc, query_mkey_in, query_mkey_out,
 };
 
-use super::capability::LOG_MAX_KLMS;
-use super::{Refusal, buffer, context, get, owned, uid};
+use super::capability::{LOG_MAX_KLMS, LOG_MIN_ENTITY};
+use super::{Refusal, buffer, context, get, owned, uid, umem};
 use crate::card::Card;
 use crate::object::{Klm, Mkey, Translation};
 
@@ -13,14 +13,12 @@ use crate::object::{Klm, Mkey, Translation};
 const PHYSICAL: u32 = 0;
 const MTT: u32 = 1;
 const KLMS: u32 = 2;
+const KSM: u32 = 3;
 const MEMIC: u32 = 5;
 
 pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let mkc: Box<[u8; mkc::SIZE]> = context(input, create_mkey_in::MEMORY_KEY_MKEY_ENTRY)?;
     let field = |field| get(&mkc[..], field);
-    if get(input, create_mkey_in::MKEY_UMEM_VALID) == 1 {
-        return Err(Refusal::Umem);
-    }
     if get(input, create_mkey_in::PG_ACCESS) == 1 {
         return Err(Refusal::MkeyPageAccess);
     }
@@ -32,11 +30,16 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     }
     let pd = card.objects.pds.get(field(mkc::PD)).ok_or(Refusal::NoPd)?;
     owned(pd.uid, uid(input))?;
-    let translation = match field(mkc::ACCESS_MODE_4_2) << 2 | field(mkc::ACCESS_MODE_1_0) {
+    let mode = field(mkc::ACCESS_MODE_4_2) << 2 | field(mkc::ACCESS_MODE_1_0);
+    if get(input, create_mkey_in::MKEY_UMEM_VALID) == 1 && mode != MTT {
+        return Err(Refusal::MkeyUmem);
+    }
+    let translation = match mode {
         PHYSICAL if uid(input) != 0 => return Err(Refusal::MkeyPhysicalUser),
         PHYSICAL => Translation::Physical,
-        MTT => pages(input, &mkc)?,
-        KLMS => klms(input, &mkc)?,
+        MTT => pages(card, input, &mkc)?,
+        KLMS => Translation::Klms(klms(input, &mkc)?),
+        KSM => ksm(input, &mkc)?,
         MEMIC => memic(card, &mkc, uid(input))?,
         _ => return Err(Refusal::MkeyAccessMode),
     };
@@ -55,7 +58,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
 }
 
 /// The list of other keys, or none where the key is free and gets it later.
-fn klms(input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Translation, Refusal> {
+fn klms(input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Vec<Klm>, Refusal> {
     check_length(mkc)?;
     let room = get(mkc, mkc::TRANSLATIONS_OCTWORD_SIZE);
     let given = get(input, create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE);
@@ -64,12 +67,26 @@ fn klms(input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Translation, Refusal> {
         return Err(Refusal::MkeyTranslation);
     }
     if free {
-        return Ok(Translation::Klms(Vec::new()));
+        return Ok(Vec::new());
     }
     // An entry is an octword.
     let end = buffer::PAS + given as usize * 16;
     let list = input.get(buffer::PAS..end).ok_or(Refusal::InputLength)?;
-    Ok(Translation::Klms(Klm::list(list)))
+    Ok(Klm::list(list))
+}
+
+/// The same where every entry stands for as many bytes, and does not say so itself.
+fn ksm(input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Translation, Refusal> {
+    // `mkc.log_entity_size`, as the field is called then.
+    let log = get(mkc, mkc::LOG_PAGE_SIZE);
+    if !(LOG_MIN_ENTITY..=31).contains(&log) {
+        return Err(Refusal::MkeyEntity);
+    }
+    let list = klms(input, mkc)?;
+    if get(mkc, mkc::FREE) == 0 && mkc::LEN.get(mkc) > (list.len() as u64) << log {
+        return Err(Refusal::MkeyTranslation);
+    }
+    Ok(Translation::Ksms(log, list))
 }
 
 /// The part of the card's memory behind a key.
@@ -98,7 +115,7 @@ fn check_length(mkc: &[u8; mkc::SIZE]) -> Result<(), Refusal> {
 }
 
 /// The pages of a key with an MTT, or none where it is free and gets them later.
-fn pages(input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Translation, Refusal> {
+fn pages(card: &Card, input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Translation, Refusal> {
     let shift = get(mkc, mkc::LOG_PAGE_SIZE);
     if shift < 12 {
         return Err(Refusal::MkeyPageSize);
@@ -118,6 +135,11 @@ fn pages(input: &[u8], mkc: &[u8; mkc::SIZE]) -> Result<Translation, Refusal> {
         || u64::from(get(mkc, mkc::TRANSLATIONS_OCTWORD_SIZE)) < octwords
     {
         return Err(Refusal::MkeyTranslation);
+    }
+    if get(input, create_mkey_in::MKEY_UMEM_VALID) == 1 {
+        let number = get(input, create_mkey_in::MKEY_UMEM_ID);
+        let at = create_mkey_in::MKEY_UMEM_OFFSET.get(input);
+        return umem::region(card, uid(input), number, at, (start, length)).map(Translation::Pages);
     }
     buffer::pages(input, count as usize, shift, offset as usize, length as usize)
         .map(Translation::Pages)
@@ -161,13 +183,13 @@ mod tests {
         rig.refuses(
             &create,
             &[
-                (create_mkey_in::MKEY_UMEM_VALID, 1, Refusal::Umem),
+                (create_mkey_in::MKEY_UMEM_VALID, 1, Refusal::NoUmem),
                 (create_mkey_in::PG_ACCESS, 1, Refusal::MkeyPageAccess),
                 (field(mkc::BSF_EN), 1, Refusal::MkeySignature),
                 (field(mkc::BSF_OCTWORD_SIZE), 4, Refusal::MkeySignature),
                 (field(mkc::QPN), 5, Refusal::MkeyQp),
                 (field(mkc::PD), 0, Refusal::NoPd),
-                (field(mkc::ACCESS_MODE_1_0), 3, Refusal::MkeyAccessMode),
+                (field(mkc::ACCESS_MODE_4_2), 3, Refusal::MkeyAccessMode),
                 // Device memory, which this card has none of.
                 (field(mkc::ACCESS_MODE_4_2), 1, Refusal::MkeyMemic),
                 (field(mkc::ACCESS_MODE_4_2), 2, Refusal::MkeyAccessMode),
@@ -241,6 +263,112 @@ mod tests {
             create.set(field(mkc::FREE), 1u64).set(field(mkc::LEN), 0u64).set(given, 0u64);
         free.0.truncate(0x110);
         rig.run(&free).unwrap();
+    }
+
+    #[test]
+    fn a_key_over_equal_pieces_is_checked_and_followed() {
+        use crate::queue::{Access, Denied, Domain};
+        let mut rig = Rig::new();
+        let pages = [rig.page(), rig.page()];
+        let keys = pages.map(|page| {
+            let mut create = rig.create_mkey().set(field(mkc::START_ADDR), 0x5000u64);
+            create.0[0x110..0x118].copy_from_slice(&page.to_be_bytes());
+            rig.mkey(&create)
+        });
+        let (room, given) = (
+            field(mkc::TRANSLATIONS_OCTWORD_SIZE),
+            create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE,
+        );
+        let mut create = rig
+            .create_mkey()
+            .set(field(mkc::ACCESS_MODE_1_0), 3u64)
+            .set(field(mkc::START_ADDR), 0x9_0123u64)
+            .set(field(mkc::LEN), 0x2000u64)
+            .set(room, 2u64)
+            .set(given, 2u64);
+        create.0.truncate(0x110);
+        // The second piece comes first. What an entry has for a length does not count.
+        for key in [keys[1], keys[0]] {
+            let entry = [7u32.to_be_bytes(), key.to_be_bytes(), [0; 4], 0x5000u32.to_be_bytes()];
+            create.0.extend_from_slice(&entry.concat());
+        }
+        rig.refuses(
+            &create,
+            &[
+                (field(mkc::LOG_PAGE_SIZE), 11, Refusal::MkeyEntity),
+                (field(mkc::LEN), 0x2001, Refusal::MkeyTranslation),
+                (given, 1, Refusal::MkeyTranslation),
+                (given, 3, Refusal::MkeyTranslation),
+                (create_mkey_in::MKEY_UMEM_VALID, 1, Refusal::MkeyUmem),
+            ],
+        );
+        let key = rig.mkey(&create);
+        let domain = Domain { pd: rig.pd, qp: 0 };
+        let data: Vec<u8> = (0..0x40).collect();
+        rig.card.write_key(domain, key, 0x9_1103, Access::RemoteWrite, &data).unwrap();
+        assert_eq!(rig.read::<0x20>(pages[1] + 0xfe0), data[..0x20]);
+        assert_eq!(rig.read::<0x20>(pages[0]), data[0x20..]);
+        let mut back = [0; 0x40];
+        rig.card.read_key(domain, key, 0x9_1103, Access::RemoteRead, &mut back).unwrap();
+        assert_eq!(back, data[..]);
+        let beyond = rig.card.read_key(domain, key, 0x9_2122, Access::LocalRead, &mut [0; 2]);
+        assert_eq!(beyond, Err(Denied::Bounds));
+    }
+
+    #[test]
+    fn a_key_lies_in_a_umem_of_its_user() {
+        use mlx5_sys::ifc::{alloc_pd_out, create_uctx_out, create_umem_in, create_umem_out};
+        use mlx5_sys::ifc::{destroy_umem_in, umem};
+
+        use crate::queue::{Access, Domain};
+        let mut rig = Rig::new();
+        let create = Command::new(opcode::CREATE_UCTX, 0x40);
+        let [user, other] = [0; 2].map(|_| rig.number(&create, create_uctx_out::UID));
+        let pd = rig.number(&Command::new(opcode::ALLOC_PD, 0x10).set(UID, user), alloc_pd_out::PD);
+        let pages = [rig.page(), rig.page()];
+        let umem = |owner: u32| {
+            pages.iter().enumerate().fold(
+                Command::new(opcode::CREATE_UMEM, 0x40)
+                    .set(UID, owner)
+                    .set(umem::NUM_OF_MTT.within(create_umem_in::UMEM), 2u64),
+                |command, (at, page)| command.set(Field::new(0x30 + 8 * at, 31, 64), *page),
+            )
+        };
+        let [own, foreign] =
+            [user, other].map(|owner| rig.number(&umem(owner), create_umem_out::UMEM_ID));
+        let mut create = rig
+            .create_mkey()
+            .set(UID, user)
+            .set(field(mkc::PD), pd)
+            .set(field(mkc::START_ADDR), 0x7f00_0040u64)
+            .set(create_mkey_in::MKEY_UMEM_VALID, 1u64)
+            .set(create_mkey_in::MKEY_UMEM_ID, own)
+            .set(create_mkey_in::MKEY_UMEM_OFFSET, 0x40u64);
+        create.0.truncate(0x110);
+        rig.refuses(
+            &create,
+            &[
+                (create_mkey_in::MKEY_UMEM_ID, 1, Refusal::NoUmem),
+                (create_mkey_in::MKEY_UMEM_ID, foreign.into(), Refusal::Owner),
+                (create_mkey_in::MKEY_UMEM_OFFSET, 0x1040, Refusal::UmemRange),
+                (create_mkey_in::MKEY_UMEM_OFFSET, u64::MAX, Refusal::UmemRange),
+                (create_mkey_in::MKEY_UMEM_OFFSET, 0x80, Refusal::MkeyUmem),
+                (field(mkc::ACCESS_MODE_1_0), 2, Refusal::MkeyUmem),
+                (field(mkc::PD), rig.pd.into(), Refusal::Owner),
+                (field(mkc::TRANSLATIONS_OCTWORD_SIZE), 0, Refusal::MkeyTranslation),
+            ],
+        );
+        let key = rig.mkey(&create);
+        let domain = Domain { pd, qp: 0 };
+        rig.card.write_key(domain, key, 0x7f00_0fff, Access::RemoteWrite, b"ab").unwrap();
+        assert_eq!((rig.read::<1>(pages[0] + 0xfff), rig.read::<1>(pages[1])), (*b"a", *b"b"));
+        let destroy = |opcode, field: Field, number: u32| {
+            Command::new(opcode, 0x10).set(UID, user).set(field, number)
+        };
+        let umem = destroy(opcode::DESTROY_UMEM, destroy_umem_in::UMEM_ID, own);
+        assert_eq!(rig.run(&umem).err(), Some(Refusal::UmemBusy));
+        rig.run(&destroy(opcode::DESTROY_MKEY, destroy_mkey_in::MKEY_INDEX, key >> 8)).unwrap();
+        rig.run(&umem).unwrap();
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 mod buffer;
 pub mod capability;
+mod counter;
 mod cq;
 mod dct;
 mod eq;
@@ -17,6 +18,7 @@ mod memic;
 mod mkey;
 mod multicast;
 mod port;
+mod psv;
 mod qp;
 mod refusal;
 mod resource;
@@ -75,6 +77,11 @@ const COMMANDS: &[Command] = &[
     command(opcode::DEALLOC_XRCD, 0x10, 0x10, resource::dealloc_xrcd),
     command(opcode::ALLOC_TRANSPORT_DOMAIN, 0x10, 0x10, resource::alloc_transport_domain),
     command(opcode::DEALLOC_TRANSPORT_DOMAIN, 0x10, 0x10, resource::dealloc_transport_domain),
+    command(opcode::ALLOC_Q_COUNTER, 0x10, 0x10, counter::alloc),
+    command(opcode::QUERY_Q_COUNTER, 0x20, 0x100, counter::query),
+    command(opcode::DEALLOC_Q_COUNTER, 0x10, 0x10, counter::dealloc),
+    command(opcode::CREATE_PSV, 0x10, 0x20, psv::create),
+    command(opcode::DESTROY_PSV, 0x10, 0x10, psv::destroy),
     command(opcode::ALLOC_MEMIC, 0x20, 0x10, memic::alloc),
     command(opcode::DEALLOC_MEMIC, 0x20, 0x10, memic::dealloc),
     command(opcode::QUERY_SPECIAL_CONTEXTS, 0x10, 0x10, memic::query_special_contexts),
@@ -113,10 +120,16 @@ const COMMANDS: &[Command] = &[
     command(opcode::QUERY_RQ, 0x10, 0x110, ethernet::query_rq),
     command(opcode::DESTROY_RQ, 0x10, 0x10, ethernet::destroy_rq),
     command(opcode::CREATE_TIS, 0xc0, 0x10, ethernet::create_tis),
+    command(opcode::QUERY_TIS, 0x10, 0xb0, ethernet::query_tis),
+    command(opcode::MODIFY_TIS, 0xc0, 0x10, ethernet::modify_tis),
     command(opcode::DESTROY_TIS, 0x10, 0x10, ethernet::destroy_tis),
     command(opcode::CREATE_TIR, 0x110, 0x10, ethernet::create_tir),
+    command(opcode::QUERY_TIR, 0x10, 0x110, ethernet::query_tir),
+    command(opcode::MODIFY_TIR, 0x110, 0x10, ethernet::modify_tir),
     command(opcode::DESTROY_TIR, 0x10, 0x10, ethernet::destroy_tir),
     command(opcode::CREATE_RQT, 0x110, 0x10, ethernet::create_rqt),
+    command(opcode::QUERY_RQT, 0x10, 0x110, ethernet::query_rqt),
+    command(opcode::MODIFY_RQT, 0x110, 0x10, ethernet::modify_rqt),
     command(opcode::DESTROY_RQT, 0x10, 0x10, ethernet::destroy_rqt),
     command(opcode::CREATE_FLOW_TABLE, 0x40, 0x10, steering::create_table),
     command(opcode::DESTROY_FLOW_TABLE, 0x40, 0x10, steering::destroy_table),

@@ -5,7 +5,7 @@ use mlx5_sys::ifc::{create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in
 use super::buffer::{self, Geometry};
 use super::capability::{LOG_MAX_STREAMS, MAX_RQ_WQE};
 use super::umem::{self, RecordFields};
-use super::{Refusal, context, get, owned, uid};
+use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Qp, ReceiveQueue, SendQueue, Service, Srq, State};
 use crate::transport::ethernet::Ethernet;
@@ -103,6 +103,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         (0 | 0x1, _) | (0x2, 128) => {}
         _ => return Err(Refusal::QpScatter),
     }
+    counter::may_name(card, field(qpc::COUNTER_SET_ID), user)?;
     if service == Service::Xrc && !has_sq {
         let domain = card.objects.xrcds.get(field(qpc::XRCD)).ok_or(Refusal::NoXrcd)?;
         owned(domain.uid, user)?;

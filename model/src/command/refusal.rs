@@ -78,7 +78,7 @@ refusals! {
     NoUar = 0x5c_0101, BadResource, "there is no such UAR page";
     UarBusy = 0x5c_0102, BadResourceState, "queues still have their doorbells on the UAR page";
     NoPd = 0x5c_0103, BadResource, "there is no such protection domain";
-    PdBusy = 0x5c_0104, BadResourceState, "queue pairs or memory keys still belong to the protection domain";
+    PdBusy = 0x5c_0104, BadResourceState, "queue pairs, memory keys or PSVs still belong to the protection domain";
     NoXrcd = 0x5c_0105, BadResource, "there is no such XRC domain";
     NoTransportDomain = 0x5c_0106, BadResource, "there is no such transport domain";
     XrcdBusy = 0x5c_0107, BadResourceState, "queue pairs or shared receive queues still belong to the XRC domain";
@@ -89,7 +89,7 @@ refusals! {
     Umem = 0x5c_0203, BadParameter, "buffers and doorbell records by umem are not offered for this kind of object";
     Record = 0x5c_0204, BadParameter, "a doorbell record lies on a multiple of eight bytes";
     NoUmem = 0x5c_0205, BadResource, "there is no such umem";
-    UmemBusy = 0x5c_0206, BadResourceState, "queues still stand on the umem";
+    UmemBusy = 0x5c_0206, BadResourceState, "queues or keys still stand on the umem";
     UmemRange = 0x5c_0207, BadParameter, "a buffer or doorbell record does not lie inside the umem";
     UmemShape = 0x5c_0208, BadParameter, "a umem has pages of up to 1 GiB, at least one, starts in the first, and no ATS";
     UmemOfDriver = 0x5c_0209, BadParameter, "umems belong to user contexts";
@@ -105,6 +105,8 @@ refusals! {
     MkeyPhysicalUser = 0x5c_0309, BadParameter, "only the driver itself makes keys over bus addresses";
     MkeyIndex = 0x5c_030a, BadIndex, "input_mkey_index is taken, or no index a key can have";
     MkeyMemic = 0x5c_030b, BadParameter, "a key over device memory lies outside of what was allocated";
+    MkeyUmem = 0x5c_030c, BadParameter, "only keys with an MTT lie in umems, and start as far into a page as their bytes there do";
+    MkeyEntity = 0x5c_030d, BadSize, "each key in a list of equal pieces stands for 4 KiB to 2 GiB";
 
     EqSize = 0x5c_0401, BadSize, "log_eq_size is above the capability";
     NoEq = 0x5c_0402, BadResource, "there is no such event queue";
@@ -168,6 +170,11 @@ refusals! {
     GroupsFull = 0x5c_0a04, LimitExceeded, "the group has as many queue pairs as it can, or there are as many groups as can be";
     QpAttached = 0x5c_0a05, ResourceBusy, "the queue pair is attached to a multicast group";
 
+    NoCounters = 0x5c_0d01, BadResource, "there is no such set of counters";
+    CountersBusy = 0x5c_0d02, BadResourceState, "queues are still counted in the set";
+    NoPsv = 0x5c_0d03, BadResource, "there is no such PSV";
+    PsvCount = 0x5c_0d04, BadParameter, "one to four PSVs are made at once";
+
     NoSq = 0x5c_0e01, BadResource, "there is no such send queue";
     NoRq = 0x5c_0e02, BadResource, "there is no such receive queue";
     RqBusy = 0x5c_0e03, BadResourceState, "a TIR or a table still leads to the receive queue";
@@ -183,6 +190,7 @@ refusals! {
     NoRqt = 0x5c_0e0d, BadResource, "there is no such table of receive queues";
     RqtBusy = 0x5c_0e0e, BadResourceState, "a TIR still leads to the table of receive queues";
     RqtSize = 0x5c_0e0f, BadSize, "a table has a power of two of receive queues, within what it says and the capability";
+    EthernetModify = 0x5c_0e10, BadParameter, "a field that is to be modified cannot be";
 
     NoFlowTable = 0x5c_0f01, BadResource, "there is no such flow table";
     FlowTableType = 0x5c_0f02, BadParameter, "the flow table's type is not offered, or not the one given";

@@ -4,7 +4,7 @@
 use mlx5_sys::ifc::{
     alloc_pd_out, alloc_transport_domain_out, alloc_uar_out, alloc_xrcd_out, cqc, create_uctx_out,
     dealloc_pd_in, dealloc_transport_domain_in, dealloc_uar_in, dealloc_xrcd_in, destroy_uctx_in,
-    eqc, mkc, qpc, tirc,
+    eqc, mkc, qpc, tirc, tisc,
 };
 
 use super::{Refusal, get, owned, uid};
@@ -34,6 +34,8 @@ pub fn destroy_uctx(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), R
     if plain.iter().any(|table| table.iter().any(|(_, object)| object.uid == owner))
         || objects.mkeys.iter().any(|(_, mkey)| mkey.uid == owner)
         || objects.umems.iter().any(|(_, umem)| umem.uid == owner)
+        || objects.psvs.iter().any(|(_, psv)| psv.uid == owner)
+        || objects.counters.iter().any(|(_, counters)| counters.uid == owner)
         || card.memic.runs().any(|(_, run)| run.uid == owner)
         || objects.eqs.iter().any(|(_, eq)| eq.uid == owner)
         || objects.cqs.iter().any(|(_, cq)| cq.uid == owner)
@@ -89,6 +91,7 @@ pub fn dealloc_pd(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Ref
     if objects.qps.values().any(|qp| qp.get(qpc::PD) == number)
         || objects.srqs.iter().any(|(_, srq)| srq.pd == number)
         || objects.mkeys.iter().any(|(_, mkey)| mkey.get(mkc::PD) == number)
+        || objects.psvs.iter().any(|(_, psv)| psv.pd == number)
     {
         return Err(Refusal::PdBusy);
     }
@@ -132,7 +135,7 @@ pub fn dealloc_transport_domain(
 ) -> Result<(), Refusal> {
     let number = get(input, dealloc_transport_domain_in::TRANSPORT_DOMAIN);
     find(&card.objects.transport_domains, number, input, Refusal::NoTransportDomain)?;
-    if card.objects.tises.iter().any(|(_, tis)| tis.domain == number)
+    if card.objects.tises.iter().any(|(_, tis)| tis.get(tisc::TRANSPORT_DOMAIN) == number)
         || card.objects.tirs.iter().any(|(_, tir)| tir.get(tirc::TRANSPORT_DOMAIN) == number)
     {
         return Err(Refusal::TransportDomainBusy);

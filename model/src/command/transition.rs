@@ -12,7 +12,7 @@ use super::take::optional::{
     RNR_TIMEOUT, RRE, RWE,
 };
 use super::take::{Take, take};
-use super::{Refusal, context, get, owned, qp, uid};
+use super::{Refusal, context, counter, get, owned, qp, uid};
 use crate::card::Card;
 use crate::object::{Service, State};
 
@@ -50,6 +50,7 @@ fn start(
     for group in taken {
         take(card, group, &given, &mut context)?;
     }
+    counter::may_name(card, get(&context[..], qpc::COUNTER_SET_ID), uid(input))?;
     let qp = card.objects.queue_pair_mut(number).ok_or(Refusal::NoQp)?;
     qp.context = context;
     qp.state = transition.to;

@@ -89,6 +89,27 @@ pub fn buffer(
     Ok(pages)
 }
 
+/// The bytes behind a key that starts at an address and has a length: those of the memory of that
+/// number from `offset` on.
+pub fn region(
+    card: &Card,
+    user: u16,
+    number: u32,
+    offset: u64,
+    (start, length): (u64, u64),
+) -> Result<Pages, Refusal> {
+    let umem = find(card, user, number)?;
+    let range = usize::try_from(offset).ok().zip(usize::try_from(length).ok());
+    let pages = range.and_then(|(offset, length)| umem.pages.part(offset, length));
+    let mut pages = pages.ok_or(Refusal::UmemRange)?;
+    // What is below the size of a page is no matter of translation.
+    if pages.locate(0).is_none_or(|(bus, _)| (bus ^ start) % 4096 != 0) {
+        return Err(Refusal::MkeyUmem);
+    }
+    pages.keep(umem.hold());
+    Ok(pages)
+}
+
 /// The fields of a context that say where its doorbell record is.
 pub struct RecordFields {
     /// Whether `address` counts from the start of a umem.

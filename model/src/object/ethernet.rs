@@ -1,6 +1,6 @@
 //! Queues of Ethernet, and what leads packets to and from them.
 
-use mlx5_sys::ifc::{Field, rqc, sqc, tirc};
+use mlx5_sys::ifc::{Field, rqc, sqc, tirc, tisc};
 
 use crate::queue::ReceiveWqe;
 
@@ -60,15 +60,24 @@ impl Tir {
 pub struct Rqt {
     /// User context that made it.
     pub uid: u16,
+    /// How many it may have at most.
+    pub room: u32,
     /// Their numbers, a power of two of them.
     pub queues: Vec<u32>,
 }
 
 /// Transport interface send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Tis {
     /// User context that made it.
     pub uid: u16,
-    /// Transport domain.
-    pub domain: u32,
+    /// The context as commands have set it.
+    pub context: Box<[u8; tisc::SIZE]>,
+}
+
+impl Tis {
+    /// A field of the context.
+    pub fn get(&self, field: Field) -> u32 {
+        field.get(&self.context[..]) as u32
+    }
 }

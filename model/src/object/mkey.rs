@@ -13,6 +13,8 @@ pub enum Translation {
     Pages(Pages),
     /// Through other keys, one piece after the other from the start address on.
     Klms(Vec<Klm>),
+    /// Through other keys, each for as many bytes: log2 of that, and the keys in turn.
+    Ksms(u32, Vec<Klm>),
     /// To the card's own memory: a bus address that the addresses from zero on count from.
     Memic(u64),
     /// Not at all: the key is free.

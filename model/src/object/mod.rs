@@ -5,6 +5,7 @@
 //! Contexts are kept as the bytes a command gave, with fields read by their `mlx5_ifc.h` names;
 //! what moves by itself is kept beside them and put in when a context is queried.
 
+mod counter;
 mod cq;
 mod eq;
 mod ethernet;
@@ -22,6 +23,7 @@ mod umem;
 
 use std::collections::HashMap;
 
+pub use counter::Counters;
 pub use cq::{Arm, Cq};
 pub use eq::Eq;
 pub use ethernet::{Half, Rqt, Strides, Tir, Tis};
@@ -44,6 +46,15 @@ pub struct Owned {
     pub uid: u16,
 }
 
+/// A place where a signature is kept while data passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Psv {
+    /// User context that made it.
+    pub uid: u16,
+    /// Protection domain.
+    pub pd: u32,
+}
+
 /// Every object of one card, by number.
 pub struct Objects {
     /// Queue pairs by 24-bit number, and queues of Ethernet, each as half of one.
@@ -64,6 +75,10 @@ pub struct Objects {
     pub xrcds: Table<Owned>,
     /// Transport domains.
     pub transport_domains: Table<Owned>,
+    /// Counters of queues, by 8-bit number; 0 stands for none.
+    pub counters: Table<Counters>,
+    /// Places for signatures.
+    pub psvs: Table<Psv>,
     /// Transport interfaces, receive.
     pub tirs: Table<Tir>,
     /// Transport interfaces, send.
@@ -110,6 +125,8 @@ impl Default for Objects {
             pds: Table::new(0x10, 0x00ff_ffff),
             xrcds: Table::new(0x10, 0x00ff_ffff),
             transport_domains: Table::new(0x10, 0x00ff_ffff),
+            counters: Table::new(1, 0xff),
+            psvs: Table::new(0x30, 0x00ff_ffff),
             tirs: Table::new(0x40, 0x00ff_ffff),
             tises: Table::new(0x80, 0x00ff_ffff),
             rqts: Table::new(0xc0, 0x00ff_ffff),

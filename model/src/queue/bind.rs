@@ -51,7 +51,10 @@ impl Card {
             let end = umr.offset + entries.len();
             let room = mkey.get(mkc::TRANSLATIONS_OCTWORD_SIZE) as usize;
             // Pages are bus addresses, which are not for programs to choose.
-            let Translation::Klms(list) = &mut mkey.translation else { return Err(REFUSED) };
+            let (Translation::Klms(list) | Translation::Ksms(_, list)) = &mut mkey.translation
+            else {
+                return Err(REFUSED);
+            };
             if end > room {
                 return Err(REFUSED);
             }

@@ -88,7 +88,9 @@ impl Card {
             let Some(own) = self.objects.srqs.get(number).and_then(Srq::completes) else { return };
             (cqn, user_index) = own;
         }
+        let peer = qp.get(qpc::REMOTE_QPN);
         let room = self.inline_room(completion.qp, requester);
+        self.count_error(completion);
 
         let mut entry: Entry = [0; 128];
         let (before, cqe) = entry.split_at_mut(CQE);
@@ -114,8 +116,7 @@ impl Card {
                     cqe[22..24].copy_from_slice(&lid.to_be_bytes());
                     // Of a connection's packets none is said to have a GRH, whatever its path:
                     // rdma-core's tests of tag matching want it so.
-                    let (peer, grh) =
-                        completion.sender.unwrap_or_else(|| (qp.get(qpc::REMOTE_QPN), false));
+                    let (peer, grh) = completion.sender.unwrap_or((peer, false));
                     let flags = u32::from(grh) << 28 | u32::from(sl & 0xf) << 24 | peer & COUNTER;
                     cqe[24..28].copy_from_slice(&flags.to_be_bytes());
                     cqe[36..40].copy_from_slice(&completion.immediate);

@@ -1,6 +1,6 @@
 //! Completion queues at work: CQEs find their place and owner bit, arms fire, overruns fail.
 
-use mlx5_sys::ifc::{cqc, qpc};
+use mlx5_sys::ifc::{cqc, qpc, query_q_counter_out};
 
 use super::event::{COUNTER, CqFailure, QpEvent};
 use crate::card::Card;
@@ -168,6 +168,9 @@ impl Card {
             .collect();
         users.sort_unstable();
         for qp in users {
+            if failure == CqFailure::Overrun {
+                self.count(qp, query_q_counter_out::CQ_OVERFLOW);
+            }
             self.qp_event(qp, QpEvent::Catastrophic);
             self.fail(qp);
         }

@@ -49,6 +49,30 @@ impl Card {
     }
 }
 
+impl Card {
+    /// The same behind a list whose entries each stand for `1 << log` bytes.
+    pub(super) fn equal(
+        &self,
+        domain: Domain,
+        (log, list): (u32, &[Klm]),
+        mut skip: usize,
+        mut bytes: Range<usize>,
+        access: (Access, u32),
+        work: &mut dyn FnMut(u64, Range<usize>) -> Result<(), Fault>,
+    ) -> Result<(), Denied> {
+        let size = 1 << log;
+        while !bytes.is_empty() {
+            let entry = list.get(skip >> log).ok_or(Denied::Bounds)?;
+            let within = skip & (size - 1);
+            let n = (size - within).min(bytes.len());
+            let at = entry.address.checked_add(within as u64).ok_or(Denied::Bounds)?;
+            self.pieces(domain, entry.key, at, bytes.start..bytes.start + n, access, work)?;
+            (skip, bytes.start) = (skip + n, bytes.start + n);
+        }
+        Ok(())
+    }
+}
+
 impl Walk<'_> {
     /// The next piece: what the access has of it.
     fn piece(

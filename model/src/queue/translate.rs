@@ -146,10 +146,14 @@ impl Card {
                 }
                 Ok(())
             }
-            Translation::Klms(_) if depth == 0 => Err(Denied::Key),
+            Translation::Klms(_) | Translation::Ksms(..) if depth == 0 => Err(Denied::Key),
             Translation::Klms(klms) => {
                 let below = (access.below(), depth - 1);
                 self.listed(domain, klms, offset(mkey, address)? as u64, bytes, below, work)
+            }
+            Translation::Ksms(log, list) => {
+                let below = (access.below(), depth - 1);
+                self.equal(domain, (*log, list), offset(mkey, address)?, bytes, below, work)
             }
             Translation::None => Err(Denied::Key),
         }

@@ -5,6 +5,8 @@
 //! initiator gives the connection up or opens another one. A request that is refused ends its
 //! connection, not the target.
 
+use mlx5_sys::ifc::query_q_counter_out;
+
 use super::Parameters;
 use super::rc::Rc;
 use crate::card::Card;
@@ -127,6 +129,7 @@ impl Target {
         let mut rc = Rc::default();
         if shown.key == self.key() {
             rc.open(*own);
+            card.count(own.number, query_q_counter_out::RX_DCT_CONNECT);
         } else {
             tracing::debug!(target = own.number, from = peer.number, "the access key is wrong");
             self.violations = self.violations.saturating_add(1);

@@ -7,6 +7,7 @@
 //! [`Card::settle`]: a program that sees one may exit, so the acknowledge must be on its way
 //! before. The order is always pump, carry the outbox away, settle, until nothing is left.
 
+mod counters;
 mod dynamic;
 pub mod ethernet;
 mod held;

@@ -1,6 +1,6 @@
 //! Frames into receives, whole ones and strides.
 
-use mlx5_sys::ifc::{Field, rqc};
+use mlx5_sys::ifc::{Field, query_q_counter_out, rqc};
 
 use super::super::{Held, Outcome};
 use crate::card::Card;
@@ -74,10 +74,16 @@ fn hold(
     card.port.hold(Outcome::Completion(held));
 }
 
+/// Nothing is posted for a frame.
+fn lost(card: &mut Card, queue: u32) {
+    tracing::debug!(queue, "no receive is posted, a frame is lost");
+    card.count(queue, query_q_counter_out::OUT_OF_BUFFER);
+}
+
 fn into_receive(card: &mut Card, queue: u32, frame: &[u8], seen: &Seen) -> Result<(), Broken> {
     let wqe = card.take_receive(queue).map_err(|syndrome| (None, syndrome))?;
     let Some(wqe) = wqe else {
-        tracing::debug!(queue, "no receive is posted, a frame is lost");
+        lost(card, queue);
         return Ok(());
     };
     let room: u64 = wqe.data.iter().map(Data::len).sum();
@@ -112,7 +118,7 @@ fn into_strides(
             None => match card.take_receive(queue).map_err(|syndrome| (None, syndrome))? {
                 Some(wqe) => (wqe, 0),
                 None => {
-                    tracing::debug!(queue, "no receive is posted, a frame is lost");
+                    lost(card, queue);
                     return Ok(());
                 }
             },

@@ -706,7 +706,8 @@ fn fields_of_queues_are_checked() {
             (inner(wq::DBR_ADDR), 4, Refusal::Record),
             (inner(wq::LOG_WQ_STRIDE), 5, Refusal::WorkQueueSize),
             (inner(wq::LOG_WQ_SZ), 16, Refusal::WorkQueueSize),
-            (inner(wq::DBR_UMEM_VALID), 1, Refusal::Umem),
+            (inner(wq::DBR_UMEM_VALID), 1, Refusal::NoUmem),
+            (inner(wq::WQ_UMEM_VALID), 1, Refusal::NoUmem),
         ],
     );
     side.rig.run(&create).unwrap();
@@ -722,7 +723,10 @@ fn fields_of_queues_are_checked() {
             (field(rqc::SCATTER_FCS), 1, Refusal::WorkQueueFeature),
             (field(rqc::DELAY_DROP_EN), 1, Refusal::WorkQueueFeature),
             (field(rqc::CQN), 0xff, Refusal::NoCq),
+            (field(rqc::COUNTER_SET_ID), 9, Refusal::NoCounters),
             (inner(wq::WQ_TYPE), 2, Refusal::WorkQueueType),
+            (inner(wq::DBR_UMEM_VALID), 1, Refusal::NoUmem),
+            (inner(wq::WQ_UMEM_VALID), 1, Refusal::NoUmem),
             (inner(wq::LOG_WQ_STRIDE), 3, Refusal::WorkQueueSize),
             (inner(wq::LOG_WQ_STRIDE), 10, Refusal::WorkQueueSize),
         ],

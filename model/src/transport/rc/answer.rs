@@ -1,5 +1,7 @@
 //! What comes back to the requester: acknowledges, READ and atomic responses, NAKs.
 
+use mlx5_sys::ifc::query_q_counter_out as counter;
+
 use super::super::{Parameters, Psn, timing};
 use super::rendezvous::Fetched;
 use super::requester::{Kind, Requester};
@@ -45,11 +47,22 @@ impl Requester {
             self.progress(own, now);
         }
         if reach == Reach::Skipped {
-            return self.retry_skipped();
+            if self.retry_skipped()? {
+                card.count(own.number, counter::IMPLIED_NAK_SEQ_ERR);
+            }
+            return Ok(());
         }
         match syndrome {
-            Some(Acknowledge::Rnr(timer)) => self.wait(now + timing::rnr_wait(timer)),
-            Some(Acknowledge::Nak(NakCode::Sequence)) => self.retry(),
+            Some(Acknowledge::Rnr(timer)) => {
+                self.wait(now + timing::rnr_wait(timer))?;
+                card.count(own.number, counter::RNR_NAK_RETRY_ERR);
+                Ok(())
+            }
+            Some(Acknowledge::Nak(NakCode::Sequence)) => {
+                self.retry()?;
+                card.count(own.number, counter::PACKET_SEQ_ERR);
+                Ok(())
+            }
             Some(Acknowledge::Nak(NakCode::InvalidRequest)) => Err(Syndrome::RemoteInvalidRequest),
             Some(Acknowledge::Nak(NakCode::RemoteAccess)) => Err(Syndrome::RemoteAccess),
             Some(Acknowledge::Nak(NakCode::RemoteOperation)) => Err(Syndrome::RemoteOperation),

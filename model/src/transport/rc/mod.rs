@@ -14,7 +14,7 @@ mod reply;
 mod requester;
 mod responder;
 
-use mlx5_sys::ifc::qpc;
+use mlx5_sys::ifc::{qpc, query_q_counter_out as counter};
 
 use super::{Held, Outcome, Parameters, Psn};
 use crate::card::Card;
@@ -158,7 +158,7 @@ impl Rc {
 
     /// A timer is due.
     pub(super) fn expire(&mut self, card: &mut Card, qp: u32, now: u64) {
-        match self.requester.expire(now) {
+        match self.requester.expire(card, qp, now) {
             Ok(true) => self.wake(card, qp),
             Ok(false) => {}
             Err(Syndrome::TransportRetriesExceeded) if self.may_migrate() => {
@@ -199,6 +199,7 @@ impl Rc {
     /// The peer's request was refused: it is told why, the receive it was using completes with an
     /// error if there is one, and the queue pair goes to Error.
     fn fail_responder(&mut self, card: &mut Card, qp: u32, refused: responder::Refused) {
+        self.count_refused(card, qp, &refused);
         if self.parameters.is_some_and(|own| own.service == Service::Dc) {
             // Others are connected to the target: this connection ends, and nothing else.
             self.refused = Some(refused.code);
@@ -209,6 +210,18 @@ impl Rc {
         self.responder.refuse(qp, refused);
         self.fail(card, qp);
         self.wake(card, qp);
+    }
+
+    /// Counts a request that was refused, where no completion says so by itself.
+    fn count_refused(&self, card: &mut Card, qp: u32, refused: &responder::Refused) {
+        let length = matches!(refused.receive, Some((_, Syndrome::LocalLength)));
+        let cause = match refused.code {
+            NakCode::InvalidRequest if !length => counter::RESP_REMOTE_INVALID_REQUEST,
+            NakCode::RemoteAccess => counter::RESP_REMOTE_ACCESS_ERRORS,
+            NakCode::RemoteOperation if refused.receive.is_none() => counter::RESP_LOCAL_QP_ERROR,
+            _ => return,
+        };
+        card.count(qp, cause);
     }
 
     /// Takes settings from the context of a queue pair that may never have been in RTR.

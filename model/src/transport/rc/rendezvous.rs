@@ -1,6 +1,8 @@
 //! Messages that may have a tag, and of those the ones that their receiver fetches: a READ for each, and a SEND that tells its sender of the end.
 //! No WQE asks for them, and no CQE of the send queue reports them.
 
+use mlx5_sys::ifc::query_q_counter_out;
+
 use super::super::{Held, Outcome, Parameters, Psn};
 use super::requester::{Kind, Request, Requester};
 use super::responder::{Refused, Responder};
@@ -105,6 +107,7 @@ impl Responder {
                 Ok(None)
             }
             Ok(Met::Nothing) => {
+                card.count(own.number, query_q_counter_out::OUT_OF_BUFFER);
                 self.told = true;
                 self.nak(self.expected, Acknowledge::Rnr(own.rnr_timer));
                 Ok(None)

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use mlx5_sys::ifc::query_q_counter_out;
+
 use super::super::{Held, Outcome, Parameters, Psn};
 use super::dynamic::Initiator;
 use super::rendezvous::Fetched;
@@ -448,12 +450,14 @@ impl Requester {
 
     /// An answer was skipped over: the same, but once until something is answered, since every
     /// later acknowledge says so again.
-    pub(super) fn retry_skipped(&mut self) -> Result<(), Syndrome> {
+    /// Says whether it did.
+    pub(super) fn retry_skipped(&mut self) -> Result<bool, Syndrome> {
         if self.rewound {
-            return Ok(());
+            return Ok(false);
         }
         self.rewound = true;
-        self.retry()
+        self.retry()?;
+        Ok(true)
     }
 
     /// The peer has no receive posted.
@@ -471,7 +475,7 @@ impl Requester {
     }
 
     /// A timer may be due. Says whether there is something to send now.
-    pub(super) fn expire(&mut self, now: u64) -> Result<bool, Syndrome> {
+    pub(super) fn expire(&mut self, card: &mut Card, qp: u32, now: u64) -> Result<bool, Syndrome> {
         if let Some(until) = self.rnr_until {
             if until <= now {
                 self.rnr_until = None;
@@ -484,6 +488,7 @@ impl Requester {
             self.ack_until = None;
             if self.high != self.unacknowledged {
                 self.retry()?;
+                card.count(qp, query_q_counter_out::LOCAL_ACK_TIMEOUT_ERR);
                 return Ok(true);
             }
         }

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use mlx5_sys::ifc::{Field, query_q_counter_out as counter};
+
 use super::super::{Held, Outcome, Parameters, Psn};
 use super::reply::{Original, Reply};
 use crate::card::Card;
@@ -72,6 +74,16 @@ pub(super) struct Responder {
     pub(super) replies: VecDeque<Reply>,
     /// What the last atomics found, for the peer that did not hear.
     pub(super) saved: VecDeque<(Psn, Original)>,
+}
+
+/// Where requests of a kind are counted, by their first packet.
+pub(in super::super) fn counted(opcode: Opcode) -> Option<Field> {
+    match opcode {
+        Opcode::ReadRequest => Some(counter::RX_READ_REQUESTS),
+        _ if opcode.has_atomic() || opcode.has_masked() => Some(counter::RX_ATOMIC_REQUESTS),
+        _ if opcode.is_write() && opcode.starts() => Some(counter::RX_WRITE_REQUESTS),
+        _ => None,
+    }
 }
 
 impl Responder {
@@ -145,6 +157,7 @@ impl Responder {
         }
         match psn.since(self.expected) {
             1.. => {
+                card.count(own.number, counter::OUT_OF_SEQUENCE);
                 if !self.told {
                     self.told = true;
                     self.nak(self.expected, Acknowledge::Nak(NakCode::Sequence));
@@ -155,7 +168,10 @@ impl Responder {
                 self.told = false;
                 self.execute(card, own, header, payload)
             }
-            _ => self.repeat(card, own, header),
+            _ => {
+                card.count(own.number, counter::DUPLICATE_REQUEST);
+                self.repeat(card, own, header)
+            }
         }
     }
 
@@ -213,6 +229,9 @@ impl Responder {
         let Some(domain) = Self::domain(card, own, header) else {
             return Err(self.invalid(header));
         };
+        if let Some(counter) = counted(opcode) {
+            card.count(own.number, counter);
+        }
         if opcode.is_send() {
             self.send(card, own, header, payload, domain)
         } else if opcode.is_write() {
@@ -282,6 +301,7 @@ impl Responder {
         match taken {
             Ok(Some(wqe)) => Ok(Some(wqe)),
             Ok(None) => {
+                card.count(own.number, counter::OUT_OF_BUFFER);
                 self.told = true;
                 self.nak(self.expected, Acknowledge::Rnr(own.rnr_timer));
                 Ok(None)

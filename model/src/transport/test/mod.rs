@@ -4,10 +4,11 @@
 //! The tests: [`traffic`] moves data whatever the wire does, [`errors`] provokes every error,
 //! [`tags`] matches them, [`extended`] has atomics under masks, the card's own copies and queues that steer others,
 //! [`timing`] measures waits on the manual clock, [`unreliable`] and
-//! [`datagram`] lose what nobody repeats, [`shared`] takes receives from one queue for several,
+//! [`datagram`] lose what nobody repeats, [`counters`] counts what goes wrong, [`shared`] takes receives from one queue for several,
 //! [`windows`] binds keys and takes them back, [`xrc`] sends to queues that requests name,
 //! [`dynamic`] connects to whoever a request is for.
 
+mod counters;
 mod datagram;
 mod dynamic;
 mod errors;

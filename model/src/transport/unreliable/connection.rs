@@ -1,6 +1,8 @@
 //! Messages of an unreliable connection, put together from their packets. A message of which a
 //! packet is missing is dropped whole; the next packet that starts one goes on (IBA 1.3, 9.8.2.2).
 
+use mlx5_sys::ifc::query_q_counter_out as counter;
+
 use super::super::{Outcome, Parameters, Psn};
 use super::{Failure, kind, received};
 use crate::card::Card;
@@ -82,6 +84,9 @@ impl Receiver {
             return Ok(());
         }
         self.expected = psn.plus(1);
+        if opcode.is_write() && opcode.starts() {
+            card.count(own.number, counter::RX_WRITE_REQUESTS);
+        }
         let incoming = if opcode.starts() { Incoming::Idle } else { incoming };
         if opcode.is_send() {
             self.send(card, own, header, payload, incoming)
@@ -94,6 +99,9 @@ impl Receiver {
     fn provide(&mut self, card: &mut Card, own: &Parameters) -> Result<bool, Failure> {
         if self.receive.is_none() {
             self.receive = card.take_receive(own.number).map_err(|_| Failure::Queue)?;
+            if self.receive.is_none() {
+                card.count(own.number, counter::OUT_OF_BUFFER);
+            }
         }
         Ok(self.receive.is_some())
     }

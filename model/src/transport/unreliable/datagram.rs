@@ -1,5 +1,7 @@
 //! Datagrams: where they go, and taking what comes.
 
+use mlx5_sys::ifc::query_q_counter_out;
+
 use super::super::{Outcome, Parameters};
 use super::{Failure, kind, received};
 use crate::card::{Card, Identity, Link};
@@ -65,7 +67,10 @@ pub(super) fn receive(
     }
     let wqe = match card.take_receive(own.number) {
         Ok(Some(wqe)) => wqe,
-        Ok(None) => return Ok(()),
+        Ok(None) => {
+            card.count(own.number, query_q_counter_out::OUT_OF_BUFFER);
+            return Ok(());
+        }
         Err(_) => return Err(Failure::Queue),
     };
     let room: u64 = wqe.data.iter().map(Data::len).sum();

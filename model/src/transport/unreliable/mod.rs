@@ -10,7 +10,7 @@ mod datagram;
 mod multicast;
 mod sender;
 
-use mlx5_sys::ifc::qpc;
+use mlx5_sys::ifc::{qpc, query_q_counter_out};
 
 use super::{Held, Outcome, Parameters};
 use crate::card::Card;
@@ -134,6 +134,7 @@ impl Unreliable {
                 self.fail(card, own.number);
             }
             Err(Failure::Queue) => {
+                card.count(own.number, query_q_counter_out::RESP_LOCAL_QP_ERROR);
                 card.port.hold(Outcome::Event(own.number, QpEvent::Catastrophic));
                 self.fail(card, own.number);
             }

@@ -11,8 +11,9 @@ use super::kinds::{KINDS, Kind};
 /// Shortest reply: status and syndrome.
 const SHORTEST: usize = 8;
 
-/// `MLX5_MKC_ACCESS_MODE_KLMS`
+/// `MLX5_MKC_ACCESS_MODE_KLMS`, `_KSM`
 const KLMS: u64 = 2;
+const KSM: u64 = 3;
 
 /// An object by number, of a kind that programs may make.
 pub(in super::super) struct Devx {
@@ -29,6 +30,13 @@ impl Devx {
     /// When it goes with its file: users before what they use.
     pub fn turn(&self) -> u32 {
         self.kind.turn
+    }
+
+    /// Whether a command on objects of a kind names this one.
+    fn is_named(&self, kind: &Kind, field: Option<Field>, command: &[u8]) -> bool {
+        let whole = |field: &Field| field.bit_offset() + field.width() <= command.len() * 8;
+        let named = field.filter(whole).map(|field| field.get(command));
+        std::ptr::eq(self.kind, kind) && named == Some(self.number)
     }
 }
 
@@ -73,8 +81,9 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
         }
         let context =
             |field: Field| field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY).get(&command);
+        let mode = context(mkc::ACCESS_MODE_4_2) << 2 | context(mkc::ACCESS_MODE_1_0);
         // Pages are bus addresses, which programs name by what they have registered, or not at all.
-        if context(mkc::ACCESS_MODE_4_2) << 2 | context(mkc::ACCESS_MODE_1_0) != KLMS {
+        if !matches!(mode, KLMS | KSM) {
             create_mkey_in::MKEY_UMEM_VALID.set(&mut command, 1);
         }
     }
@@ -105,8 +114,7 @@ pub(in super::super) fn query(file: &CommandFile, attributes: &mut Attributes) -
     let state = file.state();
     let uid = state.context()?.uid;
     let object = state.get::<Devx>(attributes.handle(0x1000)?)?;
-    let named = kind.query.map(|(_, field)| field.get(&command));
-    if !std::ptr::eq(object.kind, kind) || named != Some(object.number) {
+    if !object.is_named(kind, kind.query.map(|(_, field)| field), &command) {
         return Err(Errno::EINVAL);
     }
     let (done, reply) = run(file, uid, command, attributes.room(0x1002));
@@ -121,8 +129,7 @@ pub(in super::super) fn modify(file: &CommandFile, attributes: &mut Attributes) 
     let state = file.state();
     let uid = state.context()?.uid;
     let object = state.get::<Devx>(attributes.handle(0x1000)?)?;
-    let named = kind.changes.map(|(_, field)| field.get(&command));
-    if !std::ptr::eq(object.kind, kind) || named != Some(object.number) {
+    if !object.is_named(kind, kind.changes.map(|(_, field)| field), &command) {
         return Err(Errno::EINVAL);
     }
     let (done, reply) = run(file, uid, command, attributes.room(0x1002));

@@ -1,18 +1,18 @@
-//! Commands on queues of Ethernet: send queues (SQ) with the interface they send by (TIS), receive
-//! queues (RQ), and what leads packets to them: TIRs, and tables of receive queues (RQT).
+//! Commands on the queues themselves: send queues (SQ) and receive queues (RQ).
 
 use mlx5_sys::ifc::{
-    Field, create_rq_in, create_rq_out, create_rqt_in, create_rqt_out, create_sq_in, create_sq_out,
-    create_tir_in, create_tir_out, create_tis_in, create_tis_out, destroy_rq_in, destroy_rqt_in,
-    destroy_sq_in, destroy_tir_in, destroy_tis_in, modify_rq_in, modify_sq_in, qpc, query_rq_in,
-    query_rq_out, query_sq_in, query_sq_out, rq_num, rqc, rqtc, sqc, tirc, tisc, wq,
+    Field, create_rq_in, create_rq_out, create_sq_in, create_sq_out, destroy_rq_in, destroy_sq_in,
+    modify_rq_in, modify_sq_in, qpc, query_rq_in, query_rq_out, query_sq_in, query_sq_out, rqc,
+    sqc, tirc, wq,
 };
 
-use super::buffer::{self, Geometry};
-use super::capability::{LOG_MAX_MESSAGE, LOG_MAX_RQT, MAX_RQ_WQE};
-use super::{Refusal, context, get, owned, qp, uid};
+use super::super::buffer::{self, Geometry};
+use super::super::capability::{LOG_MAX_MESSAGE, MAX_RQ_WQE};
+use super::super::umem::{self, RecordFields};
+use super::super::{Refusal, context, counter, get, owned, qp, uid};
+use super::DIRECT;
 use crate::card::{Card, Link};
-use crate::object::{Half, Qp, ReceiveQueue, Rqt, SendQueue, Service, State, Strides, Tir, Tis};
+use crate::object::{Half, Pages, Qp, ReceiveQueue, SendQueue, Service, State, Strides, Tir};
 use crate::transport::ethernet::Ethernet;
 use crate::transport::rc::Rc;
 use crate::transport::unreliable::Unreliable;
@@ -29,15 +29,26 @@ const ERR: u32 = 3;
 /// The segment before the pointer of a WQE of strides, and that pointer.
 const STRIDING_WQE: usize = 32;
 
+/// Where a queue's context says where its doorbell record is; `outer` is the WQ in it.
+const fn record(outer: Field) -> RecordFields {
+    RecordFields {
+        valid: wq::DBR_UMEM_VALID.within(outer),
+        number: wq::DBR_UMEM_ID.within(outer),
+        address: wq::DBR_ADDR.within(outer),
+    }
+}
+
 /// A queue's ring as its context describes it.
 struct Ring {
-    pages: crate::object::Pages,
+    pages: Pages,
     entries: u32,
     stride: u32,
 }
 
-/// Checks the ring of a queue and reads its pages.
-fn ring(card: &Card, input: &[u8], field: &dyn Fn(Field) -> u32) -> Result<Ring, Refusal> {
+/// Checks the ring of a queue and finds its pages and doorbell record, whose bus address `context`
+/// has from then on; `outer` is the WQ in it.
+fn ring(card: &Card, input: &[u8], context: &mut [u8], outer: Field) -> Result<Ring, Refusal> {
+    let field = |field: Field| get(context, field.within(outer));
     if card.identity.link != Link::Roce {
         return Err(Refusal::NotRoce);
     }
@@ -46,9 +57,6 @@ fn ring(card: &Card, input: &[u8], field: &dyn Fn(Field) -> u32) -> Result<Ring,
     }
     if field(wq::END_PADDING_MODE) != 0 {
         return Err(Refusal::QpPadding);
-    }
-    if field(wq::DBR_UMEM_VALID) == 1 || field(wq::WQ_UMEM_VALID) == 1 {
-        return Err(Refusal::Umem);
     }
     if field(wq::LOG_WQ_SZ) > 15 {
         return Err(Refusal::WorkQueueSize);
@@ -62,7 +70,14 @@ fn ring(card: &Card, input: &[u8], field: &dyn Fn(Field) -> u32) -> Result<Ring,
         length: entries as usize * stride as usize,
         alignment: 64,
     };
-    Ok(Ring { pages: buffer::queue(input, &geometry)?, entries, stride })
+    let mut pages = if field(wq::WQ_UMEM_VALID) == 1 {
+        let offset = wq::WQ_UMEM_OFFSET.within(outer).get(context);
+        umem::buffer(card, uid(input), field(wq::WQ_UMEM_ID), offset, &geometry)?
+    } else {
+        buffer::queue(input, &geometry)?
+    };
+    umem::place(card, uid(input), context, &record(outer), &mut pages)?;
+    Ok(Ring { pages, entries, stride })
 }
 
 /// The context that a queue would have as a queue pair's half: what rings, doorbells and
@@ -106,7 +121,7 @@ fn enter(
 }
 
 pub fn create_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    let sqc: Box<[u8; sqc::SIZE]> = context(input, create_sq_in::CTX)?;
+    let mut sqc: Box<[u8; sqc::SIZE]> = context(input, create_sq_in::CTX)?;
     let field = |field: Field| get(&sqc[..], field);
     let user = uid(input);
     if field(sqc::STATE) != RST {
@@ -137,17 +152,15 @@ pub fn create_sq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     }
     let tis = card.objects.tises.get(field(sqc::TIS_NUM_0)).ok_or(Refusal::NoTis)?;
     owned(tis.uid, user)?;
-    let record = wq::DBR_ADDR.within(sqc::WQ).get(&sqc[..]);
-    if record % 8 != 0 {
-        return Err(Refusal::Record);
-    }
-    let ring = ring(card, input, &inner)?;
+    let ring = ring(card, input, &mut sqc[..], sqc::WQ)?;
+    let field = |field: Field| field.get(&sqc[..]);
+    let inner = |inner: Field| field(inner.within(sqc::WQ));
     let context = half_context(&[
-        (qpc::PD, inner(wq::PD).into()),
-        (qpc::UAR_PAGE, inner(wq::UAR_PAGE).into()),
-        (qpc::CQN_SND, field(sqc::CQN).into()),
-        (qpc::USER_INDEX, field(sqc::USER_INDEX).into()),
-        (qpc::DBR_ADDR, record),
+        (qpc::PD, inner(wq::PD)),
+        (qpc::UAR_PAGE, inner(wq::UAR_PAGE)),
+        (qpc::CQN_SND, field(sqc::CQN)),
+        (qpc::USER_INDEX, field(sqc::USER_INDEX)),
+        (qpc::DBR_ADDR, inner(wq::DBR_ADDR)),
     ]);
     let sq = SendQueue { pages: ring.pages, blocks: ring.entries, ..SendQueue::default() };
     let queues = (sq, ReceiveQueue::default());
@@ -180,7 +193,7 @@ fn strides(field: &dyn Fn(Field) -> u32, wqe: u32) -> Result<Option<Strides>, Re
 }
 
 pub fn create_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    let rqc: Box<[u8; rqc::SIZE]> = context(input, create_rq_in::CTX)?;
+    let mut rqc: Box<[u8; rqc::SIZE]> = context(input, create_rq_in::CTX)?;
     let field = |field: Field| get(&rqc[..], field);
     let user = uid(input);
     if field(rqc::STATE) != RST {
@@ -198,16 +211,16 @@ pub fn create_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     let strides = strides(&inner, 1 << inner(wq::LOG_WQ_STRIDE))?;
     let cq = card.objects.cqs.get(field(rqc::CQN)).ok_or(Refusal::NoCq)?;
     owned(cq.uid, user)?;
-    let record = wq::DBR_ADDR.within(rqc::WQ).get(&rqc[..]);
-    if record % 8 != 0 {
-        return Err(Refusal::Record);
-    }
-    let ring = ring(card, input, &inner)?;
+    counter::may_name(card, field(rqc::COUNTER_SET_ID), user)?;
+    let ring = ring(card, input, &mut rqc[..], rqc::WQ)?;
+    let field = |field: Field| field.get(&rqc[..]);
+    let inner = |inner: Field| field(inner.within(rqc::WQ));
     let context = half_context(&[
-        (qpc::PD, inner(wq::PD).into()),
-        (qpc::CQN_RCV, field(rqc::CQN).into()),
-        (qpc::USER_INDEX, field(rqc::USER_INDEX).into()),
-        (qpc::DBR_ADDR, record),
+        (qpc::PD, inner(wq::PD)),
+        (qpc::CQN_RCV, field(rqc::CQN)),
+        (qpc::USER_INDEX, field(rqc::USER_INDEX)),
+        (qpc::COUNTER_SET_ID, field(rqc::COUNTER_SET_ID)),
+        (qpc::DBR_ADDR, inner(wq::DBR_ADDR)),
     ]);
     let rq = ReceiveQueue {
         pages: ring.pages,
@@ -222,7 +235,7 @@ pub fn create_rq(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
 }
 
 /// Looks up a send queue (or else a receive queue) that a command may touch.
-fn half(card: &Card, number: u32, sends: bool, input: &[u8]) -> Result<State, Refusal> {
+pub(super) fn half(card: &Card, number: u32, sends: bool, input: &[u8]) -> Result<State, Refusal> {
     let none = if sends { Refusal::NoSq } else { Refusal::NoRq };
     let qp = card.objects.qps.get(&number).ok_or(none)?;
     match (&qp.half, sends) {
@@ -279,20 +292,29 @@ pub fn modify_sq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refu
 pub fn modify_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     /// `MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_VSD`: whether VLAN tags are left in packets.
     const VSD: u64 = 1 << 1;
+    /// `…_COUNTER_SET_ID`: where its packets are counted.
+    const COUNTER_SET: u64 = 1 << 3;
     let number = get(input, modify_rq_in::RQN);
     half(card, number, false, input)?;
     let mask = modify_rq_in::MODIFY_BITMASK.get(input);
-    if mask & !VSD != 0 {
+    if mask & !(VSD | COUNTER_SET) != 0 {
         return Err(Refusal::WorkQueueFeature);
+    }
+    let counters = rqc::COUNTER_SET_ID.within(modify_rq_in::CTX).get(input);
+    if mask & COUNTER_SET != 0 {
+        counter::may_name(card, counters as u32, uid(input))?;
     }
     let to = get(input, rqc::STATE.within(modify_rq_in::CTX));
     modify(card, number, false, (get(input, modify_rq_in::RQ_STATE), to))?;
     let vsd = rqc::VSD.within(modify_rq_in::CTX).get(input);
-    if let Some(Half::Receive(context, _)) =
-        card.objects.qps.get_mut(&number).and_then(|qp| qp.half.as_mut())
-    {
+    let Some(qp) = card.objects.qps.get_mut(&number) else { return Ok(()) };
+    if let Some(Half::Receive(context, _)) = &mut qp.half {
         if mask & VSD != 0 {
             rqc::VSD.set(&mut context[..], vsd);
+        }
+        if mask & COUNTER_SET != 0 {
+            rqc::COUNTER_SET_ID.set(&mut context[..], counters);
+            qpc::COUNTER_SET_ID.set(&mut qp.context[..], counters);
         }
     }
     Ok(())
@@ -347,111 +369,5 @@ pub fn destroy_rq(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Ref
         return Err(Refusal::RqBusy);
     }
     destroy(card, number);
-    Ok(())
-}
-
-pub fn create_tis(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    let field = |field: Field| get(input, field.within(create_tis_in::CTX));
-    if field(tisc::TLS_EN) == 1 || field(tisc::UNDERLAY_QPN) != 0 {
-        return Err(Refusal::WorkQueueFeature);
-    }
-    let number = field(tisc::TRANSPORT_DOMAIN);
-    let domain = card.objects.transport_domains.get(number).ok_or(Refusal::NoTransportDomain)?;
-    owned(domain.uid, uid(input))?;
-    let tis = Tis { uid: uid(input), domain: number };
-    let number = card.objects.tises.add(tis).ok_or(Refusal::Exhausted)?;
-    create_tis_out::TISN.set(output, number.into());
-    Ok(())
-}
-
-pub fn destroy_tis(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
-    let number = get(input, destroy_tis_in::TISN);
-    owned(card.objects.tises.get(number).ok_or(Refusal::NoTis)?.uid, uid(input))?;
-    let sends = |qp: &Qp| match &qp.half {
-        Some(Half::Send(context)) => get(&context[..], sqc::TIS_NUM_0) == number,
-        _ => false,
-    };
-    if card.objects.qps.values().any(sends) {
-        return Err(Refusal::TisBusy);
-    }
-    card.objects.tises.remove(number);
-    Ok(())
-}
-
-/// Ways of a TIR (`mlx5_ifc.h`, `MLX5_TIRC_DISP_TYPE_*`): to one queue, or through a table.
-pub const DIRECT: u32 = 0;
-pub const INDIRECT: u32 = 1;
-/// `MLX5_RX_HASH_FN_*`: by XOR (which is not public), by Toeplitz.
-const NO_HASH: u32 = 0;
-const TOEPLITZ: u32 = 2;
-
-pub fn create_tir(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    let tirc: Box<[u8; tirc::SIZE]> = context(input, create_tir_in::CTX)?;
-    let field = |field: Field| get(&tirc[..], field);
-    let user = uid(input);
-    if field(tirc::TLS_EN) == 1
-        || field(tirc::PACKET_MERGE_MASK) != 0
-        || field(tirc::TUNNELED_OFFLOAD_EN) == 1
-        || field(tirc::RX_HASH_FIELD_SELECTOR_INNER) != 0
-    {
-        return Err(Refusal::WorkQueueFeature);
-    }
-    let domain = card.objects.transport_domains.get(field(tirc::TRANSPORT_DOMAIN));
-    owned(domain.ok_or(Refusal::NoTransportDomain)?.uid, user)?;
-    match (field(tirc::DISP_TYPE), field(tirc::RX_HASH_FN)) {
-        (DIRECT, NO_HASH | TOEPLITZ) => {
-            half(card, field(tirc::INLINE_RQN), false, input)?;
-        }
-        (INDIRECT, TOEPLITZ) => {
-            let rqt = card.objects.rqts.get(field(tirc::INDIRECT_TABLE)).ok_or(Refusal::NoRqt)?;
-            owned(rqt.uid, user)?;
-        }
-        _ => return Err(Refusal::TirType),
-    }
-    let tir = Tir { uid: user, context: tirc };
-    let number = card.objects.tirs.add(tir).ok_or(Refusal::Exhausted)?;
-    create_tir_out::TIRN.set(output, number.into());
-    Ok(())
-}
-
-pub fn destroy_tir(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
-    let number = get(input, destroy_tir_in::TIRN);
-    owned(card.objects.tirs.get(number).ok_or(Refusal::NoTir)?.uid, uid(input))?;
-    if card.objects.steering.uses_tir(number) {
-        return Err(Refusal::TirBusy);
-    }
-    card.objects.tirs.remove(number);
-    Ok(())
-}
-
-pub fn create_rqt(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
-    let field = |field: Field| get(input, field.within(create_rqt_in::RQT_CONTEXT));
-    let (size, room) = (field(rqtc::RQT_ACTUAL_SIZE), field(rqtc::RQT_MAX_SIZE));
-    if !size.is_power_of_two() || size > room || size > 1 << LOG_MAX_RQT {
-        return Err(Refusal::RqtSize);
-    }
-    let start = create_rqt_in::RQT_CONTEXT.bytes().start + rqtc::SIZE;
-    let list =
-        input.get(start..start + size as usize * rq_num::SIZE).ok_or(Refusal::InputLength)?;
-    let queues: Vec<u32> =
-        list.chunks_exact(rq_num::SIZE).map(|entry| get(entry, rq_num::RQ_NUM)).collect();
-    for queue in &queues {
-        half(card, *queue, false, input)?;
-    }
-    let number =
-        card.objects.rqts.add(Rqt { uid: uid(input), queues }).ok_or(Refusal::Exhausted)?;
-    create_rqt_out::RQTN.set(output, number.into());
-    Ok(())
-}
-
-pub fn destroy_rqt(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
-    let number = get(input, destroy_rqt_in::RQTN);
-    owned(card.objects.rqts.get(number).ok_or(Refusal::NoRqt)?.uid, uid(input))?;
-    let used =
-        |tir: &Tir| tir.get(tirc::DISP_TYPE) == INDIRECT && tir.get(tirc::INDIRECT_TABLE) == number;
-    if card.objects.tirs.iter().any(|(_, tir)| used(tir)) {
-        return Err(Refusal::RqtBusy);
-    }
-    card.objects.rqts.remove(number);
     Ok(())
 }

@@ -1,0 +1,89 @@
+//! Commands on counters of queues.
+
+use mlx5_sys::ifc::{
+    alloc_q_counter_out, dealloc_q_counter_in, qpc, query_q_counter_in, query_q_counter_out,
+};
+
+use super::{Refusal, get, owned, uid};
+use crate::card::Card;
+use crate::object::{Counters, Qp};
+
+/// Whether a queue of user context `user` may be counted in a set; zero is none.
+pub fn may_name(card: &Card, set: u32, user: u16) -> Result<(), Refusal> {
+    if set == 0 { Ok(()) } else { find(card, set, user).map(|_| ()) }
+}
+
+fn find(card: &Card, set: u32, user: u16) -> Result<&Counters, Refusal> {
+    let counters = card.objects.counters.get(set).ok_or(Refusal::NoCounters)?;
+    owned(counters.uid, user)?;
+    Ok(counters)
+}
+
+pub fn alloc(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let set = card.objects.counters.add(Counters::new(uid(input))).ok_or(Refusal::Exhausted)?;
+    alloc_q_counter_out::COUNTER_SET_ID.set(output, set.into());
+    Ok(())
+}
+
+pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    let set = get(input, query_q_counter_in::COUNTER_SET_ID);
+    let shown = *find(card, set, uid(input))?.shown();
+    output[..query_q_counter_out::SIZE].copy_from_slice(&shown);
+    if get(input, query_q_counter_in::CLEAR) == 1 {
+        if let Some(counters) = card.objects.counters.get_mut(set) {
+            counters.clear();
+        }
+    }
+    Ok(())
+}
+
+pub fn dealloc(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
+    let set = get(input, dealloc_q_counter_in::COUNTER_SET_ID);
+    find(card, set, uid(input))?;
+    let named = |qp: &Qp| qp.get(qpc::COUNTER_SET_ID) == set;
+    if card.objects.qps.values().any(named) {
+        return Err(Refusal::CountersBusy);
+    }
+    card.objects.counters.remove(set);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::{create_qp_in, create_uctx_out, opcode};
+
+    use super::super::UID;
+    use super::super::test::{Command, Rig};
+    use super::*;
+
+    #[test]
+    fn sets_belong_to_who_made_them_and_run_out() {
+        let mut rig = Rig::new();
+        let user = Command::new(opcode::CREATE_UCTX, 0x40);
+        let [user, other] = [0; 2].map(|_| rig.number(&user, create_uctx_out::UID));
+        let alloc = Command::new(opcode::ALLOC_Q_COUNTER, 0x10).set(UID, user);
+        rig.refuses_lengths(&alloc);
+        let set = rig.number(&alloc, alloc_q_counter_out::COUNTER_SET_ID);
+        assert_ne!(set, 0, "which stands for none");
+        let query = Command::new(opcode::QUERY_Q_COUNTER, 0x20)
+            .set(query_q_counter_in::COUNTER_SET_ID, set);
+        assert_eq!(rig.run(&query.clone().set(UID, other)).err(), Some(Refusal::Owner));
+        rig.refuses(&query, &[(query_q_counter_in::COUNTER_SET_ID, 0xff, Refusal::NoCounters)]);
+        rig.run(&query.set(UID, user)).unwrap();
+        // A queue pair names one of its own user context, or none.
+        let cq = rig.cq();
+        let create = rig.create_qp(cq, cq);
+        let named = qpc::COUNTER_SET_ID.within(create_qp_in::QPC);
+        rig.refuses(&create, &[(named, 0xff, Refusal::NoCounters)]);
+        assert_eq!(may_name(&rig.card, set, other as u16), Err(Refusal::Owner));
+        assert_eq!(may_name(&rig.card, set, user as u16), Ok(()));
+        let rest = (0..0xff).filter(|_| rig.run(&alloc).is_ok()).count();
+        assert_eq!(rest, 0xfe);
+        assert_eq!(rig.run(&alloc).err(), Some(Refusal::Exhausted));
+        let dealloc = Command::new(opcode::DEALLOC_Q_COUNTER, 0x10)
+            .set(dealloc_q_counter_in::COUNTER_SET_ID, set);
+        assert_eq!(rig.run(&dealloc.clone().set(UID, other)).err(), Some(Refusal::Owner));
+        rig.run(&dealloc.set(UID, user)).unwrap();
+        assert_eq!(rig.number(&alloc, alloc_q_counter_out::COUNTER_SET_ID), set);
+    }
+}
