@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::clock::{Clock, Random};
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
+use crate::wire::{Frame, Route};
 
 /// What the port is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,8 +84,11 @@ pub struct Card {
     pub port: crate::transport::Port,
     /// Whether the port is active: see [`Card::set_port`].
     pub port_up: bool,
+    /// Service levels, a bit each, whose way through the fabric is broken: see
+    /// [`Card::set_service_level`].
+    broken_levels: u16,
     /// Packets that leave the port, oldest first; whoever runs the card carries them away.
-    pub outbox: VecDeque<crate::wire::Frame>,
+    pub outbox: VecDeque<Frame>,
     /// MSI-X vectors raised, oldest first; whoever runs the card delivers them.
     pub interrupts: VecDeque<u32>,
     /// What software did that a card would suffer in silence.
@@ -110,6 +114,7 @@ impl Card {
             random,
             port: crate::transport::Port::default(),
             port_up: true,
+            broken_levels: 0,
             outbox: VecDeque::new(),
             interrupts: VecDeque::new(),
             complaints: Complaints::default(),
@@ -117,5 +122,22 @@ impl Card {
             compressing: Vec::new(),
             moderating: Vec::new(),
         }
+    }
+
+    /// The way that packets of a service level take through the fabric breaks, or is mended: meanwhile
+    /// they are lost. Nobody is told, and other levels take other ways. Of an Ethernet, whose packets
+    /// have none, nothing is lost.
+    pub fn set_service_level(&mut self, level: u8, up: bool) {
+        let bit = 1 << (level & 0xf);
+        self.broken_levels = if up { self.broken_levels & !bit } else { self.broken_levels | bit };
+    }
+
+    /// Whether a packet gets from the port to the fabric's other side, or from there to the port.
+    pub fn passes(&self, frame: &Frame) -> bool {
+        let broken = || {
+            let level = Route::service_level(self.identity.link, &frame.0);
+            level.is_some_and(|level| self.broken_levels >> level & 1 != 0)
+        };
+        self.port_up && (self.broken_levels == 0 || !broken())
     }
 }

@@ -62,4 +62,6 @@ pub mod stores;
 pub mod transport;
 pub mod wire;
 
-pub use frontend::uverbs::{Mode, Unavailable, offered, run, set_mode, set_port};
+pub use frontend::uverbs::{
+    Mode, Unavailable, offered, run, set_mode, set_port, set_service_level,
+};

@@ -1,54 +1,16 @@
 //! UC, UD and multicast between two processes.
 
-use std::process::Command;
-
-use mlx5::connect::{Connection, Listener};
 use mlx5::cqe::ReceiveKind;
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{AddressHandle, QueuePairBuilder, Uc};
+use mlx5::verbs::{AddressHandle, Uc};
 use mlx5::wqe::{Inline, Send, SendImm, UdAddress, WriteImm};
 
-use super::multicast::{GROUPS, header, join, to_group};
+use super::multicast::{header, join, to_group};
+use super::processes::{connected, peer, with_peer};
 use super::unreliable::{QKEY, Side, datagrams};
-use crate::rig::{PATIENCE, Rig};
 
-/// In the peer's environment: where the test listens.
-const ADDRESS: &str = "MLX5_DATAGRAM_ADDRESS";
 const MESSAGES: u32 = 100;
 /// Bytes of a receive.
 const ROOM: usize = 200;
-
-/// Starts the peer's part in a process of its own, and does this one's with it.
-fn with_peer(name: &str, own: impl FnOnce(Rig, Connection)) {
-    with_peer_at(&format!("datagram_processes::{name}"), own);
-}
-
-/// As [`with_peer`], for a part of any module.
-pub fn with_peer_at(name: &str, own: impl FnOnce(Rig, Connection)) {
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--ignored", "--nocapture"])
-        .env(GROUPS, std::process::id().to_string())
-        .env(ADDRESS, listener.local_address().unwrap().to_string())
-        .spawn()
-        .unwrap();
-    let connection = listener.accept(PATIENCE).unwrap();
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own(rig, connection)));
-    if outcome.is_err() {
-        let _ = child.kill();
-    }
-    let status = child.wait().unwrap();
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    assert!(status.success(), "the peer: {status}");
-}
-
-/// The peer's end of it; `None` where no test has started this.
-pub fn peer() -> Option<(Rig, Connection)> {
-    let address = std::env::var(ADDRESS).ok()?;
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
-    Some((rig, Connection::connect(address.as_str(), PATIENCE).unwrap()))
-}
 
 fn post_receives<T: mlx5::verbs::Transport>(side: &mut Side<T>, receives: u64) {
     for id in 0..receives {
@@ -60,7 +22,7 @@ fn post_receives<T: mlx5::verbs::Transport>(side: &mut Side<T>, receives: u64) {
 
 #[test]
 fn a_group_has_members_in_both_processes() {
-    with_peer("peer_of_a_group", |rig, mut connection| {
+    with_peer("datagram_processes::peer_of_a_group", |rig, mut connection| {
         let (mut sender, mut member) = (datagrams(&rig), datagrams(&rig));
         let _membership = join(&rig, &member.qp, 40);
         post_receives(&mut member, 8);
@@ -128,29 +90,10 @@ fn peer_of_a_group() {
     member.is_quiet();
 }
 
-/// Either side's end of an unreliable connection between processes.
-fn connection(rig: &Rig, connection: &mut Connection) -> (Side<Uc>, mlx5::wqe::Remote) {
-    let cq = rig.cq(512);
-    let qp =
-        rig.init(QueuePairBuilder::<Uc>::new(&rig.pd, &cq).max_recv_wr(128).max_inline_data(64));
-    let mut completions = Completions::new(&cq).unwrap();
-    let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let memory = rig.memory(1 << 16);
-    let mut mine = rig.local.endpoint(&qp);
-    mine.region = Some((&memory).into());
-    let theirs = connection.exchange(&mine).unwrap();
-    let qp = qp.rtr(&rig.local.rtr(&mine, &theirs).into()).unwrap();
-    let qp = qp.rts(&rig.local.rts(&mine, &theirs).into()).unwrap();
-    let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    let region = theirs.region.unwrap();
-    let remote = mlx5::wqe::Remote::new(region.address, region.rkey);
-    (Side { memory, send, receive, completions, qp }, remote)
-}
-
 #[test]
 fn an_unreliable_connection_reaches_another_process() {
-    with_peer("peer_of_a_connection", |rig, mut control| {
-        let (mut side, remote) = connection(&rig, &mut control);
+    with_peer("datagram_processes::peer_of_a_connection", |rig, mut control| {
+        let (mut side, remote) = connected::<Uc>(&rig, &mut control, &|_, _| {});
         control.barrier(1).unwrap();
         for message in 0..MESSAGES {
             let bytes = message.to_be_bytes();
@@ -177,7 +120,7 @@ fn an_unreliable_connection_reaches_another_process() {
 #[ignore = "the other process of a test"]
 fn peer_of_a_connection() {
     let Some((rig, mut control)) = peer() else { return };
-    let (mut side, _) = connection(&rig, &mut control);
+    let (mut side, _) = connected::<Uc>(&rig, &mut control, &|_, _| {});
     post_receives(&mut side, MESSAGES.into());
     control.barrier(1).unwrap();
     for message in 0..MESSAGES {

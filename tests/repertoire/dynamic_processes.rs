@@ -1,17 +1,14 @@
 //! Dynamic connections between two processes.
 
-use std::process::Command;
-
-use mlx5::connect::{Connection, Endpoint, Listener, RemoteRegion};
+use mlx5::connect::{Connection, Endpoint, RemoteRegion};
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::verbs::AddressHandle;
 use mlx5::wqe::{DcAddress, FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write};
 
 use super::dynamic::{Initiator, KEY, Target};
-use crate::rig::{PATIENCE, Rig};
+use super::processes::{peer, with_peer};
+use crate::rig::Rig;
 
-/// In the peer's environment: where the test listens.
-const ADDRESS: &str = "MLX5_DYNAMIC_ADDRESS";
 const TARGETS: usize = 3;
 const MESSAGES: usize = 60;
 
@@ -111,29 +108,12 @@ fn both(rig: &Rig, connection: &mut Connection) {
 
 #[test]
 fn two_processes_send_to_each_others_targets() {
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["dynamic_processes::peer", "--exact", "--ignored", "--nocapture"])
-        .env(ADDRESS, listener.local_address().unwrap().to_string())
-        .spawn()
-        .unwrap();
-    let mut connection = listener.accept(PATIENCE).unwrap();
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        both(&rig, &mut connection);
-    }));
-    if outcome.is_err() {
-        let _ = child.kill();
-    }
-    let status = child.wait().unwrap();
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    assert!(status.success(), "the peer: {status}");
+    with_peer("dynamic_processes::peer_of_targets", |rig, mut control| both(&rig, &mut control));
 }
 
 #[test]
 #[ignore = "the other process of a test"]
-fn peer() {
-    let Ok(address) = std::env::var(ADDRESS) else { return };
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
-    both(&rig, &mut Connection::connect(address.as_str(), PATIENCE).unwrap());
+fn peer_of_targets() {
+    let Some((rig, mut control)) = peer() else { return };
+    both(&rig, &mut control);
 }

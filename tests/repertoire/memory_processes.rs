@@ -3,58 +3,23 @@
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, Status};
-use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{Access, DeviceMemory, Pages, QueuePair, Rc};
+use mlx5::verbs::{Access, DeviceMemory, Pages, Rc};
 use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Word, Write};
 
-use super::datagram_processes::{peer, with_peer_at};
-use super::unreliable::Side;
-use crate::rig::{Rig, all_rights};
+use super::processes::{connected, heard, peer, told, with_peer};
+use crate::rig::all_rights;
 
 /// Connections: one for what is granted, and one for each refusal.
 const CONNECTIONS: usize = 4;
 /// Bytes of the region on demand, far more than is ever there.
 const DEMANDED: usize = 1 << 30;
 
-/// Either side's end of a connection between the processes.
-fn connection(rig: &Rig, control: &mut Connection) -> Side<Rc> {
-    let cq = rig.cq(256);
-    let qp = rig.init(QueuePair::builder(&rig.pd, &cq).max_inline_data(64));
-    let mut completions = Completions::new(&cq).unwrap();
-    let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
-    let mine = rig.local.endpoint(&qp);
-    let theirs = control.exchange(&mine).unwrap();
-    let qp = qp.rtr(&rig.local.rtr(&mine, &theirs)).unwrap();
-    let qp = qp.rts(&rig.local.rts(&mine, &theirs)).unwrap();
-    let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    Side { memory: rig.memory(1 << 16), send, receive, completions, qp }
-}
-
-/// Regions as they are told to the peer.
-fn told(regions: &[Remote]) -> Vec<u8> {
-    let one =
-        |region: &Remote| [&region.addr.to_be_bytes()[..], &region.rkey.to_be_bytes()].concat();
-    regions.iter().flat_map(one).collect()
-}
-
-fn heard(bytes: &[u8]) -> Vec<Remote> {
-    let one = |bytes: &[u8]| {
-        let (addr, rkey) = bytes.split_at(8);
-        Remote::new(
-            u64::from_be_bytes(addr.try_into().unwrap()),
-            u32::from_be_bytes(rkey.try_into().unwrap()),
-        )
-    };
-    bytes.chunks_exact(12).map(one).collect()
-}
-
 #[test]
 fn memory_of_every_kind_is_reached_from_another_process() {
-    with_peer_at("memory_processes::peer_of_memory", |rig, mut control| {
+    with_peer("memory_processes::peer_of_memory", |rig, mut control| {
         let _connections: Vec<_> =
-            (0..CONNECTIONS).map(|_| connection(&rig, &mut control)).collect();
+            (0..CONNECTIONS).map(|_| connected::<Rc>(&rig, &mut control, &|_, _| {}).0).collect();
         let mut card = DeviceMemory::allocate(&rig.context, 4096, 6).unwrap();
         card.write(0, &[0; 4096]);
         card.store(8, 40);
@@ -100,7 +65,7 @@ fn memory_of_every_kind_is_reached_from_another_process() {
 fn peer_of_memory() {
     let Some((rig, mut control)) = peer() else { return };
     let mut connections: Vec<_> =
-        (0..CONNECTIONS).map(|_| connection(&rig, &mut control)).collect();
+        (0..CONNECTIONS).map(|_| connected::<Rc>(&rig, &mut control, &|_, _| {}).0).collect();
     let regions = heard(&control.exchange_data(&[]).unwrap());
     let [card, demanded, described, read_only] = regions[..] else { panic!("{regions:?}") };
     let side = &mut connections[0];

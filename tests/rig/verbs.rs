@@ -27,6 +27,25 @@ pub struct Request {
     pub swap_add: u64,
 }
 
+impl Request {
+    /// Signaled, and nothing else that need not be said.
+    pub fn signaled(id: u64, opcode: ibv_wr_opcode::Type, list: &[Sge]) -> Self {
+        Self {
+            id,
+            opcode,
+            list: list.to_vec(),
+            inline: false,
+            signaled: true,
+            solicited: false,
+            fenced: false,
+            remote: (0, 0),
+            imm: 0,
+            compare: 0,
+            swap_add: 0,
+        }
+    }
+}
+
 fn sges(list: &[Sge]) -> Vec<ibv_sge> {
     list.iter().map(|sge| ibv_sge { addr: sge.addr, length: sge.length, lkey: sge.lkey }).collect()
 }

@@ -204,7 +204,7 @@ impl State {
     /// Hands a frame to the local card that has the destination's number, or to the network; one
     /// that is for whoever listens to all of both.
     fn carry(&mut self, from: usize, frame: Frame) {
-        if !self.cards[from].port_up {
+        if !self.cards[from].passes(&frame) {
             return;
         }
         let link = self.cards[from].identity.link;

@@ -61,7 +61,7 @@ impl Card {
     /// A packet has arrived at the port. What is damaged, not for this card, or not from the peer
     /// of the queue pair it names is dropped.
     pub fn receive(&mut self, frame: &Frame) {
-        if !self.port_up {
+        if !self.passes(frame) {
             return;
         }
         let link = self.identity.link;

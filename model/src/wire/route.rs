@@ -154,6 +154,14 @@ impl Route {
         }
     }
 
+    /// The service level of a whole packet, unchecked; `None` on Ethernet.
+    pub fn service_level(link: Link, bytes: &[u8]) -> Option<u8> {
+        match link {
+            Link::InfiniBand => bytes.get(1).map(|byte| byte >> 4),
+            Link::Roce => None,
+        }
+    }
+
     /// Reads the headers of a whole packet; what follows starts at [`Route::len`].
     pub fn decode(link: Link, bytes: &[u8]) -> Result<Self, Malformed> {
         match link {

@@ -68,7 +68,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use config::Mode;
 pub use discovery::mlx5_model_yield;
-pub use settings::{Unavailable, offered, run, set_mode, set_port};
+pub use settings::{Unavailable, offered, run, set_mode, set_port, set_service_level};
 
 /// Locks, whatever happened to a thread that held the lock: what is kept under locks here is whole
 /// between any two statements, and a model that has panicked must not take the program with it.

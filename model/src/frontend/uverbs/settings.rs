@@ -6,6 +6,7 @@ use super::config::Mode;
 use super::discovery::{Discovery, discovery};
 use super::running::Running;
 use super::{poll, trap};
+use crate::card::Card;
 
 /// Set by [`set_mode`]; 0 where the environment decides.
 static MODE: AtomicU8 = AtomicU8::new(0);
@@ -60,8 +61,19 @@ pub fn offered() -> bool {
 /// `IBV_EVENT_PORT_ACTIVE` or `IBV_EVENT_PORT_ERR`, see the port's state, and lose packets while it is
 /// down. Returns whether there is such a device, and this process has opened one.
 pub fn set_port(device: usize, up: bool) -> bool {
+    with_card(device, |card| card.set_port(up))
+}
+
+/// Breaks the way through an InfiniBand fabric that packets of a service level (0 to 15) take to and
+/// from this process' slice of a device's port, or mends it. Meanwhile they are lost, and nobody is
+/// told. Returns whether there is such a device, and this process has opened one.
+pub fn set_service_level(device: usize, level: u8, up: bool) -> bool {
+    with_card(device, |card| card.set_service_level(level, up))
+}
+
+fn with_card(device: usize, change: impl FnOnce(&mut Card)) -> bool {
     let Some(running) = Running::current() else { return false };
     let Some(function) = running.functions.get(device) else { return false };
-    function.enter(|card| card.set_port(up));
+    function.enter(change);
     true
 }

@@ -63,13 +63,17 @@ impl Rc {
         }
     }
 
-    /// Moves to the alternate path, and tells software.
+    /// Moves to the alternate path, where every request may be tried as often as if it was new, and
+    /// tells software.
     pub(in crate::transport) fn migrate(&mut self, card: &mut Card, qp: u32) {
         if let Some(object) = card.objects.qps.get_mut(&qp) {
             let alternate = object.context[qpc::SECONDARY_ADDRESS_PATH.bytes()].to_vec();
             object.context[qpc::PRIMARY_ADDRESS_PATH.bytes()].copy_from_slice(&alternate);
         }
         self.set_migration(card, qp, Migration::Migrated);
+        if let Some(own) = self.parameters {
+            self.requester.retries = own.retries;
+        }
         card.port.hold(Outcome::Event(qp, QpEvent::PathMigrated));
     }
 

@@ -163,9 +163,7 @@ impl Rc {
             Ok(false) => {}
             Err(Syndrome::TransportRetriesExceeded) if self.may_migrate() => {
                 self.migrate(card, qp);
-                if let Some(own) = self.parameters {
-                    self.requester.try_anew(&own);
-                }
+                self.requester.rewind();
                 self.wake(card, qp);
             }
             Err(syndrome) => {

@@ -424,7 +424,7 @@ impl Requester {
     }
 
     /// Goes back to the oldest packet that is not acknowledged.
-    fn rewind(&mut self) {
+    pub(super) fn rewind(&mut self) {
         self.cursor = 0;
         self.sent = match self.requests.front() {
             Some(front) if !front.kind.is_fetch() && front.packets > 0 => {
@@ -440,12 +440,6 @@ impl Requester {
         self.retries = self.retries.checked_sub(1).ok_or(Syndrome::TransportRetriesExceeded)?;
         self.rewind();
         Ok(())
-    }
-
-    /// Sends again what is not acknowledged, on another path, as often as on the one before.
-    pub(super) fn try_anew(&mut self, own: &Parameters) {
-        self.retries = own.retries;
-        self.rewind();
     }
 
     /// An answer was skipped over: the same, but once until something is answered, since every

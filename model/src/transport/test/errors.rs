@@ -393,6 +393,17 @@ fn packets_of_strangers_change_nothing() {
         assert!(peer.rig.card.outbox.is_empty(), "nothing is answered");
         assert_eq!(peer.get(0, 9), b"untouched");
     }
+    // What took a way that is broken is lost; it arrives when the way is mended.
+    if let Some(level) = crate::wire::Route::service_level(link, &frame.0) {
+        assert!(peer.rig.card.passes(&frame));
+        peer.rig.card.set_service_level(level ^ 1, false);
+        assert!(peer.rig.card.passes(&frame), "another level's way");
+        peer.rig.card.set_service_level(level, false);
+        peer.rig.card.receive(&frame);
+        peer.rig.card.pump();
+        assert!(peer.rig.card.outbox.is_empty() && !peer.rig.card.passes(&frame));
+        peer.rig.card.set_service_level(level, true);
+    }
     // A limited member of the default partition may speak with a full one.
     peer.rig.card.receive(&again(Header { p_key: 0x7fff, ..header }));
     peer.rig.card.pump();

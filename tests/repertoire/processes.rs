@@ -1,0 +1,223 @@
+//! Tests in two processes: a test starts its own program again for the other's part, and either side
+//! has a connection to talk to the other by. Its queues are posted to and polled by this crate, or, of
+//! a [`Library`], by libmlx5.
+
+use std::process::Command;
+use std::time::Instant;
+
+use mlx5::connect::{Connection, Endpoint, Listener};
+use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{
+    AddressHandle, CompletionQueue, Connected, Init, MemoryRegion, QueuePair, QueuePairBuilder,
+    Receives, RtrAttributes, Rts, RtsAttributes, Transport, Ud, UdInitAttributes, UdRtsAttributes,
+};
+use mlx5::wqe::{Remote, Sge};
+use mlx5_sys::verbs::{ibv_send_wr, ibv_wc, ibv_wc_status, ibv_wr_opcode};
+
+use super::multicast::GROUPS;
+use super::unreliable::{QKEY, Side};
+use crate::rig::verbs::{self, Request};
+use crate::rig::{PATIENCE, Rig};
+
+/// In the peer's environment: where the test listens.
+const ADDRESS: &str = "MLX5_PEER_ADDRESS";
+/// Bytes of either side's memory.
+const MEMORY: usize = 1 << 16;
+
+/// Starts the peer's part, a test that is ignored, in a process of its own, and does this one's with it.
+pub fn with_peer(name: &str, own: impl FnOnce(Rig, Connection)) {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([name, "--exact", "--ignored", "--nocapture"])
+        .env(GROUPS, std::process::id().to_string())
+        .env(ADDRESS, listener.local_address().unwrap().to_string())
+        .spawn()
+        .unwrap();
+    let connection = listener.accept(PATIENCE).unwrap();
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own(rig, connection)));
+    if outcome.is_err() {
+        let _ = child.kill();
+    }
+    let status = child.wait().unwrap();
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    assert!(status.success(), "the peer: {status}");
+}
+
+/// The peer's end of it; `None` where no test has started this.
+pub fn peer() -> Option<(Rig, Connection)> {
+    let address = std::env::var(ADDRESS).ok()?;
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    Some((rig, Connection::connect(address.as_str(), PATIENCE).unwrap()))
+}
+
+/// A queue pair in INIT as both kinds of sides have it.
+fn shape<T: Receives + Connected>(rig: &Rig, cq: &CompletionQueue) -> QueuePair<T, Init> {
+    let builder = QueuePairBuilder::<T>::new(&rig.pd, cq);
+    rig.init(builder.max_send_wr(64).max_recv_wr(128).max_inline_data(64))
+}
+
+/// What a connection is made of beside the other side's address, which may be changed before.
+pub type Attributes<'a> = &'a dyn Fn(&mut RtrAttributes, &mut RtsAttributes);
+
+/// Connects a queue pair to that of the other process, whose memory is told.
+fn connect<T>(
+    rig: &Rig,
+    control: &mut Connection,
+    qp: QueuePair<T, Init>,
+    memory: &MemoryRegion,
+    change: Attributes,
+) -> (QueuePair<T, Rts>, Remote)
+where
+    T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
+{
+    let mine = Endpoint { region: Some(memory.into()), ..rig.local.endpoint(&qp) };
+    let theirs = control.exchange(&mine).unwrap();
+    let (mut rtr, mut rts) = (rig.local.rtr(&mine, &theirs), rig.local.rts(&mine, &theirs));
+    change(&mut rtr, &mut rts);
+    let qp = qp.rtr(&rtr.into()).unwrap().rts(&rts.into()).unwrap();
+    let region = theirs.region.unwrap();
+    (qp, Remote::new(region.address, region.rkey))
+}
+
+/// Either side's end of a connection between the processes, and the other side's memory.
+pub fn connected<T>(rig: &Rig, control: &mut Connection, change: Attributes) -> (Side<T>, Remote)
+where
+    T: Receives + Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
+{
+    let cq = rig.cq(512);
+    let qp = shape::<T>(rig, &cq);
+    let mut completions = Completions::new(&cq).unwrap();
+    let receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
+    let memory = rig.memory(MEMORY);
+    let (qp, remote) = connect(rig, control, qp, &memory, change);
+    let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+    (Side { memory, send, receive, completions, qp }, remote)
+}
+
+/// A side whose queues libmlx5 posts to and polls.
+pub struct Library<T: Transport> {
+    pub memory: MemoryRegion,
+    pub qp: QueuePair<T, Rts>,
+    pub cq: CompletionQueue,
+}
+
+impl<T> Library<T>
+where
+    T: Receives + Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>,
+{
+    /// As [`connected`].
+    pub fn connected(rig: &Rig, control: &mut Connection, change: Attributes) -> (Self, Remote) {
+        let cq = rig.cq(512);
+        let memory = rig.memory(MEMORY);
+        let (qp, remote) = connect(rig, control, shape::<T>(rig, &cq), &memory, change);
+        (Self { memory, qp, cq }, remote)
+    }
+}
+
+impl Library<Ud> {
+    /// A queue pair for datagrams.
+    pub fn datagrams(rig: &Rig) -> Self {
+        let cq = rig.cq(512);
+        let builder = QueuePairBuilder::<Ud>::new(&rig.pd, &cq);
+        let qp = builder.max_send_wr(64).max_recv_wr(128).max_inline_data(64).build().unwrap();
+        let qp = qp.init(&UdInitAttributes::new(1, QKEY)).unwrap().rtr().unwrap();
+        let qp = qp.rts(&UdRtsAttributes::default()).unwrap();
+        Self { memory: rig.memory(MEMORY), qp, cq }
+    }
+}
+
+/// Tells the other process of a queue pair for datagrams, and hears of one there.
+pub fn exchange_datagrams(
+    rig: &Rig,
+    control: &mut Connection,
+    qp: &QueuePair<Ud, Rts>,
+) -> (AddressHandle, u32) {
+    let theirs = control.exchange(&rig.local.endpoint(qp)).unwrap();
+    (AddressHandle::new(&rig.pd, &rig.local.address(&theirs)).unwrap(), theirs.qpn)
+}
+
+impl<T: Transport> Library<T> {
+    pub fn sge(&self, offset: usize, length: usize) -> Sge {
+        assert!(offset + length <= MEMORY);
+        Sge::new(self.memory.address() + offset as u64, length as u32, self.memory.lkey())
+    }
+
+    pub fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.memory.read(offset, &mut bytes);
+        bytes
+    }
+
+    /// Posts a signaled request, of which `say` says what verbs have no common place for. Memory that
+    /// it names must live to the end.
+    pub fn post(
+        &self,
+        id: u64,
+        opcode: ibv_wr_opcode::Type,
+        list: &[Sge],
+        mut say: impl FnMut(&mut ibv_send_wr),
+    ) {
+        let request = Request::signaled(id, opcode, list);
+        // SAFETY: the queue pair is alive; memory is the caller's promise.
+        unsafe { verbs::post_send_with(self.qp.as_raw(), &[request], |_, wr| say(wr)).unwrap() };
+    }
+
+    pub fn receive(&self, id: u64, offset: usize, length: usize) {
+        // SAFETY: the queue pair is alive, and memory as long.
+        let posted =
+            unsafe { verbs::post_receive(self.qp.as_raw(), id, &[self.sge(offset, length)]) };
+        posted.unwrap();
+    }
+
+    /// The next completion, if there is one.
+    pub fn poll(&self) -> Option<ibv_wc> {
+        // SAFETY: the CQ is alive, and nobody else polls it.
+        unsafe { verbs::poll(self.cq.as_raw()) }.unwrap()
+    }
+
+    /// The next completion.
+    pub fn wait(&self) -> ibv_wc {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(done) = self.poll() {
+                return done;
+            }
+            assert!(Instant::now() < deadline, "no completion");
+            std::thread::yield_now();
+        }
+    }
+
+    /// The next completion, which is a success.
+    pub fn success(&self) -> ibv_wc {
+        let done = self.wait();
+        assert_eq!(done.status, ibv_wc_status::IBV_WC_SUCCESS, "request {:#x}", done.wr_id);
+        done
+    }
+}
+
+/// What of verbs' requests goes to memory of the other side.
+pub fn to(remote: Remote) -> impl FnMut(&mut ibv_send_wr) {
+    move |wr| {
+        wr.wr.rdma.remote_addr = remote.addr;
+        wr.wr.rdma.rkey = remote.rkey;
+    }
+}
+
+/// Places in memory as they are told to the other side.
+pub fn told(places: &[Remote]) -> Vec<u8> {
+    let one = |place: &Remote| [&place.addr.to_be_bytes()[..], &place.rkey.to_be_bytes()].concat();
+    places.iter().flat_map(one).collect()
+}
+
+/// What the other side [told](told).
+pub fn heard(bytes: &[u8]) -> Vec<Remote> {
+    let one = |bytes: &[u8]| {
+        let (addr, rkey) = bytes.split_at(8);
+        Remote::new(
+            u64::from_be_bytes(addr.try_into().unwrap()),
+            u32::from_be_bytes(rkey.try_into().unwrap()),
+        )
+    };
+    bytes.chunks_exact(12).map(one).collect()
+}
