@@ -58,7 +58,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     //    more, since nobody can tell it what was read (docs/takeover.md).
     let qp = send.into_raw().map_err(|_| "requests are outstanding")?;
     receive.into_raw().map_err(|_| "receives are outstanding")?;
-    assert_eq!((qp, completions.into_raw()), (program.qp, program.cq));
+    let cq = completions.into_raw().map_err(|_| "not a CQ of libibverbs")?;
+    assert_eq!((qp, cq), (program.qp, program.cq));
     program.end();
     println!("handed back");
     Ok(())

@@ -2,7 +2,7 @@
 //! nothing else and does.
 //!
 //! Sends are posted in RTS, not before:
-//! ```compile_fail,E0308
+//! ```compile_fail,E0277
 //! # use mlx5::{ring::*, verbs::*};
 //! fn early(qp: &QueuePair<Rc, Rtr>, completions: &mut Completions) -> mlx5::Result<SendQueue> {
 //!     SendQueue::new(qp, completions, SendConfig::default())

@@ -14,32 +14,15 @@ use super::consumer::{Consumer, Publish};
 use super::credit::{Credit, Debtor, Ledger};
 use super::cursor::Shape;
 use super::keep::CqKeep;
+use super::source::{CompletionSource, CompletionView, CqId, view_cq};
 use super::srq::UserIndex;
-use super::{PollError, QueueError, Queues, takeover};
+use super::{PollError, QueueError, Queues};
 use crate::cqe::{
     Completion, CqeRef, QueueKind, ReceiveDone, ReceiveKind, SendDone, Unclaimed, UnclaimedReason,
 };
 use crate::doorbell::{ArmDoorbell, Record};
 use crate::timing::{Phase, Recorder};
-use crate::verbs::{CompletionQueue, CqeCompression};
-
-/// Which CQ a queue completes on: the address of its verbs object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CqId(usize);
-
-impl CqId {
-    /// No CQ's.
-    pub(super) const NONE: Self = Self(0);
-
-    pub(super) fn of(cq: *mut ibv_cq) -> Self {
-        Self(cq.expose_provenance())
-    }
-
-    /// The CQ that it was made of.
-    pub(super) fn raw(self) -> Option<NonNull<ibv_cq>> {
-        NonNull::new(core::ptr::with_exposed_provenance_mut(self.0))
-    }
-}
+use crate::verbs::CqeCompression;
 
 /// Reads a completion queue directly.
 ///
@@ -57,6 +40,8 @@ pub struct Completions {
     /// Entries that are not promised, since the card is not told at once that they are free.
     withheld: Option<Credit>,
     id: CqId,
+    /// The CQ of libibverbs, where it is one.
+    pub(super) raw: Option<NonNull<ibv_cq>>,
     /// What shared receive queues of XRC domains that were met are called; of several, of one.
     xrc: Option<UserIndex>,
     keep: Option<CqKeep>,
@@ -85,13 +70,12 @@ impl Completions {
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue).
-    pub fn new(cq: &CompletionQueue) -> crate::Result<Self> {
-        let keep = CqKeep::new(cq.handle())?;
-        // SAFETY: the reader holds the handle, which keeps the CQ alive; this crate does not resize
-        // CQs. The claim keeps other readers of this crate away; those that are not of this crate
-        // reach the CQ by its raw pointer only, whose users promise to respect that.
-        let mut reader = unsafe { Self::from_raw(cq.as_raw())? };
-        reader.consumer.set_format(cq.compression().unwrap_or_default());
+    pub fn new<C: CompletionSource>(cq: &C) -> crate::Result<Self> {
+        let keep = CqKeep::new(cq.owner())?;
+        let view = cq.completions()?;
+        // SAFETY: the reader holds the owner, and claims the consumer side of it, which is what the
+        // view is good for.
+        let mut reader = unsafe { Self::take_over(view)? };
         reader.keep = Some(keep);
         Ok(reader)
     }
@@ -110,33 +94,33 @@ impl Completions {
     /// - Until the result is dropped, nothing else polls or arms it (`ibv_poll_cq`,
     ///   `ibv_req_notify_cq`, another reader), and no event of it is waiting to be taken.
     pub unsafe fn from_raw(cq: NonNull<ibv_cq>) -> Result<Self, QueueError> {
-        // SAFETY: the caller vouches for the CQ.
-        let view = unsafe { takeover::view_cq(cq)? };
-        let (Some(buffer), Some(base), Some(page)) = (
-            NonNull::new(view.buf.cast::<u8>()),
-            NonNull::new(view.dbrec),
-            NonNull::new(view.cq_uar.cast::<u8>()),
-        ) else {
-            return Err(QueueError::NoQueue);
-        };
-        // SAFETY: the library gave record and page; only this reader writes them for this CQ, as
-        // the caller vouches.
+        // SAFETY: the caller vouches for the CQ, and for what else is asked for.
+        unsafe { Self::take_over(view_cq(cq)?) }
+    }
+
+    /// # Safety
+    /// As [`from_raw`](Self::from_raw), of the CQ that was looked at.
+    unsafe fn take_over(view: CompletionView) -> Result<Self, QueueError> {
+        // SAFETY: the CQ's record and page; only this reader writes them for this CQ, as the caller
+        // vouches.
         let (record, arm) = unsafe {
-            let arm = Record::new(base, CQ_ARM_WORD);
-            (Record::new(base, CQ_CONSUMER_WORD), ArmDoorbell::new(arm, page))
+            let arm = Record::new(view.record, CQ_ARM_WORD);
+            (Record::new(view.record, CQ_CONSUMER_WORD), ArmDoorbell::new(arm, view.page))
         };
         let parts = CqParts {
-            buffer,
-            cqe_count: view.cqe_cnt,
+            buffer: view.buffer,
+            cqe_count: view.cqe_count,
             cqe_size: view.cqe_size,
             record,
             arm,
             cqn: view.cqn,
-            id: CqId::of(cq.as_ptr()),
-            compression: CqeCompression::default(),
+            id: view.id,
+            compression: view.compression,
         };
-        // SAFETY: the ring is the library's, and the reader's alone, as the caller vouches.
-        unsafe { Self::from_parts(parts) }
+        // SAFETY: the ring is the CQ's, and the reader's alone, as the caller vouches.
+        let mut reader = unsafe { Self::from_parts(parts)? };
+        reader.raw = view.raw;
+        Ok(reader)
     }
 
     /// # Safety
@@ -164,6 +148,7 @@ impl Completions {
             ledger: Ledger::new(shape.entries()),
             withheld: None,
             id: parts.id,
+            raw: None,
             xrc: None,
             keep: None,
             timing: Recorder::new(),

@@ -4,9 +4,10 @@ use core::fmt;
 
 use super::keep::RegisterClaim;
 use super::{
-    Batch, Completions, PostError, QueueError, Queues, ReceiveSide, SendConfig, SendQueue, SendSide,
+    Batch, Completions, PostError, QueueError, Queues, ReceiveSide, SendConfig, SendQueue,
+    SendSide, SendSource,
 };
-use crate::verbs::{QueuePair, Rc, Rts, Transport};
+use crate::verbs::{Rc, Transport};
 use crate::wqe::{Limits, PostOn};
 
 /// A doorbell register with all send queues that store to it, so that each can copy its WQEs there
@@ -48,9 +49,9 @@ impl<T: Transport> DedicatedRegister<T> {
     /// # Errors
     /// As there: [`QueueError::RegisterShared`] where a queue outside uses the register; and
     /// [`QueueError::OtherRegister`] for a QP of another register than the first one's.
-    pub fn add(
+    pub fn add<Q: SendSource<Transport = T>>(
         &mut self,
-        qp: &QueuePair<T, Rts>,
+        qp: &Q,
         completions: &mut Completions,
         config: SendConfig,
     ) -> crate::Result<usize> {

@@ -2,7 +2,7 @@
 
 use mlx5_sys::verbs::ibv_qp_state;
 
-use super::takeover;
+use super::source::require;
 use super::{QueueError, SendQueue};
 use crate::verbs::Dci;
 
@@ -18,9 +18,7 @@ impl SendQueue<Dci> {
     /// [`QueueError::WrongState`]: the queue pair has failed, [`QueueError::QueryQp`]. The queue stays
     /// stopped then.
     pub fn go_on(&mut self) -> Result<(), QueueError> {
-        // SAFETY: the queue pair is alive, as whoever took it over has promised.
-        let (state, _) = unsafe { takeover::query(self.ring.qp)? };
-        takeover::require(state, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
+        require(self.ring.owner.state()?, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
         self.ring.stopped = false;
         self.ring.refill();
         Ok(())

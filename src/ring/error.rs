@@ -75,6 +75,16 @@ pub enum QueueError {
     /// `ibv_query_qp` failed.
     #[error("ibv_query_qp failed with errno {0}")]
     QueryQp(i32),
+    /// The card refused to say what state a queue is in that was made by command.
+    #[error(
+        "the card refused to say the queue's state: status {status:#x}, syndrome {syndrome:#x}"
+    )]
+    QueryRefused {
+        /// `MLX5_CMD_STAT_*`.
+        status: u8,
+        /// What the firmware adds.
+        syndrome: u32,
+    },
     /// The QP is in the wrong state for this queue: sends need RTS, receives INIT or later.
     #[error("the QP is in state {name}, and this queue needs {needed}")]
     WrongState {

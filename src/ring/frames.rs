@@ -8,9 +8,9 @@ use zerocopy::FromBytes;
 use super::completion::Completions;
 use super::receive::{ReceiveConfig, ReceiveQueue};
 use super::receive_batch::ReceiveBatch;
-use super::{PollError, PostError};
+use super::{CompletionSource, PollError, PostError, ReceiveSource};
 use crate::cqe::{Failure, FrameInfo, QueueKind, Status, Unclaimed, UnclaimedReason};
-use crate::verbs::{CompletionQueue, QueuePair, RawPacket, state::CanReceive};
+use crate::verbs::RawPacket;
 use crate::wqe::SgeList;
 
 /// The receive queue of a queue pair for frames of Ethernet, with the CQ of its own on which it
@@ -50,9 +50,9 @@ impl FrameReceives {
     ///
     /// # Errors
     /// As [`ReceiveQueue::new`] and [`Completions::new`].
-    pub fn new<S: CanReceive>(
-        qp: &QueuePair<RawPacket, S>,
-        cq: &CompletionQueue,
+    pub fn new<Q: ReceiveSource<Transport = RawPacket>, C: CompletionSource>(
+        qp: &Q,
+        cq: &C,
         config: ReceiveConfig,
     ) -> crate::Result<Self> {
         let mut completions = Completions::new(cq)?;

@@ -1,87 +1,94 @@
-//! What queues made from this crate's verbs objects hold: the object, and the claim to be its only
-//! user on the direct path. Nothing of it is touched by a post or a poll.
+//! What queues made from this crate's objects hold: the object, and the claim to be its only user on
+//! the direct path. Nothing of it is touched by a post or a poll.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::QueueError;
-use crate::verbs::{CompletionQueueHandle, QueuePairHandle, SharedReceiveQueue, WorkQueue};
+use super::source::{CqOwner, QueueOwner, SrqOwner};
+use crate::verbs::WorkQueue;
 
 /// A queue pair, with the claim of one of its queues.
 pub(super) struct QueueKeep {
     /// The doorbell register's claim, for a send queue. It ends before the queue pair does, whose
     /// register another one may get then.
     pub(super) register: Option<RegisterClaim>,
-    qp: QueuePairHandle,
+    owner: Arc<dyn QueueOwner>,
     queue: WorkQueue,
     /// Whether the queue had nothing outstanding when its owner was dropped.
     pub(super) idle: bool,
 }
 
 impl QueueKeep {
-    pub(super) fn send(qp: QueuePairHandle) -> crate::Result<Self> {
-        Self::claim(qp, WorkQueue::Send)
+    pub(super) fn send(owner: Arc<dyn QueueOwner>) -> crate::Result<Self> {
+        Self::claim(owner, WorkQueue::Send)
     }
 
-    pub(super) fn receive(qp: QueuePairHandle) -> crate::Result<Self> {
-        Self::claim(qp, WorkQueue::Receive)
+    pub(super) fn receive(owner: Arc<dyn QueueOwner>) -> crate::Result<Self> {
+        Self::claim(owner, WorkQueue::Receive)
     }
 
-    fn claim(qp: QueuePairHandle, queue: WorkQueue) -> crate::Result<Self> {
-        qp.claim(queue)?;
-        Ok(Self { qp, queue, idle: true, register: None })
+    fn claim(owner: Arc<dyn QueueOwner>, queue: WorkQueue) -> crate::Result<Self> {
+        owner.claim(queue)?;
+        Ok(Self { owner, queue, idle: true, register: None })
+    }
+
+    /// What it keeps.
+    pub(super) fn owner(&self) -> &Arc<dyn QueueOwner> {
+        &self.owner
     }
 
     /// Set when the queue pair is destroyed.
     pub(super) fn destroyed(&self) -> Arc<AtomicBool> {
-        self.qp.destroyed()
+        self.owner.destroyed()
     }
 }
 
 impl Drop for QueueKeep {
     fn drop(&mut self) {
-        self.qp.release(self.queue, self.idle);
+        self.owner.release(self.queue, self.idle);
     }
 }
 
 /// A completion queue, with the claim of its consumer side.
 pub(super) struct CqKeep {
-    cq: CompletionQueueHandle,
+    owner: Arc<dyn CqOwner>,
+    events: Arc<AtomicU32>,
     /// Whether another reader could go on where this one stopped.
     pub(super) reusable: bool,
 }
 
 impl CqKeep {
-    pub(super) fn new(cq: CompletionQueueHandle) -> crate::Result<Self> {
-        cq.claim()?;
-        Ok(Self { cq, reusable: true })
+    pub(super) fn new(owner: Arc<dyn CqOwner>) -> crate::Result<Self> {
+        owner.claim()?;
+        Ok(Self { events: owner.events(), owner, reusable: true })
     }
 
     /// Whether the card writes to the CQ without a look at how far it was read.
     pub(super) fn ignores_overrun(&self) -> bool {
-        self.cq.ignores_overrun()
+        self.owner.ignores_overrun()
     }
 
-    /// Events of the CQ that were read from its channel.
+    /// Events of the CQ that were taken.
     pub(super) fn events(&self) -> u32 {
-        self.cq.events()
+        self.events.load(Ordering::Relaxed)
     }
 }
 
 impl Drop for CqKeep {
     fn drop(&mut self) {
         if self.reusable {
-            self.cq.release();
+            self.owner.release();
         }
     }
 }
 
 /// A shared receive queue, with the claim of posting to it.
 pub(super) struct SrqKeep {
-    srq: SharedReceiveQueue,
+    owner: Arc<dyn SrqOwner>,
     /// The order in which the card takes the WQEs next, if none is outstanding.
     pub(super) order: Option<Box<[u16]>>,
     /// Whether the claim came to nothing.
@@ -90,14 +97,14 @@ pub(super) struct SrqKeep {
 
 impl SrqKeep {
     /// Claims it. Returns the order in which the last owner left its WQEs, too.
-    pub(super) fn new(srq: SharedReceiveQueue) -> crate::Result<(Self, Option<Box<[u16]>>)> {
-        let order = srq.claim()?;
-        Ok((Self { srq, order: None, unused: false }, order))
+    pub(super) fn new(owner: Arc<dyn SrqOwner>) -> crate::Result<(Self, Option<Box<[u16]>>)> {
+        let order = owner.claim()?;
+        Ok((Self { owner, order: None, unused: false }, order))
     }
 
     /// Set when the queue is destroyed.
     pub(super) fn destroyed(&self) -> Arc<AtomicBool> {
-        self.srq.destroyed()
+        self.owner.destroyed()
     }
 
     /// The queue is as it was found.
@@ -109,7 +116,7 @@ impl SrqKeep {
 impl Drop for SrqKeep {
     fn drop(&mut self) {
         let order = self.order.take();
-        if self.unused { self.srq.unclaim(order) } else { self.srq.release(order) }
+        if self.unused { self.owner.unclaim(order) } else { self.owner.release(order) }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The rings that software and card share: send queue, receive queue, completion queue.
 //!
 //! [`SendQueue`] and [`ReceiveQueue`] write WQEs and ring; [`Completions`] reads CQEs and tells
-//! each queue what is retired; [`SharedReceives`] is a receive queue of many queue pairs. All are taken over from verbs objects, made by this crate or
-//! by others, and from then on belong to one owner: methods take `&mut self`, nothing locks,
+//! each queue what is retired; [`SharedReceives`] is a receive queue of many queue pairs. All are taken over from objects of verbs, made by this crate or
+//! by others, or made by firmware command, and from then on belong to one owner: methods take `&mut self`, nothing locks,
 //! nothing allocates, nothing calls the system. `cursor` has all index arithmetic; what the card
 //! could overwrite is never trusted: ids and indices live in private memory.
 //!
@@ -43,10 +43,10 @@ mod send_ring;
 mod shadow;
 mod shared;
 mod slots;
+pub(crate) mod source;
 mod srq;
 pub(crate) mod striding;
 mod sweep;
-mod takeover;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -72,6 +72,7 @@ pub use receive_batch::ReceiveBatch;
 pub use retire::SendSide;
 pub use send::{RegisterUse, SendConfig, SendQueue};
 pub use shared::{Producer, Retirer};
+pub use source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSource};
 pub(crate) use srq::number as shared_receive_number;
 pub use srq::{QueueTable, SharedKey, SharedReceiveBatch, SharedReceives};
 pub use striding::{Packet, StridingEvent, StridingReceives};

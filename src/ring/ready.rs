@@ -4,11 +4,11 @@ use core::ptr::NonNull;
 
 use mlx5_sys::wqe::WQEBB_SIZE;
 
-use super::completion::CqId;
 use super::cursor::Counter;
 use super::keys::Run;
 use super::send_ring::SendRing;
 use super::slots::Last;
+use super::source::CqId;
 use super::variable::Place;
 
 /// From `next` on, up to `end`: WQEs of one block each, the first of them at the cursor's head, of

@@ -3,20 +3,23 @@
 use core::fmt;
 use core::hint::black_box;
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::doorbell::RECEIVE_WORD;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
-use super::completion::{Completions, CqId};
+use super::completion::Completions;
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::QueueKeep;
 use super::owned::Buffers;
 use super::receive_batch::{Ahead, ReceiveBatch};
+use super::source::{
+    CqId, Foreign, ObjectId, QpView, QueueOwner, ReceiveSource, ReceiveView, require,
+};
 use super::srq::SharedSide;
-use super::takeover::{self, QpView};
 use super::{PostError, QueueError, scatter};
 use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, ReceiveDone, ReceiveKind, Status, Unclaimed,
@@ -24,11 +27,10 @@ use crate::cqe::{
 };
 use crate::doorbell::Record;
 use crate::timing::{Phase, Recorder};
-use crate::verbs::{QueuePair, Receives, state::CanReceive};
 use crate::wqe::SgeList;
 
 /// The states in which receives may be posted: all but RESET.
-const POSTABLE: [u32; 6] = [
+pub(super) const POSTABLE: [u32; 6] = [
     ibv_qp_state::IBV_QPS_INIT,
     ibv_qp_state::IBV_QPS_RTR,
     ibv_qp_state::IBV_QPS_RTS,
@@ -53,13 +55,14 @@ impl Default for ReceiveConfig {
 
 /// A receive queue, written to directly.
 ///
-/// Made by [`from_raw`](Self::from_raw) from a QP in INIT or later. Posting: a [`ReceiveBatch`] is
+/// Made by [`new`](Self::new) or [`from_raw`](Self::from_raw) from a QP in INIT or later. Posting: a [`ReceiveBatch`] is
 /// filled and handed over, or [`post`](Self::post) does both for one receive. A post costs the
 /// stores of its WQE and one to the doorbell record; no register is rung, since the card looks at
 /// the record when a message needs a receive.
 pub struct ReceiveQueue {
-    // Ends first: no queue pair is kept that works on memory in `shadow`.
+    // These end first: no queue pair is kept that works on memory in `shadow`.
     keep: Option<QueueKeep>,
+    pub(super) owner: Arc<dyn QueueOwner>,
     pub(super) cursor: Cursor,
     pub(super) buffer: NonNull<u8>,
     pub(super) stride: usize,
@@ -73,7 +76,6 @@ pub struct ReceiveQueue {
     pub(super) to_shadow: usize,
     pub(super) credit: Credit,
     cq: CqId,
-    pub(super) qp: NonNull<ibv_qp>,
     pub(super) timing: Recorder,
 }
 
@@ -97,7 +99,7 @@ pub(super) struct ReceiveParts {
     pub(super) qpn: u32,
     pub(super) credit: Credit,
     pub(super) cq: CqId,
-    pub(super) qp: NonNull<ibv_qp>,
+    pub(super) owner: Arc<dyn QueueOwner>,
 }
 
 // SAFETY: the ring's memory belongs to the queue alone (`from_raw`'s contract), and the card does
@@ -105,26 +107,25 @@ pub(super) struct ReceiveParts {
 unsafe impl Send for ReceiveQueue {}
 
 impl ReceiveQueue {
-    /// Takes over the receive queue of a QP that completes on `completions`, and keeps the QP
-    /// alive. Until the result is dropped the QP cannot be reset. If receives are outstanding then,
-    /// it must be, before its receive queue can be taken over again; and until then, or until the QP
-    /// is destroyed, the CQEs that were promised to it are not promised to others.
+    /// Takes over the receive queue of a queue pair that completes on `completions`, and keeps the pair
+    /// alive. Until the result is dropped the pair cannot be reset. If receives are outstanding then,
+    /// it must be, before its receive queue can be taken over again; and until then, or until the
+    /// pair is destroyed, the CQEs that were promised to it are not promised to others.
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): no
     /// receive queue of its own, another CQ, no CQE left to promise. Nothing is changed then.
-    pub fn new<T: Receives, S: CanReceive>(
-        qp: &QueuePair<T, S>,
+    pub fn new<Q: ReceiveSource>(
+        qp: &Q,
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> crate::Result<Self> {
-        if qp.shared_receive_queue().is_some() {
-            // Asked of a target of dynamic connections, libmlx5 would look where nothing is.
-            return Err(QueueError::NoQueue.into());
-        }
-        let keep = QueueKeep::receive(qp.handle())?;
+        // First, since what has no such queue has none to claim.
+        let view = qp.receives()?;
+        let keep = QueueKeep::receive(qp.owner())?;
+        let owner = Arc::clone(keep.owner());
         // SAFETY: as for `SendQueue::new`.
-        let mut queue = unsafe { Self::from_raw(qp.as_raw(), completions, config)? };
+        let mut queue = unsafe { Self::take_over(view, owner, completions, config)? };
         queue.keep = Some(keep);
         Ok(queue)
     }
@@ -151,37 +152,36 @@ impl ReceiveQueue {
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
         // SAFETY: the caller vouches for the QP.
-        let view = unsafe { QpView::new(qp)? };
-        view.require(&POSTABLE, "INIT or later")?;
-        if completions.id() != CqId::of(view.receive_cq) {
+        let (view, owner) = unsafe { (QpView::new(qp)?.receives()?, Foreign::owner(qp)) };
+        // SAFETY: passed on.
+        unsafe { Self::take_over(view, owner, completions, config) }
+    }
+
+    /// # Safety
+    /// As [`from_raw`](Self::from_raw), of the receive queue that was looked at, and of what owns it.
+    unsafe fn take_over(
+        view: ReceiveView,
+        owner: Arc<dyn QueueOwner>,
+        completions: &mut Completions,
+        config: ReceiveConfig,
+    ) -> Result<Self, QueueError> {
+        if completions.id() != view.cq {
             return Err(QueueError::ForeignCq);
         }
-        let (Some(buffer), Some(base)) =
-            (NonNull::new(view.dv.rq.buf.cast::<u8>()), NonNull::new(view.dv.dbrec))
-        else {
-            return Err(QueueError::NoQueue);
-        };
-        if view.dv.rq.wqe_cnt == 0 || !view.srq.is_null() {
-            return Err(QueueError::NoQueue);
-        }
-        // SAFETY: the library gave the QP's record; only this queue writes its receive word, as
-        // the caller vouches.
-        let record = unsafe { Record::new(base, RECEIVE_WORD) };
+        // SAFETY: the QP's record; only this queue writes its receive word, as the caller vouches.
+        let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
+        let wanted = config.receives.min(view.entries);
         let parts = ReceiveParts {
-            buffer,
-            entries: view.dv.rq.wqe_cnt,
-            stride: view.dv.rq.stride,
+            buffer: view.buffer,
+            entries: view.entries,
+            stride: view.stride,
             record,
             qpn: view.number,
-            credit: completions.promise(
-                view.number,
-                QueueKind::Receive,
-                config.receives.min(view.dv.rq.wqe_cnt),
-            )?,
-            cq: completions.id(),
-            qp,
+            credit: completions.promise(view.number, QueueKind::Receive, wanted)?,
+            cq: view.cq,
+            owner,
         };
-        // SAFETY: the ring is the library's, and this queue's alone, as the caller vouches.
+        // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.
         let queue = unsafe { Self::from_parts(parts)? };
         completions.discard(queue.qpn, QueueKind::Receive);
         Ok(queue)
@@ -189,8 +189,7 @@ impl ReceiveQueue {
 
     /// # Safety
     /// `buffer` is a ring of `entries` WQEs of `stride` bytes that only the result writes, and the
-    /// record is its own; both live as long as the result. `qp` is alive whenever
-    /// [`restart`](Self::restart) is called.
+    /// record is its own; both live as long as the result.
     pub(super) unsafe fn from_parts(parts: ReceiveParts) -> Result<Self, QueueError> {
         let Some(shape) = Shape::new(parts.entries).filter(|shape| shape.entries() <= 1 << 15)
         else {
@@ -215,7 +214,7 @@ impl ReceiveQueue {
             to_shadow,
             credit: parts.credit,
             cq: parts.cq,
-            qp: parts.qp,
+            owner: parts.owner,
             keep: None,
             timing: Recorder::new(),
         })
@@ -227,8 +226,8 @@ impl ReceiveQueue {
     }
 
     /// Whether it is the receive queue of that queue pair.
-    pub(super) fn is_of(&self, qp: NonNull<ibv_qp>) -> bool {
-        self.qp == qp
+    pub(super) fn is_of(&self, qp: ObjectId) -> bool {
+        self.owner.id() == qp
     }
 
     /// Whether that reader meets its completions.
@@ -299,9 +298,7 @@ impl ReceiveQueue {
     /// The QP's receives are those of this queue only, as [`from_raw`](Self::from_raw) says, and
     /// none was posted since the QP was reset.
     pub unsafe fn restart(&mut self, completions: &mut Completions) -> Result<(), QueueError> {
-        // SAFETY: `from_raw`'s caller keeps the QP alive.
-        let (state, _) = unsafe { takeover::query(self.qp)? };
-        takeover::require(state, &POSTABLE, "INIT or later")?;
+        require(self.owner.state()?, &POSTABLE, "INIT or later")?;
         if completions.id() != self.cq {
             return Err(QueueError::ForeignCq);
         }

@@ -16,10 +16,14 @@ impl<T: Transport> SendQueue<T> {
     /// `ibv_post_send` is called the QP has to go through RESET, where libmlx5 starts anew.
     ///
     /// # Errors
-    /// The queue itself, where requests are outstanding.
+    /// The queue itself, where requests are outstanding, or where it was not made of a queue pair of
+    /// libibverbs: one that was made by command has no other name to hand back.
     #[allow(clippy::result_large_err, reason = "the queue itself, unmoved work and all")]
     pub fn into_raw(self) -> Result<NonNull<ibv_qp>, Self> {
-        if self.is_idle() { Ok(self.ring.qp) } else { Err(self) }
+        match self.ring.owner.as_raw() {
+            Some(qp) if self.is_idle() => Ok(qp),
+            _ => Err(self),
+        }
     }
 }
 
@@ -29,10 +33,13 @@ impl ReceiveQueue {
     /// after RESET, as for [`SendQueue::into_raw`].
     ///
     /// # Errors
-    /// The queue itself, where receives are outstanding.
+    /// The queue itself, where receives are outstanding, or it was made by command.
     #[allow(clippy::result_large_err, reason = "the queue itself, unmoved work and all")]
     pub fn into_raw(self) -> Result<NonNull<ibv_qp>, Self> {
-        if self.outstanding() == 0 { Ok(self.qp) } else { Err(self) }
+        match self.owner.as_raw() {
+            Some(qp) if self.outstanding() == 0 => Ok(qp),
+            _ => Err(self),
+        }
     }
 }
 
@@ -44,7 +51,11 @@ impl Completions {
     /// libmlx5 cannot, whatever is done: it keeps its own count of what was polled, which nothing
     /// sets, and would give what was read here a second time. Its calls that destroy the CQ, or wait
     /// for events, are as good as before.
-    pub fn into_raw(self) -> NonNull<ibv_cq> {
-        self.id().raw().expect("a reader is made of a CQ")
+    ///
+    /// # Errors
+    /// The reader itself, where it was made of a CQ that was made by command.
+    #[allow(clippy::result_large_err, reason = "the reader itself, at the place where it goes on")]
+    pub fn into_raw(self) -> Result<NonNull<ibv_cq>, Self> {
+        self.raw.ok_or(self)
     }
 }

@@ -3,13 +3,13 @@
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
-use super::completion::CqId;
 use super::cursor::Counter;
 use super::keys::Run;
 use super::scatter;
 use super::send_ring::SendRing;
 use super::shadow::{Entry, Key};
 use super::shared::Sequencer;
+use super::source::CqId;
 use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, Unclaimed,
     UnclaimedReason,

@@ -3,13 +3,14 @@
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
+use std::sync::Arc;
 
 use mlx5_sys::doorbell::SEND_WORD;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
-use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
+use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE};
 
 use super::batch::Batch;
-use super::completion::{Completions, CqId};
+use super::completion::Completions;
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::{QueueKeep, RegisterClaim};
@@ -19,12 +20,12 @@ use super::retire::SendSide;
 use super::send_ring::SendRing;
 use super::shadow::Shadow;
 use super::slots::{self, Names, UNITS};
-use super::takeover::{self, QpView};
+use super::source::{CqId, Foreign, QpView, QueueOwner, SendSource, SendView, require};
 use super::{BlueFlameCopy, PostError, QueueError, RegisterMemory};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
 use crate::timing::Recorder;
-use crate::verbs::{QueuePair, Rc, Rts, Transport};
+use crate::verbs::{Rc, Transport};
 use crate::wqe::{Limits, PostOn};
 
 /// Who stores to the QP's doorbell register.
@@ -71,7 +72,7 @@ impl Default for SendConfig {
 
 /// A send queue of transport `T`, written to directly.
 ///
-/// Made from a QP in RTS by [`from_raw`](Self::from_raw). Posting: a [`Batch`] is filled and rung,
+/// Made from a QP in RTS by [`new`](Self::new) or [`from_raw`](Self::from_raw). Posting: a [`Batch`] is filled and rung,
 /// or [`post`](Self::post) does both for one request. A post costs the stores of its WQE, one to
 /// the doorbell record, one to the register (or the WQE's blocks, by BlueFlame), and on x86-64 two
 /// store fences; no lock, no allocation, no system call.
@@ -92,7 +93,7 @@ pub(super) struct SendParts {
     pub(super) start: Counter,
     pub(super) credit: Credit,
     pub(super) cq: CqId,
-    pub(super) qp: NonNull<ibv_qp>,
+    pub(super) owner: Arc<dyn QueueOwner>,
 }
 
 // SAFETY: the ring's memory belongs to the queue alone (`from_raw`'s contract), and the card does
@@ -100,17 +101,17 @@ pub(super) struct SendParts {
 unsafe impl<T: Transport> Send for SendQueue<T> {}
 
 impl<T: Transport> SendQueue<T> {
-    /// Takes over the send queue of a QP that completes on `completions`, and keeps the QP alive.
-    /// Until the result is dropped the QP cannot be reset. If requests are outstanding then, it
-    /// must be, before its send queue can be taken over again; and until then, or until the QP is
-    /// destroyed, the CQEs that were promised to it are not promised to others.
+    /// Takes over the send queue of a queue pair that completes on `completions`, and keeps the pair
+    /// alive. Until the result is dropped the pair cannot be reset. If requests are outstanding then,
+    /// it must be, before its send queue can be taken over again; and until then, or until the pair
+    /// is destroyed, the CQEs that were promised to it are not promised to others.
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue):
     /// the QP is no longer in RTS, another CQ, no CQE left to promise, a doorbell register that
     /// another send queue of this crate uses. Nothing is changed then.
-    pub fn new(
-        qp: &QueuePair<T, Rts>,
+    pub fn new<Q: SendSource<Transport = T>>(
+        qp: &Q,
         completions: &mut Completions,
         config: SendConfig,
     ) -> crate::Result<Self> {
@@ -126,18 +127,17 @@ impl<T: Transport> SendQueue<T> {
 
     /// As [`new`](Self::new), without a claim to the register: who calls sees to it that nobody else
     /// stores to that while this queue copies WQEs there.
-    pub(super) fn unclaimed(
-        qp: &QueuePair<T, Rts>,
+    pub(super) fn unclaimed<Q: SendSource<Transport = T>>(
+        qp: &Q,
         completions: &mut Completions,
         config: SendConfig,
     ) -> crate::Result<Self> {
-        let keep = QueueKeep::send(qp.handle())?;
-        // SAFETY: the queue holds the handle, which keeps QP, and through it CQ, alive. The claim
-        // keeps other writers of this crate away and forbids RESET; it is only given after RESET,
-        // or when nothing is outstanding. Writers that are not of this crate reach the QP by its
-        // raw pointer only, whose users promise to respect that. The register is claimed by who
-        // calls, before anything can be posted.
-        let mut queue = unsafe { Self::take_over(qp.as_raw(), completions, config)? };
+        let keep = QueueKeep::send(qp.owner())?;
+        let (view, owner) = (qp.sends()?, Arc::clone(keep.owner()));
+        // SAFETY: the queue holds the owner, and claims the queue of it, which is what the view is
+        // good for; the owner keeps the CQ alive, too. The register is claimed by who calls, before
+        // anything can be posted.
+        let mut queue = unsafe { Self::take_over(view, owner, completions, config)? };
         queue.keep = Some(keep);
         completions.discard(queue.qpn(), QueueKind::Send);
         Ok(queue)
@@ -165,8 +165,10 @@ impl<T: Transport> SendQueue<T> {
         completions: &mut Completions,
         config: SendConfig,
     ) -> Result<Self, QueueError> {
+        // SAFETY: the caller vouches for the QP.
+        let (view, owner) = unsafe { (QpView::new(qp)?.sends::<T>()?, Foreign::owner(qp)) };
         // SAFETY: passed on.
-        let queue = unsafe { Self::take_over(qp, completions, config)? };
+        let queue = unsafe { Self::take_over(view, owner, completions, config)? };
         completions.discard(queue.qpn(), QueueKind::Send);
         Ok(queue)
     }
@@ -174,73 +176,49 @@ impl<T: Transport> SendQueue<T> {
     /// [`from_raw`](Self::from_raw), but for the CQEs of the QP's former life.
     ///
     /// # Safety
-    /// As there.
+    /// As there, of the send queue that was looked at, and of what owns it.
     unsafe fn take_over(
-        qp: NonNull<ibv_qp>,
+        view: SendView,
+        owner: Arc<dyn QueueOwner>,
         completions: &mut Completions,
         config: SendConfig,
     ) -> Result<Self, QueueError> {
-        // SAFETY: the caller vouches for the QP.
-        let view = unsafe { QpView::new(qp)? };
-        if view.qp_type != T::QP_TYPE {
-            return Err(QueueError::WrongTransport(view.qp_type));
-        }
-        view.require(&[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
-        if completions.id() != CqId::of(view.send_cq) {
+        if completions.id() != view.cq {
             return Err(QueueError::ForeignCq);
         }
-        let (Some(buffer), Some(base), Some(page)) = (
-            NonNull::new(view.dv.sq.buf.cast::<u8>()),
-            NonNull::new(view.dv.dbrec),
-            NonNull::new(view.dv.bf.reg.cast::<u8>()),
-        ) else {
-            return Err(QueueError::NoQueue);
-        };
-        if view.dv.sq.wqe_cnt == 0 {
-            return Err(QueueError::NoQueue);
-        }
-        if view.dv.sq.stride as usize != WQEBB_SIZE {
-            return Err(QueueError::Geometry("the send queue's stride is not 64 bytes"));
-        }
-        // SAFETY: the library gave the QP's record; only this queue writes its send word, as the
-        // caller vouches.
-        let record = unsafe { Record::new(base, SEND_WORD) };
+        // SAFETY: the QP's record; only this queue writes its send word, as the caller vouches.
+        let record = unsafe { Record::new(view.record, SEND_WORD) };
         let start = Counter::new(record.read() & 0xffff);
         let own = config.register == RegisterUse::Own;
-        // SAFETY: the library gave register and size, and size 0 where BlueFlame must not be used;
-        // the caller vouches for being alone where that matters.
-        let mut doorbell =
-            unsafe { SendDoorbell::new(record, page, view.dv.bf.size as usize, own) };
+        // SAFETY: the QP's register and its size, which is 0 where BlueFlame must not be used; the
+        // caller vouches for being alone where that matters.
+        let mut doorbell = unsafe { SendDoorbell::new(record, view.register, view.half, own) };
         doorbell.set_copy(config.copy)?;
         if config.copy_last {
             doorbell.copy_last();
         }
         doorbell.set_memory(config.memory);
-        let credit = completions.promise(
-            view.number,
-            QueueKind::Send,
-            config.signals.min(view.cap.max_send_wr),
-        )?;
+        let wanted = config.signals.min(view.max_wr);
+        let credit = completions.promise(view.number, QueueKind::Send, wanted)?;
         let parts = SendParts {
-            buffer,
-            blocks: view.dv.sq.wqe_cnt,
+            buffer: view.buffer,
+            blocks: view.blocks,
             doorbell,
             qpn: view.number,
-            limits: Limits { max_sge: view.cap.max_send_sge, max_inline: view.cap.max_inline_data },
+            limits: view.limits,
             signal_all: view.signal_all,
             start,
             credit,
-            cq: completions.id(),
-            qp,
+            cq: view.cq,
+            owner,
         };
-        // SAFETY: the ring is the library's, and this queue's alone, as the caller vouches.
+        // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.
         unsafe { Self::from_parts(parts) }
     }
 
     /// # Safety
     /// `buffer` is a ring of `blocks` blocks that only the result writes, and the doorbell is its
-    /// own; both live as long as the result. `qp` is alive whenever [`restart`](Self::restart) is
-    /// called.
+    /// own; both live as long as the result.
     pub(super) unsafe fn from_parts(mut parts: SendParts) -> Result<Self, QueueError> {
         let Some(shape) = Shape::new(parts.blocks).filter(|shape| shape.entries() <= 1 << 15)
         else {
@@ -275,7 +253,7 @@ impl<T: Transport> SendQueue<T> {
             cq: parts.cq,
             expects: parts.cq,
             ready: Ready::new(),
-            qp: parts.qp,
+            owner: parts.owner,
         };
         Ok(Self { ring, keep: None, transport: PhantomData })
     }
@@ -486,9 +464,7 @@ impl<T: Transport> SendQueue<T> {
     /// The QP's send WQEs are those of this queue only, as [`from_raw`](Self::from_raw) says, and
     /// none was posted since the QP was reset.
     pub unsafe fn restart(&mut self, completions: &mut Completions) -> Result<(), QueueError> {
-        // SAFETY: `from_raw`'s caller keeps the QP alive.
-        let (state, _) = unsafe { takeover::query(self.ring.qp)? };
-        takeover::require(state, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
+        require(self.ring.owner.state()?, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
         if completions.id() != self.ring.cq {
             return Err(QueueError::ForeignCq);
         }

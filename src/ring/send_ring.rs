@@ -1,17 +1,17 @@
 //! The send ring: what send queues of all transports have in common.
 
 use core::ptr::NonNull;
+use std::sync::Arc;
 
-use mlx5_sys::verbs::ibv_qp;
 use mlx5_sys::wqe::{CE_ALWAYS, FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, WQEBB_SIZE};
 
-use super::completion::CqId;
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor};
 use super::keys::Run;
 use super::ready::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
 use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
+use super::source::{CqId, QueueOwner};
 use super::{PostError, QueueError};
 use crate::doorbell::{Blocks, SendDoorbell};
 use crate::timing::Phase;
@@ -52,7 +52,7 @@ pub(super) struct SendRing {
     pub(super) expects: CqId,
     /// WQEs that were written ahead and may be posted with nothing looked at.
     pub(super) ready: Ready,
-    pub(super) qp: NonNull<ibv_qp>,
+    pub(super) owner: Arc<dyn QueueOwner>,
 }
 
 impl SendRing {

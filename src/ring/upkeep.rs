@@ -1,14 +1,13 @@
 //! Queues beside their traffic: taking back what nothing reports, draining, going on after an error.
 
-use std::mem::zeroed;
 use std::time::Duration;
 
-use mlx5_sys::verbs::{ibv_modify_qp, ibv_qp_attr_mask as bit, ibv_qp_state};
+use mlx5_sys::verbs::ibv_qp_state;
 
-use super::takeover;
+use super::source::require;
 use super::{Completions, PollError, PostError, QueueError, Queues, ReceiveQueue, SendQueue};
 use crate::cqe::{Completion, SendOperation};
-use crate::verbs::{Errno, Error, Recoverable, Transport, deadline};
+use crate::verbs::{Recoverable, Transport, deadline};
 use crate::wqe::{Nop, PostOn};
 
 /// Why a queue was not drained.
@@ -68,32 +67,20 @@ impl<T: Recoverable> SendQueue<T> {
     ///
     /// # Errors
     /// [`QueueError::WrongState`] where the queue pair is not in SQE (in ERROR, only RESET helps);
-    /// [`QueueError::Outstanding`]: poll until the flushed ones are back; [`Error::Call`]. Nothing
-    /// is changed then.
+    /// [`QueueError::Outstanding`]: poll until the flushed ones are back;
+    /// [`Error::Call`](crate::Error::Call). Nothing is changed then.
     pub fn recover(&mut self) -> crate::Result<()> {
-        // SAFETY: `from_raw`'s caller, or the handle that `new` keeps, has the QP alive.
-        let (state, _) = unsafe { takeover::query(self.ring.qp)? };
+        let state = self.ring.owner.state()?;
         // Somebody else may have moved it, with this ring left stopped.
         let moved = state == ibv_qp_state::IBV_QPS_RTS && self.ring.stopped;
         if !moved {
-            takeover::require(state, &[ibv_qp_state::IBV_QPS_SQE], "SQE")?;
+            require(state, &[ibv_qp_state::IBV_QPS_SQE], "SQE")?;
         }
         if self.ring.cursor.used() != 0 {
             return Err(QueueError::Outstanding.into());
         }
         if !moved {
-            // SAFETY: integers and a union of integers, for which zeroes are valid.
-            let mut attr: mlx5_sys::verbs::ibv_qp_attr = unsafe { zeroed() };
-            attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
-            attr.cur_qp_state = ibv_qp_state::IBV_QPS_SQE;
-            // The kernel was not told that the card moved the pair to SQE.
-            let mask = bit::IBV_QP_STATE.0 | bit::IBV_QP_CUR_STATE.0;
-            // SAFETY: as above; the attributes live through the call.
-            let result =
-                unsafe { ibv_modify_qp(self.ring.qp.as_ptr(), &mut attr, mask as libc::c_int) };
-            if result != 0 {
-                return Err(Error::from_errno("ibv_modify_qp", Errno(result)));
-            }
+            self.ring.owner.resume()?;
         }
         self.ring.go_on();
         Ok(())

@@ -87,7 +87,7 @@ pub(crate) struct CqInner {
     compression: Option<CqeCompression>,
     ignores_overrun: bool,
     /// Events that were read from the channel, all of them to be acknowledged at the end.
-    events: AtomicU32,
+    events: Arc<AtomicU32>,
     /// Whether a reader on the direct path owns the consumer index.
     taken: AtomicBool,
     /// Whether one ever did: then libmlx5 does not know the consumer index.
@@ -120,7 +120,7 @@ unsafe impl Sync for CqInner {}
 
 impl Drop for CqInner {
     fn drop(&mut self) {
-        let events = *self.events.get_mut();
+        let events = self.events.load(Ordering::Relaxed);
         if events > 0 {
             // SAFETY: the CQ is alive, and that many of its events were read from its channel.
             unsafe { ibv_ack_cq_events(self.cq.as_ptr(), events) };
@@ -313,8 +313,8 @@ impl CompletionQueueHandle {
     }
 
     /// Events that were read from the channel since the queue was made, modulo 2^32.
-    pub(crate) fn events(&self) -> u32 {
-        self.inner.events.load(Ordering::Relaxed)
+    pub(crate) fn events(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.inner.events)
     }
 }
 
@@ -446,7 +446,7 @@ impl CompletionQueueBuilder {
             cqe_size: self.cqe_size,
             compression: self.compression,
             ignores_overrun: self.ignores_overrun,
-            events: AtomicU32::new(0),
+            events: Arc::default(),
             taken: AtomicBool::new(false),
             was_taken: AtomicBool::new(false),
             target,

@@ -9,6 +9,7 @@ use super::{Batch, Buffers, OwnedOperation};
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
 use crate::ring::completion::Found;
 use crate::ring::give_back::Mark;
+use crate::ring::source::ObjectId;
 use crate::ring::{
     Completions, PollError, PostError, QueueError, ReceiveQueue, SendConfig, SendQueue,
 };
@@ -85,7 +86,7 @@ impl<T: Transport> Channel<T> {
     ) -> crate::Result<Self> {
         let receive = receiver.queue();
         // By the object: two devices may give their queue pairs the same number.
-        if !receive.is_of(qp.as_raw()) {
+        if !receive.is_of(ObjectId::at(qp.as_raw().as_ptr())) {
             return Err(QueueError::ForeignQp.into());
         }
         if !receive.completes_on(receive_completions.as_ref().unwrap_or(&completions)) {

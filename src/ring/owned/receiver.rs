@@ -5,9 +5,7 @@ use core::mem::replace;
 use super::Buffers;
 use super::flight::{Refused, put};
 use super::operation::OwnedPayload;
-use crate::ring::{Completions, ReceiveConfig, ReceiveQueue};
-use crate::verbs::state::CanReceive;
-use crate::verbs::{QueuePair, Receives};
+use crate::ring::{Completions, ReceiveConfig, ReceiveQueue, ReceiveSource};
 use crate::wqe::SgeList;
 
 /// A receive queue that owns the memory of its receives: what a [`Channel`](super::Channel) is
@@ -27,8 +25,8 @@ impl Receiver {
     ///
     /// # Errors
     /// As there.
-    pub fn new<T: Receives, S: CanReceive>(
-        qp: &QueuePair<T, S>,
+    pub fn new<Q: ReceiveSource>(
+        qp: &Q,
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> crate::Result<Self> {

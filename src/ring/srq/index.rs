@@ -1,4 +1,4 @@
-//! What CQEs call a shared receive queue of an XRC domain.
+//! Shared receive queues of verbs: where libmlx5 has them, and what CQEs call those of XRC domains.
 //!
 //! A CQE of an ordinary shared receive queue has the number of the queue pair. That of an XRC target
 //! says little: the target may be another process's. Such CQEs name the shared receive queue itself,
@@ -13,13 +13,15 @@ use mlx5_sys::dv;
 use mlx5_sys::ifc::{opcode, query_xrc_srq_in, query_xrc_srq_out, xrc_srqc};
 use mlx5_sys::verbs::{ibv_query_srq, ibv_srq, ibv_srq_attr};
 
+use super::UserIndex;
 use crate::ring::QueueError;
+use crate::ring::source::{ObjectId, SharedView};
 
 /// Where a shared receive queue's memory is, with its number.
 ///
 /// # Safety
 /// `srq` is a live SRQ.
-pub(super) unsafe fn view(srq: NonNull<ibv_srq>) -> Result<dv::mlx5dv_srq, QueueError> {
+unsafe fn view(srq: NonNull<ibv_srq>) -> Result<dv::mlx5dv_srq, QueueError> {
     let mut out = MaybeUninit::<dv::mlx5dv_srq>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
     // SAFETY: all-zero is a value of these plain C structures; the library fills `out`.
@@ -51,7 +53,7 @@ pub(crate) unsafe fn number(srq: NonNull<ibv_srq>) -> Result<u32, QueueError> {
 ///
 /// # Safety
 /// `srq` is a live SRQ.
-pub(super) unsafe fn wqes(srq: NonNull<ibv_srq>) -> Result<u32, QueueError> {
+unsafe fn wqes(srq: NonNull<ibv_srq>) -> Result<u32, QueueError> {
     let mut attributes = MaybeUninit::<ibv_srq_attr>::zeroed();
     // SAFETY: the caller vouches for the SRQ; all-zero is a value of the plain C structure, and the
     // library fills it.
@@ -67,7 +69,7 @@ pub(super) unsafe fn wqes(srq: NonNull<ibv_srq>) -> Result<u32, QueueError> {
 ///
 /// # Safety
 /// `srq` is a live SRQ of an XRC domain, of libmlx5.
-pub(super) unsafe fn user_index(srq: NonNull<ibv_srq>) -> Option<u32> {
+unsafe fn user_index(srq: NonNull<ibv_srq>) -> Option<u32> {
     let mut device = MaybeUninit::<dv::mlx5dv_context>::zeroed();
     // SAFETY: the SRQ's context is alive as long as it; the library fills the structure.
     let device = unsafe {
@@ -96,4 +98,79 @@ pub(super) unsafe fn user_index(srq: NonNull<ibv_srq>) -> Option<u32> {
     };
     let index = xrc_srqc::USER_INDEX.within(query_xrc_srq_out::XRC_SRQ_CONTEXT_ENTRY);
     (status == 0).then(|| index.get(&answer) as u32)
+}
+
+/// What is known of an SRQ when it is taken over. `order` is that in which a former direct owner left
+/// its WQEs; without one, the list is where libmlx5 has left it.
+///
+/// # Safety
+/// `srq` is a live SRQ; `xrc` says whether it is one of an XRC domain. None of its receives is
+/// outstanding, and nobody writes its list.
+pub(in crate::ring) unsafe fn view_of(
+    srq: NonNull<ibv_srq>,
+    xrc: bool,
+    order: Option<Box<[u16]>>,
+) -> Result<SharedView, QueueError> {
+    // SAFETY: the caller vouches for the SRQ.
+    let (view, wqes) = unsafe { (view(srq)?, wqes(srq)?) };
+    let (Some(buffer), Some(record)) =
+        (NonNull::new(view.buf.cast::<u8>()), NonNull::new(view.dbrec))
+    else {
+        return Err(QueueError::NoQueue);
+    };
+    let order = match order {
+        Some(order) => order,
+        // SAFETY: the library's list, of which nothing is outstanding.
+        None => unsafe { read_order(buffer, wqes, view.stride, view.head, view.tail)? },
+    };
+    // SAFETY: the SRQ is alive, and one of an XRC domain where it is asked.
+    let index = xrc.then(|| match unsafe { user_index(srq) } {
+        Some(index) => UserIndex::Known(index),
+        None => UserIndex::Alone,
+    });
+    Ok(SharedView {
+        buffer,
+        wqes,
+        stride: view.stride,
+        order,
+        record,
+        index,
+        cq: None,
+        id: ObjectId::at(srq.as_ptr()),
+    })
+}
+
+/// Follows libmlx5's list from its head to its tail, where it ends.
+///
+/// # Safety
+/// `buffer` is readable memory of `wqes` WQEs of `stride` bytes, at least two, that nobody writes.
+unsafe fn read_order(
+    buffer: NonNull<u8>,
+    wqes: u32,
+    stride: u32,
+    head: u32,
+    tail: u32,
+) -> Result<Box<[u16]>, QueueError> {
+    const BROKEN: QueueError =
+        QueueError::Geometry("the shared receive queue's list leads out of it");
+    let mut order = Vec::new();
+    let mut at = head;
+    loop {
+        if at >= wqes || order.len() as u32 == wqes {
+            return Err(BROKEN);
+        }
+        order.push(at as u16);
+        if at == tail {
+            break;
+        }
+        // SAFETY: within the memory, and aligned to two.
+        let next =
+            unsafe { buffer.add(at as usize * stride as usize + 2).cast::<u16>().read_volatile() };
+        at = u32::from(u16::from_be(next));
+    }
+    // libmlx5 keeps half of the WQEs back, for receives that met a page fault, or none.
+    if !matches!(wqes / order.len() as u32, 1 | 2) || !order.len().is_power_of_two() {
+        return Err(QueueError::Outstanding);
+    }
+    Ok(order.into())
 }

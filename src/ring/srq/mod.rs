@@ -17,9 +17,10 @@ mod table;
 
 pub use batch::SharedReceiveBatch;
 pub(crate) use index::number;
+pub(super) use index::view_of;
 pub use queue::SharedReceives;
 #[cfg(test)]
 pub(super) use queue::SrqParts;
-pub(super) use queue::UserIndex;
+pub(crate) use queue::UserIndex;
 pub(super) use side::SharedSide;
 pub use table::{QueueTable, SharedKey};

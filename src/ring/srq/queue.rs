@@ -13,12 +13,15 @@ use super::side::{Member, SharedSide};
 use super::{SharedReceiveBatch, index};
 use crate::cqe::QueueKind;
 use crate::doorbell::Record;
-use crate::ring::completion::{Completions, CqId};
+use crate::ring::completion::Completions;
 use crate::ring::credit::Credit;
 use crate::ring::keep::{QueueKeep, SrqKeep};
-use crate::ring::{PostError, QueueError, Queues, ReceiveConfig, ReceiveSide, SendSide};
+use crate::ring::source::{CqId, Member as Joining, ObjectId, SharedView, member};
+use crate::ring::{
+    PostError, QueueError, Queues, ReceiveConfig, ReceiveSide, ReceiveSource, SendSide,
+    SharedReceiveSource,
+};
 use crate::timing::{Phase, Recorder};
-use crate::verbs::{QueuePair, Receives, SharedReceiveQueue, state::CanReceive};
 use crate::wqe::SgeList;
 
 /// A shared receive queue, written to directly.
@@ -52,14 +55,14 @@ pub struct SharedReceives {
     attached: Vec<Attached>,
     /// Ids of receives whose completions were dropped together with their queue pair.
     reclaimed: Vec<u64>,
-    srq: NonNull<ibv_srq>,
+    id: ObjectId,
     keep: Option<SrqKeep>,
     pub(super) timing: Recorder,
 }
 
 /// What CQEs call a shared receive queue of an XRC domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::ring) enum UserIndex {
+pub enum UserIndex {
     /// This.
     Known(u32),
     /// Something, and no other queue of an XRC domain completes on its CQ.
@@ -84,7 +87,7 @@ pub(in crate::ring) struct SrqParts {
     pub(in crate::ring) index: Option<UserIndex>,
     pub(in crate::ring) cq: CqId,
     pub(in crate::ring) credit: Credit,
-    pub(in crate::ring) srq: NonNull<ibv_srq>,
+    pub(in crate::ring) id: ObjectId,
 }
 
 // SAFETY: the list's memory belongs to the queue alone (`from_raw`'s contract), and the card does
@@ -101,21 +104,17 @@ impl SharedReceives {
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): as
     /// [`from_raw`](Self::from_raw), and of an XRC domain with another CQ. Nothing is changed then.
-    pub fn new(
-        srq: &SharedReceiveQueue,
+    pub fn new<Q: SharedReceiveSource>(
+        srq: &Q,
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> crate::Result<Self> {
-        if srq.cq().is_some_and(|cq| CqId::of(cq.as_raw().as_ptr()) != completions.id()) {
-            return Err(QueueError::ForeignCq.into());
-        }
-        let (mut keep, order) = SrqKeep::new(srq.clone())?;
-        let xrc = srq.xrc_domain().is_some();
-        // SAFETY: the keep holds the SRQ alive, and claims it: other writers of this crate are kept
-        // away, and those that are not of this crate reach the SRQ by its raw pointer only, whose
-        // users promise to respect that.
-        let queue =
-            unsafe { Self::take_over(srq.as_raw(), xrc, completions, config, order.clone()) };
+        let (mut keep, order) = SrqKeep::new(srq.owner())?;
+        let queue = srq.shared(order.clone()).and_then(|view| {
+            // SAFETY: the keep holds the owner, and claims the queue of it, which is what the view is
+            // good for.
+            Ok(unsafe { Self::take_over(view, completions, config)? })
+        });
         match queue {
             Ok(mut queue) => {
                 queue.keep = Some(keep);
@@ -123,7 +122,7 @@ impl SharedReceives {
             }
             Err(error) => {
                 keep.give_up(order);
-                Err(error.into())
+                Err(error)
             }
         }
     }
@@ -148,61 +147,41 @@ impl SharedReceives {
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
-        // SAFETY: passed on.
-        unsafe { Self::take_over(srq, xrc, completions, config, None) }
+        // SAFETY: passed on; nobody writes its list.
+        unsafe { Self::take_over(index::view_of(srq, xrc, None)?, completions, config) }
     }
 
     /// # Safety
-    /// As [`from_raw`](Self::from_raw), but that a former owner left the list in this `order`.
+    /// As [`from_raw`](Self::from_raw), of the queue that was looked at; but a former owner may have
+    /// left the list in the view's order.
     unsafe fn take_over(
-        srq: NonNull<ibv_srq>,
-        xrc: bool,
+        view: SharedView,
         completions: &mut Completions,
         config: ReceiveConfig,
-        order: Option<Box<[u16]>>,
     ) -> Result<Self, QueueError> {
-        // SAFETY: the caller vouches for the SRQ.
-        let (view, wqes) = unsafe { (index::view(srq)?, index::wqes(srq)?) };
-        let (Some(buffer), Some(base)) =
-            (NonNull::new(view.buf.cast::<u8>()), NonNull::new(view.dbrec))
-        else {
-            return Err(QueueError::NoQueue);
-        };
-        let order = match order {
-            Some(order) => order,
-            // SAFETY: the library's list, of which nothing is outstanding.
-            None => unsafe { read_order(buffer, wqes, view.stride, view.head, view.tail)? },
-        };
-        // SAFETY: the SRQ is alive; the field is set at creation. An XRC SRQ is an extended one.
-        let index = match xrc {
-            // SAFETY: as above.
-            true => match unsafe { index::user_index(srq) } {
-                Some(index) => Some(UserIndex::Known(index)),
-                None => Some(UserIndex::Alone),
-            },
-            false => None,
-        };
-        if let Some(index) = index {
+        if view.cq.is_some_and(|cq| cq != completions.id()) {
+            return Err(QueueError::ForeignCq);
+        }
+        if let Some(index) = view.index {
             if !completions.meets_xrc(index) {
                 return Err(QueueError::UnknownIndex);
             }
         }
-        let receives = config.receives.min(order.len() as u32 - 1).max(1);
-        // SAFETY: the library gave the SRQ's record, of one word; only this queue writes it, as the
-        // caller vouches.
-        let record = unsafe { Record::new(base, 0) };
+        let receives = config.receives.min(view.order.len() as u32 - 1).max(1);
+        // SAFETY: the SRQ's record, of one word; only this queue writes it, as the caller vouches.
+        let record = unsafe { Record::new(view.record, 0) };
         let parts = SrqParts {
-            buffer,
-            wqes,
+            buffer: view.buffer,
+            wqes: view.wqes,
             stride: view.stride,
-            order,
+            order: view.order,
             record,
-            index,
+            index: view.index,
             cq: completions.id(),
             credit: completions.promise_shared(receives)?,
-            srq,
+            id: view.id,
         };
-        // SAFETY: the memory is the library's, and this queue's alone, as the caller vouches.
+        // SAFETY: the memory is the SRQ's, and this queue's alone, as the caller vouches.
         unsafe { Self::from_parts(parts) }
     }
 
@@ -237,7 +216,7 @@ impl SharedReceives {
             promises: vec![(parts.cq, parts.credit)],
             attached: Vec::new(),
             reclaimed: Vec::new(),
-            srq: parts.srq,
+            id: parts.id,
             keep: None,
             timing: Recorder::new(),
         })
@@ -256,14 +235,13 @@ impl SharedReceives {
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): it
     /// takes from another queue, completes on another CQ, or no CQE is left to promise. Nothing is
     /// changed then.
-    pub fn attach<T: Receives, S: CanReceive>(
+    pub fn attach<Q: ReceiveSource>(
         &mut self,
-        qp: &QueuePair<T, S>,
+        qp: &Q,
         completions: &mut Completions,
     ) -> crate::Result<()> {
-        let keep = QueueKeep::receive(qp.handle())?;
-        // SAFETY: the keep holds the QP alive and claims its receives.
-        unsafe { self.join(qp.as_raw(), completions, Some(keep))? };
+        let keep = QueueKeep::receive(qp.owner())?;
+        self.join(qp.member(), completions, Some(keep))?;
         Ok(())
     }
 
@@ -279,30 +257,21 @@ impl SharedReceives {
         qp: NonNull<ibv_qp>,
         completions: &mut Completions,
     ) -> Result<(), QueueError> {
-        // SAFETY: passed on.
-        unsafe { self.join(qp, completions, None) }
+        // SAFETY: the QP is alive, as the caller vouches.
+        self.join(unsafe { member(qp) }, completions, None)
     }
 
-    /// # Safety
-    /// As [`attach_raw`](Self::attach_raw); a keep promises it.
-    unsafe fn join(
+    fn join(
         &mut self,
-        qp: NonNull<ibv_qp>,
+        qp: Joining,
         completions: &mut Completions,
         keep: Option<QueueKeep>,
     ) -> Result<(), QueueError> {
-        // Not asked of libmlx5, which has an answer for queue pairs with queues alone: a target of
-        // dynamic connections is none.
-        // SAFETY: the QP is alive; these members are set before it can receive, and do not change.
-        let (number, receive_cq, srq) = unsafe {
-            let qp = qp.as_ptr();
-            ((*qp).qp_num, (*qp).recv_cq, (*qp).srq)
-        };
-        if srq != self.srq.as_ptr() {
+        if qp.srq != Some(self.id) {
             return Err(QueueError::ForeignSrq);
         }
         let cq = completions.id();
-        if cq != CqId::of(receive_cq) {
+        if cq != qp.cq {
             return Err(QueueError::ForeignCq);
         }
         completions.collect();
@@ -313,8 +282,8 @@ impl SharedReceives {
             }
             self.promises.push((cq, credit));
         }
-        self.enter(number, cq, keep);
-        self.sweep(number, completions);
+        self.enter(qp.number, cq, keep);
+        self.sweep(qp.number, completions);
         Ok(())
     }
 
@@ -490,41 +459,6 @@ impl SharedReceives {
         // SAFETY: the list has one of that index, which is in the memory.
         unsafe { self.buffer.as_ptr().add(usize::from(slot) << self.shift) }
     }
-}
-
-/// Follows libmlx5's list from its head to its tail, where it ends.
-///
-/// # Safety
-/// `buffer` is readable memory of `wqes` WQEs of `stride` bytes, at least two, that nobody writes.
-unsafe fn read_order(
-    buffer: NonNull<u8>,
-    wqes: u32,
-    stride: u32,
-    head: u32,
-    tail: u32,
-) -> Result<Box<[u16]>, QueueError> {
-    const BROKEN: QueueError =
-        QueueError::Geometry("the shared receive queue's list leads out of it");
-    let mut order = Vec::new();
-    let mut at = head;
-    loop {
-        if at >= wqes || order.len() as u32 == wqes {
-            return Err(BROKEN);
-        }
-        order.push(at as u16);
-        if at == tail {
-            break;
-        }
-        // SAFETY: within the memory, and aligned to two.
-        let next =
-            unsafe { buffer.add(at as usize * stride as usize + 2).cast::<u16>().read_volatile() };
-        at = u32::from(u16::from_be(next));
-    }
-    // libmlx5 keeps half of the WQEs back, for receives that met a page fault, or none.
-    if !matches!(wqes / order.len() as u32, 1 | 2) || !order.len().is_power_of_two() {
-        return Err(QueueError::Outstanding);
-    }
-    Ok(order.into())
 }
 
 impl Queues for SharedReceives {

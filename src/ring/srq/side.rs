@@ -5,8 +5,8 @@ use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::SharedReceives;
 use crate::cqe::{CqeRef, UnclaimedReason};
-use crate::ring::completion::CqId;
 use crate::ring::scatter;
+use crate::ring::source::CqId;
 
 /// What a shared receive queue was found by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,18 +17,22 @@ mod srq;
 mod template;
 
 use core::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use mlx5_sys::cqe::Cqe64;
+use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 use zerocopy::IntoBytes;
 
-use super::completion::{Completions, CqId, CqParts};
+use super::completion::{Completions, CqParts};
 use super::cursor::Counter;
 use super::receive::{ReceiveParts, ReceiveQueue};
 use super::send::{SendParts, SendQueue};
+use super::source::{CqId, ObjectId, QueueOwner};
 use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
-use crate::verbs::{Rc, Transport};
+use crate::ring::QueueError;
+use crate::verbs::{Rc, Transport, WorkQueue};
 use crate::wqe::Limits;
 
 const QPN: u32 = 0xab_cdef;
@@ -82,6 +86,37 @@ impl Drop for Memory {
         let layout = std::alloc::Layout::from_size_align(self.bytes, 4096).unwrap();
         // SAFETY: allocated with this layout.
         unsafe { std::alloc::dealloc(self.words.cast().as_ptr(), layout) }
+    }
+}
+
+/// Stands for a queue pair that there is none of.
+struct Nobody;
+
+impl QueueOwner for Nobody {
+    fn id(&self) -> ObjectId {
+        ObjectId::at(self)
+    }
+
+    fn claim(&self, _: WorkQueue) -> crate::Result<()> {
+        Ok(())
+    }
+
+    fn release(&self, _: WorkQueue, _: bool) {}
+
+    fn destroyed(&self) -> Arc<AtomicBool> {
+        Arc::default()
+    }
+
+    fn state(&self) -> Result<u32, QueueError> {
+        Ok(ibv_qp_state::IBV_QPS_RTS)
+    }
+
+    fn resume(&self) -> crate::Result<()> {
+        Ok(())
+    }
+
+    fn as_raw(&self) -> Option<NonNull<ibv_qp>> {
+        None
     }
 }
 
@@ -179,7 +214,7 @@ impl<T: Transport> Sq<T> {
                 start: Counter::new(start),
                 credit: cq.reader.promise(QPN, QueueKind::Send, u32::MAX).unwrap(),
                 cq: cq.reader.id(),
-                qp: NonNull::dangling(),
+                owner: Arc::new(Nobody),
             };
             SendQueue::from_parts(parts).unwrap()
         };
@@ -209,7 +244,7 @@ impl Rq {
                 qpn: QPN,
                 credit: cq.reader.promise(QPN, QueueKind::Receive, entries).unwrap(),
                 cq: cq.reader.id(),
-                qp: NonNull::dangling(),
+                owner: Arc::new(Nobody),
             };
             ReceiveQueue::from_parts(parts).unwrap()
         };

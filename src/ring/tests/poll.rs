@@ -400,10 +400,10 @@ fn discarding_keeps_the_others_in_order() {
 fn queues_of_two_cards_with_one_number_are_told_apart() {
     let (mut cq, other) = (Cq::new(16, 64, 0), Cq::new(16, 64, 0));
     let rq = Rq::new(&mut cq, 8, 16, 0);
-    assert!(rq.queue.is_of(NonNull::dangling()) && rq.queue.completes_on(&cq.reader));
+    assert!(rq.queue.is_of(rq.queue.owner.id()) && rq.queue.completes_on(&cq.reader));
     // The number is the same, the verbs object is another.
-    let mut word = 0u64;
-    assert!(!rq.queue.is_of(NonNull::from(&mut word).cast()));
+    let word = 0u64;
+    assert!(!rq.queue.is_of(ObjectId::at(&raw const word)));
     assert!(!rq.queue.completes_on(&other.reader));
 }
 

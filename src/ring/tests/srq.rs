@@ -3,14 +3,13 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use core::ptr::NonNull;
-
 use mlx5_sys::cqe::opcode;
 
 use super::{Cq, Memory, QPN, cqe};
 use crate::cqe::Completion;
 use crate::doorbell::Record;
 use crate::ring::random::Random;
+use crate::ring::source::ObjectId;
 use crate::ring::srq::{SrqParts, UserIndex};
 use crate::ring::{PostError, QueueTable, Queues, SharedReceives};
 use crate::verbs::Rc;
@@ -43,7 +42,7 @@ impl Srq {
                 index,
                 cq: cq.reader.id(),
                 credit: cq.reader.promise_shared(wqes as u32 - 1).unwrap(),
-                srq: NonNull::dangling(),
+                id: ObjectId::at(&raw const buffer),
             })
         };
         let mut queue = queue.unwrap();

@@ -17,7 +17,8 @@ use mlx5_sys::verbs::{
 
 use super::dynamic::Dynamic;
 use super::{
-    HasQueues, Parents, QpInner, QpState, QueuePair, RawPacket, Rc, Receives, Reset, Transport,
+    Claims, HasQueues, Parents, QpInner, QpState, QueuePair, RawPacket, Rc, Receives, Reset,
+    Transport,
 };
 use crate::verbs::error::non_null;
 use crate::verbs::placement::{CallbackTarget, QueueAllocator};
@@ -320,7 +321,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
             number: AtomicU32::new(number),
             capacities: attributes.cap.into(),
             state: AtomicU8::new(QpState::Reset as u8),
-            taken: AtomicU8::new(0),
+            claims: Claims::default(),
             destroyed: Arc::default(),
             _parent: parent,
             parents: Parents::Queues {

@@ -6,6 +6,7 @@
 mod address;
 mod attributes;
 mod builder;
+mod claims;
 mod dynamic;
 mod multicast;
 mod query;
@@ -19,6 +20,7 @@ mod xrc;
 pub use address::{AddressVector, AlternatePath, GlobalRoute};
 pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
 pub use builder::{Capacities, QueuePairBuilder, ScatterToCqe};
+pub(crate) use claims::{Claims, WorkQueue};
 pub use dynamic::{Dci, DciInitAttributes, DciStreams, Dct, DctRtrAttributes};
 pub use multicast::MulticastMembership;
 pub use query::{MigrationState, QueuePairAttributes};
@@ -39,9 +41,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use mlx5_sys::verbs::{ibv_destroy_qp, ibv_qp};
 
 use super::td::ParentDomain;
-use super::{
-    CompletionQueueHandle, Context, Error, ProtectionDomain, Result, SharedReceiveQueue, XrcDomain,
-};
+use super::{CompletionQueueHandle, Context, ProtectionDomain, SharedReceiveQueue, XrcDomain};
 
 /// A queue pair of transport `T` that the program has moved to state `S`.
 ///
@@ -64,9 +64,8 @@ struct QpInner {
     number: AtomicU32,
     capacities: Capacities,
     state: AtomicU8,
-    /// Which of the two queues are owned by the direct path: bits of [`WorkQueue`], and of
-    /// [`WorkQueue::unfinished`].
-    taken: AtomicU8,
+    /// Who writes to its queues on the direct path.
+    claims: Claims,
     /// Set when the pair is destroyed, so that it completes nothing any more.
     destroyed: Arc<AtomicBool>,
     /// Where the pair was made in a thread domain; freed after the pair.
@@ -113,21 +112,6 @@ impl Parents {
 
 /// Why a queue pair of a transport that has queues has what belongs to them.
 const MADE_WITH: &str = "made with a protection domain and CQs";
-
-/// One of the two queues of a pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum WorkQueue {
-    Send = 1,
-    Receive = 2,
-}
-
-impl WorkQueue {
-    /// The bit that says that the last owner left work outstanding.
-    const fn unfinished(self) -> u8 {
-        (self as u8) << 2
-    }
-}
 
 // SAFETY: libibverbs allows calls on one QP from several threads; the flags are atomic.
 unsafe impl Send for QpInner {}
@@ -234,36 +218,9 @@ impl QueuePairHandle {
         Arc::clone(&self.inner.destroyed)
     }
 
-    /// Claims one of the queues for a writer on the direct path: two writers would overwrite each
-    /// other's WQEs. While claimed, the pair cannot be reset, which would set the card's counters
-    /// back under the writer.
-    ///
-    /// # Errors
-    /// [`Error::QueueInUse`]; [`QueueError::Outstanding`](crate::ring::QueueError::Outstanding) if
-    /// the last owner left work outstanding.
-    pub(crate) fn claim(&self, queue: WorkQueue) -> Result<()> {
-        let before = self.inner.taken.fetch_or(queue as u8, Ordering::Acquire);
-        if before & queue as u8 == 0 && before & queue.unfinished() != 0 {
-            self.inner.taken.fetch_and(!(queue as u8), Ordering::Release);
-            return Err(crate::ring::QueueError::Outstanding.into());
-        }
-        if before & queue as u8 != 0 {
-            let queue = match queue {
-                WorkQueue::Send => "send queue",
-                WorkQueue::Receive => "receive queue",
-            };
-            return Err(Error::QueueInUse { queue });
-        }
-        Ok(())
-    }
-
-    /// Gives a claim back. If not `idle`, work of the owner is outstanding: the queue cannot be
-    /// claimed again before the pair was reset.
-    pub(crate) fn release(&self, queue: WorkQueue, idle: bool) {
-        if !idle {
-            self.inner.taken.fetch_or(queue.unfinished(), Ordering::Relaxed);
-        }
-        self.inner.taken.fetch_and(!(queue as u8), Ordering::Release);
+    /// Who writes to its queues on the direct path.
+    pub(crate) fn claims(&self) -> &Claims {
+        &self.inner.claims
     }
 }
 

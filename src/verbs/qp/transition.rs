@@ -125,21 +125,9 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     /// # Errors
     /// [`Error::QueueInUse`] while the direct path owns one of its queues, [`Error::Call`].
     pub fn reset(self) -> Moved<T, Reset, S> {
-        let taken = self.inner.taken.load(Ordering::Acquire);
-        let owned = super::WorkQueue::Send as u8 | super::WorkQueue::Receive as u8;
-        let checked = match taken & owned {
-            0 => Ok(()),
-            _ => Err(Error::QueueInUse {
-                queue: if taken & super::WorkQueue::Send as u8 != 0 {
-                    "send queue"
-                } else {
-                    "receive queue"
-                },
-            }),
-        };
+        let checked = self.inner.claims.check_free();
         let reset = self.step(checked, zeroed(), 0)?;
-        // In RESET nothing is outstanding.
-        reset.inner.taken.store(0, Ordering::Release);
+        reset.inner.claims.reset();
         Ok(reset)
     }
 

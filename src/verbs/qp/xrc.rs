@@ -12,7 +12,8 @@ use mlx5_sys::verbs::{
 
 use super::attributes::{Attributes, check_24_bits};
 use super::{
-    Capacities, Parents, QpInner, QpState, QueuePair, Reset, RtsAttributes, Transport, XrcRecv,
+    Capacities, Claims, Parents, QpInner, QpState, QueuePair, Reset, RtsAttributes, Transport,
+    XrcRecv,
 };
 use crate::verbs::error::non_null;
 use crate::verbs::{AckTimeout, Cause, Context, Errno, Result, XrcDomain};
@@ -79,7 +80,7 @@ impl QueuePair<XrcRecv, Reset> {
                 max_inline_data: 0,
             },
             state: AtomicU8::new(QpState::Reset as u8),
-            taken: AtomicU8::new(0),
+            claims: Claims::default(),
             destroyed: Arc::default(),
             _parent: None,
             parents: Parents::Target(domain.clone()),

@@ -1,0 +1,81 @@
+//! What queues ask of the objects that they were made of, outside of traffic.
+
+use core::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use mlx5_sys::verbs::ibv_qp;
+
+use super::ObjectId;
+use crate::ring::QueueError;
+use crate::verbs::WorkQueue;
+
+/// Keeps a queue pair alive, or a work queue that is alone.
+pub trait QueueOwner: Send + Sync {
+    /// Which one it is.
+    fn id(&self) -> ObjectId;
+
+    /// Claims one of its queues for a writer on the direct path. While claimed, it is not reset.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`QueueError::Outstanding`].
+    fn claim(&self, queue: WorkQueue) -> crate::Result<()>;
+
+    /// Gives a claim back. If not `idle`, work is outstanding, and only RESET makes the queue free.
+    fn release(&self, queue: WorkQueue, idle: bool);
+
+    /// Set when it is destroyed.
+    fn destroyed(&self) -> Arc<AtomicBool>;
+
+    /// Its state, as the card says it (`enum ibv_qp_state`): a firmware command.
+    ///
+    /// # Errors
+    /// [`QueueError::QueryQp`], [`QueueError::QueryRefused`].
+    fn state(&self) -> Result<u32, QueueError>;
+
+    /// Moves it from SQE to RTS: a firmware command.
+    ///
+    /// # Errors
+    /// Those of the call or the command.
+    fn resume(&self) -> crate::Result<()>;
+
+    /// The queue pair of libibverbs, where it is one.
+    fn as_raw(&self) -> Option<NonNull<ibv_qp>>;
+}
+
+/// Keeps a completion queue alive.
+pub trait CqOwner: Send + Sync {
+    /// Claims its consumer side.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse).
+    fn claim(&self) -> crate::Result<()>;
+
+    /// Gives the claim back.
+    fn release(&self);
+
+    /// Whether the card writes to it without a look at how far it was read.
+    fn ignores_overrun(&self) -> bool;
+
+    /// Counts its events that were taken.
+    fn events(&self) -> Arc<AtomicU32>;
+}
+
+/// Keeps a shared receive queue alive.
+pub trait SrqOwner: Send + Sync {
+    /// Claims posting to it. Gives the order in which the last owner left its WQEs, if there was one.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`QueueError::Outstanding`].
+    fn claim(&self) -> crate::Result<Option<Box<[u16]>>>;
+
+    /// Gives the claim back, with the order in which the card takes the WQEs next; `None` if some
+    /// are outstanding.
+    fn release(&self, order: Option<Box<[u16]>>);
+
+    /// Gives a claim back that came to nothing.
+    fn unclaim(&self, order: Option<Box<[u16]>>);
+
+    /// Set when it is destroyed.
+    fn destroyed(&self) -> Arc<AtomicBool>;
+}

@@ -1,0 +1,416 @@
+//! Objects of verbs: asks libmlx5 where a queue's memory is, and the kernel what state it is in.
+
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+
+use mlx5_sys::dv;
+use mlx5_sys::verbs::{
+    ibv_cq, ibv_modify_qp, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_cap,
+    ibv_qp_init_attr, ibv_qp_state, ibv_query_qp, ibv_srq,
+};
+use mlx5_sys::wqe::WQEBB_SIZE;
+
+use super::handover::{Completes, Receives, Sends, Shares};
+use super::{
+    CompletionSource, CompletionView, CqId, CqOwner, Member, ObjectId, QueueOwner, ReceiveSource,
+    ReceiveView, SendSource, SendView, SharedReceiveSource, SharedView, SrqOwner, require,
+};
+use crate::ring::QueueError;
+use crate::ring::receive::POSTABLE;
+use crate::ring::srq;
+use crate::verbs::{
+    self, CompletionQueue, CompletionQueueHandle, Errno, Error, QueuePair, QueuePairHandle, Rts,
+    SharedReceiveQueue, Transport, WorkQueue, state::CanReceive,
+};
+use crate::wqe::Limits;
+
+/// What is known of a QP when it is taken over.
+pub(in crate::ring) struct QpView {
+    dv: dv::mlx5dv_qp,
+    number: u32,
+    qp_type: u32,
+    cap: ibv_qp_cap,
+    signal_all: bool,
+    send_cq: *mut ibv_cq,
+    receive_cq: *mut ibv_cq,
+    srq: *mut ibv_srq,
+    state: u32,
+}
+
+impl QpView {
+    /// Looks at a QP.
+    ///
+    /// # Safety
+    /// `qp` is a live QP.
+    pub(in crate::ring) unsafe fn new(qp: NonNull<ibv_qp>) -> Result<Self, QueueError> {
+        let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
+        let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+        // SAFETY: all-zero is a value of these plain C structures; the library fills `out`.
+        let (dv, status) = unsafe {
+            let object = object.assume_init_mut();
+            object.qp.in_ = qp.as_ptr();
+            object.qp.out = out.as_mut_ptr();
+            let status = dv::mlx5dv_init_obj(object, u64::from(dv::MLX5DV_OBJ_QP));
+            (out.assume_init(), status)
+        };
+        if status != 0 {
+            return Err(QueueError::InitObj(status));
+        }
+        // SAFETY: the caller vouches for the QP.
+        let (state, init) = unsafe { query(qp)? };
+        // SAFETY: as above; these members are set at creation and do not change.
+        let (number, qp_type, send_cq, receive_cq, srq) = unsafe {
+            let qp = qp.as_ptr();
+            ((*qp).qp_num, (*qp).qp_type, (*qp).send_cq, (*qp).recv_cq, (*qp).srq)
+        };
+        Ok(Self {
+            dv,
+            number,
+            qp_type,
+            cap: init.cap,
+            signal_all: init.sq_sig_all != 0,
+            send_cq,
+            receive_cq,
+            srq,
+            state,
+        })
+    }
+
+    /// Its send queue, if it is in RTS.
+    pub(in crate::ring) fn sends<T: Transport>(&self) -> Result<SendView, QueueError> {
+        if self.qp_type != T::QP_TYPE {
+            return Err(QueueError::WrongTransport(self.qp_type));
+        }
+        require(self.state, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
+        let (Some(buffer), Some(record), Some(register)) = (
+            NonNull::new(self.dv.sq.buf.cast::<u8>()),
+            NonNull::new(self.dv.dbrec),
+            NonNull::new(self.dv.bf.reg.cast::<u8>()),
+        ) else {
+            return Err(QueueError::NoQueue);
+        };
+        if self.dv.sq.wqe_cnt == 0 {
+            return Err(QueueError::NoQueue);
+        }
+        if self.dv.sq.stride as usize != WQEBB_SIZE {
+            return Err(QueueError::Geometry("the send queue's stride is not 64 bytes"));
+        }
+        Ok(SendView {
+            buffer,
+            blocks: self.dv.sq.wqe_cnt,
+            record,
+            register,
+            half: self.dv.bf.size as usize,
+            number: self.number,
+            limits: Limits { max_sge: self.cap.max_send_sge, max_inline: self.cap.max_inline_data },
+            max_wr: self.cap.max_send_wr,
+            signal_all: self.signal_all,
+            cq: CqId::of(self.send_cq),
+        })
+    }
+
+    /// Its receive queue, if it is in INIT or later.
+    pub(in crate::ring) fn receives(&self) -> Result<ReceiveView, QueueError> {
+        require(self.state, &POSTABLE, "INIT or later")?;
+        let (Some(buffer), Some(record)) =
+            (NonNull::new(self.dv.rq.buf.cast::<u8>()), NonNull::new(self.dv.dbrec))
+        else {
+            return Err(QueueError::NoQueue);
+        };
+        if self.dv.rq.wqe_cnt == 0 || !self.srq.is_null() {
+            return Err(QueueError::NoQueue);
+        }
+        Ok(ReceiveView {
+            buffer,
+            entries: self.dv.rq.wqe_cnt,
+            stride: self.dv.rq.stride,
+            record,
+            number: self.number,
+            cq: CqId::of(self.receive_cq),
+        })
+    }
+}
+
+/// By what completions of a shared receive queue name a QP. Not asked of libmlx5, which has an answer
+/// for queue pairs with queues alone: a target of dynamic connections is none.
+///
+/// # Safety
+/// `qp` is a live QP that can receive.
+pub(in crate::ring) unsafe fn member(qp: NonNull<ibv_qp>) -> Member {
+    // SAFETY: the QP is alive; these members are set before it can receive, and do not change.
+    let (number, cq, srq) = unsafe {
+        let qp = qp.as_ptr();
+        ((*qp).qp_num, (*qp).recv_cq, (*qp).srq)
+    };
+    let srq = NonNull::new(srq).map(|srq| ObjectId::at(srq.as_ptr()));
+    Member { number, cq: CqId::of(cq), srq }
+}
+
+/// State and creation attributes of a QP, by `ibv_query_qp`: a system call.
+///
+/// # Safety
+/// `qp` is a live QP.
+unsafe fn query(qp: NonNull<ibv_qp>) -> Result<(u32, ibv_qp_init_attr), QueueError> {
+    let mut attr = MaybeUninit::<ibv_qp_attr>::zeroed();
+    let mut init = MaybeUninit::<ibv_qp_init_attr>::zeroed();
+    let mask = bit::IBV_QP_STATE | bit::IBV_QP_CAP;
+    // SAFETY: the caller vouches for the QP; all-zero is a value of these plain C structures, and
+    // the library fills them.
+    unsafe {
+        let status = ibv_query_qp(qp.as_ptr(), attr.as_mut_ptr(), mask.0 as i32, init.as_mut_ptr());
+        if status != 0 {
+            return Err(QueueError::QueryQp(status));
+        }
+        Ok((attr.assume_init().qp_state, init.assume_init()))
+    }
+}
+
+/// Moves a QP from SQE to RTS.
+///
+/// # Safety
+/// `qp` is a live QP.
+unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::Result<()> {
+    // SAFETY: integers and a union of integers, for which zeroes are valid.
+    let mut attr: ibv_qp_attr = unsafe { core::mem::zeroed() };
+    attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
+    attr.cur_qp_state = ibv_qp_state::IBV_QPS_SQE;
+    // The kernel was not told that the card moved the pair to SQE.
+    let mask = bit::IBV_QP_STATE.0 | bit::IBV_QP_CUR_STATE.0;
+    // SAFETY: the caller vouches for the QP; the attributes live through the call.
+    let result = unsafe { ibv_modify_qp(qp.as_ptr(), &mut attr, mask as libc::c_int) };
+    if result != 0 {
+        return Err(Error::from_errno("ibv_modify_qp", Errno(result)));
+    }
+    Ok(())
+}
+
+/// What is known of a CQ when it is taken over.
+///
+/// # Safety
+/// `cq` is a live CQ.
+pub(in crate::ring) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionView, QueueError> {
+    let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
+    let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+    // SAFETY: all-zero is a value of these plain C structures; the library fills `out`.
+    let (out, status) = unsafe {
+        let object = object.assume_init_mut();
+        object.cq.in_ = cq.as_ptr();
+        object.cq.out = out.as_mut_ptr();
+        let status = dv::mlx5dv_init_obj(object, u64::from(dv::MLX5DV_OBJ_CQ));
+        (out.assume_init(), status)
+    };
+    if status != 0 {
+        return Err(QueueError::InitObj(status));
+    }
+    let (Some(buffer), Some(record), Some(page)) = (
+        NonNull::new(out.buf.cast::<u8>()),
+        NonNull::new(out.dbrec),
+        NonNull::new(out.cq_uar.cast::<u8>()),
+    ) else {
+        return Err(QueueError::NoQueue);
+    };
+    Ok(CompletionView {
+        buffer,
+        cqe_count: out.cqe_cnt,
+        cqe_size: out.cqe_size,
+        record,
+        page,
+        cqn: out.cqn,
+        id: CqId::of(cq.as_ptr()),
+        raw: Some(cq),
+        compression: Default::default(),
+    })
+}
+
+/// A queue pair that this crate did not make: whoever took it over keeps it alive.
+pub(in crate::ring) struct Foreign(NonNull<ibv_qp>);
+
+// SAFETY: libibverbs allows calls on one QP from several threads.
+unsafe impl Send for Foreign {}
+// SAFETY: as above.
+unsafe impl Sync for Foreign {}
+
+impl Foreign {
+    /// # Safety
+    /// `qp` is alive whenever the result is asked.
+    pub(in crate::ring) unsafe fn owner(qp: NonNull<ibv_qp>) -> Arc<dyn QueueOwner> {
+        Arc::new(Self(qp))
+    }
+}
+
+impl QueueOwner for Foreign {
+    fn id(&self) -> ObjectId {
+        ObjectId::at(self.0.as_ptr())
+    }
+
+    fn claim(&self, _: WorkQueue) -> crate::Result<()> {
+        Ok(())
+    }
+
+    fn release(&self, _: WorkQueue, _: bool) {}
+
+    fn destroyed(&self) -> Arc<AtomicBool> {
+        Arc::default()
+    }
+
+    fn state(&self) -> Result<u32, QueueError> {
+        // SAFETY: whoever took it over keeps it alive.
+        unsafe { query(self.0) }.map(|(state, _)| state)
+    }
+
+    fn resume(&self) -> crate::Result<()> {
+        // SAFETY: as above.
+        unsafe { resume(self.0) }
+    }
+
+    fn as_raw(&self) -> Option<NonNull<ibv_qp>> {
+        Some(self.0)
+    }
+}
+
+impl QueueOwner for QueuePairHandle {
+    fn id(&self) -> ObjectId {
+        ObjectId::at(self.as_raw().as_ptr())
+    }
+
+    fn claim(&self, queue: WorkQueue) -> crate::Result<()> {
+        self.claims().claim(queue)
+    }
+
+    fn release(&self, queue: WorkQueue, idle: bool) {
+        self.claims().release(queue, idle);
+    }
+
+    fn destroyed(&self) -> Arc<AtomicBool> {
+        QueuePairHandle::destroyed(self)
+    }
+
+    fn state(&self) -> Result<u32, QueueError> {
+        // SAFETY: the handle keeps it alive.
+        unsafe { query(self.as_raw()) }.map(|(state, _)| state)
+    }
+
+    fn resume(&self) -> crate::Result<()> {
+        // SAFETY: as above.
+        unsafe { resume(self.as_raw()) }
+    }
+
+    fn as_raw(&self) -> Option<NonNull<ibv_qp>> {
+        Some(QueuePairHandle::as_raw(self))
+    }
+}
+
+// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim keeps
+// other writers of this crate away and forbids RESET; it is only given after RESET, or when nothing
+// is outstanding. Writers that are not of this crate reach the QP by its raw pointer only, whose
+// users promise to respect that.
+unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
+    fn owner(&self) -> Arc<dyn QueueOwner> {
+        Arc::new(self.handle())
+    }
+
+    fn sends(&self) -> crate::Result<SendView> {
+        // SAFETY: it is alive.
+        Ok(unsafe { QpView::new(self.as_raw()) }?.sends::<T>()?)
+    }
+}
+
+impl<T: Transport> SendSource for QueuePair<T, Rts> {
+    type Transport = T;
+}
+
+// SAFETY: as for sends.
+unsafe impl<T: verbs::Receives, S: CanReceive> Receives for QueuePair<T, S> {
+    fn owner(&self) -> Arc<dyn QueueOwner> {
+        Arc::new(self.handle())
+    }
+
+    fn receives(&self) -> crate::Result<ReceiveView> {
+        if self.shared_receive_queue().is_some() {
+            // Asked of a target of dynamic connections, libmlx5 would look where nothing is.
+            return Err(QueueError::NoQueue.into());
+        }
+        // SAFETY: it is alive.
+        Ok(unsafe { QpView::new(self.as_raw()) }?.receives()?)
+    }
+
+    fn member(&self) -> Member {
+        // SAFETY: it is alive, and in a state that receives.
+        unsafe { member(self.as_raw()) }
+    }
+}
+
+impl<T: verbs::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
+    type Transport = T;
+}
+
+impl CqOwner for CompletionQueueHandle {
+    fn claim(&self) -> crate::Result<()> {
+        CompletionQueueHandle::claim(self)
+    }
+
+    fn release(&self) {
+        CompletionQueueHandle::release(self);
+    }
+
+    fn ignores_overrun(&self) -> bool {
+        CompletionQueueHandle::ignores_overrun(self)
+    }
+
+    fn events(&self) -> Arc<AtomicU32> {
+        CompletionQueueHandle::events(self)
+    }
+}
+
+// SAFETY: the handle keeps the CQ alive; one that was claimed is not resized. The claim keeps other
+// readers of this crate away; those that are not of this crate reach the CQ by its raw pointer only,
+// whose users promise to respect that.
+unsafe impl Completes for CompletionQueue {
+    fn owner(&self) -> Arc<dyn CqOwner> {
+        Arc::new(self.handle())
+    }
+
+    fn completions(&self) -> crate::Result<CompletionView> {
+        // SAFETY: it is alive.
+        let view = unsafe { view_cq(self.as_raw())? };
+        Ok(CompletionView { compression: self.compression().unwrap_or_default(), ..view })
+    }
+}
+
+impl CompletionSource for CompletionQueue {}
+
+impl SrqOwner for SharedReceiveQueue {
+    fn claim(&self) -> crate::Result<Option<Box<[u16]>>> {
+        SharedReceiveQueue::claim(self)
+    }
+
+    fn release(&self, order: Option<Box<[u16]>>) {
+        SharedReceiveQueue::release(self, order);
+    }
+
+    fn unclaim(&self, order: Option<Box<[u16]>>) {
+        SharedReceiveQueue::unclaim(self, order);
+    }
+
+    fn destroyed(&self) -> Arc<AtomicBool> {
+        SharedReceiveQueue::destroyed(self)
+    }
+}
+
+// SAFETY: the owner keeps the SRQ alive. The claim keeps other writers of this crate away; those that
+// are not of this crate reach the SRQ by its raw pointer only, whose users promise to respect that.
+unsafe impl Shares for SharedReceiveQueue {
+    fn owner(&self) -> Arc<dyn SrqOwner> {
+        Arc::new(self.clone())
+    }
+
+    fn shared(&self, order: Option<Box<[u16]>>) -> crate::Result<SharedView> {
+        // SAFETY: it is alive, and claimed: nobody writes its list.
+        let view = unsafe { srq::view_of(self.as_raw(), self.xrc_domain().is_some(), order)? };
+        Ok(SharedView { cq: self.cq().map(|cq| CqId::of(cq.as_raw().as_ptr())), ..view })
+    }
+}
+
+impl SharedReceiveSource for SharedReceiveQueue {}
