@@ -5,6 +5,7 @@
 //! libraries that were installed without packages.
 
 use std::env;
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -23,7 +24,15 @@ enum Evidence {
     Path(&'static str),
     /// A library that pkg-config knows.
     Library(&'static str),
+    /// This file, in any folder of these or in its `build` or `source`.
+    Under(&'static [&'static str], &'static str),
 }
+
+/// The kernel's headers: Debian's name for this kind of machine.
+pub const KERNEL_HEADERS: &str =
+    if cfg!(target_arch = "aarch64") { "linux-headers-arm64" } else { "linux-headers-amd64" };
+/// Ubuntu's.
+pub const KERNEL_HEADERS_OF_UBUNTU: &str = "linux-headers-generic";
 
 /// What `cargo build` needs, besides libclang (see [`crate::libclang`]).
 pub const BUILD: &[Need] = &[
@@ -63,6 +72,13 @@ pub const TEST: &[Need] = &[
         package: "ucx-utils",
         evidence: &[Evidence::Program("ucx_info"), Evidence::Program("ucx_perftest")],
     },
+    Need {
+        package: KERNEL_HEADERS,
+        evidence: &[Evidence::Under(
+            &["/usr/src", "/usr/src/kernels", "/lib/modules"],
+            "include/linux/mlx5/mlx5_ifc.h",
+        )],
+    },
     Need { package: "valgrind", evidence: &[Evidence::Program("valgrind")] },
     Need { package: "binutils", evidence: &[Evidence::Program("objdump")] },
 ];
@@ -79,6 +95,14 @@ impl Evidence {
         match self {
             Self::Program(name) => program_exists(name),
             Self::Path(path) => Path::new(path).exists(),
+            Self::Under(folders, file) => folders
+                .iter()
+                .filter_map(|folder| fs::read_dir(folder).ok())
+                .flat_map(|entries| entries.flatten())
+                .any(|entry| {
+                    let inside = |part: &str| entry.path().join(part).join(file).exists();
+                    inside("") || inside("build") || inside("source")
+                }),
             Self::Library(module) => Command::new("pkg-config")
                 .args(["--exists", module])
                 .stdin(Stdio::null())

@@ -119,6 +119,11 @@ fn install(purpose: For) -> Result {
     if libclang_missing {
         packages.push(libclang_package());
     }
+    for package in &mut packages {
+        if *package == needs::KERNEL_HEADERS && !apt_knows(package) {
+            *package = needs::KERNEL_HEADERS_OF_UBUNTU;
+        }
+    }
     eprintln!("xtask: installing {}", packages.join(" "));
     let mut command = authority.apt_get();
     command.args(["-q", "-y", "--no-install-recommends", "install"]);

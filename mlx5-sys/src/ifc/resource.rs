@@ -302,7 +302,7 @@ layout! {
         OPCODE 0x0 31 16;
         OP_MOD 0x4 15 16;
     }
-    query_special_contexts_out 0x18 {
+    query_special_contexts_out 0x20 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
         DUMP_FILL_MKEY 0x8 31 32;

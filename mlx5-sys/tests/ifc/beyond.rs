@@ -1,0 +1,45 @@
+//! What Linux 6.1's header does not have, and where it is from.
+
+/// rdma-core's header of commands.
+const RDMA_CORE: &str = "rdma-core, providers/mlx5/mlx5_ifc.h";
+/// Later headers of Linux.
+const LATER: &str = "Linux 6.6, include/linux/mlx5/mlx5_ifc.h";
+/// DPDK's header of commands.
+const DPDK: &str = "DPDK, drivers/common/mlx5/mlx5_prm.h";
+/// The same bits under the longer name of rdma-core's structures.
+const UNION: &str = "tests/mlx5_prm_structs.py: e_mtt_pointer_or_cq_umem_offset";
+/// No public source: see the head of `shared_receive.rs`.
+const LIKENESS: &str = "the same place as in cqc, wq, create_cq_in and create_qp_in";
+/// Appended lists, which the header has inside the structure before.
+const APPENDED: &str = "the same bits of create_umem_in.umem.mtt";
+
+/// Fields: structure, name, source.
+pub const FIELDS: &[(&str, &str, &str)] = &[
+    ("cmd_hca_cap", "LOG_DMA_MMO_MAX_SIZE", RDMA_CORE),
+    ("cmd_hca_cap", "QPC_EXTENSION", RDMA_CORE),
+    ("cmd_hca_cap", "DMA_MMO_SQ", RDMA_CORE),
+    ("flow_table_prop_layout", "FLOW_TAG", RDMA_CORE),
+    ("flow_table_prop_layout", "RESET_ROOT_TO_DEFAULT", RDMA_CORE),
+    ("flow_table_prop_layout", "FPGA_VENDOR_ACCELERATION", RDMA_CORE),
+    ("flow_table_prop_layout", "MODIFY_AND_VLAN_ACTION", RDMA_CORE),
+    ("flow_table_prop_layout", "METADATA_REG_B_WIDTH", RDMA_CORE),
+    ("flow_table_prop_layout", "METADATA_REG_A_WIDTH", RDMA_CORE),
+    ("create_mkey_in", "INPUT_MKEY_INDEX", LATER),
+    ("create_qp_in", "WQ_UMEM_OFFSET", DPDK),
+    ("create_cq_in", "CQ_UMEM_OFFSET", UNION),
+    ("wq", "DBR_UMEM_ID", DPDK),
+    ("wq", "WQ_UMEM_ID", DPDK),
+    ("wq", "WQ_UMEM_OFFSET", DPDK),
+    ("xrc_srqc", "DBR_UMEM_ID", LIKENESS),
+    ("create_xrc_srq_in", "XRC_SRQ_UMEM_OFFSET", LIKENESS),
+    ("create_xrc_srq_in", "XRC_SRQ_UMEM_ID", LIKENESS),
+    ("modify_tir_bitmask", "INDIRECT_TABLE", DPDK),
+    ("create_umem_in", "MTT", APPENDED),
+];
+
+/// Lists whose elements come in a longer form as well, which the header has: structure, field.
+pub const SHORT_FORMS: &[(&str, &str)] = &[("flow_context", "DESTINATION")];
+
+/// Structures: name, source.
+pub const LAYOUTS_OF_OTHERS: &[(&str, &str)] =
+    &[("qpc_ext", RDMA_CORE), ("rts2rts_qp_ext_in", RDMA_CORE)];
