@@ -5,6 +5,7 @@
 //! commands. A refusal comes back as [`Error::Refused`](crate::Error::Refused), in words and with
 //! what was sent; a command that the kernel did not let through to the card as
 //! [`Error::Withheld`](crate::Error::Withheld). [`ifc`] has the layouts and opcodes.
+//! What queues stand on is a [`Uar`], by which they ring, and a [`Umem`], in which they lie.
 //! [`Capabilities`] tell what the card can do, by name.
 //!
 //! Nothing here is on the path of a message: each command enters the kernel and waits for the
@@ -15,6 +16,8 @@ mod command;
 mod error;
 mod group;
 mod object;
+mod uar;
+mod umem;
 
 pub(crate) use capability::Cache;
 pub use capability::{Capabilities, Capability, GroupValues, MissingCapability};
@@ -23,3 +26,5 @@ pub use error::{CommandError, Sent, WithheldCommand};
 pub use group::Group;
 pub use mlx5_sys::ifc;
 pub use object::{DestroyError, Object};
+pub use uar::{Uar, UarChoice, UarKind};
+pub use umem::{Umem, UmemBuilder};

@@ -65,6 +65,14 @@ pub enum Error {
     /// The card lacks a capability.
     #[error(transparent)]
     NoCapability(Box<MissingCapability>),
+    /// No register page of any kind that was asked for.
+    #[error("{device} gives no doorbell register: {}", tried.join("; "))]
+    NoUar {
+        /// The device's name.
+        device: String,
+        /// The kinds, each with why it was refused.
+        tried: Vec<String>,
+    },
     /// An attribute was refused before the call, because libibverbs would have said EINVAL only.
     #[error("{attribute} is {value}: {rule}")]
     Attribute {

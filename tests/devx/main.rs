@@ -6,3 +6,4 @@ mod rig;
 
 mod capabilities;
 mod commands;
+mod resources;

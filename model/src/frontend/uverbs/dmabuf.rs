@@ -23,7 +23,7 @@ pub(super) struct Mapping {
 
 impl Mapping {
     /// Maps `length` bytes from `offset` on of what a descriptor stands for.
-    fn new(fd: c_int, offset: u64, length: u64) -> Result<Self> {
+    pub fn new(fd: c_int, offset: u64, length: u64) -> Result<Self> {
         let end = offset.checked_add(length).ok_or(Errno::EINVAL)?;
         // SAFETY: all zero is a valid stat, which the call fills.
         let size = unsafe {

@@ -253,6 +253,8 @@ const METHODS: &[Method] = methods! {
         must 0x1002 => EIGHT;
         must 0x1003 => NUMBER;
         must 0x1004 => Kind::Out(4);
+        may 0x1005 => EIGHT;
+        may 0x1006 => Kind::Handle;
     }
     0x1002 0x1001 devx::umem::deregister { must 0x1000 => Kind::Handle; }
     // MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD

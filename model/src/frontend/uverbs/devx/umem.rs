@@ -3,6 +3,7 @@
 use mlx5_sys::ifc::{Field, create_umem_in, create_umem_out, destroy_umem_in, opcode, umem};
 
 use super::super::command::Command;
+use super::super::dmabuf::Mapping;
 use super::super::errno::{Errno, Result};
 use super::super::file::{CommandFile, Object};
 use super::super::ioctl::Attributes;
@@ -16,7 +17,25 @@ const REMOTE_READ: u64 = 1 << 2;
 /// Pinned memory that the card knows by number.
 pub(in super::super) struct DevxUmem {
     number: u32,
-    _pinned: Umem,
+    _memory: Memory,
+}
+
+/// What it is of.
+enum Memory {
+    Pinned(#[allow(dead_code, reason = "kept pinned")] Umem),
+    Mapped(#[allow(dead_code, reason = "kept mapped")] Mapping),
+}
+
+/// The largest of the pages that are allowed, by a bit each, that whole ones of make up the memory;
+/// the smallest if it is allowed, however the memory lies.
+fn page_shift(start: u64, length: u64, allowed: u64) -> Option<u32> {
+    /// The largest that is told to a card.
+    const LARGEST: u32 = 30;
+    let least = PAGE.ilog2();
+    let whole = |shift: &u32| start % (1 << shift) == 0 && length % (1 << shift) == 0;
+    let is_allowed = |shift: &u32| allowed >> shift & 1 == 1;
+    let larger = (least + 1..=LARGEST).rev().filter(is_allowed).find(whole);
+    larger.or_else(|| Some(least).filter(is_allowed))
 }
 
 /// `DEVX_UMEM_REG`.
@@ -34,19 +53,34 @@ pub(in super::super) fn register(file: &CommandFile, attributes: &mut Attributes
     if uid == 0 {
         return Err(Errno::EINVAL);
     }
-    let pinned = Umem::pin(file.running, address, length, access & LOCAL_WRITE != 0)?;
+    let sizes = if attributes.has(0x1005) { attributes.number(0x1005)? } else { u64::MAX };
+    let (memory, start) = match attributes.descriptor(0x1006)? {
+        None => {
+            let pinned = Umem::pin(file.running, address, length, access & LOCAL_WRITE != 0)?;
+            (Memory::Pinned(pinned), address)
+        }
+        Some(fd) => {
+            let mapping = Mapping::new(fd, address, length)?;
+            let start = mapping.start;
+            (Memory::Mapped(mapping), start)
+        }
+    };
+    let shift = page_shift(start, length, sizes).ok_or(Errno::EINVAL)?;
+    let (page, first) = (1u64 << shift, start >> shift << shift);
+    let pages = (first..start + length).step_by(page as usize);
     let mut command =
         Command::new(opcode::CREATE_UMEM, create_umem_in::SIZE, create_umem_out::SIZE);
     command.set(create_umem_in::UID, uid);
     let mut field = |field: Field, value| {
         command.set(field.within(create_umem_in::UMEM), value);
     };
-    field(umem::PAGE_OFFSET, address % PAGE);
-    field(umem::NUM_OF_MTT, pinned.pages().count() as u64);
-    command.pages(pinned.pages());
+    field(umem::LOG_PAGE_SIZE, u64::from(shift - PAGE.ilog2()));
+    field(umem::PAGE_OFFSET, start - first);
+    field(umem::NUM_OF_MTT, pages.clone().count() as u64);
+    command.pages(pages);
     let number = create_umem_out::UMEM_ID.get(&file.function().run(command)?) as u32;
     attributes.put(0x1004, &number.to_ne_bytes())?;
-    let handle = state.enter(Object::DevxUmem(DevxUmem { number, _pinned: pinned }));
+    let handle = state.enter(Object::DevxUmem(DevxUmem { number, _memory: memory }));
     attributes.put_handle(0x1000, u64::from(handle))
 }
 
@@ -64,4 +98,25 @@ pub(in super::super) fn destroy(file: &CommandFile, uid: u16, umem: &DevxUmem) -
     command.set(destroy_umem_in::UID, uid);
     command.set(destroy_umem_in::UMEM_ID, umem.number);
     file.function().run(command).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_largest_page_that_fits_and_is_allowed_is_told_to_the_card() {
+        let all = u64::MAX;
+        for (start, length, allowed, shift) in [
+            (0x20_0000, 0x40_0000, all, Some(21)),
+            (0x20_0000, 0x40_0000, 1 << 12, Some(12)),
+            (0x20_0000, 0x40_0000, 1 << 12 | 1 << 16, Some(16)),
+            (0x20_0000, 0x41_0000, all, Some(16)),
+            (0x20_1008, 100, all, Some(12)),
+            (0x20_1008, 100, 1 << 21, None),
+            (0x20_0000, 0x20_0000, 1 << 22, None),
+        ] {
+            assert_eq!(page_shift(start, length, allowed), shift, "{start:#x} {length:#x}");
+        }
+    }
 }

@@ -1,0 +1,423 @@
+//! Umems: memory that commands name by number and offset, where rings and doorbell records lie.
+
+#![allow(dead_code, reason = "what lies in parts comes with the queues")]
+
+use std::fmt;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mlx5_sys::dv::{
+    MLX5DV_UMEM_MASK_DMABUF, mlx5dv_devx_umem, mlx5dv_devx_umem_dereg, mlx5dv_devx_umem_in,
+    mlx5dv_devx_umem_reg, mlx5dv_devx_umem_reg_ex,
+};
+
+use crate::verbs::{Access, Cause, Context, Devx, Errno, Error, Pages, Result, non_null};
+
+/// The card's smallest page.
+const ADAPTER_PAGE: usize = 4096;
+
+/// Memory that commands name by number and offset: where rings, doorbell records, and what keys give
+/// access to, lie.
+///
+/// It is pinned as long as it is registered. The rings of one may take any parts of it that do not
+/// overlap, which is checked when they are made.
+///
+/// Clones are cheap and name the same memory, which is deregistered when the last of them, and the
+/// last object that lies in it, is gone.
+#[derive(Clone)]
+pub struct Umem {
+    inner: Arc<UmemInner>,
+}
+
+struct UmemInner {
+    umem: NonNull<mlx5dv_devx_umem>,
+    number: u32,
+    /// `None` where it is a dma-buf, which need not be mapped here.
+    start: Option<NonNull<u8>>,
+    length: usize,
+    access: Access,
+    taken: Mutex<Vec<(usize, usize)>>,
+    /// Unmapped after it is deregistered.
+    pages: Option<Pages>,
+    context: Context,
+}
+
+// SAFETY: the memory is reached by raw pointers through parts that do not overlap; libibverbs allows
+// its calls from several threads.
+unsafe impl Send for UmemInner {}
+// SAFETY: as above.
+unsafe impl Sync for UmemInner {}
+
+impl Drop for UmemInner {
+    fn drop(&mut self) {
+        // SAFETY: registered by this crate, deregistered once, here; what lay in it held an Arc of it
+        // and is gone.
+        let result = unsafe { mlx5dv_devx_umem_dereg(self.umem.as_ptr()) };
+        if result != 0 {
+            // The card may still use the memory, of an object that was leaked, say.
+            std::mem::forget(self.pages.take());
+        }
+    }
+}
+
+/// How memory is registered, see [`Umem::builder`].
+#[derive(Clone, Debug)]
+#[must_use = "nothing is registered before one of its last methods"]
+pub struct UmemBuilder {
+    context: Context,
+    access: Access,
+    page_sizes: Option<u64>,
+}
+
+impl Umem {
+    /// Registers `pages` ([huge ones](Pages::huge), or of a [NUMA node](Pages::bind), say) and keeps
+    /// them: for rings and records.
+    ///
+    /// # Errors
+    /// As [`UmemBuilder::pages`].
+    pub fn new(context: &Context, pages: Pages) -> Result<Umem> {
+        Umem::builder(context).pages(pages)
+    }
+
+    /// Registers memory with more to choose. The card may write to it, and nobody else.
+    pub fn builder(context: &Context) -> UmemBuilder {
+        UmemBuilder { context: context.clone(), access: Access::LOCAL_WRITE, page_sizes: None }
+    }
+
+    /// Its number, by which commands name it.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// Its size in bytes.
+    pub fn len(&self) -> usize {
+        self.inner.length
+    }
+
+    /// Never: there is at least one byte.
+    pub fn is_empty(&self) -> bool {
+        self.inner.length == 0
+    }
+
+    /// Where it starts in this process; `None` of a dma-buf. It stays there as long as `self`.
+    pub fn start(&self) -> Option<NonNull<u8>> {
+        self.inner.start
+    }
+
+    /// What the card may do with it.
+    pub fn access(&self) -> Access {
+        self.inner.access
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// Takes `length` bytes from `offset` on, for a ring or a record that `what` names in errors.
+    /// They are free again when the result is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`]: not aligned to `alignment`, beyond the end, taken by another, or not
+    /// mapped here.
+    pub(crate) fn part(
+        &self,
+        what: &'static str,
+        offset: usize,
+        length: usize,
+        alignment: usize,
+    ) -> Result<Part> {
+        let refuse =
+            |rule: String| Error::attribute(what, format_args!("at {offset:#x} of a umem"), rule);
+        let end = offset.checked_add(length).filter(|end| *end <= self.len());
+        let Some(end) = end else {
+            let rule = format!("it has {length} bytes, and the umem ends at {:#x}", self.len());
+            return Err(refuse(rule));
+        };
+        let Some(start) = self.start() else {
+            return Err(refuse("the umem is a dma-buf, which this process cannot write".into()));
+        };
+        // SAFETY: within the memory.
+        let start = unsafe { start.add(offset) };
+        if offset % alignment != 0 || start.addr().get() % alignment != 0 {
+            let rule = format!("it starts at a multiple of {alignment}, here and in the umem");
+            return Err(refuse(rule));
+        }
+        let mut taken = self.inner.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((first, last)) = taken.iter().find(|it| offset < it.1 && it.0 < end) {
+            return Err(refuse(format!("{first:#x} to {last:#x} are taken by another queue")));
+        }
+        taken.push((offset, end));
+        drop(taken);
+        Ok(Part { umem: self.clone(), start, offset, length })
+    }
+}
+
+impl UmemBuilder {
+    /// What the card may do: read always, write by [`Access::LOCAL_WRITE`], which is the default; with
+    /// the rights of peers, keys over it can give them.
+    pub fn access(mut self, access: Access) -> Self {
+        self.access = access;
+        self
+    }
+
+    /// The sizes of pages that the kernel may tell the card, as a bit each (bit 21: 2 MiB), of which
+    /// it takes the largest that fits. Default: all from 4 KiB on.
+    pub fn page_sizes(mut self, bitmap: u64) -> Self {
+        self.page_sizes = Some(bitmap);
+        self
+    }
+
+    /// Registers `pages`, and keeps them.
+    ///
+    /// # Errors
+    /// [`Error::NoDevx`], [`Error::Attribute`], [`Error::Call`] with the memory lock limit named.
+    pub fn pages(self, pages: Pages) -> Result<Umem> {
+        let (start, length) = (pages.as_ptr(), pages.len());
+        // SAFETY: the pages are the umem's from here on.
+        unsafe { self.register(start, length, Some(pages)) }
+    }
+
+    /// Registers `length` bytes at `start`, memory of the caller's.
+    ///
+    /// # Errors
+    /// As [`pages`](Self::pages).
+    ///
+    /// # Safety
+    /// The memory stays mapped as long as the umem, its clones, and all that lies in it; whatever lies
+    /// in it (rings, records, what keys give access to) is touched by nobody else meanwhile.
+    pub unsafe fn memory(self, start: NonNull<u8>, length: usize) -> Result<Umem> {
+        // SAFETY: passed on.
+        unsafe { self.register(start, length, None) }
+    }
+
+    /// Registers `length` bytes from `offset` on of the dma-buf that `fd` stands for: for keys. Rings
+    /// cannot lie there.
+    ///
+    /// # Errors
+    /// As [`pages`](Self::pages); [`Error::Call`]: EOPNOTSUPP or EINVAL where kernel or libmlx5 have
+    /// no umems over dma-bufs (before Linux 6.1), or `fd` is none.
+    ///
+    /// # Safety
+    /// Where the memory is also mapped into this process, nothing that the card is made to write there
+    /// is what Rust code has a reference to.
+    pub unsafe fn dmabuf(self, fd: BorrowedFd<'_>, offset: usize, length: usize) -> Result<Umem> {
+        self.check(length)?;
+        let mut asked = self.asked(std::ptr::without_provenance_mut(offset), length);
+        asked.comp_mask = MLX5DV_UMEM_MASK_DMABUF.into();
+        asked.dmabuf_fd = fd.as_raw_fd();
+        let context = self.context.as_raw().as_ptr();
+        // SAFETY: context and descriptor are open; the rest is the caller's promise.
+        let umem = unsafe { mlx5dv_devx_umem_reg_ex(context, &mut asked) };
+        let umem = non_null("mlx5dv_devx_umem_reg_ex", umem).map_err(|error| {
+            let unknown = matches!(error.errno(), Some(Errno(libc::EOPNOTSUPP | libc::EINVAL)));
+            error.because(unknown.then_some(Cause::Known(
+                "kernel and libmlx5 must have umems over dma-bufs (Linux 6.1, rdma-core 44), and \
+                 the descriptor be one that reaches so far",
+            )))
+        })?;
+        Ok(self.made(umem, None, length, None))
+    }
+
+    /// # Safety
+    /// As [`memory`](Self::memory), which `pages` may promise.
+    unsafe fn register(
+        self,
+        start: NonNull<u8>,
+        length: usize,
+        pages: Option<Pages>,
+    ) -> Result<Umem> {
+        self.check(length)?;
+        let context = self.context.as_raw().as_ptr();
+        let (call, umem) = match self.page_sizes {
+            // A kernel that knows no sizes of pages takes this.
+            // SAFETY: the context is open, the memory is mapped, as the caller vouches.
+            None => ("mlx5dv_devx_umem_reg", unsafe {
+                let access = self.access.bits();
+                mlx5dv_devx_umem_reg(context, start.as_ptr().cast(), length, access)
+            }),
+            // SAFETY: as above.
+            Some(_) => ("mlx5dv_devx_umem_reg_ex", unsafe {
+                let mut asked = self.asked(start.as_ptr().cast(), length);
+                mlx5dv_devx_umem_reg_ex(context, &mut asked)
+            }),
+        };
+        let umem = non_null(call, umem).map_err(|error| {
+            let cause = match (error.errno(), self.page_sizes) {
+                (Some(Errno(libc::EINVAL)), Some(_)) => Some(Cause::Known(
+                    "none of the page sizes that were allowed fits how the memory lies",
+                )),
+                (errno, _) => Cause::memlock(errno, Some(length)),
+            };
+            error.because(cause)
+        })?;
+        Ok(self.made(umem, Some(start), length, pages))
+    }
+
+    fn check(&self, length: usize) -> Result<()> {
+        if let devx @ Devx::Refused(_) = self.context.devx() {
+            return Err(Error::NoDevx { device: self.context.name(), why: devx });
+        }
+        if length == 0 {
+            return Err(Error::attribute("length", 0, "a umem has at least 1 byte"));
+        }
+        let allowed = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
+        let writes = self.access.contains(Access::LOCAL_WRITE);
+        let rule = if !allowed.contains(self.access) {
+            "a umem is written locally, and read and written by peers; keys say the rest"
+        } else if self.access.contains(Access::REMOTE_WRITE) && !writes {
+            "memory that peers write is local memory that may be written: add LOCAL_WRITE"
+        } else if self.page_sizes.is_some_and(|sizes| sizes & !(ADAPTER_PAGE as u64 - 1) == 0) {
+            let value = self.page_sizes.unwrap_or(0);
+            let rule = format!("the card's smallest page has {ADAPTER_PAGE} bytes (bit 12)");
+            return Err(Error::attribute("page sizes", format_args!("{value:#x}"), rule));
+        } else {
+            return Ok(());
+        };
+        Err(Error::attribute("access", format_args!("{:?}", self.access), rule))
+    }
+
+    fn asked(&self, addr: *mut libc::c_void, size: usize) -> mlx5dv_devx_umem_in {
+        let all = u64::MAX & !(ADAPTER_PAGE as u64 - 1);
+        mlx5dv_devx_umem_in {
+            addr,
+            size,
+            access: self.access.bits(),
+            pgsz_bitmap: self.page_sizes.unwrap_or(all),
+            comp_mask: 0,
+            dmabuf_fd: -1,
+        }
+    }
+
+    fn made(
+        self,
+        umem: NonNull<mlx5dv_devx_umem>,
+        start: Option<NonNull<u8>>,
+        length: usize,
+        pages: Option<Pages>,
+    ) -> Umem {
+        // SAFETY: just made; its number does not change.
+        let number = unsafe { (*umem.as_ptr()).umem_id };
+        let (access, context, taken) = (self.access, self.context, Mutex::default());
+        let inner = UmemInner { umem, number, start, length, access, taken, pages, context };
+        Umem { inner: Arc::new(inner) }
+    }
+}
+
+/// A part of a umem that a ring or a record has for itself.
+pub(crate) struct Part {
+    umem: Umem,
+    start: NonNull<u8>,
+    offset: usize,
+    length: usize,
+}
+
+// SAFETY: a description of memory; whoever has it sees to who writes there.
+unsafe impl Send for Part {}
+// SAFETY: as above.
+unsafe impl Sync for Part {}
+
+impl Part {
+    /// Where it starts in this process.
+    pub(crate) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    /// Where it starts in the umem.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset as u64
+    }
+
+    /// The umem's number.
+    pub(crate) fn umem(&self) -> u32 {
+        self.umem.number()
+    }
+
+    /// Writes `byte` all over it.
+    ///
+    /// # Safety
+    /// Neither card nor process uses it now.
+    pub(crate) unsafe fn fill(&self, byte: u8) {
+        // SAFETY: mapped as long as the umem, and used by nobody, as the caller vouches.
+        unsafe { self.start.write_bytes(byte, self.length) }
+    }
+}
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        let mut taken = self.umem.inner.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        taken.retain(|part| part.0 != self.offset);
+    }
+}
+
+/// Where a ring or a record is to lie: in a umem of the caller's.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) umem: Umem,
+    pub(crate) offset: usize,
+}
+
+/// Ring and record of a queue.
+pub(crate) struct Memory {
+    pub(crate) ring: Part,
+    pub(crate) record: Part,
+}
+
+/// Bytes of a record.
+const RECORD: usize = 8;
+/// What rings are aligned to: the card's smallest page.
+pub(crate) const RING_ALIGNMENT: usize = ADAPTER_PAGE;
+
+impl Memory {
+    /// Takes places for a ring of so many bytes and a record: those that were asked for, in a umem
+    /// of their own the others.
+    pub(crate) fn of(
+        context: &Context,
+        length: usize,
+        ring: Option<&Place>,
+        record: Option<&Place>,
+    ) -> Result<Memory> {
+        for place in [ring, record].into_iter().flatten() {
+            if place.umem.context().as_raw() != context.as_raw() {
+                return Err(Error::attribute(
+                    "umem",
+                    format_args!("of {}", place.umem.context().name()),
+                    "it belongs to another opened device than the queue",
+                ));
+            }
+        }
+        let own = match (ring, record) {
+            (Some(_), Some(_)) => None,
+            _ => {
+                // The record has a page of its own, so that polls and posts of other memory are not
+                // in its cache line.
+                let bytes = if ring.is_some() { 0 } else { length.next_multiple_of(ADAPTER_PAGE) };
+                Some((Umem::new(context, Pages::new(bytes + ADAPTER_PAGE)?)?, bytes))
+            }
+        };
+        let place = |asked: Option<&Place>, last: bool| match (asked, &own) {
+            (Some(place), _) => place.clone(),
+            (None, Some((umem, end))) => {
+                Place { umem: umem.clone(), offset: if last { *end } else { 0 } }
+            }
+            (None, None) => unreachable!("one is made where one is missing"),
+        };
+        let (ring, record) = (place(ring, false), place(record, true));
+        // A queue without a ring has no bytes; its place is one anyway.
+        Ok(Memory {
+            ring: ring.umem.part("ring", ring.offset, length, RING_ALIGNMENT)?,
+            record: record.umem.part("doorbell record", record.offset, RECORD, RECORD)?,
+        })
+    }
+}
+
+impl fmt::Debug for Umem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Umem")
+            .field("number", &self.number())
+            .field("start", &self.inner.start)
+            .field("length", &self.len())
+            .finish_non_exhaustive()
+    }
+}
