@@ -13,18 +13,26 @@
 
 mod capability;
 mod command;
+mod counter;
+mod domain;
 mod error;
 mod group;
+mod mkey;
 mod object;
+mod psv;
 mod uar;
 mod umem;
 
 pub(crate) use capability::Cache;
 pub use capability::{Capabilities, Capability, GroupValues, MissingCapability};
 pub use command::{Command, Reply};
+pub use counter::{QueueCounters, QueueCounts};
+pub use domain::{Domain, ProtectionDomain, TransportDomain, XrcDomain};
 pub use error::{CommandError, Sent, WithheldCommand};
 pub use group::Group;
+pub use mkey::{Mkey, MkeyBuilder, Piece};
 pub use mlx5_sys::ifc;
 pub use object::{DestroyError, Object};
+pub use psv::Psv;
 pub use uar::{Uar, UarChoice, UarKind};
 pub use umem::{Umem, UmemBuilder};

@@ -6,4 +6,10 @@ mod rig;
 
 mod capabilities;
 mod commands;
+mod counters;
+mod keys;
+mod objects;
+#[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
+#[path = "../rc_errors/pair.rs"]
+mod pair;
 mod resources;

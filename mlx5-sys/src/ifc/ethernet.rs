@@ -177,7 +177,7 @@ layout! {
     query_tis_out 0xb0 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        TIS_CONTEXT 0x10 31 1280;
+        TIS_CONTEXT 0x10 31 1280 = tisc;
     }
     modify_tis_bitmask 0x8 {
         LAG_TX_PORT_AFFINITY 0x4 2 1;
@@ -189,8 +189,8 @@ layout! {
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
         TISN 0x8 23 24;
-        BITMASK 0x10 31 64;
-        CTX 0x20 31 1280;
+        BITMASK 0x10 31 64 = modify_tis_bitmask;
+        CTX 0x20 31 1280 = tisc;
     }
     modify_tis_out 0x10 {
         STATUS 0x0 31 8;
@@ -250,7 +250,7 @@ layout! {
     query_tir_out 0x110 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        TIR_CONTEXT 0x20 31 1920;
+        TIR_CONTEXT 0x20 31 1920 = tirc;
     }
     modify_tir_bitmask 0x8 {
         SELF_LB_EN 0x4 4 1;
@@ -263,8 +263,8 @@ layout! {
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
         TIRN 0x8 23 24;
-        BITMASK 0x10 31 64;
-        CTX 0x20 31 1920;
+        BITMASK 0x10 31 64 = modify_tir_bitmask;
+        CTX 0x20 31 1920 = tirc;
     }
     modify_tir_out 0x10 {
         STATUS 0x0 31 8;
@@ -309,7 +309,7 @@ layout! {
     query_rqt_out 0x110 {
         STATUS 0x0 31 8;
         SYNDROME 0x4 31 32;
-        RQT_CONTEXT 0x20 31 1920;
+        RQT_CONTEXT 0x20 31 1920 = rqtc;
     }
     rqt_bitmask 0x8 {
         RQN_LIST 0x4 0 1;
@@ -319,8 +319,8 @@ layout! {
         UID 0x0 15 16;
         OP_MOD 0x4 15 16;
         RQTN 0x8 23 24;
-        BITMASK 0x10 31 64;
-        CTX 0x20 31 1920;
+        BITMASK 0x10 31 64 = rqt_bitmask;
+        CTX 0x20 31 1920 = rqtc;
     }
     modify_rqt_out 0x10 {
         STATUS 0x0 31 8;

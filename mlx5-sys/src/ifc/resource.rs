@@ -3,8 +3,8 @@
 //!
 //! Field order as `mlx5_ifc.h` in Linux 6.1 has it: the byte offset of the field's dword, its top
 //! bit in that dword, its width in bits. Reserved bits are left out; they are written as zero.
-//! `input_mkey_index` is of Linux 6.2; `cq_umem_offset`,
-//! `cq_umem_id`, `mkey_umem_id` and `mkey_umem_offset` are named so by rdma-core (`tests/mlx5_prm_structs.py`).
+//! `input_mkey_index` is of Linux 6.2; `cq_umem_offset`, `cq_umem_id`, `mkey_umem_id` and
+//! `mkey_umem_offset` are named so by rdma-core (`tests/mlx5_prm_structs.py`).
 
 use super::layout;
 

@@ -1,0 +1,247 @@
+//! Counters of queues: what arrives at them, and what goes wrong.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mlx5_sys::dv::mlx5dv_devx_qp_modify;
+use mlx5_sys::ifc::{
+    alloc_q_counter_in, alloc_q_counter_out, cmd_hca_cap, opcode, qpc, query_q_counter_in,
+    query_q_counter_out as counter, rts2rts_qp_in,
+};
+
+use mlx5_sys::verbs::ibv_qp_type;
+
+use super::{Command, Group, Object};
+use crate::verbs::{Context, QueuePair, Result, Rts, Transport};
+
+/// A set of counters (`ALLOC_Q_COUNTER`), of which a card has 255 at most.
+///
+/// Queues count in it that name it: queue pairs made by command and receive queues by their builder,
+/// queue pairs of verbs by [`count`](Self::count). What several queues count adds up.
+///
+/// Clones are cheap and name the same set, which goes when the last of them, and the last queue made
+/// by command that names it, is gone.
+#[derive(Clone)]
+pub struct QueueCounters {
+    object: Arc<Object>,
+    number: u8,
+}
+
+impl QueueCounters {
+    /// A new set, all of it zero. One call into the kernel.
+    ///
+    /// # Errors
+    /// [`Error::NoCapability`](crate::Error::NoCapability), those of [`Command::create`].
+    pub fn new(context: &Context) -> Result<QueueCounters> {
+        context.capabilities().require(
+            Group::General,
+            cmd_hca_cap::MAX_QP_CNT,
+            "a set of counters",
+        )?;
+        let command = Command::new(opcode::ALLOC_Q_COUNTER, alloc_q_counter_in::SIZE);
+        let object = command.create(context)?;
+        let number = object.reply().get(alloc_q_counter_out::COUNTER_SET_ID) as u8;
+        Ok(QueueCounters { object: Arc::new(object), number })
+    }
+
+    /// Its number, by which queues name it; never 0.
+    pub fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        self.object.context()
+    }
+
+    /// The object behind it, for commands that this crate does not wrap.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// What was counted since it was made or last taken. One call into the kernel.
+    ///
+    /// # Errors
+    /// Those of [`Object::query`].
+    pub fn read(&self) -> Result<QueueCounts> {
+        self.query(false)
+    }
+
+    /// The same, and starts from zero; nothing is lost between. One call into the kernel.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn take(&self) -> Result<QueueCounts> {
+        self.query(true)
+    }
+
+    fn query(&self, clear: bool) -> Result<QueueCounts> {
+        let command = Command::new(opcode::QUERY_Q_COUNTER, query_q_counter_in::SIZE)
+            .set(query_q_counter_in::COUNTER_SET_ID, self.number)
+            .set(query_q_counter_in::CLEAR, clear)
+            .reply(counter::SIZE);
+        let reply = self.object.query(&command)?;
+        Ok(QueueCounts::of(|field| reply.get(field) as u32))
+    }
+
+    /// Has a queue pair of verbs count in this set from now on, as the kernel itself would
+    /// (`RTS2RTS_QP`). It counted in the port's set before, which sysfs shows as `hw_counters`. One
+    /// call into the kernel.
+    ///
+    /// The set must outlive that: a card may give its number to another. While the queue pair names
+    /// it, it refuses to go.
+    ///
+    /// # Errors
+    /// [`Error::NoCapability`](crate::Error::NoCapability), those of [`Command::execute`].
+    pub fn count<T: Transport>(&self, qp: &QueuePair<T, Rts>) -> Result<()> {
+        /// `qp.h`, `MLX5_QP_OPTPAR_COUNTER_SET_ID`
+        const COUNTER_SET: u32 = 1 << 25;
+        let context = qp.context();
+        let capability = cmd_hca_cap::RTS2RTS_QP_COUNTERS_SET_ID;
+        context.capabilities().require(Group::General, capability, "counting on a queue pair")?;
+        Command::new(opcode::RTS2RTS_QP, rts2rts_qp_in::SIZE)
+            .set(rts2rts_qp_in::QPN, qp.number())
+            .set(rts2rts_qp_in::OPT_PARAM_MASK, COUNTER_SET)
+            .set(qpc::ST.within(rts2rts_qp_in::QPC), service(T::QP_TYPE))
+            .set(qpc::COUNTER_SET_ID.within(rts2rts_qp_in::QPC), self.number)
+            .run(context, "mlx5dv_devx_qp_modify", |command, reply| {
+                // SAFETY: the queue pair is alive, and both buffers live through the call and are as
+                // long as they are said to be.
+                unsafe {
+                    mlx5dv_devx_qp_modify(
+                        qp.as_raw().as_ptr(),
+                        command.as_ptr().cast(),
+                        command.len(),
+                        reply.as_mut_ptr().cast(),
+                        reply.len(),
+                    )
+                }
+            })
+            .map(|_| ())
+    }
+}
+
+/// QPC's `st` of a queue pair of verbs.
+fn service(qp_type: u32) -> u32 {
+    match qp_type {
+        ibv_qp_type::IBV_QPT_RC => 0,
+        ibv_qp_type::IBV_QPT_UC => 1,
+        ibv_qp_type::IBV_QPT_UD => 2,
+        ibv_qp_type::IBV_QPT_XRC_SEND | ibv_qp_type::IBV_QPT_XRC_RECV => 3,
+        // An initiator of dynamic connections.
+        _ => 5,
+    }
+}
+
+impl fmt::Debug for QueueCounters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QueueCounters").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+macro_rules! counts {
+    ($($(#[$meta:meta])* $name:ident: $field:ident,)*) => {
+        /// What a [set of counters](QueueCounters) counted, in 32 bits each, which wrap. It prints
+        /// what is not zero, by name.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct QueueCounts {
+            $($(#[$meta])* pub $name: u32,)*
+        }
+
+        impl QueueCounts {
+            fn of(get: impl Fn(mlx5_sys::ifc::Field) -> u32) -> Self {
+                Self { $($name: get(counter::$field),)* }
+            }
+
+            /// Every counter by name.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u32)> {
+                [$((stringify!($name), self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+counts! {
+    /// WRITE requests that arrived.
+    rx_write_requests: RX_WRITE_REQUESTS,
+    /// READ requests that arrived.
+    rx_read_requests: RX_READ_REQUESTS,
+    /// Atomics that arrived.
+    rx_atomic_requests: RX_ATOMIC_REQUESTS,
+    /// Dynamic connections that were let in.
+    rx_dct_connect: RX_DCT_CONNECT,
+    /// Messages or frames for which no receive was posted.
+    out_of_buffer: OUT_OF_BUFFER,
+    /// Packets that came before others that should have.
+    out_of_sequence: OUT_OF_SEQUENCE,
+    /// Requests that had been executed before.
+    duplicate_request: DUPLICATE_REQUEST,
+    /// Times that the peer had no receive posted, and was asked again.
+    rnr_nak_retry_err: RNR_NAK_RETRY_ERR,
+    /// Times that the peer asked for packets again.
+    packet_seq_err: PACKET_SEQ_ERR,
+    /// Times that an answer of the peer showed that one before it was lost.
+    implied_nak_seq_err: IMPLIED_NAK_SEQ_ERR,
+    /// Times that the peer did not answer in time, and was asked again.
+    local_ack_timeout_err: LOCAL_ACK_TIMEOUT_ERR,
+    /// Receives that were too short.
+    resp_local_length_error: RESP_LOCAL_LENGTH_ERROR,
+    /// Requests of a length that cannot be.
+    req_local_length_error: REQ_LOCAL_LENGTH_ERROR,
+    /// Receives that could not be read.
+    resp_local_qp_error: RESP_LOCAL_QP_ERROR,
+    /// Requests that could not be executed.
+    local_operation_error: LOCAL_OPERATION_ERROR,
+    /// Receives whose memory cannot be written.
+    resp_local_protection: RESP_LOCAL_PROTECTION,
+    /// Requests whose memory cannot be reached.
+    req_local_protection: REQ_LOCAL_PROTECTION,
+    /// Receives that completed with an error.
+    resp_cqe_error: RESP_CQE_ERROR,
+    /// Requests that completed with an error.
+    req_cqe_error: REQ_CQE_ERROR,
+    /// Binds of memory windows, and changes of keys, that were refused.
+    req_mw_binding: REQ_MW_BINDING,
+    /// Answers that made no sense.
+    req_bad_response: REQ_BAD_RESPONSE,
+    /// Requests that the peer found invalid.
+    req_remote_invalid_request: REQ_REMOTE_INVALID_REQUEST,
+    /// Requests of the peer that are invalid.
+    resp_remote_invalid_request: RESP_REMOTE_INVALID_REQUEST,
+    /// Requests for memory to which the peer gives no access.
+    req_remote_access_errors: REQ_REMOTE_ACCESS_ERRORS,
+    /// Requests of the peer for memory to which it has no access.
+    resp_remote_access_errors: RESP_REMOTE_ACCESS_ERRORS,
+    /// Requests that the peer could not carry out.
+    req_remote_operation_errors: REQ_REMOTE_OPERATION_ERRORS,
+    /// Requests that were given up, because the peer did not answer.
+    req_transport_retries_exceeded: REQ_TRANSPORT_RETRIES_EXCEEDED,
+    /// Completion queues that overran.
+    cq_overflow: CQ_OVERFLOW,
+    /// Receives that were flushed.
+    resp_cqe_flush_error: RESP_CQE_FLUSH_ERROR,
+    /// Requests that were flushed.
+    req_cqe_flush_error: REQ_CQE_FLUSH_ERROR,
+    /// Adaptive retransmissions on RoCE.
+    roce_adp_retrans: ROCE_ADP_RETRANS,
+    /// Times that these waited too long.
+    roce_adp_retrans_to: ROCE_ADP_RETRANS_TO,
+    /// Slow restarts on RoCE.
+    roce_slow_restart: ROCE_SLOW_RESTART,
+    /// Notifications of congestion that slow restarts made.
+    roce_slow_restart_cnps: ROCE_SLOW_RESTART_CNPS,
+    /// Times that a slow restart changed its state.
+    roce_slow_restart_trans: ROCE_SLOW_RESTART_TRANS,
+}
+
+impl fmt::Display for QueueCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut any = false;
+        for (name, count) in self.iter().filter(|(_, count)| *count != 0) {
+            write!(f, "{}{name} = {count}", if any { ", " } else { "" })?;
+            any = true;
+        }
+        if any { Ok(()) } else { f.write_str("nothing") }
+    }
+}

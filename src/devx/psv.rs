@@ -1,0 +1,58 @@
+//! Where the card keeps signatures while data passes.
+
+use std::fmt;
+
+use mlx5_sys::ifc::{create_psv_in, create_psv_out, opcode};
+
+use super::domain::Domain;
+use super::{Command, Object};
+use crate::verbs::{Context, Result};
+
+/// A place for a signature (PSV, `CREATE_PSV`), of which a key for protected data needs one for what
+/// lies in memory and one for what is on the wire.
+///
+/// A card makes up to four at once; the kernel has one made at a time, so that each can go by itself.
+pub struct Psv {
+    object: Object,
+    number: u32,
+}
+
+impl Psv {
+    /// A new one. One call into the kernel.
+    ///
+    /// # Errors
+    /// Those of [`Command::create`].
+    pub fn new(pd: &impl Domain) -> Result<Psv> {
+        let mut object = Command::new(opcode::CREATE_PSV, create_psv_in::SIZE)
+            .set(create_psv_in::NUM_PSV, 1u32)
+            .set(create_psv_in::PD, pd.number()?)
+            .reply(create_psv_out::SIZE)
+            .create(pd.context())?;
+        object.keep(pd.keep());
+        let number = object.reply().get(create_psv_out::PSV0_INDEX) as u32;
+        Ok(Psv { object, number })
+    }
+
+    /// Its number, by which WQEs name it. 24 bits.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        self.object.context()
+    }
+
+    /// The object behind it, for commands that this crate does not wrap.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl fmt::Debug for Psv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Psv")
+            .field("number", &format_args!("{:#x}", self.number))
+            .finish_non_exhaustive()
+    }
+}

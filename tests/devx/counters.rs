@@ -1,0 +1,148 @@
+//! Counters that count, on queue pairs of verbs.
+
+use std::time::Duration;
+
+use mlx5::cqe::Status;
+use mlx5::devx::{QueueCounters, QueueCounts};
+use mlx5::verbs::{Access, RnrTimer};
+use mlx5::wqe::{FetchAdd, Read, Remote, Send, Word, Write};
+use mlx5_model as _;
+
+use crate::pair::{EVERYTHING, Pair, Setup};
+
+/// A pair of queue pairs each of which counts in a set of its own.
+fn counted(setup: Setup) -> (Pair, [QueueCounters; 2]) {
+    let mut pair = Pair::new(setup);
+    let sets = [&mut pair.a, &mut pair.b].map(|end| {
+        let set = QueueCounters::new(&end.context).unwrap();
+        set.count(&end.live().qp).unwrap();
+        set
+    });
+    (pair, sets)
+}
+
+#[test]
+fn sets_have_numbers_and_start_at_zero() {
+    let (_pair, [one, other]) = counted(Setup::default());
+    assert_ne!(one.number(), 0);
+    assert_ne!(one.number(), other.number());
+    assert_eq!(one.read().unwrap(), QueueCounts::default());
+    assert_eq!(one.read().unwrap().to_string(), "nothing");
+}
+
+#[test]
+fn requests_are_counted_where_they_arrive() {
+    let (mut pair, [own, peer]) = counted(Setup::default());
+    let remote = pair.b.remote(0);
+    pair.a.post(1, Write::new(pair.a.sge(0, 5000), remote).signaled());
+    pair.a.post(2, Read::new(pair.a.sge(0, 64), remote).signaled());
+    pair.a.post(3, Read::new(pair.a.sge(0, 64), remote).signaled());
+    let word = Word::new(pair.a.region.address(), pair.a.region.lkey());
+    pair.a.post(4, FetchAdd::new(word, remote, 1).signaled());
+    for id in 1..=4 {
+        assert_eq!(pair.a.success(), id);
+    }
+    let counts = peer.take().unwrap();
+    assert_eq!(
+        counts.to_string(),
+        "rx_write_requests = 1, rx_read_requests = 2, rx_atomic_requests = 1"
+    );
+    assert_eq!(own.read().unwrap(), QueueCounts::default());
+    // It was taken, so it starts again.
+    assert_eq!(peer.read().unwrap(), QueueCounts::default());
+    pair.a.post(5, Read::new(pair.a.sge(0, 64), remote).signaled());
+    assert_eq!(pair.a.success(), 5);
+    assert_eq!(peer.read().unwrap().rx_read_requests, 1);
+}
+
+#[test]
+fn a_receiver_that_is_not_ready_is_counted() {
+    let rnr = RnrTimer::at_least(Duration::from_micros(10));
+    let (mut pair, [own, peer]) = counted(Setup { rnr, ..Setup::default() });
+    pair.a.post(1, Send::new(pair.a.sge(0, 64)).signaled());
+    while peer.read().unwrap().out_of_buffer == 0 {
+        std::thread::yield_now();
+    }
+    pair.b.receive(2, pair.b.sge(0, 64));
+    assert_eq!(pair.a.success(), 1);
+    let (own, peer) = (own.read().unwrap(), peer.read().unwrap());
+    assert_eq!(own.rnr_nak_retry_err, peer.out_of_buffer);
+    assert_eq!(own, only(|counts| counts.rnr_nak_retry_err = peer.out_of_buffer));
+}
+
+/// Counts of which only this is not zero.
+fn only(set: impl FnOnce(&mut QueueCounts)) -> QueueCounts {
+    let mut counts = QueueCounts::default();
+    set(&mut counts);
+    counts
+}
+
+#[test]
+fn errors_are_counted_by_cause_on_both_sides() {
+    let (mut pair, [own, peer]) = counted(Setup::default());
+    pair.b.receive(1, pair.b.sge(0, 64));
+    let wrong = Remote::new(pair.b.region.address(), pair.b.region.rkey() ^ 0x100_0000);
+    pair.a.post(2, Write::new(pair.a.sge(0, 64), wrong).signaled());
+    pair.a.send_fails(2, Status::RemoteAccess);
+    pair.b.receive_fails(1, Status::Flushed);
+    assert_eq!(
+        own.take().unwrap(),
+        only(|counts| {
+            (counts.req_cqe_error, counts.req_remote_access_errors) = (1, 1);
+        })
+    );
+    assert_eq!(
+        peer.take().unwrap(),
+        only(|counts| {
+            (counts.rx_write_requests, counts.resp_remote_access_errors) = (1, 1);
+            (counts.resp_cqe_error, counts.resp_cqe_flush_error) = (1, 1);
+        })
+    );
+    // Through RESET the queue pairs went back to what they counted in before.
+    pair.recover();
+    for (set, end) in [(&own, &mut pair.a), (&peer, &mut pair.b)] {
+        set.count(&end.live().qp).unwrap();
+    }
+    pair.b.receive(1, pair.b.sge(0, 63));
+    pair.a.post(2, Send::new(pair.a.sge(0, 64)).signaled());
+    pair.a.send_fails(2, Status::RemoteInvalidRequest);
+    pair.b.receive_fails(1, Status::LocalLength);
+    assert_eq!(
+        own.take().unwrap(),
+        only(|counts| {
+            (counts.req_cqe_error, counts.req_remote_invalid_request) = (1, 1);
+        })
+    );
+    assert_eq!(
+        peer.take().unwrap(),
+        only(|counts| {
+            (counts.resp_cqe_error, counts.resp_local_length_error) = (1, 1);
+        })
+    );
+}
+
+#[test]
+fn what_the_queue_pair_does_not_allow_is_an_invalid_request() {
+    let queue_pair = EVERYTHING - Access::REMOTE_WRITE;
+    let (mut pair, [own, peer]) = counted(Setup { queue_pair, ..Setup::default() });
+    pair.a.post(1, Write::new(pair.a.sge(0, 64), pair.b.remote(0)).signaled());
+    pair.a.send_fails(1, Status::RemoteInvalidRequest);
+    assert_eq!(own.read().unwrap().req_remote_invalid_request, 1);
+    assert_eq!(peer.read().unwrap().resp_remote_invalid_request, 1);
+}
+
+#[test]
+fn several_queue_pairs_count_in_one_set() {
+    let (mut pair, [_, peer]) = counted(Setup::default());
+    let mut second = Pair::new(Setup::default());
+    // Of another opened device, whose set is not to be named.
+    let error = peer.count(&second.b.live().qp).unwrap_err();
+    assert!(matches!(error, mlx5::Error::Refused(_)), "{error}");
+    // Both of one opened device.
+    peer.count(&pair.a.live().qp).unwrap();
+    let (to_b, to_a) = (pair.b.remote(0), pair.a.remote(0));
+    pair.a.post(1, Read::new(pair.a.sge(0, 64), to_b).signaled());
+    pair.b.post(2, Read::new(pair.b.sge(0, 64), to_a).signaled());
+    assert_eq!((pair.a.success(), pair.b.success()), (1, 2));
+    assert_eq!(peer.read().unwrap().to_string(), "rx_read_requests = 2");
+}

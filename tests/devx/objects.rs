@@ -1,0 +1,142 @@
+//! Domains, counters' sets and PSVs: made, refused, destroyed while something stands on them, and let
+//! go in any order.
+
+use mlx5::Error;
+use mlx5::devx::ifc::{
+    alloc_pd_in, alloc_pd_out, create_psv_in, create_psv_out, create_tis_in, dealloc_pd_in, opcode,
+    status, tisc,
+};
+use mlx5::devx::{Command, Mkey, ProtectionDomain, Psv, QueueCounters, TransportDomain, XrcDomain};
+use mlx5::verbs::{self, Context};
+use mlx5_model as _;
+
+fn context() -> Context {
+    Context::open_first().unwrap()
+}
+
+/// Status and words of what the card refused.
+fn refused(error: &Error) -> (u8, String) {
+    match error {
+        Error::Refused(refused) => (refused.status(), error.to_string()),
+        other => panic!("not refused by the card: {other}"),
+    }
+}
+
+#[test]
+fn domains_have_numbers_of_their_own() {
+    let context = context();
+    let pds = [0; 3].map(|_| ProtectionDomain::new(&context).unwrap());
+    let other = verbs::ProtectionDomain::new(&context).unwrap();
+    let mut numbers: Vec<u32> = pds.iter().map(ProtectionDomain::number).collect();
+    numbers.push(other.number().unwrap());
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 4);
+    assert_eq!(pds[0].context().as_raw(), context.as_raw());
+    assert!(format!("{:?}", pds[0]).contains("ProtectionDomain"));
+    let domains = [0; 2].map(|_| TransportDomain::new(&context).unwrap());
+    assert_ne!(domains[0].number(), domains[1].number());
+    let domains = [0; 2].map(|_| XrcDomain::new(&context).unwrap());
+    assert_ne!(domains[0].number(), domains[1].number());
+}
+
+#[test]
+fn what_stands_on_a_domain_keeps_it() {
+    let context = context();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let key = Mkey::builder(&pd).free(4).unwrap();
+    let psv = Psv::new(&pd).unwrap();
+    // The domain's last owner is gone before the key and the PSV are, and so is the context's.
+    drop((pd, context));
+    assert_ne!(psv.number(), 0);
+    key.query().unwrap();
+    drop(key);
+    drop(psv);
+}
+
+#[test]
+fn a_domain_in_use_is_not_destroyed() {
+    let context = context();
+    // By hand, so that nothing keeps anything.
+    let pd = Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE).create(&context).unwrap();
+    let number = pd.reply().get(alloc_pd_out::PD);
+    let psv = make_psv(1, number).create(&context).unwrap();
+    let failed = pd.destroy().unwrap_err();
+    assert!(failed.error.errno().is_some(), "{failed}");
+    let pd = failed.object;
+    psv.destroy().unwrap();
+    pd.destroy().unwrap();
+}
+
+fn make_psv(count: u32, pd: u64) -> Command {
+    Command::new(opcode::CREATE_PSV, create_psv_in::SIZE)
+        .set(create_psv_in::NUM_PSV, count)
+        .set(create_psv_in::PD, pd)
+        .reply(create_psv_out::SIZE)
+}
+
+#[test]
+fn a_psv_needs_a_domain_and_is_made_alone() {
+    let context = context();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let of_verbs = verbs::ProtectionDomain::new(&context).unwrap();
+    let psvs = [Psv::new(&pd).unwrap(), Psv::new(&of_verbs).unwrap()];
+    assert_ne!(psvs[0].number(), psvs[1].number());
+    let (status, text) = refused(&make_psv(1, 0xff_fff0).create(&context).unwrap_err());
+    assert_eq!(status, status::BAD_RES_ERR, "{text}");
+    assert!(text.contains("CREATE_PSV") && text.contains("pd = 0xfffff0"), "{text}");
+    // Several at once could not go by themselves, so the kernel withholds it.
+    let error = make_psv(2, pd.number().into()).create(&context).unwrap_err();
+    assert!(matches!(error, Error::Withheld(_)), "{error}");
+}
+
+#[test]
+fn objects_of_one_opened_device_are_not_reached_from_another() {
+    let (own, other) = (context(), context());
+    let pd = ProtectionDomain::new(&other).unwrap();
+    let foreign: u64 = pd.number().into();
+    let (status, text) = refused(&make_psv(1, foreign).create(&own).unwrap_err());
+    assert_eq!(status, status::BAD_RES_ERR, "{text}");
+    let domain = TransportDomain::new(&other).unwrap();
+    let tis = Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
+        .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain.number());
+    assert_eq!(refused(&tis.create(&own).unwrap_err()).0, status::BAD_RES_ERR);
+    assert!(tis.create(&other).is_ok());
+    // Nor is one destroyed by a command of another.
+    let free = Command::new(opcode::DEALLOC_PD, dealloc_pd_in::SIZE)
+        .set(dealloc_pd_in::PD, foreign)
+        .execute(&own);
+    assert!(matches!(free, Err(Error::Withheld(_))));
+    Psv::new(&pd).unwrap();
+}
+
+#[test]
+fn objects_that_are_leaked_do_no_harm() {
+    let context = context();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    std::mem::forget(Mkey::builder(&pd).free(1).unwrap());
+    std::mem::forget(QueueCounters::new(&context).unwrap());
+    std::mem::forget(Psv::new(&pd).unwrap());
+    let number = pd.number();
+    drop(pd);
+    // The domain is still there, under what was leaked on it.
+    assert_ne!(ProtectionDomain::new(&context).unwrap().number(), number);
+}
+
+#[test]
+fn objects_come_and_go_by_the_thousand() {
+    let context = context();
+    let mut kept = Vec::new();
+    for round in 0..1000u32 {
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let key = Mkey::builder(&pd).free(round % 16 + 1).unwrap();
+        match round % 3 {
+            0 => drop((pd, key)),
+            1 => drop((key, pd)),
+            _ => kept.push((pd, key)),
+        }
+        if kept.len() > 64 {
+            kept.clear();
+        }
+    }
+}
