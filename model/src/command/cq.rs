@@ -168,7 +168,7 @@ pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
         (qp.sq.blocks > 0 && qp.get(qpc::CQN_SND) == number)
             || ((qp.rq.wqes > 0 || qp.shared_receive().is_some()) && qp.get(qpc::CQN_RCV) == number)
     };
-    let completes = |srq: &Srq| srq.xrc().is_some_and(|xrc| xrc.cq == number);
+    let completes = |srq: &Srq| srq.completes().is_some_and(|(cq, _)| cq == number);
     if card.objects.qps.values().any(users)
         || card.objects.srqs.iter().any(|(_, srq)| completes(srq))
     {

@@ -24,6 +24,8 @@ mod refusal;
 mod resource;
 mod srq;
 pub(crate) mod steering;
+#[cfg(test)]
+mod table;
 mod take;
 #[cfg(test)]
 pub(crate) mod test;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use mlx5_sys::ifc::{
-    Field, ads, alloc_pd_out, alloc_uar_out, alloc_xrcd_out, cqc, create_cq_in, create_cq_out,
-    create_eq_in, create_eq_out, create_mkey_in, create_mkey_out, create_qp_in, create_qp_out,
-    create_rmp_in, create_xrc_srq_in, create_xrq_in, eqc, mkc, opcode, qpc, rmpc, rst2init_qp_in,
-    tag_matching_topology_context, wq, xrc_srqc, xrqc,
+    Field, ads, alloc_pd_out, alloc_q_counter_out, alloc_uar_out, alloc_xrcd_out, cqc,
+    create_cq_in, create_cq_out, create_eq_in, create_eq_out, create_mkey_in, create_mkey_out,
+    create_qp_in, create_qp_out, create_rmp_in, create_uctx_out, create_xrc_srq_in, create_xrq_in,
+    eqc, mkc, opcode, qpc, rmpc, rst2init_qp_in, tag_matching_topology_context, wq, xrc_srqc, xrqc,
 };
 
 use super::{OPCODE, Refusal, UID, buffer::PAS};
@@ -16,7 +16,7 @@ use crate::memory::Memory;
 use crate::memory::test::Flat;
 
 pub const BASE: u64 = 0x10_0000;
-pub const SIZE: usize = 0x40_0000;
+pub const SIZE: usize = 0x200_0000;
 const PAGE: u64 = 4096;
 
 /// A card with one UAR page, PD, EQ and CQ, and pages to give.
@@ -27,6 +27,12 @@ pub struct Rig {
     pub pd: u32,
     pub eq: u32,
     pub eq_ring: u64,
+    /// User context that gives the commands; 0 is the driver itself.
+    pub user: u16,
+    /// Another user context, where there are any.
+    pub stranger: u16,
+    /// UAR page and PD of the driver.
+    drivers: (u32, u32),
     next: u64,
 }
 
@@ -72,9 +78,21 @@ impl Rig {
     pub fn on(link: Link) -> Self {
         let memory = Arc::new(Flat::new(BASE, SIZE));
         let card = Card::new(identity(link), memory.clone(), Clock::Manual(0));
-        let mut rig = Self { card, memory, uar: 0, pd: 0, eq: 0, eq_ring: 0, next: BASE };
+        let mut rig = Self {
+            card,
+            memory,
+            uar: 0,
+            pd: 0,
+            eq: 0,
+            eq_ring: 0,
+            user: 0,
+            stranger: 0,
+            drivers: (0, 0),
+            next: BASE,
+        };
         rig.uar = rig.number(&Command::new(opcode::ALLOC_UAR, 0x10), alloc_uar_out::UAR);
         rig.pd = rig.number(&Command::new(opcode::ALLOC_PD, 0x10), alloc_pd_out::PD);
+        rig.drivers = (rig.uar, rig.pd);
         let create = rig.create_eq();
         rig.eq_ring = u64::from_be_bytes(create.0[PAS..PAS + 8].try_into().unwrap());
         rig.eq = rig.number(&create, create_eq_out::EQ_NUMBER);
@@ -94,7 +112,11 @@ impl Rig {
 
     pub fn run_into(&mut self, command: &Command, length: usize) -> Result<Vec<u8>, Refusal> {
         let mut output = vec![0xaa; length];
-        self.card.execute(&command.0, &mut output);
+        let mut given = command.0.clone();
+        if self.user != 0 && given.len() >= 4 && UID.get(&given) == 0 {
+            UID.set(&mut given, self.user.into());
+        }
+        self.card.execute(&given, &mut output);
         if output[0] == 0 {
             return Ok(output);
         }
@@ -103,6 +125,75 @@ impl Rig {
         assert_eq!(output[0], refusal.status() as u8);
         assert!(output[8..].iter().all(|byte| *byte == 0), "a refusal answers nothing else");
         Err(refusal)
+    }
+
+    /// From now on commands are those of a user context, which has a UAR page and a PD of its own.
+    pub fn become_user(&mut self) {
+        self.user = self.uctx();
+        self.uar = self.number(&Command::new(opcode::ALLOC_UAR, 0x10), alloc_uar_out::UAR);
+        self.pd = self.number(&Command::new(opcode::ALLOC_PD, 0x10), alloc_pd_out::PD);
+    }
+
+    /// A new user context.
+    pub fn uctx(&mut self) -> u16 {
+        let create = Command::new(opcode::CREATE_UCTX, 0x40);
+        self.as_driver(|rig| rig.number(&create, create_uctx_out::UID)) as u16
+    }
+
+    /// What the driver makes: in the hands of a user, an object that is not theirs.
+    pub fn foreign(&mut self, make: impl FnOnce(&mut Self) -> u32) -> u32 {
+        let own = (self.uar, self.pd);
+        self.as_driver(|rig| {
+            (rig.uar, rig.pd) = rig.drivers;
+            let number = make(rig);
+            (rig.uar, rig.pd) = own;
+            number
+        })
+    }
+
+    /// A set of counters.
+    pub fn counters(&mut self) -> u32 {
+        let alloc = Command::new(opcode::ALLOC_Q_COUNTER, 0x10);
+        self.number(&alloc, alloc_q_counter_out::COUNTER_SET_ID)
+    }
+
+    /// A PD of the driver's.
+    pub fn foreign_pd(&self) -> u32 {
+        self.drivers.1
+    }
+
+    /// A UAR page of the driver's.
+    pub fn foreign_uar(&self) -> u32 {
+        self.drivers.0
+    }
+
+    /// A CQ of the driver's.
+    pub fn foreign_cq(&mut self) -> u32 {
+        self.foreign(Self::cq)
+    }
+
+    /// The index of a key of the driver's.
+    pub fn foreign_key(&mut self) -> u32 {
+        self.foreign(|rig| {
+            let create = rig.create_mkey();
+            rig.mkey(&create) >> 8
+        })
+    }
+
+    /// Does something as the other user context.
+    pub fn as_stranger<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let user = std::mem::replace(&mut self.user, self.stranger);
+        let result = work(self);
+        self.user = user;
+        result
+    }
+
+    /// Does something as the driver.
+    pub fn as_driver<R>(&mut self, work: impl FnOnce(&mut Self) -> R) -> R {
+        let user = std::mem::replace(&mut self.user, 0);
+        let result = work(self);
+        self.user = user;
+        result
     }
 
     /// Runs a command that must succeed and takes a number from its reply.

@@ -183,7 +183,7 @@ fn extended(card: &mut Card, input: &[u8]) -> Result<(), Refusal> {
     }
     let number = get(input, rts2rts_qp_ext_in::QPN);
     let stream = qpc_ext::DCI_STREAM_CHANNEL_ID.within(rts2rts_qp_ext_in::QPC_DATA_EXT);
-    let qp = card.objects.qps.get_mut(&number).ok_or(Refusal::NoQp)?;
+    let qp = card.objects.queue_pair_mut(number).ok_or(Refusal::NoQp)?;
     owned(qp.uid, uid(input))?;
     if qp.state != State::Rts {
         return Err(Refusal::QpState);

@@ -92,11 +92,12 @@ impl Card {
         if self.memory.read(cq.record(), &mut record).is_err() {
             return false;
         }
-        cq.consumer = u32::from_be_bytes(record) & COUNTER;
-        let waiting = cq.producer.wrapping_sub(cq.consumer) & COUNTER;
+        let consumer = u32::from_be_bytes(record) & COUNTER;
+        let waiting = cq.producer.wrapping_sub(consumer) & COUNTER;
         if waiting >= cq.entries || waiting >= entries {
             return false;
         }
+        cq.consumer = consumer;
         let mut entry: Entry = [0; 128];
         entry[CQE + 63] = RESIZE << 4;
         let (armed, solicited) = (cq.armed.take(), cq.solicited);

@@ -40,7 +40,7 @@ pub(super) struct Initiator {
     /// Fetched, and for somebody else or of a stream that has failed.
     waiting: Option<Box<(SendWqe, Kind)>>,
     /// Streams that have failed and were not reset since.
-    failed: BTreeSet<u16>,
+    pub(super) failed: BTreeSet<u16>,
 }
 
 impl Initiator {

@@ -261,6 +261,12 @@ impl Rc {
         self.requester.initiator.reset_stream(stream)
     }
 
+    /// Has a stream fail, for what comes after that.
+    #[cfg(test)]
+    pub(crate) fn fail_stream(&mut self, stream: u16) {
+        self.requester.initiator.failed.insert(stream);
+    }
+
     /// Becomes the responder of a dynamic connection.
     pub(super) fn open(&mut self, own: Parameters) {
         self.parameters = Some(own);

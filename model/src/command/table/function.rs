@@ -1,0 +1,79 @@
+//! Commands on the function and its port.
+
+use mlx5_sys::ifc::{
+    Field, opcode, query_hca_cap_in, query_hca_vport_context_in, query_hca_vport_gid_in,
+    query_hca_vport_pkey_in, query_roce_address_in, set_roce_address_in,
+};
+
+use super::super::{OP_MOD, Refusal};
+use super::{Case, Command, Rig, Row};
+
+pub const ROWS: &[Row] = &[
+    Row::new(|_| Case::anyones(Command::new(opcode::NOP, 0x10))),
+    Row::new(|_| Case::anyones(Command::new(opcode::QUERY_ADAPTER, 0x10))),
+    Row::new(|_| Case::anyones(Command::new(opcode::QUERY_SPECIAL_CONTEXTS, 0x10))),
+    Row::new(query_hca_cap),
+    Row::new(query_context),
+    Row::new(query_gid),
+    Row::new(query_pkey),
+    Row::new(query_roce_address).roce(),
+    Row::drivers(set_roce_address).roce(),
+];
+
+fn query_hca_cap(_: &mut Rig) -> Case {
+    use query_hca_cap_in as q;
+    Case::anyones(Command::new(opcode::QUERY_HCA_CAP, 0x10))
+        .refuses(q::OTHER_FUNCTION, 1u64, Refusal::OtherFunction)
+        .refuses(q::FUNCTION_ID, 1u64, Refusal::OtherFunction)
+        .refuses(OP_MOD, 0x7ffeu64, Refusal::Capability)
+}
+
+fn query_context(_: &mut Rig) -> Case {
+    use query_hca_vport_context_in as q;
+    Case::anyones(Command::new(opcode::QUERY_HCA_VPORT_CONTEXT, 0x10))
+        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .refuses(q::PORT_NUM, 2u64, Refusal::Port)
+}
+
+fn query_gid(_: &mut Rig) -> Case {
+    use query_hca_vport_gid_in as q;
+    Case::anyones(Command::new(opcode::QUERY_HCA_VPORT_GID, 0x10))
+        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .refuses(q::PORT_NUM, 2u64, Refusal::Port)
+        .refuses(q::GID_INDEX, 8u64, Refusal::GidIndex)
+}
+
+fn query_pkey(_: &mut Rig) -> Case {
+    use query_hca_vport_pkey_in as q;
+    Case::anyones(Command::new(opcode::QUERY_HCA_VPORT_PKEY, 0x10))
+        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .refuses(q::PORT_NUM, 2u64, Refusal::Port)
+        .refuses(q::PKEY_INDEX, 128u64, Refusal::PkeyIndex)
+}
+
+fn query_roce_address(_: &mut Rig) -> Case {
+    use query_roce_address_in as q;
+    Case::anyones(Command::new(opcode::QUERY_ROCE_ADDRESS, 0x10))
+        .refuses(q::ROCE_ADDRESS_INDEX, 16u64, Refusal::GidIndex)
+        .refuses(q::VHCA_PORT_NUM, 2u64, Refusal::Port)
+        .elsewhere(Refusal::NotRoce)
+}
+
+fn set_roce_address(_: &mut Rig) -> Case {
+    use set_roce_address_in as q;
+    // A mapped IPv4 address of RoCEv2.
+    let (version, kind) = (Field::new(0x28, 7, 8), Field::new(0x28, 11, 4));
+    let set = Command::new(opcode::SET_ROCE_ADDRESS, 0x30)
+        .set(q::ROCE_ADDRESS_INDEX, 2u64)
+        .set(Field::new(0x10 + 8, 31, 64), 0xffff_0a00_0001u64)
+        .set(version, 2u64);
+    Case::anyones(set)
+        .refuses(q::ROCE_ADDRESS_INDEX, 16u64, Refusal::GidIndex)
+        .refuses(q::VHCA_PORT_NUM, 2u64, Refusal::Port)
+        .refuses(version, 1u64, Refusal::RoceVersion)
+        .refuses(kind, 2u64, Refusal::RoceVersion)
+        .elsewhere(Refusal::NotRoce)
+}

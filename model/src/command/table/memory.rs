@@ -1,0 +1,301 @@
+//! Commands on memory: what users register, keys, and the card's own.
+
+use mlx5_sys::ifc::{
+    Field, alloc_memic_in, alloc_memic_out, create_mkey_in, create_psv_in, create_psv_out,
+    create_umem_in, create_umem_out, dealloc_memic_in, destroy_mkey_in, destroy_psv_in,
+    destroy_umem_in, mkc, opcode, query_mkey_in, umem,
+};
+
+use super::super::Refusal;
+use super::super::buffer::PAS;
+use super::{Case, Command, Rig, Row};
+use crate::object::Memic;
+
+pub const ROWS: &[Row] = &[
+    Row::users(create_umem),
+    Row::users(destroy_umem),
+    Row::new(create_mkey),
+    Row::new(create_indirect_mkey),
+    Row::new(create_mkey_of_pieces),
+    Row::users(create_mkey_in_umem),
+    Row::new(create_memic_mkey),
+    Row::drivers(create_physical_mkey),
+    Row::new(query_mkey),
+    Row::new(destroy_mkey),
+    Row::new(create_psv),
+    Row::new(destroy_psv),
+    Row::new(alloc_memic),
+    Row::new(dealloc_memic),
+];
+
+/// Where a command has its list of keys or pages.
+const LIST: Field = Field::new(PAS, 31, 64);
+
+fn umem_command(rig: &mut Rig) -> Command {
+    let pages = [rig.page(), rig.page()];
+    Command::new(opcode::CREATE_UMEM, 0x30 + 8 * pages.len())
+        .set(umem::NUM_OF_MTT.within(create_umem_in::UMEM), 2u64)
+        .set(Field::new(0x30, 31, 64), pages[0])
+        .set(Field::new(0x38, 31, 64), pages[1])
+}
+
+/// Two pages of memory by number.
+pub fn umem(rig: &mut Rig) -> u32 {
+    let create = umem_command(rig);
+    rig.number(&create, create_umem_out::UMEM_ID)
+}
+
+fn create_umem(rig: &mut Rig) -> Case {
+    let field = |field: Field| field.within(create_umem_in::UMEM);
+    let create = umem_command(rig);
+    Case::anyones(create)
+        .refuses(field(umem::ATS), 1u64, Refusal::UmemShape)
+        .refuses(field(umem::LOG_PAGE_SIZE), 19u64, Refusal::UmemShape)
+        .refuses(field(umem::PAGE_OFFSET), 4096u64, Refusal::UmemShape)
+        .refuses(field(umem::NUM_OF_MTT), 0u64, Refusal::UmemShape)
+        .refuses(field(umem::NUM_OF_MTT), 3u64, Refusal::InputLength)
+        .refuses(field(umem::NUM_OF_MTT), u64::MAX, Refusal::InputLength)
+        .refuses(Field::new(0x30, 31, 64), 0x10_0040u64, Refusal::PageAddress)
+        .refuses(Field::new(0x38, 31, 64), 0x10_0040u64, Refusal::PageAddress)
+        .of_driver(Refusal::UmemOfDriver)
+}
+
+fn destroy_umem(rig: &mut Rig) -> Case {
+    let (idle, busy) = (umem(rig), umem(rig));
+    let cq = super::queues::cq_in_umem(rig, busy);
+    rig.run(&cq).expect("a CQ");
+    let destroy = Command::new(opcode::DESTROY_UMEM, 0x10).set(destroy_umem_in::UMEM_ID, idle);
+    Case::new(destroy).refuses(destroy_umem_in::UMEM_ID, 5u64, Refusal::NoUmem).refuses(
+        destroy_umem_in::UMEM_ID,
+        busy,
+        Refusal::UmemBusy,
+    )
+}
+
+fn key(field: Field) -> Field {
+    field.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY)
+}
+
+/// What is checked of every key. The driver's PD is not for users.
+fn key_case(rig: &mut Rig, create: Command) -> Case {
+    let pd = rig.foreign_pd();
+    Case::new(create)
+        .refuses(create_mkey_in::PG_ACCESS, 1u64, Refusal::MkeyPageAccess)
+        .refuses(create_mkey_in::INPUT_MKEY_INDEX, 1u64, Refusal::MkeyIndex)
+        .refuses(key(mkc::BSF_EN), 1u64, Refusal::MkeySignature)
+        .refuses(key(mkc::BSF_OCTWORD_SIZE), 4u64, Refusal::MkeySignature)
+        .refuses(key(mkc::QPN), 5u64, Refusal::MkeyQp)
+        .refuses(key(mkc::PD), 0u64, Refusal::NoPd)
+        .foreign(key(mkc::PD), pd)
+}
+
+/// What is checked of a key's length.
+fn with_length(case: Case) -> Case {
+    case.refuses(key(mkc::LEN), 0u64, Refusal::MkeyLength)
+        .refuses(key(mkc::LEN), (1u64 << 47) + 1, Refusal::MkeyLength)
+        .refuses(key(mkc::LENGTH64), 1u64, Refusal::MkeyLength)
+        .refuses(key(mkc::START_ADDR), u64::MAX - 0xffe, Refusal::MkeyLength)
+}
+
+fn create_mkey(rig: &mut Rig) -> Case {
+    let given = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE;
+    let room = key(mkc::TRANSLATIONS_OCTWORD_SIZE);
+    let create = rig.create_mkey();
+    let long =
+        create.clone().set(key(mkc::LEN), 1u64 << 40).set(room, 1u64 << 30).set(given, 1u64 << 30);
+    let case = with_length(key_case(rig, create))
+        .refuses(create_mkey_in::MKEY_UMEM_VALID, 1u64, Refusal::NoUmem)
+        .refuses(key(mkc::ACCESS_MODE_4_2), 1u64, Refusal::MkeyMemic)
+        .kind(key(mkc::ACCESS_MODE_1_0))
+        .refuses(key(mkc::ACCESS_MODE_4_2), 2u64, Refusal::MkeyAccessMode)
+        .refuses(key(mkc::LOG_PAGE_SIZE), 11u64, Refusal::MkeyPageSize)
+        .refuses(key(mkc::LEN), 0x2000u64, Refusal::MkeyTranslation)
+        .refuses(room, 0u64, Refusal::MkeyTranslation)
+        .refuses(given, 0u64, Refusal::MkeyTranslation)
+        .refuses(LIST, 0x10_0100u64, Refusal::PageAddress)
+        .refuses(Field::new(PAS + 8, 31, 64), 0x10_0100u64, Refusal::PageAddress)
+        .otherwise(long, Refusal::InputLength);
+    if rig.user == 0 {
+        return case;
+    }
+    let physical = physical_key(rig);
+    case.otherwise(physical, Refusal::MkeyPhysicalUser)
+}
+
+fn create_indirect_mkey(rig: &mut Rig) -> Case {
+    let given = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE;
+    let room = key(mkc::TRANSLATIONS_OCTWORD_SIZE);
+    let create = rig.create_mkey().set(key(mkc::ACCESS_MODE_1_0), 2u64);
+    let long = create.clone().set(room, 64u64).set(given, 64u64);
+    with_length(key_case(rig, create))
+        .kind(key(mkc::ACCESS_MODE_1_0))
+        .refuses(key(mkc::ACCESS_MODE_4_2), 2u64, Refusal::MkeyAccessMode)
+        .refuses(create_mkey_in::MKEY_UMEM_VALID, 1u64, Refusal::MkeyUmem)
+        .refuses(room, 0u64, Refusal::MkeyTranslation)
+        .refuses(room, (1u64 << 12) + 1, Refusal::MkeyTranslation)
+        .refuses(given, 0u64, Refusal::MkeyTranslation)
+        .refuses(given, 2u64, Refusal::MkeyTranslation)
+        .otherwise(long, Refusal::InputLength)
+}
+
+/// Gives the card memory of its own, and the user or the driver 64 bytes of it.
+fn memic(rig: &mut Rig) -> u64 {
+    if !rig.card.memic.is_there() {
+        let bus = rig.page();
+        rig.card.memic = Memic::at(bus);
+    }
+    let reply = rig.run(&memic_command()).expect("device memory");
+    alloc_memic_out::MEMIC_START_ADDR.get(&reply)
+}
+
+fn memic_command() -> Command {
+    Command::new(opcode::ALLOC_MEMIC, 0x20)
+        .set(alloc_memic_in::RANGE_START_ADDR, Memic::WINDOW)
+        .set(alloc_memic_in::RANGE_SIZE, 0x1000u64)
+        .set(alloc_memic_in::MEMIC_SIZE, 64u64)
+}
+
+/// Keys that each stand for 4 KiB.
+fn create_mkey_of_pieces(rig: &mut Rig) -> Case {
+    let given = create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE;
+    let room = key(mkc::TRANSLATIONS_OCTWORD_SIZE);
+    let create = rig.create_mkey().set(key(mkc::ACCESS_MODE_1_0), 3u64);
+    with_length(key_case(rig, create))
+        .kind(key(mkc::ACCESS_MODE_1_0))
+        .refuses(key(mkc::ACCESS_MODE_4_2), 2u64, Refusal::MkeyAccessMode)
+        .refuses(create_mkey_in::MKEY_UMEM_VALID, 1u64, Refusal::MkeyUmem)
+        .refuses(key(mkc::LOG_PAGE_SIZE), 11u64, Refusal::MkeyEntity)
+        .refuses(key(mkc::LEN), 0x1001u64, Refusal::MkeyTranslation)
+        .refuses(room, 0u64, Refusal::MkeyTranslation)
+        .refuses(given, 0u64, Refusal::MkeyTranslation)
+}
+
+/// A key whose first page starts where its umem does.
+fn create_mkey_in_umem(rig: &mut Rig) -> Case {
+    let (own, others) = (umem(rig), rig.as_stranger(umem));
+    let mut create = rig
+        .create_mkey()
+        .set(key(mkc::START_ADDR), 0x7000_0000u64)
+        .set(create_mkey_in::MKEY_UMEM_VALID, 1u64)
+        .set(create_mkey_in::MKEY_UMEM_ID, own);
+    create.0.truncate(PAS);
+    with_length(key_case(rig, create))
+        .refuses(create_mkey_in::MKEY_UMEM_VALID, 0u64, Refusal::InputLength)
+        .refuses(create_mkey_in::MKEY_UMEM_ID, 1u64, Refusal::NoUmem)
+        .refuses(create_mkey_in::MKEY_UMEM_ID, others, Refusal::Owner)
+        .refuses(create_mkey_in::MKEY_UMEM_OFFSET, 0x2000u64, Refusal::UmemRange)
+        .refuses(create_mkey_in::MKEY_UMEM_OFFSET, 0x80u64, Refusal::MkeyUmem)
+        .refuses(key(mkc::ACCESS_MODE_1_0), 2u64, Refusal::MkeyUmem)
+        .refuses(key(mkc::ACCESS_MODE_4_2), 1u64, Refusal::MkeyUmem)
+        .refuses(key(mkc::LOG_PAGE_SIZE), 11u64, Refusal::MkeyPageSize)
+        .refuses(key(mkc::TRANSLATIONS_OCTWORD_SIZE), 0u64, Refusal::MkeyTranslation)
+        .refuses(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, 0u64, Refusal::MkeyTranslation)
+}
+
+fn memic_key(rig: &mut Rig, start: u64) -> Command {
+    rig.create_mkey()
+        .set(key(mkc::ACCESS_MODE_1_0), 1u64)
+        .set(key(mkc::ACCESS_MODE_4_2), 1u64)
+        .set(key(mkc::START_ADDR), start)
+        .set(key(mkc::LEN), 64u64)
+}
+
+fn create_memic_mkey(rig: &mut Rig) -> Case {
+    let start = memic(rig);
+    let create = memic_key(rig, start);
+    key_case(rig, create)
+        .refuses(create_mkey_in::MKEY_UMEM_VALID, 1u64, Refusal::MkeyUmem)
+        .refuses(key(mkc::ACCESS_MODE_1_0), 2u64, Refusal::MkeyAccessMode)
+        .refuses(key(mkc::ACCESS_MODE_4_2), 2u64, Refusal::MkeyAccessMode)
+        .refuses(key(mkc::LENGTH64), 1u64, Refusal::MkeyLength)
+        .refuses(key(mkc::START_ADDR), start + 64, Refusal::MkeyMemic)
+        .refuses(key(mkc::LEN), 65u64, Refusal::MkeyMemic)
+}
+
+/// Bus addresses, as the driver alone names them.
+fn physical_key(rig: &mut Rig) -> Command {
+    let create = rig.create_mkey();
+    create.set(key(mkc::ACCESS_MODE_1_0), 0u64).set(key(mkc::LENGTH64), 1u64)
+}
+
+fn create_physical_mkey(rig: &mut Rig) -> Case {
+    let create = physical_key(rig);
+    key_case(rig, create)
+        .refuses(create_mkey_in::MKEY_UMEM_VALID, 1u64, Refusal::MkeyUmem)
+        .refuses(key(mkc::ACCESS_MODE_1_0), 1u64, Refusal::MkeyLength)
+        .refuses(key(mkc::ACCESS_MODE_4_2), 1u64, Refusal::MkeyAccessMode)
+}
+
+fn query_mkey(rig: &mut Rig) -> Case {
+    let create = rig.create_mkey();
+    let key = rig.mkey(&create);
+    let foreign = rig.foreign_key();
+    let query = Command::new(opcode::QUERY_MKEY, 0x10).set(query_mkey_in::MKEY_INDEX, key >> 8);
+    Case::new(query)
+        .refuses(query_mkey_in::MKEY_INDEX, 1u64, Refusal::NoMkey)
+        .refuses(query_mkey_in::PG_ACCESS, 1u64, Refusal::MkeyPageAccess)
+        .foreign(query_mkey_in::MKEY_INDEX, foreign)
+}
+
+fn destroy_mkey(rig: &mut Rig) -> Case {
+    let create = rig.create_mkey();
+    let key = rig.mkey(&create);
+    let foreign = rig.foreign_key();
+    let destroy =
+        Command::new(opcode::DESTROY_MKEY, 0x10).set(destroy_mkey_in::MKEY_INDEX, key >> 8);
+    Case::new(destroy)
+        .refuses(destroy_mkey_in::MKEY_INDEX, 1u64, Refusal::NoMkey)
+        .foreign(destroy_mkey_in::MKEY_INDEX, foreign)
+}
+
+fn alloc_memic(rig: &mut Rig) -> Case {
+    memic(rig);
+    Case::anyones(memic_command())
+        .refuses(alloc_memic_in::MEMIC_SIZE, 0u64, Refusal::MemicSize)
+        .refuses(alloc_memic_in::MEMIC_SIZE, 65u64, Refusal::MemicSize)
+        .refuses(alloc_memic_in::MEMIC_SIZE, 0x1040u64, Refusal::MemicExhausted)
+        .refuses(alloc_memic_in::RANGE_START_ADDR, Memic::WINDOW - 64, Refusal::MemicRange)
+        .refuses(alloc_memic_in::RANGE_START_ADDR, u64::MAX, Refusal::MemicRange)
+        .refuses(alloc_memic_in::RANGE_SIZE, 0xffff_ffffu64, Refusal::MemicRange)
+        .refuses(alloc_memic_in::LOG_MEMIC_ADDR_ALIGNMENT, 7u64, Refusal::MemicAlignment)
+        .refuses(alloc_memic_in::LOG_MEMIC_ADDR_ALIGNMENT, 255u64, Refusal::MemicAlignment)
+}
+
+fn dealloc_memic(rig: &mut Rig) -> Case {
+    let (idle, busy) = (memic(rig), memic(rig));
+    let create = memic_key(rig, busy);
+    rig.mkey(&create);
+    let dealloc = Command::new(opcode::DEALLOC_MEMIC, 0x20)
+        .set(dealloc_memic_in::MEMIC_START_ADDR, idle)
+        .set(dealloc_memic_in::MEMIC_SIZE, 64u64);
+    Case::new(dealloc)
+        .refuses(dealloc_memic_in::MEMIC_START_ADDR, idle + 1, Refusal::NoMemic)
+        .refuses(dealloc_memic_in::MEMIC_START_ADDR, busy, Refusal::MemicBusy)
+        .refuses(dealloc_memic_in::MEMIC_SIZE, 128u64, Refusal::NoMemic)
+}
+
+fn psv_command(rig: &Rig) -> Command {
+    Command::new(opcode::CREATE_PSV, create_psv_in::SIZE)
+        .set(create_psv_in::NUM_PSV, 3u64)
+        .set(create_psv_in::PD, rig.pd)
+}
+
+fn create_psv(rig: &mut Rig) -> Case {
+    let pd = rig.foreign_pd();
+    Case::new(psv_command(rig))
+        .refuses(create_psv_in::NUM_PSV, 0u64, Refusal::PsvCount)
+        .refuses(create_psv_in::NUM_PSV, 5u64, Refusal::PsvCount)
+        .refuses(create_psv_in::PD, 1u64, Refusal::NoPd)
+        .foreign(create_psv_in::PD, pd)
+}
+
+fn destroy_psv(rig: &mut Rig) -> Case {
+    let psv = |rig: &mut Rig| {
+        let create = psv_command(rig);
+        rig.number(&create, create_psv_out::PSV0_INDEX)
+    };
+    let (own, foreign) = (psv(rig), rig.foreign(psv));
+    Case::new(Command::new(opcode::DESTROY_PSV, 0x10).set(destroy_psv_in::PSVN, own))
+        .refuses(destroy_psv_in::PSVN, 5u64, Refusal::NoPsv)
+        .foreign(destroy_psv_in::PSVN, foreign)
+}

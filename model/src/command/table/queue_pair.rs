@@ -1,0 +1,504 @@
+//! Commands on queue pairs, their states and multicast groups, and on targets of dynamic connections.
+
+use mlx5_sys::ifc::{
+    Field, ads, arm_dct_in, attach_to_mcg_in, create_dct_in, create_dct_out, create_qp_in,
+    create_qp_out, create_rmp_out, create_xrc_srq_out, dctc, destroy_dct_in, destroy_qp_in,
+    drain_dct_in, opcode, qpc, qpc_ext, query_dct_in, query_qp_in, rst2init_qp_in,
+    rts2rts_qp_ext_in,
+};
+
+use super::super::Refusal;
+use super::super::capability::{LOG_MAX_GROUPS, MAX_GROUP_MEMBERS};
+use super::super::take::optional::{ALTERNATE_PATH, PM_STATE, Q_KEY, RRE};
+use super::memory::umem;
+use super::queues::PAGE;
+use super::{Case, Command, Rig, Row};
+use crate::object::{Drain, State};
+
+pub const ROWS: &[Row] = &[
+    Row::new(create_qp),
+    Row::users(create_qp_in_umem),
+    Row::new(create_sharing_qp),
+    Row::new(create_target),
+    Row::new(create_initiator),
+    Row::new(|rig| on(rig, opcode::QUERY_QP, query_qp_in::QPN)),
+    Row::new(destroy_qp),
+    Row::new(rst2init),
+    Row::new(init2init),
+    Row::new(init2rtr),
+    Row::new(rtr2rts),
+    Row::new(|rig| while_sending(rig, opcode::RTS2RTS_QP, State::Rts)),
+    Row::new(reset_stream),
+    Row::new(|rig| while_sending(rig, opcode::SQD_RTS_QP, State::Sqd)),
+    Row::new(|rig| while_sending(rig, opcode::SQERR2RTS_QP, State::SqError)),
+    Row::new(|rig| on(rig, opcode::QP_2ERR, rst2init_qp_in::QPN)),
+    Row::new(|rig| on(rig, opcode::QP_2RST, rst2init_qp_in::QPN)),
+    Row::new(attach),
+    Row::new(detach),
+    Row::new(create_dct),
+    Row::new(|rig| on_dct(rig, opcode::QUERY_DCT, query_dct_in::DCTN)),
+    Row::new(drain_dct),
+    Row::new(|rig| on_dct(rig, opcode::ARM_DCT_FOR_KEY_VIOLATION, arm_dct_in::DCT_NUMBER)),
+    Row::new(|rig| on_dct(rig, opcode::DESTROY_DCT, destroy_dct_in::DCTN)),
+];
+
+fn field(field: Field) -> Field {
+    field.within(create_qp_in::QPC)
+}
+
+/// What is checked of every new queue pair.
+fn qp_case(rig: &mut Rig, create: Command) -> Case {
+    let (pd, counters) = (rig.foreign_pd(), rig.foreign(Rig::counters));
+    Case::new(create)
+        .refuses(field(qpc::COUNTER_SET_ID), 0xffu64, Refusal::NoCounters)
+        .foreign(field(qpc::COUNTER_SET_ID), counters)
+        .refuses(create_qp_in::INPUT_QPN, 9u64, Refusal::QpNumber)
+        .refuses(field(qpc::ST), 9u64, Refusal::QpService)
+        .refuses(field(qpc::PM_STATE), 2u64, Refusal::QpMigration)
+        .refuses(field(qpc::WQ_SIGNATURE), 1u64, Refusal::QpSignature)
+        .refuses(field(qpc::END_PADDING_MODE), 1u64, Refusal::QpPadding)
+        .refuses(field(qpc::TS_FORMAT), 2u64, Refusal::QpTimestamp)
+        .refuses(field(qpc::PD), 0u64, Refusal::NoPd)
+        .foreign(field(qpc::PD), pd)
+        .refuses(field(qpc::RQ_TYPE), 2u64, Refusal::QpReceiveType)
+        .refuses(field(qpc::CS_REQ), 0x12u64, Refusal::QpScatter)
+        .refuses(field(qpc::CS_RES), 3u64, Refusal::QpScatter)
+        .refuses(field(qpc::LOG_NUM_DCI_STREAM_CHANNELS), 31u64, Refusal::QpStreams)
+        .refuses(field(qpc::LOG_NUM_DCI_ERRORED_STREAMS), 31u64, Refusal::QpStreams)
+}
+
+/// What is checked of a send queue.
+fn sends(rig: &mut Rig, case: Case) -> Case {
+    let (uar, cq) = (rig.foreign_uar(), rig.foreign_cq());
+    case.refuses(field(qpc::CQN_SND), 1u64, Refusal::NoCq)
+        .foreign(field(qpc::CQN_SND), cq)
+        .refuses(field(qpc::CS_REQ), 0x22u64, Refusal::QpScatter)
+        .refuses(field(qpc::UAR_PAGE), 0u64, Refusal::NoUar)
+        .foreign(field(qpc::UAR_PAGE), uar)
+}
+
+/// What is checked of the completions of receives.
+fn receives(rig: &mut Rig, case: Case) -> Case {
+    let cq = rig.foreign_cq();
+    case.refuses(field(qpc::CQN_RCV), 1u64, Refusal::NoCq).foreign(field(qpc::CQN_RCV), cq).refuses(
+        field(qpc::CS_RES),
+        2u64,
+        Refusal::QpScatter,
+    )
+}
+
+/// What is checked where it lies on pages that the command lists.
+fn on_pages(case: Case) -> Case {
+    case.refuses(create_qp_in::WQ_UMEM_VALID, 1u64, Refusal::NoUmem)
+        .refuses(field(qpc::DBR_UMEM_VALID), 1u64, Refusal::NoUmem)
+        .refuses(field(qpc::DBR_ADDR), 0x10_0004u64, Refusal::Record)
+        .refuses(field(qpc::LOG_PAGE_SIZE), 31u64, Refusal::PageAddress)
+        .refuses(PAGE, 0x10_0008u64, Refusal::PageAddress)
+}
+
+fn create_qp(rig: &mut Rig) -> Case {
+    let cq = rig.cq();
+    let create = rig.create_qp(cq, cq);
+    let case = qp_case(rig, create);
+    let case = sends(rig, case);
+    on_pages(receives(rig, case))
+        .refuses(field(qpc::RQ_TYPE), 1u64, Refusal::NoSrq)
+        .refuses(field(qpc::LOG_RQ_STRIDE), 6u64, Refusal::QpReceiveStride)
+        .refuses(field(qpc::LOG_RQ_SIZE), 7u64, Refusal::InputLength)
+        .refuses(field(qpc::LOG_SQ_SIZE), 7u64, Refusal::InputLength)
+        .refuses(field(qpc::PAGE_OFFSET), 60u64, Refusal::InputLength)
+        .after(|rig, create| while rig.run(create).is_ok() {}, Refusal::Exhausted)
+}
+
+fn create_qp_in_umem(rig: &mut Rig) -> Case {
+    use create_qp_in as c;
+    let (own, others, cq) = (umem(rig), rig.as_stranger(umem), rig.cq());
+    let mut create = rig
+        .create_qp(cq, cq)
+        .set(c::WQ_UMEM_VALID, 1u64)
+        .set(c::WQ_UMEM_ID, own)
+        .set(c::WQ_UMEM_OFFSET, 64u64)
+        .set(field(qpc::DBR_UMEM_VALID), 1u64)
+        .set(field(qpc::DBR_UMEM_ID), own)
+        .set(field(qpc::DBR_ADDR), 0x1ff8u64)
+        .set(field(qpc::PAGE_OFFSET), 1u64)
+        .set(field(qpc::LOG_PAGE_SIZE), 1u64);
+    create.0.truncate(c::SIZE);
+    let case = qp_case(rig, create);
+    let case = sends(rig, case);
+    receives(rig, case)
+        .refuses(c::WQ_UMEM_VALID, 0u64, Refusal::InputLength)
+        .refuses(c::WQ_UMEM_ID, 1u64, Refusal::NoUmem)
+        .refuses(c::WQ_UMEM_ID, others, Refusal::Owner)
+        .refuses(c::WQ_UMEM_OFFSET, 32u64, Refusal::PageOffset)
+        .refuses(c::WQ_UMEM_OFFSET, 0x2000u64, Refusal::UmemRange)
+        .refuses(field(qpc::DBR_UMEM_ID), 1u64, Refusal::NoUmem)
+        .refuses(field(qpc::DBR_UMEM_ID), others, Refusal::Owner)
+        .refuses(field(qpc::DBR_ADDR), 0x2000u64, Refusal::UmemRange)
+        .refuses(field(qpc::DBR_ADDR), 0x1ffcu64, Refusal::Record)
+        .refuses(field(qpc::RQ_TYPE), 1u64, Refusal::NoSrq)
+        .refuses(field(qpc::LOG_RQ_STRIDE), 6u64, Refusal::QpReceiveStride)
+        .refuses(field(qpc::LOG_RQ_SIZE), 15u64, Refusal::UmemRange)
+        .refuses(field(qpc::LOG_SQ_SIZE), 15u64, Refusal::UmemRange)
+        .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::UmemRange)
+        .refuses(field(qpc::LOG_PAGE_SIZE), 31u64, Refusal::UmemRange)
+}
+
+fn create_sharing_qp(rig: &mut Rig) -> Case {
+    let cq = rig.cq();
+    let pool = |rig: &mut Rig| {
+        let create = rig.create_rmp();
+        rig.number(&create, create_rmp_out::RMPN)
+    };
+    let (own, foreign) = (pool(rig), rig.foreign(pool));
+    let create = rig.create_sharing_qp(cq, own);
+    let case = qp_case(rig, create);
+    let case = sends(rig, case);
+    on_pages(receives(rig, case))
+        .refuses(field(qpc::SRQN_RMPN_XRQN), 1u64, Refusal::NoSrq)
+        .foreign(field(qpc::SRQN_RMPN_XRQN), foreign)
+        .refuses(field(qpc::LOG_SQ_SIZE), 7u64, Refusal::InputLength)
+        .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::InputLength)
+}
+
+/// The receiving side of an extended reliable connection.
+fn create_target(rig: &mut Rig) -> Case {
+    let (own, foreign) = (rig.xrc_domain(), rig.foreign(Rig::xrc_domain));
+    let (create, foreign_cq) = (rig.create_target(own), rig.foreign_cq());
+    qp_case(rig, create)
+        .refuses(field(qpc::RQ_TYPE), 0u64, Refusal::QpReceiveType)
+        .refuses(field(qpc::XRCD), 5u64, Refusal::NoXrcd)
+        .foreign(field(qpc::XRCD), foreign)
+        .refuses(field(qpc::NO_SQ), 0u64, Refusal::NoCq)
+        .refuses(field(qpc::CS_RES), 2u64, Refusal::QpScatter)
+        .refuses(create_qp_in::WQ_UMEM_VALID, 1u64, Refusal::NoUmem)
+        .refuses(field(qpc::DBR_UMEM_VALID), 1u64, Refusal::NoUmem)
+        .refuses(field(qpc::DBR_ADDR), 4u64, Refusal::Record)
+        .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::InputLength)
+        // CQs that do not exist are not missed.
+        .foreign(field(qpc::CQN_SND), foreign_cq)
+}
+
+/// An initiator of dynamic connections.
+fn create_initiator(rig: &mut Rig) -> Case {
+    let cq = rig.cq();
+    let create = rig
+        .create_qp(cq, cq)
+        .set(field(qpc::ST), 5u64)
+        .set(field(qpc::RQ_TYPE), 3u64)
+        .set(field(qpc::LOG_NUM_DCI_STREAM_CHANNELS), 2u64);
+    let case = qp_case(rig, create);
+    on_pages(sends(rig, case))
+        .refuses(field(qpc::RQ_TYPE), 0u64, Refusal::QpReceiveType)
+        .refuses(field(qpc::CS_RES), 2u64, Refusal::QpScatter)
+        .refuses(field(qpc::LOG_SQ_SIZE), 7u64, Refusal::InputLength)
+        .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::InputLength)
+}
+
+/// Creates a queue pair.
+fn qp(rig: &mut Rig) -> u32 {
+    let cq = rig.cq();
+    rig.qp(cq, cq)
+}
+
+/// A queue pair of the datagram service.
+fn datagram(rig: &mut Rig) -> u32 {
+    let cq = rig.cq();
+    let create = rig.create_qp(cq, cq).set(field(qpc::ST), 2u64);
+    rig.number(&create, create_qp_out::QPN)
+}
+
+/// A target of dynamic connections.
+fn dct(rig: &mut Rig) -> u32 {
+    let create = dct_command(rig);
+    rig.number(&create, create_dct_out::DCTN)
+}
+
+/// A command of 16 bytes on a queue pair.
+fn on(rig: &mut Rig, opcode: u16, number: Field) -> Case {
+    let (own, foreign, target) = (qp(rig), rig.foreign(qp), dct(rig));
+    Case::new(Command::new(opcode, 0x10).set(number, own))
+        .refuses(number, 5u64, Refusal::NoQp)
+        .refuses(number, target, Refusal::NoQp)
+        .foreign(number, foreign)
+}
+
+fn destroy_qp(rig: &mut Rig) -> Case {
+    let member = datagram(rig);
+    let attach = group_command(opcode::ATTACH_TO_MCG, member, 1);
+    rig.run(&attach).expect("a member");
+    let number = destroy_qp_in::QPN;
+    on(rig, opcode::DESTROY_QP, number).refuses(number, member, Refusal::QpAttached)
+}
+
+/// A queue pair in a state.
+fn at(rig: &mut Rig, state: State) -> u32 {
+    let number = qp(rig);
+    let ups = [opcode::RST2INIT_QP, opcode::INIT2RTR_QP, opcode::RTR2RTS_QP];
+    let steps = match state {
+        State::Reset | State::Error => 0,
+        State::Init => 1,
+        State::Rtr => 2,
+        State::Rts | State::SqError | State::Sqd => 3,
+    };
+    for up in &ups[..steps] {
+        let command = rig.transition(*up, number);
+        rig.run(&command).expect("a transition");
+    }
+    rig.card.objects.qps.get_mut(&number).expect("the queue pair").state = state;
+    number
+}
+
+/// The primary path of a transition's context.
+fn path(inner: Field) -> Field {
+    field(inner.within(qpc::PRIMARY_ADDRESS_PATH))
+}
+
+const MASK: Field = rst2init_qp_in::OPT_PARAM_MASK;
+
+/// What is checked of every transition: one that starts in `from`, and takes no parameter of this bit.
+fn transition(rig: &mut Rig, opcode: u16, from: State, never: u32) -> Case {
+    assert_eq!(rst2init_qp_in::QPC, create_qp_in::QPC, "`field` serves both");
+    let (own, target) = (at(rig, from), dct(rig));
+    let foreign = rig.foreign(|rig| at(rig, from));
+    let elsewhere = at(rig, if from == State::Error { State::Reset } else { State::Error });
+    let number = rst2init_qp_in::QPN;
+    Case::new(rig.transition(opcode, own))
+        .refuses(number, 5u64, Refusal::NoQp)
+        .refuses(number, target, Refusal::NoQp)
+        .refuses(number, elsewhere, Refusal::QpState)
+        .foreign(number, foreign)
+        .refuses(MASK, never, Refusal::QpOptional)
+        .refuses(field(qpc::ST), 1u64, Refusal::QpServiceChanged)
+}
+
+fn rst2init(rig: &mut Rig) -> Case {
+    transition(rig, opcode::RST2INIT_QP, State::Reset, RRE)
+        .refuses(field(qpc::COUNTER_SET_ID), 0xffu64, Refusal::NoCounters)
+        .refuses(field(qpc::PM_STATE), 2u64, Refusal::QpMigration)
+        .refuses(field(qpc::ATOMIC_MODE), 0u64, Refusal::QpAtomicMode)
+        .refuses(path(ads::PKEY_INDEX), 128u64, Refusal::PkeyIndex)
+        .refuses(path(ads::VHCA_PORT_NUM), 2u64, Refusal::Port)
+        .refuses(path(ads::VHCA_PORT_NUM), 0u64, Refusal::Port)
+}
+
+fn init2init(rig: &mut Rig) -> Case {
+    let case = transition(rig, opcode::INIT2INIT_QP, State::Init, ALTERNATE_PATH);
+    let access = case.accepted.clone().set(MASK, 0b1110u64).set(field(qpc::ATOMIC_MODE), 0u64);
+    case.otherwise(access, Refusal::QpAtomicMode)
+}
+
+/// What is checked of a path that is taken.
+fn takes_path(case: Case) -> Case {
+    let alternate = case
+        .accepted
+        .clone()
+        .set(MASK, ALTERNATE_PATH)
+        .set(field(ads::SRC_ADDR_INDEX.within(qpc::SECONDARY_ADDRESS_PATH)), 8u64);
+    case.refuses(path(ads::SRC_ADDR_INDEX), 8u64, Refusal::GidIndex)
+        .refuses(path(ads::PKEY_INDEX), 128u64, Refusal::PkeyIndex)
+        .refuses(path(ads::VHCA_PORT_NUM), 2u64, Refusal::Port)
+        .otherwise(alternate, Refusal::GidIndex)
+}
+
+fn init2rtr(rig: &mut Rig) -> Case {
+    takes_path(transition(rig, opcode::INIT2RTR_QP, State::Init, PM_STATE))
+        .refuses(field(qpc::MTU), 6u64, Refusal::QpMtu)
+        .refuses(field(qpc::LOG_MSG_MAX), 31u64, Refusal::QpMessage)
+        .refuses(field(qpc::LOG_RRA_MAX), 5u64, Refusal::QpReadDepth)
+}
+
+fn rtr2rts(rig: &mut Rig) -> Case {
+    transition(rig, opcode::RTR2RTS_QP, State::Rtr, Q_KEY).refuses(
+        field(qpc::LOG_SRA_MAX),
+        5u64,
+        Refusal::QpReadDepth,
+    )
+}
+
+fn while_sending(rig: &mut Rig, opcode: u16, from: State) -> Case {
+    let case = transition(rig, opcode, from, Q_KEY);
+    let short = opcode == opcode::RTS2RTS_QP;
+    let case = if short {
+        // The extension of the context asks for a longer command.
+        case.refuses(rts2rts_qp_ext_in::QPC_EXT, 1u64, Refusal::InputLength)
+    } else {
+        case
+    };
+    let access = case.accepted.clone().set(MASK, 0b1110u64).set(field(qpc::ATOMIC_MODE), 0u64);
+    case.otherwise(access, Refusal::QpAtomicMode)
+}
+
+/// RTS to RTS with the extension of the context, by which a stream that has failed goes on.
+fn reset_stream(rig: &mut Rig) -> Case {
+    use rts2rts_qp_ext_in as x;
+    let initiator = |rig: &mut Rig| {
+        let cq = rig.cq();
+        let create = rig
+            .create_qp(cq, cq)
+            .set(field(qpc::ST), 5u64)
+            .set(field(qpc::RQ_TYPE), 3u64)
+            .set(field(qpc::LOG_NUM_DCI_STREAM_CHANNELS), 2u64);
+        let number = rig.number(&create, create_qp_out::QPN);
+        for opcode in [opcode::RST2INIT_QP, opcode::INIT2RTR_QP, opcode::RTR2RTS_QP] {
+            let command = rig.transition(opcode, number).set(field(qpc::ST), 5u64);
+            rig.run(&command).expect("a transition");
+        }
+        rig.card.objects.qps.get_mut(&number).expect("the initiator").rc.fail_stream(1);
+        number
+    };
+    let (own, foreign) = (initiator(rig), rig.foreign(initiator));
+    let (elsewhere, target) = (at(rig, State::Rtr), dct(rig));
+    let stream = qpc_ext::DCI_STREAM_CHANNEL_ID.within(x::QPC_DATA_EXT);
+    let reset = Command::new(opcode::RTS2RTS_QP, x::SIZE)
+        .set(x::QPN, own)
+        .set(x::QPC_EXT, 1u64)
+        .set(x::OPT_PARAM_MASK_95_32, 1u64)
+        .set(stream, 1u64);
+    let mut short = reset.clone();
+    short.0.truncate(x::SIZE - 1);
+    Case::new(reset)
+        .refuses(x::QPN, 5u64, Refusal::NoQp)
+        .refuses(x::QPN, target, Refusal::NoQp)
+        .refuses(x::QPN, elsewhere, Refusal::QpState)
+        .foreign(x::QPN, foreign)
+        // Without the extension, it is a change of another service.
+        .refuses(x::QPC_EXT, 0u64, Refusal::QpServiceChanged)
+        .refuses(x::OPT_PARAM_MASK_95_32, 2u64, Refusal::QpOptional)
+        .refuses(MASK, 1u64, Refusal::QpOptional)
+        .refuses(stream, 2u64, Refusal::QpStream)
+        .otherwise(short, Refusal::InputLength)
+}
+
+const GROUP: Field = Field::new(0x1c, 31, 32);
+const GROUP_PREFIX: Field = Field::new(0x10, 31, 8);
+
+/// A command on a member of a group.
+fn group_command(opcode: u16, qp: u32, group: u32) -> Command {
+    Command::new(opcode, 0x20)
+        .set(attach_to_mcg_in::QPN, qp)
+        .set(GROUP_PREFIX, 0xffu64)
+        .set(GROUP, group)
+}
+
+fn group(number: u32) -> [u8; 16] {
+    let mut gid = [0; 16];
+    gid[0] = 0xff;
+    gid[12..].copy_from_slice(&number.to_be_bytes());
+    gid
+}
+
+/// What is checked of who is attached or detached.
+fn member(rig: &mut Rig, command: Command) -> Case {
+    let (connection, foreign) = (qp(rig), rig.foreign(datagram));
+    Case::new(command)
+        .refuses(attach_to_mcg_in::QPN, 5u64, Refusal::NoQp)
+        .refuses(attach_to_mcg_in::QPN, connection, Refusal::QpService)
+        .foreign(attach_to_mcg_in::QPN, foreign)
+        .refuses(GROUP_PREFIX, 0xfeu64, Refusal::GroupGid)
+}
+
+fn attach(rig: &mut Rig) -> Case {
+    let (own, member_already) = (datagram(rig), datagram(rig));
+    let already = group_command(opcode::ATTACH_TO_MCG, member_already, 1);
+    rig.run(&already).expect("a member");
+    for stranger in 0..MAX_GROUP_MEMBERS {
+        rig.card.objects.groups.attach(group(2), 1 << 20 | stranger);
+    }
+    member(rig, group_command(opcode::ATTACH_TO_MCG, own, 1))
+        .refuses(attach_to_mcg_in::QPN, member_already, Refusal::GroupMember)
+        .refuses(GROUP, 2u64, Refusal::GroupsFull)
+        .after(full_of_groups, Refusal::GroupsFull)
+}
+
+/// Leaves room for no other group than those that there are; and the one attached goes.
+fn full_of_groups(rig: &mut Rig, attached: &Command) {
+    let mut detach = attached.clone();
+    super::OPCODE.set(&mut detach.0, opcode::DETACH_FROM_MCG.into());
+    rig.run(&detach).expect("no member any more");
+    let member = attach_to_mcg_in::QPN.get(&attached.0) as u32 + 1;
+    let other = group_command(opcode::DETACH_FROM_MCG, member, 1);
+    rig.run(&other).expect("no member any more");
+    for number in 2..=1 + (1 << LOG_MAX_GROUPS) {
+        rig.card.objects.groups.attach(group(number), 5);
+    }
+}
+
+fn detach(rig: &mut Rig) -> Case {
+    let own = datagram(rig);
+    let attach = group_command(opcode::ATTACH_TO_MCG, own, 1);
+    rig.run(&attach).expect("a member");
+    member(rig, group_command(opcode::DETACH_FROM_MCG, own, 1))
+        .refuses(GROUP, 2u64, Refusal::NotGroupMember)
+        .refuses(Field::new(0x10, 23, 56), 1u64, Refusal::NotGroupMember)
+        .refuses(Field::new(0x18, 31, 32), 1u64, Refusal::NotGroupMember)
+}
+
+fn entry(field: Field) -> Field {
+    field.within(create_dct_in::DCT_CONTEXT_ENTRY)
+}
+
+/// A target that receives from a pool of its own.
+fn dct_command(rig: &mut Rig) -> Command {
+    let create = rig.create_rmp();
+    let (pool, cq) = (rig.number(&create, create_rmp_out::RMPN), rig.cq());
+    Command::new(opcode::CREATE_DCT, create_dct_in::SIZE)
+        .set(entry(dctc::PD), rig.pd)
+        .set(entry(dctc::CQN), cq)
+        .set(entry(dctc::SRQN_XRQN), pool)
+        .set(entry(dctc::MTU), 3u64)
+        .set(entry(dctc::RAE), 1u64)
+        .set(entry(dctc::ATOMIC_MODE), 1u64)
+}
+
+fn create_dct(rig: &mut Rig) -> Case {
+    let create = dct_command(rig);
+    let (pd, cq) = (rig.foreign_pd(), rig.foreign_cq());
+    let pool = rig.foreign(|rig| {
+        let create = rig.create_rmp();
+        rig.number(&create, create_rmp_out::RMPN)
+    });
+    let (domain, own_cq) = (rig.xrc_domain(), rig.cq());
+    let xrc = rig.create_xrc_srq(domain, own_cq);
+    let xrc = rig.number(&xrc, create_xrc_srq_out::XRC_SRQN);
+    let counters = rig.foreign(Rig::counters);
+    Case::new(create)
+        .refuses(entry(dctc::STATE), 1u64, Refusal::DctState)
+        .refuses(entry(dctc::COUNTER_SET_ID), 0xffu64, Refusal::NoCounters)
+        .foreign(entry(dctc::COUNTER_SET_ID), counters)
+        .refuses(entry(dctc::PD), 0u64, Refusal::NoPd)
+        .foreign(entry(dctc::PD), pd)
+        .refuses(entry(dctc::CQN), 0u64, Refusal::NoCq)
+        .foreign(entry(dctc::CQN), cq)
+        .refuses(entry(dctc::CS_RES), 1u64, Refusal::DctScatter)
+        .refuses(entry(dctc::CS_RES), 2u64, Refusal::DctScatter)
+        .refuses(entry(dctc::SRQN_XRQN), 0u64, Refusal::NoSrq)
+        .refuses(entry(dctc::SRQN_XRQN), xrc, Refusal::NoSrq)
+        .foreign(entry(dctc::SRQN_XRQN), pool)
+        .refuses(entry(dctc::MTU), 0u64, Refusal::QpMtu)
+        .refuses(entry(dctc::MTU), 6u64, Refusal::QpMtu)
+        .refuses(entry(dctc::ATOMIC_MODE), 0u64, Refusal::QpAtomicMode)
+        .refuses(entry(dctc::PORT), 2u64, Refusal::Port)
+        .refuses(entry(dctc::PKEY_INDEX), 128u64, Refusal::PkeyIndex)
+        .refuses(entry(dctc::MY_ADDR_INDEX), 8u64, Refusal::GidIndex)
+}
+
+/// A command of 16 bytes on a target.
+fn on_dct(rig: &mut Rig, opcode: u16, number: Field) -> Case {
+    let (own, foreign, other) = (dct(rig), rig.foreign(dct), qp(rig));
+    Case::new(Command::new(opcode, 0x10).set(number, own))
+        .refuses(number, 5u64, Refusal::NoDct)
+        .refuses(number, other, Refusal::NoDct)
+        .foreign(number, foreign)
+}
+
+fn drain_dct(rig: &mut Rig) -> Case {
+    let drained = dct(rig);
+    let target = &mut rig.card.objects.qps.get_mut(&drained).expect("the target").target;
+    target.as_mut().expect("the target").drain = Drain::Drained;
+    on_dct(rig, opcode::DRAIN_DCT, drain_dct_in::DCTN).refuses(
+        drain_dct_in::DCTN,
+        drained,
+        Refusal::DctDrained,
+    )
+}

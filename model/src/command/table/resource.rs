@@ -1,0 +1,104 @@
+//! Commands on user contexts, UAR pages, protection domains, XRC domains and transport domains.
+
+use mlx5_sys::ifc::{
+    Field, alloc_pd_out, alloc_q_counter_out, alloc_transport_domain_out, alloc_uar_out,
+    alloc_xrcd_out, create_qp_in, create_tis_in, dealloc_pd_in, dealloc_q_counter_in,
+    dealloc_transport_domain_in, dealloc_uar_in, dealloc_xrcd_in, destroy_uctx_in, opcode, qpc,
+    query_q_counter_in, tisc,
+};
+
+use super::super::Refusal;
+use super::{Case, Command, NOBODY, Rig, Row};
+
+pub const ROWS: &[Row] = &[
+    Row::drivers(|_| Case::drivers(Command::new(opcode::CREATE_UCTX, 0x40), Refusal::UserFromUser)),
+    Row::drivers(destroy_uctx),
+    Row::new(|_| Case::anyones(Command::new(opcode::ALLOC_UAR, 0x10))),
+    Row::new(dealloc_uar),
+    Row::new(|_| Case::anyones(Command::new(opcode::ALLOC_PD, 0x10))),
+    Row::new(dealloc_pd),
+    Row::new(|_| Case::anyones(Command::new(opcode::ALLOC_XRCD, 0x10))),
+    Row::new(dealloc_xrcd),
+    Row::new(|_| Case::anyones(Command::new(opcode::ALLOC_TRANSPORT_DOMAIN, 0x10))),
+    Row::new(dealloc_transport_domain),
+    Row::new(|_| Case::anyones(Command::new(opcode::ALLOC_Q_COUNTER, 0x10))),
+    Row::new(query_q_counter),
+    Row::new(dealloc_q_counter),
+];
+
+fn destroy_uctx(rig: &mut Rig) -> Case {
+    let (idle, busy) = (rig.uctx(), rig.uctx());
+    rig.user = busy;
+    rig.number(&Command::new(opcode::ALLOC_PD, 0x10), alloc_pd_out::PD);
+    rig.user = 0;
+    let destroy = Command::new(opcode::DESTROY_UCTX, 0x10).set(destroy_uctx_in::UID, idle);
+    Case::drivers(destroy, Refusal::UserFromUser)
+        .refuses(destroy_uctx_in::UID, NOBODY, Refusal::User)
+        .refuses(destroy_uctx_in::UID, busy, Refusal::UserBusy)
+}
+
+/// A command that frees an object of the one kind which `alloc` makes.
+fn dealloc(rig: &mut Rig, codes: (u16, u16), made: Field, freed: Field, none: Refusal) -> Case {
+    let alloc = Command::new(codes.0, 0x10);
+    let number = rig.number(&alloc, made);
+    let foreign = rig.as_driver(|rig| rig.number(&alloc, made));
+    let dealloc = Command::new(codes.1, 0x10).set(freed, number);
+    let no_number = 0xff_fff0u64 & ((1 << freed.width()) - 1);
+    Case::new(dealloc).refuses(freed, no_number, none).foreign(freed, foreign)
+}
+
+fn dealloc_uar(rig: &mut Rig) -> Case {
+    let codes = (opcode::ALLOC_UAR, opcode::DEALLOC_UAR);
+    let case = dealloc(rig, codes, alloc_uar_out::UAR, dealloc_uar_in::UAR, Refusal::NoUar);
+    rig.cq();
+    case.refuses(dealloc_uar_in::UAR, rig.uar, Refusal::UarBusy)
+}
+
+fn dealloc_pd(rig: &mut Rig) -> Case {
+    let codes = (opcode::ALLOC_PD, opcode::DEALLOC_PD);
+    let case = dealloc(rig, codes, alloc_pd_out::PD, dealloc_pd_in::PD, Refusal::NoPd);
+    let create = rig.create_mkey();
+    rig.mkey(&create);
+    case.refuses(dealloc_pd_in::PD, rig.pd, Refusal::PdBusy)
+}
+
+fn dealloc_xrcd(rig: &mut Rig) -> Case {
+    let codes = (opcode::ALLOC_XRCD, opcode::DEALLOC_XRCD);
+    let (made, freed) = (alloc_xrcd_out::XRCD, dealloc_xrcd_in::XRCD);
+    let case = dealloc(rig, codes, made, freed, Refusal::NoXrcd);
+    let (domain, cq) = (rig.xrc_domain(), rig.cq());
+    let create = rig.create_xrc_srq(domain, cq);
+    rig.run(&create).expect("an SRQ");
+    case.refuses(freed, domain, Refusal::XrcdBusy)
+}
+
+fn dealloc_transport_domain(rig: &mut Rig) -> Case {
+    let codes = (opcode::ALLOC_TRANSPORT_DOMAIN, opcode::DEALLOC_TRANSPORT_DOMAIN);
+    let freed = dealloc_transport_domain_in::TRANSPORT_DOMAIN;
+    let made = alloc_transport_domain_out::TRANSPORT_DOMAIN;
+    let case = dealloc(rig, codes, made, freed, Refusal::NoTransportDomain);
+    let domain = rig.number(&Command::new(codes.0, 0x10), made);
+    let tis = Command::new(opcode::CREATE_TIS, 0xc0)
+        .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain);
+    rig.run(&tis).expect("a TIS");
+    case.refuses(freed, domain, Refusal::TransportDomainBusy)
+}
+
+fn query_q_counter(rig: &mut Rig) -> Case {
+    let number = query_q_counter_in::COUNTER_SET_ID;
+    let (own, foreign) = (rig.counters(), rig.foreign(Rig::counters));
+    Case::new(Command::new(opcode::QUERY_Q_COUNTER, query_q_counter_in::SIZE).set(number, own))
+        .refuses(number, 0xffu64, Refusal::NoCounters)
+        .foreign(number, foreign)
+}
+
+fn dealloc_q_counter(rig: &mut Rig) -> Case {
+    let number = dealloc_q_counter_in::COUNTER_SET_ID;
+    let codes = (opcode::ALLOC_Q_COUNTER, opcode::DEALLOC_Q_COUNTER);
+    let made = alloc_q_counter_out::COUNTER_SET_ID;
+    let case = dealloc(rig, codes, made, number, Refusal::NoCounters);
+    let (busy, cq) = (rig.counters(), rig.cq());
+    let qp = rig.create_qp(cq, cq).set(qpc::COUNTER_SET_ID.within(create_qp_in::QPC), busy);
+    rig.run(&qp).expect("a queue pair");
+    case.refuses(number, busy, Refusal::CountersBusy)
+}

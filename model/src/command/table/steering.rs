@@ -1,0 +1,228 @@
+//! Commands on flow tables, their groups and entries.
+
+use mlx5_sys::ifc::{
+    Field, create_flow_group_in, create_flow_group_out, create_flow_table_in,
+    create_flow_table_out, delete_fte_in, dest_format_struct, destroy_flow_group_in,
+    destroy_flow_table_in, flow_context, flow_table_context, fte_match_param, opcode,
+    set_flow_table_root_in, set_fte_in,
+};
+
+use super::super::{OP_MOD, Refusal};
+use super::ethernet::tir;
+use super::{Case, Command, Rig, Row};
+
+pub const ROWS: &[Row] = &[
+    Row::new(create_table).roce(),
+    Row::new(destroy_table).roce(),
+    Row::new(set_root).roce(),
+    Row::new(create_group).roce(),
+    Row::new(destroy_group).roce(),
+    Row::new(set_entry).roce(),
+    Row::new(change_entry).roce(),
+    Row::new(delete_entry).roce(),
+];
+
+fn context(field: Field) -> Field {
+    field.within(create_flow_table_in::FLOW_TABLE_CONTEXT)
+}
+
+/// A table of four entries, of a level.
+fn table_command(level: u64) -> Command {
+    Command::new(opcode::CREATE_FLOW_TABLE, 0x40)
+        .set(context(flow_table_context::LEVEL), level)
+        .set(context(flow_table_context::LOG_SIZE), 2u64)
+}
+
+fn table_of(rig: &mut Rig, level: u64) -> u32 {
+    rig.number(&table_command(level), create_flow_table_out::TABLE_ID)
+}
+
+fn table(rig: &mut Rig) -> u32 {
+    table_of(rig, 3)
+}
+
+/// The group of a table's first two entries.
+fn group_command(table: u32) -> Command {
+    Command::new(opcode::CREATE_FLOW_GROUP, 0x400)
+        .set(create_flow_group_in::TABLE_ID, table)
+        .set(create_flow_group_in::END_FLOW_INDEX, 1u64)
+        .set(create_flow_group_in::MATCH_CRITERIA_ENABLE, 1u64)
+}
+
+fn group(rig: &mut Rig, table: u32) -> u32 {
+    rig.number(&group_command(table), create_flow_group_out::GROUP_ID)
+}
+
+fn entry(field: Field) -> Field {
+    field.within(set_fte_in::FLOW_CONTEXT)
+}
+
+/// An entry of a group that leads to a TIR.
+fn entry_command(table: u32, group: u32, tir: u32) -> Command {
+    /// `MLX5_FLOW_CONTEXT_ACTION_FWD_DEST`, `MLX5_FLOW_DESTINATION_TYPE_TIR`
+    const FORWARD: u64 = 4;
+    const TIR: u64 = 2;
+    let mut command = Command::new(opcode::SET_FLOW_TABLE_ENTRY, 0x340);
+    command.0.resize(0x340 + dest_format_struct::SIZE, 0);
+    command
+        .set(set_fte_in::TABLE_ID, table)
+        .set(entry(flow_context::GROUP_ID), group)
+        .set(entry(flow_context::ACTION), FORWARD)
+        .set(entry(flow_context::DESTINATION_LIST_SIZE), 1u64)
+        .set(list(dest_format_struct::DESTINATION_TYPE), TIR)
+        .set(list(dest_format_struct::DESTINATION_ID), tir)
+}
+
+/// A field of the first destination, which lies behind the context.
+fn list(field: Field) -> Field {
+    field.within(Field::new(0x340, 31, 64))
+}
+
+/// Leads packets of a new table to a TIR.
+pub fn lead_to(rig: &mut Rig, tir: u32) -> (u32, u32) {
+    let table = table(rig);
+    let group = group(rig, table);
+    rig.run(&entry_command(table, group, tir)).expect("an entry");
+    (table, group)
+}
+
+fn create_table(rig: &mut Rig) -> Case {
+    let (lower, higher, foreign) = (table_of(rig, 1), table_of(rig, 5), rig.foreign(table));
+    // With the table where unmatched packets go.
+    let miss = context(flow_table_context::TABLE_MISS_ID);
+    let create = table_command(3)
+        .set(context(flow_table_context::TABLE_MISS_ACTION), 1u64)
+        .set(miss, higher);
+    Case::new(create)
+        .refuses(create_flow_table_in::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .refuses(create_flow_table_in::TABLE_TYPE, 1u64, Refusal::FlowTableType)
+        // Unmatched packets stay among tables of one type.
+        .refuses(create_flow_table_in::TABLE_TYPE, 5u64, Refusal::FlowTableType)
+        .refuses(context(flow_table_context::LOG_SIZE), 21u64, Refusal::FlowTableSize)
+        .refuses(context(flow_table_context::LEVEL), 65u64, Refusal::FlowTableSize)
+        .refuses(context(flow_table_context::SW_OWNER), 1u64, Refusal::FlowTableType)
+        .refuses(context(flow_table_context::REFORMAT_EN), 1u64, Refusal::FlowTableType)
+        .refuses(context(flow_table_context::DECAP_EN), 1u64, Refusal::FlowTableType)
+        .refuses(context(flow_table_context::TABLE_MISS_ACTION), 2u64, Refusal::FlowTableType)
+        .refuses(miss, 5u64, Refusal::NoFlowTable)
+        .refuses(miss, lower, Refusal::FlowTableLevel)
+        .foreign(miss, foreign)
+}
+
+/// A command on a table.
+fn on_table(rig: &mut Rig, command: Command, kind: Field, number: Field, own: u32) -> Case {
+    let foreign = rig.foreign(table);
+    Case::new(command.set(number, own))
+        .refuses(number, 5u64, Refusal::NoFlowTable)
+        .refuses(kind, 5u64, Refusal::FlowTableType)
+        .foreign(number, foreign)
+}
+
+fn destroy_table(rig: &mut Rig) -> Case {
+    use destroy_flow_table_in as d;
+    let (own, grouped, next) = (table(rig), table(rig), table_of(rig, 7));
+    group(rig, grouped);
+    let before = table_command(2)
+        .set(context(flow_table_context::TABLE_MISS_ACTION), 1u64)
+        .set(context(flow_table_context::TABLE_MISS_ID), next);
+    rig.run(&before).expect("a table before it");
+    let destroy = Command::new(opcode::DESTROY_FLOW_TABLE, 0x40);
+    on_table(rig, destroy, d::TABLE_TYPE, d::TABLE_ID, own)
+        .refuses(d::TABLE_ID, grouped, Refusal::FlowTableBusy)
+        .refuses(d::TABLE_ID, next, Refusal::FlowTableBusy)
+}
+
+fn set_root(rig: &mut Rig) -> Case {
+    use set_flow_table_root_in as r;
+    let own = table(rig);
+    let set = Command::new(opcode::SET_FLOW_TABLE_ROOT, 0x40);
+    on_table(rig, set, r::TABLE_TYPE, r::TABLE_ID, own).refuses(
+        r::UNDERLAY_QPN,
+        1u64,
+        Refusal::FlowTableType,
+    )
+}
+
+fn create_group(rig: &mut Rig) -> Case {
+    use create_flow_group_in as g;
+    let own = table(rig);
+    let other = group_command(own).set(g::START_FLOW_INDEX, 2u64).set(g::END_FLOW_INDEX, 2u64);
+    rig.run(&other).expect("another group");
+    let end = fte_match_param::OUTER_HEADERS.bytes().end;
+    let behind = g::MATCH_CRITERIA.bytes().start + end;
+    let case = on_table(rig, group_command(own), g::TABLE_TYPE, g::TABLE_ID, own)
+        .refuses(g::START_FLOW_INDEX, 2u64, Refusal::FlowRange)
+        .refuses(g::END_FLOW_INDEX, 2u64, Refusal::FlowRange)
+        .refuses(g::END_FLOW_INDEX, 4u64, Refusal::FlowRange)
+        .refuses(g::MATCH_CRITERIA_ENABLE, 2u64, Refusal::FlowCriteria);
+    (behind..g::MATCH_CRITERIA.bytes().end).step_by(8).fold(case, |case, at| {
+        case.refuses(Field::new(at, 31, 64), 1u64 << 63, Refusal::FlowCriteria)
+    })
+}
+
+fn destroy_group(rig: &mut Rig) -> Case {
+    use destroy_flow_group_in as g;
+    let (own, tir) = (table(rig), tir(rig));
+    let busy = group(rig, own);
+    rig.run(&entry_command(own, busy, tir)).expect("an entry");
+    let idle = group_command(own)
+        .set(create_flow_group_in::START_FLOW_INDEX, 2u64)
+        .set(create_flow_group_in::END_FLOW_INDEX, 3u64);
+    let idle = rig.number(&idle, create_flow_group_out::GROUP_ID);
+    let destroy = Command::new(opcode::DESTROY_FLOW_GROUP, 0x40).set(g::GROUP_ID, idle);
+    on_table(rig, destroy, g::TABLE_TYPE, g::TABLE_ID, own)
+        .refuses(g::GROUP_ID, 9u64, Refusal::NoFlowGroup)
+        .refuses(g::GROUP_ID, busy, Refusal::FlowGroupBusy)
+}
+
+/// What is checked of every entry that is set.
+fn entry_case(rig: &mut Rig, command: Command, table: u32) -> Case {
+    let foreign = rig.foreign(tir);
+    let lower = table_of(rig, 1);
+    let to_table = command
+        .clone()
+        .set(list(dest_format_struct::DESTINATION_TYPE), 1u64)
+        .set(list(dest_format_struct::DESTINATION_ID), lower);
+    on_table(rig, command, set_fte_in::TABLE_TYPE, set_fte_in::TABLE_ID, table)
+        .refuses(OP_MOD, 2u64, Refusal::OpModifier)
+        .refuses(entry(flow_context::GROUP_ID), 9u64, Refusal::NoFlowGroup)
+        .refuses(entry(flow_context::ACTION), 1u64, Refusal::FlowAction)
+        .refuses(entry(flow_context::DESTINATION_LIST_SIZE), 2u64, Refusal::InputLength)
+        .refuses(set_fte_in::FLOW_INDEX, 2u64, Refusal::FlowRange)
+        .refuses(list(dest_format_struct::DESTINATION_TYPE), 0u64, Refusal::FlowDestination)
+        .refuses(list(dest_format_struct::DESTINATION_ID), 5u64, Refusal::NoTir)
+        .foreign(list(dest_format_struct::DESTINATION_ID), foreign)
+        .otherwise(to_table, Refusal::FlowTableLevel)
+}
+
+fn set_entry(rig: &mut Rig) -> Case {
+    let (table, tir) = (table(rig), tir(rig));
+    let group = group(rig, table);
+    // The group's second entry is taken.
+    let second = entry_command(table, group, tir).set(set_fte_in::FLOW_INDEX, 1u64);
+    rig.run(&second).expect("an entry");
+    let command = entry_command(table, group, tir);
+    entry_case(rig, command, table)
+        .refuses(set_fte_in::FLOW_INDEX, 1u64, Refusal::FlowRange)
+        .refuses(OP_MOD, 1u64, Refusal::FlowRange)
+}
+
+fn change_entry(rig: &mut Rig) -> Case {
+    let tir = tir(rig);
+    let (table, group) = lead_to(rig, tir);
+    let command = entry_command(table, group, tir).set(OP_MOD, 1u64);
+    entry_case(rig, command, table)
+        .refuses(set_fte_in::FLOW_INDEX, 1u64, Refusal::FlowRange)
+        .refuses(OP_MOD, 0u64, Refusal::FlowRange)
+}
+
+fn delete_entry(rig: &mut Rig) -> Case {
+    let tir = tir(rig);
+    let (table, _) = lead_to(rig, tir);
+    let delete = Command::new(opcode::DELETE_FLOW_TABLE_ENTRY, 0x40);
+    on_table(rig, delete, delete_fte_in::TABLE_TYPE, delete_fte_in::TABLE_ID, table).refuses(
+        delete_fte_in::FLOW_INDEX,
+        1u64,
+        Refusal::FlowRange,
+    )
+}
