@@ -32,6 +32,7 @@ mod placement;
 mod port;
 mod qp;
 mod srq;
+mod srq_claim;
 mod td;
 mod units;
 mod volatile;
@@ -75,6 +76,7 @@ pub use qp::{
     state,
 };
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
+pub(crate) use srq_claim::SrqClaim;
 pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};
 pub use wq::{Spread, StridingQueue, StridingQueueBuilder};

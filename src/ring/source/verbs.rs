@@ -383,15 +383,15 @@ impl CompletionSource for CompletionQueue {}
 
 impl SrqOwner for SharedReceiveQueue {
     fn claim(&self) -> crate::Result<Option<Box<[u16]>>> {
-        SharedReceiveQueue::claim(self)
+        self.claims().claim()
     }
 
     fn release(&self, order: Option<Box<[u16]>>) {
-        SharedReceiveQueue::release(self, order);
+        self.claims().release(order);
     }
 
     fn unclaim(&self, order: Option<Box<[u16]>>) {
-        SharedReceiveQueue::unclaim(self, order);
+        self.claims().unclaim(order);
     }
 
     fn destroyed(&self) -> Arc<AtomicBool> {
