@@ -411,6 +411,18 @@ unsafe impl Shares for SharedReceiveQueue {
         let view = unsafe { srq::view_of(self.as_raw(), self.xrc_domain().is_some(), order)? };
         Ok(SharedView { cq: self.cq().map(|cq| CqId::of(cq.as_raw().as_ptr())), ..view })
     }
+
+    fn number(&self) -> crate::Result<u32> {
+        SharedReceiveQueue::number(self)
+    }
+
+    fn id(&self) -> ObjectId {
+        ObjectId::at(self.as_raw().as_ptr())
+    }
+
+    fn is_plain(&self) -> bool {
+        self.xrc_domain().is_none()
+    }
 }
 
 impl SharedReceiveSource for SharedReceiveQueue {}
