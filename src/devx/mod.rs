@@ -20,6 +20,8 @@ mod group;
 mod mkey;
 mod object;
 mod psv;
+mod srq;
+mod target;
 mod uar;
 mod umem;
 
@@ -34,5 +36,7 @@ pub use mkey::{Mkey, MkeyBuilder, Piece};
 pub use mlx5_sys::ifc;
 pub use object::{DestroyError, Object};
 pub use psv::Psv;
+pub use srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
+pub use target::{DcTarget, DcTargetBuilder, TargetError};
 pub use uar::{Uar, UarChoice, UarKind};
 pub use umem::{Umem, UmemBuilder};

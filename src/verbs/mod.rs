@@ -65,7 +65,6 @@ pub use pages::{HugePageSize, Pages};
 pub use pd::ProtectionDomain;
 pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes, PortState};
-pub(crate) use qp::WorkQueue;
 pub use qp::{
     AddressVector, AlternatePath, Capacities, Connected, Dci, DciInitAttributes, DciStreams, Dct,
     DctRtrAttributes, GlobalRoute, HasQueues, Init, InitAttributes, MigrationState,
@@ -75,6 +74,7 @@ pub use qp::{
     UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend,
     state,
 };
+pub(crate) use qp::{Claims, WorkQueue, check_mtu};
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub(crate) use srq_claim::SrqClaim;
 pub use td::ThreadDomain;

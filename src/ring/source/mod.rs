@@ -11,6 +11,7 @@ mod owner;
 mod verbs;
 mod view;
 
+pub(crate) use super::srq::UserIndex;
 pub(crate) use owner::{CqOwner, QueueOwner, SrqOwner};
 pub(super) use verbs::{Foreign, QpView, member, view_cq};
 pub(crate) use view::{

@@ -121,7 +121,7 @@ pub struct SharedView {
     /// Its record: one word.
     pub(crate) record: NonNull<u32>,
     /// Whether the card goes round the WQEs, instead of by their list.
-    pub(crate) ring: bool,
+    pub(crate) cyclic: bool,
     /// What CQEs call it, if it is one of an XRC domain.
     pub(crate) index: Option<UserIndex>,
     /// Where its receives complete, if it says so and not its queue pairs.

@@ -50,7 +50,7 @@ pub struct SharedReceives {
     /// What CQEs call it, if it is one of an XRC domain.
     pub(in crate::ring) index: Option<UserIndex>,
     /// Whether the card goes round the WQEs, instead of by their list. Then no CQ is the first.
-    ring: bool,
+    cyclic: bool,
     /// Every CQ that it completes on, with what is promised there.
     promises: Vec<(CqId, Credit)>,
     /// Receive CQs of queue pairs that are attached, by place in `promises`; and what keeps these.
@@ -88,7 +88,7 @@ pub(in crate::ring) struct SrqParts {
     pub(in crate::ring) record: Record,
     pub(in crate::ring) index: Option<UserIndex>,
     /// Whether the card goes round the WQEs, instead of by their list.
-    pub(in crate::ring) ring: bool,
+    pub(in crate::ring) cyclic: bool,
     pub(in crate::ring) cq: CqId,
     pub(in crate::ring) credit: Credit,
     pub(in crate::ring) id: ObjectId,
@@ -181,7 +181,7 @@ impl SharedReceives {
             order: view.order,
             record,
             index: view.index,
-            ring: view.ring,
+            cyclic: view.cyclic,
             cq: completions.id(),
             credit: completions.promise_shared(receives)?,
             id: view.id,
@@ -216,10 +216,10 @@ impl SharedReceives {
             max_sge: (stride / SEGMENT_SIZE - 1) as u32,
             record: parts.record,
             // So that the usual path of a poll leaves rings to the other.
-            cq: if parts.ring { CqId::NONE } else { parts.cq },
+            cq: if parts.cyclic { CqId::NONE } else { parts.cq },
             members: Numbers::new(),
             index: parts.index,
-            ring: parts.ring,
+            cyclic: parts.cyclic,
             promises: vec![(parts.cq, parts.credit)],
             attached: Vec::new(),
             reclaimed: Vec::new(),
@@ -320,14 +320,15 @@ impl SharedReceives {
 
     /// Drops the CQEs of a queue pair's receives, which are free again.
     fn sweep(&mut self, qpn: u32, completions: &mut Completions) {
-        let Self { list, reclaimed, ring, .. } = self;
+        let Self { list, reclaimed, cyclic, .. } = self;
         completions.sweep(|cqe| {
             let its = cqe.qpn() == qpn && cqe.queue() == Some(QueueKind::Receive);
             if its {
                 let counter = cqe.wqe_counter();
-                let ring = *ring;
-                let id = if ring { list.retire_in_ring(counter) } else { list.retire(counter) };
-                reclaimed.extend(id);
+                reclaimed.extend(match *cyclic {
+                    true => list.retire_in_ring(counter),
+                    false => list.retire(counter),
+                });
             }
             its
         });
@@ -459,7 +460,7 @@ impl SharedReceives {
 
     #[cold]
     fn also_completes_on(&self, cq: CqId) -> bool {
-        !self.ring && self.has_promise_of(cq)
+        !self.cyclic && self.has_promise_of(cq)
     }
 
     /// Whether receives complete on that CQ, of a list or a ring.
@@ -468,8 +469,8 @@ impl SharedReceives {
     }
 
     /// Whether the card goes round the WQEs, instead of by their list.
-    pub fn is_ring(&self) -> bool {
-        self.ring
+    pub fn is_cyclic(&self) -> bool {
+        self.cyclic
     }
 
     /// A WQE of the queue's memory.

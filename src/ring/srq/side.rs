@@ -97,7 +97,8 @@ impl SharedSide<'_> {
     /// As [`take`](Self::take), if the queue is a ring: then CQEs name the position.
     #[cold]
     fn take_of_ring(self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnclaimedReason> {
-        if !self.queue.is_ring() || !self.names(cqe.qpn(), cqe) || !self.queue.has_promise_of(cq) {
+        if !self.queue.is_cyclic() || !self.names(cqe.qpn(), cqe) || !self.queue.has_promise_of(cq)
+        {
             return Err(UnclaimedReason::UnknownQueue);
         }
         let list = &mut self.queue.list;
