@@ -279,7 +279,7 @@ impl UmemBuilder {
     }
 
     fn asked(&self, addr: *mut libc::c_void, size: usize) -> mlx5dv_devx_umem_in {
-        let all = u64::MAX & !(ADAPTER_PAGE as u64 - 1);
+        let all = !(ADAPTER_PAGE as u64 - 1);
         mlx5dv_devx_umem_in {
             addr,
             size,
