@@ -31,6 +31,7 @@ mod pd;
 mod placement;
 mod port;
 mod qp;
+mod registration;
 mod srq;
 mod srq_claim;
 mod td;

@@ -21,6 +21,7 @@ mod owned_unreliable;
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
 #[path = "../rc_errors/pair.rs"]
 mod pair;
+mod partition;
 mod placement;
 mod processes;
 mod shared_receive;
