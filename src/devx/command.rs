@@ -143,6 +143,11 @@ impl Command {
         Name(self.opcode())
     }
 
+    /// Bytes of the reply that it asks for.
+    pub fn reply_size(&self) -> usize {
+        self.reply
+    }
+
     /// What it is made of so far.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
@@ -253,6 +258,11 @@ pub struct Reply {
 }
 
 impl Reply {
+    /// What an executed command was answered.
+    pub(super) fn new(bytes: Vec<u8>) -> Reply {
+        Reply { bytes }
+    }
+
     /// A field of at most 64 bits; one of a nested structure by
     /// [`Field::within`](mlx5_sys::ifc::Field::within).
     ///

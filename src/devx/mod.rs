@@ -6,21 +6,24 @@
 //! what was sent; a command that the kernel did not let through to the card as
 //! [`Error::Withheld`](crate::Error::Withheld). [`ifc`] has the layouts and opcodes.
 //! What queues stand on is a [`Uar`], by which they ring, and a [`Umem`], in which they lie.
-//! [`Capabilities`] tell what the card can do, by name.
+//! [`Capabilities`] tell what the card can do, by name. Commands are given on what verbs made, too
+//! ([`CommandTarget`]), which shows what the card knows of it, and queries need not be waited for
+//! ([`AsyncCommands`]).
 //!
 //! Nothing here is on the path of a message: each command enters the kernel and waits for the
 //! card's firmware, microseconds to milliseconds.
 
 mod capability;
 mod command;
+mod context;
 mod counter;
 mod domain;
 mod error;
 mod group;
 mod mkey;
 mod object;
+mod pending;
 mod psv;
-mod srq;
 mod target;
 mod uar;
 mod umem;
@@ -28,6 +31,7 @@ mod umem;
 pub(crate) use capability::Cache;
 pub use capability::{Capabilities, Capability, GroupValues, MissingCapability};
 pub use command::{Command, Reply};
+pub use context::ObjectContext;
 pub use counter::{QueueCounters, QueueCounts};
 pub use domain::{Domain, ProtectionDomain, TransportDomain, XrcDomain};
 pub use error::{CommandError, Sent, WithheldCommand};
@@ -35,8 +39,8 @@ pub use group::Group;
 pub use mkey::{Mkey, MkeyBuilder, Piece};
 pub use mlx5_sys::ifc;
 pub use object::{DestroyError, Object};
+pub use pending::{Answer, AsyncCommands};
 pub use psv::Psv;
-pub use srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
-pub use target::{DcTarget, DcTargetBuilder, TargetError};
+pub use target::CommandTarget;
 pub use uar::{Uar, UarChoice, UarKind};
 pub use umem::{Umem, UmemBuilder};

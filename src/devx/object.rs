@@ -74,6 +74,11 @@ impl Object {
         &self.reply
     }
 
+    /// The opcode of the command that made it.
+    pub fn made_by(&self) -> u16 {
+        self.opcode
+    }
+
     /// Keeps something alive as long as the object, and drops it after it: what it stands on.
     pub fn keep(&mut self, what: impl Any + Send + Sync) {
         self.kept.push(Box::new(what));

@@ -2,14 +2,18 @@
 //!
 //! [`SendWqe`], [`ReceiveWqe`], [`Cqe`], [`QpRecord`] and [`CqRecord`] wrap bytes and implement
 //! `Display`: one line per segment. Any bytes print; what makes no sense is shown in hex and said
-//! to be wrong, and nothing panics.
+//! to be wrong, and nothing panics. [`Structure`] does the same for commands and contexts, by the
+//! names of their fields.
 
 mod cqe;
 mod record;
+mod structure;
+mod words;
 mod wqe;
 
 pub use cqe::Cqe;
 pub use record::{CqRecord, QpRecord};
+pub use structure::Structure;
 pub use wqe::{Addressing, ReceiveWqe, SendWqe};
 
 use core::fmt;

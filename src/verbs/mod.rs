@@ -31,9 +31,7 @@ mod pd;
 mod placement;
 mod port;
 mod qp;
-mod registration;
 mod srq;
-mod srq_claim;
 mod td;
 mod units;
 mod volatile;
@@ -56,7 +54,7 @@ pub use dmabuf::DmaBufRegion;
 pub use error::{Cause, Errno, Error, Result};
 pub(crate) use error::{check, non_null};
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};
-pub(crate) use event::{deadline, wait_readable};
+pub(crate) use event::{deadline, set_nonblocking, wait_readable};
 pub use flow::{Flow, FlowBuilder, FlowTarget};
 pub use gid::{Gid, GidEntry, GidType};
 pub use mkey::{Mkey, MkeyBuilder};
@@ -66,6 +64,7 @@ pub use pages::{HugePageSize, Pages};
 pub use pd::ProtectionDomain;
 pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes, PortState};
+pub(crate) use qp::WorkQueue;
 pub use qp::{
     AddressVector, AlternatePath, Capacities, Connected, Dci, DciInitAttributes, DciStreams, Dct,
     DctRtrAttributes, GlobalRoute, HasQueues, Init, InitAttributes, MigrationState,
@@ -75,9 +74,7 @@ pub use qp::{
     UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend,
     state,
 };
-pub(crate) use qp::{Claims, WorkQueue, check_mtu};
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
-pub(crate) use srq_claim::SrqClaim;
 pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};
 pub use wq::{Spread, StridingQueue, StridingQueueBuilder};

@@ -109,6 +109,11 @@ impl StridingQueue {
         self.inner.wq
     }
 
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        self.inner.pd.context()
+    }
+
     pub(crate) fn cq(&self) -> &CompletionQueueHandle {
         &self.inner.cq
     }
@@ -345,6 +350,16 @@ impl Spread {
     /// The queue pair that flows are led to. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_qp> {
         self.inner.qp
+    }
+
+    /// The table of queues. It lives as long as `self`.
+    pub(crate) fn table(&self) -> NonNull<ibv_rwq_ind_table> {
+        self.inner.table.table
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        self.inner.table.queues[0].context()
     }
 
     /// How many queues there are.

@@ -16,7 +16,7 @@ fn context() -> Context {
 }
 
 /// A key over other keys, of `entries` of them, all free.
-fn make_key(pd: u32, entries: u32) -> Command {
+pub fn make_key(pd: u32, entries: u32) -> Command {
     Command::new(opcode::CREATE_MKEY, create_mkey_in::SIZE)
         .fields(
             create_mkey_in::MEMORY_KEY_MKEY_ENTRY,

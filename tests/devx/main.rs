@@ -7,11 +7,11 @@ mod rig;
 mod capabilities;
 mod commands;
 mod counters;
-mod dynamic;
 mod keys;
 mod objects;
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
 #[path = "../rc_errors/pair.rs"]
 mod pair;
+mod pending;
 mod resources;
-mod shared_receive;
+mod targets;

@@ -64,10 +64,15 @@ impl Layout {
         for member in self.members {
             match member.nested {
                 None => leaves.push(member.field),
-                Some(nested) => {
-                    leaves
-                        .extend(nested.leaves().into_iter().map(|leaf| leaf.within(member.field)));
-                }
+                // Lists of open length lie behind their structure: in another, that is something
+                // else.
+                Some(nested) => leaves.extend(
+                    nested
+                        .leaves()
+                        .into_iter()
+                        .filter(|leaf| leaf.bit + leaf.width <= member.field.width)
+                        .map(|leaf| leaf.within(member.field)),
+                ),
             }
         }
         leaves

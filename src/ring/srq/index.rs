@@ -135,7 +135,6 @@ pub(in crate::ring) unsafe fn view_of(
         order,
         record,
         index,
-        cyclic: false,
         cq: None,
         id: ObjectId::at(srq.as_ptr()),
     })

@@ -88,8 +88,10 @@ interpose! {
     }
     read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
         if owned(fd) {
-            if let Some(Descriptor::Subscribed(file)) = descriptor(fd) {
-                return file.read(fd, to, length);
+            match descriptor(fd) {
+                Some(Descriptor::Subscribed(file)) => return file.read(fd, to, length),
+                Some(Descriptor::Answers(file)) => return file.read(fd, to, length),
+                _ => {}
             }
         }
         real::read(fd, to, length)

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use libc::c_int;
 
+use super::devx::answer::AnswerFile;
 use super::devx::event::EventFile;
 use super::errno::{Errno, Result, set_errno};
 use super::event::EventQueue;
@@ -34,6 +35,8 @@ pub(super) enum Descriptor {
     Events(Arc<EventQueue>),
     /// A file of events that the program subscribes to.
     Subscribed(Arc<EventFile>),
+    /// A file of answers to commands that the program did not wait for.
+    Answers(Arc<AnswerFile>),
 }
 
 /// The entries, one for each open file, however many descriptors it has.
@@ -174,6 +177,7 @@ pub(super) fn closing(fd: c_int) {
         Some(Descriptor::Command(file)) => file.release(),
         Some(Descriptor::Completions(queue) | Descriptor::Events(queue)) => queue.abandon(),
         Some(Descriptor::Subscribed(file)) => file.close(),
+        Some(Descriptor::Answers(file)) => file.close(),
         None => {}
     }
 }

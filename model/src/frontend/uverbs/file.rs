@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use super::config::Mode;
+use super::devx::answer::AnswerFile;
 use super::devx::event::EventFile;
 use super::errno::{Errno, Result};
 use super::event::{EventQueue, Source};
@@ -34,6 +35,8 @@ pub(super) struct State {
     lowest: u32,
     /// Files of events that were opened by this one.
     pub event_files: Vec<Weak<EventFile>>,
+    /// Files of answers that were.
+    pub answer_files: Vec<Weak<AnswerFile>>,
 }
 
 /// An object of a file.
@@ -172,6 +175,9 @@ impl CommandFile {
         }
         for events in state.event_files.drain(..).filter_map(|file| file.upgrade()) {
             events.hang_up();
+        }
+        for answers in state.answer_files.drain(..).filter_map(|file| file.upgrade()) {
+            answers.hang_up();
         }
         if let Some(context) = state.context.take() {
             device::destroy(self, &context);

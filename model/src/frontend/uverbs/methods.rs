@@ -246,6 +246,13 @@ const METHODS: &[Method] = methods! {
         must 0x1001 => COMMAND;
         must 0x1002 => REPLY;
     }
+    0x1001 0x1004 devx::answer::query {
+        must 0x1000 => Kind::Handle;
+        must 0x1001 => COMMAND;
+        must 0x1002 => Kind::Handle;
+        must 0x1003 => EIGHT;
+        must 0x1004 => NUMBER;
+    }
     // MLX5_IB_OBJECT_DEVX_UMEM
     0x1002 0x1000 devx::umem::register {
         must 0x1000 => Kind::NewHandle;
@@ -257,6 +264,8 @@ const METHODS: &[Method] = methods! {
         may 0x1006 => Kind::Handle;
     }
     0x1002 0x1001 devx::umem::deregister { must 0x1000 => Kind::Handle; }
+    // MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD
+    0x1004 0x1000 devx::answer::create { must 0x1000 => Kind::NewHandle; }
     // MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD
     0x1005 0x1000 devx::event::create { must 0x1000 => Kind::NewHandle; must 0x1001 => NUMBER; }
     // MLX5_IB_OBJECT_UAR

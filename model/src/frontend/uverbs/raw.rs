@@ -37,6 +37,18 @@ pub(super) struct Raw {
     _record: Option<Arc<Umem>>,
 }
 
+impl Raw {
+    /// What it is made of: the command that makes each part, and the part's number.
+    pub fn parts(&self) -> Vec<(u16, u32)> {
+        let send = self
+            .send
+            .map(|(number, tis, _)| [(opcode::CREATE_SQ, number), (opcode::CREATE_TIS, tis)]);
+        let receive = self.receive.map(|(number, _)| (opcode::CREATE_RQ, number));
+        let tir = self.tir.map(|number| (opcode::CREATE_TIR, number));
+        send.into_iter().flatten().chain(receive).chain(tir).collect()
+    }
+}
+
 /// What a queue pair is to be made from.
 pub(super) struct Parts<'a> {
     pub given: &'a CreateQpDriver,

@@ -48,6 +48,17 @@ pub(super) struct Srq {
     _record: Arc<Umem>,
 }
 
+impl Srq {
+    /// The command that made it.
+    pub fn made_by(&self) -> u16 {
+        match (self.xrcd, self.tags) {
+            (Some(_), _) => opcode::CREATE_XRC_SRQ,
+            (None, true) => opcode::CREATE_XRQ,
+            (None, false) => opcode::CREATE_RMP,
+        }
+    }
+}
+
 /// Kinds (`enum ib_uverbs_srq_type`).
 const BASIC: u64 = 0;
 const XRC: u64 = 1;

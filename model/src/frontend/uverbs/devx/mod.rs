@@ -1,23 +1,24 @@
 //! Commands that a program gives the card itself.
 //!
-//! Here is what decides whether a program may give a command, as the kernel decides it, and what is
-//! done on objects that verbs made; `object` makes, changes, shows and destroys those that a program
-//! makes itself, of the `kinds` in one table; `umem` is memory that such commands name by number; `event` is what tells a program
-//! of what happens to them.
+//! Here is what decides whether a program may give a command, as the kernel decides it, and what
+//! commands ask without an object; `object` makes, changes, shows and destroys those that a program
+//! makes itself, of the `kinds` in one table; `target` says which objects a command may name;
+//! `umem` is memory that such commands name by number; `event` is what tells a program of what
+//! happens to them, `answer` where it reads what it did not wait for.
 
+pub(super) mod answer;
 pub(super) mod event;
 mod kinds;
 pub(super) mod object;
+mod target;
 pub(super) mod umem;
 
-use mlx5_sys::ifc::{cmd_in, opcode, query_qp_in, query_rmp_in, query_xrc_srq_in};
+use mlx5_sys::ifc::{cmd_in, opcode};
 
 use super::errno::{Errno, Result};
-use super::file::CommandFile;
+use super::file::{CommandFile, State};
 use super::ioctl::Attributes;
-use super::qp::{Kind, Qp};
-use super::srq::Srq;
-use object::Devx;
+use target::Does;
 
 /// Shortest reply: status and syndrome.
 const SHORTEST: usize = 8;
@@ -47,82 +48,48 @@ pub(super) const QP_CHANGES: &[u16] = &[
     opcode::QP_2RST,
 ];
 
-/// `DEVX_OBJ_MODIFY` of a queue pair that verbs made, or of an object that the program made.
+/// Commands that contexts without DevX may give as well.
+const ANYONES: &[u16] =
+    &[opcode::QUERY_HCA_CAP, opcode::QUERY_HCA_VPORT_CONTEXT, opcode::QUERY_ESW_VPORT_CONTEXT];
+
+/// Whom the card is to hold responsible for a command.
+fn allowed(state: &State, command: &[u8]) -> Result<u16> {
+    let uid = state.context()?.uid;
+    if command.len() < cmd_in::SIZE {
+        return Err(Errno::EINVAL);
+    }
+    let anyones = ANYONES.contains(&(cmd_in::OPCODE.get(command) as u16));
+    if uid == 0 && !anyones { Err(Errno::EINVAL) } else { Ok(uid) }
+}
+
+/// `DEVX_OBJ_MODIFY`: of an object that the program made, or that verbs made.
 pub(super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    let made = file.state().get::<Devx>(attributes.handle(0x1000)?).is_ok();
-    if made {
-        return object::modify(file, attributes);
-    }
-    on_qp(file, attributes, |_, code| QP_CHANGES.contains(&code))
+    on_object(file, attributes, Does::Changes)
 }
 
-/// `DEVX_OBJ_QUERY` of one, of a shared receive queue, or of an object that the program made.
+/// `DEVX_OBJ_QUERY`: of the same.
 pub(super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    let handle = attributes.handle(0x1000)?;
-    if file.state().get::<Devx>(handle).is_ok() {
-        return object::query(file, attributes);
-    }
-    let srq = file.state().get::<Srq>(handle).map(|srq| (srq.xrcd.is_some(), srq.number));
-    if let Ok((xrc, number)) = srq {
-        return query_srq(file, attributes, xrc, number);
-    }
-    on_qp(file, attributes, |kind, code| {
-        let target = kind == Kind::DcTarget;
-        code == if target { opcode::QUERY_DCT } else { opcode::QUERY_QP }
-    })
+    on_object(file, attributes, Does::Asks)
 }
 
-/// Has the card show a shared receive queue, if the command asks for that and names it.
-fn query_srq(
-    file: &CommandFile,
-    attributes: &mut Attributes,
-    xrc: bool,
-    number: u32,
-) -> Result<()> {
+/// Gives the card a command on an object: the one that it names must be the handle's.
+fn on_object(file: &CommandFile, attributes: &mut Attributes, does: Does) -> Result<()> {
     let command = attributes.input(0x1001)?;
-    let (code, field) = match xrc {
-        true => (opcode::QUERY_XRC_SRQ, query_xrc_srq_in::XRC_SRQN),
-        false => (opcode::QUERY_RMP, query_rmp_in::RMPN),
-    };
-    let asks = command.len() >= cmd_in::SIZE && cmd_in::OPCODE.get(&command) == u64::from(code);
-    if !asks || command.len() < field.bytes().end || field.get(&command) != u64::from(number) {
-        return Err(Errno::EINVAL);
-    }
-    execute(file, attributes, command, 0x1002)
+    let state = file.state();
+    let uid = allowed(&state, &command)?;
+    target::check(&state, attributes.handle(0x1000)?, &command, does)?;
+    execute(file, uid, attributes, command, 0x1002)
 }
 
-/// Gives the card a command on a queue pair, if the command is one of those and names it.
-fn on_qp(
+/// Gives the card a command in the name of a user context. What it answers goes back as it is, even
+/// if it refuses: the program reads status and syndrome itself.
+fn execute(
     file: &CommandFile,
-    attributes: &mut Attributes,
-    may: impl FnOnce(Kind, u16) -> bool,
-) -> Result<()> {
-    let command = attributes.input(0x1001)?;
-    let (kind, number) = {
-        let state = file.state();
-        let qp = state.get::<Qp>(attributes.handle(0x1000)?)?;
-        (qp.kind, qp.number)
-    };
-    if command.len() < cmd_in::SIZE
-        || !may(kind, cmd_in::OPCODE.get(&command) as u16)
-        || query_qp_in::QPN.get(&command) != u64::from(number)
-    {
-        return Err(Errno::EINVAL);
-    }
-    execute(file, attributes, command, 0x1002)
-}
-
-/// Gives the card a command in the name of the program's user context.
-pub(super) fn execute(
-    file: &CommandFile,
+    uid: u16,
     attributes: &mut Attributes,
     mut command: Vec<u8>,
     reply_to: u16,
 ) -> Result<()> {
-    let uid = file.state().context()?.uid;
-    if uid == 0 {
-        return Err(Errno::EINVAL);
-    }
     // The second word names who is responsible.
     command[2..4].copy_from_slice(&uid.to_be_bytes());
     let mut reply = vec![0; attributes.room(reply_to).max(SHORTEST)];
@@ -132,17 +99,14 @@ pub(super) fn execute(
     if reply[0] == 0 { Ok(()) } else { Err(Errno::EREMOTEIO) }
 }
 
-/// `DEVX_OTHER`: a command that makes nothing. What the card answers goes back as it is, even if
-/// it refuses: the program reads status and syndrome itself.
+/// `DEVX_OTHER`: a command that makes nothing.
 pub(super) fn other(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let command = attributes.input(0x1000)?;
-    if file.state().context()?.uid == 0 || command.len() < cmd_in::SIZE {
-        return Err(Errno::EINVAL);
-    }
+    let uid = allowed(&file.state(), &command)?;
     if !GENERAL.contains(&(cmd_in::OPCODE.get(&command) as u16)) {
         return Err(Errno::EINVAL);
     }
-    execute(file, attributes, command, 0x1001)
+    execute(file, uid, attributes, command, 0x1001)
 }
 
 /// `DEVX_QUERY_EQN`: number of the event queue behind a completion vector.

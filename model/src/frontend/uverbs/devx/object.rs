@@ -31,13 +31,6 @@ impl Devx {
     pub fn turn(&self) -> u32 {
         self.kind.turn
     }
-
-    /// Whether a command on objects of a kind names this one.
-    fn is_named(&self, kind: &Kind, field: Option<Field>, command: &[u8]) -> bool {
-        let whole = |field: &Field| field.bit_offset() + field.width() <= command.len() * 8;
-        let named = field.filter(whole).map(|field| field.get(command));
-        std::ptr::eq(self.kind, kind) && named == Some(self.number)
-    }
 }
 
 /// Executes a command for a user context. What the card answers goes back as it is; a refusal is
@@ -51,24 +44,14 @@ fn run(file: &CommandFile, uid: u16, mut command: Vec<u8>, room: usize) -> (Resu
     (done, reply)
 }
 
-/// A command, and the kind of object whose opcode it has.
-fn given(
-    attributes: &Attributes,
-    id: u16,
-    is: impl Fn(&Kind, u16) -> bool,
-) -> Result<(&'static Kind, Vec<u8>)> {
-    let command = attributes.input(id)?;
+/// `DEVX_OBJ_CREATE`.
+pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
+    let mut command = attributes.input(0x1001)?;
     if command.len() < cmd_in::SIZE {
         return Err(Errno::EINVAL);
     }
     let code = cmd_in::OPCODE.get(&command) as u16;
-    let kind = KINDS.iter().find(|kind| is(kind, code)).ok_or(Errno::EINVAL)?;
-    Ok((kind, command))
-}
-
-/// `DEVX_OBJ_CREATE`.
-pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    let (kind, mut command) = given(attributes, 0x1001, |kind, code| kind.create == code)?;
+    let kind = KINDS.iter().find(|kind| kind.create == code).ok_or(Errno::EINVAL)?;
     // Several at once would be several objects behind one handle.
     if kind.create == opcode::CREATE_PSV
         && (command.len() < create_psv_in::SIZE || create_psv_in::NUM_PSV.get(&command) != 1)
@@ -105,36 +88,6 @@ pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) 
     let number = kind.created.get(&reply);
     let handle = state.enter(Object::Devx(Devx { kind, number }));
     attributes.put_handle(0x1000, u64::from(handle))
-}
-
-/// `DEVX_OBJ_QUERY`: the object must be the one that the command names.
-pub(in super::super) fn query(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    let asks = |kind: &Kind, code| kind.query.is_some_and(|(query, _)| query == code);
-    let (kind, command) = given(attributes, 0x1001, asks)?;
-    let state = file.state();
-    let uid = state.context()?.uid;
-    let object = state.get::<Devx>(attributes.handle(0x1000)?)?;
-    if !object.is_named(kind, kind.query.map(|(_, field)| field), &command) {
-        return Err(Errno::EINVAL);
-    }
-    let (done, reply) = run(file, uid, command, attributes.room(0x1002));
-    attributes.put(0x1002, &reply)?;
-    done
-}
-
-/// `DEVX_OBJ_MODIFY`: the object must be the one that the command names.
-pub(in super::super) fn modify(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
-    let changes = |kind: &Kind, code| kind.changes.is_some_and(|(codes, _)| codes.contains(&code));
-    let (kind, command) = given(attributes, 0x1001, changes)?;
-    let state = file.state();
-    let uid = state.context()?.uid;
-    let object = state.get::<Devx>(attributes.handle(0x1000)?)?;
-    if !object.is_named(kind, kind.changes.map(|(_, field)| field), &command) {
-        return Err(Errno::EINVAL);
-    }
-    let (done, reply) = run(file, uid, command, attributes.room(0x1002));
-    attributes.put(0x1002, &reply)?;
-    done
 }
 
 /// `DEVX_OBJ_DESTROY`.

@@ -1,8 +1,5 @@
 //! From a doorbell to the CQEs of whoever a frame is led to.
 
-mod commands;
-mod receive;
-
 use mlx5_sys::ifc::{
     Field, alloc_transport_domain_out, create_cq_out, create_flow_group_in, create_flow_group_out,
     create_flow_table_in, create_flow_table_out, create_mkey_in, create_rq_in, create_rq_out,
@@ -501,4 +498,320 @@ fn headers_have_to_be_in_the_wqe_as_far_as_the_queue_says() {
             assert_eq!((cqe[63] >> 4, cqe[55]), if good { (0, 0) } else { (13, 2) }, "{inline}");
         }
     }
+}
+
+#[test]
+fn tags_are_put_in_and_taken_out() {
+    let strips: Change = |rq| rq.set(rqc::VSD.within(create_rq_in::CTX), 0u64);
+    for (receives, stripped) in [(as_is as Change, false), (strips, true)] {
+        let mut side = Side::with(receives, as_is);
+        let tir = side.tir;
+        side.lead(0, 0x0101, &[tir]);
+        side.receive(0, 0x400, 256);
+        let frame = tcp(0x0101, 30);
+        side.rig.write(side.page, &frame);
+        // Bit 15 of the header's size asks for a tag; its bytes take the header's place.
+        let mut eth = segment(CHECKSUMS, 0, &[]);
+        eth[12..16].copy_from_slice(&[0x80, 0, 0x60, 0x05]);
+        let rest = pointer(frame.len() as u32, side.key, START);
+        side.post(0x0a, &[&eth[..], &rest].concat());
+        let cqe = side.received(0);
+        assert_eq!((cqe[28], cqe[29] & 1), (7, u8::from(stripped)), "{cqe:02x?}");
+        let met = side.rig.read::<88>(side.page + 0x400);
+        if stripped {
+            assert_eq!(cqe[30..32], [0x60, 0x05]);
+            assert_eq!((cqe[47], &met[12..14]), (84, &[8, 0][..]));
+        } else {
+            assert_eq!(cqe[30..32], [0, 0]);
+            assert_eq!((cqe[47], &met[12..18]), (88, &[0x81, 0, 0x60, 5, 8, 0][..]));
+        }
+    }
+}
+
+#[test]
+fn packets_share_a_receive_until_its_strides_are_used_up() {
+    let mut side = Side::with(striding, as_is);
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    side.receive_strides(0, 0x400, 512);
+    side.receive_strides(1, 0x800, 512);
+    // Three strides, three, then two that are left and not enough.
+    for length in [84 + 84, 84 + 84, 84 + 85] {
+        side.send(0, &tcp(0x0101, length - 54));
+    }
+    // WQE, strides (with the bit of a filler), bytes, first stride.
+    let expected = [(0, 3, 168, 0), (0, 3, 168, 3), (0, 0x8002, 0, 6), (1, 3, 169, 0)];
+    for (slot, (wqe, strides, length, first)) in expected.into_iter().enumerate() {
+        let cqe = side.received(slot as u64);
+        let half = |at: usize| u16::from_be_bytes([cqe[at], cqe[at + 1]]);
+        assert_eq!((half(2), half(44), half(46), half(60)), (wqe, strides, length, first));
+        assert_eq!(cqe[63] >> 4, 2);
+    }
+    assert_eq!(side.rig.read::<6>(side.page + 0x400 + 192), [2, 0, 0, 0, 1, 1]);
+    assert_eq!(side.rig.read::<6>(side.page + 0x800), [2, 0, 0, 0, 1, 1]);
+    // In error, the one in use and those behind it are flushed, each once.
+    side.receive_strides(2, 0x400, 512);
+    side.modify_rq(1, 3).unwrap();
+    side.run();
+    for (slot, index) in [(4, 1), (5, 2)] {
+        let cqe = side.received(slot);
+        assert_eq!((cqe[55], cqe[61], cqe[63] >> 4), (5, index, 14), "{cqe:02x?}");
+    }
+}
+
+#[test]
+fn a_frame_that_does_not_fit_its_receive_fails_the_queue() {
+    for (receives, length) in [(as_is as Change, 83), (striding, 512)] {
+        let mut side = Side::with(receives, as_is);
+        let tir = side.tir;
+        side.lead(0, 0x0101, &[tir]);
+        if length == 83 {
+            side.receive(0, 0x400, length);
+            side.receive(1, 0x400, length);
+        } else {
+            side.receive_strides(0, 0x400, length);
+            side.receive_strides(1, 0x400, length);
+        }
+        side.send(0, &tcp(0x0101, length as usize + 1 - 54));
+        for (slot, syndrome) in [(0, 1), (1, 5)] {
+            let cqe = side.received(slot);
+            assert_eq!((cqe[55], cqe[61], cqe[63] >> 4), (syndrome, slot as u8, 14), "{cqe:02x?}");
+        }
+        assert_eq!(side.sent(0)[63] >> 4, 0);
+        assert_eq!(side.rig.card.objects.qps[&side.rq].state, State::Error);
+    }
+}
+
+#[test]
+fn packets_are_spread_by_their_addresses() {
+    let mut side = Side::new();
+    let (create, cq_ring) = create_rq(&mut side.rig);
+    let other = side.rig.number(&create, create_rq_out::RQN);
+    let size = |field: Field| field.within(create_rqt_in::RQT_CONTEXT);
+    let mut table = Command::new(opcode::CREATE_RQT, create_rqt_in::SIZE)
+        .set(size(rqtc::RQT_ACTUAL_SIZE), 2u64)
+        .set(size(rqtc::RQT_MAX_SIZE), 2u64);
+    table.0.extend_from_slice(&side.rq.to_be_bytes());
+    table.0.extend_from_slice(&other.to_be_bytes());
+    let rqt = side.rig.number(&table, create_rqt_out::RQTN);
+    let field = |field: Field| field.within(create_tir_in::CTX);
+    let select = |inner: Field| field(inner.within(tirc::RX_HASH_FIELD_SELECTOR_OUTER));
+    let mut tir = Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
+        .set(field(tirc::DISP_TYPE), 1u64)
+        .set(field(tirc::INDIRECT_TABLE), rqt)
+        .set(field(tirc::TRANSPORT_DOMAIN), side.domain)
+        .set(field(tirc::RX_HASH_FN), 2u64)
+        .set(select(rx_hash_field_select::SELECTED_FIELDS), 2u64);
+    let key = field(tirc::RX_HASH_TOEPLITZ_KEY).bit_offset() / 8;
+    // Only the lowest bit of the destination's address moves anything.
+    tir.0[key + 7] = 2;
+    let tir = side.rig.number(&tir, create_tir_out::TIRN);
+    side.lead(0, 0x0101, &[tir]);
+    let first = side.rq;
+    side.rq = other;
+    side.modify_rq(0, 1).unwrap();
+    side.rq = first;
+    side.receive(0, 0x400, 256);
+    let record = wq::DBR_ADDR.within(rqc::WQ).within(create_rq_in::CTX).get(&create.0);
+    let wqe = [pointer(256, side.key, START + 0x800), pointer(0, 0x100, 0)];
+    side.rig.write(ring(&create), &wqe.concat());
+    side.rig.write(record, &1u32.to_be_bytes());
+    let mut frame = tcp(0x0101, 0);
+    side.send(0, &frame);
+    assert_eq!(side.received(0)[63] >> 4, 2);
+    assert_eq!((side.received(0)[16], side.rig.read::<64>(cq_ring)[63]), (1 << 2, 0));
+    frame[33] = 3;
+    side.receive(1, 0x400, 256);
+    side.send(0, &frame);
+    assert_eq!(side.rig.read::<64>(cq_ring)[63] >> 4, 2);
+    assert_eq!(side.received(1)[63], 0);
+    // What is in use stays.
+    let destroy =
+        Command::new(opcode::DESTROY_RQT, destroy_rqt_in::SIZE).set(destroy_rqt_in::RQTN, rqt);
+    assert_eq!(side.rig.run(&destroy).err(), Some(Refusal::RqtBusy));
+    let destroy =
+        Command::new(opcode::DESTROY_TIR, destroy_tir_in::SIZE).set(destroy_tir_in::TIRN, tir);
+    assert_eq!(side.rig.run(&destroy).err(), Some(Refusal::TirBusy));
+}
+
+#[test]
+fn what_is_in_use_is_not_destroyed_and_the_rest_is() {
+    let mut side = Side::new();
+    let tir = side.tir;
+    side.lead(1, 0x0101, &[tir]);
+    let command = |opcode, size, field, value: u32| Command::new(opcode, size).set(field, value);
+    let tir = command(opcode::DESTROY_TIR, destroy_tir_in::SIZE, destroy_tir_in::TIRN, side.tir);
+    let rq = command(opcode::DESTROY_RQ, destroy_rq_in::SIZE, destroy_rq_in::RQN, side.rq);
+    let tis = command(opcode::DESTROY_TIS, destroy_tis_in::SIZE, destroy_tis_in::TISN, side.tis);
+    let sq = command(opcode::DESTROY_SQ, destroy_sq_in::SIZE, destroy_sq_in::SQN, side.sq);
+    let size = destroy_flow_table_in::SIZE;
+    let table =
+        command(opcode::DESTROY_FLOW_TABLE, size, destroy_flow_table_in::TABLE_ID, side.table);
+    let group = command(
+        opcode::DESTROY_FLOW_GROUP,
+        destroy_flow_group_in::SIZE,
+        destroy_flow_group_in::TABLE_ID,
+        side.table,
+    )
+    .set(destroy_flow_group_in::GROUP_ID, 1u64);
+    let entry = command(
+        opcode::DELETE_FLOW_TABLE_ENTRY,
+        delete_fte_in::SIZE,
+        delete_fte_in::TABLE_ID,
+        side.table,
+    )
+    .set(delete_fte_in::FLOW_INDEX, 1u64);
+    let busy = [
+        (&tir, Refusal::TirBusy),
+        (&rq, Refusal::RqBusy),
+        (&tis, Refusal::TisBusy),
+        (&table, Refusal::FlowTableBusy),
+        (&group, Refusal::FlowGroupBusy),
+    ];
+    for (command, refusal) in busy {
+        assert_eq!(side.rig.run(command).err(), Some(refusal));
+    }
+    assert!(side.rig.card.listens_to_all());
+    for command in [entry, group, table, tir, rq, sq, tis] {
+        side.rig.run(&command).unwrap();
+        assert!(side.rig.run(&command).is_err(), "twice");
+    }
+    assert!(!side.rig.card.listens_to_all());
+}
+
+#[test]
+fn fields_of_queues_are_checked() {
+    let mut side = Side::new();
+    let tis = side.tis;
+    let (create, _) = create_sq(&mut side.rig, tis);
+    let field = |field: Field| field.within(create_sq_in::CTX);
+    let inner = |inner: Field| field(inner.within(sqc::WQ));
+    side.rig.refuses(
+        &create,
+        &[
+            (field(sqc::STATE), 1, Refusal::WorkQueueState),
+            (field(sqc::HAIRPIN), 1, Refusal::WorkQueueFeature),
+            (field(sqc::ALLOW_SWP), 1, Refusal::WorkQueueFeature),
+            (field(sqc::REG_UMR), 1, Refusal::WorkQueueFeature),
+            (field(sqc::TS_FORMAT), 2, Refusal::WorkQueueFeature),
+            (field(sqc::PACKET_PACING_RATE_LIMIT_INDEX), 1, Refusal::WorkQueueFeature),
+            (field(sqc::CQN), 0xff, Refusal::NoCq),
+            (field(sqc::TIS_LST_SZ), 2, Refusal::NoTis),
+            (field(sqc::TIS_NUM_0), 0xff, Refusal::NoTis),
+            (inner(wq::WQ_TYPE), 0, Refusal::WorkQueueType),
+            (inner(wq::WQ_SIGNATURE), 1, Refusal::QpSignature),
+            (inner(wq::END_PADDING_MODE), 1, Refusal::QpPadding),
+            (inner(wq::PD), 0xff, Refusal::NoPd),
+            (inner(wq::UAR_PAGE), 0xff, Refusal::NoUar),
+            (inner(wq::DBR_ADDR), 4, Refusal::Record),
+            (inner(wq::LOG_WQ_STRIDE), 5, Refusal::WorkQueueSize),
+            (inner(wq::LOG_WQ_SZ), 16, Refusal::WorkQueueSize),
+            (inner(wq::DBR_UMEM_VALID), 1, Refusal::NoUmem),
+            (inner(wq::WQ_UMEM_VALID), 1, Refusal::NoUmem),
+        ],
+    );
+    side.rig.run(&create).unwrap();
+    let (create, _) = create_rq(&mut side.rig);
+    let field = |field: Field| field.within(create_rq_in::CTX);
+    let inner = |inner: Field| field(inner.within(rqc::WQ));
+    side.rig.refuses(
+        &create,
+        &[
+            (field(rqc::STATE), 1, Refusal::WorkQueueState),
+            (field(rqc::HAIRPIN), 1, Refusal::WorkQueueFeature),
+            (field(rqc::MEM_RQ_TYPE), 1, Refusal::WorkQueueFeature),
+            (field(rqc::SCATTER_FCS), 1, Refusal::WorkQueueFeature),
+            (field(rqc::DELAY_DROP_EN), 1, Refusal::WorkQueueFeature),
+            (field(rqc::CQN), 0xff, Refusal::NoCq),
+            (field(rqc::COUNTER_SET_ID), 9, Refusal::NoCounters),
+            (inner(wq::WQ_TYPE), 2, Refusal::WorkQueueType),
+            (inner(wq::DBR_UMEM_VALID), 1, Refusal::NoUmem),
+            (inner(wq::WQ_UMEM_VALID), 1, Refusal::NoUmem),
+            (inner(wq::LOG_WQ_STRIDE), 3, Refusal::WorkQueueSize),
+            (inner(wq::LOG_WQ_STRIDE), 10, Refusal::WorkQueueSize),
+        ],
+    );
+    side.rig.run(&create).unwrap();
+    // A number of a queue is none of a queue pair.
+    let query = Command::new(opcode::QUERY_QP, query_qp_in::SIZE).set(query_qp_in::QPN, side.sq);
+    assert_eq!(side.rig.run(&query).err(), Some(Refusal::NoQp));
+    assert_eq!(side.modify_sq(0, 1).err(), Some(Refusal::WorkQueueState));
+    assert_eq!(side.modify_rq(3, 1).err(), Some(Refusal::WorkQueueState));
+    // An InfiniBand port has none of it.
+    let mut rig = Rig::new();
+    let domain = Command::new(opcode::ALLOC_TRANSPORT_DOMAIN, 0x10);
+    let domain = rig.number(&domain, alloc_transport_domain_out::TRANSPORT_DOMAIN);
+    let tis = Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
+        .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain);
+    let tis = rig.number(&tis, create_tis_out::TISN);
+    let (create, _) = create_sq(&mut rig, tis);
+    assert_eq!(rig.run(&create).err(), Some(Refusal::NotRoce));
+}
+
+#[test]
+fn fields_of_flows_are_checked() {
+    let mut side = Side::new();
+    let tir = side.tir;
+    side.lead(5, 0x0101, &[tir]);
+    let context = |field: Field| field.within(create_flow_table_in::FLOW_TABLE_CONTEXT);
+    let create = Command::new(opcode::CREATE_FLOW_TABLE, create_flow_table_in::SIZE);
+    side.rig.refuses(
+        &create,
+        &[
+            (create_flow_table_in::TABLE_TYPE, 1, Refusal::FlowTableType),
+            (create_flow_table_in::OTHER_VPORT, 1, Refusal::OtherFunction),
+            (context(flow_table_context::LOG_SIZE), 21, Refusal::FlowTableSize),
+            (context(flow_table_context::LEVEL), 65, Refusal::FlowTableSize),
+            (context(flow_table_context::SW_OWNER), 1, Refusal::FlowTableType),
+            (context(flow_table_context::TABLE_MISS_ACTION), 1, Refusal::NoFlowTable),
+            (context(flow_table_context::TABLE_MISS_ACTION), 3, Refusal::FlowTableType),
+        ],
+    );
+    let group = Command::new(opcode::CREATE_FLOW_GROUP, create_flow_group_in::SIZE)
+        .set(create_flow_group_in::TABLE_ID, side.table)
+        .set(create_flow_group_in::START_FLOW_INDEX, 6u64)
+        .set(create_flow_group_in::END_FLOW_INDEX, 7u64);
+    let inner = fte_match_param::INNER_HEADERS.within(create_flow_group_in::MATCH_CRITERIA);
+    let inner = Field::new(inner.bit_offset() / 8, 31, 32);
+    side.rig.refuses(
+        &group,
+        &[
+            (create_flow_group_in::TABLE_ID, 0xff, Refusal::NoFlowTable),
+            (create_flow_group_in::TABLE_TYPE, 5, Refusal::FlowTableType),
+            (create_flow_group_in::MATCH_CRITERIA_ENABLE, 3, Refusal::FlowCriteria),
+            (inner, 1, Refusal::FlowCriteria),
+            (create_flow_group_in::START_FLOW_INDEX, 5, Refusal::FlowRange),
+            (create_flow_group_in::START_FLOW_INDEX, 8, Refusal::FlowRange),
+            (create_flow_group_in::END_FLOW_INDEX, 16, Refusal::FlowRange),
+        ],
+    );
+    let group = side.rig.number(&group, create_flow_group_out::GROUP_ID);
+    let field = |field: Field| field.within(set_fte_in::FLOW_CONTEXT);
+    let mut entry = Command::new(opcode::SET_FLOW_TABLE_ENTRY, set_fte_in::SIZE)
+        .set(set_fte_in::TABLE_ID, side.table)
+        .set(set_fte_in::FLOW_INDEX, 6u64)
+        .set(field(flow_context::GROUP_ID), group)
+        .set(field(flow_context::ACTION), 4u64)
+        .set(field(flow_context::DESTINATION_LIST_SIZE), 1u64);
+    entry.0.extend_from_slice(&[2, 0, 0, side.tir as u8, 0, 0, 0, 0]);
+    let kind = dest_format_struct::DESTINATION_TYPE.bit_offset() / 8 + set_fte_in::SIZE;
+    let number = Field::new(set_fte_in::SIZE, 23, 24);
+    let itself = u64::from(1 << 24 | side.table);
+    side.rig.refuses(
+        &entry,
+        &[
+            (set_fte_in::OP_MOD, 2, Refusal::OpModifier),
+            (set_fte_in::OP_MOD, 1, Refusal::FlowRange),
+            (set_fte_in::TABLE_ID, 0xff, Refusal::NoFlowTable),
+            (set_fte_in::FLOW_INDEX, 8, Refusal::FlowRange),
+            (field(flow_context::GROUP_ID), 0xff, Refusal::NoFlowGroup),
+            (field(flow_context::ACTION), 1, Refusal::FlowAction),
+            (Field::new(kind, 31, 8), 0, Refusal::FlowDestination),
+            (Field::new(kind, 31, 8), 1, Refusal::NoFlowTable),
+            (Field::new(kind, 31, 32), itself, Refusal::FlowTableLevel),
+            (number, 0xff, Refusal::NoTir),
+        ],
+    );
+    side.rig.run(&entry).unwrap();
+    assert_eq!(side.rig.run(&entry).err(), Some(Refusal::FlowRange));
 }

@@ -1,0 +1,235 @@
+//! Queries that the program does not wait for.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use mlx5_sys::dv::{
+    mlx5dv_devx_cmd_comp, mlx5dv_devx_create_cmd_comp, mlx5dv_devx_destroy_cmd_comp,
+    mlx5dv_devx_get_async_cmd_comp, mlx5dv_devx_obj_query_async,
+};
+
+use super::command::{Command, Reply};
+use super::error::{judge, withheld};
+use super::object::Object;
+use crate::verbs::{
+    Context, Devx, Errno, Error, Result, deadline, non_null, set_nonblocking, wait_readable,
+};
+
+/// What errors and judgements call the call that asks.
+const CALL: &str = "mlx5dv_devx_obj_query_async";
+
+/// A channel on which queries of objects are given without waiting, and answered when the card has
+/// come to them.
+///
+/// Any number may be outstanding, as long as their replies together have no more bytes than the
+/// kernel keeps for a channel, 1 MiB; each gets a cookie of the program's. Answers come in the order
+/// in which the card executed the commands. Dropping the channel waits for what is outstanding and
+/// forgets it.
+pub struct AsyncCommands {
+    channel: NonNull<mlx5dv_devx_cmd_comp>,
+    /// What was asked and is not answered. The kernel has only the keys.
+    outstanding: Mutex<Outstanding>,
+    context: Context,
+}
+
+#[derive(Default)]
+struct Outstanding {
+    next: u64,
+    commands: HashMap<u64, (u64, Command)>,
+}
+
+/// The answer to a query.
+#[derive(Debug)]
+pub struct Answer {
+    /// What the program called the query.
+    pub cookie: u64,
+    /// What the card said: [`Error::Refused`] if it refused.
+    pub reply: Result<Reply>,
+}
+
+// SAFETY: libmlx5 allows calls on one channel from several threads: each is one system call on its
+// descriptor, which does not change.
+unsafe impl Send for AsyncCommands {}
+// SAFETY: as above; what is outstanding is behind a lock.
+unsafe impl Sync for AsyncCommands {}
+
+impl AsyncCommands {
+    /// A channel. One call into the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Call`]; [`Error::NoDevx`] if the context may give no commands.
+    pub fn new(context: &Context) -> Result<AsyncCommands> {
+        if let why @ Devx::Refused(_) = context.devx() {
+            return Err(Error::NoDevx { device: context.name(), why });
+        }
+        // SAFETY: the context is open.
+        let channel = unsafe { mlx5dv_devx_create_cmd_comp(context.as_raw().as_ptr()) };
+        let channel = non_null("mlx5dv_devx_create_cmd_comp", channel)?;
+        let (outstanding, context) = (Mutex::default(), context.clone());
+        let commands = AsyncCommands { channel, outstanding, context };
+        // Waiting is by poll with a timeout, so a read must never block.
+        set_nonblocking(commands.as_raw_fd())?;
+        Ok(commands)
+    }
+
+    /// Asks about an object by a command that names it. One call into the kernel, which does not wait
+    /// for the card. The object may be gone before the answer is there.
+    ///
+    /// # Errors
+    /// [`Error::Withheld`], with EAGAIN while too many bytes of replies are outstanding or unread;
+    /// [`Error::Attribute`] if the command cannot be sent, or if the object is another device's.
+    pub fn query(&self, object: &Object, command: &Command, cookie: u64) -> Result<()> {
+        command.check(&self.context)?;
+        if object.context().as_raw() != self.context.as_raw() {
+            let rule = "it belongs to another opened device than the channel";
+            return Err(Error::attribute("object", format_args!("{object:?}"), rule));
+        }
+        let key = self.remember(command, cookie);
+        let bytes = command.as_bytes();
+        // SAFETY: object and channel are alive, and the command is as long as it is said to be; the
+        // kernel copies it before it returns.
+        let result = unsafe {
+            mlx5dv_devx_obj_query_async(
+                object.as_raw().as_ptr(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                command.reply_size(),
+                key,
+                self.channel.as_ptr(),
+            )
+        };
+        if result != 0 {
+            let errno = if result > 0 { Errno(result) } else { Errno::last() };
+            self.lock().commands.remove(&key);
+            return Err(withheld(command, CALL, errno));
+        }
+        Ok(())
+    }
+
+    /// The next answer, if one is there. One system call.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn try_answer(&self) -> Result<Option<Answer>> {
+        // Held while reading, so that the largest of what is outstanding is known.
+        let mut outstanding = self.lock();
+        let largest = outstanding.commands.values().map(|(_, command)| command.reply_size()).max();
+        let Some(largest) = largest else { return Ok(None) };
+        // Of words, since the header is one.
+        let mut buffer = vec![0u64; 1 + largest.div_ceil(8)];
+        loop {
+            // SAFETY: the channel is alive, and the buffer as long as it is said to be.
+            let result = unsafe {
+                mlx5dv_devx_get_async_cmd_comp(
+                    self.channel.as_ptr(),
+                    buffer.as_mut_ptr().cast(),
+                    buffer.len() * size_of::<u64>(),
+                )
+            };
+            match result {
+                0 => break,
+                libc::EAGAIN => return Ok(None),
+                libc::EINTR => {}
+                errno => {
+                    let errno = Errno(errno);
+                    return Err(Error::from_errno("mlx5dv_devx_get_async_cmd_comp", errno));
+                }
+            }
+        }
+        let Some((cookie, command)) = outstanding.commands.remove(&buffer[0]) else {
+            // Asked through the raw channel by somebody else.
+            return Ok(Some(Answer {
+                cookie: buffer[0],
+                reply: Ok(Reply::new(to_bytes(&buffer))),
+            }));
+        };
+        drop(outstanding);
+        let mut bytes = to_bytes(&buffer);
+        bytes.truncate(command.reply_size());
+        let reply = judge(&command, CALL, 0, &bytes).map(|()| Reply::new(bytes));
+        Ok(Some(Answer { cookie, reply }))
+    }
+
+    /// The next answer, when it is there; `None` if it is not before the timeout, or nothing is
+    /// outstanding.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn answer(&self, timeout: Duration) -> Result<Option<Answer>> {
+        let until: Instant = deadline(timeout);
+        loop {
+            if let Some(answer) = self.try_answer()? {
+                return Ok(Some(answer));
+            }
+            if self.outstanding() == 0 || !wait_readable(self.as_raw_fd(), until)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// How many queries are not answered, or their answers not taken.
+    pub fn outstanding(&self) -> usize {
+        self.lock().commands.len()
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// The channel, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<mlx5dv_devx_cmd_comp> {
+        self.channel
+    }
+
+    fn remember(&self, command: &Command, cookie: u64) -> u64 {
+        let mut outstanding = self.lock();
+        let key = outstanding.next;
+        outstanding.next = key.wrapping_add(1);
+        outstanding.commands.insert(key, (cookie, command.clone()));
+        key
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Outstanding> {
+        self.outstanding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The bytes behind the header.
+fn to_bytes(buffer: &[u64]) -> Vec<u8> {
+    buffer[1..].iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+/// Readable when an answer is there. It is non-blocking.
+impl AsFd for AsyncCommands {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it stays open as long as the channel.
+        unsafe { BorrowedFd::borrow_raw(self.as_raw_fd()) }
+    }
+}
+
+impl AsRawFd for AsyncCommands {
+    fn as_raw_fd(&self) -> RawFd {
+        // SAFETY: the channel is alive; its descriptor does not change.
+        unsafe { (*self.channel.as_ptr()).fd }
+    }
+}
+
+impl Drop for AsyncCommands {
+    fn drop(&mut self) {
+        // SAFETY: made by this crate, destroyed once, here. What is still asked is the kernel's.
+        unsafe { mlx5dv_devx_destroy_cmd_comp(self.channel.as_ptr()) };
+    }
+}
+
+impl fmt::Debug for AsyncCommands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncCommands")
+            .field("outstanding", &self.outstanding())
+            .finish_non_exhaustive()
+    }
+}
