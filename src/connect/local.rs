@@ -82,15 +82,20 @@ impl LocalPort {
     /// What to tell the peer of a queue pair: its number and a random PSN, the port's addresses and
     /// MTU, and the device's depths. No memory.
     pub fn endpoint<T: Transport, S: State>(&self, queue_pair: &QueuePair<T, S>) -> Endpoint {
+        self.endpoint_of(queue_pair.number())
+    }
+
+    /// The same, of a queue pair of that number, whatever made it.
+    pub fn endpoint_of(&self, number: u32) -> Endpoint {
         Endpoint {
             // A PSN of an earlier connection must not fit by accident: late packets of it would be
             // taken for the new one's. The hasher's keys are random.
-            psn: RandomState::new().hash_one(queue_pair.number()) as u32 & 0xff_ffff,
+            psn: RandomState::new().hash_one(number) as u32 & 0xff_ffff,
             lid: self.port.lid,
             gid: self.gid.map(|entry| entry.gid),
             responder_depth: self.responder_depth,
             initiator_depth: self.initiator_depth,
-            ..Endpoint::new(queue_pair.number(), self.port.active_mtu)
+            ..Endpoint::new(number, self.port.active_mtu)
         }
     }
 

@@ -1,240 +1,393 @@
-//! Commands on objects that verbs made, and on those that commands made: the same for both.
+//! Targets of dynamic connections, made by command.
+//!
+//! The card knows a target from the moment on in which everything about it is known: CREATE_DCT takes
+//! it all at once. So, as verbs', it has a number only in RTR; INIT collects what RTR will say.
 
-use std::any::TypeId;
-use std::mem::MaybeUninit;
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use mlx5_sys::dv;
-use mlx5_sys::ifc::opcode;
-use mlx5_sys::verbs::{ibv_cq, ibv_qp, ibv_rwq_ind_table, ibv_srq, ibv_wq};
+use mlx5_sys::ifc::{
+    Field, arm_dct_in, create_dct_in, create_dct_out, dctc, opcode, query_dct_in, query_dct_out,
+};
+use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 
-use super::command::{Command, Name, Reply};
-use super::context::{ObjectContext, Query};
-use super::object::Object;
+use super::domain::Domain;
+use super::{Command, Object, Reply};
+use crate::ring::source::handover::Receives;
+use crate::ring::source::{CqId, CqOwner, Member, ObjectId, QueueOwner, ReceiveView, SrqOwner};
+use crate::ring::{CompletionSource, QueueError, ReceiveSource, SharedReceiveSource};
+use crate::verbs::state::{CanReceive, Init, Reset, Rtr, State};
 use crate::verbs::{
-    CompletionQueue, CompletionQueueHandle, Dct, Error, QueuePair, RawPacket, Result,
-    SharedReceiveQueue, Spread, State, StridingQueue, Transport, check,
+    Access, Claims, Context, Dct, DctRtrAttributes, Error, InitAttributes, Result, WorkQueue,
+    check_mtu,
 };
 
-mod sealed {
-    pub trait Sealed {}
-}
-use sealed::Sealed;
+/// `qp.h`, `MLX5_ATOMIC_MODE_IB_COMP`: atomics of eight bytes, as InfiniBand has them.
+const IB_COMPLIANT: u32 = 1;
+/// `mlx5_ifc.h`, `MLX5_RES_SCAT_DATA64_CQE`
+const SCATTER_64: u32 = 2;
 
-/// What commands can be given on: an object that was made by verbs, or by command.
+/// A target of dynamic connections, made by command, that the program has moved to state `S`:
+/// [`verbs::QueuePair<Dct, S>`](crate::verbs::QueuePair) in all but what makes it.
 ///
-/// The kernel checks that the command names the object; it is given in the name of the context's
-/// user, which owns both. Changing what verbs made behind their back is for what they cannot do
-/// themselves: libmlx5 and the kernel do not hear of it.
-pub trait CommandTarget: Sealed {
-    /// Asks about it by a command that names it. One call into the kernel.
-    ///
-    /// # Errors
-    /// As [`Command::execute`]; [`Error::Withheld`] with EINVAL also if the command names another
-    /// object, or does not ask.
-    fn query_by(&self, command: &Command) -> Result<Reply>;
-
-    /// Changes it by a command that names it. One call into the kernel.
-    ///
-    /// # Errors
-    /// As [`query_by`](Self::query_by).
-    fn modify_by(&self, command: &Command) -> Result<Reply>;
-
-    /// What the card knows of it. One call into the kernel, with one before that asks libmlx5 for its
-    /// number where verbs do not tell it.
-    ///
-    /// # Errors
-    /// As [`query_by`](Self::query_by); [`Error::Attribute`] where no command asks for it.
-    fn object_context(&self) -> Result<ObjectContext>;
+/// A move consumes it, and gives it back, unchanged, inside the error when the card refuses.
+/// Initiators that were made by verbs send to it as to any other, and the other way round.
+pub struct DcTarget<S: State = Reset> {
+    inner: Arc<TargetInner>,
+    state: PhantomData<fn() -> S>,
 }
 
-/// The pointer by which libmlx5 knows it.
-trait Raw {
-    type Verbs;
-    fn raw(&self) -> *mut Self::Verbs;
+struct TargetInner {
+    /// There from RTR on.
+    object: OnceLock<(Object, u32)>,
+    /// Where its receives complete, and come from.
+    cq: (CqId, Arc<dyn CqOwner>),
+    srq: (ObjectId, Arc<dyn SrqOwner>),
+    claims: Claims,
+    /// Set when it is destroyed.
+    destroyed: Arc<AtomicBool>,
+    /// What is known of it, as the context has it.
+    known: Vec<(Field, u64)>,
+    /// What keeps its protection domain alive.
+    _pd: Box<dyn Any + Send + Sync>,
+    context: Context,
 }
 
-macro_rules! raw {
-    ($([$($generics:tt)*] $type:ty: $verbs:ty, |$self:ident| $raw:expr;)*) => {$(
-        impl<$($generics)*> Raw for $type {
-            type Verbs = $verbs;
-            fn raw(&self) -> *mut $verbs {
-                let $self = self;
-                $raw.as_ptr()
-            }
+impl Drop for TargetInner {
+    fn drop(&mut self) {
+        let Some((object, _)) = self.object.take() else { return };
+        // One that the card does not let go of is left to the end of its context. Its CQ and its
+        // shared receive queue follow.
+        self.destroyed.store(object.destroy().is_ok(), Ordering::Release);
+    }
+}
+
+/// A move that failed, with the target, which is in the state it was in.
+pub struct TargetError<S: State> {
+    /// The target.
+    pub target: DcTarget<S>,
+    /// What went wrong.
+    pub error: Error,
+}
+
+/// The target in its new state, or unmoved with the error.
+type Moved<To, From> = std::result::Result<DcTarget<To>, TargetError<From>>;
+
+/// What a target of dynamic connections is to be like.
+#[derive(Clone)]
+#[must_use = "nothing is made before build"]
+pub struct DcTargetBuilder<'a> {
+    pd: &'a dyn Domain,
+    cq: (CqId, u32, Arc<dyn CqOwner>),
+    srq: (ObjectId, u32, Arc<dyn SrqOwner>),
+    access_key: u64,
+    user_index: u32,
+    scatter_to_cqe: bool,
+}
+
+impl DcTarget {
+    /// A target in `pd` whose receives come from `receives` and complete on `cq`, whoever made these,
+    /// open to whoever shows `access_key`.
+    ///
+    /// # Errors
+    /// [`Error::Queue`] where libmlx5 does not say which they are; [`Error::Attribute`] for a shared
+    /// receive queue of an XRC domain.
+    pub fn builder<'a, C: CompletionSource, Q: SharedReceiveSource>(
+        pd: &'a dyn Domain,
+        cq: &C,
+        receives: &Q,
+        access_key: u64,
+    ) -> Result<DcTargetBuilder<'a>> {
+        if !receives.is_plain() {
+            return Err(Error::attribute(
+                "shared receive queue",
+                "one of an XRC domain",
+                "requests name those themselves; a target takes from an ordinary one",
+            ));
         }
-    )*};
-}
-
-raw! {
-    [T: Transport, S: State] QueuePair<T, S>: ibv_qp, |qp| qp.as_raw();
-    [] CompletionQueue: ibv_cq, |cq| cq.as_raw();
-    [] CompletionQueueHandle: ibv_cq, |cq| cq.as_raw();
-    [] SharedReceiveQueue: ibv_srq, |srq| srq.as_raw();
-    [] StridingQueue: ibv_wq, |wq| wq.as_raw();
-    [] Spread: ibv_rwq_ind_table, |spread| spread.table();
-}
-
-/// Implements [`CommandTarget`] by the two functions of libmlx5 for a kind of object that verbs made.
-macro_rules! targets {
-    ($(
-        [$($generics:tt)*] $type:ty: $query:ident, $modify:ident, |$self:ident| $context:expr, $number:expr;
-    )*) => {$(
-        impl<$($generics)*> Sealed for $type {}
-
-        impl<$($generics)*> CommandTarget for $type {
-            fn query_by(&self, command: &Command) -> Result<Reply> {
-                let $self = self;
-                command.run($context, stringify!($query), |command, reply| {
-                    // SAFETY: the object is alive, and both buffers live through the call and are
-                    // as long as they are said to be.
-                    unsafe {
-                        dv::$query(
-                            Raw::raw($self),
-                            command.as_ptr().cast(),
-                            command.len(),
-                            reply.as_mut_ptr().cast(),
-                            reply.len(),
-                        )
-                    }
-                })
-            }
-
-            fn modify_by(&self, command: &Command) -> Result<Reply> {
-                let $self = self;
-                command.run($context, stringify!($modify), |command, reply| {
-                    // SAFETY: as above.
-                    unsafe {
-                        dv::$modify(
-                            Raw::raw($self),
-                            command.as_ptr().cast(),
-                            command.len(),
-                            reply.as_mut_ptr().cast(),
-                            reply.len(),
-                        )
-                    }
-                })
-            }
-
-            fn object_context(&self) -> Result<ObjectContext> {
-                let $self = self;
-                let (made_by, number) = $number?;
-                show(self, made_by, number)
-            }
-        }
-    )*};
-}
-
-targets! {
-    [T: Transport, S: State] QueuePair<T, S>: mlx5dv_devx_qp_query, mlx5dv_devx_qp_modify,
-        |qp| qp.context(), qp_made_by::<T>().map(|made_by| (made_by, qp.number()));
-    [] CompletionQueue: mlx5dv_devx_cq_query, mlx5dv_devx_cq_modify,
-        |cq| cq.context(), cq_number(&cq.handle()).map(|number| (opcode::CREATE_CQ, number));
-    [] CompletionQueueHandle: mlx5dv_devx_cq_query, mlx5dv_devx_cq_modify,
-        |cq| cq.context(), cq_number(cq).map(|number| (opcode::CREATE_CQ, number));
-    [] SharedReceiveQueue: mlx5dv_devx_srq_query, mlx5dv_devx_srq_modify,
-        |srq| srq.context(), srq.number().map(|number| (srq_made_by(srq), number));
-    [] StridingQueue: mlx5dv_devx_wq_query, mlx5dv_devx_wq_modify,
-        |wq| wq.context(), Ok::<_, Error>((opcode::CREATE_RQ, wq.number()));
-    [] Spread: mlx5dv_devx_ind_tbl_query, mlx5dv_devx_ind_tbl_modify,
-        |spread| spread.context(), Err::<(u16, u32), Error>(Error::attribute(
-            "table of receive queues",
-            format_args!("of {} queues", spread.queues()),
-            "libmlx5 does not tell its number: give query_by a command with a number known otherwise",
-        ));
-}
-
-impl Sealed for Object {}
-
-impl CommandTarget for Object {
-    fn query_by(&self, command: &Command) -> Result<Reply> {
-        self.query(command)
-    }
-
-    fn modify_by(&self, command: &Command) -> Result<Reply> {
-        self.modify(command)
-    }
-
-    fn object_context(&self) -> Result<ObjectContext> {
-        let query = known(self.made_by())?;
-        show(self, self.made_by(), self.reply().get(query.made) as u32)
+        let view = cq.completions()?;
+        Ok(DcTargetBuilder {
+            pd,
+            cq: (view.id, view.cqn, cq.owner()),
+            srq: (receives.id(), receives.number()?, receives.owner()),
+            access_key,
+            user_index: 0,
+            scatter_to_cqe: false,
+        })
     }
 }
 
-impl<S: State> QueuePair<RawPacket, S> {
-    /// What the card knows of a queue pair for frames, which it does not have as one: the contexts of
-    /// its send queue, what that sends as (TIS), its receive queue, and where flows lead (TIR), of
-    /// those that it has. One call into the kernel for each.
+impl DcTargetBuilder<'_> {
+    /// What its CQEs call it, 24 bits. Default: 0.
+    pub fn user_index(mut self, index: u32) -> Self {
+        self.user_index = index;
+        self
+    }
+
+    /// Whether messages of up to 64 bytes may be in CQEs, which takes a CQ with CQEs of 128 bytes.
+    /// Default: not.
+    pub fn scatter_to_cqe(mut self, scatter: bool) -> Self {
+        self.scatter_to_cqe = scatter;
+        self
+    }
+
+    /// A target in state RESET, of which the card knows nothing yet.
     ///
     /// # Errors
-    /// As [`CommandTarget::query_by`]; [`Error::Call`] where libmlx5 does not tell their numbers.
-    pub fn part_contexts(&self) -> Result<Vec<ObjectContext>> {
-        let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
-        let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-        // SAFETY: all-zero is a value of these plain C structures; the queue pair is alive, and the
-        // library fills `out`.
-        let out = unsafe {
-            out.assume_init_mut().comp_mask = dv::MLX5DV_QP_MASK_RAW_QP_HANDLES.into();
-            let object = object.assume_init_mut();
-            object.qp.in_ = self.as_raw().as_ptr();
-            object.qp.out = out.as_mut_ptr();
-            check("mlx5dv_init_obj", dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_QP.into()))?;
-            out.assume_init()
+    /// [`Error::Call`] where the protection domain is not one of libmlx5.
+    pub fn build(self) -> Result<DcTarget> {
+        let scatter = if self.scatter_to_cqe { SCATTER_64 } else { 0 };
+        let known = vec![
+            (dctc::PD, self.pd.number()?.into()),
+            (dctc::CQN, self.cq.1.into()),
+            (dctc::SRQN_XRQN, self.srq.1.into()),
+            (dctc::DC_ACCESS_KEY, self.access_key),
+            (dctc::USER_INDEX, self.user_index.into()),
+            (dctc::CS_RES, scatter.into()),
+        ];
+        Ok(DcTarget::of(TargetInner {
+            object: OnceLock::new(),
+            cq: (self.cq.0, self.cq.2),
+            srq: (self.srq.0, self.srq.2),
+            claims: Claims::default(),
+            destroyed: Arc::default(),
+            known,
+            _pd: self.pd.keep(),
+            context: self.pd.context().clone(),
+        }))
+    }
+}
+
+impl<S: State> DcTarget<S> {
+    fn of(inner: TargetInner) -> Self {
+        Self { inner: Arc::new(inner), state: PhantomData }
+    }
+
+    /// In another state, with more known of it.
+    fn knowing<To: State>(mut self, more: impl IntoIterator<Item = (Field, u64)>) -> DcTarget<To> {
+        // Nobody else has it before RTR.
+        if let Some(inner) = Arc::get_mut(&mut self.inner) {
+            inner.known.extend(more);
+        }
+        DcTarget { inner: self.inner, state: PhantomData }
+    }
+
+    /// Its number, by which initiators name it; 0 before RTR.
+    pub fn number(&self) -> u32 {
+        self.inner.object.get().map_or(0, |(_, number)| *number)
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+}
+
+impl DcTarget<Reset> {
+    /// RESET to INIT: which port, and what initiators may do. No call: the card is told in RTR.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPort`], [`Error::Attribute`].
+    pub fn init(self, attributes: &InitAttributes) -> Moved<Init, Reset> {
+        if let Err(error) = attributes.check(self.context()) {
+            return Err(TargetError { target: self, error });
+        }
+        let may = |right| u64::from(attributes.access.contains(right));
+        let atomics = may(Access::REMOTE_ATOMIC);
+        Ok(self.knowing([
+            (dctc::PORT, attributes.port.into()),
+            (dctc::PKEY_INDEX, attributes.pkey_index.into()),
+            (dctc::RRE, may(Access::REMOTE_READ)),
+            (dctc::RWE, may(Access::REMOTE_WRITE)),
+            (dctc::RAE, atomics),
+            (dctc::ATOMIC_MODE, atomics * u64::from(IB_COMPLIANT)),
+        ]))
+    }
+}
+
+impl DcTarget<Init> {
+    /// INIT to RTR: the card is told everything at once, by CREATE_DCT. From now on it has a
+    /// [number](Self::number), by which initiators find it.
+    ///
+    /// # Errors
+    /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
+    /// [`Error::Attribute`], [`Error::Refused`].
+    pub fn rtr(self, attributes: &DctRtrAttributes) -> Moved<Rtr, Init> {
+        match self.create(attributes) {
+            Ok(object) => {
+                let number = object.reply().get(create_dct_out::DCTN) as u32;
+                // Nobody has set it before.
+                let _ = self.inner.object.set((object, number));
+                Ok(self.knowing([]))
+            }
+            Err(error) => Err(TargetError { target: self, error }),
+        }
+    }
+
+    fn create(&self, attributes: &DctRtrAttributes) -> Result<Object> {
+        let address = &attributes.address;
+        let port = address.check(self.context())?;
+        check_mtu(attributes.path_mtu, &port)?;
+        let route = address.global;
+        let priority = if port.is_ethernet() { address.service_level & 7 } else { 0 };
+        Command::new(opcode::CREATE_DCT, create_dct_in::SIZE)
+            .reply(create_dct_out::SIZE)
+            .fields(create_dct_in::DCT_CONTEXT_ENTRY, self.inner.known.iter().copied())
+            .fields(
+                create_dct_in::DCT_CONTEXT_ENTRY,
+                [
+                    (dctc::MIN_RNR_NAK, attributes.min_rnr_timer.code().into()),
+                    (dctc::MTU, u32::from(attributes.path_mtu.code())),
+                    (dctc::TCLASS, route.map_or(0, |route| route.traffic_class.into())),
+                    (dctc::FLOW_LABEL, route.map_or(0, |route| route.flow_label)),
+                    (dctc::MY_ADDR_INDEX, route.map_or(0, |route| route.sgid_index.into())),
+                    (dctc::HOP_LIMIT, route.map_or(0, |route| route.hop_limit.into())),
+                    (dctc::ETH_PRIO, priority.into()),
+                ],
+            )
+            .create(self.context())
+    }
+}
+
+impl DcTarget<Rtr> {
+    /// The reply of QUERY_DCT. One command.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn query_context(&self) -> Result<Reply> {
+        self.inner.query()
+    }
+
+    /// How many requests with another key came, and asks for no event. One command.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn key_violations(&self) -> Result<u32> {
+        let count = dctc::DC_ACCESS_KEY_VIOLATION_COUNT.within(query_dct_out::DCT_CONTEXT_ENTRY);
+        Ok(self.query_context()?.get(count) as u32)
+    }
+
+    /// Asks for one event when a request with another key comes. One command.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn arm_key_violation(&self) -> Result<()> {
+        let command = Command::new(opcode::ARM_DCT_FOR_KEY_VIOLATION, arm_dct_in::SIZE)
+            .set(arm_dct_in::DCT_NUMBER, self.number());
+        self.object().modify(&command).map(drop)
+    }
+
+    /// The object, for commands that this crate does not wrap.
+    pub fn object(&self) -> &Object {
+        self.inner.object().expect("made in RTR")
+    }
+}
+
+impl TargetInner {
+    fn object(&self) -> Option<&Object> {
+        self.object.get().map(|(object, _)| object)
+    }
+
+    fn query(&self) -> Result<Reply> {
+        let (object, number) = self.object.get().ok_or(QueueError::NoQueue)?;
+        let command = Command::new(opcode::QUERY_DCT, query_dct_in::SIZE)
+            .set(query_dct_in::DCTN, *number)
+            .reply(query_dct_out::SIZE);
+        object.query(&command)
+    }
+}
+
+/// Keeps a target alive, whatever state it is in.
+struct TargetHandle(Arc<TargetInner>);
+
+impl QueueOwner for TargetHandle {
+    fn id(&self) -> ObjectId {
+        ObjectId::at(Arc::as_ptr(&self.0))
+    }
+
+    fn claim(&self, queue: WorkQueue) -> Result<()> {
+        self.0.claims.claim(queue)
+    }
+
+    fn release(&self, queue: WorkQueue, idle: bool) {
+        self.0.claims.release(queue, idle);
+    }
+
+    fn destroyed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0.destroyed)
+    }
+
+    fn state(&self) -> std::result::Result<u32, QueueError> {
+        let reply = match self.0.query() {
+            Ok(reply) => reply,
+            Err(Error::Refused(refused)) => {
+                let (status, syndrome) = (refused.status(), refused.syndrome());
+                return Err(QueueError::QueryRefused { status, syndrome });
+            }
+            Err(_) => return Err(QueueError::NoQueue),
         };
-        [
-            (opcode::CREATE_SQ, out.sqn),
-            (opcode::CREATE_TIS, out.tisn),
-            (opcode::CREATE_RQ, out.rqn),
-            (opcode::CREATE_TIR, out.tirn),
-        ]
-        .into_iter()
-        .filter(|(_, number)| *number != 0)
-        .map(|(made_by, number)| show(self, made_by, number))
-        .collect()
+        // `mlx5_ifc.h`, MLX5_DCTC_STATE_ACTIVE; else it drains, or has.
+        let active = reply.get(dctc::STATE.within(query_dct_out::DCT_CONTEXT_ENTRY)) == 0;
+        Ok(if active { ibv_qp_state::IBV_QPS_RTR } else { ibv_qp_state::IBV_QPS_ERR })
+    }
+
+    fn resume(&self) -> Result<()> {
+        Err(QueueError::NoQueue.into())
+    }
+
+    fn as_raw(&self) -> Option<NonNull<ibv_qp>> {
+        None
     }
 }
 
-/// How the card is asked about what a command makes.
-fn known(made_by: u16) -> Result<Query> {
-    let rule = "no command asks what the card knows of such an object";
-    Query::of(made_by)
-        .ok_or_else(|| Error::attribute("object", format_args!("of {}", Name(made_by)), rule))
-}
-
-/// Asks about an object by the command for its kind.
-fn show(target: &impl CommandTarget, made_by: u16, number: u32) -> Result<ObjectContext> {
-    let query = known(made_by)?;
-    Ok(query.context(&target.query_by(&query.command(number))?))
-}
-
-/// The command that the kernel makes queue pairs of a transport by.
-fn qp_made_by<T: Transport>() -> Result<u16> {
-    let is = TypeId::of::<T>();
-    if is == TypeId::of::<RawPacket>() {
-        let rule = "the card has them as several objects: QueuePair::part_contexts";
-        return Err(Error::attribute("transport", T::NAME, rule));
+// SAFETY: it has no queue of its own to hand over; as one that takes from a shared one it is kept
+// alive by its owner.
+unsafe impl<S: CanReceive> Receives for DcTarget<S> {
+    fn owner(&self) -> Arc<dyn QueueOwner> {
+        Arc::new(TargetHandle(Arc::clone(&self.inner)))
     }
-    Ok(if is == TypeId::of::<Dct>() { opcode::CREATE_DCT } else { opcode::CREATE_QP })
-}
 
-fn srq_made_by(srq: &SharedReceiveQueue) -> u16 {
-    match srq.xrc_domain() {
-        Some(_) => opcode::CREATE_XRC_SRQ,
-        None => opcode::CREATE_RMP,
+    fn receives(&self) -> Result<ReceiveView> {
+        Err(QueueError::NoQueue.into())
+    }
+
+    fn member(&self) -> Member {
+        Member { number: self.number(), cq: self.inner.cq.0, srq: Some(self.inner.srq.0) }
     }
 }
 
-/// A CQ's number, which only libmlx5 knows. From then on it leaves the queue's ring alone when queue
-/// pairs are destroyed, as it has to for readers of this crate.
-fn cq_number(cq: &CompletionQueueHandle) -> Result<u32> {
-    let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
-    let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: all-zero is a value of these plain C structures; the queue is alive, and the library
-    // fills `out`.
-    unsafe {
-        let object = object.assume_init_mut();
-        object.cq.in_ = cq.as_raw().as_ptr();
-        object.cq.out = out.as_mut_ptr();
-        check("mlx5dv_init_obj", dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_CQ.into()))?;
-        Ok(out.assume_init().cqn)
+/// Not before it has a number.
+impl ReceiveSource for DcTarget<Rtr> {
+    type Transport = Dct;
+}
+
+impl<S: State> fmt::Debug for DcTarget<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DcTarget")
+            .field("number", &format_args!("{:#x}", self.number()))
+            .field("state", &S::STATE)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: State> fmt::Debug for TargetError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TargetError").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<S: State> fmt::Display for TargetError<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<S: State> std::error::Error for TargetError<S> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
     }
 }

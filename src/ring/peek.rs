@@ -80,7 +80,10 @@ impl Peeked<'_> {
         self.cqe.vlan()
     }
 
-    /// Index of the P_Key that a datagram came with.
+    /// What libmlx5 gives out as `ibv_wc.pkey_index`: 16 bits that mean something of the general
+    /// services' queue pair alone, and of that Linux's driver reads them as the P_Key itself. A
+    /// message for any other queue pair is of the partition that the queue pair was
+    /// [put into](crate::verbs::UdInitAttributes::pkey_index), so completions do not repeat it.
     pub fn pkey_index(&self) -> u16 {
         self.cqe.immediate() as u16
     }

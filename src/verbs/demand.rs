@@ -5,11 +5,11 @@ use std::ptr::NonNull;
 
 use bitflags::bitflags;
 use mlx5_sys::verbs::{
-    __ibv_reg_mr, ib_uverbs_advise_mr_advice as raw, ibv_advise_mr, ibv_alloc_null_mr,
-    ibv_dereg_mr, ibv_mr, ibv_sge,
+    __ibv_reg_mr, ib_uverbs_advise_mr_advice as raw, ibv_advise_mr, ibv_alloc_null_mr, ibv_sge,
 };
 
 use super::error::{check, non_null};
+use super::registration::{Registration, registered};
 use super::{Access, Cause, Context, Errno, ProtectionDomain, Result};
 use crate::wqe::{Remote, Sge};
 
@@ -104,7 +104,9 @@ impl ProtectionDomain {
                 "the device or its driver cannot register all memory at once",
             )))
         })?;
-        Ok(WholeRegion { mr, access, pd: self.clone() })
+        // SAFETY: just registered.
+        let registration = unsafe { Registration::new(mr, access | Access::ON_DEMAND, self) };
+        Ok(WholeRegion { registration })
     }
 
     /// Advises the device that memory of regions on demand will be needed. `wait`: comes back when
@@ -138,8 +140,10 @@ impl ProtectionDomain {
         // SAFETY: the PD is alive.
         let mr = unsafe { ibv_alloc_null_mr(self.as_raw().as_ptr()) };
         let mr = non_null("ibv_alloc_null_mr", mr.unwrap_or(std::ptr::null_mut()))?;
-        let scratch = Box::leak(Box::new([0; SCRATCH]));
-        Ok(NullRegion { mr, scratch: NonNull::from(scratch), _pd: self.clone() })
+        // SAFETY: just allocated.
+        let registration = unsafe { Registration::new(mr, Access::empty(), self) };
+        let scratch = Scratch(NonNull::from(Box::leak(Box::new([0; SCRATCH]))));
+        Ok(NullRegion { registration, scratch })
     }
 }
 
@@ -148,9 +152,7 @@ const SCRATCH: usize = 64;
 
 /// All memory of the process, registered at once.
 pub struct WholeRegion {
-    mr: NonNull<ibv_mr>,
-    access: Access,
-    pd: ProtectionDomain,
+    registration: Registration,
 }
 
 /// No memory: what a request reads from it is zero, what it writes there is gone, at any address.
@@ -159,66 +161,31 @@ pub struct WholeRegion {
 /// Short messages may come inside the completion, and are then thrown away by this host: queues of
 /// one thread at a time should have requests on it.
 pub struct NullRegion {
-    mr: NonNull<ibv_mr>,
-    /// Where data goes that came inside a completion: a box that was leaked.
-    scratch: NonNull<[u8; SCRATCH]>,
-    _pd: ProtectionDomain,
+    registration: Registration,
+    /// Where data goes that came inside a completion. Freed after the registration.
+    scratch: Scratch,
 }
 
-macro_rules! regions {
-    ($($name:ident)*) => {$(
-        // SAFETY: verbs calls on a region are allowed from any thread, and it is immutable.
-        unsafe impl Send for $name {}
-        // SAFETY: as above.
-        unsafe impl Sync for $name {}
+/// A box that was leaked: polls write to it, whoever has the region.
+struct Scratch(NonNull<[u8; SCRATCH]>);
 
-        impl $name {
-            /// The key of this host's work requests.
-            pub fn lkey(&self) -> u32 {
-                // SAFETY: the region is registered, and the field does not change.
-                unsafe { (*self.mr.as_ptr()).lkey }
-            }
+// SAFETY: nobody reads it.
+unsafe impl Send for Scratch {}
+// SAFETY: as above; who may write to it at a time is said of the region.
+unsafe impl Sync for Scratch {}
 
-            /// The region, for calls that this crate does not wrap. It lives as long as `self`.
-            pub fn as_raw(&self) -> NonNull<ibv_mr> {
-                self.mr
-            }
-        }
-
-        impl Drop for $name {
-            fn drop(&mut self) {
-                // SAFETY: registered by this crate, deregistered once, here, while its PD lives.
-                unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
-                self.free();
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($name))
-                    .field("lkey", &format_args!("{:#x}", self.lkey()))
-                    .finish()
-            }
-        }
-    )*};
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // SAFETY: leaked when the region was made, and taken back once, here; requests that named
+        // it are complete by the contract of posting.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
 }
 
-regions! { WholeRegion NullRegion }
+registered! { WholeRegion: lkey rights raw }
+registered! { NullRegion: lkey raw }
 
 impl WholeRegion {
-    /// Its memory is the process's.
-    fn free(&mut self) {}
-
-    /// Its rights.
-    pub fn access(&self) -> Access {
-        self.access | Access::ON_DEMAND
-    }
-
-    /// The domain it belongs to.
-    pub fn protection_domain(&self) -> &ProtectionDomain {
-        &self.pd
-    }
-
     /// Memory at an address, for a request of this host.
     pub fn sge(&self, address: NonNull<u8>, length: u32) -> Sge {
         Sge::new(address.as_ptr() as u64, length, self.lkey())
@@ -226,20 +193,30 @@ impl WholeRegion {
 
     /// Memory at an address, for a request of the peer.
     pub fn remote(&self, address: NonNull<u8>) -> Remote {
-        // SAFETY: the region is registered, and the field does not change.
-        Remote::new(address.as_ptr() as u64, unsafe { (*self.mr.as_ptr()).rkey })
+        Remote::new(address.as_ptr() as u64, self.registration.rkey())
     }
 }
 
 impl NullRegion {
     /// `length` bytes of nothing, at most 2^31.
     pub fn sge(&self, length: u32) -> Sge {
-        Sge::new(self.scratch.as_ptr() as u64, length, self.lkey())
+        Sge::new(self.scratch.0.as_ptr() as u64, length, self.lkey())
     }
+}
 
-    fn free(&mut self) {
-        // SAFETY: leaked when the region was made, and taken back once, here; requests that named
-        // it are complete by the contract of posting.
-        drop(unsafe { Box::from_raw(self.scratch.as_ptr()) });
+/// Shown by its key.
+fn show(name: &str, lkey: u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.debug_struct(name).field("lkey", &format_args!("{lkey:#x}")).finish()
+}
+
+impl fmt::Debug for WholeRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show("WholeRegion", self.lkey(), f)
+    }
+}
+
+impl fmt::Debug for NullRegion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show("NullRegion", self.lkey(), f)
     }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use mlx5_sys::dv;
 use mlx5_sys::verbs::{
-    ibv_access_flags, ibv_alloc_dm, ibv_alloc_dm_attr, ibv_dereg_mr, ibv_dm, ibv_free_dm, ibv_mr,
-    ibv_reg_dm_mr,
+    ibv_access_flags, ibv_alloc_dm, ibv_alloc_dm_attr, ibv_dm, ibv_free_dm, ibv_reg_dm_mr,
 };
 
 use super::error::{check, non_null};
+use super::registration::{Registration, registered};
 use super::{Access, Cause, Context, Errno, Error, ProtectionDomain, Result};
 use crate::doorbell::fence;
 use crate::wqe::{Remote, Sge};
@@ -236,18 +236,11 @@ impl fmt::Debug for DeviceMemory {
 /// A registered part of device memory: what requests name it by. Its addresses start at zero,
 /// wherever in the memory it begins.
 pub struct DeviceRegion {
-    mr: NonNull<ibv_mr>,
+    registration: Registration,
     length: usize,
-    access: Access,
-    pd: ProtectionDomain,
-    /// Freed after the region.
+    /// Freed after the registration.
     memory: Arc<DmInner>,
 }
-
-// SAFETY: verbs calls on a region are allowed from any thread, and it is immutable.
-unsafe impl Send for DeviceRegion {}
-// SAFETY: as above.
-unsafe impl Sync for DeviceRegion {}
 
 impl ProtectionDomain {
     /// Registers `length` bytes from `offset` on of device memory.
@@ -297,38 +290,13 @@ impl ProtectionDomain {
         // SAFETY: PD and memory are alive and of one context.
         let mr = unsafe { ibv_reg_dm_mr(pd, dm, offset as u64, length, bits) };
         let mr = non_null("ibv_reg_dm_mr", mr.unwrap_or(std::ptr::null_mut()))?;
-        Ok(DeviceRegion { mr, length, access, pd: self.clone(), memory: Arc::clone(inner) })
+        // SAFETY: just registered.
+        let registration = unsafe { Registration::new(mr, access, self) };
+        Ok(DeviceRegion { registration, length, memory: Arc::clone(inner) })
     }
 }
 
 impl DeviceRegion {
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Never: there is at least one byte.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// The key of this host's work requests.
-    pub fn lkey(&self) -> u32 {
-        // SAFETY: the region is registered, and the field does not change.
-        unsafe { (*self.mr.as_ptr()).lkey }
-    }
-
-    /// The key that lets the peer in.
-    pub fn rkey(&self) -> u32 {
-        // SAFETY: as above.
-        unsafe { (*self.mr.as_ptr()).rkey }
-    }
-
-    /// Its rights.
-    pub fn access(&self) -> Access {
-        self.access
-    }
-
     /// `length` bytes from `offset` on, for a request of this host.
     ///
     /// Completions must not carry data of it, since polls could not copy that to where it belongs:
@@ -342,24 +310,9 @@ impl DeviceRegion {
     pub fn remote(&self, offset: u64) -> Remote {
         Remote::new(offset, self.rkey())
     }
-
-    /// The domain it belongs to.
-    pub fn protection_domain(&self) -> &ProtectionDomain {
-        &self.pd
-    }
-
-    /// The region, for calls that this crate does not wrap. It lives as long as `self`.
-    pub fn as_raw(&self) -> NonNull<ibv_mr> {
-        self.mr
-    }
 }
 
-impl Drop for DeviceRegion {
-    fn drop(&mut self) {
-        // SAFETY: registered by this crate, deregistered once, here, while PD and memory live.
-        unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
-    }
-}
+registered! { DeviceRegion: length lkey rkey rights raw }
 
 impl fmt::Debug for DeviceRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -368,7 +321,7 @@ impl fmt::Debug for DeviceRegion {
             .field("of", &self.memory.length)
             .field("lkey", &format_args!("{:#x}", self.lkey()))
             .field("rkey", &format_args!("{:#x}", self.rkey()))
-            .field("access", &self.access)
+            .field("access", &self.access())
             .finish()
     }
 }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::ptr::NonNull;
 
-use mlx5_sys::verbs::{ibv_dereg_mr, ibv_mr, ibv_reg_dmabuf_mr};
+use mlx5_sys::verbs::ibv_reg_dmabuf_mr;
 
 use super::error::non_null;
 use super::pages::page_size;
+use super::registration::{Registration, registered};
 use super::{Access, Cause, Errno, Error, ProtectionDomain, Result};
 use crate::wqe::{Remote, Sge};
 
@@ -18,17 +18,10 @@ use crate::wqe::{Remote, Sge};
 /// lets others do to the memory meanwhile is the exporter's matter: the region gives no access to
 /// bytes.
 pub struct DmaBufRegion {
-    mr: NonNull<ibv_mr>,
+    registration: Registration,
     address: u64,
     length: usize,
-    access: Access,
-    pd: ProtectionDomain,
 }
-
-// SAFETY: verbs calls on a region are allowed from any thread, and it is immutable.
-unsafe impl Send for DmaBufRegion {}
-// SAFETY: as above.
-unsafe impl Sync for DmaBufRegion {}
 
 impl ProtectionDomain {
     /// Registers `length` bytes from `offset` on of the dma-buf that `fd` stands for. Requests name
@@ -85,7 +78,9 @@ impl ProtectionDomain {
                     "the descriptor is no dma-buf, or the dma-buf is shorter",
                 )))
             })?;
-        Ok(DmaBufRegion { mr, address, length, access, pd: self.clone() })
+        // SAFETY: just registered.
+        let registration = unsafe { Registration::new(mr, access, self) };
+        Ok(DmaBufRegion { registration, address, length })
     }
 }
 
@@ -93,38 +88,6 @@ impl DmaBufRegion {
     /// What requests name the first byte by.
     pub fn address(&self) -> u64 {
         self.address
-    }
-
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.length
-    }
-
-    /// Never: there is at least one byte.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// The key of this host's work requests.
-    pub fn lkey(&self) -> u32 {
-        // SAFETY: the region is registered, and the field does not change.
-        unsafe { (*self.mr.as_ptr()).lkey }
-    }
-
-    /// The key that lets the peer in.
-    pub fn rkey(&self) -> u32 {
-        // SAFETY: as above.
-        unsafe { (*self.mr.as_ptr()).rkey }
-    }
-
-    /// Its rights.
-    pub fn access(&self) -> Access {
-        self.access
-    }
-
-    /// The domain it belongs to.
-    pub fn protection_domain(&self) -> &ProtectionDomain {
-        &self.pd
     }
 
     /// `length` bytes from `offset` of the region on, for a request of this host.
@@ -136,19 +99,9 @@ impl DmaBufRegion {
     pub fn remote(&self, offset: u64) -> Remote {
         Remote::new(self.address.wrapping_add(offset), self.rkey())
     }
-
-    /// The region, for calls that this crate does not wrap. It lives as long as `self`.
-    pub fn as_raw(&self) -> NonNull<ibv_mr> {
-        self.mr
-    }
 }
 
-impl Drop for DmaBufRegion {
-    fn drop(&mut self) {
-        // SAFETY: registered by this crate, deregistered once, here, while its PD lives.
-        unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
-    }
-}
+registered! { DmaBufRegion: length lkey rkey rights raw }
 
 impl fmt::Debug for DmaBufRegion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -157,7 +110,7 @@ impl fmt::Debug for DmaBufRegion {
             .field("length", &self.length)
             .field("lkey", &format_args!("{:#x}", self.lkey()))
             .field("rkey", &format_args!("{:#x}", self.rkey()))
-            .field("access", &self.access)
+            .field("access", &self.access())
             .finish()
     }
 }

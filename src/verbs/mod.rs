@@ -31,7 +31,9 @@ mod pd;
 mod placement;
 mod port;
 mod qp;
+mod registration;
 mod srq;
+mod srq_claim;
 mod td;
 mod units;
 mod volatile;
@@ -64,7 +66,6 @@ pub use pages::{HugePageSize, Pages};
 pub use pd::ProtectionDomain;
 pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes, PortState};
-pub(crate) use qp::WorkQueue;
 pub use qp::{
     AddressVector, AlternatePath, Capacities, Connected, Dci, DciInitAttributes, DciStreams, Dct,
     DctRtrAttributes, GlobalRoute, HasQueues, Init, InitAttributes, MigrationState,
@@ -74,7 +75,9 @@ pub use qp::{
     UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend,
     state,
 };
+pub(crate) use qp::{Claims, WorkQueue, check_mtu};
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
+pub(crate) use srq_claim::SrqClaim;
 pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};
 pub use wq::{Spread, StridingQueue, StridingQueueBuilder};

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mlx5_sys::verbs::{
     ibv_create_srq_ex, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq, ibv_srq, ibv_srq_attr,
@@ -14,11 +14,8 @@ use mlx5_sys::verbs::{
 use super::error::{check, non_null};
 use super::{
     Cause, CompletionQueue, CompletionQueueHandle, Context, Error, ProtectionDomain, Result,
-    XrcDomain,
+    SrqClaim, XrcDomain,
 };
-
-/// What errors call it.
-const QUEUE: &str = "shared receive queue";
 
 /// A shared receive queue: receives that any number of queue pairs take from.
 ///
@@ -38,7 +35,7 @@ struct SrqInner {
     srq: NonNull<ibv_srq>,
     max_wr: u32,
     max_sge: u32,
-    claim: Mutex<Claim>,
+    claim: SrqClaim,
     /// Set when the queue is destroyed, so that nothing completes any more.
     destroyed: Arc<AtomicBool>,
     pd: ProtectionDomain,
@@ -49,17 +46,6 @@ struct SrqInner {
 struct XrcParts {
     domain: XrcDomain,
     cq: CompletionQueueHandle,
-}
-
-/// Who posts to it on the direct path.
-#[derive(Debug)]
-enum Claim {
-    /// Nobody. The order in which the card takes its WQEs next, where an owner has left it.
-    Free(Option<Box<[u16]>>),
-    /// One owner.
-    Taken,
-    /// Nobody any more: the last owner left receives outstanding.
-    Unfinished,
 }
 
 // SAFETY: libibverbs allows calls on one SRQ from several threads; the claim is behind a lock.
@@ -177,41 +163,9 @@ impl SharedReceiveQueue {
         Arc::clone(&self.inner.destroyed)
     }
 
-    /// Claims it for a writer on the direct path. Gives the order that the last owner has left, if
-    /// there was one.
-    ///
-    /// # Errors
-    /// [`Error::QueueInUse`]; [`QueueError::Outstanding`](crate::ring::QueueError::Outstanding) if
-    /// the last owner left receives outstanding: an SRQ cannot be reset.
-    pub(crate) fn claim(&self) -> Result<Option<Box<[u16]>>> {
-        let mut claim = self.lock();
-        match &mut *claim {
-            Claim::Taken => Err(Error::QueueInUse { queue: QUEUE }),
-            Claim::Unfinished => Err(crate::ring::QueueError::Outstanding.into()),
-            Claim::Free(order) => {
-                let order = order.take();
-                *claim = Claim::Taken;
-                Ok(order)
-            }
-        }
-    }
-
-    /// Gives a claim back, with the order in which the card takes the WQEs next; `None` if receives
-    /// of the owner are outstanding.
-    pub(crate) fn release(&self, order: Option<Box<[u16]>>) {
-        *self.lock() = match order {
-            Some(order) => Claim::Free(Some(order)),
-            None => Claim::Unfinished,
-        };
-    }
-
-    /// Gives a claim back that came to nothing.
-    pub(crate) fn unclaim(&self, order: Option<Box<[u16]>>) {
-        *self.lock() = Claim::Free(order);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Claim> {
-        self.inner.claim.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Who posts to it on the direct path.
+    pub(crate) fn claims(&self) -> &SrqClaim {
+        &self.inner.claim
     }
 }
 
@@ -293,7 +247,7 @@ impl SharedReceiveQueueBuilder {
                 srq,
                 max_wr: attributes.attr.max_wr,
                 max_sge: attributes.attr.max_sge,
-                claim: Mutex::new(Claim::Free(None)),
+                claim: SrqClaim::default(),
                 destroyed: Arc::default(),
                 pd: self.pd,
                 xrc: self.xrc.map(|(domain, cq)| XrcParts { domain, cq }),

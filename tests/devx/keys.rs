@@ -230,7 +230,7 @@ fn what_a_direct_key_cannot_be_is_told() {
             "registered with",
         ),
         (build().address(start + 1).direct(&memory, 0, 1), "page"),
-        (build().address(u64::MAX & !4095).direct(&memory, 0, 4096), "2^64"),
+        (build().address(!4095).direct(&memory, 0, 4096), "2^64"),
     ] {
         let error = made.unwrap_err();
         assert!(matches!(error, Error::Attribute { .. }), "{error}");

@@ -7,6 +7,7 @@ mod rig;
 mod capabilities;
 mod commands;
 mod counters;
+mod dynamic;
 mod keys;
 mod objects;
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
@@ -14,4 +15,5 @@ mod objects;
 mod pair;
 mod pending;
 mod resources;
+mod shared_receive;
 mod targets;

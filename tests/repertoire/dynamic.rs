@@ -1,5 +1,6 @@
 //! Dynamic connections: initiators, targets, keys, streams, and what each error looks like.
 
+#[path = "dynamic/windows.rs"]
 mod windows;
 
 use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
@@ -8,9 +9,9 @@ use mlx5::ring::{
     SharedReceives,
 };
 use mlx5::verbs::{
-    AddressHandle, AddressVector, CompletionQueue, Context, Dci, DciInitAttributes, DciStreams,
-    Dct, DctRtrAttributes, InitAttributes, MemoryRegion, Mtu, ProtectionDomain, QpState, QueuePair,
-    QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue, State, Transport,
+    AddressHandle, AddressVector, CompletionQueue, Dci, DciInitAttributes, DciStreams,
+    DctRtrAttributes, InitAttributes, MemoryRegion, Mtu, QpState, QueuePair, QueuePairBuilder, Rts,
+    RtsAttributes,
 };
 use mlx5::wqe::{
     Bits, CompareSwap, CopyMemory, DcAddress, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd,
@@ -18,6 +19,7 @@ use mlx5::wqe::{
 };
 use mlx5_model::Mode;
 
+use super::made::{self, DcTarget, SharedReceiveQueue};
 use crate::rig::{Rig, wait};
 
 /// Bytes of each side's memory.
@@ -99,7 +101,7 @@ pub struct Target {
     pub memory: MemoryRegion,
     pub shared: SharedReceives,
     pub completions: Completions,
-    pub qp: QueuePair<Dct, Rtr>,
+    pub qp: DcTarget,
 }
 
 /// A target in RTR.
@@ -108,19 +110,18 @@ pub fn rtr(
     cq: &CompletionQueue,
     srq: &SharedReceiveQueue,
     init: &InitAttributes,
-) -> QueuePair<Dct, Rtr> {
-    let qp = QueuePair::dc_target(&rig.pd, cq, srq, KEY).build().unwrap();
+) -> DcTarget {
+    let qp = made::dc_target(&rig.pd, cq, srq, KEY);
     assert_eq!(qp.number(), 0, "the card does not know it yet");
     let qp = qp.init(init).unwrap();
-    let address = own_address(rig, &qp);
-    let qp = qp.rtr(&DctRtrAttributes::new(address)).unwrap();
+    let qp = qp.rtr(&DctRtrAttributes::new(own_address(rig, 0))).unwrap();
     assert_ne!(qp.number(), 0);
     qp
 }
 
-/// The way to this very port, where that queue pair is.
-pub fn own_address<T: Transport, S: State>(rig: &Rig, qp: &QueuePair<T, S>) -> AddressVector {
-    rig.local.address(&rig.local.endpoint(qp))
+/// The way to this very port, where the queue pair of that number is.
+pub fn own_address(rig: &Rig, number: u32) -> AddressVector {
+    rig.local.address(&rig.local.endpoint_of(number))
 }
 
 impl Target {
@@ -130,7 +131,7 @@ impl Target {
 
     fn open_to(rig: &Rig, init: &InitAttributes) -> Self {
         let cq = rig.cq(255);
-        let srq = SharedReceiveQueue::builder(&rig.pd).max_sge(3).build().unwrap();
+        let srq = made::shared(SharedReceiveQueue::builder(&rig.pd).max_sge(3));
         let qp = rtr(rig, &cq, &srq, init);
         let mut completions = Completions::new(&cq).unwrap();
         let config = ReceiveConfig::default();
@@ -144,7 +145,7 @@ impl Target {
     }
 
     fn address_by(&self, rig: &Rig, key: u64) -> DcAddress {
-        let handle = AddressHandle::new(&rig.pd, &own_address(rig, &self.qp)).unwrap();
+        let handle = AddressHandle::new(&rig.pd, &own_address(rig, self.qp.number())).unwrap();
         DcAddress::new(&handle, self.qp.number(), key)
     }
 
@@ -484,33 +485,9 @@ fn a_stream_that_fails_leaves_the_others_going() {
 }
 
 #[test]
-fn a_target_says_what_it_was_made_with() {
-    let rig = Rig::new(Mode::Trapped);
-    let b = Target::new(&rig);
-    let attributes = b.qp.query().unwrap();
-    assert_eq!(attributes.state, QpState::Rtr);
-    assert_eq!(attributes.path_mtu, Some(Mtu::Mtu1024));
-    assert_eq!(attributes.port, 1);
-    assert!(attributes.access.contains(mlx5::verbs::Access::REMOTE_ATOMIC));
-}
-
-#[test]
 fn a_target_has_no_queue_of_its_own() {
     let rig = Rig::new(Mode::Trapped);
     let mut b = Target::new(&rig);
     let none = ReceiveQueue::new(&b.qp, &mut b.completions, ReceiveConfig::default());
     assert!(matches!(none, Err(mlx5::Error::Queue(QueueError::NoQueue))), "{none:?}");
-}
-
-#[test]
-fn what_cannot_be_made_is_named() {
-    let context = Context::open_first().unwrap();
-    let pd = ProtectionDomain::new(&context).unwrap();
-    let cq = CompletionQueue::new(&context, 16).unwrap();
-    let text = |error: mlx5::Error| error.to_string();
-    let no_receives = QueuePairBuilder::<Dct>::new(&pd, &cq).build().map_err(text).unwrap_err();
-    assert!(no_receives.contains("shared receive queue"), "{no_receives}");
-    let streams = DciStreams { log_concurrent: 20, log_errored: 0 };
-    let many = QueuePairBuilder::<Dci>::new(&pd, &cq).streams(streams).build().map_err(text);
-    assert!(many.unwrap_err().contains("mlx5dv_create_qp"));
 }

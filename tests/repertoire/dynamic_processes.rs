@@ -25,7 +25,7 @@ fn exchange(rig: &Rig, connection: &mut Connection, targets: &[Target]) -> Their
     for target in targets {
         let mine = Endpoint {
             region: Some(RemoteRegion::from(&target.memory)),
-            ..rig.local.endpoint(&target.qp)
+            ..rig.local.endpoint_of(target.qp.number())
         };
         let theirs = connection.exchange(&mine).unwrap();
         let handle = AddressHandle::new(&rig.pd, &rig.local.address(&theirs)).unwrap();

@@ -7,7 +7,9 @@ mod rig;
 mod completions;
 mod datagram_processes;
 mod dynamic;
+mod dynamic_made;
 mod dynamic_processes;
+mod made;
 mod memory;
 mod memory_processes;
 mod migration;
@@ -19,6 +21,7 @@ mod owned_unreliable;
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
 #[path = "../rc_errors/pair.rs"]
 mod pair;
+mod partition;
 mod placement;
 mod processes;
 mod shared_receive;

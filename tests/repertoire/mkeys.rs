@@ -500,23 +500,6 @@ fn protected_data_is_refused_by_a_card_without_the_capability() {
     pair.works_again();
 }
 
-/// Has a key lead to a piece of memory, for reading and writing, by a connection that goes then: for
-/// tests of transports that do not configure keys.
-pub fn lead_to(rig: &Rig, key: &Mkey, piece: Sge) {
-    let cq = rig.cq(64);
-    let (qp, _peer) = {
-        let [one, other] = [(); 2].map(|()| rig.init(QueuePair::<Rc, _>::builder(&rig.pd, &cq)));
-        rig.connect(one, other)
-    };
-    let mut completions = Completions::new(&cq).unwrap();
-    let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
-    let request = key.configure().access(BOTH).layout([piece]);
-    // SAFETY: nobody holds a reference to the memory.
-    unsafe { send.post(1, request.signaled()) }.unwrap();
-    let done = wait(&mut completions, &mut send);
-    assert!(matches!(done, Completion::Send(done) if done.id == 1), "{done:?}");
-}
-
 /// In the peer's environment: where the test listens.
 const ADDRESS: &str = "MLX5_MKEYS_ADDRESS";
 

@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::{Endpoint, LocalPort};
 use mlx5::cqe::Completion;
-use mlx5::ring::{Completions, PollError, Queues};
+use mlx5::ring::{Completions, PollError, Queues, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Access, CompletionQueue, Connected, Context, HasQueues, Init, MemoryRegion, ProtectionDomain,
-    QueuePair, QueuePairBuilder, Rc, Reset, RtrAttributes, Rts, RtsAttributes,
+    Access, CompletionQueue, Connected, Context, HasQueues, Init, MemoryRegion, Mkey,
+    ProtectionDomain, QueuePair, QueuePairBuilder, Rc, Reset, RtrAttributes, Rts, RtsAttributes,
 };
+use mlx5::wqe::Sge;
 
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -108,4 +109,22 @@ pub fn wait<Q: Queues + ?Sized>(completions: &mut Completions, queues: &mut Q) -
         }
         std::thread::yield_now();
     }
+}
+
+/// Has a key lead to a piece of memory, for reading and writing, by a connection that goes then: for
+/// tests of transports that do not configure keys.
+pub fn lead_to(rig: &Rig, key: &Mkey, piece: Sge) {
+    let cq = rig.cq(64);
+    let (qp, _peer) = {
+        let [one, other] = [(); 2].map(|()| rig.init(QueuePair::<Rc, _>::builder(&rig.pd, &cq)));
+        rig.connect(one, other)
+    };
+    let mut completions = Completions::new(&cq).unwrap();
+    let mut send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+    let both = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let request = key.configure().access(both).layout([piece]);
+    // SAFETY: nobody holds a reference to the memory.
+    unsafe { send.post(1, request.signaled()) }.unwrap();
+    let done = wait(&mut completions, &mut send);
+    assert!(matches!(done, Completion::Send(done) if done.id == 1), "{done:?}");
 }

@@ -11,12 +11,10 @@ use mlx5_sys::ifc::{
 use super::capability::PKEYS;
 use super::{Refusal, get};
 use crate::card::{Card, Link};
+use crate::transport::p_key;
 
 /// Asks for the whole table.
 const ALL: u32 = 0xffff;
-
-/// The one P_Key of the port: full member of the default partition.
-const DEFAULT_PKEY: u64 = 0xffff;
 
 /// `roce_addr_layout` of `mlx5_ifc.h`: GID, VLAN and MAC, then type and version.
 mod roce_address {
@@ -89,14 +87,16 @@ pub fn query_gid(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(),
     Ok(())
 }
 
-pub fn query_pkey(_: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+pub fn query_pkey(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     use query_hca_vport_pkey_in as q;
     here(input, q::OTHER_VPORT, q::VPORT_NUMBER, q::PORT_NUM)?;
     let range = range(get(input, q::PKEY_INDEX), PKEYS, Refusal::PkeyIndex)?;
     let start = query_hca_vport_pkey_out::PKEY.bytes().start;
     let table = output.get_mut(start..start + range.len() * 4).ok_or(Refusal::OutputLength)?;
-    if range.start == 0 {
-        Field::new(0, 15, 16).set(table, DEFAULT_PKEY);
+    for (entry, index) in table.chunks_exact_mut(4).zip(range) {
+        if let Some(key) = p_key(card.identity.link, index as u32) {
+            Field::new(0, 15, 16).set(entry, u64::from(key));
+        }
     }
     Ok(())
 }
@@ -204,8 +204,10 @@ mod tests {
         let index = query_hca_vport_pkey_in::PKEY_INDEX;
         rig.refuses(&pkey, &[(index, 128, Refusal::PkeyIndex)]);
         assert_eq!(rig.run(&pkey).unwrap()[0x10..0x14], [0, 0, 0xff, 0xff]);
-        assert_eq!(rig.run(&pkey.clone().set(index, 1u64)).unwrap()[0x10..0x14], [0; 4]);
-        assert_eq!(rig.run(&pkey.set(index, ALL)).unwrap()[0x10..0x14], [0, 0, 0xff, 0xff]);
+        assert_eq!(rig.run(&pkey.clone().set(index, 1u64)).unwrap()[0x10..0x14], [0, 0, 0x80, 1]);
+        assert_eq!(rig.run(&pkey.clone().set(index, 9u64)).unwrap()[0x10..0x14], [0; 4]);
+        let all = rig.run(&pkey.set(index, ALL)).unwrap();
+        assert_eq!(all[0x10..0x20], [0, 0, 0xff, 0xff, 0, 0, 0x80, 1, 0, 0, 0, 2, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub use parameters::Parameters;
 pub use port::Port;
 pub use psn::Psn;
 
-use crate::card::Card;
+use crate::card::{Card, Link};
 use crate::object::{Service, State};
 use crate::wire::{Frame, Header, MULTICAST, Route};
 use ethernet::Ethernet;
@@ -330,7 +330,16 @@ fn partition_matches(one: u16, other: u16) -> bool {
     (one ^ other) & 0x7fff == 0 && (one | other) & 0x8000 != 0
 }
 
-/// The partition key at an index of the port's table, which holds the default partition alone.
-pub fn p_key(index: u32) -> Option<u16> {
-    (index == 0).then_some(0xffff)
+/// Partition keys of an InfiniBand port, from the start of its table on: the default partition's, and
+/// those of one that it is a full member of and of one whose limited members do not hear each other.
+const PARTITIONS: [u16; 3] = [0xffff, 0x8001, 0x0002];
+
+/// The partition key at an index of the port's table, if there is one. On Ethernet there is the default
+/// partition alone.
+pub fn p_key(link: Link, index: u32) -> Option<u16> {
+    let known = match link {
+        Link::InfiniBand => &PARTITIONS[..],
+        Link::Roce => &PARTITIONS[..1],
+    };
+    known.get(index as usize).copied()
 }

@@ -93,7 +93,7 @@ impl Parameters {
             alternate: route(qp, identity, qpc::SECONDARY_ADDRESS_PATH),
             migration: Migration::of(qp.service, qp.get(qpc::PM_STATE)),
             dynamic: None,
-            p_key: p_key(path(ads::PKEY_INDEX)).unwrap_or(0),
+            p_key: p_key(identity.link, path(ads::PKEY_INDEX)).unwrap_or(0),
             q_key: qp.get(qpc::Q_KEY),
             initiator_depth: 1 << qp.get(qpc::LOG_SRA_MAX),
             responder_depth: 1 << qp.get(qpc::LOG_RRA_MAX),

@@ -11,6 +11,7 @@ mod owner;
 mod verbs;
 mod view;
 
+pub(crate) use super::srq::UserIndex;
 pub(crate) use owner::{CqOwner, QueueOwner, SrqOwner};
 pub(super) use verbs::{Foreign, QpView, member, view_cq};
 pub(crate) use view::{
@@ -53,7 +54,8 @@ pub(crate) mod handover {
     use std::sync::Arc;
 
     use super::{
-        CompletionView, CqOwner, Member, QueueOwner, ReceiveView, SendView, SharedView, SrqOwner,
+        CompletionView, CqOwner, Member, ObjectId, QueueOwner, ReceiveView, SendView, SharedView,
+        SrqOwner,
     };
     use crate::Result;
 
@@ -120,5 +122,17 @@ pub(crate) mod handover {
         /// # Errors
         /// [`Error::Queue`](crate::Error::Queue).
         fn shared(&self, order: Option<Box<[u16]>>) -> Result<SharedView>;
+
+        /// Its number, by which commands name it.
+        ///
+        /// # Errors
+        /// [`Error::Queue`](crate::Error::Queue).
+        fn number(&self) -> Result<u32>;
+
+        /// Which one it is.
+        fn id(&self) -> ObjectId;
+
+        /// Whether queue pairs take from it, and not what each request names.
+        fn is_plain(&self) -> bool;
     }
 }

@@ -383,15 +383,15 @@ impl CompletionSource for CompletionQueue {}
 
 impl SrqOwner for SharedReceiveQueue {
     fn claim(&self) -> crate::Result<Option<Box<[u16]>>> {
-        SharedReceiveQueue::claim(self)
+        self.claims().claim()
     }
 
     fn release(&self, order: Option<Box<[u16]>>) {
-        SharedReceiveQueue::release(self, order);
+        self.claims().release(order);
     }
 
     fn unclaim(&self, order: Option<Box<[u16]>>) {
-        SharedReceiveQueue::unclaim(self, order);
+        self.claims().unclaim(order);
     }
 
     fn destroyed(&self) -> Arc<AtomicBool> {
@@ -410,6 +410,18 @@ unsafe impl Shares for SharedReceiveQueue {
         // SAFETY: it is alive, and claimed: nobody writes its list.
         let view = unsafe { srq::view_of(self.as_raw(), self.xrc_domain().is_some(), order)? };
         Ok(SharedView { cq: self.cq().map(|cq| CqId::of(cq.as_raw().as_ptr())), ..view })
+    }
+
+    fn number(&self) -> crate::Result<u32> {
+        SharedReceiveQueue::number(self)
+    }
+
+    fn id(&self) -> ObjectId {
+        ObjectId::at(self.as_raw().as_ptr())
+    }
+
+    fn is_plain(&self) -> bool {
+        self.xrc_domain().is_none()
     }
 }
 

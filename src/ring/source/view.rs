@@ -120,6 +120,8 @@ pub struct SharedView {
     pub(crate) order: Box<[u16]>,
     /// Its record: one word.
     pub(crate) record: NonNull<u32>,
+    /// Whether the card goes round the WQEs, instead of by their list.
+    pub(crate) cyclic: bool,
     /// What CQEs call it, if it is one of an XRC domain.
     pub(crate) index: Option<UserIndex>,
     /// Where its receives complete, if it says so and not its queue pairs.

@@ -135,6 +135,7 @@ pub(in crate::ring) unsafe fn view_of(
         order,
         record,
         index,
+        cyclic: false,
         cq: None,
         id: ObjectId::at(srq.as_ptr()),
     })

@@ -166,6 +166,40 @@ impl List {
         Some(id)
     }
 
+    /// As [`retire`](Self::retire), of a ring, which the card goes round whatever completes first: a
+    /// WQE is free only once all that were posted before it are. `counter` is the low 16 bits of the
+    /// position at which it was posted.
+    pub(super) fn retire_in_ring(&mut self, counter: u16) -> Option<u64> {
+        let slot = usize::from(counter) & self.mask as usize;
+        let place = self.places.get_mut(slot)?;
+        if place.at >= self.head || place.at as u16 != counter {
+            return None;
+        }
+        place.at = NOWHERE;
+        let id = place.id;
+        // From the oldest position that was not free on.
+        while self.tail() < self.head {
+            let slot = self.slot(self.tail());
+            if self.places[usize::from(slot)].at != NOWHERE {
+                break;
+            }
+            self.limit += 1;
+        }
+        Some(id)
+    }
+
+    /// The place of a receive of a ring that is outstanding: where `counter` says that it was posted.
+    pub(super) fn place_in_ring(&self, counter: u16) -> Option<u16> {
+        let slot = usize::from(counter) & self.mask as usize;
+        let place = self.places.get(slot)?;
+        (place.at < self.head && place.at as u16 == counter).then_some(slot as u16)
+    }
+
+    /// The first position of a ring that is not free.
+    fn tail(&self) -> u64 {
+        self.limit + self.reserve - self.order.len() as u64
+    }
+
     /// The order in which the card takes the WQEs next, if none is outstanding.
     pub(super) fn order(&self) -> Option<Box<[u16]>> {
         let entries = self.order.len() as u64;
@@ -191,6 +225,53 @@ mod tests {
         assert!(!list(&[0, 1, 2, 4], 4), "out of the memory");
         assert!(!list(&[0, 1, 1, 2], 4), "twice");
         assert!(!list(&[0, 1, 2], 4), "no power of two");
+    }
+
+    /// The oracle has what is posted in a deque, with those that completed before their turn marked.
+    #[test]
+    fn a_ring_is_free_from_its_oldest_on_whatever_completes_first() {
+        let mut random = Random::from_clock();
+        for _ in 0..100 {
+            let wqes = 2usize << random.below(6);
+            let start = [0, 0xfffe, random.next() as u16][random.below(3) as usize];
+            let turned = (0..wqes).map(|at| (usize::from(start) + at) as u16 & (wqes as u16 - 1));
+            let mut list = List::new(turned.collect(), wqes, start).unwrap();
+            // Position, id, and whether it has completed.
+            let mut posted: VecDeque<(u64, u64, bool)> = VecDeque::new();
+            for id in 0..600 {
+                assert_eq!(list.used() as usize, posted.len(), "{}", random.seed());
+                if random.below(2) == 0 && posted.len() < wqes - 1 {
+                    let head = list.head();
+                    assert!(!list.is_full_at(head));
+                    let (slot, next) = list.at(head);
+                    assert_eq!(u64::from(slot), head & (wqes as u64 - 1));
+                    assert_eq!(u64::from(next), (head + 1) & (wqes as u64 - 1));
+                    list.remember(slot, head, id);
+                    list.post(head + 1);
+                    posted.push_back((head, id, false));
+                    continue;
+                }
+                if posted.is_empty() || random.below(5) == 0 {
+                    // A lie: of a turn that was, or is to be, or of what has completed.
+                    let counter = random.next() as u16;
+                    let open = |p: &&(u64, u64, bool)| p.0 as u16 == counter && !p.2;
+                    if posted.iter().find(open).is_none() {
+                        assert_eq!(list.place_in_ring(counter), None);
+                        assert_eq!(list.retire_in_ring(counter), None);
+                    }
+                    continue;
+                }
+                let which = random.below(posted.len() as u32) as usize;
+                let (position, id, done) = &mut posted[which];
+                let expected = (!*done).then_some(*id);
+                assert_eq!(list.place_in_ring(*position as u16).is_some(), !*done);
+                assert_eq!(list.retire_in_ring(*position as u16), expected, "{}", random.seed());
+                *done = true;
+                while posted.front().is_some_and(|oldest| oldest.2) {
+                    posted.pop_front();
+                }
+            }
+        }
     }
 
     /// The oracle has the free WQEs in a deque and the posted ones in a map.

@@ -49,6 +49,8 @@ pub struct SharedReceives {
     members: Numbers,
     /// What CQEs call it, if it is one of an XRC domain.
     pub(in crate::ring) index: Option<UserIndex>,
+    /// Whether the card goes round the WQEs, instead of by their list. Then no CQ is the first.
+    cyclic: bool,
     /// Every CQ that it completes on, with what is promised there.
     promises: Vec<(CqId, Credit)>,
     /// Receive CQs of queue pairs that are attached, by place in `promises`; and what keeps these.
@@ -85,6 +87,8 @@ pub(in crate::ring) struct SrqParts {
     pub(in crate::ring) order: Box<[u16]>,
     pub(in crate::ring) record: Record,
     pub(in crate::ring) index: Option<UserIndex>,
+    /// Whether the card goes round the WQEs, instead of by their list.
+    pub(in crate::ring) cyclic: bool,
     pub(in crate::ring) cq: CqId,
     pub(in crate::ring) credit: Credit,
     pub(in crate::ring) id: ObjectId,
@@ -177,6 +181,7 @@ impl SharedReceives {
             order: view.order,
             record,
             index: view.index,
+            cyclic: view.cyclic,
             cq: completions.id(),
             credit: completions.promise_shared(receives)?,
             id: view.id,
@@ -210,9 +215,11 @@ impl SharedReceives {
             shift: stride.trailing_zeros(),
             max_sge: (stride / SEGMENT_SIZE - 1) as u32,
             record: parts.record,
-            cq: parts.cq,
+            // So that the usual path of a poll leaves rings to the other.
+            cq: if parts.cyclic { CqId::NONE } else { parts.cq },
             members: Numbers::new(),
             index: parts.index,
+            cyclic: parts.cyclic,
             promises: vec![(parts.cq, parts.credit)],
             attached: Vec::new(),
             reclaimed: Vec::new(),
@@ -313,11 +320,15 @@ impl SharedReceives {
 
     /// Drops the CQEs of a queue pair's receives, which are free again.
     fn sweep(&mut self, qpn: u32, completions: &mut Completions) {
-        let Self { list, reclaimed, .. } = self;
+        let Self { list, reclaimed, cyclic, .. } = self;
         completions.sweep(|cqe| {
             let its = cqe.qpn() == qpn && cqe.queue() == Some(QueueKind::Receive);
             if its {
-                reclaimed.extend(list.retire(cqe.wqe_counter()));
+                let counter = cqe.wqe_counter();
+                reclaimed.extend(match *cyclic {
+                    true => list.retire_in_ring(counter),
+                    false => list.retire(counter),
+                });
             }
             its
         });
@@ -449,7 +460,17 @@ impl SharedReceives {
 
     #[cold]
     fn also_completes_on(&self, cq: CqId) -> bool {
+        !self.cyclic && self.has_promise_of(cq)
+    }
+
+    /// Whether receives complete on that CQ, of a list or a ring.
+    pub(super) fn has_promise_of(&self, cq: CqId) -> bool {
         self.promises.iter().any(|promise| promise.0 == cq)
+    }
+
+    /// Whether the card goes round the WQEs, instead of by their list.
+    pub fn is_cyclic(&self) -> bool {
+        self.cyclic
     }
 
     /// A WQE of the queue's memory.

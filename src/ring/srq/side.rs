@@ -27,11 +27,15 @@ pub(in crate::ring) struct SharedSide<'a> {
 impl SharedSide<'_> {
     #[inline(always)]
     fn is_of(&self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> bool {
-        let named = match self.member {
+        self.names(qpn, cqe) && self.queue.completes_on(cq)
+    }
+
+    #[inline(always)]
+    fn names(&self, qpn: u32, cqe: &CqeRef<'_>) -> bool {
+        match self.member {
             Member::Qpn(number) => number == qpn,
             Member::Index(index) => index == cqe.user_index(),
-        };
-        named && self.queue.completes_on(cq)
+        }
     }
 
     /// See [`ReceiveSide::retire_plain`](crate::ring::ReceiveSide::retire_plain).
@@ -82,10 +86,25 @@ impl SharedSide<'_> {
         cqe: &CqeRef<'_>,
     ) -> Result<(u64, bool), UnclaimedReason> {
         if !self.is_of(cq, cqe.qpn(), cqe) {
-            return Err(UnclaimedReason::UnknownQueue);
+            return self.take_of_ring(cq, cqe);
         }
         let slot = cqe.wqe_counter();
         let id = self.queue.list.retire(slot).ok_or(UnclaimedReason::NotOutstanding)?;
+        let inside = cqe.opcode() != cqe_opcode::RESP_ERR && cqe.has_inline_data();
+        Ok((id, !inside || self.queue.scatter(slot, cqe)))
+    }
+
+    /// As [`take`](Self::take), if the queue is a ring: then CQEs name the position.
+    #[cold]
+    fn take_of_ring(self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnclaimedReason> {
+        if !self.queue.is_cyclic() || !self.names(cqe.qpn(), cqe) || !self.queue.has_promise_of(cq)
+        {
+            return Err(UnclaimedReason::UnknownQueue);
+        }
+        let list = &mut self.queue.list;
+        let counter = cqe.wqe_counter();
+        let slot = list.place_in_ring(counter).ok_or(UnclaimedReason::NotOutstanding)?;
+        let id = list.retire_in_ring(counter).ok_or(UnclaimedReason::NotOutstanding)?;
         let inside = cqe.opcode() != cqe_opcode::RESP_ERR && cqe.has_inline_data();
         Ok((id, !inside || self.queue.scatter(slot, cqe)))
     }

@@ -40,6 +40,7 @@ impl Srq {
                 order: (0..wqes).map(|at| (wqes * SPARE - 1 - at) as u16).collect(),
                 record: Record::new(record.at(0).cast(), 0),
                 index,
+                cyclic: false,
                 cq: cq.reader.id(),
                 credit: cq.reader.promise_shared(wqes as u32 - 1).unwrap(),
                 id: ObjectId::at(&raw const buffer),
@@ -169,6 +170,79 @@ fn wqes_are_linked_as_they_become_free() {
     for _ in 0..60 {
         case(&mut random);
     }
+}
+
+/// A ring of 8 WQEs, one position before the card's count wraps.
+fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> SharedReceives {
+    const START: u16 = 0xfffc;
+    record.write(0, &u32::from(START).to_be_bytes());
+    // SAFETY: the memory lives as long as the queue, in the test.
+    let queue = unsafe {
+        SharedReceives::from_parts(SrqParts {
+            buffer: buffer.at(0),
+            wqes: 8,
+            stride: 32,
+            order: (0..8).map(|at| START.wrapping_add(at) & 7).collect(),
+            record: Record::new(record.at(0).cast(), 0),
+            index: None,
+            cyclic: true,
+            cq: cq.reader.id(),
+            credit: cq.reader.promise_shared(7).unwrap(),
+            id: ObjectId::at(&raw const *buffer),
+        })
+    };
+    let mut queue = queue.unwrap();
+    queue.enter(QPN, cq.reader.id(), None);
+    queue
+}
+
+#[test]
+fn receives_of_a_ring_are_named_by_position_and_free_from_the_oldest_on() {
+    let (buffer, record) = (Memory::new(8 * 32, 0xee), Memory::new(8, 0));
+    let mut cq = Cq::new(16, 64, 0);
+    let mut queue = ring(&mut cq, &buffer, &record);
+    let mut posted = 0u64;
+    let mut post = |queue: &mut SharedReceives| {
+        // SAFETY: no card is there.
+        let result = unsafe { queue.post(posted, Sge::new(posted, 9, 7)) };
+        posted += u64::from(result.is_ok());
+        result
+    };
+    for _ in 0..7 {
+        post(&mut queue).unwrap();
+    }
+    assert_eq!(post(&mut queue), Err(PostError::QueueFull));
+    // The first lies at position 0xfffc, the fifth at 0.
+    let bytes = buffer.read();
+    assert_eq!(bytes[4 * 32 + 24..][..8], 0u64.to_be_bytes());
+    assert_eq!(bytes[24..][..8], 4u64.to_be_bytes());
+    let mut done = |queue: &mut SharedReceives, counter: u16, qpn: u32| {
+        let mut entry = cqe(opcode::RESP_SEND, 0, counter.into());
+        entry.sop_drop_qpn = qpn.into();
+        cq.produce(entry, &[]);
+        match cq.reader.poll(queue) {
+            Ok(Some(Completion::Receive(done))) => Some(done.id),
+            Ok(Some(Completion::Unclaimed(_))) => None,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(done(&mut queue, 0xfffd, QPN), Some(1));
+    assert_eq!(done(&mut queue, 0, QPN), Some(4));
+    // Twice, a lap too late, in place of position, and of another queue pair.
+    for (counter, qpn) in [(0, QPN), (8, QPN), (4, QPN), (0xfffc, QPN + 1)] {
+        assert_eq!(done(&mut queue, counter, qpn), None, "{counter:#x}");
+    }
+    assert_eq!((queue.free(), queue.outstanding()), (0, 7));
+    assert_eq!(done(&mut queue, 0xfffc, QPN), Some(0));
+    assert_eq!((queue.free(), queue.outstanding()), (2, 5));
+    post(&mut queue).unwrap();
+    post(&mut queue).unwrap();
+    assert_eq!(post(&mut queue), Err(PostError::QueueFull));
+    for (counter, id) in [(4, 8), (0xfffe, 2), (1, 5), (0xffff, 3), (2, 6), (3, 7)] {
+        assert_eq!(done(&mut queue, counter, QPN), Some(id));
+    }
+    assert_eq!((queue.free(), queue.outstanding()), (7, 0));
+    assert_eq!(record.be32(0), 5);
 }
 
 #[test]

@@ -209,7 +209,7 @@ pub(super) fn check_24_bits(attribute: &'static str, value: u32) -> Result<()> {
     Ok(())
 }
 
-pub(super) fn check_mtu(mtu: Mtu, port: &PortAttributes) -> Result<()> {
+pub(crate) fn check_mtu(mtu: Mtu, port: &PortAttributes) -> Result<()> {
     if mtu > port.active_mtu {
         let rule = format!(
             "port {} does {} now and {} at most{}",

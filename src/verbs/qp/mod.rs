@@ -18,6 +18,7 @@ mod unreliable;
 mod xrc;
 
 pub use address::{AddressVector, AlternatePath, GlobalRoute};
+pub(crate) use attributes::check_mtu;
 pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
 pub use builder::{Capacities, QueuePairBuilder, ScatterToCqe};
 pub(crate) use claims::{Claims, WorkQueue};

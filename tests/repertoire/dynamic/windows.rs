@@ -1,11 +1,11 @@
 //! Memory windows that initiators of dynamic connections bind, and keys that they invalidate at their
 //! targets.
 
-use mlx5::verbs::{Access, MemoryWindow, Mkey, Type1, Type2, WindowType};
+use mlx5::verbs::{Access, MemoryWindow, Mkey, ProtectionDomain, Type1, Type2, WindowType};
 use mlx5::wqe::{BindWindow, LocalInvalidate, SendInvalidate};
 
 use super::*;
-use crate::mkeys::lead_to;
+use crate::rig::lead_to;
 
 const RIGHTS: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 

@@ -5,7 +5,7 @@ use mlx5::verbs::{Access, MemoryWindow, Mkey, ProtectionDomain, Type1, Type2};
 use mlx5::wqe::{BindWindow, LocalInvalidate, SendInvalidate};
 
 use super::*;
-use crate::mkeys::lead_to;
+use crate::rig::lead_to;
 
 const RIGHTS: Access = Access::REMOTE_READ.union(Access::REMOTE_WRITE);
 

@@ -4,6 +4,7 @@
 //! follows from the number of the device and its identity alone.
 
 use crate::card::{Identity, Link};
+use crate::transport::p_key;
 
 /// What a device is called and how its port is addressed.
 #[derive(Clone, Debug)]
@@ -65,9 +66,9 @@ impl Device {
         }
     }
 
-    /// P_Key by index: only the default partition exists.
+    /// P_Key by index; 0 where the table is empty.
     pub fn pkey(&self, index: usize) -> u16 {
-        if index == 0 { 0xffff } else { 0 }
+        p_key(self.link, index as u32).unwrap_or(0)
     }
 
     /// Firmware version as text.

@@ -22,9 +22,9 @@ use super::pd::Pd;
 use super::raw::{self, Raw};
 use super::srq::Srq;
 use super::umem::Umem;
-use super::wq::IndirectionTable;
-use super::xrcd::Xrcd;
 use super::{cq, dct, lock, multicast, user};
+
+mod bare;
 
 /// Transport of a queue pair (`ib_uverbs_qp_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -284,7 +284,7 @@ fn make(
     let kind = kind(file, asked.kind, given.flags)?;
     let known = SIGNAL_ALL | BLOCK_LOOPBACK | if kind == Kind::RawPacket { STRIPS } else { 0 };
     if asked.table.is_some() {
-        return spread(file, state, asked, driver);
+        return bare::spread(file, state, asked, driver);
     }
     if asked.flags & !known != 0
         || (asked.flags & BLOCK_LOOPBACK != 0 && !caps.has(cmd_hca_cap::BLOCK_LB_MC))
@@ -295,8 +295,8 @@ fn make(
         return Err(Errno::EINVAL);
     }
     match kind {
-        Kind::XrcTarget => return target(file, state, asked, &given),
-        Kind::DcTarget => return dynamic_target(file, state, asked, &given),
+        Kind::XrcTarget => return bare::target(file, state, asked, &given),
+        Kind::DcTarget => return bare::dynamic_target(file, state, asked, &given),
         _ => {}
     }
     let dynamic = kind == Kind::DcInitiator;
@@ -503,166 +503,6 @@ fn make(
         ..Default::default()
     };
     Ok((handle, number, reply))
-}
-
-/// Makes a queue pair for frames of Ethernet that leads to the receive queues of a table.
-fn spread(
-    file: &CommandFile,
-    state: &mut State,
-    asked: &Asked,
-    driver: &[u8],
-) -> Result<(u32, u32, CreateQpDriverReply)> {
-    let context = state.context()?;
-    let (uid, domain) = (context.uid, context.domain);
-    let table = asked.table.ok_or(Errno::EINVAL)?;
-    let rqtn = state.get::<IndirectionTable>(table)?.number;
-    if kind(file, asked.kind, 0)? != Kind::RawPacket
-        || asked.srq.is_some()
-        || asked.cap.max_recv_wr != 0
-        || asked.cap.max_send_wr != 0
-        || asked.flags & !SIGNAL_ALL != 0
-    {
-        return Err(Errno::EINVAL);
-    }
-    let (raw, reply) = raw::make_rss(file, uid, domain, rqtn, driver)?;
-    let handle = state.enter(Object::Qp(Qp {
-        target: None,
-        number: 0,
-        uid,
-        kind: Kind::RawPacket,
-        pd: asked.pd,
-        send_cq: None,
-        recv_cq: None,
-        srq: None,
-        xrcd: None,
-        raw: Some(raw),
-        table: Some(table),
-        state: super::qp_modify::RESET,
-        port: 0,
-        access: 0,
-        depth: 0,
-        signal_all: false,
-        receive: (0, 0),
-        groups: Vec::new(),
-        events: None,
-        _buffer: None,
-        _record: None,
-    }));
-    Ok((handle, 0, CreateQpDriverReply { bfreg_index: NO_REGISTER, ..reply }))
-}
-
-/// Makes the receiving side of an extended reliable connection: it has no queues of its own, and
-/// the memory it reaches is that of the SRQs which requests name.
-fn target(
-    file: &CommandFile,
-    state: &mut State,
-    asked: &Asked,
-    given: &CreateQpDriver,
-) -> Result<(u32, u32, CreateQpDriverReply)> {
-    /// Path migration state: migrated.
-    const MIGRATED: u64 = 3;
-    /// `MLX5_SRQ_RQ`
-    const SHARED_RECEIVES: u64 = 1;
-    let function = file.function();
-    let domain = asked.xrcd.ok_or(Errno::EINVAL)?;
-    if asked.pd.is_some() || asked.send_cq.is_some() || asked.recv_cq.is_some() {
-        return Err(Errno::EINVAL);
-    }
-    let xrcdn = state.get::<Xrcd>(domain)?.number;
-    if given.uidx & !0xff_ffff != 0 {
-        return Err(Errno::EINVAL);
-    }
-    let mut command = Command::new(opcode::CREATE_QP, create_qp_in::SIZE, create_qp_out::SIZE);
-    command.set(create_qp_in::ECE, given.ece_options);
-    let mut context = |field: Field, value: u64| {
-        command.set(field.within(create_qp_in::QPC), value);
-    };
-    context(qpc::ST, Kind::XrcTarget.service());
-    context(qpc::PM_STATE, MIGRATED);
-    context(qpc::PD, u64::from(function.pdn));
-    context(qpc::BLOCK_LB_MC, u64::from(asked.flags & BLOCK_LOOPBACK != 0));
-    context(qpc::RQ_TYPE, SHARED_RECEIVES);
-    context(qpc::NO_SQ, 1);
-    context(qpc::XRCD, u64::from(xrcdn));
-    context(qpc::USER_INDEX, u64::from(given.uidx));
-    let events = cq::events(file, state, asked.events)?;
-    let answer = function.run(command)?;
-    let number = create_qp_out::QPN.get(&answer) as u32;
-    let source = file::source(asked.user_handle);
-    if let Some(queue) = &events {
-        lock(function.listeners()).qps.insert(number, (queue.clone(), source));
-    }
-    let handle = state.enter(Object::Qp(Qp {
-        number,
-        uid: 0,
-        kind: Kind::XrcTarget,
-        pd: None,
-        send_cq: None,
-        recv_cq: None,
-        srq: None,
-        xrcd: Some(domain),
-        raw: None,
-        table: None,
-        state: super::qp_modify::RESET,
-        port: 0,
-        access: 0,
-        depth: 0,
-        signal_all: asked.flags & SIGNAL_ALL != 0,
-        target: None,
-        receive: (0, 0),
-        groups: Vec::new(),
-        events: events.map(|queue| (queue, source.id)),
-        _buffer: None,
-        _record: None,
-    }));
-    let reply = CreateQpDriverReply {
-        bfreg_index: NO_REGISTER,
-        ece_options: create_qp_out::ECE.get(&answer) as u32,
-        ..Default::default()
-    };
-    Ok((handle, number, reply))
-}
-
-/// Makes the receiving side of dynamic connections. The card hears of it, and it has a number, only
-/// when it becomes ready to receive.
-fn dynamic_target(
-    file: &CommandFile,
-    state: &mut State,
-    asked: &Asked,
-    given: &CreateQpDriver,
-) -> Result<(u32, u32, CreateQpDriverReply)> {
-    let target = dct::prepare(state, asked, given)?;
-    let events = cq::events(file, state, asked.events)?;
-    let source = file::source(asked.user_handle);
-    let handle = state.enter(Object::Qp(Qp {
-        raw: None,
-        table: None,
-        number: 0,
-        uid: state.context()?.uid,
-        kind: Kind::DcTarget,
-        pd: asked.pd,
-        send_cq: None,
-        recv_cq: asked.recv_cq,
-        srq: asked.srq,
-        xrcd: None,
-        state: super::qp_modify::RESET,
-        port: 0,
-        access: 0,
-        depth: 0,
-        signal_all: false,
-        receive: (0, 0),
-        target: Some(Box::new(target)),
-        groups: Vec::new(),
-        events: events.map(|queue| (queue, source.id)),
-        _buffer: None,
-        _record: None,
-    }));
-    let reply = CreateQpDriverReply {
-        bfreg_index: NO_REGISTER,
-        ece_options: given.ece_options,
-        ..Default::default()
-    };
-    Ok((handle, 0, reply))
 }
 
 /// A queue pair goes. Gives how many of its events were read.

@@ -1,0 +1,137 @@
+//! Where frames go that have come: strides, tags taken out, spreading.
+
+use super::*;
+
+#[test]
+fn tags_are_put_in_and_taken_out() {
+    let strips: Change = |rq| rq.set(rqc::VSD.within(create_rq_in::CTX), 0u64);
+    for (receives, stripped) in [(as_is as Change, false), (strips, true)] {
+        let mut side = Side::with(receives, as_is);
+        let tir = side.tir;
+        side.lead(0, 0x0101, &[tir]);
+        side.receive(0, 0x400, 256);
+        let frame = tcp(0x0101, 30);
+        side.rig.write(side.page, &frame);
+        // Bit 15 of the header's size asks for a tag; its bytes take the header's place.
+        let mut eth = segment(CHECKSUMS, 0, &[]);
+        eth[12..16].copy_from_slice(&[0x80, 0, 0x60, 0x05]);
+        let rest = pointer(frame.len() as u32, side.key, START);
+        side.post(0x0a, &[&eth[..], &rest].concat());
+        let cqe = side.received(0);
+        assert_eq!((cqe[28], cqe[29] & 1), (7, u8::from(stripped)), "{cqe:02x?}");
+        let met = side.rig.read::<88>(side.page + 0x400);
+        if stripped {
+            assert_eq!(cqe[30..32], [0x60, 0x05]);
+            assert_eq!((cqe[47], &met[12..14]), (84, &[8, 0][..]));
+        } else {
+            assert_eq!(cqe[30..32], [0, 0]);
+            assert_eq!((cqe[47], &met[12..18]), (88, &[0x81, 0, 0x60, 5, 8, 0][..]));
+        }
+    }
+}
+
+#[test]
+fn packets_share_a_receive_until_its_strides_are_used_up() {
+    let mut side = Side::with(striding, as_is);
+    let tir = side.tir;
+    side.lead(0, 0x0101, &[tir]);
+    side.receive_strides(0, 0x400, 512);
+    side.receive_strides(1, 0x800, 512);
+    // Three strides, three, then two that are left and not enough.
+    for length in [84 + 84, 84 + 84, 84 + 85] {
+        side.send(0, &tcp(0x0101, length - 54));
+    }
+    // WQE, strides (with the bit of a filler), bytes, first stride.
+    let expected = [(0, 3, 168, 0), (0, 3, 168, 3), (0, 0x8002, 0, 6), (1, 3, 169, 0)];
+    for (slot, (wqe, strides, length, first)) in expected.into_iter().enumerate() {
+        let cqe = side.received(slot as u64);
+        let half = |at: usize| u16::from_be_bytes([cqe[at], cqe[at + 1]]);
+        assert_eq!((half(2), half(44), half(46), half(60)), (wqe, strides, length, first));
+        assert_eq!(cqe[63] >> 4, 2);
+    }
+    assert_eq!(side.rig.read::<6>(side.page + 0x400 + 192), [2, 0, 0, 0, 1, 1]);
+    assert_eq!(side.rig.read::<6>(side.page + 0x800), [2, 0, 0, 0, 1, 1]);
+    // In error, the one in use and those behind it are flushed, each once.
+    side.receive_strides(2, 0x400, 512);
+    side.modify_rq(1, 3).unwrap();
+    side.run();
+    for (slot, index) in [(4, 1), (5, 2)] {
+        let cqe = side.received(slot);
+        assert_eq!((cqe[55], cqe[61], cqe[63] >> 4), (5, index, 14), "{cqe:02x?}");
+    }
+}
+
+#[test]
+fn a_frame_that_does_not_fit_its_receive_fails_the_queue() {
+    for (receives, length) in [(as_is as Change, 83), (striding, 512)] {
+        let mut side = Side::with(receives, as_is);
+        let tir = side.tir;
+        side.lead(0, 0x0101, &[tir]);
+        if length == 83 {
+            side.receive(0, 0x400, length);
+            side.receive(1, 0x400, length);
+        } else {
+            side.receive_strides(0, 0x400, length);
+            side.receive_strides(1, 0x400, length);
+        }
+        side.send(0, &tcp(0x0101, length as usize + 1 - 54));
+        for (slot, syndrome) in [(0, 1), (1, 5)] {
+            let cqe = side.received(slot);
+            assert_eq!((cqe[55], cqe[61], cqe[63] >> 4), (syndrome, slot as u8, 14), "{cqe:02x?}");
+        }
+        assert_eq!(side.sent(0)[63] >> 4, 0);
+        assert_eq!(side.rig.card.objects.qps[&side.rq].state, State::Error);
+    }
+}
+
+#[test]
+fn packets_are_spread_by_their_addresses() {
+    let mut side = Side::new();
+    let (create, cq_ring) = create_rq(&mut side.rig);
+    let other = side.rig.number(&create, create_rq_out::RQN);
+    let size = |field: Field| field.within(create_rqt_in::RQT_CONTEXT);
+    let mut table = Command::new(opcode::CREATE_RQT, create_rqt_in::SIZE)
+        .set(size(rqtc::RQT_ACTUAL_SIZE), 2u64)
+        .set(size(rqtc::RQT_MAX_SIZE), 2u64);
+    table.0.extend_from_slice(&side.rq.to_be_bytes());
+    table.0.extend_from_slice(&other.to_be_bytes());
+    let rqt = side.rig.number(&table, create_rqt_out::RQTN);
+    let field = |field: Field| field.within(create_tir_in::CTX);
+    let select = |inner: Field| field(inner.within(tirc::RX_HASH_FIELD_SELECTOR_OUTER));
+    let mut tir = Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
+        .set(field(tirc::DISP_TYPE), 1u64)
+        .set(field(tirc::INDIRECT_TABLE), rqt)
+        .set(field(tirc::TRANSPORT_DOMAIN), side.domain)
+        .set(field(tirc::RX_HASH_FN), 2u64)
+        .set(select(rx_hash_field_select::SELECTED_FIELDS), 2u64);
+    let key = field(tirc::RX_HASH_TOEPLITZ_KEY).bit_offset() / 8;
+    // Only the lowest bit of the destination's address moves anything.
+    tir.0[key + 7] = 2;
+    let tir = side.rig.number(&tir, create_tir_out::TIRN);
+    side.lead(0, 0x0101, &[tir]);
+    let first = side.rq;
+    side.rq = other;
+    side.modify_rq(0, 1).unwrap();
+    side.rq = first;
+    side.receive(0, 0x400, 256);
+    let record = wq::DBR_ADDR.within(rqc::WQ).within(create_rq_in::CTX).get(&create.0);
+    let wqe = [pointer(256, side.key, START + 0x800), pointer(0, 0x100, 0)];
+    side.rig.write(ring(&create), &wqe.concat());
+    side.rig.write(record, &1u32.to_be_bytes());
+    let mut frame = tcp(0x0101, 0);
+    side.send(0, &frame);
+    assert_eq!(side.received(0)[63] >> 4, 2);
+    assert_eq!((side.received(0)[16], side.rig.read::<64>(cq_ring)[63]), (1 << 2, 0));
+    frame[33] = 3;
+    side.receive(1, 0x400, 256);
+    side.send(0, &frame);
+    assert_eq!(side.rig.read::<64>(cq_ring)[63] >> 4, 2);
+    assert_eq!(side.received(1)[63], 0);
+    // What is in use stays.
+    let destroy =
+        Command::new(opcode::DESTROY_RQT, destroy_rqt_in::SIZE).set(destroy_rqt_in::RQTN, rqt);
+    assert_eq!(side.rig.run(&destroy).err(), Some(Refusal::RqtBusy));
+    let destroy =
+        Command::new(opcode::DESTROY_TIR, destroy_tir_in::SIZE).set(destroy_tir_in::TIRN, tir);
+    assert_eq!(side.rig.run(&destroy).err(), Some(Refusal::TirBusy));
+}

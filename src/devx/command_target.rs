@@ -1,0 +1,240 @@
+//! Commands on objects that verbs made, and on those that commands made: the same for both.
+
+use std::any::TypeId;
+use std::mem::MaybeUninit;
+
+use mlx5_sys::dv;
+use mlx5_sys::ifc::opcode;
+use mlx5_sys::verbs::{ibv_cq, ibv_qp, ibv_rwq_ind_table, ibv_srq, ibv_wq};
+
+use super::command::{Command, Name, Reply};
+use super::context::{ObjectContext, Query};
+use super::object::Object;
+use crate::verbs::{
+    CompletionQueue, CompletionQueueHandle, Dct, Error, QueuePair, RawPacket, Result,
+    SharedReceiveQueue, Spread, State, StridingQueue, Transport, check,
+};
+
+mod sealed {
+    pub trait Sealed {}
+}
+use sealed::Sealed;
+
+/// What commands can be given on: an object that was made by verbs, or by command.
+///
+/// The kernel checks that the command names the object; it is given in the name of the context's
+/// user, which owns both. Changing what verbs made behind their back is for what they cannot do
+/// themselves: libmlx5 and the kernel do not hear of it.
+pub trait CommandTarget: Sealed {
+    /// Asks about it by a command that names it. One call into the kernel.
+    ///
+    /// # Errors
+    /// As [`Command::execute`]; [`Error::Withheld`] with EINVAL also if the command names another
+    /// object, or does not ask.
+    fn query_by(&self, command: &Command) -> Result<Reply>;
+
+    /// Changes it by a command that names it. One call into the kernel.
+    ///
+    /// # Errors
+    /// As [`query_by`](Self::query_by).
+    fn modify_by(&self, command: &Command) -> Result<Reply>;
+
+    /// What the card knows of it. One call into the kernel, with one before that asks libmlx5 for its
+    /// number where verbs do not tell it.
+    ///
+    /// # Errors
+    /// As [`query_by`](Self::query_by); [`Error::Attribute`] where no command asks for it.
+    fn object_context(&self) -> Result<ObjectContext>;
+}
+
+/// The pointer by which libmlx5 knows it.
+trait Raw {
+    type Verbs;
+    fn raw(&self) -> *mut Self::Verbs;
+}
+
+macro_rules! raw {
+    ($([$($generics:tt)*] $type:ty: $verbs:ty, |$self:ident| $raw:expr;)*) => {$(
+        impl<$($generics)*> Raw for $type {
+            type Verbs = $verbs;
+            fn raw(&self) -> *mut $verbs {
+                let $self = self;
+                $raw.as_ptr()
+            }
+        }
+    )*};
+}
+
+raw! {
+    [T: Transport, S: State] QueuePair<T, S>: ibv_qp, |qp| qp.as_raw();
+    [] CompletionQueue: ibv_cq, |cq| cq.as_raw();
+    [] CompletionQueueHandle: ibv_cq, |cq| cq.as_raw();
+    [] SharedReceiveQueue: ibv_srq, |srq| srq.as_raw();
+    [] StridingQueue: ibv_wq, |wq| wq.as_raw();
+    [] Spread: ibv_rwq_ind_table, |spread| spread.table();
+}
+
+/// Implements [`CommandTarget`] by the two functions of libmlx5 for a kind of object that verbs made.
+macro_rules! targets {
+    ($(
+        [$($generics:tt)*] $type:ty: $query:ident, $modify:ident, |$self:ident| $context:expr, $number:expr;
+    )*) => {$(
+        impl<$($generics)*> Sealed for $type {}
+
+        impl<$($generics)*> CommandTarget for $type {
+            fn query_by(&self, command: &Command) -> Result<Reply> {
+                let $self = self;
+                command.run($context, stringify!($query), |command, reply| {
+                    // SAFETY: the object is alive, and both buffers live through the call and are
+                    // as long as they are said to be.
+                    unsafe {
+                        dv::$query(
+                            Raw::raw($self),
+                            command.as_ptr().cast(),
+                            command.len(),
+                            reply.as_mut_ptr().cast(),
+                            reply.len(),
+                        )
+                    }
+                })
+            }
+
+            fn modify_by(&self, command: &Command) -> Result<Reply> {
+                let $self = self;
+                command.run($context, stringify!($modify), |command, reply| {
+                    // SAFETY: as above.
+                    unsafe {
+                        dv::$modify(
+                            Raw::raw($self),
+                            command.as_ptr().cast(),
+                            command.len(),
+                            reply.as_mut_ptr().cast(),
+                            reply.len(),
+                        )
+                    }
+                })
+            }
+
+            fn object_context(&self) -> Result<ObjectContext> {
+                let $self = self;
+                let (made_by, number) = $number?;
+                show(self, made_by, number)
+            }
+        }
+    )*};
+}
+
+targets! {
+    [T: Transport, S: State] QueuePair<T, S>: mlx5dv_devx_qp_query, mlx5dv_devx_qp_modify,
+        |qp| qp.context(), qp_made_by::<T>().map(|made_by| (made_by, qp.number()));
+    [] CompletionQueue: mlx5dv_devx_cq_query, mlx5dv_devx_cq_modify,
+        |cq| cq.context(), cq_number(&cq.handle()).map(|number| (opcode::CREATE_CQ, number));
+    [] CompletionQueueHandle: mlx5dv_devx_cq_query, mlx5dv_devx_cq_modify,
+        |cq| cq.context(), cq_number(cq).map(|number| (opcode::CREATE_CQ, number));
+    [] SharedReceiveQueue: mlx5dv_devx_srq_query, mlx5dv_devx_srq_modify,
+        |srq| srq.context(), srq.number().map(|number| (srq_made_by(srq), number));
+    [] StridingQueue: mlx5dv_devx_wq_query, mlx5dv_devx_wq_modify,
+        |wq| wq.context(), Ok::<_, Error>((opcode::CREATE_RQ, wq.number()));
+    [] Spread: mlx5dv_devx_ind_tbl_query, mlx5dv_devx_ind_tbl_modify,
+        |spread| spread.context(), Err::<(u16, u32), Error>(Error::attribute(
+            "table of receive queues",
+            format_args!("of {} queues", spread.queues()),
+            "libmlx5 does not tell its number: give query_by a command with a number known otherwise",
+        ));
+}
+
+impl Sealed for Object {}
+
+impl CommandTarget for Object {
+    fn query_by(&self, command: &Command) -> Result<Reply> {
+        self.query(command)
+    }
+
+    fn modify_by(&self, command: &Command) -> Result<Reply> {
+        self.modify(command)
+    }
+
+    fn object_context(&self) -> Result<ObjectContext> {
+        let query = known(self.made_by())?;
+        show(self, self.made_by(), self.reply().get(query.made) as u32)
+    }
+}
+
+impl<S: State> QueuePair<RawPacket, S> {
+    /// What the card knows of a queue pair for frames, which it does not have as one: the contexts of
+    /// its send queue, what that sends as (TIS), its receive queue, and where flows lead (TIR), of
+    /// those that it has. One call into the kernel for each.
+    ///
+    /// # Errors
+    /// As [`CommandTarget::query_by`]; [`Error::Call`] where libmlx5 does not tell their numbers.
+    pub fn part_contexts(&self) -> Result<Vec<ObjectContext>> {
+        let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
+        let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+        // SAFETY: all-zero is a value of these plain C structures; the queue pair is alive, and the
+        // library fills `out`.
+        let out = unsafe {
+            out.assume_init_mut().comp_mask = dv::MLX5DV_QP_MASK_RAW_QP_HANDLES.into();
+            let object = object.assume_init_mut();
+            object.qp.in_ = self.as_raw().as_ptr();
+            object.qp.out = out.as_mut_ptr();
+            check("mlx5dv_init_obj", dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_QP.into()))?;
+            out.assume_init()
+        };
+        [
+            (opcode::CREATE_SQ, out.sqn),
+            (opcode::CREATE_TIS, out.tisn),
+            (opcode::CREATE_RQ, out.rqn),
+            (opcode::CREATE_TIR, out.tirn),
+        ]
+        .into_iter()
+        .filter(|(_, number)| *number != 0)
+        .map(|(made_by, number)| show(self, made_by, number))
+        .collect()
+    }
+}
+
+/// How the card is asked about what a command makes.
+fn known(made_by: u16) -> Result<Query> {
+    let rule = "no command asks what the card knows of such an object";
+    Query::of(made_by)
+        .ok_or_else(|| Error::attribute("object", format_args!("of {}", Name(made_by)), rule))
+}
+
+/// Asks about an object by the command for its kind.
+fn show(target: &impl CommandTarget, made_by: u16, number: u32) -> Result<ObjectContext> {
+    let query = known(made_by)?;
+    Ok(query.context(&target.query_by(&query.command(number))?))
+}
+
+/// The command that the kernel makes queue pairs of a transport by.
+fn qp_made_by<T: Transport>() -> Result<u16> {
+    let is = TypeId::of::<T>();
+    if is == TypeId::of::<RawPacket>() {
+        let rule = "the card has them as several objects: QueuePair::part_contexts";
+        return Err(Error::attribute("transport", T::NAME, rule));
+    }
+    Ok(if is == TypeId::of::<Dct>() { opcode::CREATE_DCT } else { opcode::CREATE_QP })
+}
+
+fn srq_made_by(srq: &SharedReceiveQueue) -> u16 {
+    match srq.xrc_domain() {
+        Some(_) => opcode::CREATE_XRC_SRQ,
+        None => opcode::CREATE_RMP,
+    }
+}
+
+/// A CQ's number, which only libmlx5 knows. From then on it leaves the queue's ring alone when queue
+/// pairs are destroyed, as it has to for readers of this crate.
+fn cq_number(cq: &CompletionQueueHandle) -> Result<u32> {
+    let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
+    let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+    // SAFETY: all-zero is a value of these plain C structures; the queue is alive, and the library
+    // fills `out`.
+    unsafe {
+        let object = object.assume_init_mut();
+        object.cq.in_ = cq.as_raw().as_ptr();
+        object.cq.out = out.as_mut_ptr();
+        check("mlx5dv_init_obj", dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_CQ.into()))?;
+        Ok(out.assume_init().cqn)
+    }
+}

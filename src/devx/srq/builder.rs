@@ -1,0 +1,208 @@
+//! What a shared receive queue is to be like.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::kind::{Kind, Place};
+use super::{SharedReceiveQueue, SrqInner};
+use crate::devx::domain::Domain;
+use crate::devx::umem::{self, Memory};
+use crate::devx::{Umem, XrcDomain};
+use crate::ring::CompletionSource;
+use crate::ring::source::handover::Completes;
+use crate::verbs::{Error, Result, SrqClaim};
+
+/// Bytes of a WQE's segments: that which names the next WQE, and one for each entry.
+const SEGMENT: u32 = 16;
+/// The smallest WQE.
+const LEAST_STRIDE: u32 = 32;
+
+/// What a shared receive queue is to be like.
+#[derive(Clone)]
+#[must_use = "nothing is made before build"]
+pub struct SharedReceiveQueueBuilder<'a> {
+    pd: &'a dyn Domain,
+    max_wr: u32,
+    max_sge: u32,
+    limit: u32,
+    cyclic: bool,
+    xrc: Option<(&'a XrcDomain, &'a dyn Completes)>,
+    user_index: Option<u32>,
+    ring: Option<umem::Place>,
+    record: Option<umem::Place>,
+}
+
+impl<'a> SharedReceiveQueueBuilder<'a> {
+    pub(super) fn new(pd: &'a dyn Domain) -> Self {
+        Self {
+            pd,
+            max_wr: 64,
+            max_sge: 1,
+            limit: 0,
+            cyclic: false,
+            xrc: None,
+            user_index: None,
+            ring: None,
+            record: None,
+        }
+    }
+
+    /// Receives that it holds at least.
+    pub fn max_wr(mut self, receives: u32) -> Self {
+        self.max_wr = receives;
+        self
+    }
+
+    /// Scatter/gather entries of a receive.
+    pub fn max_sge(mut self, entries: u32) -> Self {
+        self.max_sge = entries;
+        self
+    }
+
+    /// Has the card tell once that fewer receives than this are posted, as
+    /// [`arm_limit`](SharedReceiveQueue::arm_limit) does later; which may be at once. Default: 0,
+    /// never.
+    pub fn limit(mut self, receives: u32) -> Self {
+        self.limit = receives;
+        self
+    }
+
+    /// Has the card go round the WQEs, instead of by a list that each WQE goes on: it can fetch the
+    /// next ones before it has read one. Then a receive is free for a new post only once all that
+    /// were posted before it are; and its completions take the longer way through a poll. Not of an
+    /// XRC domain.
+    ///
+    /// Verbs cannot ask for it. Default: a list.
+    pub fn cyclic(mut self, cyclic: bool) -> Self {
+        self.cyclic = cyclic;
+        self
+    }
+
+    /// Makes it one for extended reliable connections: requests to any target of `domain` may name
+    /// it, and its receives complete on `cq`, whoever made that. The domain is made by command, too:
+    /// those of verbs belong to no user context, and the card does not let commands of one in.
+    pub fn xrc<C: CompletionSource>(mut self, domain: &'a XrcDomain, cq: &'a C) -> Self {
+        self.xrc = Some((domain, cq));
+        self
+    }
+
+    /// What CQEs call it, 24 bits, if it is one of an XRC domain: something else than any other that
+    /// completes on the same CQ. Default: what no other has that this process makes by command, in
+    /// the upper half.
+    pub fn user_index(mut self, index: u32) -> Self {
+        self.user_index = Some(index);
+        self
+    }
+
+    /// Where its WQEs lie: `offset` bytes into `umem`, a multiple of 4,096. Default: in memory of its
+    /// own.
+    pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
+        self.ring = Some(umem::Place { umem: umem.clone(), offset });
+        self
+    }
+
+    /// Where its doorbell record lies: `offset` bytes into `umem`, a multiple of 8. Default: in memory
+    /// of its own.
+    pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
+        self.record = Some(umem::Place { umem: umem.clone(), offset });
+        self
+    }
+
+    /// Makes the queue. One command, and a system call where the memory is its own.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] beyond the device's limits, [`Error::Call`] where its memory cannot be
+    /// registered, [`Error::Refused`] by the card.
+    pub fn build(self) -> Result<SharedReceiveQueue> {
+        self.check()?;
+        let context = self.pd.context();
+        let wqes = (self.max_wr + 1).next_power_of_two();
+        let stride = ((self.max_sge + 1) * SEGMENT).next_power_of_two().max(LEAST_STRIDE);
+        let length = wqes as usize * stride as usize;
+        let memory = Memory::of(context, length, self.ring.as_ref(), self.record.as_ref())?;
+        // SAFETY: neither card nor process uses it before the queue is made.
+        unsafe {
+            memory.ring.fill(0);
+            memory.record.fill(0);
+        }
+        let (kind, cq) = match self.xrc {
+            None => (Kind::Pool { cyclic: self.cyclic }, None),
+            Some((domain, cq)) => {
+                let view = cq.completions()?;
+                let user_index = self.user_index.unwrap_or_else(next_user_index);
+                let kind = Kind::Xrc { domain: domain.number(), cq: view.cqn, user_index };
+                (kind, Some((view.id, cq.owner())))
+            }
+        };
+        let place = Place {
+            pd: self.pd.number()?,
+            umem: memory.ring.umem(),
+            ring: memory.ring.offset(),
+            record_umem: memory.record.umem(),
+            record: memory.record.offset(),
+            wqes,
+            stride,
+            limit: self.limit,
+        };
+        let mut object = kind.create(&place).create(context)?;
+        object.keep(self.pd.keep());
+        if let Some((domain, _)) = self.xrc {
+            object.keep(domain.clone());
+        }
+        Ok(SharedReceiveQueue {
+            inner: Arc::new(SrqInner {
+                number: kind.number(object.reply()),
+                object: Some(object),
+                kind,
+                wqes,
+                stride,
+                max_sge: stride / SEGMENT - 1,
+                claim: SrqClaim::default(),
+                destroyed: Arc::default(),
+                memory,
+                cq,
+            }),
+        })
+    }
+
+    fn check(&self) -> Result<()> {
+        let limits = self.pd.context().attributes()?;
+        for (attribute, value, limit) in [
+            ("max_wr", self.max_wr, limits.max_srq_wr),
+            ("max_sge", self.max_sge, limits.max_srq_sge),
+        ] {
+            if !(1..=limit).contains(&value) {
+                let rule = format!("of a shared receive queue of this device it is 1 to {limit}");
+                return Err(Error::attribute(attribute, value, rule));
+            }
+        }
+        if self.xrc.is_some() && self.cyclic {
+            let rule = "queues of XRC domains are lists";
+            return Err(Error::attribute("cyclic", true, rule));
+        }
+        if self.limit > self.max_wr {
+            let rule = format!("the queue holds {}", self.max_wr);
+            return Err(Error::attribute("limit", self.limit, rule));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for SharedReceiveQueueBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedReceiveQueueBuilder")
+            .field("max_wr", &self.max_wr)
+            .field("max_sge", &self.max_sge)
+            .field("cyclic", &self.cyclic)
+            .field("xrc", &self.xrc.map(|(domain, _)| domain))
+            .finish_non_exhaustive()
+    }
+}
+
+/// What CQEs call the next queue of an XRC domain for which the program chooses nothing: from the
+/// upper half of all indices, since libmlx5 chooses from the lower end.
+fn next_user_index() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    0x80_0000 | NEXT.fetch_add(1, Ordering::Relaxed) & 0x7f_ffff
+}

@@ -1,0 +1,67 @@
+//! Who posts to a shared receive queue on the direct path.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::{Error, Result};
+use crate::ring::QueueError;
+
+/// The claim of a shared receive queue: one writer at a time.
+#[derive(Debug, Default)]
+pub(crate) struct SrqClaim {
+    claim: Mutex<Claim>,
+}
+
+#[derive(Debug)]
+enum Claim {
+    /// Nobody's. The order in which the card takes its WQEs next, where an owner has left it.
+    Free(Option<Box<[u16]>>),
+    /// One owner's.
+    Taken,
+    /// Nobody's any more: the last owner left receives outstanding.
+    Unfinished,
+}
+
+impl Default for Claim {
+    fn default() -> Self {
+        Self::Free(None)
+    }
+}
+
+impl SrqClaim {
+    /// Claims the queue for a writer on the direct path. Gives the order that the last owner has
+    /// left, if there was one.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`]; [`QueueError::Outstanding`] if the last owner left receives
+    /// outstanding: an SRQ cannot be reset.
+    pub(crate) fn claim(&self) -> Result<Option<Box<[u16]>>> {
+        let mut claim = self.lock();
+        match &mut *claim {
+            Claim::Taken => Err(Error::QueueInUse { queue: "shared receive queue" }),
+            Claim::Unfinished => Err(QueueError::Outstanding.into()),
+            Claim::Free(order) => {
+                let order = order.take();
+                *claim = Claim::Taken;
+                Ok(order)
+            }
+        }
+    }
+
+    /// Gives a claim back, with the order in which the card takes the WQEs next; `None` if receives
+    /// of the owner are outstanding.
+    pub(crate) fn release(&self, order: Option<Box<[u16]>>) {
+        *self.lock() = match order {
+            Some(order) => Claim::Free(Some(order)),
+            None => Claim::Unfinished,
+        };
+    }
+
+    /// Gives a claim back that came to nothing.
+    pub(crate) fn unclaim(&self, order: Option<Box<[u16]>>) {
+        *self.lock() = Claim::Free(order);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Claim> {
+        self.claim.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,30 @@
+//! Receives come from a linked list, as verbs' do.
+
+#[path = "../../repertoire/dynamic.rs"]
+mod dynamic;
+
+/// What makes the objects: commands.
+mod made {
+    pub use mlx5::devx::SharedReceiveQueue;
+    use mlx5::devx::{self, SharedReceiveQueueBuilder};
+    use mlx5::verbs::state::Reset;
+    use mlx5::verbs::{CompletionQueue, ProtectionDomain, Rtr};
+
+    /// A target of dynamic connections that is ready.
+    pub type DcTarget = devx::DcTarget<Rtr>;
+
+    /// One that is new.
+    pub fn dc_target(
+        pd: &ProtectionDomain,
+        cq: &CompletionQueue,
+        srq: &SharedReceiveQueue,
+        key: u64,
+    ) -> devx::DcTarget<Reset> {
+        devx::DcTarget::builder(pd, cq, srq, key).unwrap().build().unwrap()
+    }
+
+    /// A shared receive queue.
+    pub fn shared(builder: SharedReceiveQueueBuilder<'_>) -> SharedReceiveQueue {
+        builder.build().unwrap()
+    }
+}

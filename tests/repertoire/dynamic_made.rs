@@ -1,0 +1,34 @@
+//! What verbs alone say of the ends of dynamic connections.
+
+use mlx5::verbs::{
+    Access, CompletionQueue, Context, Dci, DciStreams, Dct, Mtu, ProtectionDomain, QpState,
+    QueuePairBuilder,
+};
+use mlx5_model::Mode;
+
+use super::dynamic::Target;
+use crate::rig::Rig;
+
+#[test]
+fn a_target_says_what_it_was_made_with() {
+    let rig = Rig::new(Mode::Trapped);
+    let b = Target::new(&rig);
+    let attributes = b.qp.query().unwrap();
+    assert_eq!(attributes.state, QpState::Rtr);
+    assert_eq!(attributes.path_mtu, Some(Mtu::Mtu1024));
+    assert_eq!(attributes.port, 1);
+    assert!(attributes.access.contains(Access::REMOTE_ATOMIC));
+}
+
+#[test]
+fn what_cannot_be_made_is_named() {
+    let context = Context::open_first().unwrap();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 16).unwrap();
+    let text = |error: mlx5::Error| error.to_string();
+    let no_receives = QueuePairBuilder::<Dct>::new(&pd, &cq).build().map_err(text).unwrap_err();
+    assert!(no_receives.contains("shared receive queue"), "{no_receives}");
+    let streams = DciStreams { log_concurrent: 20, log_errored: 0 };
+    let many = QueuePairBuilder::<Dci>::new(&pd, &cq).streams(streams).build().map_err(text);
+    assert!(many.unwrap_err().contains("mlx5dv_create_qp"));
+}
