@@ -43,14 +43,13 @@ pub struct SharedReceives {
     shift: u32,
     pub(super) max_sge: u32,
     record: Record,
-    /// The CQ that completions were met on first.
+    /// The CQ that completions were met on first; none of one that the card goes round. A flag for
+    /// that would make the index into a table of queues longer.
     cq: CqId,
     /// Numbers of the queue pairs that take from it.
     members: Numbers,
     /// What CQEs call it, if it is one of an XRC domain.
     pub(in crate::ring) index: Option<UserIndex>,
-    /// Whether the card goes round the WQEs, instead of by their list. Then no CQ is the first.
-    cyclic: bool,
     /// Every CQ that it completes on, with what is promised there.
     promises: Vec<(CqId, Credit)>,
     /// Receive CQs of queue pairs that are attached, by place in `promises`; and what keeps these.
@@ -219,7 +218,6 @@ impl SharedReceives {
             cq: if parts.cyclic { CqId::NONE } else { parts.cq },
             members: Numbers::new(),
             index: parts.index,
-            cyclic: parts.cyclic,
             promises: vec![(parts.cq, parts.credit)],
             attached: Vec::new(),
             reclaimed: Vec::new(),
@@ -320,12 +318,13 @@ impl SharedReceives {
 
     /// Drops the CQEs of a queue pair's receives, which are free again.
     fn sweep(&mut self, qpn: u32, completions: &mut Completions) {
-        let Self { list, reclaimed, cyclic, .. } = self;
+        let cyclic = self.is_cyclic();
+        let Self { list, reclaimed, .. } = self;
         completions.sweep(|cqe| {
             let its = cqe.qpn() == qpn && cqe.queue() == Some(QueueKind::Receive);
             if its {
                 let counter = cqe.wqe_counter();
-                reclaimed.extend(match *cyclic {
+                reclaimed.extend(match cyclic {
                     true => list.retire_in_ring(counter),
                     false => list.retire(counter),
                 });
@@ -460,7 +459,7 @@ impl SharedReceives {
 
     #[cold]
     fn also_completes_on(&self, cq: CqId) -> bool {
-        !self.cyclic && self.has_promise_of(cq)
+        !self.is_cyclic() && self.has_promise_of(cq)
     }
 
     /// Whether receives complete on that CQ, of a list or a ring.
@@ -470,7 +469,7 @@ impl SharedReceives {
 
     /// Whether the card goes round the WQEs, instead of by their list.
     pub fn is_cyclic(&self) -> bool {
-        self.cyclic
+        self.cq == CqId::NONE
     }
 
     /// A WQE of the queue's memory.
