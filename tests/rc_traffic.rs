@@ -1,4 +1,5 @@
-//! Traffic end to end on the model, both sides in this process, on the raw layer.
+//! Traffic end to end on the model, both sides in this process, on the raw layer: on queue pairs and
+//! CQs of verbs, on those that were made by command, and on mixtures.
 
 mod rig;
 
@@ -6,12 +7,13 @@ use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation, Status};
 use mlx5::ring::{
     Completions, PollError, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
 };
-use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{Capacities, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
 };
+use rig::made::{ALIKE, By, Cq, MADE, Qp, queue_pair};
 use rig::random::Random;
-use rig::{Rig, verbs, wait};
+use rig::{Rig, connect_made, verbs, wait};
 
 /// One side: a queue pair with its queues and memory.
 struct Side {
@@ -19,7 +21,7 @@ struct Side {
     send: SendQueue<Rc>,
     receive: ReceiveQueue,
     completions: Completions,
-    qp: QueuePair<Rc, Rts>,
+    qp: Qp<Rc, Rts>,
 }
 
 /// Bytes of each side's memory.
@@ -69,27 +71,28 @@ const SHAPE: Shape = Shape {
     receives: 64,
 };
 
-fn pair(rig: &Rig, shape: &Shape) -> [Side; 2] {
-    let make = || {
-        let cq = CompletionQueue::builder(&rig.context, shape.cqes).cqe_size(shape.cqe_size);
-        let cq = cq.build().unwrap();
-        let builder = QueuePair::builder(&rig.pd, &cq)
-            .max_send_wr(shape.max_send_wr)
-            .max_recv_wr(64)
-            .max_send_sge(shape.max_sge)
-            .max_recv_sge(shape.max_sge)
-            .max_inline_data(shape.max_inline);
-        let qp = rig.init(builder);
-        let mut completions = Completions::new(&cq).unwrap();
+fn pair(rig: &Rig, made: [By; 2], shape: &Shape) -> [Side; 2] {
+    let make = |by| {
+        let cq = Cq::new(&rig.context, by, shape.cqes, shape.cqe_size);
+        let capacities = Capacities {
+            max_send_wr: shape.max_send_wr,
+            max_recv_wr: 64,
+            max_send_sge: shape.max_sge,
+            max_recv_sge: shape.max_sge,
+            max_inline_data: shape.max_inline,
+        };
+        let qp = queue_pair::<Rc>(by, &rig.pd, &cq, capacities, false);
+        let qp = qp.init(&rig.local.init()).unwrap();
+        let mut completions = cq.completions();
         let config = ReceiveConfig { receives: shape.receives };
-        let receive = ReceiveQueue::new(&qp, &mut completions, config).unwrap();
+        let receive = qp.receive_queue(&mut completions, config).unwrap();
         (qp, completions, receive)
     };
-    let ((first, first_cq, first_rq), (second, second_cq, second_rq)) = (make(), make());
-    let (first, second) = rig.connect(first, second);
+    let [(first, first_cq, first_rq), (second, second_cq, second_rq)] = made.map(make);
+    let (first, second) = connect_made(&rig.local, first, second);
     [(first, first_cq, first_rq), (second, second_cq, second_rq)].map(
         |(qp, mut completions, receive)| {
-            let send = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+            let send = qp.send_queue(&mut completions, SendConfig::default()).unwrap();
             Side { memory: rig.memory(MEMORY), send, receive, completions, qp }
         },
     )
@@ -97,7 +100,7 @@ fn pair(rig: &Rig, shape: &Shape) -> [Side; 2] {
 
 impl Side {
     /// Everything but memory, so that the queue pair can be reset.
-    fn into_qp(self) -> (MemoryRegion, Completions, QueuePair<Rc, Rts>) {
+    fn into_qp(self) -> (MemoryRegion, Completions, Qp<Rc, Rts>) {
         let Self { memory, send, receive, completions, qp } = self;
         drop((send, receive));
         (memory, completions, qp)
@@ -128,8 +131,9 @@ fn received(completion: Completion) -> (u64, ReceiveKind, u32) {
 #[test]
 fn every_operation_moves_its_bytes() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    for cqe_size in [CqeSize::B64, CqeSize::B128] {
-        let [mut a, mut b] = pair(&rig, &Shape { cqe_size, ..SHAPE });
+    let sizes = [CqeSize::B64, CqeSize::B128];
+    for (made, cqe_size) in MADE.into_iter().flat_map(|made| sizes.map(|size| (made, size))) {
+        let [mut a, mut b] = pair(&rig, made, &Shape { cqe_size, ..SHAPE });
         // SAFETY: for every post here, memory lives to the end, and is only touched when what was
         // posted on it is complete.
         unsafe {
@@ -197,11 +201,12 @@ fn every_operation_moves_its_bytes() {
 fn batches_wrap_and_retire_through_many_laps() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let mut random = Random::new();
-    for cqe_size in [CqeSize::B64, CqeSize::B128] {
+    let sizes = [CqeSize::B64, CqeSize::B128];
+    for (made, cqe_size) in ALIKE.into_iter().flat_map(|made| sizes.map(|size| (made, size))) {
         let cqes = 8 << random.below(3);
         let max_send_wr = 8 << random.below(2);
         let shape = Shape { max_send_wr, cqes, cqe_size, receives: 2, ..SHAPE };
-        let [mut a, b] = pair(&rig, &shape);
+        let [mut a, b] = pair(&rig, made, &shape);
         let mut oracle = [vec![0; MEMORY], vec![0; MEMORY]];
         // Ids of signaled requests that are outstanding.
         let mut expected = std::collections::VecDeque::new();
@@ -297,8 +302,12 @@ fn batches_wrap_and_retire_through_many_laps() {
 /// after a reset the queues start from zero and do not see the old completions.
 #[test]
 fn a_queue_pair_fails_and_works_again() {
+    MADE.into_iter().for_each(fails_and_works_again);
+}
+
+fn fails_and_works_again(made: [By; 2]) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, mut b] = pair(&rig, &SHAPE);
+    let [mut a, mut b] = pair(&rig, made, &SHAPE);
     let bad = Remote::new(b.memory.remote_address() + MEMORY as u64 - 4, b.memory.rkey());
     // SAFETY: memory lives to the end, and is only touched when what was posted on it is complete.
     unsafe {
@@ -319,17 +328,14 @@ fn a_queue_pair_fails_and_works_again() {
     assert_eq!(b.bytes(0, 8), b"12345678");
 
     let [(a_memory, mut a_cq, a_qp), (b_memory, mut b_cq, b_qp)] = [a, b].map(Side::into_qp);
-    let again = |qp: QueuePair<Rc, Rts>| {
-        let qp = qp.reset().map_err(|failed| failed.error).unwrap();
-        rig.to_init(qp)
-    };
+    let again = |qp: Qp<Rc, Rts>| qp.reset().unwrap().init(&rig.local.init()).unwrap();
     let (a_qp, b_qp) = (again(a_qp), again(b_qp));
-    let mut b_receive = ReceiveQueue::new(&b_qp, &mut b_cq, ReceiveConfig::default()).unwrap();
+    let mut b_receive = b_qp.receive_queue(&mut b_cq, ReceiveConfig::default()).unwrap();
     let sge = Sge::new(b_memory.address(), 64, b_memory.lkey());
     // SAFETY: as above.
     unsafe { b_receive.post(7, sge).unwrap() };
-    let (a_qp, _b_qp) = rig.connect(a_qp, b_qp);
-    let mut a_send = SendQueue::new(&a_qp, &mut a_cq, SendConfig::default()).unwrap();
+    let (a_qp, _b_qp) = connect_made(&rig.local, a_qp, b_qp);
+    let mut a_send = a_qp.send_queue(&mut a_cq, SendConfig::default()).unwrap();
     // SAFETY: inline.
     unsafe { a_send.post(8, Send::new(Inline(b"again")).signaled()).unwrap() };
     assert_eq!(sent(wait(&mut a_cq, &mut a_send)), (8, SendOperation::Send, 0));
@@ -340,9 +346,13 @@ fn a_queue_pair_fails_and_works_again() {
 /// Whoever takes a queue over has it alone, and no reset gets between.
 #[test]
 fn a_queue_has_one_owner() {
+    MADE.into_iter().for_each(has_one_owner);
+}
+
+fn has_one_owner(made: [By; 2]) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, b] = pair(&rig, &SHAPE);
-    let mut second = |config| SendQueue::new(&a.qp, &mut a.completions, config).err();
+    let [mut a, b] = pair(&rig, made, &SHAPE);
+    let mut second = |config| a.qp.send_queue(&mut a.completions, config).err();
     let error = second(SendConfig::default()).unwrap();
     assert!(matches!(error, mlx5::Error::QueueInUse { .. }), "{error}");
     // SAFETY: inline.
@@ -350,12 +360,12 @@ fn a_queue_has_one_owner() {
     let Side { send, receive, mut completions, qp, .. } = a;
     drop(send);
     // Its completion was never polled: the card could still be at work.
-    let error = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap_err();
+    let error = qp.send_queue(&mut completions, SendConfig::default()).unwrap_err();
     assert!(error.to_string().contains("outstanding"), "{error}");
-    let refused = qp.reset().unwrap_err();
-    assert!(refused.error.to_string().contains("receive queue"), "{}", refused.error);
+    let (qp, error) = qp.reset().unwrap_err();
+    assert!(error.to_string().contains("receive queue"), "{error}");
     drop(receive);
-    let qp = refused.queue_pair.reset().map_err(|failed| failed.error).unwrap();
+    let qp = qp.reset().unwrap();
     drop((qp, b));
 }
 
@@ -413,8 +423,13 @@ fn queues_are_taken_over_where_libmlx5_left_them() {
 /// queue pair fails; the device says so, and the reader tells it from an empty queue.
 #[test]
 fn an_overrun_is_not_an_empty_queue() {
+    // Events of CQs that were made by command do not come to the context's event file.
+    [[By::Verbs; 2], [By::CommandOnVerbsCq, By::Command]].into_iter().for_each(overruns);
+}
+
+fn overruns(made: [By; 2]) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, b] = pair(&rig, &Shape { cqes: 3, receives: 1, ..SHAPE });
+    let [mut a, b] = pair(&rig, made, &Shape { cqes: 3, receives: 1, ..SHAPE });
     assert_eq!((a.completions.capacity(), a.send.signal_limit()), (4, 3));
     let mut batch = a.send.batch();
     let nowhere = Remote::new(b.memory.remote_address(), !b.memory.rkey());

@@ -6,6 +6,8 @@
 //! what was sent; a command that the kernel did not let through to the card as
 //! [`Error::Withheld`](crate::Error::Withheld). [`ifc`] has the layouts and opcodes.
 //! What queues stand on is a [`Uar`], by which they ring, and a [`Umem`], in which they lie.
+//! [`CompletionQueue`] and [`QueuePair`] are as those of [`verbs`](crate::verbs), and rings are made
+//! of them alike.
 //! [`Capabilities`] tell what the card can do, by name. Commands are given on what verbs made, too
 //! ([`CommandTarget`]), which shows what the card knows of it, and queries need not be waited for
 //! ([`AsyncCommands`]).
@@ -18,6 +20,7 @@ mod command;
 mod command_target;
 mod context;
 mod counter;
+mod cq;
 mod domain;
 mod error;
 mod group;
@@ -25,6 +28,7 @@ mod mkey;
 mod object;
 mod pending;
 mod psv;
+mod qp;
 mod srq;
 mod target;
 mod uar;
@@ -36,6 +40,7 @@ pub use command::{Command, Reply};
 pub use command_target::CommandTarget;
 pub use context::ObjectContext;
 pub use counter::{QueueCounters, QueueCounts};
+pub use cq::{CompletionQueue, CompletionQueueBuilder};
 pub use domain::{Domain, ProtectionDomain, TransportDomain, XrcDomain};
 pub use error::{CommandError, Sent, WithheldCommand};
 pub use group::Group;
@@ -44,6 +49,7 @@ pub use mlx5_sys::ifc;
 pub use object::{DestroyError, Object};
 pub use pending::{Answer, AsyncCommands};
 pub use psv::Psv;
+pub use qp::{ByCommand, QueuePair, QueuePairBuilder, TransitionError};
 pub use srq::{SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub use target::{DcTarget, DcTargetBuilder, TargetError};
 pub use uar::{Uar, UarChoice, UarKind};

@@ -1,7 +1,5 @@
 //! Umems: memory that commands name by number and offset, where rings and doorbell records lie.
 
-#![allow(dead_code, reason = "what lies in parts comes with the queues")]
-
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;

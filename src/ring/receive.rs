@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::doorbell::RECEIVE_WORD;
-use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
+use mlx5_sys::verbs::ibv_qp;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::completion::Completions;
@@ -17,7 +17,7 @@ use super::keep::QueueKeep;
 use super::owned::Buffers;
 use super::receive_batch::{Ahead, ReceiveBatch};
 use super::source::{
-    CqId, Foreign, ObjectId, QpView, QueueOwner, ReceiveSource, ReceiveView, require,
+    CqId, Foreign, ObjectId, POSTABLE, QpView, QueueOwner, ReceiveSource, ReceiveView, require,
 };
 use super::srq::SharedSide;
 use super::{PostError, QueueError, scatter};
@@ -28,16 +28,6 @@ use crate::cqe::{
 use crate::doorbell::Record;
 use crate::timing::{Phase, Recorder};
 use crate::wqe::SgeList;
-
-/// The states in which receives may be posted: all but RESET.
-pub(super) const POSTABLE: [u32; 6] = [
-    ibv_qp_state::IBV_QPS_INIT,
-    ibv_qp_state::IBV_QPS_RTR,
-    ibv_qp_state::IBV_QPS_RTS,
-    ibv_qp_state::IBV_QPS_SQD,
-    ibv_qp_state::IBV_QPS_SQE,
-    ibv_qp_state::IBV_QPS_ERR,
-];
 
 /// How a receive queue is taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -75,7 +75,9 @@ pub use qp::{
     UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend,
     state,
 };
-pub(crate) use qp::{Claims, WorkQueue, check_mtu};
+pub(crate) use qp::{
+    Attributes, Claims, WorkQueue, check_24_bits, check_mtu, check_pkey, set_alternate,
+};
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub(crate) use srq_claim::SrqClaim;
 pub use td::ThreadDomain;

@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 pub mod extended;
+pub mod made;
 pub mod process;
 pub mod random;
 pub mod verbs;
@@ -12,12 +13,15 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::{Endpoint, LocalPort};
 use mlx5::cqe::Completion;
+use mlx5::devx::ByCommand;
 use mlx5::ring::{Completions, PollError, Queues, SendConfig, SendQueue};
 use mlx5::verbs::{
     Access, CompletionQueue, Connected, Context, HasQueues, Init, MemoryRegion, Mkey,
     ProtectionDomain, QueuePair, QueuePairBuilder, Rc, Reset, RtrAttributes, Rts, RtsAttributes,
 };
 use mlx5::wqe::Sge;
+
+use self::made::Qp;
 
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -96,6 +100,23 @@ impl Rig {
         };
         (up(first, &ends.0, &ends.1), up(second, &ends.1, &ends.0))
     }
+}
+
+/// Connects two queue pairs to each other, whoever made them.
+pub fn connect_made<T>(
+    local: &LocalPort,
+    first: Qp<T, Init>,
+    second: Qp<T, Init>,
+) -> (Qp<T, Rts>, Qp<T, Rts>)
+where
+    T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>> + ByCommand,
+{
+    let ends = [&first, &second].map(|qp| local.endpoint_of(qp.number()));
+    let up = |qp: Qp<T, Init>, mine, theirs| {
+        let qp = qp.rtr(&local.rtr(mine, theirs).into()).map_err(|failed| failed.1).expect("RTR");
+        qp.rts(&local.rts(mine, theirs).into()).map_err(|failed| failed.1).expect("RTS")
+    };
+    (up(first, &ends[0], &ends[1]), up(second, &ends[1], &ends[0]))
 }
 
 /// Polls until there is a completion.

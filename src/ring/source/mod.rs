@@ -15,7 +15,8 @@ pub(crate) use super::srq::UserIndex;
 pub(crate) use owner::{CqOwner, QueueOwner, SrqOwner};
 pub(super) use verbs::{Foreign, QpView, member, view_cq};
 pub(crate) use view::{
-    CompletionView, CqId, Member, ObjectId, ReceiveView, SendView, SharedView, require,
+    CompletionView, CqId, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE, SendView, SharedView,
+    require,
 };
 
 use crate::verbs::Transport;
@@ -58,6 +59,7 @@ pub(crate) mod handover {
         SrqOwner,
     };
     use crate::Result;
+    use crate::verbs::Context;
 
     /// Of a send queue.
     ///
@@ -100,6 +102,9 @@ pub(crate) mod handover {
     pub unsafe trait Completes {
         /// What keeps it alive.
         fn owner(&self) -> Arc<dyn CqOwner>;
+
+        /// The device it belongs to.
+        fn context(&self) -> &Context;
 
         /// Where it is and what it is like.
         ///

@@ -14,11 +14,11 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 
 use super::handover::{Completes, Receives, Sends, Shares};
 use super::{
-    CompletionSource, CompletionView, CqId, CqOwner, Member, ObjectId, QueueOwner, ReceiveSource,
-    ReceiveView, SendSource, SendView, SharedReceiveSource, SharedView, SrqOwner, require,
+    CompletionSource, CompletionView, CqId, CqOwner, Member, ObjectId, POSTABLE, QueueOwner,
+    ReceiveSource, ReceiveView, SENDABLE, SendSource, SendView, SharedReceiveSource, SharedView,
+    SrqOwner, require,
 };
 use crate::ring::QueueError;
-use crate::ring::receive::POSTABLE;
 use crate::ring::srq;
 use crate::verbs::{
     self, CompletionQueue, CompletionQueueHandle, Errno, Error, QueuePair, QueuePairHandle, Rts,
@@ -83,7 +83,7 @@ impl QpView {
         if self.qp_type != T::QP_TYPE {
             return Err(QueueError::WrongTransport(self.qp_type));
         }
-        require(self.state, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
+        require(self.state, &SENDABLE, "RTS")?;
         let (Some(buffer), Some(record), Some(register)) = (
             NonNull::new(self.dv.sq.buf.cast::<u8>()),
             NonNull::new(self.dv.dbrec),
@@ -370,6 +370,10 @@ impl CqOwner for CompletionQueueHandle {
 unsafe impl Completes for CompletionQueue {
     fn owner(&self) -> Arc<dyn CqOwner> {
         Arc::new(self.handle())
+    }
+
+    fn context(&self) -> &verbs::Context {
+        CompletionQueue::context(self)
     }
 
     fn completions(&self) -> crate::Result<CompletionView> {

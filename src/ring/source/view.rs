@@ -2,13 +2,26 @@
 
 use core::ptr::NonNull;
 
-use mlx5_sys::verbs::ibv_cq;
+use mlx5_sys::verbs::{ibv_cq, ibv_qp_state};
 
 use crate::ring::QueueError;
 use crate::ring::error::state_name;
 use crate::ring::srq::UserIndex;
 use crate::verbs::CqeCompression;
 use crate::wqe::Limits;
+
+/// The states in which receives may be posted: all but RESET.
+pub(crate) const POSTABLE: [u32; 6] = [
+    ibv_qp_state::IBV_QPS_INIT,
+    ibv_qp_state::IBV_QPS_RTR,
+    ibv_qp_state::IBV_QPS_RTS,
+    ibv_qp_state::IBV_QPS_SQD,
+    ibv_qp_state::IBV_QPS_SQE,
+    ibv_qp_state::IBV_QPS_ERR,
+];
+
+/// The states in which sends may be posted.
+pub(crate) const SENDABLE: [u32; 1] = [ibv_qp_state::IBV_QPS_RTS];
 
 /// Which CQ a queue completes on: the address of what stands for it, the verbs object or this crate's
 /// owner of one that was made by command. No two that live have the same.
@@ -22,6 +35,11 @@ impl CqId {
     /// Of a CQ of verbs.
     pub(crate) fn of(cq: *mut ibv_cq) -> Self {
         Self(cq.addr())
+    }
+
+    /// Of the CQ that the object at this address stands for.
+    pub(crate) fn at<O>(owner: *const O) -> Self {
+        Self(owner.addr())
     }
 }
 

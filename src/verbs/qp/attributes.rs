@@ -19,7 +19,7 @@ mod sealed {
         fn set(&self, attr: &mut ibv_qp_attr) -> u32;
     }
 }
-pub(super) use sealed::Attributes;
+pub(crate) use sealed::Attributes;
 
 /// RESET to INIT: which port, and what the peer may do.
 ///
@@ -193,7 +193,7 @@ impl AlternatePath {
 }
 
 /// The P_Key table's length is asked from the port, which checks the port's number too.
-pub(super) fn check_pkey(context: &Context, port: u8, index: u16) -> Result<()> {
+pub(crate) fn check_pkey(context: &Context, port: u8, index: u16) -> Result<()> {
     // Bit 15 is the kind of membership.
     if context.pkey(port, index)? & 0x7fff == 0 {
         let rule = format!("the entry of port {port} is empty: the port is in no such partition");
@@ -202,7 +202,7 @@ pub(super) fn check_pkey(context: &Context, port: u8, index: u16) -> Result<()> 
     Ok(())
 }
 
-pub(super) fn check_24_bits(attribute: &'static str, value: u32) -> Result<()> {
+pub(crate) fn check_24_bits(attribute: &'static str, value: u32) -> Result<()> {
     if value >= 1 << 24 {
         return Err(Error::attribute(attribute, format_args!("{value:#x}"), "it has 24 bits"));
     }

@@ -18,7 +18,7 @@ mod unreliable;
 mod xrc;
 
 pub use address::{AddressVector, AlternatePath, GlobalRoute};
-pub(crate) use attributes::check_mtu;
+pub(crate) use attributes::{Attributes, check_24_bits, check_mtu, check_pkey};
 pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
 pub use builder::{Capacities, QueuePairBuilder, ScatterToCqe};
 pub(crate) use claims::{Claims, WorkQueue};
@@ -27,6 +27,7 @@ pub use multicast::MulticastMembership;
 pub use query::{MigrationState, QueuePairAttributes};
 pub use state::{Init, QpState, Reset, Rtr, Rts, State};
 pub use transition::TransitionError;
+pub(crate) use transition::set_alternate;
 pub use transport::{
     Connected, HasQueues, RawPacket, Rc, Receives, Recoverable, Transport, Uc, Ud, XrcRecv, XrcSend,
 };

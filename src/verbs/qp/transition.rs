@@ -163,7 +163,7 @@ pub(super) fn zeroed() -> ibv_qp_attr {
 }
 
 /// Sets the alternate path, and returns its bit of the mask.
-pub(super) fn set_alternate(attr: &mut ibv_qp_attr, path: &AlternatePath) -> u32 {
+pub(crate) fn set_alternate(attr: &mut ibv_qp_attr, path: &AlternatePath) -> u32 {
     attr.alt_ah_attr = path.address.to_raw();
     attr.alt_port_num = path.address.port;
     attr.alt_pkey_index = path.pkey_index;

@@ -1,0 +1,386 @@
+//! Completion queues that are made by command.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use mlx5_sys::dv::mlx5dv_devx_query_eqn;
+use mlx5_sys::ifc::{
+    Field, cmd_hca_cap, cqc, create_cq_in, create_cq_out, modify_cq_in, modify_cq_out, opcode,
+    query_cq_in, query_cq_out,
+};
+
+use super::umem::{Memory, Place};
+use super::{Command, Group, Object, Uar, UarKind, Umem};
+use crate::ring::CompletionSource;
+use crate::ring::source::handover::Completes;
+use crate::ring::source::{CompletionView, CqId, CqOwner};
+use crate::verbs::{Context, CqeCompression, CqeSize, Error, Result, check};
+
+/// What errors call it.
+const QUEUE: &str = "completion queue";
+/// The last byte of a CQE that the card has not written: opcode invalid, and the owner that the first
+/// lap is not (`mlx5dv.h`, `MLX5_CQE_INVALID`).
+const UNWRITTEN: u8 = 0xf1;
+
+/// A completion queue that was made by CREATE_CQ.
+///
+/// [`Completions`](crate::ring::Completions) reads it as one of verbs, and queue pairs that were made
+/// by command complete on it. Verbs cannot: libibverbs and kernel take a `struct ibv_cq`, an object of
+/// the kernel's own that stands for a CQ which its driver has made, and none can be had for another.
+pub struct CompletionQueue {
+    inner: Arc<CqInner>,
+}
+
+/// What is behind it.
+pub(crate) struct CqInner {
+    /// Destroyed before what it works on is given back.
+    object: Object,
+    number: u32,
+    entries: u32,
+    size: CqeSize,
+    ignores_overrun: bool,
+    taken: AtomicBool,
+    events: Arc<AtomicU32>,
+    uar: Uar,
+    memory: Memory,
+}
+
+impl CompletionQueue {
+    /// A completion queue of at least `entries` entries of 64 bytes, to be polled.
+    ///
+    /// # Errors
+    /// As [`CompletionQueueBuilder::build`].
+    pub fn new(context: &Context, entries: u32) -> Result<CompletionQueue> {
+        CompletionQueue::builder(context, entries).build()
+    }
+
+    /// A completion queue of at least `entries` entries, with more to choose.
+    pub fn builder(context: &Context, entries: u32) -> CompletionQueueBuilder {
+        CompletionQueueBuilder {
+            context: context.clone(),
+            entries,
+            cqe_size: CqeSize::B64,
+            ignores_overrun: false,
+            moderation: (0, Duration::ZERO),
+            event_queue: EventQueue::Vector(0),
+            uar: None,
+            ring: None,
+            record: None,
+        }
+    }
+
+    /// Its number, by which commands name it. 24 bits.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// How many completions it holds: a power of two, at least what was asked for.
+    pub fn capacity(&self) -> u32 {
+        self.inner.entries
+    }
+
+    /// The size of its entries.
+    pub fn cqe_size(&self) -> CqeSize {
+        self.inner.size
+    }
+
+    /// Whether the card writes to it without a look at how far it was read.
+    pub fn ignores_overrun(&self) -> bool {
+        self.inner.ignores_overrun
+    }
+
+    /// The page of registers that it is armed by.
+    pub fn uar(&self) -> &Uar {
+        &self.inner.uar
+    }
+
+    /// Moderates its events, as [verbs'](crate::verbs::CompletionQueue::moderate): one that was asked for comes
+    /// when so many completions have, or when so much time has passed since the first of them; whole
+    /// microseconds, up to 4095. Zero of either ends moderation. MODIFY_CQ.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for a longer time, [`Error::Refused`].
+    pub fn moderate(&self, completions: u16, period: Duration) -> Result<()> {
+        /// `MLX5_CQ_MODIFY_PERIOD`, `_COUNT`
+        const PERIOD_AND_COUNT: u32 = 0b11;
+        let period = microseconds(period)?;
+        let change = Command::new(opcode::MODIFY_CQ, modify_cq_in::SIZE)
+            .set(modify_cq_in::CQN, self.number())
+            .set(modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT, PERIOD_AND_COUNT)
+            .fields(
+                modify_cq_in::CQ_CONTEXT,
+                [(cqc::CQ_PERIOD, period), (cqc::CQ_MAX_COUNT, completions)],
+            )
+            .reply(modify_cq_out::SIZE);
+        self.inner.object.modify(&change).map(|_| ())
+    }
+
+    /// Its context as the card shows it, laid out as [`cqc`](super::ifc::cqc). QUERY_CQ.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn query(&self) -> Result<Vec<u8>> {
+        let query = Command::new(opcode::QUERY_CQ, query_cq_in::SIZE)
+            .set(query_cq_in::CQN, self.number())
+            .reply(query_cq_out::SIZE);
+        let reply = self.inner.object.query(&query)?;
+        Ok(reply.bytes(query_cq_out::CQ_CONTEXT).to_vec())
+    }
+
+    /// The object, for commands that this crate does not wrap.
+    pub fn object(&self) -> &Object {
+        &self.inner.object
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        self.inner.object.context()
+    }
+}
+
+/// Where events of a CQ go.
+#[derive(Clone, Copy, Debug)]
+enum EventQueue {
+    /// To the event queue of a completion vector.
+    Vector(u32),
+    /// To that of this number.
+    Number(u32),
+}
+
+/// What a completion queue is to be like.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is made before build"]
+pub struct CompletionQueueBuilder {
+    context: Context,
+    entries: u32,
+    cqe_size: CqeSize,
+    ignores_overrun: bool,
+    moderation: (u16, Duration),
+    event_queue: EventQueue,
+    uar: Option<Uar>,
+    ring: Option<Place>,
+    record: Option<Place>,
+}
+
+impl CompletionQueueBuilder {
+    /// The size of its entries; 64 bytes if not called.
+    pub fn cqe_size(mut self, size: CqeSize) -> Self {
+        self.cqe_size = size;
+        self
+    }
+
+    /// Lets the card write to it without a look at how far it was read, as
+    /// [verbs'](crate::verbs::CompletionQueueBuilder::ignore_overrun) does.
+    pub fn ignore_overrun(mut self) -> Self {
+        self.ignores_overrun = true;
+        self
+    }
+
+    /// Moderates its events from the start, see [`CompletionQueue::moderate`].
+    pub fn moderation(mut self, completions: u16, period: Duration) -> Self {
+        self.moderation = (completions, period);
+        self
+    }
+
+    /// The completion vector (interrupt) that its events use; 0 if not called.
+    pub fn vector(mut self, vector: u32) -> Self {
+        self.event_queue = EventQueue::Vector(vector);
+        self
+    }
+
+    /// The number of the event queue that its events go to, instead of that of a
+    /// [vector](Self::vector).
+    pub fn event_queue(mut self, number: u32) -> Self {
+        self.event_queue = EventQueue::Number(number);
+        self
+    }
+
+    /// The page of registers that it is armed by, which queue pairs may ring on, too. If not called,
+    /// one that all share ([`UarKind::NonCached`]), or its own.
+    pub fn uar(mut self, uar: &Uar) -> Self {
+        self.uar = Some(uar.clone());
+        self
+    }
+
+    /// Where its ring lies: `offset` bytes into a umem, a multiple of 4096. If not called, in one of
+    /// its own.
+    pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
+        self.ring = Some(Place { umem: umem.clone(), offset });
+        self
+    }
+
+    /// Where its doorbell record lies: 8 bytes, `offset` bytes into a umem, a multiple of 8. If not
+    /// called, in a umem of its own.
+    pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
+        self.record = Some(Place { umem: umem.clone(), offset });
+        self
+    }
+
+    /// Bytes of the ring that it will have: what a umem needs from the ring's offset on.
+    pub fn ring_bytes(&self) -> usize {
+        self.ring_entries() as usize * self.cqe_size.bytes()
+    }
+
+    fn ring_entries(&self) -> u32 {
+        self.entries.max(1).checked_next_power_of_two().unwrap_or(1 << 31)
+    }
+
+    /// Makes the queue. CREATE_CQ.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] where the entries or the vector are out of the device's range, or a place
+    /// is not to be had; [`Error::Call`] with the memory lock limit named; [`Error::Refused`],
+    /// [`Error::Withheld`], [`Error::NoDevx`].
+    pub fn build(self) -> Result<CompletionQueue> {
+        let context = &self.context;
+        let log_most = context.capabilities().require_at_least(
+            Group::General,
+            cmd_hca_cap::LOG_MAX_CQ_SZ,
+            1,
+            QUEUE,
+        )?;
+        let entries = self.ring_entries();
+        if self.entries == 0 || u64::from(entries) > 1 << log_most {
+            let rule = format!("of this device it is 1 to {}", 1u64 << log_most);
+            return Err(Error::attribute("CQ entries", self.entries, rule));
+        }
+        let (count, period) = (self.moderation.0, microseconds(self.moderation.1)?);
+        let eqn = match self.event_queue {
+            EventQueue::Number(number) => number,
+            EventQueue::Vector(vector) => event_queue(context, vector)?,
+        };
+        let uar = match &self.uar {
+            Some(uar) => uar.clone(),
+            None => Uar::first_of(context, &[UarKind::NonCached, UarKind::BlueFlame])?.uar,
+        };
+        let bytes = entries as usize * self.cqe_size.bytes();
+        let memory = Memory::of(context, bytes, self.ring.as_ref(), self.record.as_ref())?;
+        // SAFETY: the places were just taken, and no queue is there yet.
+        unsafe {
+            memory.ring.fill(UNWRITTEN);
+            memory.record.fill(0);
+        }
+        let size: u32 = match self.cqe_size {
+            CqeSize::B64 => 0,
+            CqeSize::B128 => 1,
+        };
+        let fields: [(Field, u64); 11] = [
+            (cqc::CQE_SZ, size.into()),
+            (cqc::OI, self.ignores_overrun.into()),
+            (cqc::LOG_CQ_SIZE, entries.ilog2().into()),
+            (cqc::UAR_PAGE, uar.page_id().into()),
+            (cqc::CQ_PERIOD, period.into()),
+            (cqc::CQ_MAX_COUNT, count.into()),
+            (cqc::C_EQN_OR_APU_ELEMENT, eqn.into()),
+            (cqc::LOG_PAGE_SIZE, 0),
+            (cqc::DBR_UMEM_VALID, 1),
+            (cqc::DBR_UMEM_ID, memory.record.umem().into()),
+            (cqc::DBR_ADDR, memory.record.offset()),
+        ];
+        let object = Command::new(opcode::CREATE_CQ, create_cq_in::SIZE)
+            .fields(create_cq_in::CQ_CONTEXT, fields)
+            .set(create_cq_in::CQ_UMEM_VALID, 1u32)
+            .set(create_cq_in::CQ_UMEM_ID, memory.ring.umem())
+            .set(create_cq_in::CQ_UMEM_OFFSET, memory.ring.offset())
+            .reply(create_cq_out::SIZE)
+            .create(context)?;
+        let number = object.reply().get(create_cq_out::CQN) as u32;
+        let inner = CqInner {
+            object,
+            number,
+            entries,
+            size: self.cqe_size,
+            ignores_overrun: self.ignores_overrun,
+            taken: AtomicBool::new(false),
+            events: Arc::default(),
+            uar,
+            memory,
+        };
+        Ok(CompletionQueue { inner: Arc::new(inner) })
+    }
+}
+
+/// The number of the event queue of a completion vector.
+fn event_queue(context: &Context, vector: u32) -> Result<u32> {
+    let vectors = context.completion_vectors();
+    if vector >= vectors {
+        let rule = format!("this device has {vectors}, numbered from 0");
+        return Err(Error::attribute("completion vector", vector, rule));
+    }
+    let mut number = 0;
+    // SAFETY: the context is open, and there is room for the number.
+    let result = unsafe { mlx5dv_devx_query_eqn(context.as_raw().as_ptr(), vector, &mut number) };
+    check("mlx5dv_devx_query_eqn", result)?;
+    Ok(number)
+}
+
+/// Whole microseconds of a moderation period: 12 bits.
+fn microseconds(period: Duration) -> Result<u16> {
+    u16::try_from(period.as_micros()).ok().filter(|it| *it <= 0xfff).ok_or_else(|| {
+        let value = format_args!("{period:?}").to_string();
+        Error::attribute("period", value, "it is up to 4095 microseconds")
+    })
+}
+
+impl CqOwner for CqInner {
+    fn claim(&self) -> Result<()> {
+        if self.taken.swap(true, Ordering::Acquire) {
+            return Err(Error::QueueInUse { queue: QUEUE });
+        }
+        Ok(())
+    }
+
+    fn release(&self) {
+        self.taken.store(false, Ordering::Release);
+    }
+
+    fn ignores_overrun(&self) -> bool {
+        self.ignores_overrun
+    }
+
+    fn events(&self) -> Arc<AtomicU32> {
+        Arc::clone(&self.events)
+    }
+}
+
+// SAFETY: the owner keeps the parts of the umems that the CQ lies in, and its page; they are taken, so
+// no other queue of this crate lies there. The claim keeps other readers away.
+unsafe impl Completes for CompletionQueue {
+    fn owner(&self) -> Arc<dyn CqOwner> {
+        Arc::<CqInner>::clone(&self.inner)
+    }
+
+    fn context(&self) -> &Context {
+        CompletionQueue::context(self)
+    }
+
+    fn completions(&self) -> Result<CompletionView> {
+        let inner = &self.inner;
+        Ok(CompletionView {
+            buffer: inner.memory.ring.start(),
+            cqe_count: inner.entries,
+            cqe_size: inner.size.bytes() as u32,
+            record: inner.memory.record.start().cast(),
+            page: inner.uar.page(),
+            cqn: inner.number,
+            id: CqId::at(Arc::as_ptr(&self.inner)),
+            raw: None,
+            compression: CqeCompression::default(),
+        })
+    }
+}
+
+impl CompletionSource for CompletionQueue {}
+
+impl fmt::Debug for CompletionQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CompletionQueue")
+            .field("number", &format_args!("{:#x}", self.number()))
+            .field("capacity", &self.capacity())
+            .field("cqe_size", &self.cqe_size())
+            .field("uar", self.uar())
+            .finish()
+    }
+}

@@ -1,0 +1,295 @@
+//! Making a queue pair by command.
+
+use std::any::Any;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32};
+
+use mlx5_sys::ifc::{Field, cmd_hca_cap, create_qp_in, create_qp_out, opcode, qpc};
+use mlx5_sys::wqe::SEGMENT_SIZE;
+
+use super::shape::Geometry;
+use super::{ByCommand, QpInner, QueuePair};
+use crate::devx::domain::Domain;
+use crate::devx::umem::{Memory, Place};
+use crate::devx::{Command, Group, Uar, UarKind, Umem};
+use crate::ring::CompletionSource;
+use crate::ring::source::{CqId, CqOwner};
+use crate::verbs::{
+    Capacities, Claims, Context, Error, QpState, Rc, Receives, Reset, Result, ScatterToCqe,
+};
+
+/// `qp.h`, `MLX5_QP_PM_MIGRATED`
+const MIGRATED: u64 = 3;
+/// `qp.h`, `MLX5_ZERO_LEN_RQ`
+const NO_RECEIVES: u64 = 3;
+/// No user index: CQEs name the queue pair by its number alone (`mlx5_ib.h`,
+/// `MLX5_IB_DEFAULT_UIDX`).
+const NO_INDEX: u32 = 0xff_ffff;
+
+/// A CQ as the command names it, with what keeps it alive.
+#[derive(Clone)]
+struct Target {
+    number: u32,
+    cqe_size: u32,
+    id: CqId,
+    owner: Arc<dyn CqOwner>,
+    context: Context,
+}
+
+impl Target {
+    fn new<C: CompletionSource>(cq: &C) -> Result<Target> {
+        let view = cq.completions()?;
+        Ok(Target {
+            number: view.cqn,
+            cqe_size: view.cqe_size,
+            id: view.id,
+            owner: cq.owner(),
+            context: cq.context().clone(),
+        })
+    }
+}
+
+/// What a queue pair is to be like.
+#[must_use = "nothing is made before build"]
+pub struct QueuePairBuilder<T: ByCommand> {
+    context: Context,
+    pd: (Result<u32>, Box<dyn Any + Send + Sync>),
+    send_cq: Result<Target>,
+    receive_cq: Option<Result<Target>>,
+    capacities: Capacities,
+    signal_all: bool,
+    scatter_to_cqe: Option<ScatterToCqe>,
+    user_index: u32,
+    uar: Option<Uar>,
+    ring: Option<Place>,
+    record: Option<Place>,
+    transport: PhantomData<fn() -> T>,
+}
+
+impl QueuePair<Rc, Reset> {
+    /// A reliable connection in `pd` that reports to `cq`, as [`QueuePairBuilder::new`] makes it.
+    pub fn builder<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> QueuePairBuilder<Rc> {
+        QueuePairBuilder::new(pd, cq)
+    }
+}
+
+impl<T: Receives + ByCommand> QueuePairBuilder<T> {
+    /// The queue for completions of receives, if it is another than that of sends.
+    pub fn receive_cq<C: CompletionSource>(mut self, cq: &C) -> Self {
+        self.receive_cq = Some(Target::new(cq));
+        self
+    }
+
+    /// Receives that the receive queue holds at least; 0 for none.
+    pub fn max_recv_wr(mut self, receives: u32) -> Self {
+        self.capacities.max_recv_wr = receives;
+        self
+    }
+
+    /// Scatter/gather entries of a receive.
+    pub fn max_recv_sge(mut self, entries: u32) -> Self {
+        self.capacities.max_recv_sge = entries;
+        self
+    }
+}
+
+impl<T: ByCommand> QueuePairBuilder<T> {
+    /// A queue pair of transport `T` in `pd` that reports to `cq`, both made by verbs or by command: 64 sends, 64 receives, one SGE each, no inline data, and completions
+    /// only for the requests that ask for one.
+    pub fn new<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> Self {
+        Self {
+            context: pd.context().clone(),
+            pd: (pd.number(), pd.keep()),
+            send_cq: Target::new(cq),
+            receive_cq: None,
+            capacities: Capacities {
+                max_send_wr: 64,
+                max_recv_wr: if T::RECEIVES { 64 } else { 0 },
+                max_send_sge: 1,
+                max_recv_sge: u32::from(T::RECEIVES),
+                max_inline_data: 0,
+            },
+            signal_all: false,
+            scatter_to_cqe: None,
+            user_index: NO_INDEX,
+            uar: None,
+            ring: None,
+            record: None,
+            transport: PhantomData,
+        }
+    }
+
+    /// Requests that the send queue holds at least; 0 for none.
+    pub fn max_send_wr(mut self, requests: u32) -> Self {
+        self.capacities.max_send_wr = requests;
+        self
+    }
+
+    /// Scatter/gather entries of a send request.
+    pub fn max_send_sge(mut self, entries: u32) -> Self {
+        self.capacities.max_send_sge = entries;
+        self
+    }
+
+    /// Payload bytes that can be written into a send request itself.
+    pub fn max_inline_data(mut self, bytes: u32) -> Self {
+        self.capacities.max_inline_data = bytes;
+        self
+    }
+
+    /// Has every request make a completion. The card knows nothing of it: the rings that are made of
+    /// the queue pair say it for each request.
+    pub fn signal_all(mut self, all: bool) -> Self {
+        self.signal_all = all;
+        self
+    }
+
+    /// Whether short messages may be in CQEs (the context's `cs_req` and `cs_res`). If not called,
+    /// those of receives are where the card can.
+    pub fn scatter_to_cqe(mut self, scatter: ScatterToCqe) -> Self {
+        self.scatter_to_cqe = Some(scatter);
+        self
+    }
+
+    /// What CQEs of version 1 call it, 24 bits; no index if not called. Rings go by the number.
+    pub fn user_index(mut self, index: u32) -> Self {
+        self.user_index = index;
+        self
+    }
+
+    /// The register that it rings. If not called, one of its own, of the best kind that is to be had
+    /// ([`UarKind::ALL`]).
+    pub fn uar(mut self, uar: &Uar) -> Self {
+        self.uar = Some(uar.clone());
+        self
+    }
+
+    /// Where its rings lie, receives first: `offset` bytes into a umem, a multiple of 4096. If not
+    /// called, in one of its own.
+    pub fn ring(mut self, umem: &Umem, offset: usize) -> Self {
+        self.ring = Some(Place { umem: umem.clone(), offset });
+        self
+    }
+
+    /// Where its doorbell record lies: 8 bytes, `offset` bytes into a umem, a multiple of 8. If not
+    /// called, in a umem of its own.
+    pub fn record(mut self, umem: &Umem, offset: usize) -> Self {
+        self.record = Some(Place { umem: umem.clone(), offset });
+        self
+    }
+
+    /// Bytes of the rings that it will have: what a umem needs from their offset on.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for capacities that no ring has.
+    pub fn ring_bytes(&self) -> Result<usize> {
+        Ok(Geometry::new(self.capacities, T::UNITS_BEFORE_DATA)?.0.bytes())
+    }
+
+    /// Makes the queue pair, in state RESET. CREATE_QP.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for capacities beyond the device's, another device's objects, a place that
+    /// is not to be had; [`Error::Call`] with the memory lock limit named; [`Error::Refused`],
+    /// [`Error::Withheld`], [`Error::NoDevx`].
+    pub fn build(self) -> Result<QueuePair<T, Reset>> {
+        let (geometry, capacities) = Geometry::new(self.capacities, T::UNITS_BEFORE_DATA)?;
+        if geometry.bytes() == 0 {
+            return Err(Error::attribute("max_send_wr", 0, "max_recv_wr is 0 as well"));
+        }
+        let send_cq = self.send_cq?;
+        let receive_cq = self.receive_cq.unwrap_or_else(|| Ok(send_cq.clone()))?;
+        let context = &self.context;
+        let uar = self.uar.as_ref().map(Uar::context);
+        for other in [&send_cq.context, &receive_cq.context].into_iter().chain(uar) {
+            if other.as_raw() != context.as_raw() {
+                return Err(Error::attribute(
+                    "completion queue or register",
+                    format_args!("of {}", other.name()),
+                    "it belongs to another opened device than the protection domain",
+                ));
+            }
+        }
+        geometry.check(context, &self.capacities)?;
+        if self.user_index >= 1 << 24 {
+            let value = format_args!("{:#x}", self.user_index).to_string();
+            return Err(Error::attribute("user index", value, "it has 24 bits"));
+        }
+        let uar = match &self.uar {
+            Some(uar) => uar.clone(),
+            None => Uar::first_of(context, &UarKind::ALL)?.uar,
+        };
+        let bytes = geometry.bytes();
+        let memory = Memory::of(context, bytes, self.ring.as_ref(), self.record.as_ref())?;
+        // SAFETY: the places were just taken, and no queue is there yet.
+        unsafe {
+            memory.ring.fill(0);
+            memory.record.fill(0);
+        }
+        let (requests, responses) = match self.scatter_to_cqe {
+            Some(ScatterToCqe::Never) => (0, 0),
+            _ if !scatters::<T>(context)? => (0, 0),
+            asked => {
+                // `qp.h`: so many bytes of each kind, 32 or 64, as a CQE has room for.
+                let room = |cqe_size| if cqe_size == 128 { 2 } else { 1 };
+                // Only of requests that are signaled does a CQE tell.
+                let answers = T::ST == 0 && (self.signal_all || asked.is_some());
+                (if answers { room(send_cq.cqe_size) * 0x11 } else { 0 }, room(receive_cq.cqe_size))
+            }
+        };
+        let log = |value: u32| u64::from(value.max(1).ilog2());
+        let fields: [(Field, u64); 18] = [
+            (qpc::ST, T::ST.into()),
+            (qpc::PM_STATE, MIGRATED),
+            (qpc::PD, self.pd.0?.into()),
+            (qpc::LATENCY_SENSITIVE, 1),
+            (qpc::RQ_TYPE, if geometry.receives == 0 { NO_RECEIVES } else { 0 }),
+            (qpc::LOG_RQ_SIZE, log(geometry.receives)),
+            (qpc::LOG_RQ_STRIDE, log(geometry.stride / SEGMENT_SIZE as u32)),
+            (qpc::NO_SQ, (geometry.blocks == 0).into()),
+            (qpc::LOG_SQ_SIZE, log(geometry.blocks)),
+            (qpc::UAR_PAGE, uar.page_id().into()),
+            (qpc::USER_INDEX, self.user_index.into()),
+            (qpc::CQN_SND, send_cq.number.into()),
+            (qpc::CQN_RCV, receive_cq.number.into()),
+            (qpc::CS_REQ, requests),
+            (qpc::CS_RES, responses),
+            (qpc::DBR_UMEM_VALID, 1),
+            (qpc::DBR_UMEM_ID, memory.record.umem().into()),
+            (qpc::DBR_ADDR, memory.record.offset()),
+        ];
+        let object = Command::new(opcode::CREATE_QP, create_qp_in::SIZE)
+            .fields(create_qp_in::QPC, fields)
+            .set(create_qp_in::WQ_UMEM_VALID, 1u32)
+            .set(create_qp_in::WQ_UMEM_ID, memory.ring.umem())
+            .set(create_qp_in::WQ_UMEM_OFFSET, memory.ring.offset())
+            .reply(create_qp_out::SIZE)
+            .create(context)?;
+        let number = object.reply().get(create_qp_out::QPN) as u32;
+        Ok(QueuePair::from_inner(Arc::new(QpInner {
+            object: Some(object),
+            number,
+            service: T::ST,
+            capacities,
+            signal_all: self.signal_all,
+            access: AtomicU32::new(0),
+            state: AtomicU8::new(QpState::Reset as u8),
+            claims: Claims::default(),
+            destroyed: Arc::default(),
+            geometry,
+            send_cq: (send_cq.id, send_cq.owner),
+            receive_cq: (receive_cq.id, receive_cq.owner),
+            uar,
+            memory,
+            _pd: self.pd.1,
+        })))
+    }
+}
+
+/// Whether the card puts short messages of that transport into CQEs. Those of datagrams have a header
+/// in front.
+fn scatters<T: ByCommand>(context: &Context) -> Result<bool> {
+    let able = context.capabilities().current(Group::General, cmd_hca_cap::SCTR_DATA_CQE)?;
+    Ok(able == Some(1) && T::ST <= 1)
+}

@@ -1,0 +1,121 @@
+//! How rings take the queues of a pair over.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use mlx5_sys::verbs::ibv_qp;
+
+use super::{QpInner, QueuePair, context};
+use crate::ring::source::handover::{Receives, Sends};
+use crate::ring::source::{
+    Member, ObjectId, POSTABLE, QueueOwner, ReceiveView, SENDABLE, SendView, require,
+};
+use crate::ring::{QueueError, ReceiveSource, SendSource};
+use crate::verbs::{self, Error, Result, Rts, Transport, WorkQueue, state::CanReceive};
+use crate::wqe::Limits;
+
+impl QueueOwner for QpInner {
+    fn id(&self) -> ObjectId {
+        ObjectId::at(self)
+    }
+
+    fn claim(&self, queue: WorkQueue) -> Result<()> {
+        self.claims.claim(queue)
+    }
+
+    fn release(&self, queue: WorkQueue, idle: bool) {
+        self.claims.release(queue, idle);
+    }
+
+    fn destroyed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.destroyed)
+    }
+
+    fn state(&self) -> Result<u32, QueueError> {
+        match self.query() {
+            Ok(qpc) => Ok(context::state(&qpc).raw()),
+            Err(Error::Refused(refused)) => Err(QueueError::QueryRefused {
+                status: refused.status(),
+                syndrome: refused.syndrome(),
+            }),
+            Err(error) => Err(QueueError::QueryQp(error.errno().map_or(0, |errno| errno.0))),
+        }
+    }
+
+    fn resume(&self) -> Result<()> {
+        QpInner::resume(self)
+    }
+
+    fn as_raw(&self) -> Option<NonNull<ibv_qp>> {
+        None
+    }
+}
+
+// SAFETY: the owner keeps the parts of the umems that the pair lies in, which are taken, so that no
+// other queue of this crate lies there, and its register and CQs. The claim keeps other writers away
+// and forbids RESET, but for one that promises to restart them.
+unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
+    fn owner(&self) -> Arc<dyn QueueOwner> {
+        Arc::<QpInner>::clone(&self.inner)
+    }
+
+    fn sends(&self) -> Result<SendView> {
+        let inner = &self.inner;
+        require(inner.state()?, &SENDABLE, "RTS")?;
+        if inner.geometry.blocks == 0 {
+            return Err(QueueError::NoQueue.into());
+        }
+        Ok(SendView {
+            // SAFETY: within the ring.
+            buffer: unsafe { inner.memory.ring.start().add(inner.geometry.sends_at()) },
+            blocks: inner.geometry.blocks,
+            record: inner.memory.record.start().cast(),
+            register: inner.uar.register(),
+            half: inner.uar.blue_flame(),
+            number: inner.number,
+            limits: Limits {
+                max_sge: inner.capacities.max_send_sge,
+                max_inline: inner.capacities.max_inline_data,
+            },
+            max_wr: inner.capacities.max_send_wr,
+            signal_all: inner.signal_all,
+            cq: inner.send_cq.0,
+        })
+    }
+}
+
+impl<T: Transport> SendSource for QueuePair<T, Rts> {
+    type Transport = T;
+}
+
+// SAFETY: as for sends.
+unsafe impl<T: verbs::Receives, S: CanReceive> Receives for QueuePair<T, S> {
+    fn owner(&self) -> Arc<dyn QueueOwner> {
+        Arc::<QpInner>::clone(&self.inner)
+    }
+
+    fn receives(&self) -> Result<ReceiveView> {
+        let inner = &self.inner;
+        require(inner.state()?, &POSTABLE, "INIT or later")?;
+        if inner.geometry.receives == 0 {
+            return Err(QueueError::NoQueue.into());
+        }
+        Ok(ReceiveView {
+            buffer: inner.memory.ring.start(),
+            entries: inner.geometry.receives,
+            stride: inner.geometry.stride,
+            record: inner.memory.record.start().cast(),
+            number: inner.number,
+            cq: inner.receive_cq.0,
+        })
+    }
+
+    fn member(&self) -> Member {
+        Member { number: self.inner.number, cq: self.inner.receive_cq.0, srq: None }
+    }
+}
+
+impl<T: verbs::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
+    type Transport = T;
+}

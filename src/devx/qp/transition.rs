@@ -1,0 +1,349 @@
+//! Moving a queue pair from state to state, a command each.
+
+use std::fmt;
+use std::mem::zeroed;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mlx5_sys::ifc::{opcode, qp_2rst_in, rst2init_qp_in};
+use mlx5_sys::verbs::{ibv_mig_state, ibv_qp_attr, ibv_qp_attr_mask as bit};
+
+use super::context::{self, optional};
+use super::{ByCommand, QpInner, QueuePair, Rc, Ud};
+use crate::devx::Command;
+use crate::verbs::state;
+use crate::verbs::{
+    Access, AlternatePath, Attributes, Connected, Error, Init, InitAttributes, Reset, Result, Rtr,
+    Rts, State, Transport, UdInitAttributes, UdRtsAttributes, check_24_bits, check_pkey,
+    set_alternate,
+};
+
+/// A move that failed, with the queue pair, which is in the state it was in.
+pub struct TransitionError<T: Transport, S: State> {
+    /// The queue pair.
+    pub queue_pair: QueuePair<T, S>,
+    /// What went wrong.
+    pub error: Error,
+}
+
+/// The queue pair in its new state, or unmoved with the error.
+type Moved<T, To, From> = std::result::Result<QueuePair<T, To>, TransitionError<T, From>>;
+
+/// A command that moves or changes a queue pair, with what it carries.
+struct Step {
+    opcode: u16,
+    /// Optional parameters that are taken.
+    optional: u32,
+    attr: ibv_qp_attr,
+    mask: u32,
+}
+
+impl Step {
+    fn new(opcode: u16) -> Step {
+        // SAFETY: integers and a union of integers, for which zeroes are valid.
+        Step { opcode, optional: 0, attr: unsafe { zeroed() }, mask: 0 }
+    }
+}
+
+impl QpInner {
+    /// What the card is to take of the rights of a peer in this move: while no request of the peer's
+    /// could be answered, as before RTR, its right to write alone.
+    fn rights(&self, step: &mut Step, access: Access, depth: u8) {
+        let access = if depth == 0 { access & Access::REMOTE_WRITE } else { access };
+        step.attr.qp_access_flags = access.bits();
+        step.mask |= bit::IBV_QP_ACCESS_FLAGS.0;
+    }
+
+    fn execute(&self, step: &Step) -> Result<()> {
+        // Every move is laid out as the first.
+        let command = Command::new(step.opcode, rst2init_qp_in::SIZE)
+            .set(rst2init_qp_in::QPN, self.number)
+            .set(rst2init_qp_in::OPT_PARAM_MASK, step.optional);
+        let context = self.object().context();
+        let command = context::set(command, context, self, &step.attr, step.mask)?;
+        self.object().modify(&command).map(drop)
+    }
+
+    /// A move that says nothing but where to.
+    fn drop_to(&self, opcode: u16) -> Result<()> {
+        let command = Command::new(opcode, qp_2rst_in::SIZE).set(qp_2rst_in::QPN, self.number);
+        self.object().modify(&command).map(drop)
+    }
+
+    /// SQERR2RTS.
+    pub(super) fn resume(&self) -> Result<()> {
+        self.execute(&Step::new(opcode::SQERR2RTS_QP))
+    }
+}
+
+impl<T: Connected + ByCommand> QueuePair<T, Reset> {
+    /// RESET to INIT. From now on receives can be posted. RST2INIT_QP.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPort`], [`Error::Attribute`], [`Error::Refused`].
+    pub fn init(self, attributes: &InitAttributes) -> Moved<T, Init, Reset> {
+        let mut step = Step::new(opcode::RST2INIT_QP);
+        let access = attributes.access & T::ACCESS;
+        step.attr.port_num = attributes.port;
+        step.attr.pkey_index = attributes.pkey_index;
+        step.mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0;
+        self.inner.rights(&mut step, access, 0);
+        let checked = attributes.check(self.context());
+        self.inner.access.store(access.bits(), Ordering::Relaxed);
+        self.step(checked, &step)
+    }
+}
+
+impl<T: Connected + ByCommand> QueuePair<T, Init> {
+    /// Changes in INIT what the way there said. INIT2INIT_QP.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPort`], [`Error::Attribute`], [`Error::Refused`]; nothing is changed then.
+    pub fn change(&self, attributes: &InitAttributes) -> Result<()> {
+        attributes.check(self.context())?;
+        let mut step = Step::new(opcode::INIT2INIT_QP);
+        let access = attributes.access & T::ACCESS;
+        step.attr.port_num = attributes.port;
+        step.attr.pkey_index = attributes.pkey_index;
+        step.mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0;
+        step.optional = optional::PKEY_INDEX | optional::PORT | rights::<T>();
+        self.inner.rights(&mut step, access, 0);
+        self.inner.execute(&step)?;
+        self.inner.access.store(access.bits(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// INIT to RTR. From now on what the peer sends arrives. INIT2RTR_QP.
+    ///
+    /// # Errors
+    /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
+    /// [`Error::Attribute`], [`Error::Refused`]; [`Error::Call`] where nothing is known of the GID's
+    /// MAC address.
+    pub fn rtr(self, attributes: &T::Rtr) -> Moved<T, Rtr, Init> {
+        let mut step = Step::new(opcode::INIT2RTR_QP);
+        step.mask = attributes.set(&mut step.attr);
+        if step.mask & bit::IBV_QP_ALT_PATH.0 != 0 {
+            step.optional |= optional::ALTERNATE_PATH;
+        }
+        if step.mask & bit::IBV_QP_MAX_DEST_RD_ATOMIC.0 != 0 {
+            // Now that the depth is known, the rights that it is for.
+            let access = self.inner.access.load(Ordering::Relaxed);
+            let depth = step.attr.max_dest_rd_atomic;
+            step.optional |= rights::<T>();
+            self.inner.rights(&mut step, Access::from_bits_truncate(access), depth);
+        }
+        let checked = attributes.check(self.context());
+        self.step(checked, &step)
+    }
+}
+
+impl<T: Connected + ByCommand> QueuePair<T, Rtr> {
+    /// RTR to RTS. From now on requests can be sent. RTR2RTS_QP.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`], [`Error::Refused`].
+    pub fn rts(self, attributes: &T::Rts) -> Moved<T, Rts, Rtr> {
+        let mut step = Step::new(opcode::RTR2RTS_QP);
+        step.mask = attributes.set(&mut step.attr);
+        let checked = attributes.check(self.context());
+        self.step(checked, &step)
+    }
+}
+
+impl<T: Connected + ByCommand> QueuePair<T, Rts> {
+    /// Gives a connection that is up an alternate path, and has card and peer make ready to move to
+    /// it (both sides must do so). RTS2RTS_QP.
+    ///
+    /// # Errors
+    /// As for the address in [`rtr`](QueuePair::rtr); [`Error::Refused`] where the card has no
+    /// automatic path migration.
+    pub fn set_alternate_path(&self, path: &AlternatePath) -> Result<()> {
+        path.check(self.context())?;
+        let mut step = Step::new(opcode::RTS2RTS_QP);
+        step.attr.path_mig_state = ibv_mig_state::IBV_MIG_REARM;
+        step.mask = set_alternate(&mut step.attr, path) | bit::IBV_QP_PATH_MIG_STATE.0;
+        step.optional = optional::ALTERNATE_PATH | optional::PM_STATE;
+        self.inner.execute(&step)
+    }
+
+    /// Moves the connection to its alternate path now. RTS2RTS_QP.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] where none is armed.
+    pub fn migrate(&self) -> Result<()> {
+        let mut step = Step::new(opcode::RTS2RTS_QP);
+        step.attr.path_mig_state = ibv_mig_state::IBV_MIG_MIGRATED;
+        step.mask = bit::IBV_QP_PATH_MIG_STATE.0;
+        step.optional = optional::PM_STATE;
+        self.inner.execute(&step)
+    }
+}
+
+impl QueuePair<Rc, Rts> {
+    /// Changes what the peer may do. RTS2RTS_QP.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`], [`Error::Refused`]; nothing is changed then.
+    pub fn set_access(&self, access: Access) -> Result<()> {
+        access.check_queue_pair()?;
+        let mut step = Step::new(opcode::RTS2RTS_QP);
+        step.optional = rights::<Rc>();
+        self.inner.rights(&mut step, access, u8::MAX);
+        self.inner.execute(&step)?;
+        self.inner.access.store(access.bits(), Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl QueuePair<Ud, Reset> {
+    /// RESET to INIT. From now on receives can be posted. RST2INIT_QP.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPort`], [`Error::Attribute`], [`Error::Refused`].
+    pub fn init(self, attributes: &UdInitAttributes) -> Moved<Ud, Init, Reset> {
+        let step = datagrams(opcode::RST2INIT_QP, attributes);
+        let checked = check_pkey(self.context(), attributes.port, attributes.pkey_index);
+        self.step(checked, &step)
+    }
+}
+
+impl QueuePair<Ud, Init> {
+    /// Changes in INIT what the way there said. INIT2INIT_QP.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchPort`], [`Error::Attribute`], [`Error::Refused`]; nothing is changed then.
+    pub fn change(&self, attributes: &UdInitAttributes) -> Result<()> {
+        check_pkey(self.context(), attributes.port, attributes.pkey_index)?;
+        let mut step = datagrams(opcode::INIT2INIT_QP, attributes);
+        step.optional = optional::PKEY_INDEX | optional::PORT | optional::Q_KEY;
+        self.inner.execute(&step)
+    }
+
+    /// INIT to RTR. From now on messages with the right Q_Key arrive. INIT2RTR_QP.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn rtr(self) -> Moved<Ud, Rtr, Init> {
+        self.step(Ok(()), &Step::new(opcode::INIT2RTR_QP))
+    }
+}
+
+impl QueuePair<Ud, Rtr> {
+    /// RTR to RTS. From now on requests can be sent. RTR2RTS_QP.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`], [`Error::Refused`].
+    pub fn rts(self, attributes: &UdRtsAttributes) -> Moved<Ud, Rts, Rtr> {
+        let mut step = Step::new(opcode::RTR2RTS_QP);
+        step.attr.sq_psn = attributes.sq_psn;
+        step.mask = bit::IBV_QP_SQ_PSN.0;
+        self.step(check_24_bits("sq_psn", attributes.sq_psn), &step)
+    }
+}
+
+impl<T: Transport, S: State> QueuePair<T, S> {
+    /// Any state to ERROR: every request that is posted, and every one posted later, completes as
+    /// flushed. QP_2ERR.
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    pub fn to_error(self) -> Moved<T, state::Error, S> {
+        let done = self.inner.drop_to(opcode::QP_2ERR);
+        self.moved(done)
+    }
+
+    /// Any state to RESET: everything that is posted is forgotten without a completion, and the
+    /// doorbell record says nothing. QP_2RST.
+    ///
+    /// Completions that were written before stay in the completion queue; rings drop them when they
+    /// take the queue pair over.
+    ///
+    /// # Errors
+    /// [`Error::QueueInUse`] while the direct path owns one of its queues, [`Error::Refused`].
+    pub fn reset(self) -> Moved<T, Reset, S> {
+        if let Err(error) = self.inner.claims.check_free() {
+            return Err(TransitionError { queue_pair: self, error });
+        }
+        // SAFETY: no queue of the direct path is there.
+        let reset = unsafe { self.reset_under_queues()? };
+        reset.inner.claims.reset();
+        Ok(reset)
+    }
+
+    /// As [`reset`](Self::reset), while queues of the direct path own its rings, which are to be
+    /// [restarted](crate::ring::SendQueue::restart).
+    ///
+    /// # Errors
+    /// [`Error::Refused`].
+    ///
+    /// # Safety
+    /// Queues that own its rings post nothing until they have been restarted.
+    pub unsafe fn reset_under_queues(self) -> Moved<T, Reset, S> {
+        let done = self.inner.drop_to(opcode::QP_2RST);
+        if done.is_ok() {
+            // SAFETY: in RESET the card does not look at the record; queues do not write it, as the
+            // caller vouches.
+            unsafe { self.inner.memory.record.fill(0) };
+        }
+        self.moved(done)
+    }
+
+    /// Moves to `To` by a command, if the attributes were found good.
+    fn step<To: State>(self, checked: Result<()>, step: &Step) -> Moved<T, To, S> {
+        let done = checked.and_then(|()| self.inner.execute(step));
+        self.moved(done)
+    }
+
+    fn moved<To: State>(self, done: Result<()>) -> Moved<T, To, S> {
+        match done {
+            Ok(()) => {
+                self.inner.state.store(To::STATE as u8, Ordering::Release);
+                Ok(QueuePair::from_inner(Arc::clone(&self.inner)))
+            }
+            Err(error) => Err(TransitionError { queue_pair: self, error }),
+        }
+    }
+}
+
+/// The optional parameters that are a peer's rights.
+fn rights<T: Connected>() -> u32 {
+    let all = [
+        (Access::REMOTE_WRITE, optional::RWE),
+        (Access::REMOTE_READ, optional::RRE),
+        (Access::REMOTE_ATOMIC, optional::RAE),
+    ];
+    let all = all.into_iter().filter(|(right, _)| T::ACCESS.contains(*right));
+    all.fold(0, |mask, (_, parameter)| mask | parameter)
+}
+
+/// What datagrams are given on the way to INIT.
+fn datagrams(opcode: u16, attributes: &UdInitAttributes) -> Step {
+    let mut step = Step::new(opcode);
+    step.attr.port_num = attributes.port;
+    step.attr.pkey_index = attributes.pkey_index;
+    step.attr.qkey = attributes.qkey;
+    step.mask = bit::IBV_QP_PKEY_INDEX.0 | bit::IBV_QP_PORT.0 | bit::IBV_QP_QKEY.0;
+    step
+}
+
+impl<T: Transport, S: State> From<TransitionError<T, S>> for Error {
+    /// Drops the queue pair.
+    fn from(error: TransitionError<T, S>) -> Error {
+        error.error
+    }
+}
+
+impl<T: Transport, S: State> fmt::Display for TransitionError<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.queue_pair.number();
+        write!(f, "queue pair {number:#x} stays in {}: {}", S::STATE, self.error)
+    }
+}
+
+impl<T: Transport, S: State> fmt::Debug for TransitionError<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl<T: Transport, S: State> std::error::Error for TransitionError<T, S> {}

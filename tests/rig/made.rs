@@ -1,0 +1,200 @@
+//! Queue pairs and completion queues, whoever made them: verbs or firmware commands. Tests of what
+//! rings do run on both, and on mixtures.
+
+#![allow(dead_code, reason = "no test uses all of it")]
+
+use mlx5::devx::{self, ByCommand};
+use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::state::{CanReceive, Init, Reset, Rtr, Rts, State};
+use mlx5::verbs::{
+    self, Capacities, Connected, Context, CqeSize, InitAttributes, ProtectionDomain,
+    QueuePairAttributes, Receives, ThreadDomain,
+};
+use mlx5::{Error, Result};
+
+/// What makes a queue pair and its CQ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Both are made by verbs.
+    Verbs,
+    /// Both are made by command.
+    Command,
+    /// The queue pair is made by command, the CQ by verbs.
+    CommandOnVerbsCq,
+}
+
+/// Both ends by verbs, by command, and what can be mixed.
+pub const MADE: [[By; 2]; 4] = [
+    [By::Verbs; 2],
+    [By::Command; 2],
+    [By::Verbs, By::Command],
+    [By::CommandOnVerbsCq, By::Command],
+];
+
+/// Both ends by verbs, and both by command.
+pub const ALIKE: [[By; 2]; 2] = [[By::Verbs; 2], [By::Command; 2]];
+
+/// A completion queue.
+#[derive(Debug)]
+pub enum Cq {
+    Verbs(verbs::CompletionQueue),
+    Command(devx::CompletionQueue),
+}
+
+impl Cq {
+    pub fn new(context: &Context, by: By, entries: u32, size: CqeSize) -> Cq {
+        match by {
+            By::Verbs | By::CommandOnVerbsCq => {
+                let builder = verbs::CompletionQueue::builder(context, entries).cqe_size(size);
+                Cq::Verbs(builder.build().unwrap())
+            }
+            By::Command => {
+                // Verbs' rings have an entry more than was asked for.
+                let builder = devx::CompletionQueue::builder(context, entries + 1).cqe_size(size);
+                Cq::Command(builder.build().unwrap())
+            }
+        }
+    }
+
+    pub fn completions(&self) -> Completions {
+        match self {
+            Cq::Verbs(cq) => Completions::new(cq),
+            Cq::Command(cq) => Completions::new(cq),
+        }
+        .unwrap()
+    }
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub enum Qp<T: Connected, S: State> {
+    Verbs(verbs::QueuePair<T, S>),
+    Command(devx::QueuePair<T, S>),
+}
+
+/// Makes a queue pair with a register of its own.
+pub fn queue_pair<T: Connected + Receives + ByCommand>(
+    by: By,
+    pd: &ProtectionDomain,
+    cq: &Cq,
+    shape: Capacities,
+    signal_all: bool,
+) -> Qp<T, Reset> {
+    macro_rules! build {
+        ($builder:expr) => {
+            $builder
+                .max_send_wr(shape.max_send_wr)
+                .max_recv_wr(shape.max_recv_wr)
+                .max_send_sge(shape.max_send_sge)
+                .max_recv_sge(shape.max_recv_sge)
+                .max_inline_data(shape.max_inline_data)
+                .signal_all(signal_all)
+                .build()
+                .unwrap()
+        };
+    }
+    match (by, cq) {
+        (By::Verbs, Cq::Verbs(cq)) => {
+            let thread = ThreadDomain::new(pd.context()).unwrap();
+            let builder = verbs::QueuePairBuilder::<T>::new(pd, cq).thread_domain(&thread);
+            Qp::Verbs(build!(builder))
+        }
+        (By::Verbs, Cq::Command(_)) => panic!("verbs take a CQ of verbs alone"),
+        (_, Cq::Verbs(cq)) => Qp::Command(build!(devx::QueuePairBuilder::<T>::new(pd, cq))),
+        (_, Cq::Command(cq)) => Qp::Command(build!(devx::QueuePairBuilder::<T>::new(pd, cq))),
+    }
+}
+
+macro_rules! moved {
+    ($result:expr, $made:ident) => {
+        $result.map(Qp::$made).map_err(|failed| (Qp::$made(failed.queue_pair), failed.error))
+    };
+}
+
+/// A move that failed, with the queue pair.
+type Moved<T, To, From> = Result<Qp<T, To>, (Qp<T, From>, Error)>;
+
+impl<T: Connected + ByCommand> Qp<T, Reset> {
+    pub fn init(self, attributes: &InitAttributes) -> Moved<T, Init, Reset> {
+        match self {
+            Qp::Verbs(qp) => moved!(qp.init(attributes), Verbs),
+            Qp::Command(qp) => moved!(qp.init(attributes), Command),
+        }
+    }
+}
+
+impl<T: Connected + ByCommand> Qp<T, Init> {
+    pub fn rtr(self, attributes: &T::Rtr) -> Moved<T, Rtr, Init> {
+        match self {
+            Qp::Verbs(qp) => moved!(qp.rtr(attributes), Verbs),
+            Qp::Command(qp) => moved!(qp.rtr(attributes), Command),
+        }
+    }
+}
+
+impl<T: Connected + ByCommand> Qp<T, Rtr> {
+    pub fn rts(self, attributes: &T::Rts) -> Moved<T, Rts, Rtr> {
+        match self {
+            Qp::Verbs(qp) => moved!(qp.rts(attributes), Verbs),
+            Qp::Command(qp) => moved!(qp.rts(attributes), Command),
+        }
+    }
+}
+
+impl<T: Connected + ByCommand> Qp<T, Rts> {
+    pub fn send_queue(
+        &self,
+        completions: &mut Completions,
+        config: SendConfig,
+    ) -> Result<SendQueue<T>> {
+        match self {
+            Qp::Verbs(qp) => SendQueue::new(qp, completions, config),
+            Qp::Command(qp) => SendQueue::new(qp, completions, config),
+        }
+    }
+}
+
+impl<T: Connected + Receives + ByCommand, S: CanReceive> Qp<T, S> {
+    pub fn receive_queue(
+        &self,
+        completions: &mut Completions,
+        config: ReceiveConfig,
+    ) -> Result<ReceiveQueue> {
+        match self {
+            Qp::Verbs(qp) => ReceiveQueue::new(qp, completions, config),
+            Qp::Command(qp) => ReceiveQueue::new(qp, completions, config),
+        }
+    }
+}
+
+impl<T: Connected + ByCommand, S: State> Qp<T, S> {
+    pub fn number(&self) -> u32 {
+        match self {
+            Qp::Verbs(qp) => qp.number(),
+            Qp::Command(qp) => qp.number(),
+        }
+    }
+
+    pub fn query(&self) -> QueuePairAttributes {
+        match self {
+            Qp::Verbs(qp) => qp.query(),
+            Qp::Command(qp) => qp.query(),
+        }
+        .unwrap()
+    }
+
+    #[allow(clippy::wrong_self_convention, reason = "as the queue pairs have it")]
+    pub fn to_error(self) -> Moved<T, mlx5::verbs::state::Error, S> {
+        match self {
+            Qp::Verbs(qp) => moved!(qp.to_error(), Verbs),
+            Qp::Command(qp) => moved!(qp.to_error(), Command),
+        }
+    }
+
+    pub fn reset(self) -> Moved<T, Reset, S> {
+        match self {
+            Qp::Verbs(qp) => moved!(qp.reset(), Verbs),
+            Qp::Command(qp) => moved!(qp.reset(), Command),
+        }
+    }
+}
