@@ -129,7 +129,7 @@ domain! {
 
 domain! {
     /// A transport domain (`ALLOC_TRANSPORT_DOMAIN`): what Ethernet's interfaces belong to, those that
-    /// send (TIS) and those that receive (TIR).
+    /// send ([`Tis`](super::Tis)) and those that receive ([`Tir`](super::Tir)).
     TransportDomain, ALLOC_TRANSPORT_DOMAIN, alloc_transport_domain_in,
     alloc_transport_domain_out::TRANSPORT_DOMAIN
 }

@@ -12,25 +12,48 @@ use mlx5_sys::verbs::{
 };
 
 use super::error::non_null;
+use super::matching::{Matcher, Matching};
 use super::{Cause, Errno, QueuePair, RawPacket, Result, Spread, State};
+use crate::devx::Tir;
 
 /// Where frames can be led.
 pub trait FlowTarget: sealed::Target {}
 
 mod sealed {
     use super::{NonNull, ibv_qp};
+    use crate::devx::Object;
+
+    /// What a flow is made on.
+    pub enum Place<'a> {
+        /// A queue pair.
+        Qp(NonNull<ibv_qp>),
+        /// An object that was made by command.
+        Object(&'a Object),
+    }
 
     /// What a flow is made on, and what keeps that alive.
     pub trait Target {
-        fn qp(&self) -> NonNull<ibv_qp>;
+        fn place(&self) -> Place<'_>;
         fn keep(&self) -> Box<dyn Send + Sync>;
+    }
+}
+use sealed::Place;
+
+impl FlowTarget for Tir {}
+impl sealed::Target for Tir {
+    fn place(&self) -> Place<'_> {
+        Place::Object(self.object())
+    }
+
+    fn keep(&self) -> Box<dyn Send + Sync> {
+        Box::new(self.clone())
     }
 }
 
 impl<S: State> FlowTarget for QueuePair<RawPacket, S> {}
 impl<S: State> sealed::Target for QueuePair<RawPacket, S> {
-    fn qp(&self) -> NonNull<ibv_qp> {
-        self.as_raw()
+    fn place(&self) -> Place<'_> {
+        Place::Qp(self.as_raw())
     }
 
     fn keep(&self) -> Box<dyn Send + Sync> {
@@ -40,8 +63,8 @@ impl<S: State> sealed::Target for QueuePair<RawPacket, S> {
 
 impl FlowTarget for Spread {}
 impl sealed::Target for Spread {
-    fn qp(&self) -> NonNull<ibv_qp> {
-        self.as_raw()
+    fn place(&self) -> Place<'_> {
+        Place::Qp(self.as_raw())
     }
 
     fn keep(&self) -> Box<dyn Send + Sync> {
@@ -52,6 +75,8 @@ impl sealed::Target for Spread {
 /// Frames of one kind go to a queue pair as long as this lives.
 pub struct Flow {
     flow: NonNull<ibv_flow>,
+    /// Goes after the flow, and before the target, which keeps the context open.
+    _matcher: Option<Matcher>,
     _target: Box<dyn Send + Sync>,
 }
 
@@ -203,8 +228,20 @@ impl FlowBuilder {
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call): no such port or priority, a description that the card
-    /// cannot look for, no right to do so (`CAP_NET_RAW`).
+    /// cannot look for, no right to do so (`CAP_NET_RAW`). [`Error::Attribute`](crate::Error) for the [rest](Self::rest) or a
+    /// [sniffer](Self::sniffer) to a TIR, which the kernel leads to queue pairs alone.
     pub fn build(self, target: &impl FlowTarget) -> Result<Flow> {
+        let (flow, matcher) = match target.place() {
+            Place::Qp(qp) => (self.lead_to(qp)?, None),
+            Place::Object(object) => {
+                let (flow, matcher) = self.matching().lead_to(object)?;
+                (flow, Some(matcher))
+            }
+        };
+        Ok(Flow { flow, _matcher: matcher, _target: target.keep() })
+    }
+
+    fn lead_to(self, qp: NonNull<ibv_qp>) -> Result<NonNull<ibv_flow>> {
         let mut bytes: Vec<u8> = Vec::new();
         let mut count = 0;
         if let Some(mut spec) = self.ethernet {
@@ -248,16 +285,34 @@ impl FlowBuilder {
                 u64::from_ne_bytes(word)
             })
             .collect();
-        // SAFETY: the target is alive, and the attributes live through the call.
-        let flow = unsafe { ibv_create_flow(target.qp().as_ptr(), words.as_mut_ptr().cast()) };
-        let flow = non_null("ibv_create_flow", flow.unwrap_or(std::ptr::null_mut()));
-        let flow = flow.map_err(|error| {
-            let cause = (error.errno() == Some(Errno(libc::EPERM)))
-                .then_some(Cause::Known("leading frames to a program takes CAP_NET_RAW"));
-            error.because(cause)
-        })?;
-        Ok(Flow { flow, _target: target.keep() })
+        // SAFETY: the queue pair is alive, and the attributes live through the call.
+        let flow = unsafe { ibv_create_flow(qp.as_ptr(), words.as_mut_ptr().cast()) };
+        explained("ibv_create_flow", flow.unwrap_or(std::ptr::null_mut()))
     }
+
+    /// The same as the card is told it.
+    fn matching(&self) -> Matching {
+        let mut matching = Matching::new(self.kind, self.priority, self.tag);
+        if let Some(spec) = &self.ethernet {
+            matching.ethernet(spec);
+        }
+        if let Some(spec) = &self.addresses {
+            matching.addresses(spec);
+        }
+        if let Some(spec) = &self.ports {
+            matching.ports(spec);
+        }
+        matching
+    }
+}
+
+/// A flow, or why there is none.
+pub(super) fn explained(call: &'static str, flow: *mut ibv_flow) -> Result<NonNull<ibv_flow>> {
+    non_null(call, flow).map_err(|error| {
+        let cause = (error.errno() == Some(Errno(libc::EPERM)))
+            .then_some(Cause::Known("leading frames to a program takes CAP_NET_RAW"));
+        error.because(cause)
+    })
 }
 
 /// Appends a structure's bytes.

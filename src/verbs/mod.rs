@@ -23,6 +23,7 @@ mod ethernet;
 mod event;
 mod flow;
 mod gid;
+mod matching;
 mod mkey;
 mod mr;
 mod mw;

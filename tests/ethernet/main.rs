@@ -4,6 +4,7 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod devx;
 mod processes;
 mod striding;
 mod traffic;

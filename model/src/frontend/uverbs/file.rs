@@ -12,8 +12,8 @@ use super::event::{EventQueue, Source};
 use super::function::Function;
 use super::running::Running;
 use super::{
-    ah, cq, device, devx, dm, flow, lock, mr, multicast, mw, pd, qp, settings, srq, trap, uar, wq,
-    xrcd,
+    ah, cq, device, devx, dm, flow, flow_matcher, lock, mr, multicast, mw, pd, qp, settings, srq,
+    trap, uar, wq, xrcd,
 };
 
 /// A command file.
@@ -56,6 +56,7 @@ pub(super) enum Object {
     Wq(wq::Wq),
     IndirectionTable(wq::IndirectionTable),
     Flow(flow::Flow),
+    Matcher(flow_matcher::Matcher),
 }
 
 /// A kind of object: how to find it in the table.
@@ -95,6 +96,7 @@ kinds! {
     Wq wq::Wq;
     IndirectionTable wq::IndirectionTable;
     Flow flow::Flow;
+    Matcher flow_matcher::Matcher;
 }
 
 impl CommandFile {
@@ -128,7 +130,7 @@ impl CommandFile {
     pub fn release(&self) {
         let mut state = self.state();
         let rank = |object: &Object| match object {
-            Object::Flow(_) => 0,
+            Object::Flow(_) | Object::Matcher(_) => 0,
             Object::Qp(_) => 1,
             Object::Devx(object) => object.turn(),
             Object::Mr(_) | Object::Mw(_) | Object::Ah(_) | Object::Srq(_) => 2,
@@ -161,6 +163,7 @@ impl CommandFile {
                     Object::Dm(dm) => dm::destroy(self, uid, dm),
                     Object::Ah(_) => Ok(()),
                     Object::Flow(flow) => flow::destroy(self, flow),
+                    Object::Matcher(_) => Ok(()),
                     Object::IndirectionTable(table) => wq::destroy_table(self, table),
                     Object::Wq(wq) => wq::destroy(self, wq),
                     Object::Cq(cq) => cq::destroy(self, uid, cq).map(|_| ()),

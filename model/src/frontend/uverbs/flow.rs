@@ -22,11 +22,11 @@ use super::qp::Qp;
 use crate::command::steering::{NIC_RX, SNIFFER_RX, SNIFFER_TX};
 
 /// Bytes that headers are compared as.
-const MATCH: usize = fte_match_param::SIZE;
+pub(super) const MATCH: usize = fte_match_param::SIZE;
 /// log2 of entries that one priority may have.
 const LOG_SLOTS: u32 = 12;
 /// Priorities that flows may ask for; behind them, what takes all that is multicast, and all.
-const PRIORITIES: u32 = 16;
+pub(super) const PRIORITIES: u32 = 16;
 const MULTICAST: u32 = PRIORITIES;
 const ALL: u32 = PRIORITIES + 1;
 /// log2 of entries of a table: room for every priority.
@@ -34,9 +34,11 @@ const LOG_SIZE: u32 = LOG_SLOTS + 5;
 
 /// A flow of a file.
 pub(super) struct Flow {
-    id: u64,
-    /// Handle of the queue pair it leads to.
-    pub qp: u32,
+    pub id: u64,
+    /// Handle of the queue pair, or of the program's own object, that it leads to; none if it drops.
+    pub target: Option<u32>,
+    /// Handle of the matcher that it was made of, if it was.
+    pub matcher: Option<u32>,
 }
 
 /// What the process's flows have made of a card's tables.
@@ -49,7 +51,7 @@ pub(super) struct Flows {
 
 /// What a packet has to be like.
 #[derive(Clone, PartialEq, Eq)]
-struct Match {
+pub(super) struct Match {
     criteria: [u8; MATCH],
     value: [u8; MATCH],
 }
@@ -61,6 +63,12 @@ impl Default for Match {
 }
 
 impl Match {
+    /// Values of the fields that count; what is said of others is nothing.
+    pub fn masked(criteria: [u8; MATCH], mut value: [u8; MATCH]) -> Self {
+        value.iter_mut().zip(criteria).for_each(|(value, mask)| *value &= mask);
+        Self { criteria, value }
+    }
+
     fn set(&mut self, field: Field, value: u64, mask: u64) {
         let field = field.within(fte_match_param::OUTER_HEADERS);
         let all = if field.width() == 64 { u64::MAX } else { (1 << field.width()) - 1 };
@@ -124,8 +132,7 @@ pub(super) fn create(file: &CommandFile, request: &Request) -> Result<()> {
     let mut state = file.state();
     state.context()?;
     let tir = state.get::<Qp>(handle)?.raw.as_ref().and_then(|raw| raw.tir).ok_or(Errno::EINVAL)?;
-    static NEXT: AtomicU64 = AtomicU64::new(1);
-    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let id = next();
     let mut flows = lock(file.function().flows());
     let mut add = |table: u8, priority: u32, matched: Match| {
         let rule = Rule {
@@ -157,8 +164,35 @@ pub(super) fn create(file: &CommandFile, request: &Request) -> Result<()> {
         return Err(error);
     }
     drop(flows);
-    let handle = state.enter(Object::Flow(Flow { id, qp: handle }));
+    let handle = state.enter(Object::Flow(Flow { id, target: Some(handle), matcher: None }));
     request.reply(&[0u32.to_ne_bytes(), handle.to_ne_bytes()].concat())
+}
+
+/// A number that no flow has had.
+fn next() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Leads what is received and matches to a TIR, or drops it; completions call it by the tag. The
+/// number of the flow.
+pub(super) fn lead(
+    file: &CommandFile,
+    priority: u32,
+    matched: Match,
+    (tag, drops): (u32, bool),
+    tir: u32,
+) -> Result<u64> {
+    let id = next();
+    let index = priority << LOG_SLOTS;
+    let destinations = vec![(id, tir)];
+    let rule = Rule { kind: NIC_RX, index, group: 0, matched, tag, drops, destinations };
+    let mut flows = lock(file.function().flows());
+    if let Err(error) = flows.add(file, rule) {
+        let _ = flows.remove(file, id);
+        return Err(error);
+    }
+    Ok(id)
 }
 
 /// What a list of specifications amounts to: a match, a name for CQEs, and whether packets are

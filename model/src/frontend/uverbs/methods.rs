@@ -6,7 +6,7 @@ use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT, Declared, Kind, may, must}
 use super::{
     advise, ah, cq, device, devx, dm, dmabuf, legacy, mr, mw, pd, port, qp, srq, uar, xrcd,
 };
-use super::{flow, wq};
+use super::{flow, flow_matcher, wq};
 
 /// A method.
 pub(super) struct Method {
@@ -23,6 +23,8 @@ pub(super) fn find(object: u16, method: u16) -> Option<&'static Method> {
     METHODS.iter().find(|known| known.object == object && known.method == method)
 }
 
+/// Bytes of headers as flows look at them.
+const MATCH: u16 = flow::MATCH as u16;
 /// Any length that the header can say.
 const ANY: Kind = Kind::In(0, u16::MAX);
 /// A number of up to eight bytes.
@@ -179,6 +181,15 @@ const METHODS: &[Method] = methods! {
     8 0 mw::deallocate { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_FLOW
     9 0 flow::destroy_handle { must 0 => Kind::Handle; }
+    9 0x1000 flow_matcher::create_flow {
+        must 0x1000 => Kind::NewHandle;
+        must 0x1001 => Kind::In(1, MATCH);
+        may 0x1002 => Kind::Handle;
+        may 0x1003 => Kind::Handle;
+        must 0x1004 => Kind::Handle;
+        may 0x1006 => FOUR;
+        may 0x1009 => NUMBER;
+    }
     // UVERBS_OBJECT_XRCD
     10 0 xrcd::close { must 0 => Kind::Handle; }
     // UVERBS_OBJECT_DM
@@ -264,6 +275,16 @@ const METHODS: &[Method] = methods! {
         may 0x1006 => Kind::Handle;
     }
     0x1002 0x1001 devx::umem::deregister { must 0x1000 => Kind::Handle; }
+    // MLX5_IB_OBJECT_FLOW_MATCHER
+    0x1003 0x1000 flow_matcher::create {
+        must 0x1000 => Kind::NewHandle;
+        must 0x1001 => Kind::In(1, MATCH);
+        must 0x1002 => Kind::In(2, 2);
+        must 0x1003 => Kind::In(1, 1);
+        may 0x1004 => NUMBER;
+        may 0x1005 => NUMBER;
+    }
+    0x1003 0x1001 flow_matcher::destroy_handle { must 0x1000 => Kind::Handle; }
     // MLX5_IB_OBJECT_DEVX_ASYNC_CMD_FD
     0x1004 0x1000 devx::answer::create { must 0x1000 => Kind::NewHandle; }
     // MLX5_IB_OBJECT_DEVX_ASYNC_EVENT_FD

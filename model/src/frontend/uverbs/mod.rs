@@ -30,6 +30,7 @@ mod errno;
 mod event;
 mod file;
 mod flow;
+mod flow_matcher;
 mod function;
 mod identity;
 #[cfg(target_arch = "x86_64")]

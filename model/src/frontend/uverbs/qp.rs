@@ -526,7 +526,7 @@ pub(super) fn destroy(file: &CommandFile, qp: &Qp) -> Result<u32> {
 fn remove(file: &CommandFile, handle: u32) -> Result<u32> {
     let mut state = file.state();
     state.context()?;
-    let used = state.any(|flow: &Flow| flow.qp == handle);
+    let used = state.any(|flow: &Flow| flow.target == Some(handle));
     state.remove(handle, |qp: &Qp| {
         if used || !qp.groups.is_empty() {
             return Err(Errno::EBUSY);

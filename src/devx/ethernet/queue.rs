@@ -1,0 +1,197 @@
+//! What send and receive queues of Ethernet have in common: memory, state, and who writes to them.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mlx5_sys::ifc::{
+    Field, modify_rq_in, modify_sq_in, opcode, query_rq_in, query_rq_out, query_sq_in,
+    query_sq_out, rqc, sqc, wq,
+};
+use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
+
+use super::super::umem::{Memory, Part};
+use super::super::{Command, Object};
+use crate::ring::QueueError;
+use crate::ring::source::{CqId, CqOwner, ObjectId, QueueOwner};
+use crate::verbs::{Claims, Context, Error, Result, WorkQueue};
+
+/// States (`mlx5_ifc.h`, `MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
+const RST: u64 = 0;
+const RDY: u64 = 1;
+const ERR: u64 = 3;
+
+/// A queue, and what it stands on.
+pub(super) struct Queue {
+    /// There until it is dropped.
+    object: Option<Object>,
+    number: u32,
+    kind: WorkQueue,
+    claims: Claims,
+    /// Set when it is destroyed, so that it completes nothing any more.
+    destroyed: Arc<AtomicBool>,
+    cq: (CqId, Arc<dyn CqOwner>),
+    /// Where it lies, longer than the card knows it.
+    memory: Memory,
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        let Some(object) = self.object.take() else { return };
+        // One that the card does not let go of is left to the end of its context.
+        self.destroyed.store(object.destroy().is_ok(), Ordering::Release);
+    }
+}
+
+/// The fields of a WQ that say where it lies.
+pub(super) fn places(memory: &Memory) -> [(Field, u64); 6] {
+    let umem = |part: &Part| u64::from(part.umem());
+    [
+        (wq::DBR_UMEM_VALID, 1),
+        (wq::DBR_UMEM_ID, umem(&memory.record)),
+        (wq::DBR_ADDR, memory.record.offset()),
+        (wq::WQ_UMEM_VALID, 1),
+        (wq::WQ_UMEM_ID, umem(&memory.ring)),
+        (wq::WQ_UMEM_OFFSET, memory.ring.offset()),
+    ]
+}
+
+impl Queue {
+    /// A queue that was just made, made ready.
+    pub(super) fn new(
+        object: Object,
+        number: u32,
+        kind: WorkQueue,
+        cq: (CqId, Arc<dyn CqOwner>),
+        memory: Memory,
+    ) -> Result<Queue> {
+        let (claims, destroyed) = (Claims::default(), Arc::default());
+        let object = Some(object);
+        let queue = Queue { object, number, kind, claims, destroyed, cq, memory };
+        queue.modify(RST, RDY)?;
+        Ok(queue)
+    }
+
+    pub(super) fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn cq(&self) -> CqId {
+        self.cq.0
+    }
+
+    pub(super) fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    pub(super) fn object(&self) -> &Object {
+        self.object.as_ref().expect("it goes with the queue")
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        self.object().context()
+    }
+
+    /// The whole context, as the card shows it.
+    pub(super) fn query(&self) -> Result<Vec<u8>> {
+        let (command, at) = match self.kind {
+            WorkQueue::Send => (
+                Command::new(opcode::QUERY_SQ, query_sq_in::SIZE)
+                    .set(query_sq_in::SQN, self.number)
+                    .reply(query_sq_out::SIZE),
+                query_sq_out::SQ_CONTEXT,
+            ),
+            WorkQueue::Receive => (
+                Command::new(opcode::QUERY_RQ, query_rq_in::SIZE)
+                    .set(query_rq_in::RQN, self.number)
+                    .reply(query_rq_out::SIZE),
+                query_rq_out::RQ_CONTEXT,
+            ),
+        };
+        Ok(self.object().query(&command)?.bytes(at).to_vec())
+    }
+
+    fn code(&self) -> Result<u64> {
+        let context = self.query()?;
+        Ok(match self.kind {
+            WorkQueue::Send => sqc::STATE.get(&context),
+            WorkQueue::Receive => rqc::STATE.get(&context),
+        })
+    }
+
+    fn modify(&self, from: u64, to: u64) -> Result<()> {
+        let command = match self.kind {
+            WorkQueue::Send => Command::new(opcode::MODIFY_SQ, modify_sq_in::SIZE)
+                .set(modify_sq_in::SQN, self.number)
+                .set(modify_sq_in::SQ_STATE, from)
+                .set(sqc::STATE.within(modify_sq_in::CTX), to),
+            WorkQueue::Receive => Command::new(opcode::MODIFY_RQ, modify_rq_in::SIZE)
+                .set(modify_rq_in::RQN, self.number)
+                .set(modify_rq_in::RQ_STATE, from)
+                .set(rqc::STATE.within(modify_rq_in::CTX), to),
+        };
+        self.object().modify(&command).map(|_| ())
+    }
+
+    /// Starts anew from wherever it is: through reset, with nothing posted.
+    pub(super) fn restart(&self) -> Result<()> {
+        self.claims.check_free()?;
+        if self.code()? == RDY {
+            self.modify(RDY, ERR)?;
+        }
+        if self.code()? == ERR {
+            self.modify(ERR, RST)?;
+        }
+        // SAFETY: the card does not look at it in reset, and no queue of this crate claims it.
+        unsafe { self.memory.record.fill(0) };
+        self.claims.reset();
+        self.modify(RST, RDY)
+    }
+
+    /// Fails unless it is ready.
+    pub(super) fn require_ready(&self) -> Result<(), QueueError> {
+        let found = self.state()?;
+        let ready = ibv_qp_state::IBV_QPS_RTS;
+        crate::ring::source::require(found, &[ready], "RDY (which is RTS)")
+    }
+}
+
+impl QueueOwner for Queue {
+    fn id(&self) -> ObjectId {
+        ObjectId::at(self)
+    }
+
+    fn claim(&self, queue: WorkQueue) -> Result<()> {
+        self.claims.claim(queue)
+    }
+
+    fn release(&self, queue: WorkQueue, idle: bool) {
+        self.claims.release(queue, idle);
+    }
+
+    fn destroyed(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.destroyed)
+    }
+
+    fn state(&self) -> Result<u32, QueueError> {
+        match self.code() {
+            Ok(RST) => Ok(ibv_qp_state::IBV_QPS_RESET),
+            Ok(RDY) => Ok(ibv_qp_state::IBV_QPS_RTS),
+            Ok(_) => Ok(ibv_qp_state::IBV_QPS_ERR),
+            Err(Error::Refused(refused)) => {
+                let (status, syndrome) = (refused.status(), refused.syndrome());
+                Err(QueueError::QueryRefused { status, syndrome })
+            }
+            Err(error) => Err(QueueError::QueryQp(error.errno().map_or(libc::EIO, |e| e.0))),
+        }
+    }
+
+    fn resume(&self) -> Result<()> {
+        let rule = "a queue of Ethernet that has failed starts anew by `restart`";
+        Err(Error::attribute("state", "ERR", rule))
+    }
+
+    fn as_raw(&self) -> Option<NonNull<ibv_qp>> {
+        None
+    }
+}

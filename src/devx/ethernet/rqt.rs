@@ -1,0 +1,135 @@
+//! Tables of receive queues.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mlx5_sys::ifc::{
+    Field, cmd_hca_cap, create_rqt_in, create_rqt_out, modify_rqt_in, opcode, query_rqt_in,
+    query_rqt_out, rq_num, rqt_bitmask, rqtc,
+};
+
+use super::super::{Command, Group, Object};
+use super::Rq;
+use crate::verbs::{Context, Error, Result};
+
+/// A table of receive queues (`CREATE_RQT`) among which a [`Tir`](super::Tir) spreads frames by a
+/// hash: a queue may stand in it several times. It keeps the queues that stand in it.
+///
+/// Clones are cheap and name the same table, which goes when the last of them, and the last TIR that
+/// leads to it, is gone.
+#[derive(Clone)]
+pub struct Rqt {
+    inner: Arc<RqtInner>,
+}
+
+struct RqtInner {
+    object: Object,
+    number: u32,
+    room: usize,
+    /// Those that stand in it, freed after it.
+    queues: Mutex<Vec<Rq>>,
+}
+
+impl Rqt {
+    /// A table of these queues, a power of two of them, with room for so many. One call into the
+    /// kernel.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for another number of queues, [`Error::NoCapability`] for more room than
+    /// the card has, those of [`Command::create`].
+    pub fn new(queues: &[&Rq], room: usize) -> Result<Rqt> {
+        check(queues, room)?;
+        let context = queues[0].context();
+        context.capabilities().require_at_least(
+            Group::General,
+            cmd_hca_cap::LOG_MAX_RQT_SIZE,
+            room.next_power_of_two().ilog2().into(),
+            "a table of so many receive queues",
+        )?;
+        let command = Command::new(opcode::CREATE_RQT, create_rqt_in::SIZE)
+            .set(rqtc::RQT_MAX_SIZE.within(create_rqt_in::RQT_CONTEXT), room as u64);
+        let object = listed(command, create_rqt_in::RQT_CONTEXT, queues)
+            .reply(create_rqt_out::SIZE)
+            .create(context)?;
+        let number = object.reply().get(create_rqt_out::RQTN) as u32;
+        let queues = Mutex::new(queues.iter().map(|queue| (*queue).clone()).collect());
+        Ok(Rqt { inner: Arc::new(RqtInner { object, number, room, queues }) })
+    }
+
+    /// Its number. 24 bits.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// Queues that it has room for.
+    pub fn room(&self) -> usize {
+        self.inner.room
+    }
+
+    /// Has it list other queues from now on, a power of two of them: frames go by the new list or by
+    /// the old one, none is lost between. One call into the kernel.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), those of [`Object::modify`]; the list is as before then.
+    pub fn set(&self, queues: &[&Rq]) -> Result<()> {
+        check(queues, self.inner.room)?;
+        let mut listed_now = self.inner.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let command = Command::new(opcode::MODIFY_RQT, modify_rqt_in::SIZE)
+            .set(modify_rqt_in::RQTN, self.number())
+            .set(rqt_bitmask::RQN_LIST.within(modify_rqt_in::BITMASK), 1u32);
+        self.inner.object.modify(&listed(command, modify_rqt_in::CTX, queues))?;
+        *listed_now = queues.iter().map(|queue| (*queue).clone()).collect();
+        Ok(())
+    }
+
+    /// The numbers of the queues in it, as the card shows them. One call into the kernel.
+    ///
+    /// # Errors
+    /// Those of [`Object::query`].
+    pub fn list(&self) -> Result<Vec<u32>> {
+        let at = query_rqt_out::RQT_CONTEXT;
+        let query = Command::new(opcode::QUERY_RQT, query_rqt_in::SIZE)
+            .set(query_rqt_in::RQTN, self.number())
+            .reply(query_rqt_out::SIZE + self.inner.room * rq_num::SIZE);
+        let reply = self.inner.object.query(&query)?;
+        let size = reply.get(rqtc::RQT_ACTUAL_SIZE.within(at)) as usize;
+        let list = reply.as_bytes()[query_rqt_out::SIZE..].chunks_exact(rq_num::SIZE);
+        Ok(list.take(size).map(|entry| rq_num::RQ_NUM.get(entry) as u32).collect())
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        self.inner.object.context()
+    }
+
+    /// The object behind it, for commands that this crate does not wrap.
+    pub fn object(&self) -> &Object {
+        &self.inner.object
+    }
+}
+
+fn check(queues: &[&Rq], room: usize) -> Result<()> {
+    if !queues.len().is_power_of_two() || queues.len() > room {
+        let rule = format!("a power of two of them, no more than there is room for ({room})");
+        return Err(Error::attribute("queues", queues.len(), rule));
+    }
+    Ok(())
+}
+
+/// Appends the queues' numbers to a command with the context of a table at `at`.
+fn listed(command: Command, at: Field, queues: &[&Rq]) -> Command {
+    queues
+        .iter()
+        .fold(command.set(rqtc::RQT_ACTUAL_SIZE.within(at), queues.len() as u64), |command, rq| {
+            command.tail_bytes(&rq.number().to_be_bytes())
+        })
+}
+
+impl fmt::Debug for Rqt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rqt")
+            .field("number", &format_args!("{:#x}", self.number()))
+            .field("room", &self.inner.room)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,200 @@
+//! What leads frames to receive queues.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mlx5_sys::ifc::{
+    Field, create_tir_in, create_tir_out, modify_tir_bitmask, modify_tir_in, opcode, query_tir_in,
+    query_tir_out, rx_hash_field_select, tirc,
+};
+
+use super::super::{Command, Object, TransportDomain};
+use super::{Rq, Rqt};
+use crate::verbs::{Context, Error, Result};
+
+/// `MLX5_TIRC_DISP_TYPE_INDIRECT`
+const INDIRECT: u64 = 1;
+/// `MLX5_RX_HASH_FN_TOEPLITZ`
+const TOEPLITZ: u64 = 2;
+/// Bytes of a hash's key, and where it is in the context (`tirc`, `rx_hash_toeplitz_key`).
+const KEY: usize = 40;
+const KEY_AT: usize = 0x28;
+
+/// Transport interface, receive (`CREATE_TIR`): where frames go that a [`verbs::Flow`](crate::verbs::Flow)
+/// leads to it, to one receive queue or to those of a table, spread by a hash.
+///
+/// Clones are cheap and name the same interface, which goes when the last of them, and the last flow
+/// that leads to it, is gone.
+#[derive(Clone)]
+pub struct Tir {
+    inner: Arc<TirInner>,
+}
+
+struct TirInner {
+    object: Object,
+    number: u32,
+    /// The table that it leads to, freed after it.
+    table: Option<Mutex<Rqt>>,
+}
+
+/// By what of their headers frames are spread: those of one connection go to one queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SpreadBy {
+    /// The addresses of IPv4.
+    Ipv4,
+    /// The addresses of IPv4 and the ports of TCP.
+    Ipv4Tcp,
+    /// The addresses of IPv4 and the ports of UDP.
+    Ipv4Udp,
+    /// The addresses of IPv6.
+    Ipv6,
+    /// The addresses of IPv6 and the ports of TCP.
+    Ipv6Tcp,
+    /// The addresses of IPv6 and the ports of UDP.
+    Ipv6Udp,
+}
+
+impl SpreadBy {
+    /// `rx_hash_field_select`: version of IP, protocol, and which fields.
+    fn fields(self) -> [(Field, u64); 3] {
+        /// `MLX5_HASH_FIELD_SEL_{SRC_IP, DST_IP}`, `_{L4_SPORT, L4_DPORT}`
+        const ADDRESSES: u64 = 0b0011;
+        const PORTS: u64 = 0b1100;
+        let (version, protocol, selected) = match self {
+            Self::Ipv4 => (0, 0, ADDRESSES),
+            Self::Ipv4Tcp => (0, 0, ADDRESSES | PORTS),
+            Self::Ipv4Udp => (0, 1, ADDRESSES | PORTS),
+            Self::Ipv6 => (1, 0, ADDRESSES),
+            Self::Ipv6Tcp => (1, 0, ADDRESSES | PORTS),
+            Self::Ipv6Udp => (1, 1, ADDRESSES | PORTS),
+        };
+        [
+            (rx_hash_field_select::L3_PROT_TYPE, version),
+            (rx_hash_field_select::L4_PROT_TYPE, protocol),
+            (rx_hash_field_select::SELECTED_FIELDS, selected),
+        ]
+    }
+}
+
+/// Sets how a hash spreads, in a command with the context at `at`.
+fn spread(command: Command, at: Field, key: &[u8; KEY], by: SpreadBy) -> Command {
+    let outer = tirc::RX_HASH_FIELD_SELECTOR_OUTER.within(at);
+    let whole = Field::named("RX_HASH_TOEPLITZ_KEY", KEY_AT, 31, KEY * 8).within(at);
+    command.set(tirc::RX_HASH_FN.within(at), TOEPLITZ).bytes(whole, key).fields(outer, by.fields())
+}
+
+impl Tir {
+    /// Leads to one receive queue. One call into the kernel.
+    ///
+    /// # Errors
+    /// Those of [`Command::create`].
+    pub fn direct(domain: &TransportDomain, rq: &Rq) -> Result<Tir> {
+        let command = Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
+            .set(tirc::INLINE_RQN.within(create_tir_in::CTX), rq.number());
+        Self::make(domain, command, rq.clone(), None)
+    }
+
+    /// Leads to the queues of a table, among which Toeplitz's hash with `key` spreads frames. All that
+    /// has no such headers goes to the first. One call into the kernel.
+    ///
+    /// # Errors
+    /// Those of [`Command::create`].
+    pub fn spread(
+        domain: &TransportDomain,
+        table: &Rqt,
+        key: &[u8; KEY],
+        by: SpreadBy,
+    ) -> Result<Tir> {
+        let field = |field: Field| field.within(create_tir_in::CTX);
+        let command = Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
+            .set(field(tirc::DISP_TYPE), INDIRECT)
+            .set(field(tirc::INDIRECT_TABLE), table.number());
+        let command = spread(command, create_tir_in::CTX, key, by);
+        Self::make(domain, command, (), Some(Mutex::new(table.clone())))
+    }
+
+    fn make(
+        domain: &TransportDomain,
+        command: Command,
+        keep: impl std::any::Any + Send + Sync,
+        table: Option<Mutex<Rqt>>,
+    ) -> Result<Tir> {
+        let mut object = command
+            .set(tirc::TRANSPORT_DOMAIN.within(create_tir_in::CTX), domain.number())
+            .reply(create_tir_out::SIZE)
+            .create(domain.context())?;
+        object.keep((keep, domain.clone()));
+        let number = object.reply().get(create_tir_out::TIRN) as u32;
+        Ok(Tir { inner: Arc::new(TirInner { object, number, table }) })
+    }
+
+    /// Its number. 24 bits.
+    pub fn number(&self) -> u32 {
+        self.inner.number
+    }
+
+    /// Has it lead to another table from now on. One call into the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] of one that leads to a queue alone, those of [`Object::modify`].
+    pub fn set_table(&self, table: &Rqt) -> Result<()> {
+        let mut now = self.table()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let command = Command::new(opcode::MODIFY_TIR, modify_tir_in::SIZE)
+            .set(modify_tir_in::TIRN, self.number())
+            .set(modify_tir_bitmask::INDIRECT_TABLE.within(modify_tir_in::BITMASK), 1u32)
+            .set(tirc::INDIRECT_TABLE.within(modify_tir_in::CTX), table.number());
+        self.inner.object.modify(&command)?;
+        *now = table.clone();
+        Ok(())
+    }
+
+    /// Has it spread frames otherwise from now on. One call into the kernel.
+    ///
+    /// # Errors
+    /// As [`set_table`](Self::set_table).
+    pub fn set_spread(&self, key: &[u8; KEY], by: SpreadBy) -> Result<()> {
+        self.table()?;
+        let command = Command::new(opcode::MODIFY_TIR, modify_tir_in::SIZE)
+            .set(modify_tir_in::TIRN, self.number())
+            .set(modify_tir_bitmask::HASH.within(modify_tir_in::BITMASK), 1u32);
+        let command = spread(command, modify_tir_in::CTX, key, by);
+        self.inner.object.modify(&command).map(|_| ())
+    }
+
+    fn table(&self) -> Result<&Mutex<Rqt>> {
+        self.inner.table.as_ref().ok_or_else(|| {
+            let rule = "it leads to one receive queue, and spreads nothing";
+            Error::attribute("TIR", format_args!("{:#x}", self.number()), rule)
+        })
+    }
+
+    /// Its context as the card shows it, laid out as [`tirc`](super::super::ifc::tirc). One call into
+    /// the kernel.
+    ///
+    /// # Errors
+    /// Those of [`Object::query`].
+    pub fn query(&self) -> Result<Vec<u8>> {
+        let query = Command::new(opcode::QUERY_TIR, query_tir_in::SIZE)
+            .set(query_tir_in::TIRN, self.number())
+            .reply(query_tir_out::SIZE);
+        Ok(self.inner.object.query(&query)?.bytes(query_tir_out::TIR_CONTEXT).to_vec())
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        self.inner.object.context()
+    }
+
+    /// The object behind it, for commands that this crate does not wrap.
+    pub fn object(&self) -> &Object {
+        &self.inner.object
+    }
+}
+
+impl fmt::Debug for Tir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tir")
+            .field("number", &format_args!("{:#x}", self.number()))
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,94 @@
+//! What send queues send by.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mlx5_sys::ifc::{
+    Field, create_tis_in, create_tis_out, modify_tis_bitmask, modify_tis_in, opcode, query_tis_in,
+    query_tis_out, tisc,
+};
+
+use super::super::{Command, Object, TransportDomain};
+use crate::verbs::{Context, Error, Result};
+
+/// Transport interface, send (`CREATE_TIS`): what a send queue of Ethernet sends by.
+///
+/// Clones are cheap and name the same interface, which goes when the last of them, and the last queue
+/// that sends by it, is gone.
+#[derive(Clone)]
+pub struct Tis {
+    object: Arc<Object>,
+    number: u32,
+}
+
+/// Values of the priority's four bits, of which the upper three count.
+const PRIORITIES: u8 = 8;
+
+impl Tis {
+    /// An interface of a transport domain, of priority 0. One call into the kernel.
+    ///
+    /// # Errors
+    /// Those of [`Command::create`].
+    pub fn new(domain: &TransportDomain) -> Result<Tis> {
+        let mut object = Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
+            .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain.number())
+            .reply(create_tis_out::SIZE)
+            .create(domain.context())?;
+        object.keep(domain.clone());
+        let number = object.reply().get(create_tis_out::TISN) as u32;
+        Ok(Tis { object: Arc::new(object), number })
+    }
+
+    /// Its number. 24 bits.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The priority, 0 to 7, of what is sent by it. One call into the kernel.
+    ///
+    /// # Errors
+    /// Those of [`Object::query`].
+    pub fn priority(&self) -> Result<u8> {
+        let query = Command::new(opcode::QUERY_TIS, query_tis_in::SIZE)
+            .set(query_tis_in::TISN, self.number)
+            .reply(query_tis_out::SIZE);
+        let reply = self.object.query(&query)?;
+        Ok((reply.get(tisc::PRIO.within(query_tis_out::TIS_CONTEXT)) >> 1) as u8)
+    }
+
+    /// Sets the priority, 0 to 7 (Ethernet's, in VLAN tags and towards the queues of the port). One
+    /// call into the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`] for another, those of [`Object::modify`].
+    pub fn set_priority(&self, priority: u8) -> Result<()> {
+        if priority >= PRIORITIES {
+            let rule = "Ethernet has priorities 0 to 7";
+            return Err(Error::attribute("priority", priority, rule));
+        }
+        let field = |field: Field| field.within(modify_tis_in::CTX);
+        let command = Command::new(opcode::MODIFY_TIS, modify_tis_in::SIZE)
+            .set(modify_tis_in::TISN, self.number)
+            .set(modify_tis_bitmask::PRIO.within(modify_tis_in::BITMASK), 1u32)
+            .set(field(tisc::PRIO), priority << 1);
+        self.object.modify(&command).map(|_| ())
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        self.object.context()
+    }
+
+    /// The object behind it, for commands that this crate does not wrap.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+}
+
+impl fmt::Debug for Tis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tis")
+            .field("number", &format_args!("{:#x}", self.number))
+            .finish_non_exhaustive()
+    }
+}
