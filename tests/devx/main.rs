@@ -9,11 +9,14 @@ mod commands;
 mod counters;
 mod dynamic;
 mod keys;
+mod made;
 mod objects;
 #[allow(dead_code, reason = "the errors of RC are provoked elsewhere")]
 #[path = "../rc_errors/pair.rs"]
 mod pair;
 mod pending;
 mod resources;
+mod shared;
 mod shared_receive;
 mod targets;
+mod xrc;

@@ -10,8 +10,7 @@ use mlx5::ring::{
 };
 use mlx5::verbs::{
     AddressHandle, AddressVector, CompletionQueue, Dci, DciInitAttributes, DciStreams,
-    DctRtrAttributes, InitAttributes, MemoryRegion, Mtu, QpState, QueuePair, QueuePairBuilder, Rts,
-    RtsAttributes,
+    DctRtrAttributes, InitAttributes, MemoryRegion, Mtu, QpState, Rts, RtsAttributes,
 };
 use mlx5::wqe::{
     Bits, CompareSwap, CopyMemory, DcAddress, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd,
@@ -19,7 +18,7 @@ use mlx5::wqe::{
 };
 use mlx5_model::Mode;
 
-use super::made::{self, DcTarget, SharedReceiveQueue};
+use super::made::{self, DcTarget, QueuePair, QueuePairBuilder, SharedReceiveQueue};
 use crate::rig::{Rig, wait};
 
 /// Bytes of each side's memory.

@@ -33,3 +33,4 @@ mod upkeep_processes;
 mod window_processes;
 mod windows;
 mod xrc;
+mod xrc_made;

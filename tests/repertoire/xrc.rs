@@ -1,9 +1,8 @@
 //! Extended reliable connections: an end that requests, an end that answers, and shared receive
 //! queues that requests name.
 
+#[path = "xrc/windows.rs"]
 mod windows;
-
-use std::fs::File;
 
 use mlx5::connect::Endpoint;
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
@@ -11,34 +10,34 @@ use mlx5::ring::{
     Completions, QueueError, QueueTable, Queues, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
     SharedReceives,
 };
-use mlx5::verbs::{
-    CompletionQueue, Context, Devx, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts,
-    SharedReceiveQueue, XrcDomain, XrcOpen, XrcRecv, XrcSend,
-};
+use mlx5::verbs::{Devx, MemoryRegion, Rc, Rts, XrcRecv, XrcSend};
 use mlx5::wqe::{
     Bits, CompareSwap, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd, Nop, Read, Remote,
     Send, SendImm, Sge, Word, Write, WriteImm, XrcAddress,
 };
 use mlx5_model::Mode;
 
+use super::made::{
+    self, CompletionQueue, QueuePair, QueuePairBuilder, Rig, SharedReceiveQueue, XrcDomain,
+};
 use crate::rig::random::Random;
-use crate::rig::{Rig, wait};
+use crate::rig::wait;
 
 const MEMORY: usize = 1 << 16;
 
 /// The requesting end.
-struct Requester {
-    send: SendQueue<XrcSend>,
+pub struct Requester {
+    pub send: SendQueue<XrcSend>,
     completions: Completions,
     memory: MemoryRegion,
-    qp: QueuePair<XrcSend, Rts>,
+    pub qp: QueuePair<XrcSend, Rts>,
 }
 
 /// A shared receive queue of the answering side, with a CQ of its own.
-struct Receiver {
-    shared: SharedReceives,
-    completions: Completions,
-    number: u32,
+pub struct Receiver {
+    pub shared: SharedReceives,
+    pub completions: Completions,
+    pub number: u32,
     _srq: SharedReceiveQueue,
     cq: CompletionQueue,
 }
@@ -52,7 +51,7 @@ struct Lines {
     rig: Rig,
 }
 
-fn receiver(rig: &Rig, domain: &XrcDomain) -> Receiver {
+pub fn receiver(rig: &Rig, domain: &XrcDomain) -> Receiver {
     let cq = rig.cq(127);
     let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(31).max_sge(3).xrc(domain, &cq);
     let srq = srq.build().unwrap();
@@ -110,11 +109,12 @@ impl Lines {
 }
 
 /// Two ends that are connected.
-fn connection(rig: &Rig, domain: &XrcDomain) -> (Requester, QueuePair<XrcRecv, Rts>) {
+pub fn connection(rig: &Rig, domain: &XrcDomain) -> (Requester, QueuePair<XrcRecv, Rts>) {
     let cq = rig.cq(127);
     let qp = QueuePairBuilder::<XrcSend>::new(&rig.pd, &cq).max_inline_data(64).max_send_sge(3);
-    let (qp, target) = (rig.init(qp), rig.to_init(QueuePair::target(domain).unwrap()));
-    let ends: (Endpoint, Endpoint) = (rig.local.endpoint(&qp), rig.local.endpoint(&target));
+    let (qp, target) = (rig.init(qp), rig.to_init(made::xrc_target(rig, domain)));
+    let ends: (Endpoint, Endpoint) =
+        (rig.local.endpoint_of(qp.number()), rig.local.endpoint_of(target.number()));
     let target = target.rtr(&rig.local.rtr(&ends.1, &ends.0)).unwrap();
     let target = target.rts(&rig.local.rts(&ends.1, &ends.0).into()).unwrap();
     let qp = qp.rtr(&rig.local.rtr(&ends.0, &ends.1).into()).unwrap();
@@ -140,7 +140,7 @@ impl Requester {
         wait(&mut self.completions, &mut self.send)
     }
 
-    fn done(&mut self) -> (u64, SendOperation, u32) {
+    pub fn done(&mut self) -> (u64, SendOperation, u32) {
         match self.wait() {
             Completion::Send(done) => (done.id, done.operation, done.byte_len),
             other => panic!("{other:?}"),
@@ -371,45 +371,6 @@ fn a_queue_of_a_domain_completes_on_its_own_cq() {
 }
 
 #[test]
-fn a_domain_behind_a_file_is_found_by_every_context_that_opens_it() {
-    let rig = Rig::new(Mode::Trapped);
-    let path = std::env::temp_dir().join(format!("mlx5-xrc-{}", std::process::id()));
-    let file = File::create(&path).unwrap();
-    let refused = XrcDomain::of_file(&rig.context, &file, XrcOpen::Existing).unwrap_err();
-    assert!(refused.to_string().contains("no process has a domain"), "{refused}");
-    let first = XrcDomain::of_file(&rig.context, &file, XrcOpen::New).unwrap();
-    let refused = XrcDomain::of_file(&rig.context, &file, XrcOpen::New).unwrap_err();
-    assert!(refused.to_string().contains("has a domain already"), "{refused}");
-    // A target of one context, and a shared receive queue of another.
-    let other = Rig { context: Context::open_first().unwrap(), ..Rig::new(Mode::Trapped) };
-    let other = Rig { pd: mlx5::verbs::ProtectionDomain::new(&other.context).unwrap(), ..other };
-    let second = XrcDomain::of_file(&other.context, &file, XrcOpen::Existing).unwrap();
-    let mut receiver = receiver(&other, &second);
-    let (mut line, target) = connection(&rig, &first);
-    let memory = other.memory(4096);
-    let sge = Sge::new(memory.address(), 64, memory.lkey());
-    let to = XrcAddress::new(receiver.number);
-    // SAFETY: the memory lives to the end; the payload is copied.
-    unsafe {
-        receiver.shared.post(1, sge).unwrap();
-        line.send.post(2, Send::new(Inline(b"across contexts")).signaled().to(to)).unwrap();
-    }
-    assert_eq!(line.done().0, 2);
-    match wait(&mut receiver.completions, &mut receiver.shared) {
-        Completion::Receive(done) => assert_eq!((done.id, done.qpn), (1, target.number())),
-        other => panic!("{other:?}"),
-    }
-    let mut bytes = [0; 15];
-    memory.read(0, &mut bytes);
-    assert_eq!(&bytes, b"across contexts");
-    // The last one takes the domain with it.
-    drop((target, first, receiver, second));
-    let refused = XrcDomain::of_file(&rig.context, &file, XrcOpen::Existing).unwrap_err();
-    assert!(refused.to_string().contains("no process has a domain"), "{refused}");
-    std::fs::remove_file(path).unwrap();
-}
-
-#[test]
 fn an_answering_end_is_reset_and_connected_again() {
     let mut lines = Lines::new(1, 1);
     let target = lines.targets.remove(0);
@@ -418,7 +379,6 @@ fn an_answering_end_is_reset_and_connected_again() {
     drop((send, completions));
     let (qp, target) = (qp.reset().unwrap(), target.to_error().unwrap().reset().unwrap());
     assert_eq!(target.query().unwrap().state, mlx5::verbs::QpState::Reset);
-    assert!(target.handle().send_cq().is_none() && qp.handle().send_cq().is_some());
     drop((qp, target));
     let (line, target) = connection(&lines.rig, &lines.domain);
     lines.requesters.push(line);

@@ -12,16 +12,20 @@ use super::shape::Geometry;
 use super::{ByCommand, QpInner, QueuePair};
 use crate::devx::domain::Domain;
 use crate::devx::umem::{Memory, Place};
-use crate::devx::{Command, Group, Uar, UarKind, Umem};
-use crate::ring::CompletionSource;
-use crate::ring::source::{CqId, CqOwner};
+use crate::devx::{Command, Group, Uar, UarKind, Umem, XrcDomain};
+use crate::ring::source::{CqId, CqOwner, ObjectId, SrqOwner};
+use crate::ring::{CompletionSource, SharedReceiveSource};
 use crate::verbs::{
-    Capacities, Claims, Context, Error, QpState, Rc, Receives, Reset, Result, ScatterToCqe,
+    Capacities, Claims, Context, DciStreams, Error, HasQueues, QpState, Rc, Receives, Reset,
+    Result, ScatterToCqe,
 };
 
 /// `qp.h`, `MLX5_QP_PM_MIGRATED`
 const MIGRATED: u64 = 3;
-/// `qp.h`, `MLX5_ZERO_LEN_RQ`
+/// Where receives come from (`qp.h`): a ring of its own, a shared receive queue, or nowhere
+/// (`MLX5_NON_ZERO_RQ`, `MLX5_SRQ_RQ`, `MLX5_ZERO_LEN_RQ`).
+const OWN_RECEIVES: u64 = 0;
+const SHARED_RECEIVES: u64 = 1;
 const NO_RECEIVES: u64 = 3;
 /// No user index: CQEs name the queue pair by its number alone (`mlx5_ib.h`,
 /// `MLX5_IB_DEFAULT_UIDX`).
@@ -50,6 +54,26 @@ impl Target {
     }
 }
 
+/// A shared receive queue as the command names it, with what keeps it alive.
+struct Shared {
+    number: u32,
+    id: ObjectId,
+    owner: Arc<dyn SrqOwner>,
+}
+
+impl Shared {
+    fn new<Q: SharedReceiveSource>(queue: &Q) -> Result<Shared> {
+        if !queue.is_plain() {
+            return Err(Error::attribute(
+                "shared receive queue",
+                "one of an XRC domain",
+                "requests name those themselves; a queue pair takes from an ordinary one",
+            ));
+        }
+        Ok(Shared { number: queue.number()?, id: queue.id(), owner: queue.owner() })
+    }
+}
+
 /// What a queue pair is to be like.
 #[must_use = "nothing is made before build"]
 pub struct QueuePairBuilder<T: ByCommand> {
@@ -60,6 +84,10 @@ pub struct QueuePairBuilder<T: ByCommand> {
     capacities: Capacities,
     signal_all: bool,
     scatter_to_cqe: Option<ScatterToCqe>,
+    shared: Option<Result<Shared>>,
+    /// The XRC domain of one that answers in it.
+    pub(super) domain: Option<XrcDomain>,
+    pub(super) streams: DciStreams,
     user_index: u32,
     uar: Option<Uar>,
     ring: Option<Place>,
@@ -92,26 +120,51 @@ impl<T: Receives + ByCommand> QueuePairBuilder<T> {
         self.capacities.max_recv_sge = entries;
         self
     }
+
+    /// The shared receive queue that it takes its receives from, instead of one of its own: of verbs,
+    /// or made by command.
+    pub fn shared_receive_queue<Q: SharedReceiveSource>(mut self, queue: &Q) -> Self {
+        self.shared = Some(Shared::new(queue));
+        self.capacities.max_recv_wr = 0;
+        self
+    }
 }
 
-impl<T: ByCommand> QueuePairBuilder<T> {
+impl<T: HasQueues + ByCommand> QueuePairBuilder<T> {
     /// A queue pair of transport `T` in `pd` that reports to `cq`, both made by verbs or by command: 64 sends, 64 receives, one SGE each, no inline data, and completions
     /// only for the requests that ask for one.
     pub fn new<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> Self {
-        Self {
-            context: pd.context().clone(),
-            pd: (pd.number(), pd.keep()),
-            send_cq: Target::new(cq),
-            receive_cq: None,
-            capacities: Capacities {
+        Self::with(
+            pd,
+            cq,
+            Capacities {
                 max_send_wr: 64,
                 max_recv_wr: if T::RECEIVES { 64 } else { 0 },
                 max_send_sge: 1,
                 max_recv_sge: u32::from(T::RECEIVES),
                 max_inline_data: 0,
             },
+        )
+    }
+}
+
+impl<T: ByCommand> QueuePairBuilder<T> {
+    pub(super) fn with<C: CompletionSource>(
+        pd: &dyn Domain,
+        cq: &C,
+        capacities: Capacities,
+    ) -> Self {
+        Self {
+            context: pd.context().clone(),
+            pd: (pd.number(), pd.keep()),
+            send_cq: Target::new(cq),
+            receive_cq: None,
+            capacities,
             signal_all: false,
             scatter_to_cqe: None,
+            shared: None,
+            domain: None,
+            streams: DciStreams::default(),
             user_index: NO_INDEX,
             uar: None,
             ring: None,
@@ -195,7 +248,8 @@ impl<T: ByCommand> QueuePairBuilder<T> {
     /// [`Error::Withheld`], [`Error::NoDevx`].
     pub fn build(self) -> Result<QueuePair<T, Reset>> {
         let (geometry, capacities) = Geometry::new(self.capacities, T::UNITS_BEFORE_DATA)?;
-        if geometry.bytes() == 0 {
+        let shared = self.shared.transpose()?;
+        if geometry.bytes() == 0 && shared.is_none() && self.domain.is_none() {
             return Err(Error::attribute("max_send_wr", 0, "max_recv_wr is 0 as well"));
         }
         let send_cq = self.send_cq?;
@@ -239,12 +293,22 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             }
         };
         let log = |value: u32| u64::from(value.max(1).ilog2());
-        let fields: [(Field, u64); 18] = [
+        let receives = match (&shared, &self.domain) {
+            _ if geometry.receives != 0 => OWN_RECEIVES,
+            // Of an XRC domain, what each request names.
+            (Some(_), _) | (None, Some(_)) => SHARED_RECEIVES,
+            (None, None) => NO_RECEIVES,
+        };
+        let fields: [(Field, u64); 22] = [
             (qpc::ST, T::ST.into()),
             (qpc::PM_STATE, MIGRATED),
             (qpc::PD, self.pd.0?.into()),
             (qpc::LATENCY_SENSITIVE, 1),
-            (qpc::RQ_TYPE, if geometry.receives == 0 { NO_RECEIVES } else { 0 }),
+            (qpc::RQ_TYPE, receives),
+            (qpc::SRQN_RMPN_XRQN, shared.as_ref().map_or(0, |shared| shared.number.into())),
+            (qpc::XRCD, self.domain.as_ref().map_or(0, XrcDomain::number).into()),
+            (qpc::LOG_NUM_DCI_STREAM_CHANNELS, self.streams.log_concurrent.into()),
+            (qpc::LOG_NUM_DCI_ERRORED_STREAMS, self.streams.log_errored.into()),
             (qpc::LOG_RQ_SIZE, log(geometry.receives)),
             (qpc::LOG_RQ_STRIDE, log(geometry.stride / SEGMENT_SIZE as u32)),
             (qpc::NO_SQ, (geometry.blocks == 0).into()),
@@ -259,13 +323,16 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             (qpc::DBR_UMEM_ID, memory.record.umem().into()),
             (qpc::DBR_ADDR, memory.record.offset()),
         ];
-        let object = Command::new(opcode::CREATE_QP, create_qp_in::SIZE)
+        let mut object = Command::new(opcode::CREATE_QP, create_qp_in::SIZE)
             .fields(create_qp_in::QPC, fields)
             .set(create_qp_in::WQ_UMEM_VALID, 1u32)
             .set(create_qp_in::WQ_UMEM_ID, memory.ring.umem())
             .set(create_qp_in::WQ_UMEM_OFFSET, memory.ring.offset())
             .reply(create_qp_out::SIZE)
             .create(context)?;
+        if let Some(domain) = self.domain {
+            object.keep(domain);
+        }
         let number = object.reply().get(create_qp_out::QPN) as u32;
         Ok(QueuePair::from_inner(Arc::new(QpInner {
             object: Some(object),
@@ -280,6 +347,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             geometry,
             send_cq: (send_cq.id, send_cq.owner),
             receive_cq: (receive_cq.id, receive_cq.owner),
+            shared: shared.map(|shared| (shared.id, shared.owner)),
             uar,
             memory,
             _pd: self.pd.1,

@@ -7,10 +7,12 @@
 
 mod builder;
 mod context;
+mod dynamic;
 mod path;
 mod shape;
 mod source;
 mod transition;
+mod xrc;
 
 pub use builder::QueuePairBuilder;
 pub use transition::TransitionError;
@@ -25,10 +27,10 @@ use mlx5_sys::ifc::{opcode, query_qp_in, query_qp_out};
 use self::shape::Geometry;
 use super::umem::Memory;
 use super::{Command, Object, Uar};
-use crate::ring::source::{CqId, CqOwner};
+use crate::ring::source::{CqId, CqOwner, ObjectId, SrqOwner};
 use crate::verbs::{
-    Capacities, Claims, Context, HasQueues, QpState, QueuePairAttributes, Rc, Result, State,
-    Transport, Uc, Ud,
+    Capacities, Claims, Context, Dci, QpState, QueuePairAttributes, Rc, Result, State, Transport,
+    Uc, Ud, XrcRecv, XrcSend,
 };
 
 mod sealed {
@@ -44,8 +46,12 @@ mod sealed {
 pub(crate) use sealed::Service;
 
 /// A transport whose queue pairs can be made by command.
-#[diagnostic::on_unimplemented(message = "queue pairs of transport `{Self}` are not made so")]
-pub trait ByCommand: HasQueues + Service {}
+#[diagnostic::on_unimplemented(
+    message = "queue pairs of transport `{Self}` are not made so",
+    note = "targets of dynamic connections are `devx::DcTarget`, and frames of Ethernet have queues \
+            of their own"
+)]
+pub trait ByCommand: Transport + Service {}
 
 macro_rules! services {
     ($($transport:ident = $st:literal, $units:literal;)*) => {$(
@@ -61,6 +67,9 @@ services! {
     Rc = 0, 3;
     Uc = 1, 2;
     Ud = 2, 4;
+    XrcSend = 3, 4;
+    XrcRecv = 3, 1;
+    Dci = 5, 6;
 }
 
 /// A queue pair of transport `T` that was made by CREATE_QP, and that the program has moved to state
@@ -91,6 +100,8 @@ struct QpInner {
     geometry: Geometry,
     send_cq: (CqId, Arc<dyn CqOwner>),
     receive_cq: (CqId, Arc<dyn CqOwner>),
+    /// What it takes its receives from, if not from a ring of its own.
+    shared: Option<(ObjectId, Arc<dyn SrqOwner>)>,
     uar: Uar,
     /// Where it lies, longer than the card knows it.
     memory: Memory,

@@ -112,7 +112,9 @@ unsafe impl<T: verbs::Receives, S: CanReceive> Receives for QueuePair<T, S> {
     }
 
     fn member(&self) -> Member {
-        Member { number: self.inner.number, cq: self.inner.receive_cq.0, srq: None }
+        let inner = &self.inner;
+        let srq = inner.shared.as_ref().map(|(srq, _)| *srq);
+        Member { number: inner.number, cq: inner.receive_cq.0, srq }
     }
 }
 

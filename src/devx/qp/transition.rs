@@ -27,19 +27,20 @@ pub struct TransitionError<T: Transport, S: State> {
 }
 
 /// The queue pair in its new state, or unmoved with the error.
-type Moved<T, To, From> = std::result::Result<QueuePair<T, To>, TransitionError<T, From>>;
+pub(super) type Moved<T, To, From> =
+    std::result::Result<QueuePair<T, To>, TransitionError<T, From>>;
 
 /// A command that moves or changes a queue pair, with what it carries.
-struct Step {
+pub(super) struct Step {
     opcode: u16,
     /// Optional parameters that are taken.
     optional: u32,
-    attr: ibv_qp_attr,
-    mask: u32,
+    pub(super) attr: ibv_qp_attr,
+    pub(super) mask: u32,
 }
 
 impl Step {
-    fn new(opcode: u16) -> Step {
+    pub(super) fn new(opcode: u16) -> Step {
         // SAFETY: integers and a union of integers, for which zeroes are valid.
         Step { opcode, optional: 0, attr: unsafe { zeroed() }, mask: 0 }
     }
@@ -289,7 +290,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     }
 
     /// Moves to `To` by a command, if the attributes were found good.
-    fn step<To: State>(self, checked: Result<()>, step: &Step) -> Moved<T, To, S> {
+    pub(super) fn step<To: State>(self, checked: Result<()>, step: &Step) -> Moved<T, To, S> {
         let done = checked.and_then(|()| self.inner.execute(step));
         self.moved(done)
     }

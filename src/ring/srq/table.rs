@@ -4,8 +4,10 @@ use core::fmt;
 
 use super::SharedReceives;
 use super::numbers::Numbers;
-use crate::ring::{Completions, Queues, ReceiveQueue, ReceiveSide, SendQueue, SendSide};
-use crate::verbs::{QueuePair, Rc, Receives, Transport, state::CanReceive};
+use crate::ring::{
+    Completions, Queues, ReceiveQueue, ReceiveSide, ReceiveSource, SendQueue, SendSide,
+};
+use crate::verbs::{Rc, Transport};
 
 /// Queues, owned, that polls find by the number of the queue pair, or by the user index of a queue of
 /// an XRC domain. Finding one costs a bounded number of instructions, however many there are.
@@ -153,14 +155,14 @@ impl<T: Transport> QueueTable<T> {
     ///
     /// # Panics
     /// Where the table has no queue of that key.
-    pub fn attach<U: Receives, S: CanReceive>(
+    pub fn attach<Q: ReceiveSource>(
         &mut self,
         key: SharedKey,
-        qp: &QueuePair<U, S>,
+        qp: &Q,
         completions: &mut Completions,
     ) -> crate::Result<()> {
         self.shared.get(key.0).expect("a queue of this table").attach(qp, completions)?;
-        self.receivers.insert(qp.number(), Row::Shared(key.0).pack());
+        self.receivers.insert(qp.member().number, Row::Shared(key.0).pack());
         Ok(())
     }
 

@@ -1,12 +1,12 @@
-//! Receives come from a linked list, as verbs' do.
+//! Both ends by command; receives come from a linked list, as verbs' do.
 
 #[path = "../../repertoire/dynamic.rs"]
 mod dynamic;
 
 /// What makes the objects: commands.
 mod made {
-    pub use mlx5::devx::SharedReceiveQueue;
     use mlx5::devx::{self, SharedReceiveQueueBuilder};
+    pub use mlx5::devx::{QueuePair, QueuePairBuilder, SharedReceiveQueue};
     use mlx5::verbs::state::Reset;
     use mlx5::verbs::{CompletionQueue, ProtectionDomain, Rtr};
 

@@ -1,4 +1,4 @@
-//! Receives come from a ring, as verbs' do not.
+//! Initiators by verbs, targets by command; receives come from a ring, as verbs' do not.
 
 #[path = "../../repertoire/dynamic.rs"]
 mod dynamic;
@@ -9,6 +9,7 @@ mod made {
     use mlx5::devx::{self, SharedReceiveQueueBuilder};
     use mlx5::verbs::state::Reset;
     use mlx5::verbs::{CompletionQueue, ProtectionDomain, Rtr};
+    pub use mlx5::verbs::{QueuePair, QueuePairBuilder};
 
     /// A target of dynamic connections that is ready.
     pub type DcTarget = devx::DcTarget<Rtr>;

@@ -4,7 +4,7 @@ mod life;
 mod table;
 
 use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, Status};
 use mlx5::ring::{
@@ -12,15 +12,15 @@ use mlx5::ring::{
     RegisterUse, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
-    AddressHandle, AsyncEvent, CompletionQueue, CqeSize, EventSource, MemoryRegion, QueuePair,
-    QueuePairBuilder, Rc, Rts, RtsAttributes, SharedReceiveQueue, Uc, Ud, UdInitAttributes,
-    UdRtsAttributes,
+    AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rc, Rts, RtsAttributes, Uc, Ud,
+    UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Remote, Send, SendImm, Sge, UdAddress, WriteImm};
 use mlx5_model::Mode;
 
+use super::made::{self, QueuePair, QueuePairBuilder, Rig, SharedReceiveQueue};
 use crate::rig::random::Random;
-use crate::rig::{PATIENCE, Rig, wait};
+use crate::rig::{PATIENCE, wait};
 
 /// Bytes of each receive's memory.
 const ROOM: usize = 256;
@@ -129,11 +129,6 @@ impl Server {
 
     fn is_quiet(&mut self) {
         assert_eq!(self.completions.poll(&mut self.shared), Ok(None));
-    }
-
-    /// The next event of the context.
-    fn event(&self) -> AsyncEvent {
-        self.rig.context.async_event(PATIENCE).unwrap().expect("an event")
     }
 }
 
@@ -315,15 +310,7 @@ fn a_message_longer_than_its_receive_ends_its_connection_only() {
     server.send(2, 6, &[8; 40]);
     assert_eq!((server.received().id, server.bytes(2, 40)), (2, vec![8; 40]));
     // The one in error takes no more, and says so.
-    let number = server.qps[0].number();
-    let last = loop {
-        let event = server.event();
-        if event.code == 16 {
-            break event;
-        }
-    };
-    assert_eq!(last.source, EventSource::QueuePair(number));
-    assert!(last.to_string().contains("QP_LAST_WQE_REACHED"), "{last}");
+    made::last_wqe_is_told(&server.rig, &server.qps[0]);
 }
 
 #[test]
@@ -338,16 +325,14 @@ fn a_limit_is_told_of_once_and_can_be_read() {
         server.send(0, id, b"x");
         server.received();
     }
-    assert_eq!(server.rig.context.async_event(Duration::ZERO).unwrap(), None);
+    made::nothing_is_told(&server.rig);
     server.send(1, 2, b"x");
     server.received();
-    let event = server.event();
-    let address = server.srq.as_raw().as_ptr().addr();
-    assert_eq!((event.code, event.source), (15, EventSource::SharedReceiveQueue(address)));
+    made::limit_is_told(&server.rig, &server.srq);
     assert_eq!(server.srq.query().unwrap().limit, 0);
     server.send(1, 3, b"x");
     server.received();
-    assert_eq!(server.rig.context.async_event(Duration::ZERO).unwrap(), None);
+    made::nothing_is_told(&server.rig);
     let refused = server.srq.arm_limit(server.srq.capacity() + 1).unwrap_err();
     assert!(refused.to_string().contains("holds"), "{refused}");
 }

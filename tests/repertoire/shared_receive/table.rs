@@ -164,7 +164,7 @@ fn every_transport_takes_from_one_queue() {
     shared.attach(&own, &mut completions).unwrap();
     let peer = datagram(QueuePairBuilder::<Ud>::new(&rig.pd, &peer_cq).max_inline_data(64));
     let mut to_datagram = SendQueue::<Ud>::new(&peer, &mut peer_completions, sending).unwrap();
-    let way = rig.local.address(&rig.local.endpoint(&own));
+    let way = rig.local.address(&rig.local.endpoint_of(own.number()));
     let handle = AddressHandle::new(&rig.pd, &way).unwrap();
     let address = UdAddress::new(&handle, own.number(), 0x1234);
 
