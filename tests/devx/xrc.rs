@@ -12,7 +12,7 @@ use crate::made::{self, Rig, SharedReceiveQueue, XrcDomain};
 use crate::rig::wait;
 
 #[path = "../repertoire/xrc.rs"]
-mod xrc;
+mod repertoire;
 
 #[test]
 fn a_requester_of_verbs_reaches_queues_of_commands() {

@@ -3,6 +3,7 @@
 use std::mem::{MaybeUninit, zeroed};
 use std::ptr::{NonNull, null_mut};
 
+use mlx5::devx::Umem;
 use mlx5::wqe::Sge;
 use mlx5_sys::dv;
 use mlx5_sys::verbs::{
@@ -178,7 +179,10 @@ pub unsafe fn post_shared(srq: NonNull<ibv_srq>, receives: &[(u64, Vec<Sge>)]) -
 /// Where a shared receive queue's list and record are.
 #[derive(Clone, Copy)]
 pub struct SrqMemory {
-    pub dv: dv::mlx5dv_srq,
+    buffer: *const u8,
+    record: *const u8,
+    /// Bytes of a WQE.
+    pub stride: usize,
     /// WQEs in its memory.
     pub wqes: usize,
 }
@@ -198,18 +202,32 @@ impl SrqMemory {
             assert_eq!(dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_SRQ.into()), 0);
             assert_eq!(ibv_query_srq(srq.as_ptr(), attributes.as_mut_ptr()), 0);
             let wqes = attributes.assume_init().max_wr as usize + 1;
-            Self { dv: out.assume_init(), wqes }
+            let dv = out.assume_init();
+            let (buffer, record) = (dv.buf.cast_const().cast(), dv.dbrec.cast_const().cast());
+            Self { buffer, record, stride: dv.stride as usize, wqes }
         }
+    }
+
+    /// Of a queue that was made by command, with its record at the start of a umem, and its WQEs on
+    /// the second page.
+    ///
+    /// # Safety
+    /// The umem stays as long as the result is used.
+    pub unsafe fn placed(umem: &Umem, stride: usize, wqes: usize) -> Self {
+        let record = umem.start().expect("mapped").as_ptr().cast_const();
+        assert!(umem.len() >= 4096 + stride * wqes);
+        // SAFETY: within the umem.
+        Self { buffer: unsafe { record.add(4096) }, record, stride, wqes }
     }
 
     /// The WQEs' bytes.
     pub fn list(&self) -> Vec<u8> {
-        read(self.dv.buf.cast(), self.wqes * self.dv.stride as usize)
+        read(self.buffer, self.wqes * self.stride)
     }
 
     /// The doorbell record.
     pub fn record(&self) -> [u8; 4] {
-        read(self.dv.dbrec.cast(), 4).try_into().expect("4 bytes")
+        read(self.record, 4).try_into().expect("4 bytes")
     }
 }
 

@@ -1,5 +1,6 @@
 //! Receives of shared receive queues by `ibv_post_srq_recv` and by this crate, which complete in any
-//! order: the card fetches the same bytes in the same order, and both get the same ids.
+//! order: the card fetches the same bytes in the same order, and both get the same ids. This crate's
+//! queue is made by verbs, or it and the queue pairs that take from it by command.
 //!
 //! Compared is the whole list, with the memory behind it, but for one field: libmlx5 links a WQE to
 //! the next as soon as that one is free, this crate when the first of the two is posted. So the links
@@ -8,8 +9,11 @@
 use std::collections::VecDeque;
 
 use mlx5::cqe::Completion;
-use mlx5::ring::{Completions, ReceiveConfig, SharedReceives};
-use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rc, Rts, SharedReceiveQueue};
+use mlx5::devx::{self, Umem};
+use mlx5::ring::{Completions, ReceiveConfig, ReceiveSource, SharedReceiveSource, SharedReceives};
+use mlx5::verbs::{
+    CompletionQueue, CqeSize, MemoryRegion, Pages, QueuePair, Rc, Rts, SharedReceiveQueue,
+};
 use mlx5::wqe::Sge;
 use mlx5_model::stores;
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};
@@ -22,14 +26,19 @@ const MEMORY: usize = 1 << 16;
 const LONGEST: u32 = 3000;
 
 /// A shared receive queue, and peers that send to queue pairs that take from it.
-struct Line {
-    srq: SharedReceiveQueue,
+struct Line<Q, T> {
+    srq: Q,
     memory: SrqMemory,
     cq: CompletionQueue,
     /// Queue pairs that take, and their peers with the peers' CQ.
-    takers: Vec<QueuePair<Rc, Rts>>,
+    takers: Vec<T>,
     peers: Vec<(QueuePair<Rc, Rts>, CompletionQueue)>,
+    /// Where the queue lies, if it was placed.
+    _umem: Option<Umem>,
 }
+
+type ByVerbs = Line<SharedReceiveQueue, QueuePair<Rc, Rts>>;
+type ByCommand = Line<devx::SharedReceiveQueue, devx::QueuePair<Rc, Rts>>;
 
 const PEERS: usize = 3;
 
@@ -40,9 +49,12 @@ struct Shape {
     cqe_size: CqeSize,
 }
 
-fn line(rig: &Rig, shape: &Shape) -> Line {
-    let cq = CompletionQueue::builder(&rig.context, 2047).cqe_size(shape.cqe_size);
-    let cq = cq.build().unwrap();
+fn cq(rig: &Rig, shape: &Shape) -> CompletionQueue {
+    CompletionQueue::builder(&rig.context, 2047).cqe_size(shape.cqe_size).build().unwrap()
+}
+
+fn by_verbs(rig: &Rig, shape: &Shape) -> ByVerbs {
+    let cq = cq(rig, shape);
     let srq = SharedReceiveQueue::builder(&rig.pd).max_wr(shape.max_wr).max_sge(shape.max_sge);
     let srq = srq.build().unwrap();
     let (mut takers, mut peers) = (vec![], vec![]);
@@ -55,10 +67,34 @@ fn line(rig: &Rig, shape: &Shape) -> Line {
     }
     // SAFETY: the SRQ lives as long as the line.
     let memory = unsafe { SrqMemory::new(srq.as_raw()) };
-    Line { srq, memory, cq, takers, peers }
+    Line { srq, memory, cq, takers, peers, _umem: None }
 }
 
-impl Line {
+/// The peers are by verbs, as they post by libmlx5.
+fn by_command(rig: &Rig, shape: &Shape) -> ByCommand {
+    let cq = cq(rig, shape);
+    let umem = Umem::new(&rig.context, Pages::new(32 << 10).unwrap()).unwrap();
+    let srq = devx::SharedReceiveQueue::builder(&rig.pd).max_wr(shape.max_wr);
+    let srq = srq.max_sge(shape.max_sge).record(&umem, 0).ring(&umem, 4096).build().unwrap();
+    let (mut takers, mut peers) = (vec![], vec![]);
+    for _ in 0..PEERS {
+        let taker = devx::QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&srq);
+        let taker = taker.build().unwrap().init(&rig.local.init()).unwrap();
+        let peer_cq = rig.cq(255);
+        let peer = rig.init(QueuePair::builder(&rig.pd, &peer_cq));
+        let ends = [taker.number(), peer.number()].map(|number| rig.local.endpoint_of(number));
+        let taker = taker.rtr(&rig.local.rtr(&ends[0], &ends[1])).unwrap();
+        takers.push(taker.rts(&rig.local.rts(&ends[0], &ends[1])).unwrap());
+        let peer = peer.rtr(&rig.local.rtr(&ends[1], &ends[0])).unwrap();
+        peers.push((peer.rts(&rig.local.rts(&ends[1], &ends[0])).unwrap(), peer_cq));
+    }
+    let (wqes, stride) = (srq.capacity() as usize + 1, (srq.max_sge() as usize + 1) * 16);
+    // SAFETY: the umem lives as long as the line.
+    let memory = unsafe { SrqMemory::placed(&umem, stride, wqes) };
+    Line { srq, memory, cq, takers, peers, _umem: Some(umem) }
+}
+
+impl<Q, T> Line<Q, T> {
     fn send(&self, peer: usize, sge: Sge) {
         let request = Request {
             id: 0,
@@ -84,7 +120,7 @@ impl Line {
 
     /// The list's bytes without the links of WQEs that are not posted.
     fn bytes(&self, posted: &[bool]) -> Vec<u8> {
-        let stride = self.memory.dv.stride as usize;
+        let stride = self.memory.stride;
         let mut list = self.memory.list();
         for (wqe, posted) in list.chunks_exact_mut(stride).zip(posted) {
             if !posted {
@@ -118,14 +154,23 @@ impl Case<'_> {
     }
 }
 
-fn twins(rig: &Rig, random: &mut Random, region: &MemoryRegion, posts: u64) {
+fn shape(random: &mut Random) -> Shape {
     let shape = Shape {
         max_wr: 1 + random.below(70),
         max_sge: 1 + random.below(6),
         cqe_size: [CqeSize::B64, CqeSize::B128][random.below(2) as usize],
     };
     println!("{shape:?}");
-    let (theirs, ours) = (line(rig, &shape), line(rig, &shape));
+    shape
+}
+
+fn twins<Q: SharedReceiveSource, T: ReceiveSource>(
+    theirs: &ByVerbs,
+    ours: &Line<Q, T>,
+    random: &mut Random,
+    region: &MemoryRegion,
+    posts: u64,
+) {
     let mut completions = Completions::new(&ours.cq).unwrap();
     let mut queue =
         SharedReceives::new(&ours.srq, &mut completions, ReceiveConfig::default()).unwrap();
@@ -166,7 +211,11 @@ fn twins(rig: &Rig, random: &mut Random, region: &MemoryRegion, posts: u64) {
             posted[usize::from(slot)] = true;
         }
         assert_eq!(ours.memory.record(), theirs.memory.record());
-        assert_eq!(ours.bytes(&posted), theirs.bytes(&posted), "after {receives:#x?}");
+        assert_eq!(
+            ours.bytes(&posted),
+            theirs.bytes(&posted)[..ours.memory.wqes * ours.memory.stride],
+            "after {receives:#x?}"
+        );
 
         // As many messages as there are receives for, or fewer; the same on both lines.
         let messages = case.random.below(queue.outstanding() + 1) as usize;
@@ -200,7 +249,11 @@ fn twins(rig: &Rig, random: &mut Random, region: &MemoryRegion, posts: u64) {
             }
         }
         taken += messages;
-        assert_eq!(ours.bytes(&posted), theirs.bytes(&posted), "after {messages} messages");
+        assert_eq!(
+            ours.bytes(&posted),
+            theirs.bytes(&posted)[..ours.memory.wqes * ours.memory.stride],
+            "after {messages} messages"
+        );
     }
     assert!(disorder > 0 || queue.capacity() == 1);
 }
@@ -225,6 +278,22 @@ fn receives_leave_the_same_bytes_as_libmlx5_whatever_completes_first() {
     let mut random = Random::new();
     let region = rig.memory(MEMORY);
     for _ in 0..12 {
-        twins(&rig, &mut random, &region, 300);
+        let shape = shape(&mut random);
+        let (theirs, ours) = (by_verbs(&rig, &shape), by_verbs(&rig, &shape));
+        twins(&theirs, &ours, &mut random, &region, 300);
+    }
+}
+
+#[test]
+fn so_they_do_in_a_queue_that_was_made_by_command() {
+    let _turn = crate::turn();
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let _recording = stores::record();
+    let mut random = Random::new();
+    let region = rig.memory(MEMORY);
+    for _ in 0..12 {
+        let shape = shape(&mut random);
+        let (theirs, ours) = (by_verbs(&rig, &shape), by_command(&rig, &shape));
+        twins(&theirs, &ours, &mut random, &region, 300);
     }
 }
