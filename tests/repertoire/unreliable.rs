@@ -9,6 +9,7 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{Inline, Nop, Remote, Send, SendImm, Sge, UdAddress, Write, WriteImm};
 
+use crate::rig::process::on_roce;
 use crate::rig::{Rig, wait};
 
 /// One side: a queue pair with its queues and memory.
@@ -198,22 +199,13 @@ fn datagrams_reach_whom_each_is_addressed_to() {
     others.iter_mut().for_each(Side::is_quiet);
 }
 
-/// This file's tests, and those of multicast, on RoCE: in a process of their own, since the model has
-/// one link for all cards that are opened by name.
+/// This file's tests, and those of multicast.
 #[test]
 fn all_this_is_so_on_roce() {
-    if std::env::var_os("MLX5_MODEL_LINK").is_some() {
-        return;
+    if let Some(text) = on_roce(&["unreliable::", "multicast::"]) {
+        assert!(text.contains("datagrams_reach_whom_each_is_addressed_to ... ok"), "{text}");
+        assert!(text.contains("every_member_gets_its_copy_and_nobody_else ... ok"), "{text}");
     }
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["unreliable::", "multicast::"])
-        .envs([("MLX5_MODEL", "always"), ("MLX5_MODEL_LINK", "roce")])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(text.contains("datagrams_reach_whom_each_is_addressed_to ... ok"), "{text}");
-    assert!(text.contains("every_member_gets_its_copy_and_nobody_else ... ok"), "{text}");
 }
 
 /// The state that the card has a queue pair in.

@@ -51,3 +51,21 @@ impl Drop for Process {
         let _ = self.0.wait();
     }
 }
+
+/// Runs the tests of this program that have these names, or contain them, on RoCE: in a process of
+/// their own, since the model has one link for all cards that are opened by name. Returns what they
+/// print; they must succeed. `None` in that process.
+pub fn on_roce(names: &[&str]) -> Option<String> {
+    const LINK: &str = "MLX5_MODEL_LINK";
+    if std::env::var_os(LINK).is_some() {
+        return None;
+    }
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(names)
+        .envs([("MLX5_MODEL", "always"), (LINK, "roce")])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    Some(text)
+}

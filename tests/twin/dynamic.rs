@@ -18,16 +18,18 @@ use mlx5::wqe::{
     CompareSwap, DcAddress, FetchAdd, Inline, InlineBytes, LocalInvalidate, PostOn, Read, Remote,
     Send, SendImm, SendInvalidate, Sge, Word, Write, WriteImm,
 };
-use mlx5_model::stores::{self, Store};
+use mlx5_model::stores;
 use mlx5_sys::dv;
 use mlx5_sys::verbs::ibv_qp_create_send_ops_flags as with;
 use mlx5_sys::verbs::ibv_wr_opcode as wr;
 use mlx5_sys::verbs::*;
 
+use crate::bytes::{stored, wqe};
 use crate::grants::{self, Chooser, Giver, Grants};
 use crate::keys::{What, same};
 use crate::rig::Rig;
 use crate::rig::extended::{ExtendedQp, Shape};
+use crate::rig::process::on_roce;
 use crate::rig::random::Random;
 use crate::rig::verbs::{self, QpMemory};
 
@@ -368,21 +370,6 @@ fn target(rig: &Rig) -> (Target, AddressHandle) {
     (Target { shared, completions, qp, address }, AddressHandle::new(&rig.pd, &way).unwrap())
 }
 
-/// So many bytes of the WQE at that counter, without the queue pair's number.
-fn wqe(ring: &[u8], head: u32, bytes: usize) -> Vec<u8> {
-    let at = head as usize * 64;
-    let mut wqe: Vec<u8> = (0..bytes).map(|byte| ring[(at + byte) % ring.len()]).collect();
-    wqe[4..7].fill(0);
-    wqe
-}
-
-/// All that was stored to a register, without the queue pair's number.
-fn stored(log: Vec<Store>) -> Vec<u8> {
-    let mut bytes: Vec<u8> = log.into_iter().flat_map(|store| store.bytes).collect();
-    bytes[4..7].fill(0);
-    bytes
-}
-
 #[test]
 fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
     let _turn = crate::turn();
@@ -522,18 +509,9 @@ fn requests_to_targets_leave_the_same_bytes_as_libmlx5() {
     }
 }
 
-/// In a process of its own, since the model has one link for all cards that are opened by name.
 #[test]
 fn and_so_they_do_on_roce() {
-    if std::env::var_os("MLX5_MODEL_LINK").is_some() {
-        return;
+    if let Some(text) = on_roce(&["dynamic::requests_to_targets"]) {
+        assert!(text.contains("1 passed"), "{text}");
     }
-    let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .arg("dynamic::requests_to_targets")
-        .envs([("MLX5_MODEL", "always"), ("MLX5_MODEL_LINK", "roce")])
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
 }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod bytes;
 mod dynamic;
 mod grants;
 mod keys;
