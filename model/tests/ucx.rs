@@ -1,5 +1,6 @@
-//! UCX, whose transports speak to the card past libibverbs: they find their way about it by firmware
-//! commands, write their own WQEs, and put jumps into the functions of the C library that map memory.
+//! UCX, whose transports speak to the card past libibverbs: they make their objects by firmware
+//! command (connections, pools of receives, targets of dynamic connections, keys), write their own
+//! WQEs, and put jumps into the functions of the C library that map memory.
 
 mod support;
 
@@ -65,9 +66,19 @@ const ITERATIONS: u32 = 100;
 
 /// Runs `ucx_perftest` between two processes over one of UCX's transports and nothing else.
 fn perftest(model: Model, transport: &str, test: &str, size: &str) {
+    perftest_by(model, transport, test, size, "y");
+}
+
+/// The same with its objects made by firmware command ("y"), or by verbs ("n").
+fn perftest_by(model: Model, transport: &str, test: &str, size: &str, by_command: &str) {
     let iterations = ITERATIONS.to_string();
     let arguments = ["-t", test, "-s", size, "-n", &iterations, "-w", "10"];
-    let variables = [("UCX_TLS", transport), ("UCX_NET_DEVICES", "mlx5_0:1")];
+    let variables = [
+        ("UCX_TLS", transport),
+        ("UCX_NET_DEVICES", "mlx5_0:1"),
+        // "y" fails where it cannot be.
+        ("UCX_IB_MLX5_DEVX", by_command),
+    ];
     let (server, client) = model.pair_where("ucx_perftest", &arguments, &variables);
     assert_content(&server);
     assert_content(&client);
@@ -97,10 +108,9 @@ fn memory_over_reliable_connections() {
     perftest(INFINIBAND, "rc_x", "ucp_get", "65536");
     perftest(INFINIBAND, "rc_x", "ucp_add", "8");
     perftest(INFINIBAND, "rc_x", "ucp_fadd", "8");
-    perftest(INFINIBAND, "rc_x", "ucp_fadd", "4");
     perftest(INFINIBAND, "rc_x", "ucp_cswap", "8");
     perftest(ROCE, "rc_x", "ucp_put_bw", "16384");
-    perftest(ROCE, "rc_x", "ucp_cswap", "4");
+    perftest(ROCE, "rc_x", "ucp_cswap", "8");
 }
 
 #[test]
@@ -117,6 +127,14 @@ fn datagrams() {
     perftest(INFINIBAND, "ud_x", "tag_lat", "8");
     perftest(INFINIBAND, "ud_x", "tag_bw", "5000");
     perftest(ROCE, "ud_x", "tag_lat", "8");
+}
+
+/// Queues that verbs make, written to past libibverbs.
+#[test]
+fn objects_by_verbs() {
+    perftest_by(INFINIBAND, "rc_x", "tag_bw", "65536", "n");
+    perftest_by(INFINIBAND, "dc_x", "ucp_get", "8", "n");
+    perftest_by(ROCE, "rc_x", "ucp_fadd", "8", "n");
 }
 
 /// The same queues by libibverbs's data path.

@@ -33,19 +33,6 @@ fn service(st: u32) -> Option<Service> {
     }
 }
 
-/// QPC's `st` of a service.
-pub fn code(service: Service) -> u32 {
-    match service {
-        Service::Rc => 0,
-        Service::Uc => 1,
-        Service::Ud => 2,
-        Service::Xrc => 3,
-        Service::Dc => 5,
-        // No queue pair has it.
-        Service::Ethernet => 0xff,
-    }
-}
-
 pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     let mut qpc: Box<[u8; qpc::SIZE]> = context(input, create_qp_in::QPC)?;
     let field = |field| get(&qpc[..], field);

@@ -3,7 +3,8 @@
 //! Each transition has fields it always takes from the command's context, and optional ones, taken
 //! where `opt_param_mask` has their bit; which are which depends on the service (PRM, "QP state
 //! transitions"; the bits are `MLX5_QP_OPTPAR_*` of `qp.h`). Every field that is taken is checked
-//! before the first is changed.
+//! before the first is changed. The service is not among them: software that moves queue pairs by
+//! command does not always say it again (UCX does not), and cards do not mind.
 
 use mlx5_sys::ifc::{qpc, qpc_ext, rst2init_qp_in, rts2rts_qp_ext_in};
 
@@ -12,7 +13,7 @@ use super::take::optional::{
     RNR_TIMEOUT, RRE, RWE,
 };
 use super::take::{Take, take};
-use super::{Refusal, context, counter, get, owned, qp, uid};
+use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Service, State};
 
@@ -37,9 +38,6 @@ fn start(
     let transition = transition(qp.service);
     if qp.state != transition.from {
         return Err(Refusal::QpState);
-    }
-    if get(&given[..], qpc::ST) != qp::code(qp.service) {
-        return Err(Refusal::QpServiceChanged);
     }
     if mask & !(transition.optional | LAG_TX_AFFINITY | COUNTER_SET) != 0 {
         return Err(Refusal::QpOptional);
@@ -130,7 +128,8 @@ pub fn init2rtr(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refus
                 Service::Rc | Service::Xrc => ALTERNATE_PATH | ACCESS,
                 Service::Uc => ALTERNATE_PATH | RWE,
                 Service::Ud | Service::Ethernet => Q_KEY,
-                Service::Dc => 0,
+                // An initiator is asked for nothing, but software says so (UCX).
+                Service::Dc => ACCESS,
             },
     })
 }
@@ -333,7 +332,6 @@ mod tests {
             &[
                 (rst2init_qp_in::QPN, 5, Refusal::NoQp),
                 (rst2init_qp_in::OPT_PARAM_MASK, u64::from(RRE), Refusal::QpOptional),
-                (field(qpc::ST), 1, Refusal::QpServiceChanged),
                 (field(qpc::PM_STATE), 2, Refusal::QpMigration),
                 (field(qpc::ATOMIC_MODE), 0, Refusal::QpAtomicMode),
                 (primary(ads::PKEY_INDEX), 128, Refusal::PkeyIndex),

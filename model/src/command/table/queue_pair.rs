@@ -269,7 +269,6 @@ fn transition(rig: &mut Rig, opcode: u16, from: State, never: u32) -> Case {
         .refuses(number, elsewhere, Refusal::QpState)
         .foreign(number, foreign)
         .refuses(MASK, never, Refusal::QpOptional)
-        .refuses(field(qpc::ST), 1u64, Refusal::QpServiceChanged)
 }
 
 fn rst2init(rig: &mut Rig) -> Case {
@@ -362,8 +361,7 @@ fn reset_stream(rig: &mut Rig) -> Case {
         .refuses(x::QPN, target, Refusal::NoQp)
         .refuses(x::QPN, elsewhere, Refusal::QpState)
         .foreign(x::QPN, foreign)
-        // Without the extension, it is a change of another service.
-        .refuses(x::QPC_EXT, 0u64, Refusal::QpServiceChanged)
+        .kind(x::QPC_EXT)
         .refuses(x::OPT_PARAM_MASK_95_32, 2u64, Refusal::QpOptional)
         .refuses(MASK, 1u64, Refusal::QpOptional)
         .refuses(stream, 2u64, Refusal::QpStream)
