@@ -112,3 +112,16 @@ fn few_completions_stand_for_many_requests() {
     assert!(text.contains("1000 requests, 125 completions, compressed: true"), "{text}");
     assert!(text.ends_with("the peer has 1000\n"), "{text}");
 }
+
+#[test]
+fn the_card_shows_a_queue_pair_as_verbs_do() {
+    let text = Process::example("devx_query", &[]).end();
+    for line in [
+        "  state = 0 (RESET)\n",
+        "  state: 0x0 -> 0x3\n",
+        "  primary_address_path.vhca_port_num: 0x0 -> 0x1\n",
+        "another's number: mlx5dv_devx_qp_query did not execute QUERY_QP",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}

@@ -82,6 +82,8 @@ pub struct Card {
     pub random: Random,
     /// What the transport keeps for the port.
     pub port: crate::transport::Port,
+    /// What went through the port.
+    pub traffic: crate::transport::Traffic,
     /// Whether the port is active: see [`Card::set_port`].
     pub port_up: bool,
     /// Service levels, a bit each, whose way through the fabric is broken: see
@@ -113,6 +115,7 @@ impl Card {
             clock,
             random,
             port: crate::transport::Port::default(),
+            traffic: crate::transport::Traffic::default(),
             port_up: true,
             broken_levels: 0,
             outbox: VecDeque::new(),

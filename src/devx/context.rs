@@ -71,7 +71,7 @@ impl Query {
 
     /// The context in its reply.
     pub fn context(&self, reply: &Reply) -> ObjectContext {
-        ObjectContext { layout: self.layout, bytes: reply.bytes(self.context).into() }
+        ObjectContext::of(self.layout, reply.bytes(self.context))
     }
 }
 
@@ -86,6 +86,10 @@ pub struct ObjectContext {
 }
 
 impl ObjectContext {
+    pub(super) fn of(layout: &'static Layout, bytes: &[u8]) -> ObjectContext {
+        ObjectContext { layout, bytes: bytes.into() }
+    }
+
     /// What kind of context it is, with its fields.
     pub fn layout(&self) -> &'static Layout {
         self.layout

@@ -8,6 +8,7 @@ mod capabilities;
 mod commands;
 mod counters;
 mod dynamic;
+mod function;
 mod keys;
 mod made;
 mod objects;

@@ -128,6 +128,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         // 128 << n entries.
         (c::PKEY_TABLE_SIZE, 0),
         (c::VPORT_GROUP_MANAGER, 1),
+        (c::VPORT_COUNTERS, 1),
         (c::IB_VIRT, u64::from(!roce)),
         (c::LOCAL_CA_ACK_DELAY, 16),
         (c::PORT_TYPE, u64::from(roce)),
@@ -328,7 +329,7 @@ pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
 }
 
 /// Board identifier, which sysfs shows as `board_id`.
-const PSID: &[u8; 16] = b"MLX5_MODEL_00001";
+const PSID: &[u8; 16] = b"MLX5-MODEL\0\0\0\0\0\0";
 
 /// QUERY_ADAPTER: who made the board.
 pub fn query_adapter(_: &mut Card, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {

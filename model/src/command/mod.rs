@@ -31,6 +31,7 @@ mod take;
 pub(crate) mod test;
 mod transition;
 mod umem;
+mod vport;
 mod xrq;
 
 use mlx5_sys::ifc::{Field, cmd_out, opcode};
@@ -62,6 +63,13 @@ const COMMANDS: &[Command] = &[
     },
     command(opcode::QUERY_ADAPTER, 0x10, 0x110, capability::query_adapter),
     command(opcode::NOP, 0x10, 0x10, |_, _, _| Ok(())),
+    command(opcode::QUERY_ISSI, 0x10, 0x70, vport::query_issi),
+    Command {
+        modifier: true,
+        ..command(opcode::QUERY_VPORT_STATE, 0x10, 0x10, vport::query_state)
+    },
+    command(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10, 0x110, vport::query_nic_context),
+    command(opcode::QUERY_VPORT_COUNTER, 0x20, 0x210, vport::query_counter),
     command(opcode::QUERY_HCA_VPORT_CONTEXT, 0x10, 0x210, port::query_context),
     command(opcode::QUERY_HCA_VPORT_GID, 0x10, 0x20, port::query_gid),
     command(opcode::QUERY_HCA_VPORT_PKEY, 0x10, 0x14, port::query_pkey),

@@ -74,6 +74,7 @@ refusals! {
     Exhausted = 0x5c_000e, NoResources, "every number of this kind of object is in use";
     UserBusy = 0x5c_000f, ResourceBusy, "the user context still owns objects";
     UserFromUser = 0x5c_0010, BadParameter, "only the driver itself makes and frees user contexts";
+    VportList = 0x5c_0011, BadParameter, "a virtual port has lists of unicast, multicast and VLAN addresses";
 
     NoUar = 0x5c_0101, BadResource, "there is no such UAR page";
     UarBusy = 0x5c_0102, BadResourceState, "queues still have their doorbells on the UAR page";

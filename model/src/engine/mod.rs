@@ -204,6 +204,7 @@ impl State {
     /// Hands a frame to the local card that has the destination's number, or to the network; one
     /// that is for whoever listens to all of both.
     fn carry(&mut self, from: usize, frame: Frame) {
+        self.cards[from].count_sent(&frame);
         if !self.cards[from].passes(&frame) {
             return;
         }

@@ -19,12 +19,14 @@ pub mod rc;
 #[cfg(test)]
 pub(crate) mod test;
 mod timing;
+mod traffic;
 pub mod unreliable;
 
 pub use held::{Held, Outcome};
 pub use parameters::Parameters;
 pub use port::Port;
 pub use psn::Psn;
+pub use traffic::{Count, Counts, Sort, Traffic};
 
 use crate::card::{Card, Link};
 use crate::object::{Service, State};
@@ -65,8 +67,10 @@ impl Card {
             return;
         }
         let link = self.identity.link;
-        if let Some(frame) = crate::wire::ethernet::contents(link, frame) {
-            self.receive_ethernet(frame);
+        if let Some(bytes) = crate::wire::ethernet::contents(link, frame) {
+            if self.receive_ethernet(bytes) {
+                self.count_received(frame);
+            }
             return;
         }
         let (header, payload) = match Header::decode(link, &frame.0) {
@@ -77,11 +81,15 @@ impl Card {
             }
         };
         if header.destination == MULTICAST {
+            if header.route.group().is_some_and(|group| !self.objects.groups.of(group).is_empty()) {
+                self.count_received(frame);
+            }
             return self.receive_multicast(&header, payload, &frame.0);
         }
         if !self.is_for_port(&header.route) {
             return;
         }
+        self.count_received(frame);
         let Some(qp) = self.objects.qps.get(&header.destination) else { return };
         // A send queue that stopped on an error leaves the receive queue going.
         let receives = matches!(qp.state, State::Rtr | State::Rts | State::Sqd | State::SqError);

@@ -2,7 +2,8 @@
 
 use mlx5_sys::ifc::{
     Field, opcode, query_hca_cap_in, query_hca_vport_context_in, query_hca_vport_gid_in,
-    query_hca_vport_pkey_in, query_roce_address_in, set_roce_address_in,
+    query_hca_vport_pkey_in, query_nic_vport_context_in, query_roce_address_in,
+    query_vport_counter_in, query_vport_state_in, set_roce_address_in,
 };
 
 use super::super::{OP_MOD, Refusal};
@@ -14,6 +15,10 @@ pub const ROWS: &[Row] = &[
     Row::new(|_| Case::anyones(Command::new(opcode::QUERY_SPECIAL_CONTEXTS, 0x10))),
     Row::new(query_hca_cap),
     Row::new(query_context),
+    Row::new(|_| Case::anyones(Command::new(opcode::QUERY_ISSI, 0x10))),
+    Row::new(query_vport_state),
+    Row::new(query_nic_vport_context).roce(),
+    Row::new(query_vport_counter),
     Row::new(query_gid),
     Row::new(query_pkey),
     Row::new(query_roce_address).roce(),
@@ -31,6 +36,30 @@ fn query_hca_cap(_: &mut Rig) -> Case {
 fn query_context(_: &mut Rig) -> Case {
     use query_hca_vport_context_in as q;
     Case::anyones(Command::new(opcode::QUERY_HCA_VPORT_CONTEXT, 0x10))
+        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .refuses(q::PORT_NUM, 2u64, Refusal::Port)
+}
+
+fn query_vport_state(_: &mut Rig) -> Case {
+    use query_vport_state_in as q;
+    Case::anyones(Command::new(opcode::QUERY_VPORT_STATE, 0x10))
+        .refuses(OP_MOD, 1u64, Refusal::OpModifier)
+        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+}
+
+fn query_nic_vport_context(_: &mut Rig) -> Case {
+    use query_nic_vport_context_in as q;
+    Case::anyones(Command::new(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10))
+        .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
+        .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
+        .refuses(q::ALLOWED_LIST_TYPE, 3u64, Refusal::VportList)
+}
+
+fn query_vport_counter(_: &mut Rig) -> Case {
+    use query_vport_counter_in as q;
+    Case::anyones(Command::new(opcode::QUERY_VPORT_COUNTER, 0x20))
         .refuses(q::OTHER_VPORT, 1u64, Refusal::OtherFunction)
         .refuses(q::VPORT_NUMBER, 1u64, Refusal::OtherFunction)
         .refuses(q::PORT_NUM, 2u64, Refusal::Port)

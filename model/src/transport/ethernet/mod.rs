@@ -86,8 +86,8 @@ impl Card {
     }
 
     /// A frame of Ethernet has arrived at the port.
-    pub(super) fn receive_ethernet(&mut self, frame: &[u8]) {
-        self.steer(NIC_RX, frame);
-        self.steer(SNIFFER_RX, frame);
+    pub(super) fn receive_ethernet(&mut self, frame: &[u8]) -> bool {
+        let wanted = self.steer(NIC_RX, frame);
+        self.steer(SNIFFER_RX, frame) || wanted
     }
 }

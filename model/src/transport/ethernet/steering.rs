@@ -157,11 +157,12 @@ fn toeplitz(key: &[u8], input: &[u8]) -> u32 {
 
 impl Card {
     /// Gives a frame to every queue that the tables of a type lead to.
-    pub(super) fn steer(&mut self, kind: u8, frame: &[u8]) {
+    pub(super) fn steer(&mut self, kind: u8, frame: &[u8]) -> bool {
+        let mut wanted = false;
         if !self.objects.steering.roots.contains_key(&kind) {
-            return;
+            return wanted;
         }
-        let Some(headers) = Headers::of(frame) else { return };
+        let Some(headers) = Headers::of(frame) else { return wanted };
         for (tir, tag) in self.objects.steering.classify(kind, &key(frame, &headers)) {
             let Some(tir) = self.objects.tirs.get(tir) else { continue };
             let hashed = hash(tir, frame, &headers);
@@ -176,7 +177,9 @@ impl Card {
             };
             let arrived = Arrived { frame, headers: &headers, hash: hashed.unwrap_or((0, 0)), tag };
             receiver::deliver(self, queue, &arrived);
+            wanted = true;
         }
+        wanted
     }
 }
 

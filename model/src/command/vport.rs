@@ -1,0 +1,170 @@
+//! What the card says of its virtual port, of which it has one: state, context, counters; and by
+//! which version of the interface it speaks.
+
+use mlx5_sys::ifc::{
+    Field, nic_vport_context, query_issi_out, query_nic_vport_context_in,
+    query_nic_vport_context_out, query_vport_counter_in, query_vport_counter_out,
+    query_vport_state_in, query_vport_state_out, traffic_counter,
+};
+
+use super::{OP_MOD, Refusal, get};
+use crate::card::{Card, Link};
+use crate::transport::{Counts, Sort, Traffic};
+use crate::wire::mac;
+
+/// The one version of the interface: receive queues that are shared are RMPs.
+const ISSI: u32 = 1;
+
+/// What `QUERY_VPORT_STATE` asks about (`mlx5_ifc.h`): the function's own virtual port, or the
+/// card's port behind it.
+const OWN: u32 = 0;
+const UPLINK: u32 = 2;
+
+/// Bytes of the longest packet that an Ethernet port takes without its header.
+const MTU: u64 = 1500;
+
+/// The greatest kind of list of a virtual port (`enum mlx5_list_type`): addresses of one, of groups,
+/// VLANs. The model keeps none of them.
+const LISTS: u32 = 2;
+
+pub fn query_issi(_: &mut Card, _: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    query_issi_out::CURRENT_ISSI.set(output, ISSI.into());
+    query_issi_out::SUPPORTED_ISSI_DW0.set(output, 1 << ISSI);
+    Ok(())
+}
+
+/// Checks the fields by which a command could name another virtual port.
+fn own(input: &[u8], other: Field, vport: Field) -> Result<(), Refusal> {
+    if get(input, other) == 1 || get(input, vport) != 0 {
+        return Err(Refusal::OtherFunction);
+    }
+    Ok(())
+}
+
+pub fn query_state(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    use query_vport_state_in as q;
+    if !matches!(get(input, OP_MOD), OWN | UPLINK) {
+        return Err(Refusal::OpModifier);
+    }
+    own(input, q::OTHER_VPORT, q::VPORT_NUMBER)?;
+    query_vport_state_out::ADMIN_STATE.set(output, 1);
+    query_vport_state_out::STATE.set(output, card.port_up.into());
+    Ok(())
+}
+
+pub fn query_nic_context(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    use nic_vport_context as c;
+    use query_nic_vport_context_in as q;
+    if card.identity.link != Link::Roce {
+        return Err(Refusal::NotRoce);
+    }
+    own(input, q::OTHER_VPORT, q::VPORT_NUMBER)?;
+    let list = get(input, q::ALLOWED_LIST_TYPE);
+    if list > LISTS {
+        return Err(Refusal::VportList);
+    }
+    let context = &mut output[query_nic_vport_context_out::NIC_VPORT_CONTEXT.bytes()];
+    let address = card.identity.gids.first().map_or([0; 6], mac);
+    let address = address.iter().fold(0, |all, byte| all << 8 | u64::from(*byte));
+    for (field, value) in [
+        (c::ROCE_EN, 1),
+        (c::MTU, MTU),
+        (c::SYSTEM_IMAGE_GUID, card.identity.node_guid),
+        (c::PORT_GUID, card.identity.node_guid),
+        (c::NODE_GUID, card.identity.node_guid),
+        (c::ALLOWED_LIST_TYPE, list.into()),
+        (c::PERMANENT_ADDRESS, address),
+    ] {
+        field.set(context, value);
+    }
+    Ok(())
+}
+
+pub fn query_counter(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
+    use query_vport_counter_in as q;
+    use query_vport_counter_out as c;
+    own(input, q::OTHER_VPORT, q::VPORT_NUMBER)?;
+    // Zero where the function has one port only.
+    if get(input, q::PORT_NUM) > 1 {
+        return Err(Refusal::Port);
+    }
+    let Traffic { received, sent } = card.traffic;
+    let mut show = |counts: &Counts, sort: Sort, field: Field| {
+        let count = counts[sort as usize];
+        traffic_counter::PACKETS.within(field).set(output, count.packets);
+        traffic_counter::OCTETS.within(field).set(output, count.octets);
+    };
+    for (sort, to, from) in [
+        (Sort::Unicast, c::RECEIVED_IB_UNICAST, c::TRANSMITTED_IB_UNICAST),
+        (Sort::Multicast, c::RECEIVED_IB_MULTICAST, c::TRANSMITTED_IB_MULTICAST),
+        (Sort::EthernetBroadcast, c::RECEIVED_ETH_BROADCAST, c::TRANSMITTED_ETH_BROADCAST),
+        (Sort::EthernetUnicast, c::RECEIVED_ETH_UNICAST, c::TRANSMITTED_ETH_UNICAST),
+        (Sort::EthernetMulticast, c::RECEIVED_ETH_MULTICAST, c::TRANSMITTED_ETH_MULTICAST),
+    ] {
+        show(&received, sort, to);
+        show(&sent, sort, from);
+    }
+    if get(input, q::CLEAR) == 1 {
+        card.traffic = Traffic::default();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use mlx5_sys::ifc::opcode;
+
+    use super::super::test::{Command, Rig};
+    use super::*;
+    use crate::wire::{Frame, ethernet};
+
+    #[test]
+    fn the_port_says_whether_it_is_up() {
+        let mut rig = Rig::new();
+        let query = Command::new(opcode::QUERY_VPORT_STATE, 0x10);
+        for (kind, up) in [(OWN, true), (UPLINK, true), (OWN, false), (UPLINK, false)] {
+            rig.card.port_up = up;
+            let reply = rig.run(&query.clone().set(OP_MOD, kind)).unwrap();
+            assert_eq!(query_vport_state_out::STATE.get(&reply), u64::from(up));
+            assert_eq!(query_vport_state_out::ADMIN_STATE.get(&reply), 1);
+        }
+        let reply = rig.run(&Command::new(opcode::QUERY_ISSI, 0x10)).unwrap();
+        assert_eq!(query_issi_out::CURRENT_ISSI.get(&reply), 1);
+    }
+
+    #[test]
+    fn an_ethernet_port_has_the_address_of_its_first_gid() {
+        let mut rig = Rig::on(Link::Roce);
+        rig.card.identity.gids[0] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0xff, 0xfe, 3, 4, 5];
+        let reply = rig.run(&Command::new(opcode::QUERY_NIC_VPORT_CONTEXT, 0x10)).unwrap();
+        let context = &reply[query_nic_vport_context_out::NIC_VPORT_CONTEXT.bytes()];
+        assert_eq!(nic_vport_context::PERMANENT_ADDRESS.get(context), 0x0201_0203_0405);
+        assert_eq!(nic_vport_context::ROCE_EN.get(context), 1);
+    }
+
+    #[test]
+    fn packets_are_counted_by_what_they_are_sent_to_until_cleared() {
+        let mut rig = Rig::on(Link::Roce);
+        for (first, times) in [(0xffu8, 1), (0x01, 2), (0x02, 3)] {
+            let mut frame = vec![first; 60];
+            frame[5] = if first == 0xff { 0xff } else { 0x10 };
+            for _ in 0..times {
+                rig.card.count_sent(&ethernet::frame(&frame));
+            }
+        }
+        rig.card.count_sent(&Frame(vec![0; 3]));
+        let query = Command::new(opcode::QUERY_VPORT_COUNTER, 0x20);
+        let reply = rig.run(&query.clone().set(query_vport_counter_in::CLEAR, 1u64)).unwrap();
+        use query_vport_counter_out as c;
+        let read = |reply: &[u8], field: Field| {
+            let get = |part: Field| part.within(field).get(reply);
+            (get(traffic_counter::PACKETS), get(traffic_counter::OCTETS))
+        };
+        assert_eq!(read(&reply, c::TRANSMITTED_ETH_BROADCAST), (1, 60));
+        assert_eq!(read(&reply, c::TRANSMITTED_ETH_MULTICAST), (2, 120));
+        assert_eq!(read(&reply, c::TRANSMITTED_ETH_UNICAST), (3, 180));
+        assert_eq!(read(&reply, c::RECEIVED_ETH_UNICAST), (0, 0));
+        let reply = rig.run(&query).unwrap();
+        assert_eq!(read(&reply, c::TRANSMITTED_ETH_UNICAST), (0, 0));
+    }
+}
