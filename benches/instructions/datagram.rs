@@ -1,7 +1,7 @@
 //! SENDs of unreliable datagrams, whose WQEs have two blocks, and of unreliable connections.
 
 use std::mem::zeroed;
-use std::ptr::{NonNull, null_mut};
+use std::ptr::NonNull;
 
 use mlx5::ring::{Completions, SendConfig, SendQueue};
 use mlx5::verbs::{
@@ -11,6 +11,7 @@ use mlx5::verbs::{
 use mlx5::wqe::{InlineBytes, Send, Sge, UdAddress};
 use mlx5_sys::verbs::*;
 
+use super::prepared::{INLINE, POINTER, Sends};
 use crate::MODE;
 use crate::rig::Rig;
 use crate::rig::extended::{ExtendedQp, Shape};
@@ -203,15 +204,11 @@ pub(super) fn polled(cq: &CompletionQueue, calls: usize) -> usize {
     (0..calls).take_while(|_| success()).count()
 }
 
-/// `ibv_post_send`, prepared as far as it can be.
+/// `ibv_post_send`.
 pub struct Classic<T: Transport> {
     line: Line<T>,
     row: [Row; 3],
-    payload: Box<u64>,
-    _sges: [Box<ibv_sge>; 2],
-    /// Inline, by pointer.
-    requests: [ibv_send_wr; 2],
-    list: Vec<ibv_send_wr>,
+    sends: Sends,
     _handle: Option<AddressHandle>,
 }
 
@@ -221,7 +218,7 @@ impl Classic<Ud> {
         let handle = line.handle();
         let mut made = Self::with(line, [Row::UdInline, Row::UdPointer, Row::UdList]);
         let number = made.line.qp.number();
-        for request in made.requests.iter_mut().chain(&mut made.list) {
+        for request in made.sends.each() {
             request.wr.ud.ah = handle.as_raw().as_ptr();
             request.wr.ud.remote_qpn = number;
             request.wr.ud.remote_qkey = QKEY;
@@ -240,59 +237,20 @@ impl Classic<Uc> {
 
 impl<T: Transport> Classic<T> {
     fn with(line: Line<T>, row: [Row; 3]) -> Self {
-        let mut payload = Box::new(0u64);
-        let sge = line.sge();
-        let mut sges = [
-            Box::new(ibv_sge {
-                addr: (&raw mut *payload).expose_provenance() as u64,
-                length: 8,
-                lkey: 0,
-            }),
-            Box::new(ibv_sge { addr: sge.addr, length: LENGTH, lkey: sge.lkey }),
-        ];
-        let [inline_list, pointer_list] = sges.each_mut().map(|sge| &raw mut **sge);
-        let request = |list, flags| {
-            // SAFETY: integers, pointers and unions of them.
-            let mut wr: ibv_send_wr = unsafe { zeroed() };
-            wr.sg_list = list;
-            wr.num_sge = 1;
-            wr.opcode = ibv_wr_opcode::IBV_WR_SEND;
-            wr.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0 | flags;
-            wr
-        };
-        let inline = ibv_send_flags::IBV_SEND_INLINE.0;
-        let requests = [request(inline_list, inline), request(pointer_list, 0)];
-        let mut list: Vec<_> = (0..LIST).map(|_| request(pointer_list, 0)).collect();
-        for at in 1..LIST {
-            list[at - 1].next = &raw mut list[at];
-        }
-        Self { line, row, payload, _sges: sges, requests, list, _handle: None }
+        let sends = Sends::new(line.sge(), ibv_wr_opcode::IBV_WR_SEND);
+        Self { line, row, sends, _handle: None }
     }
 
     #[inline(never)]
     fn post(&mut self, which: usize, calls: usize) -> usize {
-        let qp = self.line.qp.as_raw().as_ptr();
-        for id in 0..calls as u64 {
-            *self.payload = id;
-            self.requests[which].wr_id = id;
-            let mut bad = null_mut();
-            // SAFETY: QP, address, requests and memory live as long as this.
-            let result = unsafe { ibv_post_send(qp, &mut self.requests[which], &mut bad) };
-            assert_eq!(result, 0);
-        }
-        calls
+        // SAFETY: QP, address, requests and memory live as long as this.
+        unsafe { self.sends.post(self.line.qp.as_raw().as_ptr(), which, calls) }
     }
 
     #[inline(never)]
     fn list(&mut self, calls: usize) -> usize {
-        let qp = self.line.qp.as_raw().as_ptr();
-        for _ in 0..calls {
-            let mut bad = null_mut();
-            // SAFETY: as above.
-            let result = unsafe { ibv_post_send(qp, self.list.as_mut_ptr(), &mut bad) };
-            assert_eq!(result, 0);
-        }
-        calls * LIST
+        // SAFETY: as above.
+        unsafe { self.sends.list(self.line.qp.as_raw().as_ptr(), calls) }
     }
 }
 
@@ -300,8 +258,8 @@ impl<T: Transport> Side for Classic<T> {
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         let [inline, pointer, list] = self.row;
         match row {
-            _ if row == pointer => Some(self.post(1, calls)),
-            _ if row == inline => Some(self.post(0, calls)),
+            _ if row == pointer => Some(self.post(POINTER, calls)),
+            _ if row == inline => Some(self.post(INLINE, calls)),
             _ if row == list => Some(self.list(calls)),
             Row::Poll | Row::Empty if calls != 0 => Some(polled(&self.line.cq, calls)),
             _ => None,

@@ -6,84 +6,40 @@ use std::ptr::{NonNull, null_mut};
 use mlx5::verbs::CompletionQueue;
 use mlx5_sys::verbs::*;
 
+use super::prepared::{INLINE, POINTER, Receives, Sends};
 use crate::rig::extended::{ExtendedQp, Shape};
 use crate::side::{LENGTH, LIST, Line, Row, Side, forget, watch};
 
-/// `ibv_post_send`, `ibv_poll_cq`, `ibv_post_recv`. Work requests are prepared ahead; a call only
-/// changes id and payload.
+/// `ibv_post_send`, `ibv_poll_cq`, `ibv_post_recv`.
 pub struct Classic {
     line: Line,
-    payload: Box<u64>,
-    _sges: [Box<ibv_sge>; 2],
-    /// Inline, by pointer.
-    requests: [ibv_send_wr; 2],
-    list: Vec<ibv_send_wr>,
-    receive: ibv_recv_wr,
+    sends: Sends,
+    receives: Receives,
     sum: u64,
 }
 
 impl Classic {
     pub fn new() -> Self {
         let line = Line::new();
-        let mut payload = Box::new(0u64);
         let (sge, remote) = (line.sge(), line.remote());
-        let mut sges = [
-            Box::new(ibv_sge {
-                addr: (&raw mut *payload).expose_provenance() as u64,
-                length: 8,
-                lkey: 0,
-            }),
-            Box::new(ibv_sge { addr: sge.addr, length: LENGTH, lkey: sge.lkey }),
-        ];
-        let [inline_list, pointer_list] = sges.each_mut().map(|sge| &raw mut **sge);
-        let request = |list, flags| {
-            // SAFETY: integers, pointers and unions of them.
-            let mut wr: ibv_send_wr = unsafe { zeroed() };
-            wr.sg_list = list;
-            wr.num_sge = 1;
-            wr.opcode = ibv_wr_opcode::IBV_WR_RDMA_WRITE;
-            wr.send_flags = ibv_send_flags::IBV_SEND_SIGNALED.0 | flags;
-            wr.wr.rdma.remote_addr = remote.addr;
-            wr.wr.rdma.rkey = remote.rkey;
-            wr
-        };
-        let inline = ibv_send_flags::IBV_SEND_INLINE.0;
-        let requests = [request(inline_list, inline), request(pointer_list, 0)];
-        let mut list: Vec<_> = (0..LIST).map(|_| request(pointer_list, 0)).collect();
-        for at in 1..LIST {
-            list[at - 1].next = &raw mut list[at];
+        let mut sends = Sends::new(sge, ibv_wr_opcode::IBV_WR_RDMA_WRITE);
+        for request in sends.each() {
+            request.wr.rdma.remote_addr = remote.addr;
+            request.wr.rdma.rkey = remote.rkey;
         }
-        // SAFETY: integers and pointers.
-        let mut receive: ibv_recv_wr = unsafe { zeroed() };
-        receive.sg_list = pointer_list;
-        receive.num_sge = 1;
-        Self { line, payload, _sges: sges, requests, list, receive, sum: 0 }
+        Self { line, sends, receives: Receives::new(sge), sum: 0 }
     }
 
     #[inline(never)]
     fn post(&mut self, which: usize, calls: usize) -> usize {
-        let qp = self.line.qp.as_raw().as_ptr();
-        for id in 0..calls as u64 {
-            *self.payload = id;
-            self.requests[which].wr_id = id;
-            let mut bad = null_mut();
-            // SAFETY: QP, requests and memory live as long as this.
-            let result = unsafe { ibv_post_send(qp, &mut self.requests[which], &mut bad) };
-            assert_eq!(result, 0);
-        }
-        calls
+        // SAFETY: QP, requests and memory live as long as this.
+        unsafe { self.sends.post(self.line.qp.as_raw().as_ptr(), which, calls) }
     }
 
     #[inline(never)]
     fn list(&mut self, calls: usize) -> usize {
-        let qp = self.line.qp.as_raw().as_ptr();
-        for _ in 0..calls {
-            let mut bad = null_mut();
-            // SAFETY: as above.
-            let result = unsafe { ibv_post_send(qp, self.list.as_mut_ptr(), &mut bad) };
-            assert_eq!(result, 0);
-        }
-        calls * LIST
+        // SAFETY: as above.
+        unsafe { self.sends.list(self.line.qp.as_raw().as_ptr(), calls) }
     }
 
     #[inline(never)]
@@ -106,22 +62,16 @@ impl Classic {
     #[inline(never)]
     fn receive(&mut self, calls: usize) -> usize {
         let qp = self.line.qp.as_raw().as_ptr();
-        for id in 0..calls as u64 {
-            self.receive.wr_id = id;
-            let mut bad = null_mut();
-            // SAFETY: as above.
-            let result = unsafe { ibv_post_recv(qp, &mut self.receive, &mut bad) };
-            assert_eq!(result, 0);
-        }
-        calls
+        // SAFETY: as above.
+        self.receives.one(calls, |first| unsafe { ibv_post_recv(qp, first, &mut null_mut()) })
     }
 }
 
 impl Side for Classic {
     fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
         Some(match row {
-            Row::Inline => self.post(0, calls),
-            Row::Pointer => self.post(1, calls),
+            Row::Inline => self.post(INLINE, calls),
+            Row::Pointer => self.post(POINTER, calls),
             Row::List => self.list(calls),
             Row::Poll | Row::Empty => self.poll(calls),
             Row::Receive => self.receive(calls),

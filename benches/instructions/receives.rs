@@ -1,14 +1,14 @@
 //! Posting receives to a queue that takes four entries each; and many at once.
 
-use std::mem::zeroed;
 use std::ptr::null_mut;
 
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue};
 use mlx5::wqe::Sge;
-use mlx5_sys::verbs::{ibv_post_recv, ibv_recv_wr, ibv_sge};
+use mlx5_sys::verbs::ibv_post_recv;
 use mlx5_sys::wqe::INVALID_LKEY;
 
 use super::floor::put;
+use super::prepared::Receives;
 use crate::rig::verbs::QpMemory;
 use crate::side::{LENGTH, LIST, Line, Row, Side, forget};
 
@@ -32,53 +32,31 @@ fn run<S>(
     }
 }
 
-/// libmlx5. Work requests are prepared ahead; a call of one changes its id.
+/// libmlx5.
 pub struct Classic {
     line: Line,
     sges: u32,
-    _sge: Box<ibv_sge>,
-    list: Vec<ibv_recv_wr>,
+    receives: Receives,
 }
 
 impl Classic {
     pub fn new(sges: u32) -> Self {
         let line = Line::with_receives(sges);
-        let sge = line.sge();
-        let mut sge = Box::new(ibv_sge { addr: sge.addr, length: LENGTH, lkey: sge.lkey });
-        // SAFETY: integers and pointers.
-        let mut receive: ibv_recv_wr = unsafe { zeroed() };
-        receive.sg_list = &raw mut *sge;
-        receive.num_sge = 1;
-        Self { line, sges, _sge: sge, list: vec![receive; LIST] }
+        Self { receives: Receives::new(line.sge()), line, sges }
     }
 
     #[inline(never)]
     fn one(&mut self, calls: usize) -> usize {
         let qp = self.line.qp.as_raw().as_ptr();
-        self.list[0].next = null_mut();
-        for id in 0..calls as u64 {
-            self.list[0].wr_id = id;
-            let mut bad = null_mut();
-            // SAFETY: QP, requests and memory live as long as this.
-            assert_eq!(unsafe { ibv_post_recv(qp, &mut self.list[0], &mut bad) }, 0);
-        }
-        calls
+        // SAFETY: QP, requests and memory live as long as this.
+        self.receives.one(calls, |first| unsafe { ibv_post_recv(qp, first, &mut null_mut()) })
     }
 
     #[inline(never)]
     fn list(&mut self, calls: usize) -> usize {
         let qp = self.line.qp.as_raw().as_ptr();
-        let first = self.list.as_mut_ptr();
-        for at in 1..LIST {
-            // SAFETY: both are in the list.
-            unsafe { (*first.add(at - 1)).next = first.add(at) };
-        }
-        for _ in 0..calls {
-            let mut bad = null_mut();
-            // SAFETY: as above.
-            assert_eq!(unsafe { ibv_post_recv(qp, first, &mut bad) }, 0);
-        }
-        calls * LIST
+        // SAFETY: as above.
+        self.receives.list(calls, |first| unsafe { ibv_post_recv(qp, first, &mut null_mut()) })
     }
 }
 

@@ -12,6 +12,7 @@ use mlx5::verbs::{
 use mlx5::wqe::Sge;
 use mlx5_sys::verbs::*;
 
+use super::prepared::Receives;
 use crate::MODE;
 use crate::rig::Rig;
 use crate::rig::verbs::{Request, poll, post_send, post_shared};
@@ -60,19 +61,7 @@ impl Ends {
 
     /// The peer sends so many messages.
     fn send(&self, messages: usize) {
-        let request = |id| Request {
-            id,
-            opcode: ibv_wr_opcode::IBV_WR_SEND,
-            list: vec![self.sge()],
-            inline: false,
-            signaled: true,
-            solicited: false,
-            fenced: false,
-            remote: (0, 0),
-            imm: 0,
-            compare: 0,
-            swap_add: 0,
-        };
+        let request = |id| Request::signaled(id, ibv_wr_opcode::IBV_WR_SEND, &[self.sge()]);
         let requests: Vec<_> = (0..messages as u64).map(request).collect();
         // SAFETY: QPs, CQs and memory live as long as this.
         unsafe {
@@ -86,55 +75,32 @@ impl Ends {
     }
 }
 
-/// `ibv_post_srq_recv`, `ibv_poll_cq`. Work requests are prepared ahead; a call of one changes its
-/// id.
+/// `ibv_post_srq_recv`, `ibv_poll_cq`.
 pub struct Classic {
     ends: Ends,
     takers: usize,
-    _sge: Box<ibv_sge>,
-    list: Vec<ibv_recv_wr>,
+    receives: Receives,
     sum: u64,
 }
 
 impl Classic {
     pub fn new(takers: usize) -> Self {
         let ends = Ends::new(takers);
-        let sge = ends.sge();
-        let mut sge = Box::new(ibv_sge { addr: sge.addr, length: LENGTH, lkey: sge.lkey });
-        // SAFETY: integers and pointers.
-        let mut receive: ibv_recv_wr = unsafe { zeroed() };
-        receive.sg_list = &raw mut *sge;
-        receive.num_sge = 1;
-        Self { ends, takers, _sge: sge, list: vec![receive; LIST], sum: 0 }
+        Self { receives: Receives::new(ends.sge()), ends, takers, sum: 0 }
     }
 
     #[inline(never)]
     fn one(&mut self, calls: usize) -> usize {
         let srq = self.ends.srq.as_raw().as_ptr();
-        self.list[0].next = null_mut();
-        for id in 0..calls as u64 {
-            self.list[0].wr_id = id;
-            let mut bad = null_mut();
-            // SAFETY: SRQ, requests and memory live as long as this.
-            assert_eq!(unsafe { ibv_post_srq_recv(srq, &mut self.list[0], &mut bad) }, 0);
-        }
-        calls
+        // SAFETY: SRQ, requests and memory live as long as this.
+        self.receives.one(calls, |first| unsafe { ibv_post_srq_recv(srq, first, &mut null_mut()) })
     }
 
     #[inline(never)]
     fn list(&mut self, calls: usize) -> usize {
         let srq = self.ends.srq.as_raw().as_ptr();
-        let first = self.list.as_mut_ptr();
-        for at in 1..LIST {
-            // SAFETY: both are in the list.
-            unsafe { (*first.add(at - 1)).next = first.add(at) };
-        }
-        for _ in 0..calls {
-            let mut bad = null_mut();
-            // SAFETY: as above.
-            assert_eq!(unsafe { ibv_post_srq_recv(srq, first, &mut bad) }, 0);
-        }
-        calls * LIST
+        // SAFETY: as above.
+        self.receives.list(calls, |first| unsafe { ibv_post_srq_recv(srq, first, &mut null_mut()) })
     }
 
     #[inline(never)]

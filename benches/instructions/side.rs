@@ -32,6 +32,8 @@ mod libmlx5;
 mod polls;
 #[path = "pool.rs"]
 mod pool;
+#[path = "prepared.rs"]
+mod prepared;
 #[path = "raw.rs"]
 mod raw;
 #[path = "receives.rs"]

@@ -37,7 +37,10 @@ mod sealed {
         /// `fm_ce_se` of the ctrl segment.
         fn flags(&self) -> u8;
         /// `imm` of the ctrl segment.
-        fn immediate(&self) -> u32;
+        #[inline(always)]
+        fn immediate(&self) -> u32 {
+            0
+        }
         /// Writes the segments after the ctrl segment.
         ///
         /// # Safety

@@ -242,11 +242,6 @@ impl<P: Payload, H: FrameStart> Encode for EthSend<P, H> {
     }
 
     #[inline(always)]
-    fn immediate(&self) -> u32 {
-        0
-    }
-
-    #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
         // SAFETY: `body_ds` counts both; `check` passed.
         unsafe {
@@ -279,11 +274,6 @@ impl<P: Payload> Encode for EthTso<'_, P> {
     #[inline(always)]
     fn flags(&self) -> u8 {
         self.flags
-    }
-
-    #[inline(always)]
-    fn immediate(&self) -> u32 {
-        0
     }
 
     #[inline(always)]

@@ -64,11 +64,6 @@ impl Encode for CopyMemory {
     }
 
     #[inline(always)]
-    fn immediate(&self) -> u32 {
-        0
-    }
-
-    #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
         let Self { from, to, notes, .. } = *self;
         // The first one's count is a field of its own, which is 0 (`mlx5_mmo_metadata_seg`).
@@ -164,11 +159,6 @@ macro_rules! queues {
             #[inline(always)]
             fn flags(&self) -> u8 {
                 self.flags
-            }
-
-            #[inline(always)]
-            fn immediate(&self) -> u32 {
-                0
             }
 
             #[inline(always)]

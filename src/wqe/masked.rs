@@ -265,11 +265,6 @@ macro_rules! masked {
             }
 
             #[inline(always)]
-            fn immediate(&self) -> u32 {
-                0
-            }
-
-            #[inline(always)]
             unsafe fn put<S: Segments>(&self, writer: &mut S) {
                 // `check` has seen to it that there is one.
                 let old = self.old.word(1 << N::LOG).unwrap_or_default();

@@ -244,11 +244,6 @@ macro_rules! atomic {
             }
 
             #[inline(always)]
-            fn immediate(&self) -> u32 {
-                0
-            }
-
-            #[inline(always)]
             unsafe fn put<S: Segments>(&self, writer: &mut S) {
                 // `check` has seen to it that there is one.
                 let old = self.old.word(8).unwrap_or_default();

@@ -398,11 +398,6 @@ impl Encode for SetPsv {
     }
 
     #[inline(always)]
-    fn immediate(&self) -> u32 {
-        0
-    }
-
-    #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
         let segment: Segment = zerocopy::transmute!(PsvSeg {
             psv_index: self.index.into(),
