@@ -268,6 +268,21 @@ pub const METHODS: &[Method] = &[
         required: &[(0x1000, Handle), (0x1001, In(16, u16::MAX)), (0x1002, Out(16))],
         optional: &[],
     },
+    // MLX5 DEVX_OBJ: ASYNC_QUERY, and ALLOC of its files
+    Method {
+        object: 0x1001,
+        method: 0x1004,
+        // The last is a descriptor.
+        required: &[
+            (0x1000, Handle),
+            (0x1001, In(16, u16::MAX)),
+            (0x1003, In(8, 8)),
+            (0x1004, In(1, 8)),
+            (0x1002, Handle),
+        ],
+        optional: &[],
+    },
+    Method { object: 0x1004, method: 0x1000, required: &[(0x1000, New)], optional: &[] },
     // MLX5 DEVX_UMEM: REG, DEREG
     Method {
         object: 0x1002,
