@@ -675,3 +675,41 @@
 //!     }
 //! }
 //! ```
+//!
+//! Tags are matched on reliable connections alone:
+//! ```compile_fail,E0271
+//! # use mlx5::{ring::*, verbs::*};
+//! fn datagrams(tags: &mut TaggedReceives, qp: &QueuePair<Ud, Init>, completions: &mut Completions) {
+//!     let _ = tags.attach(qp, completions);
+//! }
+//! ```
+//! ```
+//! # use mlx5::{ring::*, verbs::*};
+//! fn reliable(tags: &mut TaggedReceives, qp: &QueuePair<Rc, Init>, completions: &mut Completions) {
+//!     let _ = tags.attach(qp, completions);
+//! }
+//! ```
+//!
+//! What matches tags is polled by its own poll, which others would take completions from:
+//! ```compile_fail,E0277
+//! # use mlx5::ring::*;
+//! fn others(tags: &mut TaggedReceives, completions: &mut Completions) {
+//!     let _ = completions.poll(tags);
+//! }
+//! ```
+//! ```
+//! # use mlx5::ring::*;
+//! fn own(tags: &mut TaggedReceives, completions: &mut Completions) {
+//!     let _ = tags.poll(completions, &mut ());
+//! }
+//! ```
+//!
+//! A header is put before memory that is named, since the WQE's own room for bytes is the header's:
+//! ```compile_fail,E0277
+//! # use mlx5::wqe::*;
+//! let message = TagHeader::eager(7).with(Inline(b"bytes"));
+//! ```
+//! ```
+//! # use mlx5::wqe::*;
+//! let message = TagHeader::eager(7).with(Sge::new(0, 5, 0));
+//! ```

@@ -125,3 +125,16 @@ fn the_card_shows_a_queue_pair_as_verbs_do() {
         assert!(text.contains(line), "{line}: {text}");
     }
 }
+
+#[test]
+fn messages_find_their_memory_by_a_tag() {
+    let text = Process::example("tag_matching", &[]).end();
+    for line in [
+        "by the list: in time\n",
+        "early: too early\n",
+        "on its way: Some(TagHeader { kind: Rendezvous, context: 0, tag: 1283 })\n",
+        "65536 bytes were fetched, and their sender told\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}

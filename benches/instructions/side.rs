@@ -42,6 +42,8 @@ mod receives;
 mod safe;
 #[path = "shared_receives.rs"]
 mod shared_receives;
+#[path = "tags.rs"]
+mod tags;
 
 /// Bytes that a request by pointer, or a receive, names.
 pub const LENGTH: u32 = 64;
@@ -85,6 +87,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::CLASSIC, make: || Box::new(datagram::Classic::datagrams()) },
     Maker { column: column::CLASSIC, make: || Box::new(datagram::Classic::connection()) },
     Maker { column: column::CLASSIC, make: || Box::new(keys::Classic::new()) },
+    Maker { column: column::CLASSIC, make: || Box::new(tags::Classic::new()) },
     Maker { column: column::EXTENDED, make: || Box::new(libmlx5::Extended::new()) },
     Maker { column: column::EXTENDED, make: || Box::new(keys::Extended::new()) },
     Maker { column: column::EXTENDED, make: || Box::new(shared_receives::Extended::new(1)) },
@@ -132,6 +135,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(copies::RawRunTime::new()) },
     Maker { column: column::RAW, make: || Box::new(atomics::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(keys::Raw::new()) },
+    Maker { column: column::RAW, make: || Box::new(tags::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(copies::Copied::last_of_lists()) },
     Maker { column: column::RAW, make: || Box::new(copies::Copied::uncached()) },
     Maker {

@@ -271,6 +271,19 @@ pub struct Unclaimed {
 impl Unclaimed {
     #[cold]
     pub(crate) fn new(reason: UnclaimedReason, cqe: &CqeRef<'_>) -> Self {
+        let reason = match reason {
+            // Of a queue that no poll looks up.
+            UnclaimedReason::UnknownQueue | UnclaimedReason::UnknownOpcode if cqe.is_tagged() => {
+                UnclaimedReason::TagMatching
+            }
+            other => other,
+        };
+        Self::tagged(reason, cqe)
+    }
+
+    /// As [`new`](Self::new), by who knows of tags.
+    #[cold]
+    pub(crate) fn tagged(reason: UnclaimedReason, cqe: &CqeRef<'_>) -> Self {
         Self { reason, qpn: cqe.qpn(), opcode: cqe.opcode(), bytes: cqe.bytes() }
     }
 }
@@ -292,4 +305,7 @@ pub enum UnclaimedReason {
     NotOutstanding,
     /// Its opcode is one that this reader does not know.
     UnknownOpcode,
+    /// It is of a queue that matches tags, whose completions
+    /// [`TaggedReceives::poll`](crate::ring::TaggedReceives::poll) takes.
+    TagMatching,
 }

@@ -5,13 +5,15 @@ use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use mlx5_sys::cqe::{
-    Cqe64, ErrorCqe, FORMAT_COMPRESSED, FORMAT_INLINE_32, FORMAT_INLINE_64, FORMAT_SHIFT, L2_OK,
-    L3_HDR_TYPE_IPV4, L3_HDR_TYPE_IPV6, L3_HDR_TYPE_SHIFT, L3_OK, L4_OK, NUMBER_MASK, OPCODE_SHIFT,
-    SOLICITED, opcode,
+    APP_TAG_MATCHING, Cqe64, ErrorCqe, FORMAT_COMPRESSED, FORMAT_INLINE_32, FORMAT_INLINE_64,
+    FORMAT_SHIFT, L2_OK, L3_HDR_TYPE_IPV4, L3_HDR_TYPE_IPV6, L3_HDR_TYPE_SHIFT, L3_OK, L4_OK,
+    NUMBER_MASK, OPCODE_SHIFT, SOLICITED, TM_SUCCESS, TagMatchingCqe, TagMatchingHeader, opcode,
+    tag_event,
 };
 
 use super::{Headers, Layer3, QueueKind};
 use crate::timing::Stamp;
+use crate::wqe::TagHeader;
 
 /// A CQE that software owns, in the memory that the card wrote it to.
 ///
@@ -224,6 +226,53 @@ impl CqeRef<'_> {
         }
     }
 
+    /// Whether it is about the matching of tags.
+    #[inline(always)]
+    pub(crate) fn is_tagged(&self) -> bool {
+        let may_be = matches!(
+            self.opcode(),
+            opcode::RESP_SEND | opcode::RESP_SEND_IMM | opcode::RESP_SEND_INV | opcode::NO_PACKET
+        );
+        may_be && self.field::<u8, { offset_of!(Cqe64, app) }>() == APP_TAG_MATCHING
+    }
+
+    /// Of tags: what it reports ([`tag_event`](mlx5_sys::cqe::tag_event)).
+    #[inline(always)]
+    pub(crate) fn tag_event(&self) -> u8 {
+        self.field::<u8, { offset_of!(Cqe64, app_op) }>()
+    }
+
+    /// Whether it reports a change of a list of tags, which is a WQE of a send queue.
+    pub(crate) fn is_tag_change(&self) -> bool {
+        self.is_tagged()
+            && matches!(self.tag_event(), tag_event::APPEND | tag_event::REMOVE | tag_event::NOOP)
+    }
+
+    /// Of tags: index of the entry.
+    #[inline(always)]
+    pub(crate) fn tag_index(&self) -> u16 {
+        u16::from_be(self.field::<u16, { offset_of!(Cqe64, app_info) }>())
+    }
+
+    /// Of tags: the message's header.
+    #[inline(always)]
+    pub(crate) fn tag_header(&self) -> Option<TagHeader> {
+        let first = self.field::<u64, 0>().to_ne_bytes();
+        let tag = self.field::<u64, { offset_of!(TagMatchingHeader, tag) }>().to_ne_bytes();
+        let [kind, _, _, _, context @ ..] = first;
+        TagHeader::from_parts(kind, u32::from_be_bytes(context), u64::from_be_bytes(tag))
+    }
+
+    /// Of a change of a list: whether it went as it was asked to.
+    pub(crate) fn tag_success(&self) -> bool {
+        u32::from_be(self.field::<u32, { offset_of!(TagMatchingCqe, success) }>()) & TM_SUCCESS != 0
+    }
+
+    /// Of a change of a list: the card's count of messages for no entry.
+    pub(crate) fn tag_count(&self) -> u16 {
+        u16::from_be(self.field::<u16, { offset_of!(TagMatchingCqe, hw_phase_cnt) }>())
+    }
+
     /// Error CQE: syndrome (`mlx5dv.h`, `MLX5_CQE_SYNDROME_*`).
     pub(crate) fn syndrome(&self) -> u8 {
         self.field::<u8, { offset_of!(ErrorCqe, syndrome) }>()
@@ -273,6 +322,12 @@ impl CqeRef<'_> {
             _ => return None,
         };
         Some(InlineData { bytes, length })
+    }
+
+    /// As [`inline_data`](Self::inline_data), of CQEs whose first half says something else.
+    #[cold]
+    pub(crate) fn wide_data(&self, length: u32) -> Option<InlineData> {
+        if self.format() == FORMAT_INLINE_64 { self.inline_data(length) } else { None }
     }
 }
 

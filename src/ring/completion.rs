@@ -179,15 +179,19 @@ impl Completions {
         self.ledger.promise(wanted)
     }
 
-    /// Whether a shared receive queue of an XRC domain that CQEs call so can be told from the others
-    /// that complete here. To be asked once of each.
+    /// Whether a shared receive queue of an XRC domain, or one that matches tags, that CQEs call so
+    /// can be told from the others that complete here. To be asked once of each.
     pub(super) fn meets_xrc(&mut self, index: UserIndex) -> bool {
-        let alone = [Some(index), self.xrc].contains(&Some(UserIndex::Alone));
-        if alone && self.xrc.is_some() {
-            return false;
+        let alone = |index| matches!(index, UserIndex::Alone | UserIndex::Tagged(_));
+        match self.xrc {
+            // The same queue again.
+            Some(UserIndex::Tagged(list)) if index == UserIndex::Tagged(list) => true,
+            Some(before) if alone(index) || alone(before) => false,
+            _ => {
+                self.xrc = Some(index);
+                true
+            }
         }
-        self.xrc = Some(index);
-        true
     }
 
     /// Gets back what is promised to queues that were dropped, and are destroyed, or their queue
@@ -551,6 +555,12 @@ impl Completions {
         self.consumer.turn();
         self.publish_taken();
         Ok(Some(result))
+    }
+
+    /// Takes the CQE that [`look_ahead`](Self::look_ahead) has shown, and publishes that.
+    pub(super) fn pass(&mut self) {
+        self.consumer.turn();
+        self.publish_taken();
     }
 
     /// Asks for an event on the CQ's completion channel at the next completion, or with

@@ -110,7 +110,10 @@ impl Ledger {
         let owed = self.promises.owed();
         let destroyed = owed.iter().find(|owed| {
             // What has no name cannot be told from what comes later.
-            let nameless = matches!(owed.debtor, Debtor::Shared(_, Some(UserIndex::Alone)));
+            let nameless = matches!(
+                owed.debtor,
+                Debtor::Shared(_, Some(UserIndex::Alone | UserIndex::Tagged(_)))
+            );
             !nameless && owed.destroyed.load(Ordering::Acquire)
         })?;
         Some(destroyed.debtor.clone())

@@ -110,6 +110,18 @@ pub enum QueueError {
     /// The QP takes its receives from another shared receive queue, or from none.
     #[error("the QP does not take its receives from this shared receive queue")]
     ForeignSrq,
+    /// The shared receive queue matches tags, and was to be taken over as one that does not.
+    #[error("the shared receive queue matches tags: take it over as TaggedReceives")]
+    Tagged,
+    /// The shared receive queue matches no tags.
+    #[error("the shared receive queue matches no tags: make it by SharedReceiveQueueBuilder::tags")]
+    NoTags,
+    /// Another queue that matches tags, or one of an XRC domain, completes on the same CQ, or has.
+    #[error(
+        "a queue that matches tags needs a CQ that no other such queue, nor one of an XRC domain, \
+         completes on, or has"
+    )]
+    TagsElsewhere,
     /// `ibv_query_srq` failed.
     #[error("ibv_query_srq failed with errno {0}")]
     QuerySrq(i32),

@@ -1,8 +1,9 @@
 //! The rings that software and card share: send queue, receive queue, completion queue.
 //!
 //! [`SendQueue`] and [`ReceiveQueue`] write WQEs and ring; [`Completions`] reads CQEs and tells
-//! each queue what is retired; [`SharedReceives`] is a receive queue of many queue pairs. All are taken over from objects of verbs, made by this crate or
-//! by others, or made by firmware command, and from then on belong to one owner: methods take `&mut self`, nothing locks,
+//! each queue what is retired; [`SharedReceives`] is a receive queue of many queue pairs, and
+//! [`TaggedReceives`] one that matches tags. All are taken over from objects of verbs, made by this crate
+//! or by others, or made by firmware command, and from then on belong to one owner: methods take `&mut self`, nothing locks,
 //! nothing allocates, nothing calls the system. `cursor` has all index arithmetic; what the card
 //! could overwrite is never trusted: ids and indices live in private memory.
 //!
@@ -47,6 +48,7 @@ pub(crate) mod source;
 mod srq;
 pub(crate) mod striding;
 mod sweep;
+mod tags;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -69,6 +71,7 @@ pub use probe::{CopyProbe, CopyTime, ProbeError};
 pub use queues::Queues;
 pub use receive::{ReceiveConfig, ReceiveQueue, ReceiveSide};
 pub use receive_batch::ReceiveBatch;
+pub(crate) use receive_batch::TERMINATOR;
 pub use retire::SendSide;
 pub use send::{RegisterUse, SendConfig, SendQueue};
 pub use shared::{Producer, Retirer};
@@ -76,5 +79,9 @@ pub use source::{CompletionSource, ReceiveSource, SendSource, SharedReceiveSourc
 pub(crate) use srq::number as shared_receive_number;
 pub use srq::{QueueTable, SharedKey, SharedReceiveBatch, SharedReceives};
 pub use striding::{Packet, StridingEvent, StridingReceives};
+pub use tags::{
+    IncompleteReason, TagArrival, TagCompletion, TagConfig, TagError, TagHandle, TagIncomplete,
+    TagMatch, TagReceive, TaggedReceives,
+};
 pub use template::Template;
 pub use upkeep::DrainError;

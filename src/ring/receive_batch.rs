@@ -16,7 +16,7 @@ use crate::timing::Phase;
 use crate::wqe::{Limits, Linear, Segment, Segments, SgeList};
 
 /// Ends a receive that has fewer entries than its stride.
-pub(super) const TERMINATOR: Segment = zerocopy::transmute!(DataSeg {
+pub(crate) const TERMINATOR: Segment = zerocopy::transmute!(DataSeg {
     byte_count: zerocopy::big_endian::U32::new(0),
     lkey: zerocopy::big_endian::U32::new(INVALID_LKEY),
     addr: zerocopy::big_endian::U64::new(0),

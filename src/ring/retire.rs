@@ -146,7 +146,7 @@ impl SendRing {
     }
 
     /// Retires the outstanding WQE that a CQE names, and all before it.
-    fn retire(&mut self, named: u16) -> Option<Counter> {
+    pub(super) fn retire(&mut self, named: u16) -> Option<Counter> {
         let counter = self.cursor.outstanding(named)?;
         self.retire_any(counter)?;
         Some(counter)

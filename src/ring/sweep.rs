@@ -11,7 +11,10 @@ impl Completions {
     /// after it, stays.
     pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
         self.ledger.settle(&Debtor::Queue(qpn, queue));
-        self.sweep(|cqe| cqe.qpn() == qpn && cqe.queue() == Some(queue))
+        self.sweep(|cqe| {
+            let change = queue == QueueKind::Send && cqe.is_tag_change();
+            cqe.qpn() == qpn && (cqe.queue() == Some(queue) || change)
+        })
     }
 
     /// Drops the CQEs that `its` says so of, and returns their number. The others keep their order.

@@ -35,6 +35,7 @@ mod qp;
 mod registration;
 mod srq;
 mod srq_claim;
+mod tags;
 mod td;
 mod units;
 mod volatile;
@@ -81,6 +82,8 @@ pub(crate) use qp::{
 };
 pub use srq::{SharedReceiveAttributes, SharedReceiveQueue, SharedReceiveQueueBuilder};
 pub(crate) use srq_claim::SrqClaim;
+pub(crate) use tags::ListState;
+pub use tags::{TagCapacity, TagMatching};
 pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};
 pub use wq::{Spread, StridingQueue, StridingQueueBuilder};

@@ -12,9 +12,12 @@ use mlx5_sys::verbs::{
 };
 
 use super::error::{check, non_null};
+use super::placement::{CallbackTarget, QueueAllocator};
+use super::tags::TagParts;
+use super::td::ParentDomain;
 use super::{
     Cause, CompletionQueue, CompletionQueueHandle, Context, Error, ProtectionDomain, Result,
-    SrqClaim, XrcDomain,
+    SrqClaim, TagCapacity, XrcDomain,
 };
 
 /// A shared receive queue: receives that any number of queue pairs take from.
@@ -39,13 +42,17 @@ struct SrqInner {
     /// Set when the queue is destroyed, so that nothing completes any more.
     destroyed: Arc<AtomicBool>,
     pd: ProtectionDomain,
-    xrc: Option<XrcParts>,
+    kind: Kind,
+    memory: Option<CallbackTarget>,
+    /// Where the memory is somebody else's; freed after the queue.
+    _parent: Option<ParentDomain>,
 }
 
-/// What only a queue of an XRC domain has.
-struct XrcParts {
-    domain: XrcDomain,
-    cq: CompletionQueueHandle,
+/// Whom a queue is for; some have a CQ of their own.
+enum Kind {
+    Basic,
+    Xrc(XrcDomain, CompletionQueueHandle),
+    Tags(TagParts, CompletionQueueHandle),
 }
 
 // SAFETY: libibverbs allows calls on one SRQ from several threads; the claim is behind a lock.
@@ -77,7 +84,8 @@ pub struct SharedReceiveAttributes {
 impl SharedReceiveQueue {
     /// A queue in `pd`: 64 receives of one SGE each.
     pub fn builder(pd: &ProtectionDomain) -> SharedReceiveQueueBuilder {
-        SharedReceiveQueueBuilder { pd: pd.clone(), max_wr: 64, max_sge: 1, xrc: None }
+        let wanted = Wanted::Basic;
+        SharedReceiveQueueBuilder { pd: pd.clone(), max_wr: 64, max_sge: 1, wanted, memory: None }
     }
 
     /// Receives that can be posted, which is at least what was asked for.
@@ -144,13 +152,31 @@ impl SharedReceiveQueue {
 
     /// The XRC domain of a queue for extended reliable connections.
     pub fn xrc_domain(&self) -> Option<&XrcDomain> {
-        self.inner.xrc.as_ref().map(|xrc| &xrc.domain)
+        match &self.inner.kind {
+            Kind::Xrc(domain, _) => Some(domain),
+            _ => None,
+        }
     }
 
-    /// The queue that the receives of a queue for extended reliable connections complete on. Those
-    /// of others complete where their queue pairs say.
+    /// The queue that the receives of a queue for extended reliable connections, or of one that
+    /// matches tags, complete on. Those of others complete where their queue pairs say.
     pub fn cq(&self) -> Option<&CompletionQueueHandle> {
-        self.inner.xrc.as_ref().map(|xrc| &xrc.cq)
+        match &self.inner.kind {
+            Kind::Xrc(_, cq) | Kind::Tags(_, cq) => Some(cq),
+            Kind::Basic => None,
+        }
+    }
+
+    /// Who gave it its memory.
+    pub(super) fn memory(&self) -> Option<&CallbackTarget> {
+        self.inner.memory.as_ref()
+    }
+
+    pub(super) fn tag_parts(&self) -> Option<&TagParts> {
+        match &self.inner.kind {
+            Kind::Tags(tags, _) => Some(tags),
+            _ => None,
+        }
     }
 
     /// The queue, for calls that this crate does not wrap. It lives as long as `self`.
@@ -174,7 +200,8 @@ impl fmt::Debug for SharedReceiveQueue {
         f.debug_struct("SharedReceiveQueue")
             .field("capacity", &self.capacity())
             .field("max_sge", &self.max_sge())
-            .field("xrc", &self.inner.xrc.is_some())
+            .field("xrc", &self.xrc_domain().is_some())
+            .field("tags", &self.tags())
             .finish_non_exhaustive()
     }
 }
@@ -186,7 +213,15 @@ pub struct SharedReceiveQueueBuilder {
     pd: ProtectionDomain,
     max_wr: u32,
     max_sge: u32,
-    xrc: Option<(XrcDomain, CompletionQueueHandle)>,
+    wanted: Wanted,
+    memory: Option<CallbackTarget>,
+}
+
+#[derive(Clone, Debug)]
+enum Wanted {
+    Basic,
+    Xrc(XrcDomain, CompletionQueueHandle),
+    Tags(TagCapacity, CompletionQueueHandle),
 }
 
 impl SharedReceiveQueueBuilder {
@@ -205,14 +240,35 @@ impl SharedReceiveQueueBuilder {
     /// Makes it one for extended reliable connections: requests to any target of `domain` may name
     /// it, and its receives complete on `cq`.
     pub fn xrc(mut self, domain: &XrcDomain, cq: &CompletionQueue) -> Self {
-        self.xrc = Some((domain.clone(), cq.handle()));
+        self.wanted = Wanted::Xrc(domain.clone(), cq.handle());
+        self
+    }
+
+    /// Makes it one that matches tags: messages of reliable connections go to the oldest entry of its
+    /// list that takes their tag, and others to its receives; all completes on `cq`.
+    /// [`TaggedReceives`](crate::ring::TaggedReceives) appends entries.
+    ///
+    /// On Linux, a card fetches [messages for their receivers](crate::wqe::Rendezvous) only on queue
+    /// pairs that were made with [no room for sends](super::QueuePairBuilder::max_send_wr), as it
+    /// uses their send queues itself.
+    pub fn tags(mut self, cq: &CompletionQueue, capacity: TagCapacity) -> Self {
+        self.wanted = Wanted::Tags(capacity, cq.handle());
+        self
+    }
+
+    /// What gives the queue the memory of its list and record, [`Placement`](super::Placement) for
+    /// one; libmlx5 itself if not called. So do the queue pairs that the list of one that matches tags
+    /// is changed by. It is kept until the queue is destroyed.
+    pub fn placement<A: QueueAllocator>(mut self, memory: &Arc<A>) -> Self {
+        self.memory = Some(CallbackTarget(Arc::<A>::clone(memory)));
         self
     }
 
     /// Makes the queue.
     ///
     /// # Errors
-    /// [`Error::Attribute`] beyond the device's limits, or for another device's XRC domain or CQ;
+    /// [`Error::Attribute`] beyond the device's limits, or for another device's XRC domain or CQ, or
+    /// where the device matches no tags;
     /// [`Error::Call`] with the memory lock limit named.
     pub fn build(self) -> Result<SharedReceiveQueue> {
         self.check()?;
@@ -220,17 +276,31 @@ impl SharedReceiveQueueBuilder {
         let mut attributes: ibv_srq_init_attr_ex = unsafe { zeroed() };
         attributes.attr.max_wr = self.max_wr;
         attributes.attr.max_sge = self.max_sge;
-        attributes.pd = self.pd.as_raw().as_ptr();
+        let parent = ParentDomain::of(&self.pd, None, self.memory.as_ref())?;
+        let pd = parent.as_ref().map_or(self.pd.as_raw(), ParentDomain::as_raw);
+        attributes.pd = pd.as_ptr();
         attributes.srq_type = ibv_srq_type::IBV_SRQT_BASIC;
         let mut mask = ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_PD
             | ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_TYPE;
-        if let Some((domain, cq)) = &self.xrc {
-            attributes.srq_type = ibv_srq_type::IBV_SRQT_XRC;
-            attributes.xrcd = domain.as_raw().as_ptr();
-            attributes.cq = cq.as_raw().as_ptr();
-            mask = mask
-                | ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_XRCD
-                | ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_CQ;
+        match &self.wanted {
+            Wanted::Basic => {}
+            Wanted::Xrc(domain, cq) => {
+                attributes.srq_type = ibv_srq_type::IBV_SRQT_XRC;
+                attributes.xrcd = domain.as_raw().as_ptr();
+                attributes.cq = cq.as_raw().as_ptr();
+                mask = mask
+                    | ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_XRCD
+                    | ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_CQ;
+            }
+            Wanted::Tags(capacity, cq) => {
+                attributes.srq_type = ibv_srq_type::IBV_SRQT_TM;
+                attributes.cq = cq.as_raw().as_ptr();
+                attributes.tm_cap.max_num_tags = capacity.tags;
+                attributes.tm_cap.max_ops = capacity.operations;
+                mask = mask
+                    | ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_TM
+                    | ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_CQ;
+            }
         }
         attributes.comp_mask = mask.0;
         let context = self.pd.context().as_raw();
@@ -242,6 +312,15 @@ impl SharedReceiveQueueBuilder {
             let cause = Cause::memlock(error.errno(), None);
             error.because(cause)
         })?;
+        // libibverbs leaves the domain out of all but basic queues, and libmlx5 asks it where to give
+        // memory back that is not its own.
+        // SAFETY: the queue was just made, and nobody else has it.
+        unsafe {
+            let unset = &raw mut (*srq.as_ptr()).pd;
+            if (*unset).is_null() {
+                *unset = pd.as_ptr();
+            }
+        }
         Ok(SharedReceiveQueue {
             inner: Arc::new(SrqInner {
                 srq,
@@ -250,7 +329,13 @@ impl SharedReceiveQueueBuilder {
                 claim: SrqClaim::default(),
                 destroyed: Arc::default(),
                 pd: self.pd,
-                xrc: self.xrc.map(|(domain, cq)| XrcParts { domain, cq }),
+                memory: self.memory,
+                kind: match self.wanted {
+                    Wanted::Basic => Kind::Basic,
+                    Wanted::Xrc(domain, cq) => Kind::Xrc(domain, cq),
+                    Wanted::Tags(capacity, cq) => Kind::Tags(TagParts::new(capacity), cq),
+                },
+                _parent: parent,
             }),
         })
     }
@@ -267,10 +352,15 @@ impl SharedReceiveQueueBuilder {
                 return Err(Error::attribute(attribute, value, rule));
             }
         }
-        let Some((domain, cq)) = &self.xrc else { return Ok(()) };
-        for (attribute, other) in
-            [("XRC domain", domain.context()), ("completion queue", cq.context())]
-        {
+        let (domain, cq) = match &self.wanted {
+            Wanted::Basic => return Ok(()),
+            Wanted::Xrc(domain, cq) => (domain.context(), cq.context()),
+            Wanted::Tags(capacity, cq) => {
+                capacity.check(context)?;
+                (context, cq.context())
+            }
+        };
+        for (attribute, other) in [("XRC domain", domain), ("completion queue", cq)] {
             if other.as_raw() != context.as_raw() {
                 return Err(Error::attribute(
                     attribute,

@@ -20,6 +20,7 @@ mod operation;
 mod payload;
 mod raw;
 mod signature;
+mod tags;
 mod transport;
 mod umr;
 mod window;
@@ -44,6 +45,8 @@ pub use signature::{
     BlockSignature, BlockSize, CrcKind, Encrypted, Encryption, Escape, Guard, Protected, SetPsv,
     Signature, SignedBlocks,
 };
+pub(crate) use tags::{AppendTag, ChangeTags, ListFlags};
+pub use tags::{Rendezvous, Tag, TagHeader, TagKind, Tagged};
 pub use transport::PostOn;
 pub use window::{BindWindow, LocalInvalidate, SendInvalidate};
 pub(crate) use writer::{Block, Echo, Linear, Segment, Segments, Wrapping};

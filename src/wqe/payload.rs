@@ -58,6 +58,7 @@ mod sealed {
         }
     }
 }
+pub(super) use sealed::Encode as EncodePayload;
 use sealed::{Encode, EncodeWord};
 
 /// What an operation carries.

@@ -26,6 +26,8 @@ mod placement;
 mod processes;
 mod shared_receive;
 mod sharing;
+mod tags;
+mod tags_processes;
 mod takeover;
 mod unreliable;
 mod upkeep;

@@ -7,6 +7,7 @@ pub mod extended;
 pub mod made;
 pub mod process;
 pub mod random;
+pub mod tags;
 pub mod verbs;
 
 use std::time::{Duration, Instant};

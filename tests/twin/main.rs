@@ -13,6 +13,7 @@ mod grants;
 mod keys;
 mod operations;
 mod shared_receive;
+mod tags;
 mod unreliable;
 mod xrc;
 

@@ -10,6 +10,7 @@ mod entry;
 mod mini;
 pub mod opcode;
 pub mod syndrome;
+pub mod tag_event;
 
 pub use entry::*;
 pub use mini::*;

@@ -19,7 +19,7 @@ use super::{
     SrqOwner, require,
 };
 use crate::ring::QueueError;
-use crate::ring::srq;
+use crate::ring::srq::{self, UserIndex};
 use crate::verbs::{
     self, CompletionQueue, CompletionQueueHandle, Errno, Error, QueuePair, QueuePairHandle, Rts,
     SharedReceiveQueue, Transport, WorkQueue, state::CanReceive,
@@ -413,7 +413,9 @@ unsafe impl Shares for SharedReceiveQueue {
     fn shared(&self, order: Option<Box<[u16]>>) -> crate::Result<SharedView> {
         // SAFETY: it is alive, and claimed: nobody writes its list.
         let view = unsafe { srq::view_of(self.as_raw(), self.xrc_domain().is_some(), order)? };
-        Ok(SharedView { cq: self.cq().map(|cq| CqId::of(cq.as_raw().as_ptr())), ..view })
+        let cq = self.cq().map(|cq| CqId::of(cq.as_raw().as_ptr()));
+        let index = view.index.or(self.list_name().map(UserIndex::Tagged));
+        Ok(SharedView { cq, index, ..view })
     }
 
     fn number(&self) -> crate::Result<u32> {

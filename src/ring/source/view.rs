@@ -140,7 +140,7 @@ pub struct SharedView {
     pub(crate) record: NonNull<u32>,
     /// Whether the card goes round the WQEs, instead of by their list.
     pub(crate) cyclic: bool,
-    /// What CQEs call it, if it is one of an XRC domain.
+    /// What CQEs call it, if it is one of an XRC domain; what this crate does, if it matches tags.
     pub(crate) index: Option<UserIndex>,
     /// Where its receives complete, if it says so and not its queue pairs.
     pub(crate) cq: Option<CqId>,

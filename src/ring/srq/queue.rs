@@ -11,7 +11,7 @@ use super::list::List;
 use super::numbers::Numbers;
 use super::side::{Member, SharedSide};
 use super::{SharedReceiveBatch, index};
-use crate::cqe::QueueKind;
+use crate::cqe::{Completion, CqeRef, QueueKind};
 use crate::doorbell::Record;
 use crate::ring::completion::Completions;
 use crate::ring::credit::Credit;
@@ -22,6 +22,7 @@ use crate::ring::{
     SharedReceiveSource,
 };
 use crate::timing::{Phase, Recorder};
+use crate::verbs::SharedReceiveQueue;
 use crate::wqe::SgeList;
 
 /// A shared receive queue, written to directly.
@@ -68,6 +69,8 @@ pub enum UserIndex {
     Known(u32),
     /// Something, and no other queue of an XRC domain completes on its CQ.
     Alone,
+    /// Something, and it matches tags: this list of them, which no other on its CQ is.
+    Tagged(u64),
 }
 
 /// A queue pair that takes from the queue.
@@ -112,11 +115,32 @@ impl SharedReceives {
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> crate::Result<Self> {
+        Self::of_view(srq, completions, config, |view| match view.index {
+            Some(UserIndex::Tagged(_)) => Err(QueueError::Tagged),
+            _ => Ok(view),
+        })
+    }
+
+    /// As [`new`](Self::new), of one that matches tags, whose name only its owner minds.
+    pub(in crate::ring) fn of_tagged(
+        srq: &SharedReceiveQueue,
+        completions: &mut Completions,
+        config: ReceiveConfig,
+    ) -> crate::Result<Self> {
+        Self::of_view(srq, completions, config, |view| Ok(SharedView { index: None, ..view }))
+    }
+
+    fn of_view<Q: SharedReceiveSource>(
+        srq: &Q,
+        completions: &mut Completions,
+        config: ReceiveConfig,
+        look: impl FnOnce(SharedView) -> Result<SharedView, QueueError>,
+    ) -> crate::Result<Self> {
         let (mut keep, order) = SrqKeep::new(srq.owner())?;
         let queue = srq.shared(order.clone()).and_then(|view| {
             // SAFETY: the keep holds the owner, and claims the queue of it, which is what the view is
             // good for.
-            Ok(unsafe { Self::take_over(view, completions, config)? })
+            Ok(unsafe { Self::take_over(look(view)?, completions, config)? })
         });
         match queue {
             Ok(mut queue) => {
@@ -246,8 +270,35 @@ impl SharedReceives {
         completions: &mut Completions,
     ) -> crate::Result<()> {
         let keep = QueueKeep::receive(qp.owner())?;
+        let number = self.join(qp.member(), completions, Some(keep))?;
+        self.sweep(number, completions);
+        Ok(())
+    }
+
+    /// As [`attach`](Self::attach), of a queue that matches tags: what CQEs say of that is not of the
+    /// queue pair alone, so none is dropped.
+    pub(in crate::ring) fn attach_tagged<Q: ReceiveSource>(
+        &mut self,
+        qp: &Q,
+        completions: &mut Completions,
+    ) -> crate::Result<()> {
+        let keep = QueueKeep::receive(qp.owner())?;
         self.join(qp.member(), completions, Some(keep))?;
         Ok(())
+    }
+
+    /// Undoes that. Returns whether it was attached.
+    pub(in crate::ring) fn detach_tagged(&mut self, qpn: u32) -> bool {
+        let Some(at) = self.attached.iter().position(|qp| qp.qpn == qpn) else { return false };
+        self.members.remove(qpn);
+        self.attached.swap_remove(at);
+        true
+    }
+
+    /// What a CQE completes that says so of a receive of this queue, whichever queue pair took it.
+    pub(in crate::ring) fn complete(&mut self, cqe: &CqeRef<'_>) -> Completion {
+        let (cq, member) = (self.cq, Member::Qpn(cqe.qpn()));
+        ReceiveSide::shared(SharedSide { queue: self, member }).complete(cq, cqe)
     }
 
     /// As [`attach`](Self::attach), of a queue pair that this crate did not make.
@@ -263,15 +314,18 @@ impl SharedReceives {
         completions: &mut Completions,
     ) -> Result<(), QueueError> {
         // SAFETY: the QP is alive, as the caller vouches.
-        self.join(unsafe { member(qp) }, completions, None)
+        let number = self.join(unsafe { member(qp) }, completions, None)?;
+        self.sweep(number, completions);
+        Ok(())
     }
 
+    /// Returns the queue pair's number.
     fn join(
         &mut self,
         qp: Joining,
         completions: &mut Completions,
         keep: Option<QueueKeep>,
-    ) -> Result<(), QueueError> {
+    ) -> Result<u32, QueueError> {
         if qp.srq != Some(self.id) {
             return Err(QueueError::ForeignSrq);
         }
@@ -288,8 +342,7 @@ impl SharedReceives {
             self.promises.push((cq, credit));
         }
         self.enter(qp.number, cq, keep);
-        self.sweep(qp.number, completions);
-        Ok(())
+        Ok(qp.number)
     }
 
     /// Has the queue be found by a queue pair's number.

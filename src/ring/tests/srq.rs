@@ -140,7 +140,7 @@ fn case(random: &mut Random) {
                 let found = match srq.queue.index {
                     None => qpn == QPN,
                     Some(UserIndex::Known(_)) => index == 0x123,
-                    Some(UserIndex::Alone) => true,
+                    Some(UserIndex::Alone | UserIndex::Tagged(_)) => true,
                 };
                 if found && posted.contains_key(&slot) {
                     continue;

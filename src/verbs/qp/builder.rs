@@ -188,10 +188,15 @@ impl<T: HasQueues> QueuePairBuilder<T> {
     ///
     /// `QueuePairBuilder::<Ud>::new(&pd, &cq).max_recv_wr(512).build()?`
     pub fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> Self {
+        Self::of_handle(pd, cq.handle())
+    }
+
+    /// As [`new`](Self::new).
+    pub(in crate::verbs) fn of_handle(pd: &ProtectionDomain, cq: CompletionQueueHandle) -> Self {
         Self {
             pd: pd.clone(),
-            send_cq: cq.handle(),
-            receive_cq: cq.handle(),
+            send_cq: cq.clone(),
+            receive_cq: cq,
             capacities: Capacities {
                 max_send_wr: 64,
                 max_recv_wr: if T::RECEIVES { 64 } else { 0 },
@@ -256,6 +261,12 @@ impl<T: HasQueues> QueuePairBuilder<T> {
     /// [`Placement`]: crate::verbs::Placement
     pub fn placement<A: QueueAllocator>(mut self, memory: &Arc<A>) -> Self {
         self.memory = Some(CallbackTarget(Arc::<A>::clone(memory)));
+        self
+    }
+
+    /// As [`placement`](Self::placement), if anything.
+    pub(in crate::verbs) fn memory(mut self, memory: Option<&CallbackTarget>) -> Self {
+        self.memory = memory.cloned();
         self
     }
 

@@ -263,11 +263,18 @@ impl Responder {
     pub(super) fn invalid(&mut self, header: &Header) -> Refused {
         let mut refused = self.refused(header, NakCode::InvalidRequest, QpEvent::InvalidRequest);
         if let Incoming::Send { wqe, tagged, .. } = std::mem::take(&mut self.incoming) {
-            if !tagged.is_some_and(|tagged| tagged.event.is_matched()) {
-                refused.receive = Some((wqe.taken(), Syndrome::RemoteInvalidRequest));
+            match tagged.filter(|tagged| tagged.event.is_matched()) {
+                Some(tagged) => self.cancel(header.destination, tagged),
+                None => refused.receive = Some((wqe.taken(), Syndrome::RemoteInvalidRequest)),
             }
         }
         refused
+    }
+
+    /// Tells that a message which took an entry will not come.
+    fn cancel(&mut self, qp: u32, tagged: Tagged) {
+        let tagged = Tagged { event: TagEvent::Canceled, start: [0; HEADER], ..tagged };
+        self.owe(Outcome::Completion(Held::tagged(qp, tagged)));
     }
 
     pub(super) fn denied(&self, own: &Parameters, header: &Header, denied: Denied) -> Refused {
@@ -336,13 +343,20 @@ impl Responder {
             },
         };
         // An entry that was taken is no receive that would complete with an error.
-        let matched = tagged.is_some_and(|tagged| tagged.event.is_matched());
-        let failed = |syndrome| (!matched).then(|| (wqe.taken(), syndrome));
+        let taken = tagged.filter(|tagged| tagged.event.is_matched());
+        let matched = taken.is_some();
+        let failed = |responder: &mut Self, syndrome| {
+            if let Some(tagged) = taken {
+                responder.cancel(own.number, tagged);
+                return None;
+            }
+            Some((wqe.taken(), syndrome))
+        };
         let total = received + payload.len() as u64;
         let room: u64 = wqe.data.iter().map(Data::len).sum();
         if total > room || total > LONGEST.into() {
             return Err(Refused {
-                receive: failed(Syndrome::LocalLength),
+                receive: failed(self, Syndrome::LocalLength),
                 ..self.refused(header, NakCode::InvalidRequest, QpEvent::InvalidRequest)
             });
         }
@@ -355,7 +369,7 @@ impl Responder {
             if let Err(denied) = card.scatter(wqe.domain, &wqe.data, received, payload) {
                 tracing::debug!(qp = own.number, ?denied, "cannot scatter");
                 return Err(Refused {
-                    receive: failed(Syndrome::LocalProtection),
+                    receive: failed(self, Syndrome::LocalProtection),
                     ..self.refused(header, NakCode::RemoteOperation, QpEvent::Catastrophic)
                 });
             }
@@ -363,7 +377,7 @@ impl Responder {
         if let (true, Some(key)) = (header.opcode.invalidates(), header.immediate) {
             if let Err(denied) = card.invalidate_key(domain, u32::from_be_bytes(key)) {
                 return Err(Refused {
-                    receive: failed(Syndrome::LocalAccess),
+                    receive: failed(self, Syndrome::LocalAccess),
                     ..self.denied(own, header, denied)
                 });
             }

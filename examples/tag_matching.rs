@@ -1,0 +1,159 @@
+//! Messages that find their memory by a tag, as those of MPI do.
+//!
+//! The receiver appends entries to a list: a tag, and memory for a message with that tag. The card
+//! puts each message where the oldest entry that takes its tag says, and fetches long ones from their
+//! sender by itself. What comes before its entry takes an ordinary receive, and is looked for first.
+//!
+//! Everything in this process: `cargo run --example tag_matching`
+
+use std::error::Error;
+
+use mlx5::connect::LocalPort;
+use mlx5::cqe::Completion;
+use mlx5::ring::{
+    Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, TagCompletion, TagConfig,
+    TagHandle, TagReceive, TaggedReceives,
+};
+use mlx5::verbs::{
+    Access, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
+    SharedReceiveQueue, TagCapacity,
+};
+use mlx5::wqe::{InlineGather, Remote, Rendezvous, Send, Sge, Tag, TagHeader};
+// Stands in for the card where the machine has none. A program for real cards leaves this out.
+use mlx5_model as _;
+
+/// Receives for what comes too early, and bytes of each; behind them lies the memory of entries.
+const RECEIVES: usize = 8;
+const ROOM: usize = 256;
+const LONG: usize = 64 << 10;
+
+/// The receiving side: the queue, and messages that came before anybody asked for them.
+struct Receiver {
+    tags: TaggedReceives,
+    completions: Completions,
+    memory: MemoryRegion,
+    early: Vec<(u64, Vec<u8>)>,
+}
+
+impl Receiver {
+    fn post(&mut self, id: u64) -> Result<(), Box<dyn Error>> {
+        let address = self.memory.address() + id * ROOM as u64;
+        let sge = Sge::new(address, ROOM as u32, self.memory.lkey());
+        // SAFETY: the memory is looked at when its message has come.
+        Ok(unsafe { self.tags.post(id, sge)? })
+    }
+
+    /// Asks for a message. The entry says how many early ones polls have found: if the card has more
+    /// by then, it leaves the entry unused until it is told of them.
+    fn expect(&mut self, tag: Tag) -> Result<TagHandle, Box<dyn Error>> {
+        let address = self.memory.address() + (RECEIVES * ROOM) as u64;
+        let entry = TagReceive::new(tag, Sge::new(address, LONG as u32, self.memory.lkey()));
+        // SAFETY: as above, or when the entry was removed.
+        Ok(unsafe { self.tags.append(1, entry)? })
+    }
+
+    /// Polls once, and keeps what is early. What arrived in an entry, if anything did.
+    fn poll(&mut self) -> Result<Option<Vec<u8>>, Box<dyn Error>> {
+        match self.tags.poll(&mut self.completions, &mut ())? {
+            Some(TagCompletion::Unexpected(done)) => {
+                let mut bytes = vec![0; done.byte_len as usize];
+                self.memory.read(done.id as usize * ROOM, &mut bytes);
+                let (header, rest) = TagHeader::parse(&bytes).ok_or("it has a header")?;
+                self.early.push((header.tag, rest.to_vec()));
+                self.post(done.id)?;
+            }
+            Some(TagCompletion::Matched(matched)) => println!("on its way: {:?}", matched.header),
+            Some(TagCompletion::Arrived(arrival)) => {
+                let mut bytes = vec![0; arrival.byte_len as usize];
+                self.memory.read(RECEIVES * ROOM, &mut bytes);
+                return Ok(Some(bytes));
+            }
+            Some(TagCompletion::Removed { .. } | TagCompletion::Synced(_)) => {}
+            None => std::thread::yield_now(),
+            Some(other) => return Err(format!("{other:?}").into()),
+        }
+        Ok(None)
+    }
+
+    /// Waits for what an entry asked for, which may be early after all.
+    fn wait(&mut self, tag: Tag, entry: TagHandle) -> Result<Vec<u8>, Box<dyn Error>> {
+        loop {
+            if let Some(bytes) = self.poll()? {
+                return Ok(bytes);
+            }
+            match self.early.iter().position(|(early, _)| tag.matches(*early)) {
+                // The card could not use the entry, so it is still there.
+                Some(at) if self.tags.is_listed(entry) => {
+                    self.tags.remove(entry)?;
+                    return Ok(self.early.remove(at).1);
+                }
+                _ if self.tags.needs_sync() => self.tags.sync(0)?,
+                _ => {}
+            }
+        }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let context = Context::open_first()?;
+    let pd = ProtectionDomain::new(&context)?;
+    let port = LocalPort::new(&context, 1, None)?;
+    println!("{:?}", context.tag_matching()?.ok_or("this device matches no tags")?);
+
+    // 1. A queue that matches tags has a CQ of its own. Its queue pair sends nothing by the program's
+    //    hand, but by the card's, where that fetches messages.
+    let cqs = [CompletionQueue::new(&context, 255)?, CompletionQueue::new(&context, 255)?];
+    let capacity = TagCapacity { tags: 63, operations: 64 };
+    let srq = SharedReceiveQueue::builder(&pd).max_wr(RECEIVES as u32).tags(&cqs[0], capacity);
+    let srq = srq.build()?;
+    let mut completions = Completions::new(&cqs[0])?;
+    let mut tags = TaggedReceives::new(&srq, &mut completions, TagConfig::default())?;
+    let taker = QueuePair::builder(&pd, &cqs[0]).max_send_wr(0).shared_receive_queue(&srq);
+    let (taker, sender) =
+        (taker.build()?, QueuePair::builder(&pd, &cqs[1]).max_inline_data(64).build()?);
+    let (here, there) = (port.endpoint(&taker), port.endpoint(&sender));
+    let taker = taker.init(&port.init())?;
+    tags.attach(&taker, &mut completions)?;
+    let _taker = taker.rtr(&port.rtr(&here, &there))?.rts(&port.rts(&here, &there))?;
+    let sender = sender.init(&port.init())?.rtr(&port.rtr(&there, &here))?;
+    let sender = sender.rts(&port.rts(&there, &here))?;
+    let memory = pd.allocate(RECEIVES * ROOM + LONG, Access::LOCAL_WRITE)?;
+    let mut receiver = Receiver { tags, completions, memory, early: vec![] };
+    (0..RECEIVES as u64).try_for_each(|id| receiver.post(id))?;
+    let mut sent = Completions::new(&cqs[1])?;
+    let mut send = SendQueue::new(&sender, &mut sent, SendConfig::default())?;
+    let mut answers = ReceiveQueue::new(&sender, &mut sent, ReceiveConfig::default())?;
+
+    // 2. A sender puts a header before each message. Here one is early, and one is expected.
+    for (tag, text) in [(0x501, "too early"), (0x502, "in time")] {
+        let wanted = Tag::masked(0x502, !0xf0);
+        let entry = (tag == 0x502).then(|| receiver.expect(wanted)).transpose()?;
+        let header = TagHeader::eager(tag).to_bytes();
+        // SAFETY: inline.
+        unsafe { send.post(1, Send::new(InlineGather(&[&header, text.as_bytes()])))? };
+        while receiver.early.is_empty() {
+            receiver.poll()?;
+        }
+        if let Some(entry) = entry {
+            println!("by the list: {}", String::from_utf8(receiver.wait(wanted, entry)?)?);
+        }
+    }
+    println!("early: {}", String::from_utf8(receiver.early.remove(0).1)?);
+
+    // 3. A long one is only offered: its address and key. The card fetches it for the entry, and tells
+    //    the sender, whose memory is its own again then.
+    let mut source = pd.allocate(LONG + 64, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+    source.write(0, &[7; LONG]);
+    let entry = receiver.expect(Tag::any())?;
+    let from = Remote::new(source.remote_address(), source.rkey());
+    let offer = Rendezvous { from, length: LONG as u32 }.offer(0x503, 0);
+    // SAFETY: inline; the rest is looked at, or written, when the answer has come.
+    unsafe {
+        answers.post(2, Sge::new(source.address() + LONG as u64, 64, source.lkey()))?;
+        send.post(3, Send::new(offer).signaled())?;
+    }
+    assert_eq!(receiver.wait(Tag::any(), entry)?, [7; LONG]);
+    while !matches!(sent.poll(&mut (&mut send, &mut answers))?, Some(Completion::Receive(_))) {}
+    println!("{LONG} bytes were fetched, and their sender told");
+    Ok(())
+}

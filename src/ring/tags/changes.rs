@@ -1,0 +1,172 @@
+//! Which changes of a list are under way.
+//!
+//! Each is a WQE of one block, so what software must know of it stands at its block's place. The card
+//! makes changes in the order in which they were posted, and reports those that it was asked to: so a
+//! report is of the oldest that was, and says of all before it that they are made.
+
+use crate::ring::{Counter, Shape};
+
+/// What a change does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    Append(u16),
+    Remove(u16),
+    Sync,
+}
+
+/// Who wants to know that a change is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    Nobody,
+    /// This crate, so that the queue does not run full.
+    Own,
+    Program,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub(super) what: What,
+    pub(super) report: Report,
+    pub(super) id: u64,
+    /// Messages for no entry that the card was told of by it or before.
+    pub(super) known: u16,
+}
+
+pub(super) struct Changes {
+    shape: Shape,
+    ring: Box<[Change]>,
+    /// The oldest that is under way, and the next one.
+    tail: Counter,
+    head: Counter,
+    /// Those under way that are to be reported.
+    reports: u32,
+    /// How many were posted since one was to be.
+    silent: u32,
+}
+
+impl Changes {
+    /// None, of a send queue whose next WQE is at `head`.
+    pub(super) fn new(shape: Shape, head: Counter) -> Self {
+        let none = Change { what: What::Sync, report: Report::Nobody, id: 0, known: 0 };
+        Self {
+            shape,
+            ring: vec![none; shape.entries() as usize].into(),
+            tail: head,
+            head,
+            reports: 0,
+            silent: 0,
+        }
+    }
+
+    /// Whether the next one is to be reported, lest the ring runs full of such as are not.
+    #[inline(always)]
+    pub(super) fn is_due(&self) -> bool {
+        self.silent >= self.shape.entries() / 4
+    }
+
+    /// Those under way that are to be reported.
+    #[inline(always)]
+    pub(super) fn reports(&self) -> u32 {
+        self.reports
+    }
+
+    /// One was posted. The send queue had a free block for it.
+    #[inline(always)]
+    pub(super) fn post(&mut self, change: Change) {
+        let slot = self.shape.slot(self.head);
+        if let Some(place) = self.ring.get_mut(slot) {
+            *place = change;
+        }
+        self.head = self.head.plus(1);
+        match change.report {
+            Report::Nobody => self.silent += 1,
+            _ => (self.reports, self.silent) = (self.reports + 1, 0),
+        }
+    }
+
+    fn at(&self, counter: Counter) -> Option<Change> {
+        self.ring.get(self.shape.slot(counter)).copied()
+    }
+
+    /// The oldest that is to be reported, if any.
+    #[inline(always)]
+    fn reported(&self) -> Option<(Counter, Change)> {
+        if self.reports == 0 {
+            return None;
+        }
+        let mut counter = self.tail;
+        while counter != self.head {
+            let change = self.at(counter)?;
+            if change.report != Report::Nobody {
+                return Some((counter, change));
+            }
+            counter = counter.plus(1);
+        }
+        None
+    }
+
+    /// The card has reported one that does `is`: returns it, and where it was. `None`, and nothing
+    /// changes, if the oldest that it was to report is another one.
+    #[inline(always)]
+    pub(super) fn report(&mut self, is: impl FnOnce(What) -> bool) -> Option<(Counter, Change)> {
+        let (counter, change) = self.reported()?;
+        if !is(change.what) {
+            return None;
+        }
+        self.tail = counter.plus(1);
+        self.reports -= 1;
+        Some((counter, change))
+    }
+
+    /// The card could not make the one with these low bits: it, and those before it, are under way no
+    /// longer. Those are given to `each`, with whether they were made. Nothing if it is not under
+    /// way.
+    #[cold]
+    pub(super) fn fail(&mut self, low: u16, mut each: impl FnMut(Change, bool)) {
+        let failed = self.tail.next_with_low16(low);
+        if failed.since(self.tail) >= self.head.since(self.tail) {
+            return;
+        }
+        while self.tail != failed.plus(1) {
+            if let Some(change) = self.at(self.tail) {
+                self.reports -= u32::from(change.report != Report::Nobody);
+                each(change, self.tail != failed);
+            }
+            self.tail = self.tail.plus(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(what: What, report: Report) -> Change {
+        Change { what, report, id: 0, known: 0 }
+    }
+
+    #[test]
+    fn reports_are_of_the_oldest_that_was_asked_for() {
+        let start = Counter::new(0xfffe);
+        let mut changes = Changes::new(Shape::new(8).unwrap(), start);
+        changes.post(change(What::Append(0), Report::Nobody));
+        changes.post(change(What::Append(1), Report::Program));
+        changes.post(change(What::Remove(1), Report::Program));
+        assert!(!changes.is_due());
+        changes.post(change(What::Append(2), Report::Nobody));
+        changes.post(change(What::Append(3), Report::Nobody));
+        assert!(changes.is_due() && changes.reports() == 2);
+        assert_eq!(changes.report(|what| matches!(what, What::Remove(_))), None);
+        let (at, done) = changes.report(|what| matches!(what, What::Append(_))).unwrap();
+        assert_eq!((at.low16(), done.what), (0xffff, What::Append(1)));
+        let (at, _) = changes.report(|_| true).unwrap();
+        assert_eq!((at.low16(), changes.reports()), (0, 0));
+        assert_eq!(changes.report(|_| true), None);
+        // The second of those left fails; the first was made.
+        let mut told = vec![];
+        changes.fail(7, |_, _| panic!("none of these is under way"));
+        changes.fail(2, |change, made| told.push((change.what, made)));
+        assert_eq!(told, [(What::Append(2), true), (What::Append(3), false)]);
+        assert_eq!((changes.head, changes.reports()), (changes.tail, 0));
+    }
+}

@@ -1,0 +1,264 @@
+//! Which entries are in a list of tags: all that software knows of it.
+//!
+//! Who appends an entry has to tell the card the index of the entry that will be appended after it.
+//! So the indices that are free stand in a queue, and the last of them is never used. An index is
+//! free again when nothing is to be said of its entry any more: neither of the message that took it,
+//! nor of the changes that name it.
+
+use std::collections::VecDeque;
+
+use crate::wqe::Sge;
+
+/// An entry of a list of tags, as long as it is one: a handle of one that is gone names none, also
+/// when its index is used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TagHandle {
+    pub(super) index: u16,
+    /// How many entries were appended before it.
+    pub(super) position: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No entry.
+    Free,
+    /// In the list, as far as software knows.
+    Listed,
+    /// In the list, and asked to be taken out.
+    Leaving,
+    /// Taken by a message that has not come.
+    Taken,
+    /// No entry any more, but a change that names it is under way.
+    Gone,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    state: State,
+    /// Changes that name it and are still to be reported.
+    changes: u8,
+    position: u64,
+    id: u64,
+    into: Sge,
+}
+
+/// What an entry was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) id: u64,
+    pub(super) handle: TagHandle,
+    pub(super) into: Sge,
+}
+
+pub(super) struct List {
+    entries: Box<[Entry]>,
+    /// In the order in which they will be used. Never grows beyond what it was made for.
+    free: VecDeque<u16>,
+    /// Indices that are always free.
+    reserve: usize,
+    position: u64,
+}
+
+impl List {
+    /// An empty list, whose free indices are taken in that order, each once; `None` if it names one
+    /// twice, or none. Of them, `most` may be entries at a time.
+    pub(super) fn new(order: Vec<u16>, most: usize) -> Option<Self> {
+        let mut seen = vec![false; order.len()];
+        for &index in &order {
+            if std::mem::replace(seen.get_mut(usize::from(index))?, true) {
+                return None;
+            }
+        }
+        let none =
+            Entry { state: State::Free, changes: 0, position: 0, id: 0, into: Sge::default() };
+        let reserve = order.len().checked_sub(most)?.max(1);
+        Some(Self {
+            entries: vec![none; order.len()].into(),
+            free: order.into(),
+            reserve,
+            position: 0,
+        })
+    }
+
+    /// Entries that there may be.
+    pub(super) fn capacity(&self) -> usize {
+        self.entries.len() - self.reserve
+    }
+
+    /// Indices in use.
+    pub(super) fn used(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// The order of the free indices, if all of them are.
+    pub(super) fn order(&self) -> Option<Vec<u16>> {
+        (self.used() == 0).then(|| self.free.iter().copied().collect())
+    }
+
+    /// The index of the next entry, and of the one after it; `None` if the list is full.
+    #[inline(always)]
+    pub(super) fn next(&self) -> Option<(u16, u16)> {
+        if self.free.len() <= self.reserve {
+            return None;
+        }
+        Some((*self.free.front()?, *self.free.get(1)?))
+    }
+
+    /// The next entry was appended, by a change that is `reported`.
+    #[inline(always)]
+    pub(super) fn append(&mut self, id: u64, into: Sge, reported: bool) -> Option<TagHandle> {
+        let index = self.free.pop_front()?;
+        let position = self.position;
+        self.position += 1;
+        *self.entries.get_mut(usize::from(index))? =
+            Entry { state: State::Listed, changes: reported.into(), position, id, into };
+        Some(TagHandle { index, position })
+    }
+
+    fn named(&self, handle: TagHandle) -> Option<&Entry> {
+        let entry = self.entries.get(usize::from(handle.index))?;
+        let is = entry.position == handle.position && entry.state != State::Free;
+        is.then_some(entry)
+    }
+
+    /// Whether the handle names an entry that no message was reported to have taken, and that nobody
+    /// asked to be taken out.
+    pub(super) fn holds(&self, handle: TagHandle) -> bool {
+        self.named(handle).is_some_and(|entry| entry.state == State::Listed)
+    }
+
+    /// A change that takes it out is under way.
+    pub(super) fn leave(&mut self, handle: TagHandle) -> Option<Told> {
+        let told = self.told(handle.index)?;
+        if !self.holds(handle) {
+            return None;
+        }
+        let entry = self.entries.get_mut(usize::from(handle.index))?;
+        (entry.state, entry.changes) = (State::Leaving, entry.changes + 1);
+        Some(told)
+    }
+
+    /// What there is at an index, if anything.
+    fn told(&self, index: u16) -> Option<Told> {
+        let entry = self.entries.get(usize::from(index))?;
+        let there = matches!(entry.state, State::Listed | State::Leaving | State::Taken);
+        let handle = TagHandle { index, position: entry.position };
+        there.then_some(Told { id: entry.id, handle, into: entry.into })
+    }
+
+    /// A message has taken it and is still to come. `None`, and nothing changes, if it is not there.
+    #[inline(always)]
+    pub(super) fn take(&mut self, index: u16) -> Option<Told> {
+        let told = self.told(index)?;
+        let entry = self.entries.get_mut(usize::from(index))?;
+        if entry.state == State::Taken {
+            return None;
+        }
+        entry.state = State::Taken;
+        Some(told)
+    }
+
+    /// It is an entry no longer. `None`, and nothing changes, if it is not there.
+    #[inline(always)]
+    pub(super) fn end(&mut self, index: u16) -> Option<Told> {
+        let told = self.told(index)?;
+        self.entries.get_mut(usize::from(index))?.state = State::Gone;
+        self.release(index);
+        Some(told)
+    }
+
+    /// A change that names it was reported. Returns its id and handle.
+    #[inline(always)]
+    pub(super) fn changed(&mut self, index: u16) -> Option<(u64, TagHandle)> {
+        let entry = self.entries.get_mut(usize::from(index))?;
+        entry.changes = entry.changes.checked_sub(1)?;
+        let told = (entry.id, TagHandle { index, position: entry.position });
+        self.release(index);
+        Some(told)
+    }
+
+    #[inline(always)]
+    fn release(&mut self, index: u16) {
+        let Some(entry) = self.entries.get_mut(usize::from(index)) else { return };
+        if (entry.state, entry.changes) == (State::Gone, 0) {
+            entry.state = State::Free;
+            self.free.push_back(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ring::random::Random;
+
+    const NONE: Sge = Sge::new(0, 0, 0);
+
+    #[test]
+    fn an_index_is_used_again_when_nothing_is_to_be_said_of_it() {
+        let mut list = List::new(vec![0, 1, 2], 2).unwrap();
+        assert_eq!((list.capacity(), list.next()), (2, Some((0, 1))));
+        let first = list.append(7, NONE, true).unwrap();
+        let second = list.append(8, NONE, false).unwrap();
+        assert_eq!(list.next(), None);
+        // Reported as appended, taken, and here.
+        assert_eq!(list.changed(0), Some((7, first)));
+        assert_eq!(list.changed(0), None);
+        assert_eq!(list.take(0).map(|told| told.id), Some(7));
+        assert_eq!((list.take(0), list.holds(first)), (None, false));
+        assert_eq!(list.end(0).map(|told| told.handle), Some(first));
+        assert_eq!((list.end(0), list.next()), (None, Some((2, 0))));
+        // Taken by a message while it is asked to leave.
+        assert!(list.leave(second).is_some() && list.leave(second).is_none());
+        assert!(list.end(1).is_some());
+        assert_eq!(list.used(), 1);
+        assert_eq!(list.changed(1), Some((8, second)));
+        assert_eq!(list.order(), Some(vec![2, 0, 1]));
+        // A handle of the former entry names none.
+        for _ in 0..3 {
+            let again = list.append(9, NONE, false).unwrap();
+            assert!(list.holds(again) && !list.holds(first) && !list.holds(second));
+            list.end(again.index);
+        }
+        assert_eq!((list.take(3), list.end(9), list.changed(u16::MAX)), (None, None, None));
+    }
+
+    #[test]
+    fn an_order_names_every_index_once() {
+        assert!(List::new(vec![0, 1, 1], 2).is_none());
+        assert!(List::new(vec![0, 1, 3], 2).is_none());
+        assert_eq!(List::new((0..8).collect(), 3).unwrap().capacity(), 3);
+    }
+
+    #[test]
+    fn any_reports_leave_every_index_free_or_in_use() {
+        let mut random = Random::from_clock();
+        for _ in 0..50 {
+            let mut list = List::new((0..9).collect(), 8).unwrap();
+            let mut handles = Vec::new();
+            for id in 0..400 {
+                let index = random.below(11) as u16;
+                match random.below(6) {
+                    0 | 1 if list.next().is_some() => {
+                        handles.push(list.append(id, NONE, random.below(2) == 0).unwrap());
+                    }
+                    2 => {
+                        if let Some(handle) = handles.pop() {
+                            list.leave(handle);
+                        }
+                    }
+                    3 => drop(list.take(index)),
+                    4 => drop(list.end(index)),
+                    _ => drop(list.changed(index)),
+                }
+                let mut free: Vec<_> = list.free.iter().copied().collect();
+                free.sort_unstable();
+                free.dedup();
+                assert_eq!(free.len(), list.free.len(), "{}", random.seed());
+                let used = list.entries.iter().filter(|entry| entry.state != State::Free).count();
+                assert_eq!(used, list.used());
+                assert!(!free.is_empty());
+            }
+        }
+    }
+}

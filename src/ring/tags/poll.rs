@@ -1,0 +1,229 @@
+//! What CQEs about tags mean.
+
+use mlx5_sys::cqe::tag_event as event;
+
+use super::changes::{Report, What};
+use super::completion::{IncompleteReason, TagArrival, TagCompletion, TagIncomplete, TagMatch};
+use super::list::Told;
+use super::queue::TaggedReceives;
+use crate::cqe::{Completion, CqeRef, Failure, QueueKind, ReceiveKind, Unclaimed, UnclaimedReason};
+use crate::ring::completion::Completions;
+use crate::ring::{PollError, Queues, ReceiveSide, SendQueue, SendSide, SharedReceives};
+use crate::verbs::Rc;
+
+/// The queues that belong to one that matches tags, for CQEs that are not about tags: failures.
+struct Own<'a> {
+    commands: &'a mut SendQueue<Rc>,
+    shared: &'a mut SharedReceives,
+}
+
+impl Queues for Own<'_> {
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+        self.commands.send_side(qpn)
+    }
+
+    fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
+        self.shared.receive_side(qpn)
+    }
+}
+
+impl TaggedReceives {
+    /// Takes the next completion, if there is one: of this queue, or of `others`, which complete on
+    /// the same CQ (or `()`). Costs a few loads more than a poll of queues that match no tags.
+    ///
+    /// # Errors
+    /// [`PollError`]; nothing is taken then.
+    pub fn poll<Q: Queues + ?Sized>(
+        &mut self,
+        completions: &mut Completions,
+        others: &mut Q,
+    ) -> Result<Option<TagCompletion>, PollError> {
+        if completions.id() != self.cq {
+            return Ok(completions.poll(others)?.map(TagCompletion::Other));
+        }
+        loop {
+            let Some(cqe) = completions.look_ahead()? else { return Ok(None) };
+            if !cqe.is_tagged() {
+                let Self { commands, shared, .. } = self;
+                let taken = completions.poll(&mut (Own { commands, shared }, &mut *others))?;
+                return Ok(taken.map(|completion| self.untagged(completion)));
+            }
+            let found = self.take(&cqe);
+            completions.pass();
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// What a CQE says; `None` if that is for this crate alone.
+    #[inline]
+    fn take(&mut self, cqe: &CqeRef<'_>) -> Option<TagCompletion> {
+        let index = cqe.tag_index();
+        let unclaimed = |reason| TagCompletion::Unclaimed(Unclaimed::tagged(reason, cqe));
+        let stray = || Some(unclaimed(UnclaimedReason::NotOutstanding));
+        match cqe.tag_event() {
+            event::CONSUMED_MESSAGE => match self.list.end(index) {
+                Some(told) => Some(arrived(&told, cqe, true)),
+                None => stray(),
+            },
+            event::EXPECTED => match self.list.end(index) {
+                Some(told) => Some(arrived(&told, cqe, false)),
+                None => stray(),
+            },
+            code @ (event::CONSUMED | event::CONSUMED_SW_RENDEZVOUS) => {
+                match self.list.take(index) {
+                    Some(Told { id, handle, .. }) => Some(TagCompletion::Matched(TagMatch {
+                        id,
+                        handle,
+                        qpn: cqe.qpn(),
+                        header: cqe.tag_header(),
+                        fetch: code == event::CONSUMED_SW_RENDEZVOUS,
+                    })),
+                    None => stray(),
+                }
+            }
+            code @ (event::CANCELED | event::CONSUMED_MESSAGE_SW_RENDEZVOUS) => {
+                let Some(told) = self.list.end(index) else { return stray() };
+                if code == event::CANCELED {
+                    return Some(incomplete(&told, cqe, IncompleteReason::Canceled, false));
+                }
+                let fits = put(&told, cqe);
+                let reason = if fits { IncompleteReason::Fetch } else { IncompleteReason::TooLong };
+                Some(incomplete(&told, cqe, reason, true))
+            }
+            code @ (event::UNEXPECTED | event::NO_TAG) => {
+                if ReceiveKind::decode(cqe).is_none() {
+                    return Some(unclaimed(UnclaimedReason::UnknownOpcode));
+                }
+                if code == event::UNEXPECTED {
+                    // Whatever becomes of it, the card has counted it.
+                    self.seen = self.seen.wrapping_add(1);
+                }
+                Some(match self.shared.complete(cqe) {
+                    Completion::Receive(done) if code == event::UNEXPECTED => {
+                        TagCompletion::Unexpected(done)
+                    }
+                    Completion::Receive(done) => TagCompletion::Untagged(done),
+                    Completion::Failed(failure) => TagCompletion::Failed(failure),
+                    Completion::Unclaimed(unclaimed) => TagCompletion::Unclaimed(unclaimed),
+                    other @ Completion::Send(_) => TagCompletion::Other(other),
+                })
+            }
+            code @ (event::APPEND | event::REMOVE | event::NOOP) => {
+                let is = |what: What| match what {
+                    What::Append(_) => code == event::APPEND,
+                    What::Remove(_) => code == event::REMOVE,
+                    What::Sync => code == event::NOOP,
+                };
+                let Some((at, change)) = self.changes.report(is) else { return stray() };
+                self.commands.ring.retire(at.low16());
+                self.waiting = cqe.tag_count() != change.known;
+                match change.what {
+                    What::Sync => Some(TagCompletion::Synced(change.id)),
+                    What::Append(index) => {
+                        let (id, handle) = self.list.changed(index)?;
+                        let asked = change.report == Report::Program;
+                        asked.then_some(TagCompletion::Appended { id, handle })
+                    }
+                    What::Remove(index) => {
+                        let removed = cqe.tag_success();
+                        if removed {
+                            self.list.end(index);
+                        }
+                        let (id, handle) = self.list.changed(index)?;
+                        Some(TagCompletion::Removed { id, handle, removed })
+                    }
+                }
+            }
+            _ => Some(unclaimed(UnclaimedReason::UnknownOpcode)),
+        }
+    }
+
+    /// A completion that is not about tags. The failure of a change says that entries which it, or
+    /// one before it, was to append or remove are not in the list, or are as they were.
+    #[cold]
+    fn untagged(&mut self, completion: Completion) -> TagCompletion {
+        let Completion::Failed(failure) = completion else {
+            return TagCompletion::Other(completion);
+        };
+        let changes = failure.queue == QueueKind::Send && failure.qpn == self.commands.qpn();
+        if !changes {
+            let own = failure.queue == QueueKind::Receive
+                && self.shared.attached().any(|qpn| qpn == failure.qpn);
+            return match own {
+                true => TagCompletion::Failed(failure),
+                false => TagCompletion::Other(completion),
+            };
+        }
+        let Self { changes, list, .. } = self;
+        let mut id = failure.id;
+        changes.fail(failure.wqe_index, |change, made| {
+            let reported = change.report != Report::Nobody;
+            match change.what {
+                // One that was not made has no entry.
+                What::Append(index) => {
+                    if !made {
+                        list.end(index);
+                    }
+                    if reported {
+                        list.changed(index);
+                    }
+                }
+                What::Remove(index) => {
+                    list.changed(index);
+                }
+                What::Sync => {}
+            }
+            if !made {
+                id = change.id;
+            }
+        });
+        TagCompletion::Failed(Failure { id, ..failure })
+    }
+}
+
+/// Puts a message that came in the CQE into its entry's memory. Returns whether there is room, or
+/// nothing came in the CQE.
+fn put(told: &Told, cqe: &CqeRef<'_>) -> bool {
+    if !cqe.has_inline_data() {
+        return true;
+    }
+    // The first half of a CQE has the header, so only one of 128 bytes has room for the message.
+    let length = cqe.byte_count();
+    let data = if length <= told.into.length { cqe.wide_data(length) } else { None };
+    let Some(data) = data else { return false };
+    let bytes = data.bytes();
+    let into = core::ptr::with_exposed_provenance_mut::<u8>(told.into.addr as usize);
+    // SAFETY: the entry was in the list until now, so its memory is writable, by the contract of
+    // `append`, until this completion is reported; the message is no longer than it.
+    unsafe { into.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    true
+}
+
+fn arrived(told: &Told, cqe: &CqeRef<'_>, whole: bool) -> TagCompletion {
+    if !put(told, cqe) {
+        return incomplete(told, cqe, IncompleteReason::TooLong, whole);
+    }
+    let &Told { id, handle, .. } = told;
+    TagCompletion::Arrived(TagArrival {
+        id,
+        handle,
+        qpn: cqe.qpn(),
+        kind: ReceiveKind::decode(cqe).unwrap_or(ReceiveKind::Send),
+        byte_len: cqe.byte_count(),
+        header: if whole { cqe.tag_header() } else { None },
+    })
+}
+
+#[cold]
+fn incomplete(
+    told: &Told,
+    cqe: &CqeRef<'_>,
+    reason: IncompleteReason,
+    header: bool,
+) -> TagCompletion {
+    let &Told { id, handle, .. } = told;
+    let header = if header { cqe.tag_header() } else { None };
+    TagCompletion::Incomplete(TagIncomplete { id, handle, qpn: cqe.qpn(), reason, header })
+}

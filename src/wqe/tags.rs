@@ -1,0 +1,443 @@
+//! Matching of tags: the headers that messages begin with, and what a list of tags is asked for.
+//!
+//! A message for a shared receive queue that [matches tags](crate::ring::TaggedReceives) begins with a
+//! [`TagHeader`] (`tm_types.h` of rdma-core, `ibv_tmh`), behind which its bytes follow, or, where its
+//! receiver is to fetch them, a [`Rendezvous`] (`ibv_rvh`).
+
+use core::mem::offset_of;
+
+use mlx5_sys::cqe::TagMatchingHeader;
+use mlx5_sys::wqe::{
+    TM_APPEND, TM_FLAG_CQE_REQ, TM_FLAG_SW_CNT, TM_NOP, TM_REMOVE, TagMatchingSeg, opcode,
+};
+use zerocopy::FromBytes;
+
+use super::payload::{EncodePayload, MAX_SGE_LENGTH};
+use super::{
+    Encode, InlineBytes, Limits, Operation, Payload, PostOn, Remote, Segment, Segments, Sge,
+    SgeList, data_segment,
+};
+use crate::ring::{PostError, TERMINATOR};
+use crate::verbs::Rc;
+
+/// What tags an entry of a list takes: those that are equal to its own where its mask has ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tag {
+    /// The tag.
+    pub value: u64,
+    /// The bits of it that are compared.
+    pub mask: u64,
+}
+
+impl Tag {
+    /// This tag alone.
+    pub const fn exact(value: u64) -> Self {
+        Self { value, mask: !0 }
+    }
+
+    /// Tags that are equal to `value` where `mask` has ones.
+    pub const fn masked(value: u64, mask: u64) -> Self {
+        Self { value, mask }
+    }
+
+    /// Any tag.
+    pub const fn any() -> Self {
+        Self { value: 0, mask: 0 }
+    }
+
+    /// Whether an entry with it takes a message with that tag.
+    pub const fn matches(&self, tag: u64) -> bool {
+        (self.value ^ tag) & self.mask == 0
+    }
+}
+
+/// What a message is (`enum ibv_tmh_op`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum TagKind {
+    /// It has no tag: it takes a receive as any other message.
+    Untagged = 0,
+    /// A [`Rendezvous`] follows: its receiver fetches it.
+    Rendezvous = 1,
+    /// It tells the sender of a rendezvous, in that one's header, that it was fetched.
+    Finished = 2,
+    /// It follows.
+    Eager = 3,
+}
+
+/// The header of a message for a queue that matches tags: 16 bytes.
+///
+/// Where an entry takes the message, the header is in the completion and not in the entry's memory;
+/// where none does, the receive's memory begins with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TagHeader {
+    /// What the message is.
+    pub kind: TagKind,
+    /// What the sender wants its peer to know besides; the card does not look at it.
+    pub context: u32,
+    /// The tag; of a message without one, of no meaning.
+    pub tag: u64,
+}
+
+impl TagHeader {
+    /// Its size.
+    pub const SIZE: usize = TagMatchingHeader::SIZE;
+
+    /// Of a message with this tag, which follows.
+    pub const fn eager(tag: u64) -> Self {
+        Self { kind: TagKind::Eager, context: 0, tag }
+    }
+
+    /// Of a message with this tag, which its receiver fetches.
+    pub const fn rendezvous(tag: u64) -> Self {
+        Self { kind: TagKind::Rendezvous, context: 0, tag }
+    }
+
+    /// Of a message without a tag.
+    pub const fn untagged() -> Self {
+        Self { kind: TagKind::Untagged, context: 0, tag: 0 }
+    }
+
+    /// The same, with 32 bits for the peer.
+    #[must_use]
+    pub const fn context(mut self, context: u32) -> Self {
+        self.context = context;
+        self
+    }
+
+    /// What answers a [rendezvous](TagKind::Rendezvous) that software has fetched: the sender waits
+    /// for it before it uses the memory again. Cards send it by themselves where they fetch.
+    #[must_use]
+    pub const fn finished(mut self) -> Self {
+        self.kind = TagKind::Finished;
+        self
+    }
+
+    /// As it lies in a message.
+    pub fn to_bytes(self) -> [u8; Self::SIZE] {
+        zerocopy::transmute!(TagMatchingHeader {
+            opcode: self.kind as u8,
+            app_ctx: self.context.into(),
+            tag: self.tag.into(),
+            ..TagMatchingHeader::default()
+        })
+    }
+
+    /// The header that a message begins with, and the rest of the message. `None`: it is shorter, or
+    /// begins with none.
+    pub fn parse(message: &[u8]) -> Option<(Self, &[u8])> {
+        let (raw, rest) = TagMatchingHeader::read_from_prefix(message).ok()?;
+        Some((Self::from_parts(raw.opcode, raw.app_ctx.get(), raw.tag.get())?, rest))
+    }
+
+    #[inline(always)]
+    pub(crate) fn from_parts(kind: u8, context: u32, tag: u64) -> Option<Self> {
+        let kind = match kind {
+            0 => TagKind::Untagged,
+            1 => TagKind::Rendezvous,
+            2 => TagKind::Finished,
+            3 => TagKind::Eager,
+            _ => return None,
+        };
+        Some(Self { kind, context, tag })
+    }
+
+    /// The header with `payload` behind it, for a [`Send`](super::Send): the header lies in the WQE,
+    /// and the payload is gathered by the card. The queue needs `max_inline_data` of 16.
+    pub fn with<P: SgeList>(self, payload: P) -> Tagged<P> {
+        Tagged { header: self.to_bytes(), payload }
+    }
+
+    /// The header alone, for a [`Send`](super::Send): a message of no bytes, or what
+    /// [`finished`](Self::finished) is.
+    pub fn alone(self) -> InlineBytes<{ Self::SIZE }> {
+        InlineBytes(self.to_bytes())
+    }
+}
+
+/// Where a message lies that its receiver fetches: 16 bytes behind its [`TagHeader`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rendezvous {
+    /// The sender's memory, readable by its peer.
+    pub from: Remote,
+    /// Length in bytes.
+    pub length: u32,
+}
+
+impl Rendezvous {
+    /// Its size.
+    pub const SIZE: usize = 16;
+
+    /// With its header, for a [`Send`](super::Send): asks the receiver to fetch the message. The
+    /// memory belongs to the peer until a message of kind [`Finished`](TagKind::Finished) with the
+    /// same tag and context has come.
+    pub fn offer(self, tag: u64, context: u32) -> InlineBytes<{ TagHeader::SIZE + Self::SIZE }> {
+        let mut bytes = [0; TagHeader::SIZE + Self::SIZE];
+        let (header, rest) = bytes.split_at_mut(TagHeader::SIZE);
+        header.copy_from_slice(&TagHeader::rendezvous(tag).context(context).to_bytes());
+        rest[..8].copy_from_slice(&self.from.addr.to_be_bytes());
+        rest[8..12].copy_from_slice(&self.from.rkey.to_be_bytes());
+        rest[12..].copy_from_slice(&self.length.to_be_bytes());
+        InlineBytes(bytes)
+    }
+
+    /// What follows a header of kind [`Rendezvous`](TagKind::Rendezvous). `None`: it is shorter.
+    pub fn parse(rest: &[u8]) -> Option<Self> {
+        let (addr, rest) = rest.split_first_chunk()?;
+        let (rkey, rest) = rest.split_first_chunk()?;
+        let (length, _) = rest.split_first_chunk()?;
+        let from = Remote::new(u64::from_be_bytes(*addr), u32::from_be_bytes(*rkey));
+        Some(Self { from, length: u32::from_be_bytes(*length) })
+    }
+}
+
+/// A payload with a [`TagHeader`] in front of it, made by [`TagHeader::with`].
+#[derive(Clone, Copy, Debug)]
+pub struct Tagged<P> {
+    header: [u8; TagHeader::SIZE],
+    payload: P,
+}
+
+impl<P> Tagged<P> {
+    /// What is behind the header.
+    pub fn into_payload(self) -> P {
+        self.payload
+    }
+}
+
+impl<P: SgeList> Payload for Tagged<P> {}
+
+impl<P: SgeList> EncodePayload for Tagged<P> {
+    #[inline(always)]
+    fn ds(&self) -> u32 {
+        // The header's inline segment is four bytes longer than a unit.
+        2 + self.payload.ds()
+    }
+
+    #[inline(always)]
+    fn check(&self, limits: &Limits) -> Result<(), PostError> {
+        if (limits.max_inline as usize) < TagHeader::SIZE {
+            return Err(PostError::InlineTooLong);
+        }
+        // The ring was measured for entries or inline bytes, not for both.
+        let max_sge = limits.max_sge.min(MOST_ENTRIES);
+        self.payload.check(&Limits { max_sge, ..*limits })
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        let header = core::iter::once(self.header.as_slice());
+        // SAFETY: `ds` counts both; the payload's `check` passed.
+        unsafe {
+            writer.put_inline(TagHeader::SIZE as u32, header);
+            self.payload.put(writer);
+        }
+    }
+}
+
+/// Entries that fit a WQE, whose size has six bits, behind ctrl segment, an address and a header.
+const MOST_ENTRIES: u32 = 56;
+
+/// What is said of a change besides what it changes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ListFlags {
+    /// Whether the card is to report it.
+    pub(crate) report: bool,
+    /// Messages for no entry that software knows of.
+    pub(crate) known: Option<u16>,
+}
+
+impl ListFlags {
+    #[inline(always)]
+    fn segment(self, operation: u8, index: u16) -> TagMatchingSeg {
+        TagMatchingSeg {
+            opcode: operation << 4,
+            flags: if self.report { TM_FLAG_CQE_REQ } else { 0 }
+                | if self.known.is_some() { TM_FLAG_SW_CNT } else { 0 },
+            index: index.into(),
+            sw_cnt: self.known.unwrap_or(0).into(),
+            ..TagMatchingSeg::default()
+        }
+    }
+}
+
+/// Appends an entry to a list of tags. Its index is the one that the entry before it named.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AppendTag {
+    pub(crate) tag: Tag,
+    pub(crate) into: Sge,
+    /// Index of the entry that will be appended after it.
+    pub(crate) next: u16,
+    pub(crate) flags: ListFlags,
+}
+
+/// Takes an entry out of a list of tags, or with no index tells it what software knows of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChangeTags {
+    pub(crate) remove: Option<u16>,
+    pub(crate) flags: ListFlags,
+}
+
+/// The two segments that `mlx5_wqe_tm_seg` has.
+#[inline(always)]
+fn halves(segment: TagMatchingSeg) -> [Segment; 2] {
+    const { assert!(offset_of!(TagMatchingSeg, append_tag) == 16) };
+    zerocopy::transmute!(segment)
+}
+
+impl Operation for AppendTag {
+    const OPCODE: u8 = opcode::TAG_MATCHING;
+}
+
+impl PostOn<Rc> for AppendTag {}
+
+impl Encode for AppendTag {
+    const KNOWN_DS: u32 = 4;
+
+    #[inline(always)]
+    fn is_usual(&self, _: &Limits) -> bool {
+        self.into.length <= MAX_SGE_LENGTH
+    }
+
+    #[inline(always)]
+    fn body_ds(&self) -> u32 {
+        3
+    }
+
+    #[inline(always)]
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
+        if self.into.length > MAX_SGE_LENGTH { Err(PostError::SgeTooLong) } else { Ok(()) }
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        0
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        let [what, tag] = halves(TagMatchingSeg {
+            append_tag: self.tag.value.into(),
+            append_mask: self.tag.mask.into(),
+            ..self.flags.segment(TM_APPEND, self.next)
+        });
+        // An entry may have no memory, for messages of no bytes.
+        let into = if self.into.length == 0 { TERMINATOR } else { data_segment(&self.into) };
+        // SAFETY: the three segments that `body_ds` counts.
+        unsafe {
+            writer.put(what);
+            writer.put(tag);
+            writer.put(into);
+        }
+    }
+}
+
+impl Operation for ChangeTags {
+    const OPCODE: u8 = opcode::TAG_MATCHING;
+}
+
+impl PostOn<Rc> for ChangeTags {}
+
+impl Encode for ChangeTags {
+    const KNOWN_DS: u32 = 3;
+
+    #[inline(always)]
+    fn is_usual(&self, _: &Limits) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn body_ds(&self) -> u32 {
+        2
+    }
+
+    #[inline(always)]
+    fn check(&self, _: &Limits) -> Result<(), PostError> {
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> u8 {
+        0
+    }
+
+    #[inline(always)]
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        let [what, rest] = halves(match self.remove {
+            Some(index) => self.flags.segment(TM_REMOVE, index),
+            None => self.flags.segment(TM_NOP, 0),
+        });
+        // SAFETY: the two segments that `body_ds` counts.
+        unsafe {
+            writer.put(what);
+            writer.put(rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zerocopy::IntoBytes;
+
+    use super::*;
+    use crate::wqe::Linear;
+
+    #[test]
+    fn headers_are_what_tm_types_h_says_and_are_read_again() {
+        let header = TagHeader::eager(0x1122_3344_5566_7788).context(0xa1b2_c3d4);
+        let bytes = header.to_bytes();
+        assert_eq!(bytes[..8], [3, 0, 0, 0, 0xa1, 0xb2, 0xc3, 0xd4]);
+        assert_eq!(bytes[8..], 0x1122_3344_5566_7788u64.to_be_bytes());
+        let message = [&bytes[..], b"rest"].concat();
+        assert_eq!(TagHeader::parse(&message), Some((header, &b"rest"[..])));
+        assert_eq!(TagHeader::parse(&message[..15]), None);
+        assert_eq!(TagHeader::parse(&[9; 16]), None);
+        for (kind, code) in [
+            (TagHeader::untagged(), 0),
+            (TagHeader::rendezvous(5), 1),
+            (TagHeader::rendezvous(5).finished(), 2),
+        ] {
+            assert_eq!(kind.alone().0[0], code);
+            assert_eq!(TagHeader::parse(&kind.to_bytes()).unwrap().0, kind);
+        }
+    }
+
+    #[test]
+    fn an_offer_names_the_memory_behind_its_header() {
+        let offer = Rendezvous { from: Remote::new(0x1234_5678_9abc, 0x77), length: 4096 };
+        let InlineBytes(bytes) = offer.offer(9, 3);
+        let (header, rest) = TagHeader::parse(&bytes).unwrap();
+        assert_eq!(header, TagHeader::rendezvous(9).context(3));
+        assert_eq!(rest[..8], 0x1234_5678_9abcu64.to_be_bytes());
+        assert_eq!(rest[8..], [0, 0, 0, 0x77, 0, 0, 0x10, 0]);
+        assert_eq!(Rendezvous::parse(rest), Some(offer));
+        assert_eq!(Rendezvous::parse(&rest[..15]), None);
+    }
+
+    #[test]
+    fn a_header_lies_before_the_entries_of_its_payload() {
+        let tagged = TagHeader::eager(7).with([Sge::new(0x1000, 5, 9), Sge::new(0x2000, 6, 9)]);
+        let limits = Limits { max_sge: 2, max_inline: 16 };
+        assert_eq!((tagged.check(&limits), tagged.ds()), (Ok(()), 4));
+        assert_eq!(
+            tagged.check(&Limits { max_inline: 15, ..limits }),
+            Err(PostError::InlineTooLong)
+        );
+        assert_eq!(tagged.check(&Limits { max_sge: 1, ..limits }), Err(PostError::TooManySges));
+        let mut body = [0u64; 8];
+        // SAFETY: four segments fit.
+        unsafe { tagged.put(&mut Linear::new((&raw mut body).cast())) };
+        let bytes = body.as_bytes();
+        assert_eq!(bytes[..4], 0x8000_0010u32.to_be_bytes());
+        assert_eq!(bytes[4..20], TagHeader::eager(7).to_bytes());
+        assert_eq!(bytes[32..36], 5u32.to_be_bytes());
+        assert_eq!(bytes[56..64], 0x2000u64.to_be_bytes());
+    }
+
+    #[test]
+    fn tags_are_compared_where_their_mask_has_ones() {
+        assert!(Tag::exact(5).matches(5) && !Tag::exact(5).matches(4));
+        assert!(Tag::masked(0x12, 0xf).matches(0x92) && !Tag::masked(0x12, 0xf).matches(0x93));
+        assert!(Tag::any().matches(!0));
+    }
+}

@@ -1,0 +1,160 @@
+//! Messages with tags between two processes: eager ones, such that are fetched, and such for which
+//! there is no entry, in both directions at a time.
+
+use std::process::Command;
+use std::time::Instant;
+
+use mlx5::connect::{Connection, Listener};
+use mlx5::cqe::Completion;
+use mlx5::ring::{TagCompletion, TagReceive};
+use mlx5::verbs::{CqeSize, QueuePair};
+use mlx5::wqe::{InlineGather, Remote, Rendezvous, Send, Sge, Tag, TagHeader, TagKind};
+
+use super::tags::{Matcher, Sender};
+use crate::rig::{PATIENCE, Rig};
+
+/// In the peer's environment: where the test listens.
+const ADDRESS: &str = "MLX5_TAGS_ADDRESS";
+const MESSAGES: u64 = 60;
+/// Bytes of a message that is fetched.
+const LONG: usize = 20_000;
+
+fn pattern(message: u64) -> Vec<u8> {
+    (0..LONG as u64).map(|at| (at * 7 + message) as u8).collect()
+}
+
+/// What both processes do at the same time: each matches what the other sends.
+fn both(rig: &Rig, connection: &mut Connection) {
+    let mut matcher = Matcher::new(rig, CqeSize::B64);
+    let taker = QueuePair::builder(&rig.pd, &matcher.cq).max_send_wr(0);
+    let taker = rig.init(taker.shared_receive_queue(&matcher.srq));
+    matcher.tags.attach(&taker, &mut matcher.completions).unwrap();
+    let cq = rig.cq(255);
+    let qp = rig.init(QueuePair::builder(&rig.pd, &cq).max_inline_data(128));
+    // Each one's sender meets the other one's taker.
+    let (mine, own) = (rig.local.endpoint(&taker), rig.local.endpoint(&qp));
+    let their_taker = connection.exchange(&mine).unwrap();
+    let their_sender = connection.exchange(&own).unwrap();
+    let taker = taker.rtr(&rig.local.rtr(&mine, &their_sender)).unwrap();
+    let _taker = taker.rts(&rig.local.rts(&mine, &their_sender)).unwrap();
+    let qp = qp.rtr(&rig.local.rtr(&own, &their_taker)).unwrap();
+    let qp = qp.rts(&rig.local.rts(&own, &their_taker)).unwrap();
+    let mut sender = Sender::new(rig, &cq, qp);
+    for id in 0..8 {
+        matcher.post(id);
+    }
+    for id in 0..8 {
+        let answer =
+            Sge::new(sender.memory.address() + 100_000 + id * 64, 64, sender.memory.lkey());
+        // SAFETY: the memory lives to the end.
+        unsafe { sender.receive.post(id, answer) }.unwrap();
+    }
+    connection.barrier(1).unwrap();
+    let into = Sge::new(matcher.memory.address() + (1 << 18), LONG as u32, matcher.memory.lkey());
+    for message in 0..MESSAGES {
+        // The turns of both are the same: the entry is there before its message is sent.
+        let fetched = message % 3 == 2;
+        if message % 3 != 0 {
+            let entry = TagReceive::new(Tag::exact(message), into);
+            // SAFETY: as above; it is looked at when the message is there.
+            unsafe { matcher.tags.append(message, entry) }.unwrap();
+        }
+        connection.barrier(2 * message as u8 + 2).unwrap();
+        let header = TagHeader::eager(message).context(message as u32);
+        // SAFETY: inline, or written again when the peer has told that it has it.
+        unsafe {
+            if fetched {
+                sender.memory.write(0, &pattern(message));
+                let from = Remote::new(sender.memory.remote_address(), sender.memory.rkey());
+                let offer = Rendezvous { from, length: LONG as u32 };
+                let offer = offer.offer(message, message as u32);
+                sender.send.post(message, Send::new(offer).signaled()).unwrap();
+            } else {
+                let (header, text) = (header.to_bytes(), format!("message {message}"));
+                let bytes = [&header[..], text.as_bytes()];
+                sender.send.post(message, Send::new(InlineGather(&bytes)).signaled()).unwrap();
+            }
+        }
+        let (mut sent, mut told) = (false, !fetched);
+        while !(sent && told) {
+            match sender.wait() {
+                Completion::Send(done) => sent = done.id == message,
+                Completion::Receive(done) => {
+                    let at = 100_000 + done.id as usize * 64;
+                    let mut bytes = [0; 16];
+                    sender.memory.read(at, &mut bytes);
+                    let (header, _) = TagHeader::parse(&bytes).unwrap();
+                    assert_eq!((header.kind, header.tag), (TagKind::Finished, message));
+                    let answer =
+                        Sge::new(sender.memory.address() + at as u64, 64, sender.memory.lkey());
+                    // SAFETY: as above.
+                    unsafe { sender.receive.post(done.id, answer) }.unwrap();
+                    told = true;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            assert!(Instant::now() < deadline);
+            match matcher.wait() {
+                TagCompletion::Matched(matched) => {
+                    assert!(fetched && matched.id == message);
+                    let header = TagHeader::rendezvous(message).context(message as u32);
+                    assert_eq!(matched.header, Some(header));
+                }
+                TagCompletion::Arrived(arrival) => {
+                    assert_eq!(arrival.id, message);
+                    let bytes = matcher.bytes(1 << 18, arrival.byte_len as usize);
+                    if fetched {
+                        assert_eq!(bytes, pattern(message));
+                    } else {
+                        assert_eq!(bytes, format!("message {message}").into_bytes());
+                        assert_eq!(arrival.header, Some(header));
+                    }
+                    break;
+                }
+                TagCompletion::Unexpected(done) => {
+                    assert_eq!(message % 3, 0);
+                    let (found, rest) = matcher.receive(done.id, done.byte_len as usize);
+                    assert_eq!(found, header);
+                    assert_eq!(rest, format!("message {message}").into_bytes());
+                    matcher.post(done.id);
+                    break;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        connection.barrier(2 * message as u8 + 3).unwrap();
+    }
+    assert_eq!((matcher.tags.entries(), matcher.poll()), (0, None));
+}
+
+#[test]
+fn two_processes_match_each_others_messages() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["tags_processes::peer", "--exact", "--ignored", "--nocapture"])
+        .env(ADDRESS, listener.local_address().unwrap().to_string())
+        .spawn()
+        .unwrap();
+    let mut connection = listener.accept(PATIENCE).unwrap();
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        both(&rig, &mut connection);
+    }));
+    if outcome.is_err() {
+        let _ = child.kill();
+    }
+    let status = child.wait().unwrap();
+    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    assert!(status.success(), "the peer: {status}");
+}
+
+#[test]
+#[ignore = "the other process of a test"]
+fn peer() {
+    let Ok(address) = std::env::var(ADDRESS) else { return };
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    both(&rig, &mut Connection::connect(address.as_str(), PATIENCE).unwrap());
+}
