@@ -2,9 +2,8 @@
 //!
 //! The receiver appends entries to a list: a tag, and memory for a message with that tag. The card
 //! puts each message where the oldest entry that takes its tag says, and fetches long ones from their
-//! sender by itself. What comes before its entry takes an ordinary receive, and is looked for first.
-//!
-//! Everything in this process: `cargo run --example tag_matching`
+//! sender by itself. What comes before its entry takes an ordinary receive. All in this process:
+//! `cargo run --example tag_matching`
 
 use std::error::Error;
 
@@ -40,11 +39,11 @@ impl Receiver {
         let address = self.memory.address() + id * ROOM as u64;
         let sge = Sge::new(address, ROOM as u32, self.memory.lkey());
         // SAFETY: the memory is looked at when its message has come.
-        Ok(unsafe { self.tags.post(id, sge)? })
+        unsafe { self.tags.post(id, sge)? };
+        Ok(())
     }
 
-    /// Asks for a message. The entry says how many early ones polls have found: if the card has more
-    /// by then, it leaves the entry unused until it is told of them.
+    /// Asks for a message. If the card has early ones that polls have not found, the entry waits.
     fn expect(&mut self, tag: Tag) -> Result<TagHandle, Box<dyn Error>> {
         let address = self.memory.address() + (RECEIVES * ROOM) as u64;
         let entry = TagReceive::new(tag, Sge::new(address, LONG as u32, self.memory.lkey()));
@@ -68,8 +67,7 @@ impl Receiver {
                 self.memory.read(RECEIVES * ROOM, &mut bytes);
                 return Ok(Some(bytes));
             }
-            Some(TagCompletion::Removed { .. } | TagCompletion::Synced(_)) => {}
-            None => std::thread::yield_now(),
+            Some(TagCompletion::Removed { .. } | TagCompletion::Synced(_)) | None => {}
             Some(other) => return Err(format!("{other:?}").into()),
         }
         Ok(None)
@@ -98,19 +96,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     let context = Context::open_first()?;
     let pd = ProtectionDomain::new(&context)?;
     let port = LocalPort::new(&context, 1, None)?;
-    println!("{:?}", context.tag_matching()?.ok_or("this device matches no tags")?);
-
-    // 1. A queue that matches tags has a CQ of its own. Its queue pair sends nothing by the program's
-    //    hand, but by the card's, where that fetches messages.
-    let cqs = [CompletionQueue::new(&context, 255)?, CompletionQueue::new(&context, 255)?];
-    let capacity = TagCapacity { tags: 63, operations: 64 };
-    let srq = SharedReceiveQueue::builder(&pd).max_wr(RECEIVES as u32).tags(&cqs[0], capacity);
-    let srq = srq.build()?;
-    let mut completions = Completions::new(&cqs[0])?;
+    // 1. A queue that matches tags has a CQ of its own. What its queue pair sends is the card's.
+    let cq = CompletionQueue::new(&context, 255)?;
+    let far = CompletionQueue::new(&context, 255)?;
+    let room = TagCapacity { tags: 63, operations: 64 };
+    let srq = SharedReceiveQueue::builder(&pd).tags(&cq, room).build()?;
+    let mut completions = Completions::new(&cq)?;
     let mut tags = TaggedReceives::new(&srq, &mut completions, TagConfig::default())?;
-    let taker = QueuePair::builder(&pd, &cqs[0]).max_send_wr(0).shared_receive_queue(&srq);
-    let (taker, sender) =
-        (taker.build()?, QueuePair::builder(&pd, &cqs[1]).max_inline_data(64).build()?);
+    let taker = QueuePair::builder(&pd, &cq).max_send_wr(0).shared_receive_queue(&srq).build()?;
+    let sender = QueuePair::builder(&pd, &far).max_inline_data(64).build()?;
     let (here, there) = (port.endpoint(&taker), port.endpoint(&sender));
     let taker = taker.init(&port.init())?;
     tags.attach(&taker, &mut completions)?;
@@ -120,10 +114,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let memory = pd.allocate(RECEIVES * ROOM + LONG, Access::LOCAL_WRITE)?;
     let mut receiver = Receiver { tags, completions, memory, early: vec![] };
     (0..RECEIVES as u64).try_for_each(|id| receiver.post(id))?;
-    let mut sent = Completions::new(&cqs[1])?;
+    let mut sent = Completions::new(&far)?;
     let mut send = SendQueue::new(&sender, &mut sent, SendConfig::default())?;
     let mut answers = ReceiveQueue::new(&sender, &mut sent, ReceiveConfig::default())?;
-
     // 2. A sender puts a header before each message. Here one is early, and one is expected.
     for (tag, text) in [(0x501, "too early"), (0x502, "in time")] {
         let wanted = Tag::masked(0x502, !0xf0);
@@ -139,9 +132,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     println!("early: {}", String::from_utf8(receiver.early.remove(0).1)?);
-
-    // 3. A long one is only offered: its address and key. The card fetches it for the entry, and tells
-    //    the sender, whose memory is its own again then.
+    // 3. A long one is offered: its address and key. The card fetches it, and tells the sender.
     let mut source = pd.allocate(LONG + 64, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
     source.write(0, &[7; LONG]);
     let entry = receiver.expect(Tag::any())?;
