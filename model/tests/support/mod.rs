@@ -9,6 +9,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
 
+pub mod devx;
 pub mod port;
 pub mod process;
 pub mod random;

@@ -52,6 +52,15 @@ pub fn errno() -> c_int {
 
 /// Makes a request; the errno if it is refused.
 pub fn call(file: c_int, object: u16, method: u16, given: &[Attribute]) -> Result<(), c_int> {
+    answer(file, object, method, given).map(|_| ())
+}
+
+/// Makes a request whose first attribute is the handle of something new; that handle.
+pub fn make(file: c_int, object: u16, method: u16, given: &[Attribute]) -> Result<u64, c_int> {
+    answer(file, object, method, given).map(|request| request.attributes[0].data)
+}
+
+fn answer(file: c_int, object: u16, method: u16, given: &[Attribute]) -> Result<Request, c_int> {
     let none = Attribute { id: 0, length: 0, flags: 0, reserved: 0, data: 0 };
     let mut request = Request {
         header: Header {
@@ -69,7 +78,7 @@ pub fn call(file: c_int, object: u16, method: u16, given: &[Attribute]) -> Resul
     // SAFETY: the request is there and as long as it says; what it points to is memory of this
     // test's own, or none.
     match unsafe { libc::ioctl(file, REQUEST, &mut request) } {
-        0 => Ok(()),
+        0 => Ok(request),
         result => {
             assert_eq!(result, -1);
             Err(errno())
