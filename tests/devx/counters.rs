@@ -1,11 +1,16 @@
-//! Counters that count, on queue pairs of verbs.
+//! Counters that count, on queue pairs of verbs and on queue pairs by command.
 
 use std::time::Duration;
 
-use mlx5::cqe::Status;
-use mlx5::devx::{QueueCounters, QueueCounts};
-use mlx5::verbs::{Access, RnrTimer};
-use mlx5::wqe::{FetchAdd, Read, Remote, Send, Word, Write};
+use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::cqe::{Completion, Status};
+use mlx5::devx::{
+    CompletionQueue, Mkey, ProtectionDomain, QueueCounters, QueueCounts, QueuePair,
+    QueuePairBuilder, Umem,
+};
+use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::verbs::{Access, Context, Init, InitAttributes, Mtu, Pages, Rc, RnrTimer};
+use mlx5::wqe::{FetchAdd, Read, Remote, Send, Sge, Word, Write};
 use mlx5_model as _;
 
 use crate::pair::{EVERYTHING, Pair, Setup};
@@ -145,4 +150,63 @@ fn several_queue_pairs_count_in_one_set() {
     pair.b.post(2, Read::new(pair.b.sge(0, 64), to_a).signaled());
     assert_eq!((pair.a.success(), pair.b.success()), (1, 2));
     assert_eq!(peer.read().unwrap().to_string(), "rx_read_requests = 2");
+}
+
+/// Both ends by command, in a domain by command, on memory that keys by command give: nothing of verbs
+/// but the opened device.
+#[test]
+fn queue_pairs_by_command_count_from_init_on() {
+    let context = Context::open_first().unwrap();
+    let local = LocalPort::new(&context, 1, None).unwrap();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 64).unwrap();
+    let sets = [0; 2].map(|_| QueueCounters::new(&context).unwrap());
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let pages = Pages::new(8192).unwrap();
+    let memory = Umem::builder(&context).access(rights).pages(pages).unwrap();
+    let key = Mkey::builder(&pd).access(rights).direct(&memory, 0, 8192).unwrap();
+    let mut completions = Completions::new(&cq).unwrap();
+    let fresh = sets.each_ref().map(|set| {
+        let qp = QueuePairBuilder::<Rc>::new(&pd, &cq).counters(set).build().unwrap();
+        qp.init(&InitAttributes { access: rights, ..local.init() }).unwrap()
+    });
+    // What they stand on stays with them.
+    drop(pd);
+    let ends = fresh.each_ref().map(|qp| Endpoint {
+        lid: local.attributes().lid,
+        gid: local.gid().map(|entry| entry.gid),
+        ..Endpoint::new(qp.number(), Mtu::Mtu1024)
+    });
+    let [a, b] = fresh;
+    let up = |qp: QueuePair<Rc, Init>, mine: &Endpoint, theirs: &Endpoint| {
+        let qp = qp.rtr(&local.rtr(mine, theirs)).unwrap();
+        qp.rts(&local.rts(mine, theirs)).unwrap()
+    };
+    let (a, b) = (up(a, &ends[0], &ends[1]), up(b, &ends[1], &ends[0]));
+    let mut sends = SendQueue::new(&a, &mut completions, SendConfig::default()).unwrap();
+    let at = |offset: u64| key.address() + offset;
+    let remote = Remote::new(at(4096), key.rkey());
+    let start = memory.start().unwrap();
+    // SAFETY: the umem's memory, which nobody else touches now.
+    unsafe { start.write_bytes(0x5a, 100) };
+    // SAFETY: the memory lives to the end, and is looked at when the requests are complete.
+    unsafe {
+        let from = Sge::new(at(0), 100, key.lkey());
+        sends.post(1, Write::new(from, remote).signaled()).unwrap();
+        sends.post(2, Read::new(Sge::new(at(200), 50, key.lkey()), remote).signaled()).unwrap();
+    }
+    for id in [1, 2] {
+        match crate::rig::wait(&mut completions, &mut sends) {
+            Completion::Send(done) => assert_eq!(done.id, id),
+            other => panic!("{other:?}"),
+        }
+    }
+    // SAFETY: as above.
+    let bytes = [4096, 4195, 200, 249].map(|at| unsafe { start.add(at).read_volatile() });
+    assert_eq!(bytes, [0x5a; 4]);
+    assert_eq!(sets[0].read().unwrap(), QueueCounts::default());
+    let arrived = sets[1].read().unwrap();
+    assert_eq!(arrived.to_string(), "rx_write_requests = 1, rx_read_requests = 1");
+    // A set that queue pairs keep goes with them.
+    drop((sets, sends, b, a));
 }

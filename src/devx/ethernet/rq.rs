@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mlx5_sys::ifc::{
-    Field, create_rq_in, create_rq_out, modify_rq_in, opcode,
+    Field, cmd_hca_cap, create_rq_in, create_rq_out, modify_rq_in, opcode,
     per_protocol_networking_offload_caps as caps, rqc, wq,
 };
 use mlx5_sys::wqe::SEGMENT_SIZE;
@@ -91,10 +91,15 @@ impl Rq {
     /// The set must outlive that: while the queue names it, it refuses to go.
     ///
     /// # Errors
-    /// Those of [`Object::modify`].
+    /// [`Error::NoCapability`], those of [`Object::modify`].
     pub fn count_in(&self, counters: Option<&QueueCounters>) -> Result<()> {
         /// `MLX5_MODIFY_RQ_IN_MODIFY_BITMASK_RQ_COUNTER_SET_ID`
         const COUNTER_SET: u64 = 1 << 3;
+        self.context().capabilities().require(
+            Group::General,
+            cmd_hca_cap::MODIFY_RQ_COUNTER_SET_ID,
+            "another set of counters of a receive queue",
+        )?;
         let number = counters.map_or(0, QueueCounters::number);
         let command = Command::new(opcode::MODIFY_RQ, modify_rq_in::SIZE)
             .set(modify_rq_in::RQN, self.number())

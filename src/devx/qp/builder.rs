@@ -12,7 +12,7 @@ use super::shape::Geometry;
 use super::{ByCommand, QpInner, QueuePair};
 use crate::devx::domain::Domain;
 use crate::devx::umem::{Memory, Place};
-use crate::devx::{Command, Group, Uar, UarKind, Umem, XrcDomain};
+use crate::devx::{Command, Group, QueueCounters, Uar, UarKind, Umem, XrcDomain};
 use crate::ring::source::{CqId, CqOwner, ObjectId, SrqOwner};
 use crate::ring::{CompletionSource, SharedReceiveSource};
 use crate::verbs::{
@@ -89,6 +89,7 @@ pub struct QueuePairBuilder<T: ByCommand> {
     pub(super) domain: Option<XrcDomain>,
     pub(super) streams: DciStreams,
     user_index: u32,
+    counters: Option<QueueCounters>,
     uar: Option<Uar>,
     ring: Option<Place>,
     record: Option<Place>,
@@ -166,11 +167,18 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             domain: None,
             streams: DciStreams::default(),
             user_index: NO_INDEX,
+            counters: None,
             uar: None,
             ring: None,
             record: None,
             transport: PhantomData,
         }
+    }
+
+    /// The set of counters that counts what arrives, and what goes wrong. The queue pair keeps it.
+    pub fn counters(mut self, counters: &QueueCounters) -> Self {
+        self.counters = Some(counters.clone());
+        self
     }
 
     /// Requests that the send queue holds at least; 0 for none.
@@ -349,6 +357,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             receive_cq: (receive_cq.id, receive_cq.owner),
             shared: shared.map(|shared| (shared.id, shared.owner)),
             uar,
+            counters: self.counters,
             memory,
             _pd: self.pd.1,
         })))

@@ -26,7 +26,7 @@ use mlx5_sys::ifc::{opcode, query_qp_in, query_qp_out};
 
 use self::shape::Geometry;
 use super::umem::Memory;
-use super::{Command, Object, Uar};
+use super::{Command, Object, QueueCounters, Uar};
 use crate::ring::source::{CqId, CqOwner, ObjectId, SrqOwner};
 use crate::verbs::{
     Capacities, Claims, Context, Dci, QpState, QueuePairAttributes, Rc, Result, State, Transport,
@@ -103,6 +103,8 @@ struct QpInner {
     /// What it takes its receives from, if not from a ring of its own.
     shared: Option<(ObjectId, Arc<dyn SrqOwner>)>,
     uar: Uar,
+    /// What it counts in from INIT on.
+    counters: Option<QueueCounters>,
     /// Where it lies, longer than the card knows it.
     memory: Memory,
     /// What keeps its protection domain alive.

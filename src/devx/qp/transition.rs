@@ -5,7 +5,7 @@ use std::mem::zeroed;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mlx5_sys::ifc::{opcode, qp_2rst_in, rst2init_qp_in};
+use mlx5_sys::ifc::{opcode, qp_2rst_in, qpc, rst2init_qp_in};
 use mlx5_sys::verbs::{ibv_mig_state, ibv_qp_attr, ibv_qp_attr_mask as bit};
 
 use super::context::{self, optional};
@@ -61,7 +61,11 @@ impl QpInner {
             .set(rst2init_qp_in::QPN, self.number)
             .set(rst2init_qp_in::OPT_PARAM_MASK, step.optional);
         let context = self.object().context();
-        let command = context::set(command, context, self, &step.attr, step.mask)?;
+        let mut command = context::set(command, context, self, &step.attr, step.mask)?;
+        if let (opcode::RST2INIT_QP, Some(counters)) = (step.opcode, &self.counters) {
+            let named = qpc::COUNTER_SET_ID.within(rst2init_qp_in::QPC);
+            command = command.set(named, counters.number());
+        }
         self.object().modify(&command).map(drop)
     }
 
