@@ -713,3 +713,46 @@
 //! # use mlx5::wqe::*;
 //! let message = TagHeader::eager(7).with(Sge::new(0, 5, 0));
 //! ```
+//!
+//! A key over pieces of memory may grant more of them than they were registered for, so whoever makes
+//! one vouches for that:
+//! ```compile_fail,E0133
+//! # use mlx5::{devx::*, wqe::*};
+//! fn over(pd: &ProtectionDomain, piece: Sge) {
+//!     let _ = Mkey::builder(pd).list(&[piece]);
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx::*, wqe::*};
+//! unsafe fn over(pd: &ProtectionDomain, piece: Sge) {
+//!     let _ = unsafe { Mkey::builder(pd).list(&[piece]) };
+//! }
+//! ```
+//!
+//! A send queue of Ethernet has no receives:
+//! ```compile_fail,E0277
+//! # use mlx5::{devx::*, ring::*};
+//! fn receive(sq: &Sq, completions: &mut Completions) {
+//!     let _ = ReceiveQueue::new(sq, completions, ReceiveConfig::default());
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx::*, ring::*};
+//! fn receive(rq: &Rq, completions: &mut Completions) {
+//!     let _ = ReceiveQueue::new(rq, completions, ReceiveConfig::default());
+//! }
+//! ```
+//!
+//! Flows lead to what leads frames to queues, not to a table:
+//! ```compile_fail,E0277
+//! # use mlx5::{devx::*, verbs::*};
+//! fn lead(table: &Rqt) {
+//!     let _ = Flow::builder(1).build(table);
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx::*, verbs::*};
+//! fn lead(tir: &Tir) {
+//!     let _ = Flow::builder(1).build(tir);
+//! }
+//! ```

@@ -97,6 +97,7 @@ const ON_ETHERNET: &[&str] = &[
     "tests.test_addr",
     "tests.test_flow",
     "tests.test_rss_traffic",
+    "tests.test_mlx5_flow",
     "tests.test_mlx5_timestamp",
     "tests.test_mlx5_devx",
     "tests.test_mlx5_udp_sport",
