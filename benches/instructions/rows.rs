@@ -137,7 +137,7 @@ macro_rules! rows {
     };
 }
 
-use column::{CLASSIC, EXTENDED, FLOOR};
+use column::{EXTENDED, FLOOR};
 
 rows! {
     Inline: "8-byte inline WRITE, signaled, BlueFlame", How::Post,
@@ -191,8 +191,8 @@ rows! {
         [at_most(34.0)];
     PollShared: "poll, one receive of a shared queue", How::Take, [at_most(73.0)];
     PollTable: "the same, of one of 300 queue pairs in a table", How::Take, [at_most(97.0)];
-    TagAppend: "append to a list of tags, reported", How::Post, [at_most(200.0).and(1.0 / 3.0, CLASSIC)];
-    TagPoll: "poll, one message of a list of tags", How::Take, [at_most(200.0)];
+    TagAppend: "append to a list of tags, reported", How::Post, [];
+    TagPoll: "poll, one message of a list of tags", How::Take, [];
     PoolPost: "the same program: 64-byte WRITE from a pool", How::Post, [at_most_raw(1.15)];
     PoolList: "the same program: list of 32 such, per WR", How::Lists(LIST), [at_most_raw(1.15)];
     PoolPoll: "the same program: poll, buffer back to the pool", How::Poll, [at_most_raw(1.15)];

@@ -18,10 +18,12 @@ struct Own<'a> {
 }
 
 impl Queues for Own<'_> {
+    #[inline(always)]
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
         self.commands.send_side(qpn)
     }
 
+    #[inline(always)]
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>> {
         self.shared.receive_side(qpn)
     }
