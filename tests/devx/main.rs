@@ -6,6 +6,7 @@ mod rig;
 
 mod capabilities;
 mod commands;
+mod contexts;
 mod counters;
 mod dynamic;
 mod function;

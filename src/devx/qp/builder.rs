@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32};
 
-use mlx5_sys::ifc::{Field, cmd_hca_cap, create_qp_in, create_qp_out, opcode, qpc};
+use mlx5_sys::ifc::{Field, cmd_hca_cap, create_qp_in, create_qp_out, opcode, qpc, roce_cap};
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::shape::Geometry;
@@ -307,7 +307,9 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             (Some(_), _) | (None, Some(_)) => SHARED_RECEIVES,
             (None, None) => NO_RECEIVES,
         };
-        let fields: [(Field, u64); 22] = [
+        // `qp.h`: free running, or what the port's clock is by default, where queue pairs can choose.
+        let formats = context.capabilities().current(Group::Roce, roce_cap::QP_TS_FORMAT)?;
+        let fields: [(Field, u64); 23] = [
             (qpc::ST, T::ST.into()),
             (qpc::PM_STATE, MIGRATED),
             (qpc::PD, self.pd.0?.into()),
@@ -321,6 +323,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             (qpc::LOG_RQ_STRIDE, log(geometry.stride / SEGMENT_SIZE as u32)),
             (qpc::NO_SQ, (geometry.blocks == 0).into()),
             (qpc::LOG_SQ_SIZE, log(geometry.blocks)),
+            (qpc::TS_FORMAT, formats.is_some_and(|format| format != 0).into()),
             (qpc::UAR_PAGE, uar.page_id().into()),
             (qpc::USER_INDEX, self.user_index.into()),
             (qpc::CQN_SND, send_cq.number.into()),
