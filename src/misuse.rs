@@ -756,3 +756,65 @@
 //!     let _ = Flow::builder(1).build(tir);
 //! }
 //! ```
+//!
+//! Queue pairs by command have the same states:
+//! ```compile_fail,E0277
+//! # use mlx5::{devx::QueuePair, ring::*, verbs::{Rc, Rtr}};
+//! fn early(qp: &QueuePair<Rc, Rtr>, completions: &mut Completions) -> mlx5::Result<SendQueue> {
+//!     SendQueue::new(qp, completions, SendConfig::default())
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx::QueuePair, ring::*, verbs::{Rc, Rts}};
+//! fn ready(qp: &QueuePair<Rc, Rts>, completions: &mut Completions) -> mlx5::Result<SendQueue> {
+//!     SendQueue::new(qp, completions, SendConfig::default())
+//! }
+//! ```
+//! ```compile_fail,E0599
+//! # use mlx5::{devx::QueuePair, verbs::{Init, Rc, RtsAttributes}};
+//! fn skip(qp: QueuePair<Rc, Init>, to: &RtsAttributes) {
+//!     let _ = qp.rts(to);
+//! }
+//! ```
+//! ```compile_fail,E0382
+//! # use mlx5::{devx::QueuePair, verbs::{Init, Rc, RtrAttributes}};
+//! fn twice(qp: QueuePair<Rc, Init>, to: &RtrAttributes) {
+//!     let connected = qp.rtr(to);
+//!     let again = qp.rtr(to);
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx::QueuePair, verbs::{Init, Rc, RtrAttributes, RtsAttributes}};
+//! fn once(qp: QueuePair<Rc, Init>, to: &RtrAttributes, then: &RtsAttributes) -> mlx5::Result<()> {
+//!     let connected = qp.rtr(to)?.rts(then)?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! Verbs take CQs of verbs alone, since the kernel knows no others by handle:
+//! ```compile_fail,E0308
+//! # use mlx5::{devx::CompletionQueue, verbs::*};
+//! fn mixed(pd: &ProtectionDomain, cq: &CompletionQueue) -> mlx5::Result<QueuePair<Rc, Reset>> {
+//!     QueuePair::builder(pd, cq).build()
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx::QueuePair, verbs::{CompletionQueue, ProtectionDomain, Rc, Reset}};
+//! fn mixed(pd: &ProtectionDomain, cq: &CompletionQueue) -> mlx5::Result<QueuePair<Rc, Reset>> {
+//!     QueuePair::builder(pd, cq).build()
+//! }
+//! ```
+//!
+//! Resetting a queue pair under its queues takes a promise:
+//! ```compile_fail,E0133
+//! # use mlx5::{devx::QueuePair, verbs::{Rc, Rts}};
+//! fn reset(qp: QueuePair<Rc, Rts>) {
+//!     let _ = qp.reset_under_queues();
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx::QueuePair, verbs::{Rc, Rts}};
+//! fn reset(qp: QueuePair<Rc, Rts>) {
+//!     let _ = qp.reset();
+//! }
+//! ```

@@ -52,6 +52,16 @@ fn a_c_programs_queue_pair_is_driven_directly() {
 }
 
 #[test]
+fn connections_are_made_by_command_alone() {
+    let text = Process::example("devx_rc", &[]).end();
+    for line in ["register: write-combining", "memory: \"written by command\", \"sent by command\""]
+    {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert!(text.ends_with("Reset\n"), "{text}");
+}
+
+#[test]
 fn datagrams_reach_a_group_and_come_back() {
     let text = Process::example("ud_multicast", &["5"]).end();
     assert_eq!(text.matches("who is there?").count(), 5, "{text}");

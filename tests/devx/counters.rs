@@ -20,7 +20,7 @@ fn counted(setup: Setup) -> (Pair, [QueueCounters; 2]) {
     let mut pair = Pair::new(setup);
     let sets = [&mut pair.a, &mut pair.b].map(|end| {
         let set = QueueCounters::new(&end.context).unwrap();
-        set.count(&end.live().qp).unwrap();
+        set.count(end.live().qp.verbs()).unwrap();
         set
     });
     (pair, sets)
@@ -106,7 +106,7 @@ fn errors_are_counted_by_cause_on_both_sides() {
     // Through RESET the queue pairs went back to what they counted in before.
     pair.recover();
     for (set, end) in [(&own, &mut pair.a), (&peer, &mut pair.b)] {
-        set.count(&end.live().qp).unwrap();
+        set.count(end.live().qp.verbs()).unwrap();
     }
     pair.b.receive(1, pair.b.sge(0, 63));
     pair.a.post(2, Send::new(pair.a.sge(0, 64)).signaled());
@@ -141,10 +141,10 @@ fn several_queue_pairs_count_in_one_set() {
     let (mut pair, [_, peer]) = counted(Setup::default());
     let mut second = Pair::new(Setup::default());
     // Of another opened device, whose set is not to be named.
-    let error = peer.count(&second.b.live().qp).unwrap_err();
+    let error = peer.count(second.b.live().qp.verbs()).unwrap_err();
     assert!(matches!(error, mlx5::Error::Refused(_)), "{error}");
     // Both of one opened device.
-    peer.count(&pair.a.live().qp).unwrap();
+    peer.count(pair.a.live().qp.verbs()).unwrap();
     let (to_b, to_a) = (pair.b.remote(0), pair.a.remote(0));
     pair.a.post(1, Read::new(pair.a.sge(0, 64), to_b).signaled());
     pair.b.post(2, Read::new(pair.b.sge(0, 64), to_a).signaled());

@@ -17,6 +17,7 @@ mod objects;
 #[path = "../rc_errors/pair.rs"]
 mod pair;
 mod pending;
+mod queues;
 mod resources;
 mod shared;
 mod shared_receive;

@@ -6,11 +6,12 @@ use mlx5::connect::{Endpoint, LocalPort};
 use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveKind, Status};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Access, AsyncEvent, CompletionQueue, Context, EventSource, InitAttributes, MemoryRegion, Mtu,
-    ProtectionDomain, QpState, QueuePair, Rc, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes,
-    ThreadDomain,
+    Access, AsyncEvent, Capacities, Context, CqeSize, EventSource, InitAttributes, MemoryRegion,
+    Mtu, ProtectionDomain, QpState, Rc, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes,
 };
 use mlx5::wqe::{PostOn, Remote, Send, Sge};
+
+use crate::rig::made::{By, Cq, Qp, queue_pair};
 
 pub const PATIENCE: Duration = Duration::from_secs(20);
 pub const LENGTH: usize = 16 << 10;
@@ -52,7 +53,7 @@ pub struct Pair {
 pub struct End {
     pub live: Option<Live>,
     pub completions: Completions,
-    pub cq: CompletionQueue,
+    pub cq: Cq,
     pub region: MemoryRegion,
     pub pd: ProtectionDomain,
     pub context: Context,
@@ -62,7 +63,7 @@ pub struct End {
 pub struct Live {
     pub sends: SendQueue<Rc>,
     pub receives: ReceiveQueue,
-    pub qp: QueuePair<Rc, Rts>,
+    pub qp: Qp<Rc, Rts>,
 }
 
 impl Pair {
@@ -76,7 +77,7 @@ impl Pair {
         pair
     }
 
-    pub fn connect(&mut self, a: QueuePair<Rc, Reset>, b: QueuePair<Rc, Reset>) {
+    pub fn connect(&mut self, a: Qp<Rc, Reset>, b: Qp<Rc, Reset>) {
         let (number_a, number_b) = (a.number(), b.number());
         self.a.connect(a, number_b, EVERYTHING, &self.setup);
         self.b.connect(b, number_a, self.setup.queue_pair, &self.setup);
@@ -124,10 +125,10 @@ impl End {
     /// Of an existing protection domain.
     pub fn within(pd: ProtectionDomain, access: Access) -> End {
         let context = pd.context().clone();
-        let cq = CompletionQueue::new(&context, 128).unwrap();
+        let cq = Cq::new(&context, By::of_environment(), 128, CqeSize::B64);
         End {
             live: None,
-            completions: Completions::new(&cq).unwrap(),
+            completions: cq.completions(),
             cq,
             region: pd.allocate(LENGTH, access).unwrap(),
             pd,
@@ -135,20 +136,18 @@ impl End {
         }
     }
 
-    pub fn queue_pair(&self) -> QueuePair<Rc, Reset> {
-        // A register of its own, since several queue pairs of this context post at a time.
-        let thread = ThreadDomain::new(&self.context).unwrap();
-        QueuePair::builder(&self.pd, &self.cq)
-            .max_send_wr(16)
-            .max_recv_wr(16)
-            .max_send_sge(4)
-            .max_inline_data(64)
-            .thread_domain(&thread)
-            .build()
-            .unwrap()
+    pub fn queue_pair(&self) -> Qp<Rc, Reset> {
+        let shape = Capacities {
+            max_send_wr: 16,
+            max_recv_wr: 16,
+            max_send_sge: 4,
+            max_recv_sge: 1,
+            max_inline_data: 64,
+        };
+        queue_pair(By::of_environment(), &self.pd, &self.cq, shape, false)
     }
 
-    pub fn connect(&mut self, qp: QueuePair<Rc, Reset>, peer: u32, access: Access, setup: &Setup) {
+    pub fn connect(&mut self, qp: Qp<Rc, Reset>, peer: u32, access: Access, setup: &Setup) {
         let local = LocalPort::new(&self.context, 1, None).unwrap();
         let theirs = Endpoint {
             lid: local.attributes().lid,
@@ -156,19 +155,19 @@ impl End {
             ..Endpoint::new(peer, Mtu::Mtu1024)
         };
         let qp = qp.init(&InitAttributes { access, ..local.init() }).unwrap();
-        let receives =
-            ReceiveQueue::new(&qp, &mut self.completions, ReceiveConfig::default()).unwrap();
+        let config = ReceiveConfig::default();
+        let receives = qp.receive_queue(&mut self.completions, config).unwrap();
         let rtr = RtrAttributes {
             min_rnr_timer: setup.rnr,
             max_dest_rd_atomic: setup.responder_depth,
             ..local.rtr(&theirs, &theirs)
         };
         let qp = qp.rtr(&rtr).unwrap().rts(&setup.rts).unwrap();
-        let sends = SendQueue::new(&qp, &mut self.completions, SendConfig::default()).unwrap();
+        let sends = qp.send_queue(&mut self.completions, SendConfig::default()).unwrap();
         self.live = Some(Live { sends, receives, qp });
     }
 
-    pub fn reset(&mut self) -> QueuePair<Rc, Reset> {
+    pub fn reset(&mut self) -> Qp<Rc, Reset> {
         match self.live.take() {
             Some(Live { sends, receives, qp }) => {
                 drop((sends, receives));
@@ -260,7 +259,7 @@ impl End {
 
     /// The state that the card reports.
     pub fn state(&mut self) -> QpState {
-        self.live().qp.query().unwrap().state
+        self.live().qp.query().state
     }
 
     /// Waits for an asynchronous event of this side's queue pair.

@@ -360,7 +360,7 @@ fn what_follows_a_change_of_keys_waits_for_it_and_only_that() {
     let mut window = MemoryWindow::<Type1>::new(&pair.b.pd).unwrap();
     // Short and long ones, one by one and in batches, some of which are dropped.
     let rkey = window.rkey();
-    let ring = Ring::new(&pair.b.live().qp);
+    let ring = Ring::new(pair.b.live().qp.verbs());
     let sends = &mut pair.b.live().sends;
     let bind = || BindWindow::type_1(rkey, Sge::default(), READ_AND_WRITE);
     let nop = || Nop::new().signaled();

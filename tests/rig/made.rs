@@ -3,6 +3,8 @@
 
 #![allow(dead_code, reason = "no test uses all of it")]
 
+use std::fmt;
+
 use mlx5::devx::{self, ByCommand};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::state::{CanReceive, Init, Reset, Rtr, Rts, State};
@@ -21,6 +23,21 @@ pub enum By {
     Command,
     /// The queue pair is made by command, the CQ by verbs.
     CommandOnVerbsCq,
+}
+
+/// The variable of the environment by which a test's own program is run again, with everything that
+/// [`By::of_environment`] is asked for made by command.
+pub const BY: &str = "MLX5_TEST_BY";
+
+impl By {
+    /// What makes things in this run.
+    pub fn of_environment() -> By {
+        match std::env::var(BY).as_deref() {
+            Ok("command") => By::Command,
+            Ok(other) => panic!("{BY} is {other}"),
+            Err(_) => By::Verbs,
+        }
+    }
 }
 
 /// Both ends by verbs, by command, and what can be mixed.
@@ -66,10 +83,18 @@ impl Cq {
 }
 
 /// A queue pair.
-#[derive(Debug)]
 pub enum Qp<T: Connected, S: State> {
     Verbs(verbs::QueuePair<T, S>),
     Command(devx::QueuePair<T, S>),
+}
+
+impl<T: Connected, S: State> fmt::Debug for Qp<T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Qp::Verbs(qp) => qp.fmt(f),
+            Qp::Command(qp) => qp.fmt(f),
+        }
+    }
 }
 
 /// Makes a queue pair with a register of its own.
@@ -168,6 +193,29 @@ impl<T: Connected + Receives + ByCommand, S: CanReceive> Qp<T, S> {
 }
 
 impl<T: Connected + ByCommand, S: State> Qp<T, S> {
+    /// The queue pair of verbs that it is.
+    pub fn verbs(&self) -> &verbs::QueuePair<T, S> {
+        match self {
+            Qp::Verbs(qp) => qp,
+            Qp::Command(qp) => panic!("{qp:?} was made by command"),
+        }
+    }
+
+    /// Start of its send queue.
+    pub fn send_ring(&self) -> *mut u8 {
+        match self {
+            Qp::Verbs(qp) => {
+                // SAFETY: the queue pair is alive; the caller looks no longer than that.
+                unsafe { super::verbs::QpMemory::new(qp.as_raw()) }.dv.sq.buf.cast()
+            }
+            Qp::Command(qp) => {
+                let (rings, sends) = qp.rings();
+                // SAFETY: within the rings.
+                unsafe { rings.as_ptr().add(sends) }
+            }
+        }
+    }
+
     pub fn number(&self) -> u32 {
         match self {
             Qp::Verbs(qp) => qp.number(),

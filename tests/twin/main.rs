@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 mod rig;
 
 mod bytes;
+mod commanded;
 mod dynamic;
 mod grants;
 mod keys;

@@ -158,6 +158,17 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         &self.inner.uar
     }
 
+    /// Where its rings lie: that of receives, and behind it, from so many bytes on, that of sends. They
+    /// stay there as long as the queue pair; what is in them is its queues' own.
+    pub fn rings(&self) -> (std::ptr::NonNull<u8>, usize) {
+        (self.inner.memory.ring.start(), self.inner.geometry.sends_at())
+    }
+
+    /// Its doorbell record, of eight bytes. It stays there as long as the queue pair.
+    pub fn record(&self) -> std::ptr::NonNull<u8> {
+        self.inner.memory.record.start()
+    }
+
     /// The state the program moved it to last. One load; the card may have moved it to ERROR since.
     pub fn state(&self) -> QpState {
         QpState::from_code(self.inner.state.load(Ordering::Acquire))

@@ -1,0 +1,237 @@
+//! This crate on a queue pair of verbs and on its twin, which was made by command: the bytes of both
+//! rings, the doorbell record, and every store to the register are equal but for the queue pair's
+//! number. What they are on that of verbs is libmlx5's, as `twin_post.rs` and `unreliable.rs` show.
+
+use mlx5::connect::Endpoint;
+use mlx5::devx::ByCommand;
+use mlx5::ring::{Batch, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{Capacities, Connected, CqeSize, Rc, RtrAttributes, Rts, RtsAttributes, Uc};
+use mlx5::wqe::{
+    CompareSwap, FetchAdd, Inline, Nop, PostOn, Read, Remote, Send, SendImm, Sge, Word, Write,
+    WriteImm,
+};
+use mlx5_model::stores::{self, Store};
+
+use crate::rig::made::{By, Cq, Qp, queue_pair};
+use crate::rig::random::Random;
+use crate::rig::{Rig, wait};
+
+const MEMORY: usize = 1 << 12;
+const POSTS: u32 = 400;
+/// Blocks of either ring: of verbs, 16 requests of up to eight blocks; by command, 64 of two.
+const BLOCKS: u32 = 128;
+
+struct Twin<T: Connected + ByCommand> {
+    send: SendQueue<T>,
+    receive: ReceiveQueue,
+    completions: mlx5::ring::Completions,
+    qp: Qp<T, Rts>,
+    record: *const u8,
+    receives: *const u8,
+}
+
+impl<T> Twin<T>
+where
+    T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>
+        + ByCommand
+        + mlx5::verbs::Receives,
+{
+    /// Connected to itself.
+    fn new(rig: &Rig, by: By) -> Self {
+        let cq = Cq::new(&rig.context, by, 255, CqeSize::B64);
+        let (requests, entries) = if by == By::Verbs { (16, 3) } else { (64, 3) };
+        let shape = Capacities {
+            max_send_wr: requests,
+            max_recv_wr: 32,
+            max_send_sge: entries,
+            max_recv_sge: 3,
+            max_inline_data: 64,
+        };
+        let qp = queue_pair::<T>(by, &rig.pd, &cq, shape, false);
+        let qp = qp.init(&rig.local.init()).unwrap();
+        let mut completions = cq.completions();
+        let receive = qp.receive_queue(&mut completions, ReceiveConfig::default()).unwrap();
+        let end = Endpoint { psn: 0x77, ..rig.local.endpoint_of(qp.number()) };
+        let qp = qp.rtr(&rig.local.rtr(&end, &end).into()).unwrap();
+        let qp = qp.rts(&rig.local.rts(&end, &end).into()).unwrap();
+        let send = qp.send_queue(&mut completions, SendConfig::default()).unwrap();
+        assert_eq!(send.blocks(), BLOCKS);
+        let (record, receives) = match &qp {
+            Qp::Verbs(qp) => {
+                // SAFETY: the queue pair is alive as long as the twin.
+                let memory = unsafe { crate::rig::verbs::QpMemory::new(qp.as_raw()) };
+                (
+                    memory.dv.dbrec.cast::<u8>().cast_const(),
+                    memory.dv.rq.buf.cast::<u8>().cast_const(),
+                )
+            }
+            Qp::Command(qp) => {
+                (qp.record().as_ptr().cast_const(), qp.rings().0.as_ptr().cast_const())
+            }
+        };
+        Self { send, receive, completions, qp, record, receives }
+    }
+
+    /// Rings and record, with the queue pair's number taken out of the WQEs.
+    fn image(&self) -> Vec<u8> {
+        let read = |start: *const u8, bytes: usize| {
+            // SAFETY: rings and record, which live as long as the twin; nobody writes now.
+            (0..bytes).map(|at| unsafe { start.add(at).read_volatile() }).collect::<Vec<u8>>()
+        };
+        let mut ring = read(self.qp.send_ring(), BLOCKS as usize * 64);
+        without(&mut ring, self.qp.number());
+        [ring, read(self.receives, 32 * 64), read(self.record, 8)].concat()
+    }
+
+    fn drain(&mut self) {
+        while !self.send.is_idle() {
+            let queues = &mut (&mut self.send, &mut self.receive);
+            let _ = wait(&mut self.completions, queues);
+        }
+    }
+}
+
+/// Takes the number of a queue pair out of ctrl segments.
+fn without(bytes: &mut [u8], number: u32) {
+    let number = number.to_be_bytes();
+    for at in (0..bytes.len().saturating_sub(7)).step_by(16) {
+        if bytes[at + 4..at + 7] == number[1..] {
+            bytes[at + 4..at + 7].fill(0);
+        }
+    }
+}
+
+/// What was stored to the register of a queue pair, its number taken out.
+fn stored(log: Vec<Store>, number: u32) -> Vec<(usize, Vec<u8>)> {
+    // Words of eight bytes: a ctrl segment begins with every second of them.
+    log.into_iter()
+        .map(|store| {
+            let mut bytes = store.bytes;
+            without(&mut bytes, number);
+            // The half of the register, not which one of the page.
+            (store.offset & 0x1ff, bytes)
+        })
+        .collect()
+}
+
+/// One random request, the same on both.
+#[derive(Clone, Debug)]
+struct Request {
+    kind: u32,
+    lists: Vec<Sge>,
+    inline: Vec<u8>,
+    remote: Remote,
+    signaled: bool,
+}
+
+fn append<T: Connected>(batch: &mut Batch<'_, T>, id: u64, request: &Request)
+where
+    for<'a> Send<Inline<'a>>: PostOn<T>,
+    for<'a> Send<&'a [Sge]>: PostOn<T>,
+    for<'a> SendImm<&'a [Sge]>: PostOn<T>,
+    for<'a> Write<Inline<'a>>: PostOn<T>,
+    for<'a> Write<&'a [Sge]>: PostOn<T>,
+    for<'a> WriteImm<Inline<'a>>: PostOn<T>,
+    Nop: PostOn<T>,
+{
+    let (list, inline, remote) = (&request.lists[..], &request.inline[..], request.remote);
+    let signaled = request.signaled;
+    match request.kind {
+        0 => batch.append(id, Send::new(Inline(inline)).signaled_if(signaled)),
+        1 => batch.append(id, Send::new(list).signaled_if(signaled)),
+        2 => batch.append(id, SendImm::new(list, 0x1234_5678).solicited().signaled_if(signaled)),
+        3 => batch.append(id, Write::new(Inline(inline), remote).signaled_if(signaled)),
+        4 => batch.append(id, Write::new(list, remote).fenced().signaled_if(signaled)),
+        5 => batch.append(id, WriteImm::new(Inline(inline), remote, 7).signaled_if(signaled)),
+        _ => batch.append(id, Nop::new().signaled_if(signaled)),
+    }
+    .unwrap();
+}
+
+/// What only reliable connections do, by a number from 7 on.
+fn append_reliable(batch: &mut Batch<'_, Rc>, id: u64, request: &Request) {
+    let sge = request.lists[0];
+    let (word, remote) = (Word::new(sge.addr, sge.lkey), request.remote);
+    let signaled = request.signaled;
+    match request.kind {
+        7 => batch.append(id, Read::new(&request.lists[..], remote).signaled_if(signaled)),
+        8 => batch.append(id, CompareSwap::new(word, remote, 1, 2).signaled_if(signaled)),
+        9 => batch.append(id, FetchAdd::new(word, remote, 3).signaled_if(signaled)),
+        _ => return append(batch, id, request),
+    }
+    .unwrap();
+}
+
+fn twins<T>(kinds: u32, append: impl Fn(&mut Batch<'_, T>, u64, &Request))
+where
+    T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>
+        + ByCommand
+        + mlx5::verbs::Receives,
+    Nop: PostOn<T>,
+{
+    let _turn = crate::turn();
+    let _recording = stores::record();
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let memory = rig.memory(MEMORY);
+    let mut twins = [By::Verbs, By::Command].map(|by| Twin::<T>::new(&rig, by));
+    let mut random = Random::new();
+    let sge =
+        |at: u32, length: u32| Sge::new(memory.address() + u64::from(at), length, memory.lkey());
+    stores::take();
+    for post in 0..POSTS {
+        let requests: Vec<Request> = (0..1 + random.below(3))
+            .map(|at| Request {
+                kind: random.below(kinds),
+                lists: (0..1 + random.below(3)).map(|_| sge(random.below(64) * 8, 8)).collect(),
+                inline: random_bytes(&mut random),
+                remote: Remote::new(memory.remote_address() + 2048, memory.rkey()),
+                // The last one, so that all are retired.
+                signaled: at > 1 || random.one_in(2),
+            })
+            .collect();
+        let mut seen = Vec::new();
+        for twin in &mut twins {
+            for id in 0..4 {
+                if twin.receive.free() > 0 {
+                    let list = [sge(1024, 40), sge(1100, 24), sge(1200, 8)];
+                    let entries = 1 + (post as usize + id) % 3;
+                    // SAFETY: nobody looks at the memory.
+                    unsafe { twin.receive.post(id as u64, &list[..entries]) }.unwrap();
+                }
+            }
+            assert!(stores::take().is_empty(), "receives ring no register");
+            let mut batch = twin.send.batch();
+            for (id, request) in requests.iter().enumerate() {
+                append(&mut batch, id as u64, request);
+            }
+            // SAFETY: as above; inline bytes are copied.
+            unsafe { batch.ring() };
+            if requests.iter().all(|request| !request.signaled) {
+                twin.send.reclaim(99).unwrap();
+            }
+            let log = stored(stores::take(), twin.qp.number());
+            assert!(!log.is_empty());
+            twin.drain();
+            // A poll of a CQ makes no store to a register.
+            assert!(stores::take().is_empty());
+            seen.push((log, twin.image()));
+        }
+        assert_eq!(seen[0].0, seen[1].0, "stores of post {post}: {requests:?}");
+        assert!(seen[0].1 == seen[1].1, "rings after post {post}: {requests:?}");
+    }
+}
+
+fn random_bytes(random: &mut Random) -> Vec<u8> {
+    let length = random.below(60) as usize;
+    random.bytes(length)
+}
+
+#[test]
+fn reliable_connections_write_and_ring_the_same() {
+    twins::<Rc>(10, append_reliable);
+}
+
+#[test]
+fn unreliable_connections_write_and_ring_the_same() {
+    twins::<Uc>(7, append::<Uc>);
+}
