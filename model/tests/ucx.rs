@@ -108,9 +108,10 @@ fn memory_over_reliable_connections() {
     perftest(INFINIBAND, "rc_x", "ucp_get", "65536");
     perftest(INFINIBAND, "rc_x", "ucp_add", "8");
     perftest(INFINIBAND, "rc_x", "ucp_fadd", "8");
+    perftest(INFINIBAND, "rc_x", "ucp_fadd", "4");
     perftest(INFINIBAND, "rc_x", "ucp_cswap", "8");
     perftest(ROCE, "rc_x", "ucp_put_bw", "16384");
-    perftest(ROCE, "rc_x", "ucp_cswap", "8");
+    perftest(ROCE, "rc_x", "ucp_cswap", "4");
 }
 
 #[test]

@@ -49,9 +49,11 @@ use sealed::{Encode as EncodeNumber, half};
 /// What an atomic under masks works on: a number of 4 ([`u32`]), 8 ([`u64`]), 16 ([`u128`]) or 32
 /// bytes (`[u128; 2]`, the more significant half first).
 ///
-/// In memory, at the peer and where the old value goes, eight bytes are in host byte order, as those
-/// of [`CompareSwap`](super::CompareSwap); other sizes are most significant byte first. Addresses at
-/// the peer are multiples of the size. Which sizes a card has, its capabilities say
+/// In memory eight bytes are in host byte order, at the peer and where the old value goes, as those of
+/// [`CompareSwap`](super::CompareSwap). Four bytes are so at the peer; their old value comes most
+/// significant byte first (UCX's `rc_iface.c`, `uct_rc_ep_atomic_handler_32_be1`). Wider numbers, of
+/// which nothing is published, are taken to be most significant byte first. Addresses at the peer are
+/// multiples of the size. Which sizes a card has, its capabilities say
 /// (`atomic_size_qp` of QUERY_HCA_CAP); it refuses others as an invalid request.
 pub trait Number: EncodeNumber {}
 

@@ -38,7 +38,13 @@ fn failed(side: &mut Side<Rc>) -> Failure {
 }
 
 /// Adds to and swaps in a number of the peer's memory, and looks at what is there then.
-fn number<N: Number>(value: impl Fn(u64) -> N, bytes: impl Fn(N) -> Vec<u8>) {
+///
+/// `bytes` is how a number lies in the peer's memory, `returned` how the old one comes back.
+fn number<N: Number>(
+    value: impl Fn(u64) -> N,
+    bytes: impl Fn(N) -> Vec<u8>,
+    returned: impl Fn(N) -> Vec<u8>,
+) {
     let rig = Rig::new(Mode::Trapped);
     let [mut a, mut b] = sides(&rig);
     let size = bytes(value(0)).len();
@@ -47,7 +53,7 @@ fn number<N: Number>(value: impl Fn(u64) -> N, bytes: impl Fn(N) -> Vec<u8>) {
     let check = |a: &mut Side<Rc>, b: &Side<Rc>, operation: SendOperation, was: u64, is: u64| {
         let Completion::Send(done) = a.wait() else { panic!("{operation:?}") };
         assert_eq!((done.operation, done.byte_len), (operation, size as u32));
-        assert_eq!(a.bytes(OLD, size), bytes(value(was)));
+        assert_eq!(a.bytes(OLD, size), returned(value(was)));
         assert_eq!(b.bytes(AT, size), bytes(value(is)));
         assert_eq!((b.bytes(AT - 8, 8), b.bytes(AT + size, 32)), (vec![0; 8], vec![0; 32]));
     };
@@ -83,10 +89,14 @@ fn number<N: Number>(value: impl Fn(u64) -> N, bytes: impl Fn(N) -> Vec<u8>) {
 
 #[test]
 fn atomics_under_masks_of_each_size() {
-    number(|value| value as u32, |number| number.to_be_bytes().into());
-    number(|value| value, |number| number.to_ne_bytes().into());
-    number(u128::from, |number| number.to_be_bytes().into());
-    number(|value| [0, value.into()], |number| number.map(u128::to_be_bytes).concat());
+    let four = |value| value as u32;
+    number(four, |number| number.to_ne_bytes().into(), |number| number.to_be_bytes().into());
+    let host = |number: u64| number.to_ne_bytes().into();
+    number(|value| value, host, host);
+    let network = |number: u128| number.to_be_bytes().into();
+    number(u128::from, network, network);
+    let halves = |number: [u128; 2]| number.map(u128::to_be_bytes).concat();
+    number(|value| [0, value.into()], halves, halves);
 }
 
 #[test]
@@ -368,7 +378,7 @@ fn count(rig: &Rig, mut connection: Connection) {
     let mut found = [0; 256];
     memory.read(0, &mut found);
     let all = 3 * ADDITIONS;
-    assert_eq!(found[..4], (all as u32).to_be_bytes());
+    assert_eq!(found[..4], (all as u32).to_ne_bytes());
     assert_eq!(found[64..72], (all as u64).to_ne_bytes());
     assert_eq!(found[128..144], all.to_be_bytes());
     assert_eq!(found[192 + 16..192 + 32], all.to_be_bytes());

@@ -157,14 +157,23 @@ fn padded(bytes: &[u8]) -> [u8; LARGEST] {
     all
 }
 
-/// From memory order to a number's, most significant byte first, or back: eight bytes are in the
-/// host's order, others are not (`atomic_req_8B_endianness_mode` is of eight alone).
+/// From memory order to a number's, most significant byte first, or back: what a processor has numbers
+/// of, four and eight bytes, is in the host's order, as UCX's atomics of both sizes have it. Of wider
+/// numbers nothing is published; here they are most significant byte first.
 fn ordered(bytes: &[u8]) -> [u8; LARGEST] {
     let mut all = padded(bytes);
-    if bytes.len() == 8 {
-        all[..8].reverse();
+    if bytes.len() <= 8 {
+        all[..bytes.len()].reverse();
     }
     all
+}
+
+/// What a requester gets of what was found, which is in memory order: the host's order is of eight bytes
+/// alone (`atomic_req_8B_endianness_mode`), so four come most significant byte first.
+pub fn answered(found: &mut [u8]) {
+    if found.len() == 4 {
+        found.reverse();
+    }
 }
 
 impl Card {
@@ -227,10 +236,12 @@ mod tests {
         assert_eq!(new, 0x1122_3344_5566_77ff);
         let other = atomic(8, &[!0, 0x65 << 16, 0xff, 0xff_0000]);
         assert_eq!(other.swapped(&found)[..8], found);
-        // Four bytes, and sixteen, are most significant byte first.
-        let found = 0x0102_0304u32.to_be_bytes();
+        let mut found = 0x0102_0304u32.to_ne_bytes();
         let swap = atomic(4, &[0xaabb_ccdd, 0x0102_0304, 0x00ff_0000, 0xffff_ffff]);
-        assert_eq!(swap.swapped(&found)[..4], 0x01bb_0304u32.to_be_bytes());
+        assert_eq!(swap.swapped(&found)[..4], 0x01bb_0304u32.to_ne_bytes());
+        answered(&mut found);
+        assert_eq!(found, [1, 2, 3, 4]);
+        // Sixteen are most significant byte first.
         let found = (7u128 << 100).to_be_bytes();
         let swap = atomic(16, &[9 << 100, 0, 15 << 100, 0]);
         assert_eq!(swap.swapped(&found)[..16], (9u128 << 100).to_be_bytes());
@@ -247,8 +258,8 @@ mod tests {
         assert_eq!(added(0x0000_0001_ffff_ffff, 0x0000_0001_0000_0002, 1 << 31), 0x2_0000_0001);
         // Every bit a field: no carry at all.
         assert_eq!(added(0b1010, 0b0110, u64::MAX.into()), 0b1100);
-        let new = atomic(4, &[1, 0]).added(&0x00ff_ffffu32.to_be_bytes());
-        assert_eq!(new[..4], 0x0100_0000u32.to_be_bytes());
+        let new = atomic(4, &[1, 0]).added(&0x00ff_ffffu32.to_ne_bytes());
+        assert_eq!(new[..4], 0x0100_0000u32.to_ne_bytes());
         let found = [[0u8; 16], u128::MAX.to_be_bytes()].concat();
         let new = atomic(32, &[1, 0]).added(&found);
         assert_eq!((new[15], &new[16..]), (1, &[0; 16][..]));

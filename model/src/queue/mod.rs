@@ -37,7 +37,7 @@ pub use compress::{Compression, MAX_BLOCK, MiniFormat};
 pub(crate) use doorbell::Registers;
 pub use ethernet::{EthernetSegment, Part, Seen};
 pub use event::{QpEvent, SrqEvent, TargetEvent};
-pub use extended::{LARGEST, Local, Masked};
+pub use extended::{LARGEST, Local, Masked, answered};
 pub use moderate::Untold;
 pub use tags::{HEADER, Met, Rendezvous, TagEvent, TagRequest, Tagged};
 pub use translate::{Access, Denied};

@@ -4,7 +4,7 @@ use super::super::{Parameters, Psn};
 use super::reply::{Original, Reply};
 use super::responder::{Refused, Responder};
 use crate::card::Card;
-use crate::queue::{Domain, LARGEST, Masked};
+use crate::queue::{Domain, LARGEST, Masked, answered};
 use crate::wire::{Header, Opcode, Reth};
 
 impl Responder {
@@ -54,6 +54,7 @@ impl Responder {
             }
         })
         .map_err(|denied| self.denied(own, header, denied))?;
+        answered(&mut found[..size]);
         self.found(own, header, Original::Bytes(found, size));
         Ok(())
     }

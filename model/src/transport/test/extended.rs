@@ -38,7 +38,8 @@ fn every_size_is_swapped_and_added_once_whatever_the_wire_does() {
         let key = pair.sides[1].key;
         let number = |side: &Side, at, size: usize| {
             let mut bytes = side.get(at, size);
-            if size == 8 {
+            // Four bytes are in the host's order where they are changed alone.
+            if size == 8 || size == 4 && at < 4096 {
                 bytes.reverse();
             }
             bytes.iter().fold(0u128, |all, byte| all << 8 | u128::from(*byte))
