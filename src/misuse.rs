@@ -818,3 +818,41 @@
 //!     let _ = qp.reset();
 //! }
 //! ```
+//!
+//! A target of dynamic connections that was made by command has a number in RTR, and not before, so
+//! nothing is shared with it before:
+//! ```compile_fail,E0277
+//! # use mlx5::{devx::DcTarget, ring::*, verbs::*};
+//! fn share(srq: &mut SharedReceives, target: &DcTarget<Init>, cq: &mut Completions) {
+//!     let _ = srq.attach(target, cq);
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx::DcTarget, ring::*, verbs::*};
+//! fn share(srq: &mut SharedReceives, target: &DcTarget<Rtr>, cq: &mut Completions) {
+//!     let _ = srq.attach(target, cq);
+//! }
+//! ```
+//!
+//! It is no queue pair by command, and initiators and the ends of extended reliable connections take no
+//! receives:
+//! ```compile_fail,E0277
+//! # use mlx5::{devx, verbs::*};
+//! fn target(pd: &ProtectionDomain, cq: &CompletionQueue) {
+//!     let _ = devx::QueuePairBuilder::<Dct>::new(pd, cq);
+//! }
+//! ```
+//! ```compile_fail,E0599
+//! # use mlx5::{devx, verbs::*};
+//! fn receives(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &devx::SharedReceiveQueue) {
+//!     let _ = devx::QueuePairBuilder::<Dci>::new(pd, cq).shared_receive_queue(srq);
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx, verbs::*};
+//! fn both(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &devx::SharedReceiveQueue) {
+//!     let _ = devx::QueuePairBuilder::<Dci>::new(pd, cq).build();
+//!     let _ = devx::QueuePairBuilder::<Ud>::new(pd, cq).shared_receive_queue(srq).build();
+//!     let _ = devx::DcTarget::builder(pd, cq, srq, 1);
+//! }
+//! ```

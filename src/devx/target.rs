@@ -11,12 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use mlx5_sys::ifc::{
-    Field, arm_dct_in, create_dct_in, create_dct_out, dctc, opcode, query_dct_in, query_dct_out,
+    Field, arm_dct_in, cmd_hca_cap, create_dct_in, create_dct_out, dctc, opcode, query_dct_in,
+    query_dct_out,
 };
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 
 use super::domain::Domain;
-use super::{Command, Object, Reply};
+use super::{Command, Group, Object, Reply};
 use crate::ring::source::handover::Receives;
 use crate::ring::source::{CqId, CqOwner, Member, ObjectId, QueueOwner, ReceiveView, SrqOwner};
 use crate::ring::{CompletionSource, QueueError, ReceiveSource, SharedReceiveSource};
@@ -138,8 +139,11 @@ impl DcTargetBuilder<'_> {
     /// A target in state RESET, of which the card knows nothing yet.
     ///
     /// # Errors
-    /// [`Error::Call`] where the protection domain is not one of libmlx5.
+    /// [`Error::NoCapability`]; [`Error::Call`] where the protection domain is not one of libmlx5.
     pub fn build(self) -> Result<DcTarget> {
+        let capabilities = self.pd.context().capabilities();
+        let what = "a target of dynamic connections";
+        capabilities.require(Group::General, cmd_hca_cap::DCT, what)?;
         let scatter = if self.scatter_to_cqe { SCATTER_64 } else { 0 };
         let known = vec![
             (dctc::PD, self.pd.number()?.into()),

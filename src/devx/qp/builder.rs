@@ -274,6 +274,10 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             }
         }
         geometry.check(context, &self.capacities)?;
+        if let Some(capability) = T::CAPABILITY {
+            let capabilities = context.capabilities();
+            capabilities.require(Group::General, capability, "a queue pair of this transport")?;
+        }
         if self.user_index >= 1 << 24 {
             let value = format_args!("{:#x}", self.user_index).to_string();
             return Err(Error::attribute("user index", value, "it has 24 bits"));

@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
-use mlx5_sys::ifc::{opcode, query_qp_in, query_qp_out};
+use mlx5_sys::ifc::{Field, cmd_hca_cap, opcode, query_qp_in, query_qp_out};
 
 use self::shape::Geometry;
 use super::umem::Memory;
@@ -34,6 +34,8 @@ use crate::verbs::{
 };
 
 mod sealed {
+    use mlx5_sys::ifc::Field;
+
     /// What commands call a transport.
     pub trait Service {
         /// The context's `st`.
@@ -41,6 +43,8 @@ mod sealed {
         /// 16-byte units of the largest request that its rings are made for, before entries or inline
         /// data: control, addresses, and the operands of an atomic.
         const UNITS_BEFORE_DATA: u32;
+        /// What the card must have for it, besides reliable connections and datagrams.
+        const CAPABILITY: Option<Field> = None;
     }
 }
 pub(crate) use sealed::Service;
@@ -54,10 +58,11 @@ pub(crate) use sealed::Service;
 pub trait ByCommand: Transport + Service {}
 
 macro_rules! services {
-    ($($transport:ident = $st:literal, $units:literal;)*) => {$(
+    ($($transport:ident = $st:literal, $units:literal $(, $capability:ident)?;)*) => {$(
         impl Service for $transport {
             const ST: u8 = $st;
             const UNITS_BEFORE_DATA: u32 = $units;
+            $(const CAPABILITY: Option<Field> = Some(cmd_hca_cap::$capability);)?
         }
         impl ByCommand for $transport {}
     )*};
@@ -67,9 +72,9 @@ services! {
     Rc = 0, 3;
     Uc = 1, 2;
     Ud = 2, 4;
-    XrcSend = 3, 4;
-    XrcRecv = 3, 1;
-    Dci = 5, 6;
+    XrcSend = 3, 4, XRC;
+    XrcRecv = 3, 1, XRC;
+    Dci = 5, 6, DCT;
 }
 
 /// A queue pair of transport `T` that was made by CREATE_QP, and that the program has moved to state

@@ -4,11 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use mlx5_sys::ifc::cmd_hca_cap;
+
 use super::kind::{Kind, Place};
 use super::{SharedReceiveQueue, SrqInner};
 use crate::devx::domain::Domain;
 use crate::devx::umem::{self, Memory};
-use crate::devx::{Umem, XrcDomain};
+use crate::devx::{Group, Umem, XrcDomain};
 use crate::ring::CompletionSource;
 use crate::ring::source::handover::Completes;
 use crate::verbs::{Error, Result, SrqClaim};
@@ -112,7 +114,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
     /// Makes the queue. One command, and a system call where the memory is its own.
     ///
     /// # Errors
-    /// [`Error::Attribute`] beyond the device's limits, [`Error::Call`] where its memory cannot be
+    /// [`Error::NoCapability`]; [`Error::Attribute`] beyond the device's limits, [`Error::Call`] where its memory cannot be
     /// registered, [`Error::Refused`] by the card.
     pub fn build(self) -> Result<SharedReceiveQueue> {
         self.check()?;
@@ -167,6 +169,11 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
     }
 
     fn check(&self) -> Result<()> {
+        let (capability, what) = match self.xrc {
+            None => (cmd_hca_cap::LOG_MAX_RMP, "a shared receive queue"),
+            Some(_) => (cmd_hca_cap::XRC, "a shared receive queue of an XRC domain"),
+        };
+        self.pd.context().capabilities().require(Group::General, capability, what)?;
         let limits = self.pd.context().attributes()?;
         for (attribute, value, limit) in [
             ("max_wr", self.max_wr, limits.max_srq_wr),
