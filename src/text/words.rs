@@ -121,8 +121,8 @@ mod tests {
     #[test]
     fn every_enumerated_field_is_one_of_a_layout() {
         for (of, name, words) in FIELDS {
-            let layouts = LAYOUTS.iter().flat_map(|(_, layouts)| layouts.iter());
-            let layout = layouts.filter(|layout| layout.name == *of).next();
+            let mut layouts = LAYOUTS.iter().flat_map(|(_, layouts)| layouts.iter());
+            let layout = layouts.find(|layout| layout.name == *of);
             let field = layout.and_then(|layout| layout.field(name));
             let field = field.unwrap_or_else(|| panic!("no {of}.{name}"));
             for (value, _) in *words {

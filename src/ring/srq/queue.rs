@@ -37,6 +37,7 @@ use crate::wqe::SgeList;
 /// [`Status::RemoteAborted`](crate::cqe::Status::RemoteAborted) and vendor code 0x93, its queue pair
 /// goes on, and the message comes again. libmlx5 posts such a receive anew by itself; here the program
 /// does, after it has brought the pages in.
+#[repr(align(64))]
 pub struct SharedReceives {
     pub(super) list: List,
     buffer: NonNull<u8>,
@@ -44,8 +45,7 @@ pub struct SharedReceives {
     shift: u32,
     pub(super) max_sge: u32,
     record: Record,
-    /// The CQ that completions were met on first; none of one that the card goes round. A flag for
-    /// that would make the index into a table of queues longer.
+    /// The CQ that completions were met on first; none of one that the card goes round.
     cq: CqId,
     /// Numbers of the queue pairs that take from it.
     members: Numbers,
@@ -58,9 +58,13 @@ pub struct SharedReceives {
     /// Ids of receives whose completions were dropped together with their queue pair.
     reclaimed: Vec<u64>,
     id: ObjectId,
-    keep: Option<SrqKeep>,
+    keep: Option<Box<SrqKeep>>,
     pub(super) timing: Recorder,
 }
+
+/// A table finds one of its queues by a shift, as the size is a power of two.
+#[cfg(all(target_pointer_width = "64", not(feature = "timing")))]
+const _: () = assert!(size_of::<Option<SharedReceives>>() == 256);
 
 /// What CQEs call a shared receive queue of an XRC domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +148,7 @@ impl SharedReceives {
         });
         match queue {
             Ok(mut queue) => {
-                queue.keep = Some(keep);
+                queue.keep = Some(Box::new(keep));
                 Ok(queue)
             }
             Err(error) => {
