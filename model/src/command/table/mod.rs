@@ -8,6 +8,7 @@
 //! of the table with fields changed at random.
 
 mod census;
+mod dynamic;
 mod ethernet;
 mod function;
 mod memory;
@@ -38,6 +39,7 @@ fn table() -> impl Iterator<Item = &'static Row> {
         queues::ROWS,
         shared::ROWS,
         queue_pair::ROWS,
+        dynamic::ROWS,
         ethernet::ROWS,
         steering::ROWS,
     ];
