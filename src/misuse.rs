@@ -44,6 +44,32 @@
 //! }
 //! ```
 //!
+//! An object that was destroyed is not asked about, and capabilities are of an opened device:
+//! ```compile_fail,E0382
+//! # use mlx5::devx::*;
+//! fn late(object: Object, query: &Command) {
+//!     let _ = object.destroy();
+//!     let _ = object.query(query);
+//! }
+//! ```
+//! ```compile_fail,E0515
+//! # use mlx5::{devx::*, verbs::*};
+//! fn kept() -> mlx5::Result<Capabilities<'static>> {
+//!     let context = Context::open_first()?;
+//!     Ok(context.capabilities())
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx::*, verbs::*};
+//! fn in_time(object: Object, query: &Command) {
+//!     let _ = object.query(query);
+//!     let _ = object.destroy();
+//! }
+//! fn kept(context: &Context) -> Capabilities<'_> {
+//!     context.capabilities()
+//! }
+//! ```
+//!
 //! What was seen of the next completion is not looked at once a poll has taken it:
 //! ```compile_fail,E0499
 //! # use mlx5::ring::*;

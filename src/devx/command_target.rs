@@ -136,11 +136,7 @@ targets! {
     [] StridingQueue: mlx5dv_devx_wq_query, mlx5dv_devx_wq_modify,
         |wq| wq.context(), Ok::<_, Error>((opcode::CREATE_RQ, wq.number()));
     [] Spread: mlx5dv_devx_ind_tbl_query, mlx5dv_devx_ind_tbl_modify,
-        |spread| spread.context(), Err::<(u16, u32), Error>(Error::attribute(
-            "table of receive queues",
-            format_args!("of {} queues", spread.queues()),
-            "libmlx5 does not tell its number: give query_by a command with a number known otherwise",
-        ));
+        |spread| spread.context(), Ok::<_, Error>((opcode::CREATE_RQT, spread.number()));
 }
 
 impl Sealed for Object {}

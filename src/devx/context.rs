@@ -27,6 +27,9 @@ pub(super) struct Query {
     layout: &'static Layout,
 }
 
+/// Entries of the largest table of receive queues whose context is asked for.
+const MOST_ENTRIES: usize = 1 << 12;
+
 macro_rules! queries {
     ($($create:ident $out:ident::$made:ident => $query:ident $input:ident::$number:ident, $output:ident::$context:ident: $layout:ident;)*) => {
         &[$(Query {
@@ -66,7 +69,10 @@ impl Query {
 
     /// The command that asks about the object of a number.
     pub fn command(&self, number: u32) -> Command {
-        Command::new(self.opcode, self.input).set(self.number, number).reply(self.output)
+        // Tables are followed by their entries, of four bytes.
+        let entries = if self.made_by == opcode::CREATE_RQT { MOST_ENTRIES * 4 } else { 0 };
+        let command = Command::new(self.opcode, self.input).set(self.number, number);
+        command.reply(self.output + entries)
     }
 
     /// The context in its reply.

@@ -57,7 +57,12 @@ impl Structure<'_> {
         name: &str,
         field: Field,
     ) -> fmt::Result {
-        if field.bit_offset() + field.width() > self.bytes.len() * 8 {
+        let end = field.bit_offset() + field.width();
+        if end > self.bytes.len() * 8 {
+            // A list of open length may be empty.
+            if end > self.layout.size * 8 {
+                return Ok(());
+            }
             return write!(f, "\n  {} is missing", field.path());
         }
         if field.width() > 64 && (field.bit_offset() % 8 != 0 || field.width() % 8 != 0) {

@@ -352,6 +352,12 @@ impl Spread {
         self.inner.qp
     }
 
+    /// Number of the table of queues.
+    pub fn number(&self) -> u32 {
+        // SAFETY: the table is alive; its number does not change.
+        unsafe { (*self.inner.table.table.as_ptr()).ind_tbl_num as u32 }
+    }
+
     /// The table of queues. It lives as long as `self`.
     pub(crate) fn table(&self) -> NonNull<ibv_rwq_ind_table> {
         self.inner.table.table

@@ -4,6 +4,7 @@
 #[path = "../rig/mod.rs"]
 mod rig;
 
+mod contexts;
 mod devx;
 mod processes;
 mod striding;
