@@ -5,8 +5,6 @@
 //! free again when nothing is to be said of its entry any more: neither of the message that took it,
 //! nor of the changes that name it.
 
-use std::collections::VecDeque;
-
 use crate::wqe::Sge;
 
 /// An entry of a list of tags, as long as it is one: a handle of one that is gone names none, also
@@ -52,11 +50,14 @@ pub(super) struct Told {
 
 pub(super) struct List {
     entries: Box<[Entry]>,
-    /// In the order in which they will be used. Never grows beyond what it was made for.
-    free: VecDeque<u16>,
-    /// Indices that are always free.
-    reserve: usize,
+    /// Indices in the order in which they are used, as a ring whose length is a power of two: those
+    /// from `position` to `end` are free.
+    order: Box<[u16]>,
+    /// Entries that were appended, and how many there would be if all that is free was used.
     position: u64,
+    end: u64,
+    /// Where the next entry may not be, for lack of indices: some are always free.
+    limit: u64,
 }
 
 impl List {
@@ -72,47 +73,59 @@ impl List {
         let none =
             Entry { state: State::Free, changes: 0, position: 0, id: 0, into: Sge::default() };
         let reserve = order.len().checked_sub(most)?.max(1);
+        let limit = order.len().checked_sub(reserve)?;
+        let mut ring = order.clone();
+        ring.resize(order.len().next_power_of_two(), 0);
         Some(Self {
             entries: vec![none; order.len()].into(),
-            free: order.into(),
-            reserve,
+            order: ring.into(),
             position: 0,
+            end: order.len() as u64,
+            limit: limit as u64,
         })
     }
 
     /// Entries that there may be.
     pub(super) fn capacity(&self) -> usize {
-        self.entries.len() - self.reserve
+        self.entries.len() - (self.end - self.limit) as usize
     }
 
     /// Indices in use.
     pub(super) fn used(&self) -> usize {
-        self.entries.len() - self.free.len()
+        self.entries.len() - (self.end - self.position) as usize
     }
 
     /// The order of the free indices, if all of them are.
     pub(super) fn order(&self) -> Option<Vec<u16>> {
-        (self.used() == 0).then(|| self.free.iter().copied().collect())
+        (self.used() == 0).then(|| (self.position..self.end).map(|at| self.at(at)).collect())
+    }
+
+    /// What the ring has at a position.
+    #[inline(always)]
+    fn at(&self, position: u64) -> u16 {
+        // The length is a power of two: masked, it is within.
+        self.order.get(position as usize & (self.order.len() - 1)).copied().unwrap_or(0)
     }
 
     /// The index of the next entry, and of the one after it; `None` if the list is full.
     #[inline(always)]
     pub(super) fn next(&self) -> Option<(u16, u16)> {
-        if self.free.len() <= self.reserve {
+        if self.position == self.limit {
             return None;
         }
-        Some((*self.free.front()?, *self.free.get(1)?))
+        Some((self.at(self.position), self.at(self.position + 1)))
     }
 
-    /// The next entry was appended, by a change that is `reported`.
+    /// The next entry, of the index that [`next`](Self::next) said, was appended, by a change that is
+    /// `reported`.
     #[inline(always)]
-    pub(super) fn append(&mut self, id: u64, into: Sge, reported: bool) -> Option<TagHandle> {
-        let index = self.free.pop_front()?;
+    pub(super) fn append(&mut self, index: u16, id: u64, into: Sge, reported: bool) -> TagHandle {
         let position = self.position;
-        self.position += 1;
-        *self.entries.get_mut(usize::from(index))? =
-            Entry { state: State::Listed, changes: reported.into(), position, id, into };
-        Some(TagHandle { index, position })
+        if let Some(entry) = self.entries.get_mut(usize::from(index)) {
+            self.position += 1;
+            *entry = Entry { state: State::Listed, changes: reported.into(), position, id, into };
+        }
+        TagHandle { index, position }
     }
 
     fn named(&self, handle: TagHandle) -> Option<&Entry> {
@@ -161,8 +174,13 @@ impl List {
     /// It is an entry no longer. `None`, and nothing changes, if it is not there.
     #[inline(always)]
     pub(super) fn end(&mut self, index: u16) -> Option<Told> {
-        let told = self.told(index)?;
-        self.entries.get_mut(usize::from(index))?.state = State::Gone;
+        let entry = self.entries.get_mut(usize::from(index))?;
+        if !matches!(entry.state, State::Listed | State::Leaving | State::Taken) {
+            return None;
+        }
+        let handle = TagHandle { index, position: entry.position };
+        let told = Told { id: entry.id, handle, into: entry.into };
+        entry.state = State::Gone;
         self.release(index);
         Some(told)
     }
@@ -182,7 +200,12 @@ impl List {
         let Some(entry) = self.entries.get_mut(usize::from(index)) else { return };
         if (entry.state, entry.changes) == (State::Gone, 0) {
             entry.state = State::Free;
-            self.free.push_back(index);
+            let at = self.end as usize & (self.order.len() - 1);
+            // There is a place: it is in use, and no longer twice.
+            if let Some(place) = self.order.get_mut(at) {
+                *place = index;
+            }
+            (self.end, self.limit) = (self.end + 1, self.limit + 1);
         }
     }
 }
@@ -192,14 +215,17 @@ mod tests {
     use super::*;
     use crate::ring::random::Random;
 
-    const NONE: Sge = Sge::new(0, 0, 0);
+    fn append(list: &mut List, id: u64, reported: bool) -> TagHandle {
+        let (index, _) = list.next().expect("room");
+        list.append(index, id, Sge::new(0, 0, 0), reported)
+    }
 
     #[test]
     fn an_index_is_used_again_when_nothing_is_to_be_said_of_it() {
         let mut list = List::new(vec![0, 1, 2], 2).unwrap();
         assert_eq!((list.capacity(), list.next()), (2, Some((0, 1))));
-        let first = list.append(7, NONE, true).unwrap();
-        let second = list.append(8, NONE, false).unwrap();
+        let first = append(&mut list, 7, true);
+        let second = append(&mut list, 8, false);
         assert_eq!(list.next(), None);
         // Reported as appended, taken, and here.
         assert_eq!(list.changed(0), Some((7, first)));
@@ -216,7 +242,7 @@ mod tests {
         assert_eq!(list.order(), Some(vec![2, 0, 1]));
         // A handle of the former entry names none.
         for _ in 0..3 {
-            let again = list.append(9, NONE, false).unwrap();
+            let again = append(&mut list, 9, false);
             assert!(list.holds(again) && !list.holds(first) && !list.holds(second));
             list.end(again.index);
         }
@@ -240,7 +266,8 @@ mod tests {
                 let index = random.below(11) as u16;
                 match random.below(6) {
                     0 | 1 if list.next().is_some() => {
-                        handles.push(list.append(id, NONE, random.below(2) == 0).unwrap());
+                        let reported = random.below(2) == 0;
+                        handles.push(append(&mut list, id, reported));
                     }
                     2 => {
                         if let Some(handle) = handles.pop() {
@@ -251,10 +278,11 @@ mod tests {
                     4 => drop(list.end(index)),
                     _ => drop(list.changed(index)),
                 }
-                let mut free: Vec<_> = list.free.iter().copied().collect();
+                let mut free: Vec<_> = (list.position..list.end).map(|at| list.at(at)).collect();
+                let count = free.len();
                 free.sort_unstable();
                 free.dedup();
-                assert_eq!(free.len(), list.free.len(), "{}", random.seed());
+                assert_eq!(free.len(), count, "{}", random.seed());
                 let used = list.entries.iter().filter(|entry| entry.state != State::Free).count();
                 assert_eq!(used, list.used());
                 assert!(!free.is_empty());

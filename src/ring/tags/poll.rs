@@ -187,10 +187,13 @@ impl TaggedReceives {
 
 /// Puts a message that came in the CQE into its entry's memory. Returns whether there is room, or
 /// nothing came in the CQE.
+#[inline(always)]
 fn put(told: &Told, cqe: &CqeRef<'_>) -> bool {
-    if !cqe.has_inline_data() {
-        return true;
-    }
+    !cqe.has_inline_data() || put_inside(told, cqe)
+}
+
+#[cold]
+fn put_inside(told: &Told, cqe: &CqeRef<'_>) -> bool {
     // The first half of a CQE has the header, so only one of 128 bytes has room for the message.
     let length = cqe.byte_count();
     let data = if length <= told.into.length { cqe.wide_data(length) } else { None };

@@ -239,8 +239,7 @@ impl TaggedReceives {
         unsafe { self.commands.post(id, request)? };
         self.told = self.seen;
         self.changes.post(Change { what: What::Append(index), report, id, known: self.told });
-        // There is one: `next` said so.
-        self.list.append(id, entry.into, reported).ok_or(TagError::ListFull)
+        Ok(self.list.append(index, id, entry.into, reported))
     }
 
     /// Asks the card to take an entry out of the list, and to
