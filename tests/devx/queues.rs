@@ -337,8 +337,11 @@ fn registers_are_shared_or_dedicated_as_those_of_verbs() {
     }
 }
 
+/// An end of a connection with its queues.
+type End<T> = (SendQueue<T>, ReceiveQueue, Completions, Qp<T, Rts>);
+
 /// Both ends of a connection, each with its queues.
-fn ends<T>(rig: &Rig, made: [By; 2]) -> [(SendQueue<T>, ReceiveQueue, Completions, Qp<T, Rts>); 2]
+fn ends<T>(rig: &Rig, made: [By; 2]) -> [End<T>; 2]
 where
     T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>
         + mlx5::devx::ByCommand
