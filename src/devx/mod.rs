@@ -12,6 +12,9 @@
 //! ([`CommandTarget`]), which shows what the card knows of it, and queries need not be waited for
 //! ([`AsyncCommands`]).
 //!
+//! What happens to objects comes to an [`EventChannel`], which also wakes those who sleep on
+//! completions of a CQ that was made by command.
+//!
 //! Nothing here is on the path of a message: each command enters the kernel and waits for the
 //! card's firmware, microseconds to milliseconds.
 
@@ -24,6 +27,9 @@ mod cq;
 mod domain;
 mod error;
 mod ethernet;
+mod event;
+mod event_channel;
+mod event_queue;
 mod function;
 mod group;
 mod mkey;
@@ -46,6 +52,9 @@ pub use cq::{CompletionQueue, CompletionQueueBuilder};
 pub use domain::{Domain, ProtectionDomain, TransportDomain, XrcDomain};
 pub use error::{CommandError, Sent, WithheldCommand};
 pub use ethernet::{Rq, RqBuilder, Rqt, SpreadBy, Sq, SqBuilder, Tir, Tis};
+pub use event::{Event, EventKind, PortChange};
+pub use event_channel::{EventChannel, EventSource};
+pub use event_queue::{EventQueue, MsiVector, event_queue_number};
 pub use function::{Adapter, Traffic, VportCounters, VportState};
 pub use group::Group;
 pub use mkey::{Mkey, MkeyBuilder, Piece};

@@ -290,6 +290,7 @@ impl Errno {
             libc::ENODATA => "ENODATA",
             libc::EPROTO => "EPROTO",
             libc::EOPNOTSUPP => "EOPNOTSUPP",
+            libc::EOVERFLOW => "EOVERFLOW",
             libc::EPROTONOSUPPORT => "EPROTONOSUPPORT",
             libc::ENETUNREACH => "ENETUNREACH",
             libc::EHOSTUNREACH => "EHOSTUNREACH",

@@ -58,7 +58,7 @@ pub use dmabuf::DmaBufRegion;
 pub use error::{Cause, Errno, Error, Result};
 pub(crate) use error::{check, non_null};
 pub use event::{AsyncEvent, AsyncEventKind, AsyncEvents, EventSource};
-pub(crate) use event::{deadline, set_nonblocking, wait_readable};
+pub(crate) use event::{deadline, interrupted, set_nonblocking, wait_readable, would_block};
 pub use flow::{Flow, FlowBuilder, FlowTarget};
 pub use gid::{Gid, GidEntry, GidType};
 pub use mkey::{Mkey, MkeyBuilder};

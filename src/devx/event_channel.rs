@@ -1,0 +1,315 @@
+//! Event channels: what happens to objects that were made by command, as a stream with a descriptor.
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use mlx5_sys::dv::{
+    MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA, mlx5dv_devx_create_event_channel,
+    mlx5dv_devx_destroy_event_channel, mlx5dv_devx_event_channel, mlx5dv_devx_get_event,
+    mlx5dv_devx_obj, mlx5dv_devx_subscribe_devx_event, mlx5dv_devx_subscribe_devx_event_fd,
+};
+use mlx5_sys::ifc::eqe;
+
+use super::event::{Event, EventKind};
+use super::object::Object;
+use crate::verbs::{
+    Cause, Context, Errno, Error, Result, check, deadline, interrupted, non_null, set_nonblocking,
+    wait_readable, would_block,
+};
+
+/// Tells of events that were subscribed to, of objects that were made by command and of the device.
+/// Clones are cheap and name the same channel.
+///
+/// Verbs objects report to completion channels and to the context instead. Completions of a CQ that
+/// was made by command come here, if it is armed: the order that loses nothing is to
+/// [arm](crate::ring::Completions::arm), to poll until the queue is empty, and then to wait.
+///
+/// Events of an object that are here when it is destroyed stay. Subscriptions end with the object, or
+/// with the channel.
+#[derive(Clone)]
+pub struct EventChannel {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    channel: NonNull<mlx5dv_devx_event_channel>,
+    omits: bool,
+    /// By what the kernel was given as cookie.
+    subscriptions: Mutex<Vec<Subscription>>,
+    context: Context,
+}
+
+/// What was subscribed to, once.
+#[derive(Clone)]
+struct Subscription {
+    kind: EventKind,
+    cookie: u64,
+    /// Of a CQ: its events that were read.
+    taken: Option<Arc<AtomicU32>>,
+}
+
+// SAFETY: the channel is a descriptor, which several threads may read; all else is Send and Sync.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: created by this crate, destroyed once, here.
+        unsafe { mlx5dv_devx_destroy_event_channel(self.channel.as_ptr()) };
+    }
+}
+
+/// What can be subscribed to: an object that was made by command, of any type.
+///
+/// Implemented by this crate only.
+pub trait EventSource: sealed::Source {}
+
+pub(crate) mod sealed {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU32;
+
+    use super::Object;
+
+    pub trait Source {
+        /// The object.
+        fn object(&self) -> &Object;
+
+        /// Where events of completions that were read are counted.
+        fn taken(&self) -> Option<Arc<AtomicU32>> {
+            None
+        }
+    }
+}
+
+impl EventSource for Object {}
+
+impl sealed::Source for Object {
+    fn object(&self) -> &Object {
+        self
+    }
+}
+
+impl EventChannel {
+    /// A channel whose events come with what the card wrote.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn new(context: &Context) -> Result<EventChannel> {
+        EventChannel::open(context, false)
+    }
+
+    /// A channel that says of each event only that it happened. Of each subscription there is one
+    /// unread event at most, however often it happens, so none is ever lost.
+    ///
+    /// # Errors
+    /// [`Error::Call`].
+    pub fn without_data(context: &Context) -> Result<EventChannel> {
+        EventChannel::open(context, true)
+    }
+
+    fn open(context: &Context, omits: bool) -> Result<EventChannel> {
+        let flags = if omits { MLX5DV_DEVX_CREATE_EVENT_CHANNEL_FLAGS_OMIT_EV_DATA } else { 0 };
+        // SAFETY: the context is open.
+        let channel = unsafe { mlx5dv_devx_create_event_channel(context.as_raw().as_ptr(), flags) };
+        let channel = non_null("mlx5dv_devx_create_event_channel", channel)?;
+        let context = context.clone();
+        let inner = Inner { channel, omits, subscriptions: Mutex::default(), context };
+        let channel = EventChannel { inner: Arc::new(inner) };
+        set_nonblocking(channel.fd())?;
+        Ok(channel)
+    }
+
+    /// From now on, events of that kind of `source` come here, with `cookie`. Two subscriptions to the
+    /// same give two events.
+    ///
+    /// # Errors
+    /// [`Error::Call`]: EINVAL for a kind that the card does not offer of objects, or none of another
+    /// device.
+    pub fn subscribe(&self, source: &impl EventSource, kind: EventKind, cookie: u64) -> Result<()> {
+        let taken = source.taken().filter(|_| kind == EventKind::Completion);
+        self.enter(source.object().as_raw().as_ptr(), Subscription { kind, cookie, taken })
+    }
+
+    /// From now on, events of that kind of the device come here, such as
+    /// [`PortChange`](EventKind::PortChange).
+    ///
+    /// # Errors
+    /// [`Error::Call`]: EINVAL for a kind that is not the device's.
+    pub fn subscribe_device(&self, kind: EventKind, cookie: u64) -> Result<()> {
+        self.enter(std::ptr::null_mut(), Subscription { kind, cookie, taken: None })
+    }
+
+    fn enter(&self, object: *mut mlx5dv_devx_obj, subscription: Subscription) -> Result<()> {
+        let mut event = subscription.kind.number();
+        // Entered first: its events may come before the call returns.
+        let mut subscriptions = self.subscriptions();
+        let key = subscriptions.len();
+        subscriptions.push(subscription);
+        drop(subscriptions);
+        // SAFETY: the channel is alive, and so is the object, if there is one; the list has one
+        // number. What the kernel refuses is not followed by events, so its entry says nothing.
+        let result = unsafe {
+            mlx5dv_devx_subscribe_devx_event(
+                self.as_raw().as_ptr(),
+                object,
+                size_of_val(&event) as u16,
+                &mut event,
+                key as u64,
+            )
+        };
+        explain(check("mlx5dv_devx_subscribe_devx_event", result))
+    }
+
+    /// From now on, each event of that kind of `source`, or of the device, adds one to an eventfd,
+    /// which the kernel keeps, and does not come here. Whoever sleeps on completions so
+    /// [says](crate::ring::Completions::event_taken) when one was taken.
+    ///
+    /// # Errors
+    /// [`Error::Call`]: EINVAL also for a descriptor that is no eventfd.
+    pub fn signal(
+        &self,
+        source: Option<&dyn EventSource>,
+        kind: EventKind,
+        eventfd: BorrowedFd<'_>,
+    ) -> Result<()> {
+        let object = source.map_or(std::ptr::null_mut(), |it| it.object().as_raw().as_ptr());
+        // SAFETY: the channel is alive, and so is the object, if there is one.
+        let result = unsafe {
+            mlx5dv_devx_subscribe_devx_event_fd(
+                self.as_raw().as_ptr(),
+                eventfd.as_raw_fd(),
+                object,
+                kind.number(),
+            )
+        };
+        explain(check("mlx5dv_devx_subscribe_devx_event_fd", result))
+    }
+
+    /// The next event, or `None` if none comes within `timeout`.
+    ///
+    /// # Errors
+    /// As [`try_event`](Self::try_event).
+    pub fn wait(&self, timeout: Duration) -> Result<Option<Event>> {
+        let deadline = deadline(timeout);
+        loop {
+            if let Some(event) = self.try_event()? {
+                return Ok(Some(event));
+            }
+            if !wait_readable(self.fd(), deadline)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next event, if there is one: for event loops, which wait for the channel's
+    /// [descriptor](AsFd). One call into the kernel.
+    ///
+    /// # Errors
+    /// [`Error::Call`], with EOVERFLOW if the kernel has lost events since the last call: what was
+    /// waited for may have happened. Those that are there can be read on.
+    pub fn try_event(&self) -> Result<Option<Event>> {
+        const CALL: &str = "mlx5dv_devx_get_event";
+        // The cookie, and what the card wrote.
+        let mut room = [0u64; 1 + eqe::SIZE / 8];
+        loop {
+            // SAFETY: the channel is alive, and there is as much room as said, aligned for the
+            // cookie.
+            let got = unsafe {
+                let to = room.as_mut_ptr().cast();
+                mlx5dv_devx_get_event(self.as_raw().as_ptr(), to, size_of_val(&room))
+            };
+            if got < 0 {
+                match Error::last(CALL) {
+                    error if interrupted(&error) => continue,
+                    error if would_block(&error) => return Ok(None),
+                    error => return Err(lost(error)),
+                }
+            }
+            let whole = got as usize == size_of_val(&room);
+            let key = usize::try_from(room[0]).unwrap_or(usize::MAX);
+            let known = self.subscriptions().get(key).cloned();
+            let Some(Subscription { kind, cookie, taken }) = known else {
+                let rule = "the channel was subscribed to by other means than this type's";
+                return Err(Error::attribute("cookie of an event", room[0], rule));
+            };
+            if let Some(taken) = taken {
+                taken.fetch_add(1, Ordering::Relaxed);
+            }
+            let mut words = room[1..].iter().flat_map(|word| word.to_ne_bytes());
+            let eqe = (whole && !self.inner.omits)
+                .then(|| std::array::from_fn(|_| words.next().unwrap_or(0)));
+            return Ok(Some(Event { kind, cookie, eqe }));
+        }
+    }
+
+    fn subscriptions(&self) -> MutexGuard<'_, Vec<Subscription>> {
+        self.inner.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The descriptor that becomes readable when an event is there. It is non-blocking, and stays
+    /// open as long as the channel.
+    pub fn fd(&self) -> RawFd {
+        // SAFETY: the channel is alive, and the field does not change.
+        unsafe { (*self.as_raw().as_ptr()).fd }
+    }
+
+    /// The device it belongs to.
+    pub fn context(&self) -> &Context {
+        &self.inner.context
+    }
+
+    /// The channel, for calls that this crate does not wrap. It lives as long as `self`.
+    pub fn as_raw(&self) -> NonNull<mlx5dv_devx_event_channel> {
+        self.inner.channel
+    }
+}
+
+/// Readable when an event is there. It is non-blocking, so `poll`, `epoll` and asynchronous runtimes
+/// can wait for it; [`try_event`](EventChannel::try_event) reads it.
+impl AsFd for EventChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: it stays open as long as the channel.
+        unsafe { BorrowedFd::borrow_raw(self.fd()) }
+    }
+}
+
+impl AsRawFd for EventChannel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd()
+    }
+}
+
+impl fmt::Debug for EventChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventChannel")
+            .field("fd", &self.fd())
+            .field("with_data", &!self.inner.omits)
+            .finish()
+    }
+}
+
+/// Says why a subscription is refused, where there is one reason above all.
+fn explain(result: Result<()>) -> Result<()> {
+    result.map_err(|error| {
+        let cause = match error.errno() {
+            Some(Errno(libc::EINVAL)) => Some(Cause::Known(
+                "the card offers no such event of this object or of the device (its capabilities \
+                 list them), or the descriptor is no eventfd",
+            )),
+            _ => None,
+        };
+        error.because(cause)
+    })
+}
+
+/// Says what it means that events were lost.
+fn lost(error: Error) -> Error {
+    let overflow = error.errno() == Some(Errno(libc::EOVERFLOW));
+    let cause = "the kernel had no room for events; look at all that was subscribed to";
+    error.because(overflow.then_some(Cause::Known(cause)))
+}

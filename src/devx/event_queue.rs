@@ -1,0 +1,146 @@
+//! Event queues: which one a completion vector leads to, and those that a program could have of its
+//! own.
+
+use std::ptr::NonNull;
+
+use mlx5_sys::dv::{
+    mlx5dv_devx_alloc_msi_vector, mlx5dv_devx_create_eq, mlx5dv_devx_destroy_eq, mlx5dv_devx_eq,
+    mlx5dv_devx_free_msi_vector, mlx5dv_devx_msi_vector,
+};
+
+use super::command::{Command, Reply};
+use crate::verbs::{Cause, Context, Errno, Error, Result};
+
+/// The number of the card's event queue that a completion vector leads to, as CREATE_CQ wants it.
+/// Vectors are numbered from 0; the kernel shares its event queues among all programs. One call into
+/// the kernel.
+///
+/// # Errors
+/// [`Error::Call`]: EINVAL for a vector that there is not.
+pub fn event_queue_number(context: &Context, vector: u32) -> Result<u32> {
+    let mut number = 0;
+    // SAFETY: the context is open, and the number is there.
+    let result = unsafe {
+        mlx5_sys::dv::mlx5dv_devx_query_eqn(context.as_raw().as_ptr(), vector, &mut number)
+    };
+    crate::verbs::check("mlx5dv_devx_query_eqn", result)?;
+    Ok(number)
+}
+
+/// What stands in the way of vectors and event queues of a program's own.
+fn only_vfio(error: Error) -> Error {
+    let cause = "the kernel's driver has all interrupts of the device; libmlx5 offers this on a \
+                 device that a program drives by VFIO alone";
+    let known = error.errno() == Some(Errno(libc::EOPNOTSUPP));
+    error.because(known.then_some(Cause::Known(cause)))
+}
+
+/// An interrupt of the device, as an eventfd.
+///
+/// libmlx5 has them on devices that a program drives by VFIO, without the kernel's driver. On others,
+/// completions and events come to a program by an [`EventChannel`](super::EventChannel).
+#[derive(Debug)]
+pub struct MsiVector {
+    vector: NonNull<mlx5dv_devx_msi_vector>,
+    _context: Context,
+}
+
+// SAFETY: a number and a descriptor, which do not change.
+unsafe impl Send for MsiVector {}
+// SAFETY: as above.
+unsafe impl Sync for MsiVector {}
+
+impl MsiVector {
+    /// Takes one.
+    ///
+    /// # Errors
+    /// [`Error::Call`], with EOPNOTSUPP where the kernel drives the device.
+    pub fn new(context: &Context) -> Result<MsiVector> {
+        // SAFETY: the context is open.
+        let vector = unsafe { mlx5dv_devx_alloc_msi_vector(context.as_raw().as_ptr()) };
+        let vector = crate::verbs::non_null("mlx5dv_devx_alloc_msi_vector", vector);
+        Ok(MsiVector { vector: vector.map_err(only_vfio)?, _context: context.clone() })
+    }
+
+    /// Its number, as CREATE_EQ wants it (`eqc.intr`).
+    pub fn number(&self) -> i32 {
+        // SAFETY: it lives, and the field does not change.
+        unsafe { self.vector.as_ref() }.vector
+    }
+
+    /// The eventfd that counts interrupts.
+    pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        // SAFETY: it stays open as long as the vector.
+        unsafe { std::os::fd::BorrowedFd::borrow_raw(self.vector.as_ref().fd) }
+    }
+}
+
+impl Drop for MsiVector {
+    fn drop(&mut self) {
+        // SAFETY: taken by this crate, given back once, here.
+        unsafe { mlx5dv_devx_free_msi_vector(self.vector.as_ptr()) };
+    }
+}
+
+/// An event queue of the program's own, whose ring it reads itself.
+///
+/// As [`MsiVector`]: on devices that a program drives by VFIO.
+#[derive(Debug)]
+pub struct EventQueue {
+    queue: NonNull<mlx5dv_devx_eq>,
+    reply: Reply,
+    _vector: MsiVector,
+}
+
+// SAFETY: an address, which does not change.
+unsafe impl Send for EventQueue {}
+// SAFETY: as above.
+unsafe impl Sync for EventQueue {}
+
+impl EventQueue {
+    /// Has CREATE_EQ make it, whose interrupt is `vector`.
+    ///
+    /// # Errors
+    /// As [`Command::create`]; [`Error::Call`] with EOPNOTSUPP where the kernel drives the device.
+    pub fn create(context: &Context, command: &Command, vector: MsiVector) -> Result<EventQueue> {
+        const CALL: &str = "mlx5dv_devx_create_eq";
+        let mut made = None;
+        let reply = command.run(context, CALL, |command, reply| {
+            // SAFETY: the context is open, and both buffers live through the call and are as long
+            // as they are said to be.
+            let queue = unsafe {
+                mlx5dv_devx_create_eq(
+                    context.as_raw().as_ptr(),
+                    command.as_ptr().cast(),
+                    command.len(),
+                    reply.as_mut_ptr().cast(),
+                    reply.len(),
+                )
+            };
+            made = NonNull::new(queue);
+            // Read before anything else can change it.
+            if made.is_some() { 0 } else { Errno::last().0.max(1) }
+        });
+        let reply = reply.map_err(only_vfio)?;
+        let queue = made.ok_or_else(|| Error::last(CALL))?;
+        Ok(EventQueue { queue, reply, _vector: vector })
+    }
+
+    /// What the card answered: the queue's number.
+    pub fn reply(&self) -> &Reply {
+        &self.reply
+    }
+
+    /// The ring of 64-byte entries, which the card writes to. It lives as long as `self`.
+    pub fn ring(&self) -> *mut u8 {
+        // SAFETY: it lives, and the field does not change.
+        unsafe { self.queue.as_ref() }.vaddr.cast()
+    }
+}
+
+impl Drop for EventQueue {
+    fn drop(&mut self) {
+        // SAFETY: made by this crate, destroyed once, here; its vector goes after it.
+        unsafe { mlx5dv_devx_destroy_eq(self.queue.as_ptr()) };
+    }
+}
