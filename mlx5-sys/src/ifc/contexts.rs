@@ -60,6 +60,7 @@ layout! {
         ULP_STATELESS_OFFLOAD_MODE 0x8 3 4;
         COUNTER_SET_ID 0xc 31 8;
         UAR_PAGE 0xc 23 24;
+        SEND_DBR_MODE 0x10 31 2;
         USER_INDEX 0x10 23 24;
         LOG_PAGE_SIZE 0x14 28 5;
         REMOTE_QPN 0x14 23 24;

@@ -332,6 +332,9 @@ layout! {
         SW_VHCA_ID_VALID 0x44 30 1;
         SW_VHCA_ID 0x44 29 14;
         TS_CQE_METADATA_SIZE2WQE_COUNTER 0x48 20 5;
+        SEND_DBR_MODE_NO_DBR_INT 0x5c 31 1;
+        SEND_DBR_MODE_NO_DBR_EXT 0x5c 30 1;
+        LOG_MAX_SEND_DBR_LESS_QP_SQ 0x5c 28 5;
     }
     atomic_caps 0x100 {
         ATOMIC_REQ_8B_ENDIANNESS_MODE 0x8 31 2;

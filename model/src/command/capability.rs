@@ -33,6 +33,8 @@ pub const LOG_MAX_MESSAGE: u32 = 30;
 pub const LOG_MAX_READS: u32 = 4;
 /// log2 of streams of an initiator of dynamic connections.
 pub const LOG_MAX_STREAMS: u32 = 5;
+/// log2 of blocks in a send queue without a doorbell record.
+pub const LOG_MAX_RECORDLESS_SQ: u32 = 15;
 /// log2 of multicast groups.
 pub const LOG_MAX_GROUPS: u32 = 13;
 /// Queue pairs in a multicast group.
@@ -156,6 +158,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::CQ_MODERATION, 1),
         (c::CQE_COMPRESSION, 1),
         (c::CQE_COMPRESSION_128, 1),
+        (c::ENHANCED_CQE_COMPRESSION, 1),
         (c::MINI_CQE_RESP_STRIDE_INDEX, 1),
         (c::CQE_COMPRESSION_MAX_NUM, MAX_BLOCK as u64),
         (c::CQE_128_ALWAYS, 1),
@@ -240,7 +243,11 @@ pub fn query_hca_cap(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
     let values = match get(input, OP_MOD) >> 1 {
         group::GENERAL => general(card),
         // Nothing in it yet is done; its log_min_mkey_entity_size has to say something true.
-        group::GENERAL_2 => vec![(cmd_hca_cap_2::LOG_MIN_MKEY_ENTITY_SIZE, LOG_MIN_ENTITY.into())],
+        group::GENERAL_2 => vec![
+            (cmd_hca_cap_2::LOG_MIN_MKEY_ENTITY_SIZE, LOG_MIN_ENTITY.into()),
+            (cmd_hca_cap_2::SEND_DBR_MODE_NO_DBR_EXT, 1),
+            (cmd_hca_cap_2::LOG_MAX_SEND_DBR_LESS_QP_SQ, LOG_MAX_RECORDLESS_SQ.into()),
+        ],
         group::ODP => on_demand(),
         group::DEVICE_MEMORY if card.memic.is_there() => vec![
             (device_mem_cap::MEMIC, 1),

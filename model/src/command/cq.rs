@@ -10,7 +10,7 @@ use super::umem::{self, RecordFields};
 use super::{OP_MOD, Refusal, context, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Cq, Pages, Srq};
-use crate::queue::asked_for;
+use crate::queue::{Compression, Layout, asked_for};
 
 /// What MODIFY_CQ can change without a resize (`device.h`, `MLX5_CQ_MODIFY_*`).
 const SELECT_PERIOD: u32 = 1 << 0;
@@ -28,10 +28,13 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     let field = |field| get(&cqc[..], field);
     let user = uid(input);
     let cqe_size = cqe_size(&cqc)?;
-    if field(cqc::CC) == 1 || field(cqc::APU_CQ) == 1 {
+    if field(cqc::APU_CQ) == 1 {
         return Err(Refusal::CqKind);
     }
     let compression = asked_for(&cqc[..]).map_err(|()| Refusal::CqCompression)?;
+    if field(cqc::CC) == 1 && compression.is_some() {
+        return Err(Refusal::CqCompression);
+    }
     let uar = card.objects.uars.get(field(cqc::UAR_PAGE)).ok_or(Refusal::NoUar)?;
     owned(uar.uid, uid(input))?;
     // Event queues are the driver's; every user's CQ may report to one.
@@ -142,6 +145,10 @@ pub fn modify(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal
             if cqe_size(&new)? != cq.cqe_size {
                 return Err(Refusal::CqeSize);
             }
+            let enhanced = |it: &Compression| it.layout() == Layout::Enhanced;
+            if cq.is_collapsed() || cq.compression.as_ref().is_some_and(enhanced) {
+                return Err(Refusal::CqLayout);
+            }
             if get(input, modify_cq_in::CQ_UMEM_VALID) == 1 {
                 // What holds the record's place would go with the old ring.
                 return Err(Refusal::Umem);
@@ -200,7 +207,6 @@ mod tests {
                 (create_cq_in::CQ_UMEM_VALID, 1, Refusal::NoUmem),
                 (field(cqc::DBR_UMEM_VALID), 1, Refusal::NoUmem),
                 (field(cqc::CQE_SZ), 3, Refusal::CqeSize),
-                (field(cqc::CC), 1, Refusal::CqKind),
                 (field(cqc::APU_CQ), 1, Refusal::CqKind),
                 (field(cqc::LOG_CQ_SIZE), 23, Refusal::CqSize),
                 (field(cqc::LOG_CQ_SIZE), 7, Refusal::InputLength),
@@ -216,9 +222,12 @@ mod tests {
             &compressed,
             &[
                 (field(cqc::MINI_CQE_RES_FORMAT), 2, Refusal::CqCompression),
-                (field(cqc::CQE_COMPRESSION_LAYOUT), 1, Refusal::CqCompression),
+                (field(cqc::CQE_COMPRESSION_LAYOUT), 2, Refusal::CqCompression),
+                (field(cqc::CC), 1, Refusal::CqCompression),
             ],
         );
+        let large = [(field(cqc::LOG_CQ_SIZE), 17, Refusal::CqCompression)];
+        rig.refuses(&compressed.clone().set(field(cqc::CQE_COMPRESSION_LAYOUT), 1u64), &large);
         assert!(rig.card.objects.cqs.is_empty());
         rig.run(&compressed).unwrap();
         rig.run(&create).unwrap();

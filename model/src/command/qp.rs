@@ -3,7 +3,7 @@
 use mlx5_sys::ifc::{create_qp_in, create_qp_out, destroy_qp_in, qpc, query_qp_in, query_qp_out};
 
 use super::buffer::{self, Geometry};
-use super::capability::{LOG_MAX_STREAMS, MAX_RQ_WQE};
+use super::capability::{LOG_MAX_RECORDLESS_SQ, LOG_MAX_STREAMS, MAX_RQ_WQE};
 use super::umem::{self, RecordFields};
 use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
@@ -103,6 +103,11 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         || field(qpc::LOG_NUM_DCI_ERRORED_STREAMS) > LOG_MAX_STREAMS
     {
         return Err(Refusal::QpStreams);
+    }
+    match field(qpc::SEND_DBR_MODE) {
+        0 => {}
+        1 if has_sq && field(qpc::LOG_SQ_SIZE) <= LOG_MAX_RECORDLESS_SQ => {}
+        _ => return Err(Refusal::QpRecordless),
     }
     let stride = 16usize << field(qpc::LOG_RQ_STRIDE);
     if has_rq && stride > MAX_RQ_WQE {
@@ -244,10 +249,14 @@ mod tests {
                 (field(qpc::LOG_RQ_STRIDE), 6, Refusal::QpReceiveStride),
                 (field(qpc::LOG_RQ_SIZE), 7, Refusal::InputLength),
                 (field(qpc::LOG_SQ_SIZE), 7, Refusal::InputLength),
+                (field(qpc::SEND_DBR_MODE), 2, Refusal::QpRecordless),
+                (field(qpc::SEND_DBR_MODE), 3, Refusal::QpRecordless),
                 (field(qpc::PAGE_OFFSET), 60, Refusal::InputLength),
                 (Field::new(0x110, 31, 64), 0x10_0008, Refusal::PageAddress),
             ],
         );
+        let receiver = create.clone().set(field(qpc::NO_SQ), 1u64);
+        rig.refuses(&receiver, &[(field(qpc::SEND_DBR_MODE), 1, Refusal::QpRecordless)]);
         assert!(rig.card.objects.qps.is_empty());
     }
 

@@ -122,7 +122,8 @@ refusals! {
     CqModify = 0x5c_0506, BadParameter, "a field that is to be modified cannot be";
     CqResize = 0x5c_0507, BadSize, "the CQEs not yet taken do not fit the new size";
     CqFailed = 0x5c_0508, BadResourceState, "the completion queue has failed";
-    CqKind = 0x5c_0509, BadParameter, "collapsed and APU completion queues are not offered";
+    CqKind = 0x5c_0509, BadParameter, "APU completion queues are not offered";
+    CqLayout = 0x5c_050a, BadParameter, "a completion queue that is collapsed, or of the enhanced layout, keeps its ring";
 
     QpService = 0x5c_0601, BadParameter, "the transport service is not offered";
     QpMigration = 0x5c_0602, BadParameter, "pm_state has no such value";
@@ -142,6 +143,7 @@ refusals! {
     QpPadding = 0x5c_0611, BadParameter, "padding of received packets is not offered";
     QpStreams = 0x5c_0618, BadSize, "log_num_dci_stream_channels or log_num_dci_errored_streams is above the capability";
     QpStream = 0x5c_0619, BadParameter, "the stream of the initiator has not failed, or it has no streams";
+    QpRecordless = 0x5c_061c, BadParameter, "send_dbr_mode is offered for send queues whose doorbells software rings, up to the capability's size";
 
     NoSrq = 0x5c_0701, BadResource, "there is no such shared receive queue, or it is of another kind";
     SrqBusy = 0x5c_0702, BadResourceState, "queue pairs still take from the shared receive queue";

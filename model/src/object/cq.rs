@@ -55,6 +55,16 @@ impl Cq {
         field.get(&self.context[..]) as u32
     }
 
+    /// Whether every CQE takes the place of the one before.
+    pub fn is_collapsed(&self) -> bool {
+        self.get(cqc::CC) == 1
+    }
+
+    /// Laps of the ring, modulo 256: what byte 62 of a CQE says in the enhanced layout.
+    pub fn iteration(&self) -> u8 {
+        (self.producer >> self.entries.ilog2()) as u8
+    }
+
     /// Address of the doorbell record.
     pub fn record(&self) -> u64 {
         cqc::DBR_ADDR.get(&self.context[..])

@@ -150,6 +150,11 @@ impl Qp {
         shares.then(|| self.get(qpc::SRQN_RMPN_XRQN))
     }
 
+    /// Whether its send queue has no doorbell record: the doorbell itself says what is posted.
+    pub fn is_recordless(&self) -> bool {
+        self.get(qpc::SEND_DBR_MODE) == 1
+    }
+
     /// Address of the doorbell record: receive counter, then send counter, each four bytes.
     pub fn record(&self) -> u64 {
         qpc::DBR_ADDR.get(&self.context[..])

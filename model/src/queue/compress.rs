@@ -5,9 +5,15 @@
 //! card was entered for, so a list of requests that one doorbell told of becomes one block, and no
 //! CQE waits for a timer. A CQE that is alone is written as it is.
 //!
-//! A block takes as many slots of the ring as it has mini CQEs: the title in the first, eight mini
+//! In the basic layout, a block takes as many slots of the ring as it has mini CQEs: the title in the first, eight mini
 //! CQEs in the second, eight more in the ninth, the seventeenth and so on. The slots between them are
 //! not written.
+//!
+//! In the enhanced layout there are no titles: up to seven mini CQEs in one slot stand for so many CQEs
+//! that are like the one before, which is whole or stands for itself in such a slot. They take as many
+//! slots as they are, of which the card writes the first. Who owns a slot is said by its byte 62, in
+//! which the card counts the laps of the ring. (UCX, `ib_mlx5.inl`; Linux, mlx5e's
+//! `mlx5e_decompress_enhanced_cqe`.)
 
 use mlx5_sys::cqe::{FORMAT_COMPRESSED, FORMAT_SHIFT, MINI_CQES_PER_SLOT};
 use mlx5_sys::ifc::cqc;
@@ -42,10 +48,28 @@ impl MiniFormat {
     }
 }
 
+/// Mini CQEs in a slot of the enhanced layout: what follows them says how many they are.
+const MINI_CQES_ENHANCED: usize = 7;
+
+/// Binary logarithm of CQEs in the largest ring of the enhanced layout.
+const LOG_MOST_ENHANCED: u32 = 16;
+
+/// How mini CQEs lie in the ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// A title says how many follow.
+    Basic,
+    /// Each slot says how many are in it.
+    Enhanced,
+}
+
 /// What a compressing CQ holds back.
 #[derive(Clone, Debug)]
 pub struct Compression {
     format: MiniFormat,
+    layout: Layout,
+    /// In the enhanced layout: the CQE before, which mini CQEs may be like.
+    before: Option<Entry>,
     /// CQEs that are alike, the title first.
     held: Vec<Entry>,
     /// Whether solicited arms wait for one of them.
@@ -54,8 +78,20 @@ pub struct Compression {
 
 impl Compression {
     /// Holds nothing back yet.
-    pub fn new(format: MiniFormat) -> Self {
-        Self { format, held: Vec::new(), urgent: false }
+    pub fn new(format: MiniFormat, layout: Layout) -> Self {
+        Self { format, layout, before: None, held: Vec::new(), urgent: false }
+    }
+
+    /// How mini CQEs lie in the ring.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// In the enhanced layout: a CQE was written that the next may be like.
+    pub(super) fn wrote(&mut self, entry: &Entry) {
+        if self.layout == Layout::Enhanced {
+            self.before = is_compressible(entry).then_some(*entry);
+        }
     }
 
     /// Whether a CQE says nothing that would be lost beside those that are held back.
@@ -63,11 +99,16 @@ impl Compression {
         let (Some(title), Some(last)) = (self.held.first(), self.held.last()) else {
             return false;
         };
+        self.held.len() < most && self.follows(entry, title, last)
+    }
+
+    /// Whether a CQE can be a mini CQE that comes after `last`, with the rest as `title` has it.
+    fn follows(&self, entry: &Entry, title: &Entry, last: &Entry) -> bool {
         let counter = |entry: &Entry| u16::from_be_bytes([entry[CQE + 60], entry[CQE + 61]]);
         let counts = is_requester(entry)
             || self.format == MiniFormat::ChecksumStride
             || counter(entry) == counter(last).wrapping_add(1);
-        self.held.len() < most && counts && self.common(entry) == self.common(title)
+        counts && self.common(entry) == self.common(title)
     }
 
     /// A CQE without what mini CQEs say of each, and without the time, which is the title's.
@@ -75,7 +116,8 @@ impl Compression {
         let mut cqe = [0; 64];
         cqe.copy_from_slice(&entry[CQE..]);
         cqe[44..56].fill(0);
-        cqe[60..62].fill(0);
+        cqe[60..63].fill(0);
+        cqe[63] &= !1;
         if is_requester(entry) {
             cqe[56] = 0;
         } else {
@@ -157,13 +199,57 @@ impl Card {
         let Some(compression) = &mut cq.compression else { return };
         let mut held = std::mem::take(&mut compression.held);
         let urgent = std::mem::take(&mut compression.urgent);
+        let enhanced = compression.layout == Layout::Enhanced;
         if held.len() > 1 && !cq.failed && self.has_room(cqn, held.len() as u32) {
-            return self.place_block(cqn, &held, urgent);
+            return match enhanced {
+                false => self.place_block(cqn, &held, urgent),
+                true => self.place_arrays(cqn, &mut held, urgent),
+            };
         }
         // Alone, or more than there is room for: what has room is written before the CQ fails.
         for entry in &mut held {
             self.place_cqe(cqn, entry, urgent);
         }
+    }
+
+    /// Writes CQEs that are alike in the enhanced layout: there is room.
+    fn place_arrays(&mut self, cqn: u32, held: &mut [Entry], urgent: bool) {
+        let Some(compression) = self.objects.cqs.get(cqn).and_then(|cq| cq.compression.as_ref())
+        else {
+            return;
+        };
+        let goes_on = compression
+            .before
+            .is_some_and(|before| compression.follows(&held[0], &before, &before));
+        let mut rest = held;
+        if !goes_on {
+            let Some((title, minis)) = rest.split_first_mut() else { return };
+            self.place_cqe(cqn, title, urgent);
+            rest = minis;
+        }
+        for minis in rest.chunks(MINI_CQES_ENHANCED) {
+            self.place_array(cqn, minis, urgent);
+        }
+    }
+
+    /// Writes one slot of mini CQEs.
+    fn place_array(&mut self, cqn: u32, minis: &[Entry], urgent: bool) {
+        let Some(cq) = self.objects.cqs.get_mut(cqn).filter(|cq| !cq.failed) else { return };
+        let (producer, iteration) = (cq.producer, cq.iteration());
+        let Some(compression) = &mut cq.compression else { return };
+        let mut slot = [0; 64];
+        for (mini, entry) in slot.chunks_exact_mut(8).zip(minis) {
+            mini.copy_from_slice(&compression.mini(entry));
+        }
+        slot[62] = iteration;
+        slot[63] = (minis.len() as u8 - 1) << 4 | FORMAT_COMPRESSED << FORMAT_SHIFT;
+        compression.before = minis.last().copied();
+        let place = ((producer & (cq.entries - 1)) as usize + 1) * cq.cqe_size - 64;
+        if let Err(fault) = cq.pages.publish(&*self.memory, place, &slot) {
+            return self.lose_ring(cqn, fault);
+        }
+        cq.producer = producer.wrapping_add(minis.len() as u32) & COUNTER;
+        self.tell_of_cqes(cqn, minis.len() as u32, urgent);
     }
 
     fn place_block(&mut self, cqn: u32, held: &[Entry], urgent: bool) {
@@ -206,12 +292,14 @@ pub(crate) fn asked_for(context: &[u8]) -> Result<Option<Compression>, ()> {
     if field(cqc::CQE_COMP_EN) == 0 {
         return Ok(None);
     }
-    // The enhanced layout is not offered.
-    if field(cqc::CQE_COMPRESSION_LAYOUT) != 0 {
-        return Err(());
-    }
+    let layout = match field(cqc::CQE_COMPRESSION_LAYOUT) {
+        0 => Layout::Basic,
+        // Of a larger ring the laps could not be counted in what a CQ's counters have.
+        1 if field(cqc::LOG_CQ_SIZE) <= LOG_MOST_ENHANCED => Layout::Enhanced,
+        _ => return Err(()),
+    };
     let format = MiniFormat::from_context(field(cqc::MINI_CQE_RES_FORMAT)).ok_or(())?;
-    Ok(Some(Compression::new(format)))
+    Ok(Some(Compression::new(format, layout)))
 }
 
 #[cfg(test)]
@@ -277,6 +365,70 @@ mod tests {
             assert_eq!(title[44..48], [0, 0, 0, together]);
             assert_eq!(queue.cqe(1)[8..16], [mini, [0, 0, 0, 50]].concat()[..]);
         }
+    }
+
+    fn enhanced() -> Queue {
+        let field = |f: mlx5_sys::ifc::Field| f.within(create_cq_in::CQ_CONTEXT);
+        Queue::with(
+            |cq| {
+                cq.set(field(cqc::CQE_COMP_EN), 1u64).set(field(cqc::CQE_COMPRESSION_LAYOUT), 1u64)
+            },
+            |qp| qp,
+        )
+    }
+
+    #[test]
+    fn in_the_enhanced_layout_each_slot_says_how_many_are_in_it() {
+        let mut queue = enhanced();
+        for i in 0..10 {
+            let sent = Completion { length: 100 + u32::from(i), ..queue.sent(i * 2, Ok(())) };
+            queue.rig.card.complete(&sent);
+        }
+        assert_eq!(queue.cqe(0), [0; 64], "held back");
+        queue.rig.card.release_cqes();
+        // The first is whole, and of the first lap.
+        let title = queue.cqe(0);
+        assert_eq!(title[44..48], [0, 0, 0, 100]);
+        assert_eq!(title[56..64], [0x0a, 0, 0x12, 0, 0, 0, 0, 0x00]);
+        // Seven, and the two that are left seven slots on.
+        let (seven, two) = (queue.cqe(1), queue.cqe(8));
+        for i in 0..7u8 {
+            let at = usize::from(i) * 8;
+            assert_eq!(seven[at..at + 8], [0, (i + 1) * 2, 0x0a, 0, 0, 0, 0, 101 + i]);
+        }
+        assert_eq!(seven[56..64], [0, 0, 0, 0, 0, 0, 0, 0x6c]);
+        assert_eq!(two[..16], [0, 16, 0x0a, 0, 0, 0, 0, 108, 0, 18, 0x0a, 0, 0, 0, 0, 109]);
+        assert_eq!(two[62..64], [0, 0x1c]);
+        // What goes with the last goes on without a whole one; in the next lap.
+        queue.rig.write(queue.record, &10u32.to_be_bytes());
+        for i in 10..12 {
+            queue.rig.card.complete(&queue.sent(i * 2, Ok(())));
+        }
+        queue.rig.card.release_cqes();
+        assert_eq!(queue.cqe(10)[62..64], [0, 0x1c]);
+        for i in 12..17 {
+            queue.rig.card.complete(&queue.sent(i * 2, Ok(())));
+            queue.rig.card.release_cqes();
+        }
+        // One alone is whole.
+        let slots = [12, 13, 14, 15, 0].map(|slot| queue.cqe(slot)[60..64].to_vec());
+        let whole = [[0, 24, 0, 0], [0, 26, 0, 0], [0, 28, 0, 0], [0, 30, 0, 0], [0, 32, 1, 1]];
+        assert_eq!(slots, whole);
+    }
+
+    #[test]
+    fn in_the_enhanced_layout_what_is_not_alike_is_whole() {
+        let mut queue = enhanced();
+        queue.rig.card.complete(&queue.sent(0, Ok(())));
+        queue.rig.card.complete(&received(&queue, 7, 9));
+        queue.rig.card.complete(&received(&queue, 8, 9));
+        // Not the next.
+        queue.rig.card.complete(&received(&queue, 10, 9));
+        queue.rig.card.complete(&queue.sent(1, Err(Syndrome::RemoteAccess)));
+        queue.rig.card.complete(&queue.sent(2, Ok(())));
+        queue.rig.card.release_cqes();
+        let last = [0, 1, 2, 3, 4, 5].map(|slot| queue.cqe(slot)[63]);
+        assert_eq!(last, [0x00, 0x20, 0x0c, 0x20, 0xd0, 0x00]);
     }
 
     #[test]

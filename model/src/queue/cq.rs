@@ -2,6 +2,7 @@
 
 use mlx5_sys::ifc::{cqc, qpc, query_q_counter_out};
 
+use super::compress::Layout;
 use super::event::{COUNTER, CqFailure, QpEvent};
 use crate::card::Card;
 use crate::memory::Fault;
@@ -31,7 +32,16 @@ impl Card {
             return;
         }
         entry[CQE + 63] = entry[CQE + 63] & !1 | u8::from(cq.producer & cq.entries != 0);
-        let slot = (cq.producer & (cq.entries - 1)) as usize * cq.cqe_size;
+        let iteration = cq.iteration();
+        if let Some(compression) = &mut cq.compression {
+            if compression.layout() == Layout::Enhanced {
+                entry[CQE + 62] = iteration;
+            }
+            compression.wrote(entry);
+        }
+        // Those of a collapsed CQ are all written to the first slot.
+        let index = if cq.is_collapsed() { 0 } else { cq.producer & (cq.entries - 1) };
+        let slot = index as usize * cq.cqe_size;
         let bytes = if cq.cqe_size == 128 { &entry[..] } else { &entry[CQE..] };
         if let Err(fault) = cq.pages.publish(&*self.memory, slot, bytes) {
             return self.lose_ring(cqn, fault);
@@ -43,7 +53,7 @@ impl Card {
     /// Whether a CQ has room for so many CQEs; one that failed needs none.
     pub(super) fn has_room(&mut self, cqn: u32, cqes: u32) -> bool {
         let Some(cq) = self.objects.cqs.get_mut(cqn) else { return true };
-        if cq.failed || cq.get(cqc::OI) == 1 {
+        if cq.failed || cq.get(cqc::OI) == 1 || cq.is_collapsed() {
             return true;
         }
         let fits = |cq: &Cq| {
@@ -294,6 +304,29 @@ mod tests {
             queue.rig.card.complete(&queue.sent(i, Ok(())));
         }
         assert_eq!(queue.cqe(0)[60..64], [0, 16, 0, 1]);
+    }
+
+    #[test]
+    fn a_collapsed_cq_has_the_last_cqe_only() {
+        let mut queue =
+            Queue::with(|cq| cq.set(cqc::CC.within(create_cq_in::CQ_CONTEXT), 1u64), |qp| qp);
+        // More than the ring has, and nobody takes any.
+        for i in 0..40u16 {
+            queue.rig.card.complete(&queue.sent(i, Ok(())));
+            let cqe = queue.cqe(0);
+            assert_eq!(cqe[60..62], i.to_be_bytes());
+            assert_eq!(cqe[63] & !1, 0);
+        }
+        assert_eq!(queue.cqe(1), [0; 64]);
+        queue.rig.card.complete(&queue.sent(40, Err(Syndrome::RemoteAccess)));
+        assert_eq!(queue.cqe(0)[60..64], [0, 40, 0, 0xd0]);
+        // It keeps its ring.
+        let mut resize = Command::new(opcode::MODIFY_CQ, 0x110)
+            .set(Field::new(4, 15, 16), 1u64)
+            .set(modify_cq_in::CQN, queue.cq)
+            .set(cqc::LOG_CQ_SIZE.within(modify_cq_in::CQ_CONTEXT), 5u64);
+        resize.0.extend_from_slice(&queue.rig.page().to_be_bytes());
+        assert_eq!(queue.rig.run(&resize).err(), Some(Refusal::CqLayout));
     }
 
     #[test]

@@ -11,6 +11,8 @@ use crate::card::Card;
 const CQ_ARM: usize = 0x20;
 const EQ_ARM: usize = 0x40;
 const EQ_UPDATE: usize = 0x48;
+/// The send doorbell of queues without a record (rdma-core, `tests/mlx5_base.py`).
+pub(crate) const RECORDLESS: usize = 0x600;
 /// BlueFlame registers of 0x200 bytes, each of two halves, up to the end of the page.
 const BLUEFLAME: usize = 0x800;
 const HALF: usize = 0x100;
@@ -49,7 +51,8 @@ impl Card {
                 self.update_eq(uar, word >> 24, word, offset == EQ_ARM);
             }
             (CQ_ARM, 8) => self.arm_register(uar, be32(bytes, 0), be32(bytes, 4)),
-            (CQ_ARM, 4) => self.registers.upper = Some((uar, offset, first(bytes))),
+            (RECORDLESS, 8) => self.recordless(uar, be32(bytes, 0), be32(bytes, 4)),
+            (CQ_ARM | RECORDLESS, 4) => self.registers.upper = Some((uar, offset, first(bytes))),
             (at, 4)
                 if at % 8 == 4 && matches!(upper, Some((u, o, _)) if (u, o) == (uar, at - 4)) =>
             {
@@ -79,6 +82,7 @@ impl Card {
             .qps
             .values()
             .filter(|qp| qp.get(qpc::UAR_PAGE) == uar && qp.sq.blocks > 0)
+            .filter(|qp| !qp.is_recordless())
             .map(|qp| qp.number)
             .collect();
         queues.sort_unstable();
@@ -174,11 +178,10 @@ impl Card {
     }
 
     fn doorbell(&mut self, uar: u32, number: u32, index: u16) {
-        let Some(qp) = self
-            .objects
-            .qps
-            .get(&number)
-            .filter(|qp| qp.get(qpc::UAR_PAGE) == uar && qp.sq.blocks > 0)
+        let Some(qp) =
+            self.objects.qps.get(&number).filter(|qp| {
+                qp.get(qpc::UAR_PAGE) == uar && qp.sq.blocks > 0 && !qp.is_recordless()
+            })
         else {
             tracing::warn!(uar, qp = number, "a doorbell for a QP that is not on this UAR page");
             self.complaints.stray_doorbells += 1;
@@ -197,6 +200,36 @@ impl Card {
                 self.complaints.wrong_doorbells += 1;
             }
         }
+        self.send_ready(number);
+    }
+
+    /// The doorbell of a queue without a record, of the first eight bytes of the last WQE: what is
+    /// posted ends behind that WQE. Or else of no size, and the counter behind the last.
+    ///
+    /// rdma-core's test rings the one, GPUNetIO the other; both are what is said here.
+    fn recordless(&mut self, uar: u32, first: u32, second: u32) {
+        let (index, number, ds) = ((first >> 8) as u16, second >> 8, (second & 0x3f) as u16);
+        let Some(qp) =
+            self.objects.qps.get_mut(&number).filter(|qp| {
+                qp.get(qpc::UAR_PAGE) == uar && qp.sq.blocks > 0 && qp.is_recordless()
+            })
+        else {
+            tracing::warn!(uar, qp = number, "a doorbell for a QP that is not on this UAR page");
+            self.complaints.stray_doorbells += 1;
+            return;
+        };
+        let producer = index.wrapping_add(ds.div_ceil(4));
+        if producer.wrapping_sub(qp.sq.producer) as i16 <= 0 {
+            tracing::warn!(qp = number, index, "a doorbell for a WQE that is known");
+            self.complaints.wrong_doorbells += 1;
+            return;
+        }
+        if u32::from(producer.wrapping_sub(qp.sq.fetched)) > qp.sq.blocks {
+            tracing::warn!(qp = number, index, "a doorbell beyond what the ring holds");
+            self.complaints.overfull_queues += 1;
+            return;
+        }
+        qp.sq.producer = producer;
         self.send_ready(number);
     }
 
@@ -236,7 +269,7 @@ mod tests {
 
     use super::*;
     use crate::card::Complaints;
-    use crate::command::test::{Rig, ring};
+    use crate::command::test::{Command, Rig, ring};
 
     /// A queue pair in RTS that posts signaled NOPs.
     struct Queue {
@@ -250,10 +283,14 @@ mod tests {
 
     impl Queue {
         fn new() -> Self {
+            Self::with(|qp| qp)
+        }
+
+        fn with(change: impl FnOnce(Command) -> Command) -> Self {
             let mut rig = Rig::new();
             let create = rig.create_cq();
             let cq = rig.number(&create, create_cq_out::CQN);
-            let create = rig.create_qp(cq, cq);
+            let create = change(rig.create_qp(cq, cq));
             let qp = rig.number(&create, create_qp_out::QPN);
             let record = qpc::DBR_ADDR.within(create_qp_in::QPC).get(&create.0);
             rig.rts(qp);
@@ -398,6 +435,53 @@ mod tests {
         queue.rig.write(queue.record + 4, &17u32.to_be_bytes());
         queue.store(0x800, &wqe[..8]);
         assert_eq!(queue.rig.card.complaints.overfull_queues, 1);
+    }
+
+    #[test]
+    fn without_a_record_the_doorbell_says_what_is_posted() {
+        let mut queue =
+            Queue::with(|qp| qp.set(qpc::SEND_DBR_MODE.within(create_qp_in::QPC), 1u64));
+        let ring = |queue: &mut Queue, wqe: &[u8]| queue.store(0x600, &wqe[..8]);
+        // Two that one doorbell tells of, and nothing in the record counts.
+        queue.post();
+        let second = queue.post();
+        queue.rig.write(queue.record + 4, &9u32.to_be_bytes());
+        assert_eq!(queue.completed(), 0);
+        ring(&mut queue, &second);
+        assert_eq!(queue.completed(), 2);
+        // The counter behind the last, and no size; in two halves.
+        queue.post();
+        let mut behind = queue.post();
+        behind[1..3].copy_from_slice(&4u16.to_be_bytes());
+        behind[7] = 0;
+        queue.store(0x600, &behind[..4]);
+        assert_eq!(queue.completed(), 2);
+        queue.store(0x604, &behind[4..8]);
+        assert_eq!(queue.completed(), 4);
+        assert_eq!(queue.rig.card.complaints, Complaints::default());
+        // By the other registers, or by records that somebody looks at, nothing is posted.
+        let fifth = queue.post();
+        queue.store(0x800, &fifth[..8]);
+        assert_eq!(queue.rig.card.complaints.stray_doorbells, 1);
+        let uar = queue.rig.uar;
+        queue.rig.card.ring_all(uar);
+        assert_eq!(queue.completed(), 4);
+        // One that is known, one far ahead, and another page.
+        ring(&mut queue, &second);
+        assert_eq!(queue.rig.card.complaints.wrong_doorbells, 1);
+        behind[1..3].copy_from_slice(&21u16.to_be_bytes());
+        ring(&mut queue, &behind);
+        assert_eq!(queue.rig.card.complaints.overfull_queues, 1);
+        queue.rig.card.store(uar + 1, 0x600, &fifth[..8]);
+        assert_eq!(queue.rig.card.complaints.stray_doorbells, 2);
+        assert_eq!(queue.completed(), 4);
+        ring(&mut queue, &fifth);
+        assert_eq!(queue.completed(), 5);
+        // And it is no doorbell of those that have a record.
+        let mut usual = Queue::new();
+        let wqe = usual.post();
+        ring(&mut usual, &wqe);
+        assert_eq!(usual.rig.card.complaints.stray_doorbells, 1);
     }
 
     #[test]

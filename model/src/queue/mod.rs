@@ -33,8 +33,8 @@ mod wqe;
 
 pub use completion::{Completion, Opcode, Origin};
 pub(crate) use compress::asked_for;
-pub use compress::{Compression, MAX_BLOCK, MiniFormat};
-pub(crate) use doorbell::Registers;
+pub use compress::{Compression, Layout, MAX_BLOCK, MiniFormat};
+pub(crate) use doorbell::{RECORDLESS, Registers};
 pub use ethernet::{EthernetSegment, Part, Seen};
 pub use event::{QpEvent, SrqEvent, TargetEvent};
 pub use extended::{LARGEST, Local, Masked, answered};

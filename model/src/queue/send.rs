@@ -26,7 +26,7 @@ impl Card {
             return Fetch::Empty;
         }
         if qp.sq.fetched == qp.sq.producer {
-            if !qp.sq.rung && qp.state == State::Rts {
+            if qp.is_recordless() || !qp.sq.rung && qp.state == State::Rts {
                 return Fetch::Empty;
             }
             let mut word = [0; 4];

@@ -7,6 +7,7 @@ use super::config::Mode;
 use super::running::Running;
 use super::trap::PAGE;
 use super::uar::Page;
+use crate::queue::RECORDLESS;
 
 /// The registers of a page that start work: CQ arm at 0x20, BlueFlame from 0x800 on.
 const ARM: usize = 0x20;
@@ -23,6 +24,10 @@ fn look(page: &Page, must: bool) -> bool {
         // The first arm of a queue is all zero but for its number: the records do not tell it.
         if let Some((_, arm)) = stored.iter().find(|(offset, _)| *offset == ARM) {
             card.store(uar, ARM, arm);
+        }
+        // Where there is no record, the last doorbell says it all, of one queue.
+        if let Some((_, doorbell)) = stored.iter().find(|(offset, _)| *offset == RECORDLESS) {
+            card.store(uar, RECORDLESS, doorbell);
         }
         card.ring_all(uar);
     });
