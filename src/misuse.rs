@@ -882,3 +882,31 @@
 //!     let _ = devx::DcTarget::builder(pd, cq, srq, 1);
 //! }
 //! ```
+//!
+//! Events of verbs objects do not come to the channel of those that were made by command:
+//! ```compile_fail,E0277
+//! # use mlx5::{devx::*, verbs};
+//! fn listen(channel: &EventChannel, cq: &verbs::CompletionQueue) {
+//!     let _ = channel.subscribe(cq, EventKind::Completion, 1);
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx::*, verbs};
+//! fn listen(channel: &EventChannel, cq: &CompletionQueue) {
+//!     let _ = channel.subscribe(cq, EventKind::Completion, 1);
+//! }
+//! ```
+//!
+//! A collapsed CQ tells of a send queue, not of receives, whose lengths it would lose:
+//! ```compile_fail,E0308
+//! # use mlx5::ring::*;
+//! fn poll(completions: &mut CollapsedCompletions, queue: &mut ReceiveQueue) {
+//!     let _ = completions.poll(queue);
+//! }
+//! ```
+//! ```
+//! # use mlx5::ring::*;
+//! fn poll(completions: &mut CollapsedCompletions, queue: &mut SendQueue) {
+//!     let _ = completions.poll(queue);
+//! }
+//! ```

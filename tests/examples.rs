@@ -117,6 +117,16 @@ fn an_epoll_loop_hears_of_every_message() {
 }
 
 #[test]
+fn an_event_channel_wakes_who_sleeps_on_queues_made_by_command() {
+    let text = Process::example("devx_events", &[]).end();
+    for number in 1..=5 {
+        assert!(text.contains(&format!("received: message {number}\n")), "{text}");
+    }
+    assert!(text.contains("woken: queue ") && text.contains("WQ_ACCESS_ERROR"), "{text}");
+    assert!(text.ends_with("all 5 are there, and one write was refused\n"), "{text}");
+}
+
+#[test]
 fn few_completions_stand_for_many_requests() {
     let text = Process::example("selective_signaling", &[]).end();
     assert!(text.contains("1000 requests, 125 completions, compressed: true"), "{text}");

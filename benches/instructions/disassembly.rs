@@ -20,6 +20,7 @@ const RARE: &[&str] = &[
     "_any",
     "::post_rest",
     "::ring_otherwise",
+    "::ring_single_otherwise",
     // Registers that BlueFlame is not used on, or in another way than word by word.
     "::commit_plain",
     "::ring_copied",

@@ -49,8 +49,14 @@ const BURSTS: usize = 8;
 const RARELY: u64 = 2;
 
 /// Calls that are a part of some rows' work: their text is looked at, too.
-const PARTS: &[&str] =
-    &["::commit_plain", "::ring_otherwise", "::ring_copied", "::retire_later", "::take_other"];
+const PARTS: &[&str] = &[
+    "::commit_plain",
+    "::ring_otherwise",
+    "::ring_single_otherwise",
+    "::ring_copied",
+    "::retire_later",
+    "::take_other",
+];
 
 /// Says to the program that it is the counted one.
 const COUNTED: &str = "--counted";

@@ -38,6 +38,8 @@ mod prepared;
 mod raw;
 #[path = "receives.rs"]
 mod receives;
+#[path = "recordless.rs"]
+mod recordless;
 #[path = "safe.rs"]
 mod safe;
 #[path = "shared_receives.rs"]
@@ -138,6 +140,7 @@ pub const MAKERS: &[Maker] = &[
     Maker { column: column::RAW, make: || Box::new(tags::Raw::new()) },
     Maker { column: column::RAW, make: || Box::new(copies::Copied::last_of_lists()) },
     Maker { column: column::RAW, make: || Box::new(copies::Copied::uncached()) },
+    Maker { column: column::RAW, make: || Box::new(recordless::Raw::new()) },
     Maker {
         column: column::RAW,
         make: || Box::new(copies::Copied::new(Row::Sse2, BlueFlameCopy::Sse2)),

@@ -34,6 +34,9 @@ constants! {
     UAR_EQ_ARM: usize = 0x40;
     /// Offset in a UAR page of the register that updates an EQ's consumer index only.
     UAR_EQ_UPDATE: usize = 0x48;
+    /// Offset in a UAR page of the send doorbell of queues without a record (`send_dbr_mode` 1).
+    /// rdma-core `tests/mlx5_base.py`, `DB_BF_DBR_LESS_BUF_OFFSET`.
+    UAR_RECORDLESS: usize = 0x600;
     /// Offset in a UAR page of the first send doorbell, which is a BlueFlame register. rdma-core
     /// `providers/mlx5/mlx5.h`, `MLX5_BF_OFFSET`.
     UAR_BLUE_FLAME: usize = 0x800;

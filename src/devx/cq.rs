@@ -1,22 +1,22 @@
 //! Completion queues that are made by command.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mlx5_sys::dv::mlx5dv_devx_query_eqn;
 use mlx5_sys::ifc::{
     Field, cmd_hca_cap, cqc, create_cq_in, create_cq_out, modify_cq_in, modify_cq_out, opcode,
     query_cq_in, query_cq_out,
 };
 
+use super::event_channel::{EventSource, sealed::Source};
 use super::umem::{Memory, Place};
 use super::{Command, Group, Object, Uar, UarKind, Umem};
-use crate::ring::CompletionSource;
 use crate::ring::source::handover::Completes;
 use crate::ring::source::{CompletionView, CqId, CqOwner};
-use crate::verbs::{Context, CqeCompression, CqeSize, Error, Result, check};
+use crate::ring::{CompletionSource, Titles};
+use crate::verbs::{Context, CqeCompression, CqeSize, Error, Result};
 
 /// What errors call it.
 const QUEUE: &str = "completion queue";
@@ -41,11 +41,81 @@ pub(crate) struct CqInner {
     entries: u32,
     size: CqeSize,
     ignores_overrun: bool,
+    layout: Layout,
+    /// Of the enhanced layout: what compressed CQEs may be like that come next.
+    titles: Mutex<Titles>,
     taken: AtomicBool,
     events: Arc<AtomicU32>,
     uar: Uar,
     memory: Memory,
 }
+
+/// What the card writes to it, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// A CQE for each completion.
+    Usual,
+    /// Blocks of alike ones.
+    Compressed(CqeCompression),
+    /// Alike ones behind the one that they are like.
+    Enhanced(CqeCompression),
+    /// The last one.
+    Collapsed,
+}
+
+impl Layout {
+    fn compression(self) -> Option<CqeCompression> {
+        match self {
+            Layout::Compressed(format) | Layout::Enhanced(format) => Some(format),
+            Layout::Usual | Layout::Collapsed => None,
+        }
+    }
+
+    /// Whether the device has it.
+    fn check(self, context: &Context, entries: u32, size: CqeSize) -> Result<()> {
+        let require =
+            |field| context.capabilities().require(Group::General, field, "the CQ's layout");
+        if self == Layout::Collapsed {
+            return require(cmd_hca_cap::CQ_OI);
+        }
+        let Some(format) = self.compression() else { return Ok(()) };
+        require(cmd_hca_cap::CQE_COMPRESSION)?;
+        if size == CqeSize::B128 {
+            require(cmd_hca_cap::CQE_COMPRESSION_128)?;
+        }
+        if format == CqeCompression::ChecksumStride {
+            require(cmd_hca_cap::MINI_CQE_RESP_STRIDE_INDEX)?;
+        }
+        if let Layout::Enhanced(_) = self {
+            require(cmd_hca_cap::ENHANCED_CQE_COMPRESSION)?;
+            if entries > MOST_ENHANCED {
+                let rule = format!("of the enhanced layout it is 1 to {MOST_ENHANCED}");
+                return Err(Error::attribute("CQ entries", entries, rule));
+            }
+        }
+        Ok(())
+    }
+
+    /// Its fields of the context.
+    fn fields(self) -> [(Field, u64); 4] {
+        // `cqc.mini_cqe_res_format`
+        let format = match self.compression() {
+            None | Some(CqeCompression::Hash) => 0,
+            Some(CqeCompression::Checksum) => 1,
+            Some(CqeCompression::ChecksumStride) => 3,
+        };
+        [
+            (cqc::CC, (self == Layout::Collapsed).into()),
+            (cqc::CQE_COMP_EN, self.compression().is_some().into()),
+            (cqc::MINI_CQE_RES_FORMAT, format),
+            (cqc::CQE_COMPRESSION_LAYOUT, matches!(self, Layout::Enhanced(_)).into()),
+        ]
+    }
+}
+
+/// Entries of the largest CQ of the enhanced layout: more laps than 256 are told apart by 24 bits of
+/// counters.
+const MOST_ENHANCED: u32 = 1 << 16;
 
 impl CompletionQueue {
     /// A completion queue of at least `entries` entries of 64 bytes, to be polled.
@@ -63,6 +133,7 @@ impl CompletionQueue {
             entries,
             cqe_size: CqeSize::B64,
             ignores_overrun: false,
+            layout: Layout::Usual,
             moderation: (0, Duration::ZERO),
             event_queue: EventQueue::Vector(0),
             uar: None,
@@ -89,6 +160,19 @@ impl CompletionQueue {
     /// Whether the card writes to it without a look at how far it was read.
     pub fn ignores_overrun(&self) -> bool {
         self.inner.ignores_overrun
+    }
+
+    /// How the card compresses what it writes to it, if it does, in either layout.
+    pub fn compression(&self) -> Option<CqeCompression> {
+        self.inner.layout.compression()
+    }
+
+    /// Says that an event of its completions was taken that no
+    /// [`EventChannel`](super::EventChannel) has read: an eventfd was signaled. To be called before the
+    /// next [`arm`](crate::ring::Completions::arm): the card tells late requests from new ones by the
+    /// number of events.
+    pub fn event_taken(&self) {
+        self.inner.events.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The page of registers that it is armed by.
@@ -157,6 +241,7 @@ pub struct CompletionQueueBuilder {
     entries: u32,
     cqe_size: CqeSize,
     ignores_overrun: bool,
+    layout: Layout,
     moderation: (u16, Duration),
     event_queue: EventQueue,
     uar: Option<Uar>,
@@ -174,6 +259,30 @@ impl CompletionQueueBuilder {
     /// Lets the card write to it without a look at how far it was read, as
     /// [verbs'](crate::verbs::CompletionQueueBuilder::ignore_overrun) does.
     pub fn ignore_overrun(mut self) -> Self {
+        self.ignores_overrun = true;
+        self
+    }
+
+    /// Lets the card write completions that are alike as blocks of short ones, as
+    /// [that of verbs](crate::verbs::CompletionQueueBuilder::compression) says; none if not called.
+    pub fn compression(mut self, format: CqeCompression) -> Self {
+        self.layout = Layout::Compressed(format);
+        self
+    }
+
+    /// The same in the enhanced layout: a completion that is like the one before is a short one, whenever
+    /// it comes, and there are seven to a slot. Up to 65,536 entries. Polls look more closely at what
+    /// is not short.
+    pub fn enhanced_compression(mut self, format: CqeCompression) -> Self {
+        self.layout = Layout::Enhanced(format);
+        self
+    }
+
+    /// Has every CQE take the place of the one before, for
+    /// [`CollapsedCompletions`](crate::ring::CollapsedCompletions): of one send queue, it is known up
+    /// to where it is done. The card then ignores overruns. One entry is enough.
+    pub fn collapsed(mut self) -> Self {
+        self.layout = Layout::Collapsed;
         self.ignores_overrun = true;
         self
     }
@@ -246,6 +355,7 @@ impl CompletionQueueBuilder {
             let rule = format!("of this device it is 1 to {}", 1u64 << log_most);
             return Err(Error::attribute("CQ entries", self.entries, rule));
         }
+        self.layout.check(context, entries, self.cqe_size)?;
         let (count, period) = (self.moderation.0, microseconds(self.moderation.1)?);
         let eqn = match self.event_queue {
             EventQueue::Number(number) => number,
@@ -281,6 +391,7 @@ impl CompletionQueueBuilder {
         ];
         let object = Command::new(opcode::CREATE_CQ, create_cq_in::SIZE)
             .fields(create_cq_in::CQ_CONTEXT, fields)
+            .fields(create_cq_in::CQ_CONTEXT, self.layout.fields())
             .set(create_cq_in::CQ_UMEM_VALID, 1u32)
             .set(create_cq_in::CQ_UMEM_ID, memory.ring.umem())
             .set(create_cq_in::CQ_UMEM_OFFSET, memory.ring.offset())
@@ -293,6 +404,8 @@ impl CompletionQueueBuilder {
             entries,
             size: self.cqe_size,
             ignores_overrun: self.ignores_overrun,
+            layout: self.layout,
+            titles: Mutex::default(),
             taken: AtomicBool::new(false),
             events: Arc::default(),
             uar,
@@ -309,11 +422,7 @@ fn event_queue(context: &Context, vector: u32) -> Result<u32> {
         let rule = format!("this device has {vectors}, numbered from 0");
         return Err(Error::attribute("completion vector", vector, rule));
     }
-    let mut number = 0;
-    // SAFETY: the context is open, and there is room for the number.
-    let result = unsafe { mlx5dv_devx_query_eqn(context.as_raw().as_ptr(), vector, &mut number) };
-    check("mlx5dv_devx_query_eqn", result)?;
-    Ok(number)
+    super::event_queue_number(context, vector)
 }
 
 /// Whole microseconds of a moderation period: 12 bits.
@@ -343,6 +452,10 @@ impl CqOwner for CqInner {
     fn events(&self) -> Arc<AtomicU32> {
         Arc::clone(&self.events)
     }
+
+    fn titles(&self) -> Option<&Mutex<Titles>> {
+        matches!(self.layout, Layout::Enhanced(_)).then_some(&self.titles)
+    }
 }
 
 // SAFETY: the owner keeps the parts of the umems that the CQ lies in, and its page; they are taken, so
@@ -367,12 +480,26 @@ unsafe impl Completes for CompletionQueue {
             cqn: inner.number,
             id: CqId::at(Arc::as_ptr(&self.inner)),
             raw: None,
-            compression: CqeCompression::default(),
+            compression: inner.layout.compression().unwrap_or_default(),
+            enhanced: matches!(inner.layout, Layout::Enhanced(_)),
+            collapsed: inner.layout == Layout::Collapsed,
         })
     }
 }
 
 impl CompletionSource for CompletionQueue {}
+
+impl EventSource for CompletionQueue {}
+
+impl Source for CompletionQueue {
+    fn object(&self) -> &Object {
+        &self.inner.object
+    }
+
+    fn taken(&self) -> Option<Arc<AtomicU32>> {
+        Some(Arc::clone(&self.inner.events))
+    }
+}
 
 impl fmt::Debug for CompletionQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -16,9 +16,10 @@ use mlx5_sys::ifc::eqe;
 
 use super::event::{Event, EventKind};
 use super::object::Object;
+use super::{DcTarget, QueuePair, Rq, SharedReceiveQueue, Sq};
 use crate::verbs::{
-    Cause, Context, Errno, Error, Result, check, deadline, interrupted, non_null, set_nonblocking,
-    wait_readable, would_block,
+    Cause, Context, Errno, Error, Result, Rtr, State, Transport, check, deadline, interrupted,
+    non_null, set_nonblocking, wait_readable, would_block,
 };
 
 /// Tells of events that were subscribed to, of objects that were made by command and of the device.
@@ -94,6 +95,26 @@ impl sealed::Source for Object {
     }
 }
 
+macro_rules! sources {
+    ($([$($generics:tt)*] $source:ty;)*) => {$(
+        impl<$($generics)*> EventSource for $source {}
+
+        impl<$($generics)*> sealed::Source for $source {
+            fn object(&self) -> &Object {
+                <$source>::object(self)
+            }
+        }
+    )*};
+}
+
+sources! {
+    [T: Transport, S: State] QueuePair<T, S>;
+    [] SharedReceiveQueue;
+    [] DcTarget<Rtr>;
+    [] Rq;
+    [] Sq;
+}
+
 impl EventChannel {
     /// A channel whose events come with what the card wrote.
     ///
@@ -128,9 +149,10 @@ impl EventChannel {
     /// same give two events.
     ///
     /// # Errors
-    /// [`Error::Call`]: EINVAL for a kind that the card does not offer of objects, or none of another
-    /// device.
+    /// [`Error::Call`]: EINVAL for a kind that the card does not offer of objects.
+    /// [`Error::Attribute`] for an object of another opened device.
     pub fn subscribe(&self, source: &impl EventSource, kind: EventKind, cookie: u64) -> Result<()> {
+        self.check(source.object())?;
         let taken = source.taken().filter(|_| kind == EventKind::Completion);
         self.enter(source.object().as_raw().as_ptr(), Subscription { kind, cookie, taken })
     }
@@ -142,6 +164,16 @@ impl EventChannel {
     /// [`Error::Call`]: EINVAL for a kind that is not the device's.
     pub fn subscribe_device(&self, kind: EventKind, cookie: u64) -> Result<()> {
         self.enter(std::ptr::null_mut(), Subscription { kind, cookie, taken: None })
+    }
+
+    /// The kernel knows objects by handles of the opened device.
+    fn check(&self, object: &Object) -> Result<()> {
+        if object.context().as_raw() == self.context().as_raw() {
+            return Ok(());
+        }
+        let value = format_args!("of {}", object.context().name()).to_string();
+        let rule = "it belongs to another opened device than the event channel";
+        Err(Error::attribute("object", value, rule))
     }
 
     fn enter(&self, object: *mut mlx5dv_devx_obj, subscription: Subscription) -> Result<()> {
@@ -177,6 +209,9 @@ impl EventChannel {
         kind: EventKind,
         eventfd: BorrowedFd<'_>,
     ) -> Result<()> {
+        if let Some(source) = source {
+            self.check(source.object())?;
+        }
         let object = source.map_or(std::ptr::null_mut(), |it| it.object().as_raw().as_ptr());
         // SAFETY: the channel is alive, and so is the object, if there is one.
         let result = unsafe {

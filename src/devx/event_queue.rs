@@ -89,7 +89,7 @@ impl Drop for MsiVector {
 pub struct EventQueue {
     queue: NonNull<mlx5dv_devx_eq>,
     reply: Reply,
-    _vector: MsiVector,
+    _vector: Option<MsiVector>,
 }
 
 // SAFETY: an address, which does not change.
@@ -98,11 +98,15 @@ unsafe impl Send for EventQueue {}
 unsafe impl Sync for EventQueue {}
 
 impl EventQueue {
-    /// Has CREATE_EQ make it, whose interrupt is `vector`.
+    /// Has CREATE_EQ make it. It keeps `vector`, if that is the interrupt that the command names.
     ///
     /// # Errors
     /// As [`Command::create`]; [`Error::Call`] with EOPNOTSUPP where the kernel drives the device.
-    pub fn create(context: &Context, command: &Command, vector: MsiVector) -> Result<EventQueue> {
+    pub fn create(
+        context: &Context,
+        command: &Command,
+        vector: Option<MsiVector>,
+    ) -> Result<EventQueue> {
         const CALL: &str = "mlx5dv_devx_create_eq";
         let mut made = None;
         let reply = command.run(context, CALL, |command, reply| {
@@ -121,7 +125,10 @@ impl EventQueue {
             // Read before anything else can change it.
             if made.is_some() { 0 } else { Errno::last().0.max(1) }
         });
-        let reply = reply.map_err(only_vfio)?;
+        let reply = reply.map_err(|error| match error {
+            Error::Withheld(command) => only_vfio(Error::from_errno(CALL, command.errno())),
+            other => other,
+        })?;
         let queue = made.ok_or_else(|| Error::last(CALL))?;
         Ok(EventQueue { queue, reply, _vector: vector })
     }

@@ -62,9 +62,11 @@ pub(crate) struct SendDoorbell {
     pub(super) long: u32,
     memory: RegisterMemory,
     /// Whether no WQE that is posted singly goes by BlueFlame, nor any last one of a batch, on a
-    /// register in write-combining memory.
+    /// register in write-combining memory, with a record.
     single_plain: bool,
     batch_plain: bool,
+    /// Whether there is no record: the register says what is posted.
+    recordless: bool,
     /// Of the queue's posts.
     pub(crate) timing: Recorder,
 }
@@ -99,10 +101,42 @@ impl SendDoorbell {
             memory: RegisterMemory::WriteCombining,
             single_plain: false,
             batch_plain: false,
+            recordless: false,
             timing: Recorder::new(),
         };
         doorbell.settle();
         doorbell
+    }
+
+    /// A doorbell of a queue whose record the card does not look at: `register` is told what is
+    /// posted. The record's word is the driver's own: from here to [`leave`](Self::leave) it says that
+    /// the queue is in use, and afterwards how far it came.
+    ///
+    /// # Safety
+    /// `register` is the register that such queues are rung at, of the queue's UAR page, and lives
+    /// as long as the result is used.
+    pub(crate) unsafe fn without_record(record: Record, register: NonNull<u8>) -> Self {
+        // SAFETY: nothing is copied to the register, and it has no second buffer.
+        let mut doorbell = unsafe { Self::new(record, register, 0, false) };
+        doorbell.recordless = true;
+        doorbell.settle();
+        doorbell.enter();
+        doorbell
+    }
+
+    /// A queue without a record is in use, from its record's counter on.
+    pub(crate) fn enter(&mut self) {
+        if self.recordless {
+            let counter = self.record.read() & 0xffff;
+            self.record.store(IN_USE | counter);
+        }
+    }
+
+    /// A queue without a record is left with its producer counter there.
+    pub(crate) fn leave(&mut self, counter: u16) {
+        if self.recordless {
+            self.record.store(IN_USE | u32::from(counter));
+        }
     }
 
     /// A second one, whose phases are not timed.
@@ -178,8 +212,9 @@ impl SendDoorbell {
         self.words = self.single >= 2 * BLOCK_DS && self.copy == BlueFlameCopy::Words;
         self.long = if self.words { self.single } else { 0 };
         let combining = self.memory == RegisterMemory::WriteCombining;
-        self.single_plain = combining && self.single == 0;
-        self.batch_plain = combining && self.last == 0;
+        let plain = combining && !self.recordless;
+        self.single_plain = plain && self.single == 0;
+        self.batch_plain = plain && self.last == 0;
     }
 
     /// The record's word.
@@ -239,6 +274,36 @@ impl SendDoorbell {
         }
     }
 
+    /// As [`ring`](Self::ring), for a single WQE, where that is one of few places: a queue without a
+    /// record needs no call.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn ring_single(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
+        if self.single_plain {
+            // SAFETY: `new`'s caller vouches for the register.
+            self.post(counter, |to| unsafe { store(to, ctrl) });
+        } else if self.recordless {
+            self.ring_bare(ctrl);
+        } else {
+            // SAFETY: passed on.
+            unsafe { self.ring_single_otherwise(counter, ctrl, ring) }
+        }
+    }
+
+    /// As [`ring`](Self::ring), of a queue without a record: steps 1, 4 and 5.
+    #[inline(always)]
+    fn ring_bare(&mut self, ctrl: u64) {
+        fence::record_then_register();
+        self.timing.stamp(Phase::Order);
+        // SAFETY: `without_record`'s caller vouches for the register.
+        unsafe { store(self.register.cast(), ctrl) }
+        self.timing.stamp(Phase::Doorbell);
+        fence::flush_register();
+        self.timing.stamp(Phase::Flush);
+    }
+
     /// As [`ring`](Self::ring), where more than the doorbell's eight bytes may be stored, or fences
     /// are left out.
     ///
@@ -249,6 +314,29 @@ impl SendDoorbell {
     /// As there.
     #[inline(never)]
     unsafe fn ring_otherwise(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
+        if self.recordless {
+            return self.ring_bare(ctrl);
+        }
+        // SAFETY: passed on.
+        unsafe { self.ring_chosen(counter, ctrl, single, ring) }
+    }
+
+    /// The same of a single WQE, on a queue with a record.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(never)]
+    unsafe fn ring_single_otherwise(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
+        // SAFETY: passed on.
+        unsafe { self.ring_chosen(counter, ctrl, true, ring) }
+    }
+
+    /// By BlueFlame, or by the doorbell's eight bytes.
+    ///
+    /// # Safety
+    /// As [`ring`](Self::ring).
+    #[inline(always)]
+    unsafe fn ring_chosen(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
         let [_, ds] = index_and_ds(ctrl);
         if self.takes(ds, single) {
             // SAFETY: passed on; `takes` knows that the WQE fits the buffer.
@@ -361,6 +449,10 @@ impl SendDoorbell {
 
 /// 16-byte units of a block.
 const BLOCK_DS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
+
+/// In the record's word of a queue whose record the card does not look at: it is not one that was just
+/// reset.
+const IN_USE: u32 = 1 << 31;
 
 /// Stores eight bytes, as they lie in memory, to a register: one store.
 ///

@@ -22,6 +22,7 @@ use mlx5_sys::cqe::{
 };
 
 use super::cursor::{Counter, Shape};
+use super::enhanced::Titles;
 use crate::verbs::CqeCompression;
 
 /// CQEs that are written out at a time: whole slots of mini CQEs, and as many as cards put into a
@@ -166,6 +167,8 @@ pub(super) struct Block {
     /// Index of the first CQE that is written out, and how many are.
     base: Counter,
     loaded: u32,
+    /// In the enhanced layout: what mini CQEs may be like.
+    titles: Option<Titles>,
 }
 
 /// CQEs that are written out, aligned as those of a ring are.
@@ -194,8 +197,49 @@ impl Block {
             count: 0,
             base: none,
             loaded: 0,
+            titles: None,
         };
         Box::new(block)
+    }
+
+    /// The ring is of the enhanced layout.
+    pub(super) fn enhance(&mut self, titles: Titles) {
+        self.titles = Some(titles);
+    }
+
+    pub(super) fn is_enhanced(&self) -> bool {
+        self.titles.is_some()
+    }
+
+    /// What mini CQEs may be like.
+    pub(super) fn titles(&self) -> Titles {
+        self.titles.unwrap_or_default()
+    }
+
+    /// Mini CQEs at `index` may be like this one.
+    pub(super) fn remember(&mut self, index: Counter, cqe: Words) {
+        if let Some(titles) = &mut self.titles {
+            titles.remember(index, cqe);
+        }
+    }
+
+    /// Those at `end` may be like what was remembered last, whatever is remembered from now on.
+    pub(super) fn keep_title(&mut self, end: Counter) {
+        if let Some(titles) = &mut self.titles {
+            titles.keep(end);
+        }
+    }
+
+    /// Writes out `count` CQEs that are like `title`, from `index` on, of one slot of mini CQEs: they
+    /// are the block.
+    pub(super) fn write_out(&mut self, index: Counter, title: Words, slot: Words, count: u32) {
+        assert!(count as usize <= MINI_CQES_PER_SLOT);
+        self.title = title;
+        (self.first, self.count) = (index, count);
+        let minis = NonNull::from(&slot).cast();
+        // SAFETY: no more than a slot has, into memory for more; the title is the one before the first.
+        unsafe { self.expand(0, 1, minis, count as usize, true) };
+        (self.base, self.loaded) = (index, count);
     }
 
     pub(super) fn set_format(&mut self, format: CqeCompression) {

@@ -13,6 +13,7 @@ use mlx5_sys::verbs::ibv_cq;
 use super::consumer::{Consumer, Publish};
 use super::credit::{Credit, Debtor, Ledger};
 use super::cursor::Shape;
+use super::enhanced::Titles;
 use super::keep::CqKeep;
 use super::source::{CompletionSource, CompletionView, CqId, view_cq};
 use super::srq::UserIndex;
@@ -58,6 +59,8 @@ pub(super) struct CqParts {
     pub(super) cqn: u32,
     pub(super) id: CqId,
     pub(super) compression: CqeCompression,
+    /// Whether compressed CQEs are of the enhanced layout.
+    pub(super) enhanced: bool,
 }
 
 // SAFETY: the CQ's consumer side belongs to the reader alone (`from_raw`'s contract), and the card
@@ -73,9 +76,15 @@ impl Completions {
     pub fn new<C: CompletionSource>(cq: &C) -> crate::Result<Self> {
         let keep = CqKeep::new(cq.owner())?;
         let view = cq.completions()?;
+        if view.collapsed {
+            return Err(QueueError::Collapsed.into());
+        }
         // SAFETY: the reader holds the owner, and claims the consumer side of it, which is what the
         // view is good for.
         let mut reader = unsafe { Self::take_over(view)? };
+        if reader.consumer.titles().is_some() {
+            reader.consumer.enhance(keep.titles());
+        }
         reader.keep = Some(keep);
         Ok(reader)
     }
@@ -116,6 +125,7 @@ impl Completions {
             cqn: view.cqn,
             id: view.id,
             compression: view.compression,
+            enhanced: view.enhanced,
         };
         // SAFETY: the ring is the CQ's, and the reader's alone, as the caller vouches.
         let mut reader = unsafe { Self::from_parts(parts)? };
@@ -136,11 +146,14 @@ impl Completions {
             return Err(QueueError::Geometry("a CQE is neither 64 nor 128 bytes"));
         }
         let wide = parts.cqe_size == 128;
+        // SAFETY: the caller vouches for ring and record.
+        let mut consumer =
+            unsafe { Consumer::new(parts.buffer, shape, wide, parts.record, parts.compression) };
+        if parts.enhanced {
+            consumer.enhance(Titles::default());
+        }
         Ok(Self {
-            // SAFETY: the caller vouches for ring and record.
-            consumer: unsafe {
-                Consumer::new(parts.buffer, shape, wide, parts.record, parts.compression)
-            },
+            consumer,
             arm_sequence: parts.arm.record().read() >> ARM_SEQUENCE_SHIFT & 3,
             arm: parts.arm,
             cqn: parts.cqn,
@@ -153,6 +166,11 @@ impl Completions {
             keep: None,
             timing: Recorder::new(),
         })
+    }
+
+    /// Is the reader of what is seen of a collapsed CQ, with so many CQEs to promise.
+    pub(super) fn adopt_collapsed(&mut self, keep: CqKeep, ledger: Ledger) {
+        (self.keep, self.ledger) = (Some(keep), ledger);
     }
 
     pub(super) fn id(&self) -> CqId {
@@ -650,6 +668,9 @@ impl Drop for Completions {
     fn drop(&mut self) {
         // Who reads on knows nothing of the block.
         self.consumer.unfold();
+        if let (Some(keep), Some(titles)) = (&self.keep, self.consumer.titles()) {
+            keep.leave(titles);
+        }
         self.consumer.flush();
         self.collect();
         self.withheld = None;

@@ -6,6 +6,7 @@ use mlx5_sys::cqe::{Cqe64, OPCODE_SHIFT, OWNER_MASK, opcode};
 
 use super::block::{Block, Words};
 use super::cursor::{Counter, Shape};
+use super::enhanced::NOBODY;
 use crate::cqe::CqeRef;
 use crate::doorbell::{Record, fence};
 use crate::verbs::CqeCompression;
@@ -166,7 +167,13 @@ impl Consumer {
         self.lap = index.plus(slot.wrapping_neg());
         self.owner = u32::from(self.shape.lap(index));
         let plain = u32::from(opcode::REQ) << OPCODE_SHIFT | self.owner;
-        self.walk(index, if self.wide { NEVER } else { plain }, self.shape.entries() - 1 - slot);
+        let enhanced = self.block.is_enhanced();
+        let plain = if self.wide || enhanced { NEVER } else { plain };
+        self.walk(index, plain, self.shape.entries() - 1 - slot);
+        if enhanced {
+            // Last bytes do not tell whose a CQE is.
+            (self.owner, self.stale) = (NOBODY, NEVER);
+        }
     }
 
     /// Moves the consumer index within the block that it is in. `false`, and it is in none any more,
@@ -237,13 +244,26 @@ impl Consumer {
 
     /// Opens the block whose title is at `index` of the ring, and was seen to be software's.
     fn open_at(&mut self, index: Counter) -> bool {
-        let title = self.entry(index).cast::<u64>();
-        let mut words: Words = [0; 8];
-        for (at, word) in words.iter_mut().enumerate() {
-            // SAFETY: a CQE of the ring.
-            *word = unsafe { title.add(at).read_volatile() };
+        let words = self.words(index);
+        if self.block.is_enhanced() {
+            return self.open_enhanced(index, words);
         }
         self.block.open(index, zerocopy::transmute!(words), self.shape.entries())
+    }
+
+    /// A copy of the 64-byte CQE at `index` of the ring.
+    pub(super) fn words(&self, index: Counter) -> Words {
+        let cqe = self.entry(index).cast::<u64>();
+        // SAFETY: a CQE of the ring.
+        core::array::from_fn(|at| unsafe { cqe.add(at).read_volatile() })
+    }
+
+    pub(super) fn block(&mut self) -> &mut Block {
+        &mut self.block
+    }
+
+    pub(super) fn block_ref(&self) -> &Block {
+        &self.block
     }
 
     /// Writes what is left of the block that the consumer is in to the ring, as CQEs that are not
@@ -284,6 +304,9 @@ impl Consumer {
             let index = index.plus(ahead as u32);
             let mut bytes: [u8; 64] = zerocopy::transmute!(cqe);
             bytes[63] |= u8::from(self.shape.lap(index));
+            if self.block.is_enhanced() {
+                bytes[62] = self.shape.iteration(index);
+            }
             let words: Words = zerocopy::transmute!(bytes);
             for (at, word) in words.into_iter().enumerate() {
                 // SAFETY: a CQE of the ring that software owns: all mini CQEs were read.
@@ -390,6 +413,9 @@ impl Consumer {
         if op_own & u32::from(OWNER_MASK) != self.owner
             || op_own >> OPCODE_SHIFT == u32::from(opcode::INVALID)
         {
+            if self.owner == NOBODY {
+                return self.look_enhanced();
+            }
             if !self.watched && !self.held {
                 self.stale = op_own;
             }
@@ -401,6 +427,9 @@ impl Consumer {
     }
 
     fn is_mine(&self, index: Counter, op_own: u8) -> bool {
+        if self.block.is_enhanced() {
+            return self.is_of_lap(index);
+        }
         op_own & OWNER_MASK == u8::from(self.shape.lap(index))
             && op_own >> OPCODE_SHIFT != opcode::INVALID
     }
@@ -409,17 +438,18 @@ impl Consumer {
     pub(super) fn peek<'a>(&self, index: Counter) -> Option<CqeRef<'a>> {
         let entry = self.entry(index);
         // SAFETY: the last byte of a CQE of this ring.
-        let op_own = unsafe { entry.add(Cqe64::SIZE - 1).read_volatile() };
-        if !self.is_mine(index, op_own) {
+        let last = || unsafe { entry.add(Cqe64::SIZE - 1).read_volatile() };
+        if !self.is_mine(index, last()) {
             return None;
         }
         fence::ownership_then_cqe();
+        let op_own = last();
         // SAFETY: as in `next`.
         Some(unsafe { CqeRef::new(entry, self.wide, op_own) })
     }
 
     /// The 64-byte CQE at `index` of the ring.
-    fn entry(&self, index: Counter) -> NonNull<u8> {
+    pub(super) fn entry(&self, index: Counter) -> NonNull<u8> {
         // SAFETY: an entry of the ring.
         unsafe { self.first.add(self.shape.slot(index) << self.slot_shift()) }
     }
@@ -476,6 +506,7 @@ impl Consumer {
 
     /// Copies a CQE that software owns over another one, which keeps its owner bit.
     pub(super) fn move_entry(&mut self, from: Counter, to: Counter) {
+        let to_index = to;
         let (from, to) = (self.entry(from), self.entry(to));
         let words = if self.wide { -8..8 } else { 0..8 };
         for word in words {
@@ -490,6 +521,9 @@ impl Consumer {
                 }
                 place.write_volatile(u64::from_ne_bytes(value));
             }
+        }
+        if self.block.is_enhanced() {
+            self.stamp(to_index);
         }
     }
 }

@@ -111,6 +111,12 @@ impl Shape {
     pub const fn lap(self, counter: Counter) -> bool {
         counter.0 & (self.mask + 1) != 0
     }
+
+    /// Number of the lap that `counter` is in, modulo 256: what a CQE of this lap carries in the
+    /// enhanced layout.
+    pub const fn iteration(self, counter: Counter) -> u8 {
+        (counter.0 >> (self.mask + 1).trailing_zeros()) as u8
+    }
 }
 
 /// The two ends of a work queue: `head` counts what was posted, `tail` what was retired.

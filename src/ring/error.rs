@@ -146,6 +146,15 @@ pub enum QueueError {
         "the CQ was not made to ignore overruns, so the card has to be told how far it is read"
     )]
     OverrunChecked,
+    /// Every CQE of the CQ takes the place of the one before.
+    #[error("the CQ is collapsed: a CollapsedCompletions reads it")]
+    Collapsed,
+    /// The CQ is a usual one.
+    #[error("the CQ is not collapsed: a Completions reads it")]
+    NotCollapsed,
+    /// Another send queue completes on a collapsed CQ.
+    #[error("a collapsed CQ tells of one send queue, and there is one")]
+    CollapsedTaken,
     /// The queue's last owner left WQEs outstanding.
     #[error(
         "WQEs of the queue's last owner are outstanding: reset the QP first (an SRQ cannot be)"

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::QueueError;
+use super::enhanced::Titles;
 use super::source::{CqOwner, QueueOwner, SrqOwner};
 use crate::verbs::WorkQueue;
 
@@ -70,6 +71,19 @@ impl CqKeep {
     /// Whether the card writes to the CQ without a look at how far it was read.
     pub(super) fn ignores_overrun(&self) -> bool {
         self.owner.ignores_overrun()
+    }
+
+    /// What compressed CQEs may be like, as the reader before has left it.
+    pub(super) fn titles(&self) -> Titles {
+        let titles = self.owner.titles();
+        titles.map_or_else(Titles::default, |it| *it.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Leaves that to the next reader.
+    pub(super) fn leave(&self, titles: Titles) {
+        if let Some(place) = self.owner.titles() {
+            *place.lock().unwrap_or_else(PoisonError::into_inner) = titles;
+        }
     }
 
     /// Events of the CQ that were taken.

@@ -192,7 +192,12 @@ impl<T: Transport> SendQueue<T> {
         let own = config.register == RegisterUse::Own;
         // SAFETY: the QP's register and its size, which is 0 where BlueFlame must not be used; the
         // caller vouches for being alone where that matters.
-        let mut doorbell = unsafe { SendDoorbell::new(record, view.register, view.half, own) };
+        let mut doorbell = unsafe {
+            match view.recordless {
+                false => SendDoorbell::new(record, view.register, view.half, own),
+                true => SendDoorbell::without_record(record, view.register),
+            }
+        };
         doorbell.set_copy(config.copy)?;
         if config.copy_last {
             doorbell.copy_last();
@@ -494,6 +499,7 @@ impl<T: Transport> SendQueue<T> {
 
 impl<T: Transport> Drop for SendQueue<T> {
     fn drop(&mut self) {
+        self.ring.doorbell.leave(self.ring.cursor.head().low16());
         if let Some(keep) = &mut self.keep {
             keep.idle = self.ring.cursor.used() == 0;
             if !keep.idle {

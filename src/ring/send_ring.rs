@@ -66,6 +66,7 @@ impl SendRing {
         if self.doorbell.record().read() != 0 {
             return Err(QueueError::NotReset);
         }
+        self.doorbell.enter();
         self.cursor = Cursor::new(self.cursor.shape(), Counter::default());
         self.shadow.set_tail(self.cursor.tail());
         self.forget_unposted();
@@ -305,8 +306,12 @@ impl SendRing {
     #[inline(never)]
     pub(super) unsafe fn commit_plain(&mut self, head: Counter, slack: u32, last: Last) {
         self.clear_single = head;
-        // SAFETY: passed on.
-        unsafe { self.commit(head, slack, &last, true) }
+        self.cursor.publish(head);
+        self.slack = slack;
+        let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
+        // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
+        unsafe { self.doorbell.ring_single(head.low16(), last.doorbell, ring) }
+        self.doorbell.timing.rang(head);
     }
 
     /// [`encode`](Self::encode), apart from the hot path, and what `clear` is afterwards.

@@ -32,9 +32,13 @@ impl Completions {
                         break;
                     }
                 }
-                Some(_) => end = end.plus(1),
+                Some(_) => {
+                    consumer.pass(end);
+                    end = end.plus(1);
+                }
             }
         }
+        consumer.keep_title(end);
         // From the newest to the oldest: what stays moves up over what goes.
         let mut dropped = 0;
         for distance in 1..=end.since(start) {

@@ -2,6 +2,8 @@
 
 /// rdma-core's header of commands.
 const RDMA_CORE: &str = "rdma-core, providers/mlx5/mlx5_ifc.h";
+/// What rdma-core's tests know of queues without a doorbell record.
+const RDMA_CORE_45: &str = "rdma-core 45, tests/mlx5_prm_structs.py";
 /// Later headers of Linux.
 const LATER: &str = "Linux 6.6, include/linux/mlx5/mlx5_ifc.h";
 /// DPDK's header of commands.
@@ -18,6 +20,10 @@ pub const FIELDS: &[(&str, &str, &str)] = &[
     ("cmd_hca_cap", "LOG_DMA_MMO_MAX_SIZE", RDMA_CORE),
     ("cmd_hca_cap", "QPC_EXTENSION", RDMA_CORE),
     ("cmd_hca_cap", "DMA_MMO_SQ", RDMA_CORE),
+    ("cmd_hca_cap_2", "SEND_DBR_MODE_NO_DBR_INT", RDMA_CORE_45),
+    ("cmd_hca_cap_2", "SEND_DBR_MODE_NO_DBR_EXT", RDMA_CORE_45),
+    ("cmd_hca_cap_2", "LOG_MAX_SEND_DBR_LESS_QP_SQ", RDMA_CORE_45),
+    ("qpc", "SEND_DBR_MODE", RDMA_CORE_45),
     ("flow_table_prop_layout", "FLOW_TAG", RDMA_CORE),
     ("flow_table_prop_layout", "RESET_ROOT_TO_DEFAULT", RDMA_CORE),
     ("flow_table_prop_layout", "FPGA_VENDOR_ACCELERATION", RDMA_CORE),

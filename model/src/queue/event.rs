@@ -3,6 +3,7 @@
 use mlx5_sys::ifc::{cqc, eqc};
 
 use crate::card::Card;
+use crate::object::Half;
 
 /// Counters of CQs and EQs have 24 bits.
 pub(super) const COUNTER: u32 = 0x00ff_ffff;
@@ -72,7 +73,12 @@ impl Card {
     /// type. Where none does, it is lost, as on a card.
     pub fn qp_event(&mut self, qp: u32, event: QpEvent) {
         let mut data = [0; 28];
-        // Byte 0x14 tells the kind of queue: 0 is a QP (`mlx5_ifc.h`, qp_events).
+        // Byte 0x14 tells the kind of queue: 0 is a QP, 1 an RQ, 2 an SQ (`mlx5_ifc.h`, qp_events).
+        data[0x14] = match self.objects.qps.get(&qp).and_then(|qp| qp.half.as_ref()) {
+            None => 0,
+            Some(Half::Receive(..)) => 1,
+            Some(Half::Send(..)) => 2,
+        };
         data[0x18..].copy_from_slice(&(qp & COUNTER).to_be_bytes());
         self.asynchronous(event as u8, 0, data);
     }

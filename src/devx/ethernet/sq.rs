@@ -285,6 +285,7 @@ unsafe impl Sends for Sq {
             record: memory.record.start().cast(),
             register: self.uar.register(),
             half: self.uar.blue_flame(),
+            recordless: false,
             number: self.number(),
             limits: self.limits,
             max_wr: self.max_wr,

@@ -5,7 +5,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32};
 
-use mlx5_sys::ifc::{Field, cmd_hca_cap, create_qp_in, create_qp_out, opcode, qpc, roce_cap};
+use mlx5_sys::ifc::{
+    Field, cmd_hca_cap, cmd_hca_cap_2, create_qp_in, create_qp_out, opcode, qpc, roce_cap,
+};
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::shape::Geometry;
@@ -83,6 +85,7 @@ pub struct QueuePairBuilder<T: ByCommand> {
     receive_cq: Option<Result<Target>>,
     capacities: Capacities,
     signal_all: bool,
+    recordless: bool,
     scatter_to_cqe: Option<ScatterToCqe>,
     shared: Option<Result<Shared>>,
     /// The XRC domain of one that answers in it.
@@ -162,6 +165,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             receive_cq: None,
             capacities,
             signal_all: false,
+            recordless: false,
             scatter_to_cqe: None,
             shared: None,
             domain: None,
@@ -203,6 +207,14 @@ impl<T: ByCommand> QueuePairBuilder<T> {
     /// the queue pair say it for each request.
     pub fn signal_all(mut self, all: bool) -> Self {
         self.signal_all = all;
+        self
+    }
+
+    /// Has the card take from the doorbell itself how far requests are posted, and look at no doorbell
+    /// record of the send queue: a post is one store less, and no memory of the program's is read
+    /// before the request. The register then takes eight bytes, never a whole request (BlueFlame).
+    pub fn without_send_record(mut self) -> Self {
+        self.recordless = true;
         self
     }
 
@@ -278,6 +290,9 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             let capabilities = context.capabilities();
             capabilities.require(Group::General, capability, "a queue pair of this transport")?;
         }
+        if self.recordless {
+            check_recordless(context, geometry.blocks)?;
+        }
         if self.user_index >= 1 << 24 {
             let value = format_args!("{:#x}", self.user_index).to_string();
             return Err(Error::attribute("user index", value, "it has 24 bits"));
@@ -313,7 +328,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
         };
         // `qp.h`: free running, or what the port's clock is by default, where queue pairs can choose.
         let formats = context.capabilities().current(Group::Roce, roce_cap::QP_TS_FORMAT)?;
-        let fields: [(Field, u64); 23] = [
+        let fields: [(Field, u64); 24] = [
             (qpc::ST, T::ST.into()),
             (qpc::PM_STATE, MIGRATED),
             (qpc::PD, self.pd.0?.into()),
@@ -329,6 +344,8 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             (qpc::LOG_SQ_SIZE, log(geometry.blocks)),
             (qpc::TS_FORMAT, formats.is_some_and(|format| format != 0).into()),
             (qpc::UAR_PAGE, uar.page_id().into()),
+            // `NO_DBR_EXT`: software rings.
+            (qpc::SEND_DBR_MODE, self.recordless.into()),
             (qpc::USER_INDEX, self.user_index.into()),
             (qpc::CQN_SND, send_cq.number.into()),
             (qpc::CQN_RCV, receive_cq.number.into()),
@@ -355,6 +372,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             service: T::ST,
             capacities,
             signal_all: self.signal_all,
+            recordless: self.recordless,
             access: AtomicU32::new(0),
             state: AtomicU8::new(QpState::Reset as u8),
             claims: Claims::default(),
@@ -369,6 +387,20 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             _pd: self.pd.1,
         })))
     }
+}
+
+/// Whether the card has send queues of so many blocks without a doorbell record.
+fn check_recordless(context: &Context, blocks: u32) -> Result<()> {
+    const WHAT: &str = "a send queue without a doorbell record";
+    let capabilities = context.capabilities();
+    capabilities.require(Group::General2, cmd_hca_cap_2::SEND_DBR_MODE_NO_DBR_EXT, WHAT)?;
+    let most = cmd_hca_cap_2::LOG_MAX_SEND_DBR_LESS_QP_SQ;
+    let log_most = capabilities.current(Group::General2, most)?.unwrap_or(0);
+    if blocks == 0 || u64::from(blocks) > 1 << log_most {
+        let rule = format!("{WHAT} has 1 to {} of this device", 1u64 << log_most);
+        return Err(Error::attribute("blocks of the send queue", blocks, rule));
+    }
+    Ok(())
 }
 
 /// Whether the card puts short messages of that transport into CQEs. Those of datagrams have a header

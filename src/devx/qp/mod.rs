@@ -96,6 +96,8 @@ struct QpInner {
     service: u8,
     capacities: Capacities,
     signal_all: bool,
+    /// Whether its send queue has no doorbell record.
+    recordless: bool,
     /// What the peer may do, as last said (`ibv_access_flags`).
     access: AtomicU32,
     state: AtomicU8,

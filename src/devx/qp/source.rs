@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use mlx5_sys::doorbell::UAR_RECORDLESS;
 use mlx5_sys::verbs::ibv_qp;
 
 use super::{QpInner, QueuePair, context};
@@ -71,8 +72,13 @@ unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
             buffer: unsafe { inner.memory.ring.start().add(inner.geometry.sends_at()) },
             blocks: inner.geometry.blocks,
             record: inner.memory.record.start().cast(),
-            register: inner.uar.register(),
-            half: inner.uar.blue_flame(),
+            register: match inner.recordless {
+                false => inner.uar.register(),
+                // SAFETY: within the page.
+                true => unsafe { inner.uar.page().add(UAR_RECORDLESS) },
+            },
+            half: if inner.recordless { 0 } else { inner.uar.blue_flame() },
+            recordless: inner.recordless,
             number: inner.number,
             limits: Limits {
                 max_sge: inner.capacities.max_send_sge,

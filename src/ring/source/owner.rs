@@ -1,13 +1,14 @@
 //! What queues ask of the objects that they were made of, outside of traffic.
 
 use core::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex};
 
 use mlx5_sys::verbs::ibv_qp;
 
 use super::ObjectId;
 use crate::ring::QueueError;
+use crate::ring::enhanced::Titles;
 use crate::verbs::WorkQueue;
 
 /// Keeps a queue pair alive, or a work queue that is alone.
@@ -59,6 +60,11 @@ pub trait CqOwner: Send + Sync {
 
     /// Counts its events that were taken.
     fn events(&self) -> Arc<AtomicU32>;
+
+    /// Where a CQ of the enhanced layout keeps what compressed CQEs may be like, for the next reader.
+    fn titles(&self) -> Option<&Mutex<Titles>> {
+        None
+    }
 }
 
 /// Keeps a shared receive queue alive.

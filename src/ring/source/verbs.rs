@@ -103,6 +103,7 @@ impl QpView {
             record,
             register,
             half: self.dv.bf.size as usize,
+            recordless: false,
             number: self.number,
             limits: Limits { max_sge: self.cap.max_send_sge, max_inline: self.cap.max_inline_data },
             max_wr: self.cap.max_send_wr,
@@ -221,6 +222,8 @@ pub(in crate::ring) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionV
         id: CqId::of(cq.as_ptr()),
         raw: Some(cq),
         compression: Default::default(),
+        enhanced: false,
+        collapsed: false,
     })
 }
 

@@ -66,6 +66,8 @@ pub struct SendView {
     pub(crate) register: NonNull<u8>,
     /// Size of each of the register's BlueFlame buffers; 0 where it has none.
     pub(crate) half: usize,
+    /// Whether the card does not look at the record's send word: the register says what is posted.
+    pub(crate) recordless: bool,
     /// Number of the queue pair.
     pub(crate) number: u32,
     /// What a request may be.
@@ -124,6 +126,10 @@ pub struct CompletionView {
     pub(crate) raw: Option<NonNull<ibv_cq>>,
     /// What compressed CQEs have.
     pub(crate) compression: CqeCompression,
+    /// Whether they are of the enhanced layout.
+    pub(crate) enhanced: bool,
+    /// Whether every CQE is written to the first slot.
+    pub(crate) collapsed: bool,
 }
 
 /// A shared receive queue.

@@ -29,20 +29,7 @@ impl Cq {
         title.byte_cnt = (cqes.len() as u32).into();
         title.op_own |= FORMAT_COMPRESSED << FORMAT_SHIFT;
         for (at, eight) in cqes.chunks(8).enumerate() {
-            let mut slot = [0xaa; 64];
-            for (mini, cqe) in slot.chunks_exact_mut(8).zip(eight) {
-                let counter = cqe.wqe_counter.to_bytes();
-                let word = match (cqe.opcode(), format) {
-                    (cqe_opcode::REQ, _) => {
-                        [counter[0], counter[1], cqe.sop_drop_qpn.to_bytes()[0], 0]
-                    }
-                    (_, CqeCompression::Hash) => cqe.rss_hash_result.to_bytes(),
-                    (_, CqeCompression::Checksum) => [7, 8, 9, 10],
-                    _ => [7, 8, counter[0], counter[1]],
-                };
-                mini[..4].copy_from_slice(&word);
-                mini[4..].copy_from_slice(&cqe.byte_cnt.to_bytes());
-            }
+            let slot = minis(eight, format);
             let ahead = if at == 0 { 1 } else { at as u32 * 8 };
             self.buffer.write(self.place(start.wrapping_add(ahead)), &slot);
         }
@@ -50,10 +37,39 @@ impl Cq {
         self.produced = start.wrapping_add(cqes.len() as u32);
     }
 
+    /// Writes CQEs that are like the one before in the enhanced layout, so many to a slot at most.
+    fn fold_into(&mut self, cqes: &[Cqe64], format: CqeCompression, most: usize) {
+        for some in cqes.chunks(most) {
+            let mut slot = minis(some, format);
+            slot[62] = (self.produced / self.reader.capacity()) as u8;
+            // No owner bit is looked at.
+            slot[63] = (some.len() as u8 - 1) << 4 | FORMAT_COMPRESSED << FORMAT_SHIFT | 1;
+            self.buffer.write(self.place(self.produced), &slot);
+            self.produced = self.produced.wrapping_add(some.len() as u32);
+        }
+    }
+
     fn produce_at(&mut self, mut cqe: Cqe64, index: u32) {
         cqe.op_own = cqe.op_own & !1 | (index / self.reader.capacity() % 2) as u8;
         self.buffer.write(self.place(index), cqe.as_bytes());
     }
+}
+
+/// A slot of mini CQEs.
+fn minis(cqes: &[Cqe64], format: CqeCompression) -> [u8; 64] {
+    let mut slot = [0xaa; 64];
+    for (mini, cqe) in slot.chunks_exact_mut(8).zip(cqes) {
+        let counter = cqe.wqe_counter.to_bytes();
+        let word = match (cqe.opcode(), format) {
+            (cqe_opcode::REQ, _) => [counter[0], counter[1], cqe.sop_drop_qpn.to_bytes()[0], 0],
+            (_, CqeCompression::Hash) => cqe.rss_hash_result.to_bytes(),
+            (_, CqeCompression::Checksum) => [7, 8, 9, 10],
+            _ => [7, 8, counter[0], counter[1]],
+        };
+        mini[..4].copy_from_slice(&word);
+        mini[4..].copy_from_slice(&cqe.byte_cnt.to_bytes());
+    }
+    slot
 }
 
 /// A CQ with a send and a receive queue.
@@ -65,7 +81,11 @@ struct Side {
 
 impl Side {
     fn new(cqes: u32, cqe_size: usize, start: u32, format: CqeCompression) -> Self {
-        let mut cq = Cq::new(cqes, cqe_size, start);
+        Self::of(Cq::new(cqes, cqe_size, start), format)
+    }
+
+    fn of(mut cq: Cq, format: CqeCompression) -> Self {
+        let cqes = cq.reader.capacity();
         cq.reader.expect_compression(format);
         // Half of the CQ for each.
         let rq = Rq::new(&mut cq, cqes / 2, 16, 0);
@@ -91,7 +111,7 @@ const NOTHING: crate::cqe::SendDone =
     crate::cqe::SendDone { id: 0, qpn: 0, operation: crate::cqe::SendOperation::Nop, byte_len: 0 };
 
 /// What the card completes next.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 enum Run {
     Send,
     Receive,
@@ -101,6 +121,18 @@ enum Run {
 
 #[test]
 fn blocks_are_taken_as_the_cqes_they_stand_for() {
+    folded_as_whole(false);
+}
+
+#[test]
+fn slots_of_the_enhanced_layout_are_taken_as_the_cqes_they_stand_for() {
+    folded_as_whole(true);
+}
+
+/// Whether a CQE can be a mini CQE behind another, as its run and its common fields say.
+type Like = (Run, u64);
+
+fn folded_as_whole(enhanced: bool) {
     let mut random = Random::from_clock();
     let mut folded = 0;
     for round in 0..90 {
@@ -108,7 +140,10 @@ fn blocks_are_taken_as_the_cqes_they_stand_for() {
         let cqe_size = [64, 128][random.below(2) as usize];
         let start = [0, 0xff_fff0, random.below(0x100_0000)][random.below(3) as usize];
         let format = FORMATS[round % 3];
-        let mut sides = [(); 2].map(|()| Side::new(cqes, cqe_size, start, format));
+        let mut sides = [false, enhanced]
+            .map(|enhanced| Side::of(Cq::of(cqes, cqe_size, start, enhanced), format));
+        let mut before: Option<Like> = None;
+        let mut commons = 0;
         let mut sends = VecDeque::new();
         let (mut receives, mut received, mut counter) = (0u32, 0u32, 0u32);
         for _ in 0..40 {
@@ -150,13 +185,18 @@ fn blocks_are_taken_as_the_cqes_they_stand_for() {
                 }
                 room -= length;
                 let mut common = cqe(cqe_opcode::RESP_SEND_IMM, 0, 0);
-                common.imm_inval_pkey = random.below(1 << 30).into();
-                common.slid = (random.below(0x1_0000) as u16).into();
-                common.op_own |= (random.below(2) as u8) << 1;
+                // What is different from run to run, now and then; of sends all are alike.
+                commons += u64::from(random.below(3) == 0 && !matches!(run, Run::Send));
+                common.imm_inval_pkey = (commons as u32 * 0x1_0001).into();
+                common.slid = (commons as u16).into();
+                common.op_own |= (commons as u8 & 1) << 1;
                 common.check_sum = 0x0708.into();
                 if let Run::Foreign = run {
                     common.sop_drop_qpn = 0x1111.into();
-                    received = random.below(0x1_0000);
+                    if random.below(2) == 0 {
+                        received = random.below(0x1_0000);
+                        before = None;
+                    }
                 }
                 let cqes: Vec<_> = (0..length)
                     .map(|_| {
@@ -181,7 +221,19 @@ fn blocks_are_taken_as_the_cqes_they_stand_for() {
                 for cqe in &cqes {
                     sides[0].cq.produce(*cqe, &[]);
                 }
-                if length < 2 || random.below(4) == 0 {
+                let like = (run, if let Run::Send = run { 0 } else { commons });
+                let goes_on = before == Some(like);
+                before = Some(like);
+                let whole = random.below(4) == 0;
+                if enhanced && !whole {
+                    let titles = usize::from(!goes_on);
+                    for cqe in &cqes[..titles] {
+                        sides[1].cq.produce(*cqe, &[]);
+                    }
+                    let most = 1 + random.below(7) as usize;
+                    sides[1].cq.fold_into(&cqes[titles..], format, most);
+                    folded += length;
+                } else if length < 2 || whole {
                     for cqe in &cqes {
                         sides[1].cq.produce(*cqe, &[]);
                     }
@@ -204,6 +256,7 @@ fn blocks_are_taken_as_the_cqes_they_stand_for() {
                     if let Completion::Unclaimed(unclaimed) = completion {
                         // The owner bit is the lap's, of which what is written out knows nothing.
                         unclaimed.bytes[63] &= !1;
+                        unclaimed.bytes[62] = 0;
                     }
                 }
                 assert_eq!(found, expected, "{format:?}, {cqes} of {cqe_size}");
@@ -223,7 +276,8 @@ fn damaged_blocks_end_polling_and_do_no_harm() {
     let mut random = Random::from_clock();
     for _ in 0..1000 {
         let (cqes, cqe_size) = (4 << random.below(5), [64, 128][random.below(2) as usize]);
-        let mut side = Side::new(cqes, cqe_size, random.below(0x100_0000), FORMATS[0]);
+        let (start, enhanced) = (random.below(0x100_0000), random.below(2) == 0);
+        let mut side = Side::of(Cq::of(cqes, cqe_size, start, enhanced), FORMATS[0]);
         for _ in 0..cqes {
             // Any bytes, of which every title names the reader's lap, and a length that may be.
             let mut cqe = Cqe64::default();
@@ -232,7 +286,9 @@ fn damaged_blocks_end_polling_and_do_no_harm() {
             }
             cqe.byte_cnt =
                 [random.next() as u32, random.below(2 * cqes)][random.below(2) as usize].into();
-            cqe.op_own |= FORMAT_COMPRESSED << FORMAT_SHIFT;
+            if !enhanced || random.below(2) == 0 {
+                cqe.op_own |= FORMAT_COMPRESSED << FORMAT_SHIFT;
+            }
             side.cq.produce(cqe, &[]);
         }
         if random.below(2) == 0 {

@@ -130,10 +130,16 @@ struct Cq {
     cqe_size: usize,
     /// CQEs written by the test.
     produced: u32,
+    /// Whether it is one of the enhanced layout.
+    enhanced: bool,
 }
 
 impl Cq {
     fn new(cqes: u32, cqe_size: usize, start: u32) -> Self {
+        Self::of(cqes, cqe_size, start, false)
+    }
+
+    fn of(cqes: u32, cqe_size: usize, start: u32, enhanced: bool) -> Self {
         static CQS: AtomicUsize = AtomicUsize::new(1);
         let buffer = Memory::new(cqes as usize * cqe_size, 0xf0);
         let record = Memory::new(8, 0);
@@ -146,6 +152,11 @@ impl Cq {
             let owner = if behind { lap } else { !lap };
             let at = slot as usize * cqe_size + cqe_size - 1;
             buffer.write(at, &[u8::from(owner)]);
+            if enhanced {
+                // The number of the lap before.
+                let before = (start / cqes).wrapping_sub(u32::from(!behind)) as u8;
+                buffer.write(at - 1, &[before]);
+            }
         }
         let id = CqId::of(core::ptr::without_provenance_mut(CQS.fetch_add(1, Ordering::Relaxed)));
         // SAFETY: the memory lives as long as the reader, in the same structure.
@@ -158,17 +169,21 @@ impl Cq {
                 arm: ArmDoorbell::new(Record::new(record.at(0).cast(), 1), page.at(0)),
                 cqn: CQN,
                 compression: Default::default(),
+                enhanced,
                 id,
             };
             Completions::from_parts(parts).unwrap()
         };
-        Self { buffer, record, page, cqe_size, produced: start, reader }
+        Self { buffer, record, page, cqe_size, produced: start, reader, enhanced }
     }
 
     /// Writes the next CQE, with its owner bit; `before` goes to the data half of a wide one.
     fn produce(&mut self, mut cqe: Cqe64, before: &[u8]) {
         let cqes = self.reader.capacity();
         cqe.op_own = cqe.op_own & !1 | (self.produced / cqes % 2) as u8;
+        if self.enhanced {
+            cqe.signature = (self.produced / cqes) as u8;
+        }
         let at = (self.produced % cqes) as usize * self.cqe_size;
         self.buffer.write(at + self.cqe_size - 64, cqe.as_bytes());
         self.buffer.write(at, before);

@@ -57,6 +57,7 @@ fn qp_case(rig: &mut Rig, create: Command) -> Case {
         .refuses(field(qpc::RQ_TYPE), 2u64, Refusal::QpReceiveType)
         .refuses(field(qpc::CS_REQ), 0x12u64, Refusal::QpScatter)
         .refuses(field(qpc::CS_RES), 3u64, Refusal::QpScatter)
+        .refuses(field(qpc::SEND_DBR_MODE), 2u64, Refusal::QpRecordless)
         .refuses(field(qpc::LOG_NUM_DCI_STREAM_CHANNELS), 31u64, Refusal::QpStreams)
         .refuses(field(qpc::LOG_NUM_DCI_ERRORED_STREAMS), 31u64, Refusal::QpStreams)
 }

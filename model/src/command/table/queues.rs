@@ -1,8 +1,8 @@
 //! Commands on event queues and completion queues.
 
 use mlx5_sys::ifc::{
-    Field, cqc, create_cq_in, create_eq_in, create_eq_out, destroy_cq_in, destroy_eq_in, eqc,
-    modify_cq_in, opcode, query_cq_in,
+    Field, cqc, create_cq_in, create_cq_out, create_eq_in, create_eq_out, destroy_cq_in,
+    destroy_eq_in, eqc, modify_cq_in, opcode, query_cq_in,
 };
 
 use super::super::buffer::PAS;
@@ -63,9 +63,9 @@ fn cq_case(rig: &mut Rig, create: Command) -> Case {
     let uar = rig.foreign_uar();
     Case::new(create.set(field(cqc::CQE_COMP_EN), 1u64))
         .refuses(field(cqc::MINI_CQE_RES_FORMAT), 2u64, Refusal::CqCompression)
-        .refuses(field(cqc::CQE_COMPRESSION_LAYOUT), 1u64, Refusal::CqCompression)
+        .refuses(field(cqc::CQE_COMPRESSION_LAYOUT), 2u64, Refusal::CqCompression)
         .refuses(field(cqc::CQE_SZ), 3u64, Refusal::CqeSize)
-        .refuses(field(cqc::CC), 1u64, Refusal::CqKind)
+        .refuses(field(cqc::CC), 1u64, Refusal::CqCompression)
         .refuses(field(cqc::APU_CQ), 1u64, Refusal::CqKind)
         .refuses(field(cqc::LOG_CQ_SIZE), 23u64, Refusal::CqSize)
         .refuses(field(cqc::UAR_PAGE), 0u64, Refusal::NoUar)
@@ -154,6 +154,8 @@ fn modify_cq(rig: &mut Rig) -> Case {
 
 fn resize_cq(rig: &mut Rig) -> Case {
     let failed = failed_cq(rig);
+    let collapsed = rig.create_cq().set(field(cqc::CC), 1u64);
+    let collapsed = rig.number(&collapsed, create_cq_out::CQN);
     let mut resize = rig.create_cq();
     super::OPCODE.set(&mut resize.0, opcode::MODIFY_CQ.into());
     let resize = resize.set(OP_MOD, 1u64).set(SELECT, 0b111u64);
@@ -164,6 +166,7 @@ fn resize_cq(rig: &mut Rig) -> Case {
     cq.producer = 4;
     case.refuses(modify_cq_in::CQN, failed, Refusal::CqFailed)
         .refuses(OP_MOD, 2u64, Refusal::OpModifier)
+        .refuses(modify_cq_in::CQN, collapsed, Refusal::CqLayout)
         .refuses(modify_cq_in::CQ_UMEM_VALID, 1u64, Refusal::Umem)
         .refuses(field(cqc::CQE_SZ), 3u64, Refusal::CqeSize)
         .refuses(field(cqc::CQE_SZ), 1u64, Refusal::CqeSize)

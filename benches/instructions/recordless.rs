@@ -1,0 +1,70 @@
+//! This crate, raw layer, on a send queue without a doorbell record.
+
+use mlx5::connect::LocalPort;
+use mlx5::devx;
+use mlx5::ring::{Completions, SendConfig, SendQueue};
+use mlx5::verbs::{MemoryRegion, Rc, Rts};
+use mlx5::wqe::{Remote, Sge, Write};
+
+use crate::MODE;
+use crate::rig::Rig;
+use crate::side::{LENGTH, Row, Side, forget};
+
+pub struct Raw {
+    send: SendQueue<Rc>,
+    completions: Completions,
+    memory: MemoryRegion,
+    _ends: [devx::QueuePair<Rc, Rts>; 2],
+    _rig: Rig,
+}
+
+impl Raw {
+    pub fn new() -> Self {
+        let rig = Rig::new(MODE);
+        let make = || {
+            let cq = devx::CompletionQueue::new(&rig.context, 512).expect("a CQ");
+            let builder = devx::QueuePair::builder(&rig.pd, &cq).max_send_wr(128);
+            let builder = builder.max_inline_data(64).without_send_record();
+            (builder.build().expect("a queue pair"), cq)
+        };
+        let ((qp, cq), (peer, _)) = (make(), make());
+        let ends = [qp.number(), peer.number()].map(|number| rig.local.endpoint_of(number));
+        let up = |qp: devx::QueuePair<Rc, _>, [mine, theirs]: [usize; 2], local: &LocalPort| {
+            let qp = qp.init(&local.init()).expect("INIT");
+            let qp = qp.rtr(&local.rtr(&ends[mine], &ends[theirs])).expect("RTR");
+            qp.rts(&local.rts(&ends[mine], &ends[theirs])).expect("RTS")
+        };
+        let ends = [up(qp, [0, 1], &rig.local), up(peer, [1, 0], &rig.local)];
+        let mut completions = Completions::new(&cq).expect("a CQ of its own");
+        let send = SendQueue::new(&ends[0], &mut completions, SendConfig::default());
+        let send = send.expect("a queue pair of its own");
+        let memory = rig.memory(4096);
+        Self { send, completions, memory, _ends: ends, _rig: rig }
+    }
+
+    #[inline(never)]
+    fn pointer(&mut self, calls: usize) -> usize {
+        let sge = Sge::new(self.memory.address(), LENGTH, self.memory.lkey());
+        let remote = Remote::new(self.memory.remote_address() + 1024, self.memory.rkey());
+        for id in 0..calls as u64 {
+            forget(&mut self.send);
+            let write = Write::new(sge, remote).signaled();
+            // SAFETY: the memory lives as long as the queue, and nobody looks at it.
+            unsafe { self.send.post(id, write) }.expect("posted");
+        }
+        calls
+    }
+}
+
+impl Side for Raw {
+    fn run(&mut self, row: Row, calls: usize) -> Option<usize> {
+        match row {
+            Row::Recordless => Some(self.pointer(calls)),
+            Row::Poll | Row::Empty if calls != 0 => {
+                let taken = (0..calls).map_while(|_| self.completions.poll(&mut self.send).ok()?);
+                Some(taken.count())
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Queue pairs that are made by command and connected to each other, for tests of what only they have.
+
+use mlx5::connect::LocalPort;
+use mlx5::devx::{CompletionQueue, QueuePair, QueuePairBuilder};
+use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::{Access, Context, MemoryRegion, ProtectionDomain, Rc, Reset, Rts};
+
+use super::rig::all_rights;
+
+/// An opened device.
+pub struct Device {
+    pub context: Context,
+    pub local: LocalPort,
+    pub pd: ProtectionDomain,
+}
+
+impl Device {
+    pub fn new() -> Self {
+        assert!(mlx5_model::offered(), "these tests are about the model: set MLX5_MODEL=always");
+        let context = Context::open_first().unwrap();
+        let local = LocalPort::new(&context, 1, None).unwrap();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        Self { context, local, pd }
+    }
+
+    pub fn cq(&self, entries: u32) -> CompletionQueue {
+        CompletionQueue::new(&self.context, entries).unwrap()
+    }
+
+    pub fn builder(&self, cq: &CompletionQueue) -> QueuePairBuilder<Rc> {
+        QueuePairBuilder::new(&self.pd, cq).max_inline_data(64)
+    }
+
+    pub fn memory(&self, length: usize) -> MemoryRegion {
+        self.pd.allocate(length, all_rights()).unwrap()
+    }
+
+    /// Memory that peers may read only.
+    pub fn read_only(&self, length: usize) -> MemoryRegion {
+        self.pd.allocate(length, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap()
+    }
+
+    /// Both ends of a connection, in RTS.
+    pub fn connect(
+        &self,
+        first: QueuePair<Rc, Reset>,
+        second: QueuePair<Rc, Reset>,
+    ) -> [QueuePair<Rc, Rts>; 2] {
+        let ends =
+            (self.local.endpoint_of(first.number()), self.local.endpoint_of(second.number()));
+        let up = |qp: QueuePair<Rc, Reset>, mine, theirs| {
+            let qp = qp.init(&self.local.init()).unwrap();
+            let qp = qp.rtr(&self.local.rtr(mine, theirs)).unwrap();
+            qp.rts(&self.local.rts(mine, theirs)).unwrap()
+        };
+        [up(first, &ends.0, &ends.1), up(second, &ends.1, &ends.0)]
+    }
+
+    /// A queue pair that is connected to itself: what it sends itself needs no second one.
+    pub fn alone(&self, qp: QueuePair<Rc, Reset>) -> QueuePair<Rc, Rts> {
+        let end = self.local.endpoint_of(qp.number());
+        let qp = qp.init(&self.local.init()).unwrap();
+        qp.rtr(&self.local.rtr(&end, &end)).unwrap().rts(&self.local.rts(&end, &end)).unwrap()
+    }
+}
+
+pub fn sends(qp: &QueuePair<Rc, Rts>, completions: &mut Completions) -> SendQueue<Rc> {
+    SendQueue::new(qp, completions, SendConfig::default()).unwrap()
+}
+
+pub fn receives(qp: &QueuePair<Rc, Rts>, completions: &mut Completions) -> ReceiveQueue {
+    ReceiveQueue::new(qp, completions, ReceiveConfig::default()).unwrap()
+}
