@@ -56,14 +56,14 @@ impl Titles {
 }
 
 impl Block {
-    /// Opens the mini CQEs in the slot at `index`, and writes them out. `false` where what they are
-    /// like is not known, is no success, or where they are too many.
-    fn open_slot(&mut self, index: Counter, slot: Words) -> bool {
+    /// Opens the mini CQEs in the slot at `index` of a ring of so many entries, and writes them out.
+    /// `false` where what they are like is not known, is no success, or where they are too many.
+    fn open_slot(&mut self, index: Counter, slot: Words, entries: u32) -> bool {
         let Some(mut title) = self.titles().before(index) else { return false };
         let bytes: [u8; 64] = zerocopy::transmute!(title);
         let last: [u8; 64] = zerocopy::transmute!(slot);
         let count = u32::from(last[63] >> OPCODE_SHIFT) + 1;
-        if bytes[63] >> OPCODE_SHIFT > opcode::RESP_SEND_INV || count > MOST {
+        if bytes[63] >> OPCODE_SHIFT > opcode::RESP_SEND_INV || count > MOST.min(entries) {
             return false;
         }
         let mut whole = bytes;
@@ -122,7 +122,8 @@ impl Consumer {
             // Those before it are whole by now.
             self.pass(index.before());
         }
-        if !self.block().open_slot(index, slot) {
+        let entries = self.shape().entries();
+        if !self.block().open_slot(index, slot, entries) {
             return false;
         }
         let skipped = self.block_ref().end().since(index);

@@ -323,6 +323,29 @@ fn impossible_lengths_and_errors_are_damaged() {
 }
 
 #[test]
+fn slots_of_more_than_the_ring_holds_are_damaged() {
+    for (entries, most) in [(4, 4), (8, 7), (64, 7)] {
+        for count in 1..=16 {
+            let mut side = Side::of(Cq::of(entries, 64, 0, true), FORMATS[0]);
+            side.cq.produce(cqe(cqe_opcode::RESP_SEND, 0, 0), &[]);
+            let mut slot = [0; 64];
+            slot[63] = (count - 1) << 4 | FORMAT_COMPRESSED << FORMAT_SHIFT;
+            side.cq.buffer.write(side.cq.place(1), &slot);
+            let (reader, mut taken) = (&mut side.cq.reader, 0);
+            let end = loop {
+                match reader.poll(&mut ()) {
+                    Ok(Some(_)) => taken += 1,
+                    end => break end.map(drop),
+                }
+            };
+            let expected =
+                if count <= most { (Ok(()), 1 + count) } else { (Err(PollError::Compressed), 1) };
+            assert_eq!((end, taken), expected, "{count} in a slot of {entries}");
+        }
+    }
+}
+
+#[test]
 fn the_ring_is_left_as_who_reads_on_needs_it() {
     for taken in 0..12 {
         let mut side = Side::new(16, 64, 0, FORMATS[0]);
