@@ -198,7 +198,7 @@ impl<'a> MkeyBuilder<'a> {
         }
         if length == 0 || offset.checked_add(length).is_none_or(|end| end > umem.len()) {
             let rule = format!("1 byte at least, within the umem's {}", umem.len());
-            let range = format_args!("{length} bytes at {offset:#x}");
+            let range = format!("{length} bytes at {offset:#x}");
             return Err(Error::attribute("range", range, rule));
         }
         let mut needed = self.access - (Access::REMOTE_ATOMIC | Access::RELAXED_ORDERING);

@@ -70,7 +70,8 @@ impl Sender {
     /// Sends a message that is inline, and waits until it is sent.
     fn eager(&mut self, header: TagHeader, bytes: &[u8]) {
         let header = header.to_bytes();
-        let message = InlineGather(&[&header, bytes]);
+        let parts = [&header, bytes];
+        let message = InlineGather(&parts);
         // SAFETY: the payload is copied.
         unsafe { self.send.post(1, Send::new(message).signaled()) }.unwrap();
         let Completion::Send(done) = self.wait() else { panic!() };
