@@ -47,6 +47,8 @@ pub struct Identity {
     pub qpn_prefixes: Vec<u16>,
     /// Seed of the card's randomness.
     pub seed: u64,
+    /// Whether programs may have user contexts, in whose name they give commands.
+    pub user_contexts: bool,
 }
 
 /// What software did that a card would suffer in silence. Tests hold drivers to zeros.

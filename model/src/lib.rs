@@ -35,6 +35,7 @@
 //! | `MLX5_MODEL_LINK` | `infiniband`, `roce` | `infiniband` |
 //! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual`: see [`Mode`] | `trapped` (x86-64), `polled` |
 //! | `MLX5_MODEL_DEVICES` | 1 to 16 | 1 |
+//! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware takes commands of programs | `allowed` |
 //!
 //! A value that is none of these is reported on stderr, and no device is found. Programs can tell
 //! the model from a card: its board id (`board_id` in sysfs and `ibv_devinfo`) is `MLX5-MODEL`.

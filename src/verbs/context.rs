@@ -356,30 +356,6 @@ mod tests {
     }
 
     #[test]
-    fn a_context_without_devx_asks_for_capabilities_and_gives_no_other_command() {
-        use mlx5_model as _;
-        use mlx5_sys::ifc::{cmd_hca_cap, opcode};
-
-        use crate::devx::{AsyncCommands, Command, Group};
-
-        let mut context = Context::open_first().unwrap();
-        let inner = Arc::get_mut(&mut context.inner).expect("nobody else has it");
-        inner.devx = Devx::Refused(Errno(libc::EPERM));
-        let command = Command::new(opcode::QUERY_ADAPTER, 16).reply(0x110);
-        let errors = [
-            command.execute(&context).unwrap_err(),
-            Command::new(opcode::ALLOC_PD, 16).create(&context).unwrap_err(),
-            AsyncCommands::new(&context).unwrap_err(),
-        ];
-        for error in errors {
-            let text = error.to_string();
-            assert!(matches!(error, Error::NoDevx { .. }), "{text}");
-            assert!(text.contains(&context.name()) && text.contains("CAP_NET_RAW"), "{text}");
-        }
-        context.capabilities().require(Group::General, cmd_hca_cap::RC, "a connection").unwrap();
-    }
-
-    #[test]
     fn a_refused_devx_says_what_it_takes() {
         let text = Devx::Refused(Errno(libc::EPERM)).to_string();
         assert!(text.contains("EPERM") && text.contains("CAP_NET_RAW"), "{text}");

@@ -22,6 +22,7 @@ mod pair;
 mod pending;
 mod queues;
 mod recordless;
+mod refused;
 mod resources;
 mod shared;
 mod shared_receive;

@@ -52,17 +52,22 @@ impl Drop for Process {
     }
 }
 
-/// Runs the tests of this program that have these names, or contain them, on RoCE: in a process of
-/// their own, since the model has one link for all cards that are opened by name. Returns what they
+/// Runs the tests of this program that have these names, or contain them, on RoCE. Returns what they
 /// print; they must succeed. `None` in that process.
 pub fn on_roce(names: &[&str]) -> Option<String> {
-    const LINK: &str = "MLX5_MODEL_LINK";
-    if std::env::var_os(LINK).is_some() {
+    where_it_says("MLX5_MODEL_LINK", "roce", names)
+}
+
+/// Runs the tests of this program that have these names, or contain them, where the environment says
+/// so: in a process of their own, since the model is one for all cards that are opened by name. Returns
+/// what they print; they must succeed. `None` in that process.
+pub fn where_it_says(variable: &str, value: &str, names: &[&str]) -> Option<String> {
+    if std::env::var_os(variable).is_some() {
         return None;
     }
     let output = Command::new(std::env::current_exe().unwrap())
         .args(names)
-        .envs([("MLX5_MODEL", "always"), (LINK, "roce")])
+        .envs([("MLX5_MODEL", "always"), (variable, value)])
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -210,7 +210,7 @@ fn general(card: &Card) -> Vec<(Field, u64)> {
         (c::LOG_MAX_PD, 23),
         (c::LOG_MAX_XRCD, 23),
         (c::LOG_MAX_TRANSPORT_DOMAIN, 23),
-        (c::LOG_MAX_UCTX, 16),
+        (c::LOG_MAX_UCTX, if card.identity.user_contexts { 16 } else { 0 }),
         (c::DEVICE_FREQUENCY_MHZ, CLOCK_KHZ / 1000),
         (c::DEVICE_FREQUENCY_KHZ, CLOCK_KHZ),
     ]

@@ -67,6 +67,7 @@ pub fn identity(link: Link) -> Identity {
         gids: vec![gid],
         qpn_prefixes: vec![0x12],
         seed: 1,
+        user_contexts: true,
     }
 }
 

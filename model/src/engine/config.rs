@@ -22,6 +22,7 @@ pub fn identities(devices: usize, link: Link, seed: u64) -> Vec<Identity> {
                 gids: gids(node_guid, index, link),
                 qpn_prefixes: Vec::new(),
                 seed: seed.wrapping_add(index as u64),
+                user_contexts: true,
             }
         })
         .collect()

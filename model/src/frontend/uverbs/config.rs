@@ -33,6 +33,8 @@ pub(super) struct Config {
     pub link: Link,
     pub mode: Mode,
     pub devices: usize,
+    /// Whether firmware lets programs give commands.
+    pub user_contexts: bool,
 }
 
 /// Most devices offered at once.
@@ -76,11 +78,13 @@ impl Config {
                 })?
             }
         };
+        let devx = choose(get, "MLX5_MODEL_DEVX", &[("allowed", true), ("refused", false)])?;
         Ok(Self {
             when: when.unwrap_or(When::Auto),
             link: link.unwrap_or(Link::InfiniBand),
             mode: mode.unwrap_or(default),
             devices,
+            user_contexts: devx.unwrap_or(true),
         })
     }
 }
@@ -116,6 +120,7 @@ mod tests {
         assert_eq!(config.when, When::Auto);
         assert_eq!(config.link, Link::InfiniBand);
         assert_eq!(config.devices, 1);
+        assert!(config.user_contexts);
     }
 
     #[test]
@@ -127,6 +132,7 @@ mod tests {
             ("MLX5_MODEL_DEVICES", "0"),
             ("MLX5_MODEL_DEVICES", "17"),
             ("MLX5_MODEL_DEVICES", "two"),
+            ("MLX5_MODEL_DEVX", "no"),
         ] {
             let error = read(&[(name, value)]).unwrap_err();
             assert!(error.contains(name) && error.contains(value), "{error}");

@@ -87,7 +87,10 @@ impl Running {
         let memory = Arc::new(ProcessMemory::new(guarded));
         let cards = identities(offer.devices.len(), offer.config.link, seed())
             .into_iter()
-            .map(|identity| Card::new(identity, memory.clone(), Clock::real()))
+            .map(|mut identity| {
+                identity.user_contexts = offer.config.user_contexts;
+                Card::new(identity, memory.clone(), Clock::real())
+            })
             .collect();
         let interrupts: Arc<Vec<Interrupts>> =
             Arc::new(offer.devices.iter().map(|_| Interrupts::default()).collect());
