@@ -153,7 +153,11 @@ impl Side for Classic {
                 self.append(calls)
             }
             Row::TagPoll => self.poll(calls),
-            Row::Empty => 0,
+            Row::Empty => {
+                // Polls of other rows are not of this side.
+                self.appended = false;
+                0
+            }
             _ => {
                 let reported = self.poll(calls);
                 self.ends.send(calls);
@@ -235,7 +239,11 @@ impl Side for Raw {
                 self.append(calls)
             }
             Row::TagPoll => self.poll(calls),
-            Row::Empty => 0,
+            Row::Empty => {
+                // Polls of other rows are not of this side.
+                self.appended = false;
+                0
+            }
             _ => {
                 let reported = self.poll(calls);
                 self.ends.send(calls);
