@@ -1,0 +1,77 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::machine::Machine;
+use crate::outcome::{Error, Outcome};
+use crate::output::Output;
+use crate::{generate, info};
+
+/// Brings up, measures and explains NVIDIA ConnectX cards.
+///
+/// Every command runs on a card. Where none is found it runs on the model, a software ConnectX inside
+/// the process, and says so: all is as on a card but the times.
+#[derive(Debug, Parser)]
+#[command(name = "mlx5", version, max_term_width = 100, after_help = ENDINGS)]
+pub struct Cli {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const ENDINGS: &str = "\
+Exit status:
+  0  done, and nothing is wrong
+  1  done, and something is wrong that the command looks for (doctor: no traffic is possible;
+     lint: a defect; perf: wrong data; replay: another completion; decode: nothing was found)
+  2  the command line is wrong
+  3  it could not be done: no device, no permission, no such file";
+
+/// Options that every command takes.
+#[derive(Args, Clone, Debug)]
+pub struct Options {
+    /// Print JSON, for programs
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Run on the model, also where there is a card
+    #[arg(long, global = true)]
+    pub model: bool,
+    /// The device, as ibv_devices lists it [default: the first]
+    #[arg(short, long, global = true, value_name = "NAME")]
+    pub device: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Info(info::Arguments),
+    Completions(generate::Completions),
+    Man(generate::Man),
+}
+
+impl Cli {
+    /// Does what the command line says.
+    #[must_use]
+    pub fn run(self) -> ExitCode {
+        let machine = Machine::choose(&self.options);
+        let output = Output::new(&self.options);
+        let ended = match self.command {
+            Command::Info(arguments) => arguments.run(&machine, &output),
+            Command::Completions(arguments) => arguments.run(),
+            Command::Man(arguments) => arguments.run(),
+        };
+        match ended {
+            Ok(outcome) => outcome.into(),
+            // Whoever reads has seen enough (`mlx5 info | head`).
+            Err(Error::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+                Outcome::Good.into()
+            }
+            Err(error) => {
+                output.failed(&error);
+                ExitCode::from(3)
+            }
+        }
+    }
+}

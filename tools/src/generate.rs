@@ -1,0 +1,71 @@
+//! What is generated from the command line's definition: shell completions and manual pages.
+
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+use crate::outcome::{Error, Outcome, Result};
+
+/// Print completions for a shell
+///
+/// For bash: mlx5 completions bash > ~/.local/share/bash-completion/completions/mlx5
+#[derive(Args, Clone, Debug)]
+pub struct Completions {
+    /// The shell
+    shell: Shell,
+}
+
+impl Completions {
+    /// Prints them.
+    pub(crate) fn run(&self) -> Result {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Cli::command(), "mlx5", &mut script);
+        io::Write::write_all(&mut io::stdout(), &script).map_err(Error::Output)?;
+        Ok(Outcome::Good)
+    }
+}
+
+/// Write manual pages into a folder: mlx5.1 and one per command
+///
+/// Then: man -l FOLDER/mlx5.1
+#[derive(Args, Clone, Debug)]
+pub struct Man {
+    /// The folder, which has to exist
+    folder: PathBuf,
+}
+
+impl Man {
+    /// Writes them.
+    pub(crate) fn run(&self) -> Result {
+        if !self.folder.is_dir() {
+            return Err(Error::Told(format!(
+                "{} is no folder: make it first, or name another",
+                self.folder.display()
+            )));
+        }
+        // Completes the tree: pages name their command with those above it, `mlx5-perf-lat.1`.
+        let mut command = Cli::command();
+        command.build();
+        self.write(&command)
+    }
+
+    fn write(&self, command: &clap::Command) -> Result {
+        let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
+        let file = self.folder.join(format!("{name}.1"));
+        let mut page = Vec::new();
+        // A buffer in memory takes all.
+        let rendered = clap_mangen::Man::new(command.clone()).render(&mut page);
+        rendered.and_then(|()| fs::write(&file, &page)).map_err(|error| Error::File {
+            what: format!("cannot write {}", file.display()),
+            error,
+        })?;
+        for below in command.get_subcommands().filter(|below| below.get_name() != "help") {
+            self.write(below)?;
+        }
+        Ok(Outcome::Good)
+    }
+}

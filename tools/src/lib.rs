@@ -1,0 +1,13 @@
+//! The `mlx5` command, as a library for its own tests and fuzzers.
+//!
+//! A command is a module: its arguments, what it finds out (a *report*: `Serialize` for programs,
+//! `Display` for people), and how it finds it out. [`cli`] lists them, [`machine`] says what they run
+//! on, [`outcome`] how they end, [`output`] prints. Everything about the card comes from the public
+//! interface of the crate `mlx5`.
+
+pub mod cli;
+mod generate;
+mod info;
+pub mod machine;
+pub mod outcome;
+pub mod output;

@@ -1,0 +1,58 @@
+//! What a command runs on: a card, or the model.
+
+use mlx5::verbs::Context;
+// Linked in, it stands behind libibverbs where no card is found.
+use mlx5_model as _;
+
+use crate::cli::Options;
+use crate::outcome::Result;
+
+/// The devices that a command may open.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    device: Option<String>,
+}
+
+/// Whether devices are the model's. Decides it, if nothing did yet.
+#[must_use]
+pub fn is_model() -> bool {
+    mlx5_model::offered()
+}
+
+impl Machine {
+    /// As the options say. The model looks at its environment when the first file is opened, so this
+    /// has to come before anything else.
+    #[must_use]
+    pub fn choose(options: &Options) -> Machine {
+        if options.model {
+            // SAFETY: no other thread runs yet: this is called first by `main`.
+            unsafe { std::env::set_var("MLX5_MODEL", "always") };
+        }
+        Machine { device: options.device.clone() }
+    }
+
+    /// Says on standard error that what follows is not a card's doing, if so.
+    pub fn say_model(&self) {
+        if is_model() {
+            eprintln!("mlx5: on the model, a software ConnectX: its times say nothing of a card");
+        }
+    }
+
+    /// Opens the device that was asked for, or the first; says so if it is the model's.
+    ///
+    /// # Errors
+    /// As [`Context::open`] and [`Context::open_first`].
+    pub fn open(&self) -> Result<Context> {
+        self.say_model();
+        Ok(match &self.device {
+            Some(name) => Context::open(name)?,
+            None => Context::open_first()?,
+        })
+    }
+
+    /// The name that was asked for.
+    #[must_use]
+    pub fn device(&self) -> Option<&str> {
+        self.device.as_deref()
+    }
+}

@@ -1,0 +1,10 @@
+//! The `mlx5` command.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use mlx5_tools::cli::Cli;
+
+fn main() -> ExitCode {
+    Cli::parse().run()
+}
