@@ -11,3 +11,4 @@ mod info;
 pub mod machine;
 pub mod outcome;
 pub mod output;
+pub mod perf;

@@ -1,0 +1,198 @@
+//! What figures depend on besides the options: machine, card, versions, where the thread runs.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use mlx5::verbs::Context;
+use serde::{Deserialize, Serialize};
+
+use crate::machine;
+use crate::outcome::Result;
+
+/// What one side runs on. What the system does not tell is `None`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Environment {
+    /// The machine's name.
+    pub host: Option<String>,
+    /// Name, family, model and stepping.
+    pub cpu: Option<String>,
+    /// Linux's release.
+    pub kernel: Option<String>,
+    /// CPUs that this thread may run on, as `0-3,8`.
+    pub cpus_allowed: Option<String>,
+    /// CPUs that Linux runs nothing else on (`isolcpus`).
+    pub cpus_isolated: Option<String>,
+    /// What chooses the clock of the CPU that this thread is on: `performance`, `powersave`…
+    pub governor: Option<String>,
+    /// The device's name.
+    pub device: String,
+    /// What it is, by its PCI number; of the model, what it claims to be.
+    pub product: String,
+    /// Whether it is the model, a software ConnectX: then times say nothing of a card.
+    pub model: bool,
+    /// The card's board id (PSID).
+    pub board_id: Option<String>,
+    /// Its firmware.
+    pub firmware: String,
+    /// Its NUMA node.
+    pub numa_node: Option<i32>,
+    /// The port.
+    pub port: u8,
+    /// `InfiniBand` or `Ethernet`.
+    pub link_layer: String,
+    /// The link's signalling speed, in Mbit/s; 0 where it is not known.
+    pub link_mbps: u32,
+    /// The link's MTU, in bytes.
+    pub mtu: u32,
+    /// The file of libibverbs that is in use, which has its version.
+    pub libibverbs: Option<String>,
+    /// Likewise of libmlx5.
+    pub libmlx5: Option<String>,
+    /// Version of this command.
+    pub version: String,
+    /// Whether it was built with optimizations: without, it measures nothing.
+    pub optimized: bool,
+}
+
+impl Environment {
+    /// Of this thread, and this port of an open device. Reads some files.
+    ///
+    /// # Errors
+    /// As [`Context::attributes`] and [`Context::port`].
+    pub fn of(context: &Context, port: u8) -> Result<Environment> {
+        let attributes = context.attributes()?;
+        let port = context.port(port)?;
+        let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        // SAFETY: asks for a number, and nothing else.
+        let cpu = unsafe { libc::sched_getcpu() };
+        Ok(Environment {
+            host: host(),
+            cpu: fs::read_to_string("/proc/cpuinfo").ok().and_then(|info| cpu_of(&info)),
+            kernel: line("/proc/sys/kernel/osrelease"),
+            cpus_allowed: fs::read_to_string("/proc/thread-self/status")
+                .ok()
+                .and_then(|status| field(&status, "Cpus_allowed_list")),
+            cpus_isolated: line("/sys/devices/system/cpu/isolated").filter(|list| !list.is_empty()),
+            governor: line(format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")),
+            product: attributes.product().to_owned(),
+            model: machine::is_model(),
+            board_id: attributes.board_id,
+            firmware: attributes.firmware,
+            numa_node: line(format!("/sys/class/infiniband/{}/device/numa_node", attributes.name))
+                .and_then(|node| node.parse().ok())
+                .filter(|&node| node >= 0),
+            device: attributes.name,
+            port: port.port,
+            link_layer: port.link_layer.to_string(),
+            link_mbps: port.mbps(),
+            mtu: u32::try_from(port.active_mtu.bytes()).unwrap_or(0),
+            libibverbs: library(&maps, "libibverbs"),
+            libmlx5: library(&maps, "libmlx5"),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            optimized: !cfg!(debug_assertions),
+        })
+    }
+
+    /// All of it for people: name and value, without what is not known.
+    #[must_use]
+    pub fn facts(&self) -> Vec<(&'static str, String)> {
+        let Environment { device, product, .. } = self;
+        let what = if self.model { "the model, a software ConnectX" } else { product };
+        let link = match self.link_mbps {
+            0 => self.link_layer.clone(),
+            mbps => format!("{}, {} Gbit/s", self.link_layer, f64::from(mbps) / 1000.0),
+        };
+        let facts = [
+            ("host", self.host.clone()),
+            ("CPU", self.cpu.clone()),
+            ("CPUs allowed", self.cpus_allowed.clone()),
+            ("CPUs isolated", self.cpus_isolated.clone()),
+            ("governor", self.governor.clone()),
+            ("kernel", self.kernel.clone()),
+            ("device", Some(format!("{device}: {what}"))),
+            ("board id", self.board_id.clone()),
+            ("firmware", Some(self.firmware.clone())),
+            ("NUMA node", self.numa_node.map(|node| node.to_string())),
+            ("port", Some(format!("{}: {link}, MTU {}", self.port, self.mtu))),
+            ("libibverbs", self.libibverbs.clone()),
+            ("libmlx5", self.libmlx5.clone()),
+            ("mlx5", Some(self.version.clone())),
+        ];
+        facts.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+}
+
+fn line(file: impl AsRef<Path>) -> Option<String> {
+    Some(fs::read_to_string(file).ok()?.lines().next()?.trim().to_owned())
+}
+
+/// The value of a line `name: value`.
+fn field(text: &str, name: &str) -> Option<String> {
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(found, _)| found.trim() == name)
+        .map(|(_, value)| value.trim().to_owned())
+}
+
+fn host() -> Option<String> {
+    let mut name = MaybeUninit::<libc::utsname>::zeroed();
+    // SAFETY: room for one, whose zeroes are empty strings.
+    let name = unsafe {
+        if libc::uname(name.as_mut_ptr()) != 0 {
+            return None;
+        }
+        name.assume_init()
+    };
+    let bytes = name.nodename.iter().map(|&byte| byte as u8).take_while(|&byte| byte != 0);
+    Some(String::from_utf8_lossy(&bytes.collect::<Vec<_>>()).into_owned())
+}
+
+/// Virtual machines like to leave the number out of the name.
+fn cpu_of(info: &str) -> Option<String> {
+    let name = field(info, "model name")?;
+    let numbers = ["cpu family", "model", "stepping"].map(|name| field(info, name));
+    Some(match numbers {
+        [Some(family), Some(model), Some(stepping)] => {
+            format!("{name}, family {family}, model {model}, stepping {stepping}")
+        }
+        _ => name,
+    })
+}
+
+/// The file behind a mapping, past links: its name has the version.
+fn library(maps: &str, name: &str) -> Option<String> {
+    let path = maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|path| {
+        Path::new(path).file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))
+    })?;
+    let real = fs::canonicalize(path).ok()?;
+    Some(real.file_name()?.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_is_named_by_its_numbers_too() {
+        let info = "processor\t: 0\nmodel\t\t: 207\nmodel name\t: Intel(R) Xeon(R)\ncpu family\t: 6\nstepping\t: 2\n";
+        assert_eq!(cpu_of(info).unwrap(), "Intel(R) Xeon(R), family 6, model 207, stepping 2");
+        assert_eq!(cpu_of("model name : A64FX\n").unwrap(), "A64FX");
+        assert_eq!(cpu_of(""), None);
+    }
+
+    #[test]
+    fn libraries_are_named_by_the_file_that_is_mapped() {
+        let libc = library(&fs::read_to_string("/proc/self/maps").unwrap(), "libc.so").unwrap();
+        assert!(libc.starts_with("libc"), "{libc}");
+        assert_eq!(library("", "libmlx5"), None);
+    }
+
+    #[test]
+    fn this_thread_has_a_host_and_cpus() {
+        let uname = std::process::Command::new("uname").arg("-n").output().unwrap();
+        assert_eq!(host().unwrap(), String::from_utf8_lossy(&uname.stdout).trim());
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        assert!(!field(&status, "Cpus_allowed_list").unwrap().is_empty());
+    }
+}
