@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
-use crate::{generate, info};
+use crate::{generate, info, perf};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
 ///
@@ -47,6 +47,7 @@ pub struct Options {
 #[derive(Debug, Subcommand)]
 enum Command {
     Info(info::Arguments),
+    Perf(perf::Arguments),
     Completions(generate::Completions),
     Man(generate::Man),
 }
@@ -59,6 +60,7 @@ impl Cli {
         let output = Output::new(&self.options);
         let ended = match self.command {
             Command::Info(arguments) => arguments.run(&machine, &output),
+            Command::Perf(arguments) => arguments.run(&output),
             Command::Completions(arguments) => arguments.run(),
             Command::Man(arguments) => arguments.run(),
         };

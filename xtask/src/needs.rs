@@ -81,6 +81,8 @@ pub const TEST: &[Need] = &[
     },
     Need { package: "valgrind", evidence: &[Evidence::Program("valgrind")] },
     Need { package: "binutils", evidence: &[Evidence::Program("objdump")] },
+    // Pages that tools write are opened in it.
+    Need { package: "chromium", evidence: &[Evidence::Program("chromium")] },
 ];
 
 impl Need {

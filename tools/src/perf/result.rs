@@ -89,6 +89,33 @@ pub struct Run {
     pub notes: Vec<String>,
 }
 
+impl Run {
+    /// Whether figures that come from a file can be those of a measurement.
+    ///
+    /// # Errors
+    /// What cannot be, in words.
+    pub fn check(&self) -> Result<(), String> {
+        for point in &self.points {
+            let wrong =
+                |what: &str| Err(format!("of {} bytes by {}, {what}", point.size, point.via));
+            if !(point.seconds >= 0.0 && point.began >= 0.0) {
+                return wrong("a time is negative");
+            }
+            let Some(latency) = &point.latency else { continue };
+            if let Err(what) = latency.histogram() {
+                return wrong(&what);
+            }
+            if latency.min_ns > latency.max_ns {
+                return wrong("the shortest time is longer than the longest");
+            }
+            if !latency.percentiles.iter().all(|asked| (0.0..=100.0).contains(&asked.percent)) {
+                return wrong("a percentile is not between 0 and 100");
+            }
+        }
+        Ok(())
+    }
+}
+
 /// One thing that was chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
@@ -159,6 +186,27 @@ pub struct Cpu {
     pub polled: u64,
     /// Ticks in the polls that found them; polls that found nothing are left out.
     pub poll_ticks: u64,
+}
+
+impl Cpu {
+    /// Ticks that a message took to post.
+    #[must_use]
+    pub fn ticks_per_post(&self) -> Option<f64> {
+        (self.posted > 0).then(|| self.post_ticks as f64 / self.posted as f64)
+    }
+
+    /// Ticks that a completion took to poll.
+    #[must_use]
+    pub fn ticks_per_poll(&self) -> Option<f64> {
+        (self.polled > 0).then(|| self.poll_ticks as f64 / self.polled as f64)
+    }
+
+    /// Nanoseconds of the CPU per message: all measured posts and polls, by what was posted.
+    #[must_use]
+    pub fn ns_per_message(&self) -> Option<f64> {
+        let ticks = self.post_ticks as f64 + self.poll_ticks as f64;
+        (self.posted > 0 && self.hertz > 0.0).then(|| ticks * 1e9 / self.hertz / self.posted as f64)
+    }
 }
 
 /// One phase of posts or polls, in ticks of the CPU's constant-rate counter.

@@ -1,0 +1,214 @@
+//! A result for people: a line per size, aligned, and what a reader has to know of it.
+
+use std::fmt::{self, Display, Formatter, Write as _};
+
+use crate::perf::result::{Comparison, Point, Run};
+
+/// Cells, the first line of them names. All columns are aligned to the right but the first ones.
+struct Table {
+    lines: Vec<Vec<String>>,
+    /// How many columns are aligned to the left.
+    left: usize,
+}
+
+impl Table {
+    fn new(names: &[&str], left: usize) -> Table {
+        Table { lines: vec![names.iter().map(|&name| name.to_owned()).collect()], left }
+    }
+}
+
+impl Display for Table {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let columns = self.lines.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.lines.iter().filter_map(|line| line.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        for (at, line) in self.lines.iter().enumerate() {
+            let mut text = String::new();
+            for (column, (cell, &width)) in line.iter().zip(&widths).enumerate() {
+                text += &if column < self.left {
+                    format!("{cell:<width$}  ")
+                } else {
+                    format!("{cell:>width$}  ")
+                };
+            }
+            if at > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "  {}", text.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+impl Display for Run {
+    /// What comes from the peer or a file does not reach a terminal's ears: characters that control
+    /// it are replaced.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for character in text(self)?.chars() {
+            let plain = character == '\n' || !character.is_control();
+            f.write_char(if plain { character } else { '\u{fffd}' })?;
+        }
+        Ok(())
+    }
+}
+
+fn text(run: &Run) -> Result<String, fmt::Error> {
+    let mut out = String::new();
+    write!(out, "mlx5 perf {}: ", run.kind)?;
+    for (at, setting) in run.configuration.iter().enumerate() {
+        let before = if at == 0 { "" } else { ", " };
+        write!(out, "{before}{} {}", setting.name, setting.value)?;
+    }
+    writeln!(out, "\n\n{}", points(run))?;
+    let timed = run.points.iter().find_map(|point| Some(point.latency.as_ref()?.timed));
+    if let Some(timed) = timed {
+        writeln!(out, "  times in µs: {timed}")?;
+    }
+    for table in [cpu(run), phases(run), counters(run)].into_iter().flatten() {
+        writeln!(out, "\n{table}")?;
+    }
+    if let Some(comparison) = &run.comparison {
+        writeln!(out, "\n{}\n  {}", compared(comparison), comparison.what)?;
+    }
+    for note in &run.notes {
+        writeln!(out, "\nnote: {note}")?;
+    }
+    let facts = run.environment.facts();
+    let facts: Vec<String> = facts.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    write!(out, "\nmeasured on {}", facts.join("; "))?;
+    Ok(out)
+}
+
+fn points(run: &Run) -> Table {
+    let ways = run.points.iter().any(|point| point.via != run.points[0].via);
+    let open = run.points.iter().any(|point| point.planned_per_second.is_some());
+    let validated = run.points.iter().any(|point| point.validated.is_some());
+    let latencies = || run.points.iter().flat_map(|point| &point.latency);
+    // All points are asked for the same; a file may say otherwise, and then has empty cells.
+    let percents: Vec<f64> = latencies()
+        .next()
+        .map_or(vec![], |latency| latency.percentiles.iter().map(|asked| asked.percent).collect());
+    let mut names = vec![];
+    names.extend(ways.then(|| "via".to_owned()));
+    names.extend(["bytes", "messages", "msg/s", "Gbit/s"].map(str::to_owned));
+    names.extend(open.then(|| "planned/s".to_owned()));
+    names.extend(validated.then(|| "validated".to_owned()));
+    if latencies().next().is_some() {
+        names.push("min".to_owned());
+        names.extend(percents.iter().map(|percent| format!("p{percent}")));
+        names.extend(["max", "mean", "deviation"].map(str::to_owned));
+    }
+    let mut table = Table { lines: vec![names], left: usize::from(ways) };
+    for point in &run.points {
+        let mut line = vec![];
+        line.extend(ways.then(|| point.via.to_string()));
+        line.extend([
+            point.size.to_string(),
+            point.messages.to_string(),
+            format!("{:.0}", point.messages_per_second()),
+            format!("{:.3}", point.gigabits_per_second()),
+        ]);
+        let optional =
+            |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.0}"));
+        line.extend(open.then(|| optional(point.planned_per_second)));
+        line.extend(validated.then(|| optional(point.validated.map(|count| count as f64))));
+        if let Some(latency) = &point.latency {
+            line.push(micros(latency.min_ns as f64));
+            line.extend(percents.iter().map(|&percent| {
+                latency.asked(percent).map_or("–".to_owned(), |ns| micros(ns as f64))
+            }));
+            line.push(micros(latency.max_ns as f64));
+            line.extend([micros(latency.mean_ns), micros(latency.deviation_ns)]);
+        }
+        table.lines.push(line);
+    }
+    table
+}
+
+fn micros(ns: f64) -> String {
+    format!("{:.3}", ns / 1000.0)
+}
+
+/// What names a point's lines in the tables below the first.
+fn name(point: &Point) -> [String; 2] {
+    [point.via.to_string(), point.size.to_string()]
+}
+
+fn cpu(run: &Run) -> Option<Table> {
+    let mut table = Table::new(
+        &["via", "bytes", "posted", "ticks per post", "polled", "ticks per poll", "ns per message"],
+        1,
+    );
+    for point in &run.points {
+        let Some(cpu) = &point.cpu else { continue };
+        let ticks =
+            |ticks: Option<f64>| ticks.map_or("–".to_owned(), |ticks| format!("{ticks:.1}"));
+        let mut line = Vec::from(name(point));
+        line.extend([
+            cpu.posted.to_string(),
+            ticks(cpu.ticks_per_post()),
+            cpu.polled.to_string(),
+            ticks(cpu.ticks_per_poll()),
+            ticks(cpu.ns_per_message()),
+        ]);
+        table.lines.push(line);
+    }
+    (table.lines.len() > 1).then_some(table)
+}
+
+fn phases(run: &Run) -> Option<Table> {
+    let names =
+        ["via", "bytes", "queue", "phase", "count", "min", "median", "p99", "max", "median ns"];
+    let mut table = Table::new(&names, 4);
+    for point in &run.points {
+        for phase in &point.phases {
+            let mut line = Vec::from(name(point));
+            line.extend([phase.queue.clone(), phase.name.clone()]);
+            line.extend(
+                [phase.count, phase.min, phase.median, phase.p99, phase.max]
+                    .map(|value| value.to_string()),
+            );
+            line.push(format!("{:.1}", phase.median_ns));
+            table.lines.push(line);
+        }
+    }
+    (table.lines.len() > 1).then_some(table)
+}
+
+fn counters(run: &Run) -> Option<Table> {
+    let mut table = Table::new(&["counter", "side", "bytes", "added"], 2);
+    for point in &run.points {
+        for counter in &point.counters {
+            let side = if counter.peer { "peer" } else { "here" };
+            table.lines.push(vec![
+                counter.name.clone(),
+                side.to_owned(),
+                point.size.to_string(),
+                counter.difference().to_string(),
+            ]);
+        }
+    }
+    (table.lines.len() > 1).then_some(table)
+}
+
+fn compared(comparison: &Comparison) -> Table {
+    let names =
+        ["bytes", "figure", "unit", "pairs", "direct", "verbs", "verbs / direct", "quartiles"];
+    let mut table = Table::new(&names, 3);
+    for ratio in &comparison.ratios {
+        table.lines.push(vec![
+            ratio.size.to_string(),
+            ratio.figure.clone(),
+            ratio.unit.clone(),
+            ratio.pairs.to_string(),
+            format!("{:.1}", ratio.direct),
+            format!("{:.1}", ratio.verbs),
+            format!("{:.2}", ratio.ratio),
+            format!("{:.2} to {:.2}", ratio.low, ratio.high),
+        ]);
+    }
+    table
+}

@@ -1,0 +1,259 @@
+//! A plot without its content: axes, grid and names, in a form for wide pages and one for phones,
+//! of which the page's style shows one. Both have all data in them.
+
+use std::fmt::{self, Display, Formatter};
+
+use super::markup::Markup;
+use super::scale::Scale;
+
+/// A form: its size in units of the drawing, which are about a pixel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// For windows wider than a hand.
+    Wide,
+    /// For phones.
+    Narrow,
+}
+
+impl Form {
+    /// Both.
+    pub const ALL: [Form; 2] = [Form::Wide, Form::Narrow];
+
+    /// How wide the drawing is.
+    pub fn width(self) -> f64 {
+        match self {
+            Form::Wide => 760.0,
+            Form::Narrow => 350.0,
+        }
+    }
+
+    /// How many values stand at an axis of this length.
+    fn ticks(self, length: f64) -> usize {
+        let apart = if self == Form::Wide { 70.0 } else { 58.0 };
+        ((length / apart) as usize).clamp(3, 10)
+    }
+
+    /// How wide a text is at most.
+    pub fn text_width(self, text: &str) -> f64 {
+        let character = if self == Form::Wide { 6.8 } else { 6.3 };
+        text.chars().count() as f64 * character
+    }
+
+    fn class(self) -> &'static str {
+        match self {
+            Form::Wide => "wide",
+            Form::Narrow => "narrow",
+        }
+    }
+}
+
+/// A place in a drawing, to a tenth.
+pub struct Px(pub f64);
+
+impl Display for Px {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let tenths = (self.0 * 10.0).round() / 10.0;
+        // No place is "-0".
+        write!(f, "{}", if tenths == 0.0 { 0.0 } else { tenths })
+    }
+}
+
+/// A place along an axis, and what stands there.
+#[derive(Clone, Debug)]
+pub struct Tick {
+    /// From 0 to 1.
+    pub at: f64,
+    /// Its name.
+    pub name: String,
+}
+
+/// The inner part of a plot, where data are drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Area {
+    /// Its form.
+    pub form: Form,
+    /// Left edge.
+    pub left: f64,
+    /// Upper edge.
+    pub top: f64,
+    /// Width.
+    pub width: f64,
+    /// Height.
+    pub height: f64,
+}
+
+/// Below the area, for names of values and of the axis.
+const BELOW: f64 = 44.0;
+const ABOVE: f64 = 24.0;
+
+impl Area {
+    /// In a drawing of this form, with so much place for names at the left.
+    pub fn new(form: Form, left: f64, height: f64) -> Area {
+        let right = 14.0;
+        Area { form, left, top: ABOVE, width: form.width() - left - right, height }
+    }
+
+    /// From a place on the horizontal axis.
+    pub fn x(&self, at: f64) -> f64 {
+        self.left + at * self.width
+    }
+
+    /// From a place on the vertical axis, which goes upwards.
+    pub fn y(&self, at: f64) -> f64 {
+        self.top + (1.0 - at) * self.height
+    }
+
+    /// Where the lower edge is.
+    pub fn bottom(&self) -> f64 {
+        self.top + self.height
+    }
+
+    /// Round values of a horizontal axis.
+    pub fn ticks_x(&self, scale: &Scale, name: impl Fn(f64) -> String) -> Vec<Tick> {
+        let ticks = scale.ticks(self.form.ticks(self.width)).into_iter();
+        ticks.map(|value| Tick { at: scale.at(value), name: name(value) }).collect()
+    }
+
+    /// Round values of a vertical axis.
+    pub fn ticks_y(&self, scale: &Scale, name: impl Fn(f64) -> String) -> Vec<Tick> {
+        let ticks = scale.ticks(self.form.ticks(self.height * 1.4)).into_iter();
+        ticks.map(|value| Tick { at: scale.at(value), name: name(value) }).collect()
+    }
+
+    /// Grid and names of the horizontal axis, and what it is. A name that has no room is left out.
+    pub fn axis_x(&self, out: &mut Markup, ticks: &[Tick], what: &str) {
+        let mut free = f64::NEG_INFINITY;
+        for tick in ticks {
+            let x = self.x(tick.at);
+            let half = self.form.text_width(&tick.name) / 2.0;
+            let place = x.clamp(half, (self.form.width() - half).max(half));
+            out.put(
+                "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>",
+                &[&Px(x), &Px(x), &Px(self.top), &Px(self.bottom())],
+            );
+            if place - half > free {
+                out.put(
+                    "<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+                    &[&Px(place), &Px(self.bottom() + 16.0), &tick.name],
+                );
+                free = place + half + 3.0;
+            }
+        }
+        out.put(
+            "<text class=\"axis\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>\n",
+            &[&Px(self.x(0.5)), &Px(self.bottom() + 36.0), &what],
+        );
+    }
+
+    /// Grid and names of the vertical axis, and above it what it is.
+    pub fn axis_y(&self, out: &mut Markup, ticks: &[Tick], what: &str) {
+        for tick in ticks {
+            let y = self.y(tick.at);
+            out.put(
+                "<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/><text \
+                 class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+                &[
+                    &Px(self.left),
+                    &Px(self.x(1.0)),
+                    &Px(y),
+                    &Px(y),
+                    &Px(self.left - 6.0),
+                    &Px(y + 4.0),
+                    &tick.name,
+                ],
+            );
+        }
+        out.put("<text class=\"axis\" x=\"2\" y=\"12\">{}</text>\n", &[&what]);
+    }
+}
+
+/// What names a plot, for the page and for those who do not see it.
+pub struct Caption<'a> {
+    /// Unique within the page: letters and dashes.
+    pub id: &'static str,
+    /// Its title.
+    pub title: &'static str,
+    /// What it shows, and how to read it.
+    pub text: &'a str,
+    /// What somebody who does not see it has to know: the figures that matter.
+    pub told: &'a str,
+}
+
+/// What a colour and a dash stand for.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// The class of its colour.
+    pub class: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A figure: its names and colours, and the plot in each form, which says how high it has become.
+pub fn figure(
+    out: &mut Markup,
+    caption: &Caption<'_>,
+    keys: &[Key],
+    draw: impl Fn(&mut Markup, Form) -> f64,
+) {
+    let Caption { id, title, text, told } = caption;
+    out.put("<figure id=\"{}\"><h2>{}</h2>\n", &[id, title]);
+    if keys.len() > 1 {
+        out.raw("<ul class=\"legend\">");
+        for key in keys {
+            out.put(
+                "<li><svg class=\"key\" viewBox=\"0 0 22 8\" aria-hidden=\"true\"><line \
+                 class=\"line {}\" x1=\"0\" x2=\"22\" y1=\"4\" y2=\"4\"/></svg>{}</li>",
+                &[&key.class, &key.name],
+            );
+        }
+        out.raw("</ul>\n");
+    }
+    for form in Form::ALL {
+        let mut inside = Markup::new();
+        let height = draw(&mut inside, form);
+        let class = form.class();
+        out.put(
+            "<svg class=\"plot {}\" viewBox=\"0 0 {} {}\" role=\"img\" aria-labelledby=\"{}-{}-t \
+             {}-{}-d\"><title id=\"{}-{}-t\">{}</title><desc id=\"{}-{}-d\">{}</desc>\n",
+            &[
+                &class,
+                &Px(form.width()),
+                &Px(height),
+                id,
+                &class,
+                id,
+                &class,
+                id,
+                &class,
+                title,
+                id,
+                &class,
+                told,
+            ],
+        );
+        out.add(&inside).raw("</svg>\n");
+    }
+    out.put("<figcaption>{}</figcaption></figure>\n", &[text]);
+}
+
+/// The height of a drawing with this area.
+pub fn height(area: &Area) -> f64 {
+    area.bottom() + BELOW
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_would_overlap_are_left_out() {
+        let area = Area::new(Form::Narrow, 40.0, 100.0);
+        let ticks: Vec<Tick> =
+            [0.0, 0.01, 1.0].map(|at| Tick { at, name: "100 µs".to_owned() }).into();
+        let mut out = Markup::new();
+        area.axis_x(&mut out, &ticks, "time");
+        let text = out.into_text();
+        assert_eq!(text.matches("class=\"tick\"").count(), 2, "{text}");
+        assert_eq!(text.matches("class=\"grid\"").count(), 3, "{text}");
+    }
+}

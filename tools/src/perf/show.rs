@@ -1,0 +1,58 @@
+//! `mlx5 perf show`: a result that was kept, in another form.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::Deserialize;
+
+use super::output::Outputs;
+use super::result::Run;
+use crate::outcome::{Error, Outcome, Result};
+use crate::output::Output;
+
+/// Show a result that was kept as JSON: as a table, a page, CSV or an HDR log
+///
+/// What `mlx5 perf … --json` printed has all that the other forms need, so a measurement is made
+/// once and shown often, also on another machine and without a card.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// What a `--json` printed
+    file: PathBuf,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mlx5 perf lat --loopback --json > lat.json
+  mlx5 perf show lat.json --report lat.html
+  mlx5 perf show lat.json --csv - | column -s, -t";
+
+/// A report as it is printed, or the run alone.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Kept {
+    Printed { report: Box<Run> },
+    Run(Box<Run>),
+}
+
+impl Arguments {
+    /// Prints and writes what was asked for.
+    pub(crate) fn run(&self, output: &Output) -> Result {
+        let file = self.file.display();
+        let text = fs::read_to_string(&self.file)
+            .map_err(|error| Error::File { what: format!("cannot read {file}"), error })?;
+        let kept: Kept = serde_json::from_str(&text).map_err(|error| {
+            Error::Told(format!(
+                "{file} is no result of `mlx5 perf … --json` of this version ({error})"
+            ))
+        })?;
+        let (Kept::Printed { report: run } | Kept::Run(run)) = kept;
+        run.check().map_err(|wrong| Error::Told(format!("{file} is damaged: {wrong}")))?;
+        self.outputs.check(output)?;
+        self.outputs.write("perf show", &run, output)?;
+        Ok(Outcome::Good)
+    }
+}
