@@ -3,7 +3,8 @@
 //! libibverbs makes the queues and moves them to RTS ([`verbs`]); two sides tell each other where
 //! to send ([`connect`]); from then on the program writes WQEs ([`wqe`]) into the send queue
 //! itself, rings the card itself and reads CQEs ([`cqe`]) itself ([`ring`]). What verbs cannot ask
-//! or make is asked and made by firmware command ([`devx`]). [`text`] shows what the card sees.
+//! or make is asked and made by firmware command ([`devx`]). [`text`] shows what the card sees,
+//! [`sysfs`] the machine around it.
 
 pub mod connect;
 pub mod cqe;
@@ -12,6 +13,7 @@ mod doorbell;
 #[cfg(doctest)]
 mod misuse;
 pub mod ring;
+pub mod sysfs;
 pub mod text;
 #[cfg(feature = "timing")]
 pub mod timing;

@@ -13,7 +13,7 @@ use mlx5_sys::verbs::{
     ibv_open_device, ibv_query_device, ibv_query_device_ex,
 };
 
-use super::device::{board_id, device_name, sysfs_path};
+use super::device::{board_id, device_name, node_path, sysfs_path};
 use super::error::{check, non_null};
 use super::{Cause, Device, Errno, Error, Guid, Result, devices};
 
@@ -142,7 +142,17 @@ impl Context {
 
     /// The card's board id (PSID) from sysfs, where it is told.
     pub fn board_id(&self) -> Option<String> {
-        board_id(&sysfs_path(self.device()))
+        board_id(&self.sysfs_path())
+    }
+
+    /// The device's folder in sysfs.
+    pub fn sysfs_path(&self) -> PathBuf {
+        sysfs_path(self.device())
+    }
+
+    /// Its character device.
+    pub fn node_path(&self) -> PathBuf {
+        node_path(self.device())
     }
 
     /// Names, versions and limits of the device. One call into the kernel.

@@ -93,9 +93,7 @@ impl Device {
 
     /// Its character device, which opening needs.
     pub fn node_path(&self) -> PathBuf {
-        // SAFETY: `list` keeps the device valid; libibverbs ends the string with a zero.
-        let name = unsafe { CStr::from_ptr((&raw const (*self.device.as_ptr()).dev_name).cast()) };
-        Path::new("/dev/infiniband").join(name.to_string_lossy().as_ref())
+        node_path(self.device)
     }
 
     /// The card's board id (PSID) from sysfs, where it is told.
@@ -139,6 +137,13 @@ pub(crate) fn sysfs_path(device: NonNull<ibv_device>) -> PathBuf {
     // SAFETY: the caller's device is valid; libibverbs ends the string with a zero.
     let path = unsafe { CStr::from_ptr((&raw const (*device.as_ptr()).ibdev_path).cast()) };
     PathBuf::from(path.to_string_lossy().as_ref())
+}
+
+/// The character device of a device that the caller keeps valid.
+pub(crate) fn node_path(device: NonNull<ibv_device>) -> PathBuf {
+    // SAFETY: the caller's device is valid; libibverbs ends the string with a zero.
+    let name = unsafe { CStr::from_ptr((&raw const (*device.as_ptr()).dev_name).cast()) };
+    Path::new("/dev/infiniband").join(name.to_string_lossy().as_ref())
 }
 
 /// The board id that a device's sysfs folder tells.

@@ -10,6 +10,7 @@
 mod access;
 mod address_handle;
 mod buffer;
+mod capabilities;
 mod channel;
 mod clock;
 mod context;
@@ -45,6 +46,7 @@ mod xrcd;
 pub use access::Access;
 pub use address_handle::AddressHandle;
 pub use buffer::Buffer;
+pub use capabilities::VerbsCapabilities;
 pub use channel::CompletionChannel;
 pub use clock::{Clock, ClockReading};
 pub use context::{Context, DeviceAttributes, Devx};

@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 
 use mlx5_sys::verbs::{___ibv_query_port, IBV_QPF_GRH_REQUIRED, ibv_port_attr, ibv_query_pkey};
 
+use super::capabilities::words;
 use super::error::check;
 use super::{Context, Error, Mtu, Result};
 
@@ -77,6 +78,44 @@ impl fmt::Display for LinkLayer {
     }
 }
 
+/// `enum ibv_port_cap_flags`
+const CAPABILITIES: &[(u32, &str)] = &[
+    (1, "SM"),
+    (2, "NOTICE_SUP"),
+    (3, "TRAP_SUP"),
+    (4, "OPT_IPD_SUP"),
+    (5, "AUTO_MIGR_SUP"),
+    (6, "SL_MAP_SUP"),
+    (7, "MKEY_NVRAM"),
+    (8, "PKEY_NVRAM"),
+    (9, "LED_INFO_SUP"),
+    (11, "SYS_IMAGE_GUID_SUP"),
+    (12, "PKEY_SW_EXT_PORT_TRAP_SUP"),
+    (14, "EXTENDED_SPEEDS_SUP"),
+    (15, "CAP_MASK2_SUP"),
+    (16, "CM_SUP"),
+    (17, "SNMP_TUNNEL_SUP"),
+    (18, "REINIT_SUP"),
+    (19, "DEVICE_MGMT_SUP"),
+    (20, "VENDOR_CLASS_SUP"),
+    (21, "DR_NOTICE_SUP"),
+    (22, "CAP_MASK_NOTICE_SUP"),
+    (23, "BOOT_MGMT_SUP"),
+    (24, "LINK_LATENCY_SUP"),
+    (25, "CLIENT_REG_SUP"),
+    (26, "IP_BASED_GIDS"),
+];
+/// `enum ibv_port_cap_flags2`
+const CAPABILITIES_2: &[(u32, &str)] = &[
+    (0, "SET_NODE_DESC_SUP"),
+    (1, "INFO_EXT_SUP"),
+    (2, "VIRT_SUP"),
+    (3, "SWITCH_PORT_STATE_TABLE_SUP"),
+    (4, "LINK_WIDTH_2X_SUP"),
+    (5, "LINK_SPEED_HDR_SUP"),
+    (10, "LINK_SPEED_NDR_SUP"),
+];
+
 /// What a port says of itself.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -113,6 +152,18 @@ pub struct PortAttributes {
     pub physical_state: u8,
     /// Capability mask.
     pub capabilities: u32,
+    /// Its second half.
+    pub capabilities2: u16,
+    /// Data lanes that are virtual: 1, 2, 4, 8 or 15; 0 where the code is unknown, as on Ethernet.
+    pub virtual_lanes: u8,
+    /// Packets that came with a wrong P_Key.
+    pub bad_pkeys: u32,
+    /// Packets that came with a wrong Q_Key.
+    pub qkey_violations: u32,
+    /// How long answers of the subnet manager take: 4.096 µs times two to the power of it.
+    pub subnet_timeout: u8,
+    /// What the subnet manager initialized.
+    pub init_type_reply: u8,
     /// Whether every packet needs a global route header, as on InfiniBand's virtual functions:
     /// addressed by GID, also within the subnet.
     pub grh_required: bool,
@@ -159,6 +210,19 @@ impl PortAttributes {
             },
             physical_state: raw.phys_state,
             capabilities: raw.port_cap_flags,
+            capabilities2: raw.port_cap_flags2,
+            virtual_lanes: match raw.max_vl_num {
+                1 => 1,
+                2 => 2,
+                3 => 4,
+                4 => 8,
+                5 => 15,
+                _ => 0,
+            },
+            bad_pkeys: raw.bad_pkey_cntr,
+            qkey_violations: raw.qkey_viol_cntr,
+            subnet_timeout: raw.subnet_timeout,
+            init_type_reply: raw.init_type_reply,
             grh_required: raw.flags & IBV_QPF_GRH_REQUIRED != 0,
         }
     }
@@ -171,6 +235,28 @@ impl PortAttributes {
     /// Whether it speaks RoCE, where peers are addressed by GID alone.
     pub fn is_ethernet(&self) -> bool {
         self.link_layer == LinkLayer::Ethernet
+    }
+
+    /// The capabilities by the names of the header (`enum ibv_port_cap_flags`, `_flags2`) without its
+    /// prefixes, with a number for bits that have none.
+    pub fn capability_names(&self) -> Vec<String> {
+        let mut names = words(CAPABILITIES, self.capabilities.into());
+        names.extend(words(CAPABILITIES_2, self.capabilities2.into()));
+        names
+    }
+
+    /// The physical state in words.
+    pub fn physical_state_name(&self) -> &'static str {
+        match self.physical_state {
+            1 => "sleep",
+            2 => "polling: no signal from the other end",
+            3 => "disabled",
+            4 => "training",
+            5 => "link up",
+            6 => "recovering from errors",
+            7 => "physical test",
+            _ => "not told",
+        }
     }
 
     /// Why an address must have a GID, if it must.
@@ -245,6 +331,18 @@ mod tests {
         assert!(needs(&raw).is_some_and(|why| why.contains("virtual function")));
         (raw.link_layer, raw.flags) = (2, 0);
         assert!(needs(&raw).is_some_and(|why| why.contains("RoCE")));
+    }
+
+    #[test]
+    fn capabilities_have_names() {
+        // SAFETY: integers only.
+        let mut raw: ibv_port_attr = unsafe { std::mem::zeroed() };
+        (raw.port_cap_flags, raw.port_cap_flags2) = (1 << 26 | 1 << 16 | 1 << 30, 1 << 5);
+        (raw.phys_state, raw.max_vl_num) = (5, 5);
+        let port = PortAttributes::new(1, &raw);
+        let names = ["CM_SUP", "IP_BASED_GIDS", "0x40000000", "LINK_SPEED_HDR_SUP"];
+        assert_eq!(port.capability_names(), names);
+        assert_eq!((port.physical_state_name(), port.virtual_lanes), ("link up", 15));
     }
 
     #[test]

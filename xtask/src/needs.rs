@@ -52,6 +52,7 @@ pub const TEST: &[Need] = &[
         package: "ibverbs-utils",
         evidence: &[Evidence::Program("ibv_rc_pingpong"), Evidence::Program("ibv_devinfo")],
     },
+    Need { package: "infiniband-diags", evidence: &[Evidence::Path("/usr/sbin/ibstat")] },
     Need {
         package: "perftest",
         evidence: &[Evidence::Program("ib_write_lat"), Evidence::Program("ib_atomic_bw")],

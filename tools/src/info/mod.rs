@@ -1,56 +1,95 @@
-//! `mlx5 info`: the devices of this machine, and what they can do.
+//! `mlx5 info`: the devices of this machine, how they are linked, and what they can do.
+//!
+//! `device` and `port` ask, `capabilities` chooses among what the card can do, `text` is what people
+//! read. Whatever is not told by library, kernel or card is `null` in JSON, and said to be so in text
+//! where somebody may miss it.
 
-use std::fmt;
+mod capabilities;
+mod device;
+mod port;
+mod text;
 
 use clap::Args;
-use mlx5::verbs::Context;
+use mlx5::verbs::devices;
 use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::outcome::{Outcome, Result};
 use crate::output::Output;
 
-/// Show the devices, their ports and what they can do
+use device::Device;
+
+/// Show the devices, how they are linked, and what they can do
+///
+/// The first thing to look at on a machine: which cards there are, whether their ports are up, which
+/// GID index is which kind of RoCE, whether the PCI link is what card and slot can do, which NUMA node
+/// and processors are near, whether firmware commands (DevX) are open, and which kinds of doorbell
+/// registers can be mapped. --json has everything that -v has.
 #[derive(Args, Clone, Debug)]
-pub struct Arguments {}
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Show limits and flags too, and all of a port's tables
+    #[arg(short, long)]
+    verbose: bool,
+    /// Show capabilities of the card by name, of a group (`roce_cap`, `general`), or whose names contain
+    /// WORD; without it all that are not zero
+    #[arg(short, long, value_name = "WORD", num_args = 0..=1, default_missing_value = "")]
+    capabilities: Option<String>,
+    /// Show counters of the ports
+    #[arg(long)]
+    counters: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mlx5 info                         the devices, short
+  mlx5 info -v -d mlx5_0            all of one device
+  mlx5 info -c roce                 the capabilities about RoCE: now, and at most
+  mlx5 info -c log_max_qp           those whose name has that in it
+  mlx5 info --json | jq '.report.devices[].ports[].gids'";
 
 /// What the command tells.
 #[derive(Debug, Serialize)]
 struct Report {
     devices: Vec<Device>,
-}
-
-#[derive(Debug, Serialize)]
-struct Device {
-    name: String,
-    product: &'static str,
-    board_id: Option<String>,
+    /// Devices of others, which the command does not look into.
+    others: Vec<String>,
+    #[serde(skip)]
+    verbose: bool,
 }
 
 impl Arguments {
     /// Prints the report.
     pub(crate) fn run(&self, machine: &Machine, output: &Output) -> Result {
-        let context = machine.open()?;
-        output.report("info", &Report { devices: vec![Device::of(&context)?] })?;
-        Ok(Outcome::Good)
-    }
-}
-
-impl Device {
-    fn of(context: &Context) -> Result<Device> {
-        Ok(Device {
-            name: context.name(),
-            product: context.attributes()?.product(),
-            board_id: context.board_id(),
-        })
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for device in &self.devices {
-            write!(f, "{}: {}", device.name, device.product)?;
+        let mut report = Report { devices: Vec::new(), others: Vec::new(), verbose: self.verbose };
+        let listed = devices()?;
+        if machine.device().is_some() || !listed.iter().any(|device| device.is_mlx5()) {
+            // Says what is wrong, if something is.
+            report.devices.push(Device::of(&machine.open()?, self)?);
+        } else {
+            machine.say_model();
+            let (mut failed, mut opened) = (None, false);
+            for device in listed {
+                if !device.is_mlx5() {
+                    report.others.push(device.name());
+                    continue;
+                }
+                match device.open() {
+                    Ok(context) => {
+                        opened = true;
+                        report.devices.push(Device::of(&context, self)?);
+                    }
+                    Err(error) => {
+                        report.devices.push(Device::closed(&device, &error));
+                        failed = Some(error);
+                    }
+                }
+            }
+            if let (Some(error), false) = (failed, opened) {
+                return Err(error.into());
+            }
         }
-        Ok(())
+        output.report("info", &report)?;
+        Ok(Outcome::Good)
     }
 }

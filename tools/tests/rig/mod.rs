@@ -19,6 +19,17 @@ pub fn mlx5(arguments: &[&str]) -> Command {
     command
 }
 
+/// A program of others, on the model. `finish` names the package where it is missing.
+pub fn on_the_model(program: &str, arguments: &[&str]) -> Command {
+    let test = std::env::current_exe().expect("a program knows its own path");
+    // Where cargo built it, beside the tests.
+    let library = test.with_file_name("libmlx5_model.so");
+    assert!(library.is_file(), "{} is built with the tests", library.display());
+    let mut command = Command::new(program);
+    command.args(arguments).env("MLX5_MODEL", "always").env("LD_PRELOAD", library);
+    command
+}
+
 /// Runs it to its end, which has to have this status, and returns what it printed.
 pub fn run(arguments: &[&str], status: i32) -> Printed {
     finish(&mut mlx5(arguments), status)
@@ -26,7 +37,9 @@ pub fn run(arguments: &[&str], status: i32) -> Printed {
 
 /// As [`run`], of a command that was prepared.
 pub fn finish(command: &mut Command, status: i32) -> Printed {
-    let output = command.output().expect("the command starts");
+    let output = command.output().unwrap_or_else(|error| {
+        panic!("{command:?}: {error}; `cargo xtask test` installs the programs that tests need")
+    });
     let printed = Printed::from(output);
     assert_eq!(
         printed.status,
