@@ -4,12 +4,13 @@
 //! to send ([`connect`]); from then on the program writes WQEs ([`wqe`]) into the send queue
 //! itself, rings the card itself and reads CQEs ([`cqe`]) itself ([`ring`]). What verbs cannot ask
 //! or make is asked and made by firmware command ([`devx`]). [`text`] shows what the card sees,
-//! [`sysfs`] the machine around it.
+//! [`lint`] what is wrong with it, and [`sysfs`] the machine around it.
 
 pub mod connect;
 pub mod cqe;
 pub mod devx;
 mod doorbell;
+pub mod lint;
 #[cfg(doctest)]
 mod misuse;
 pub mod ring;

@@ -25,7 +25,7 @@ use mlx5_model::stores::{self, Store};
 use mlx5_sys::verbs::{ibv_qp, ibv_wc_status, ibv_wr_opcode as wr};
 use rig::random::Random;
 use rig::verbs::{QpMemory, Request};
-use rig::{Rig, verbs};
+use rig::{Rig, lint, verbs};
 
 /// Posts of twins in all, and in each case, which has queue pairs of its own.
 const POSTS: u32 = 2400;
@@ -456,6 +456,9 @@ fn twins(rig: &Rig, random: &mut Random, memory: &MemoryRegion, bytes: &[u8], la
         for completion in peer_completions.drain(&mut receive) {
             assert!(matches!(completion, Ok(Completion::Receive(_))), "{completion:?}");
         }
+    }
+    for rings in [&our_rings, &their_rings] {
+        assert!(lint::looked_at(rings) >= POSTS_OF_CASE, "the lint saw what was posted");
     }
 }
 

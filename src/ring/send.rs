@@ -24,6 +24,7 @@ use super::source::{CqId, Foreign, QpView, QueueOwner, SendSource, SendView, req
 use super::{BlueFlameCopy, PostError, QueueError, RegisterMemory};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
+use crate::lint::Facts;
 use crate::timing::Recorder;
 use crate::verbs::{Rc, Transport};
 use crate::wqe::{Limits, PostOn};
@@ -276,6 +277,12 @@ impl<T: Transport> SendQueue<T> {
     /// Size of the ring in 64-byte blocks.
     pub fn blocks(&self) -> u32 {
         self.ring.cursor.shape().entries()
+    }
+
+    /// What the queue knows of itself, for a [lint](crate::lint) of its ring. `None` for a transport
+    /// that the lint does not know.
+    pub fn facts(&self) -> Option<Facts> {
+        self.ring.facts::<T>()
     }
 
     /// How WQEs are copied to the doorbell register; `None`: they are not, no WQE goes by BlueFlame.

@@ -14,6 +14,7 @@ use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_sig
 use super::source::{CqId, QueueOwner};
 use super::{PostError, QueueError};
 use crate::doorbell::{Blocks, SendDoorbell};
+use crate::lint;
 use crate::timing::Phase;
 use crate::verbs::Transport;
 use crate::wqe::{Block, Code, Limits, Operation, PostOn, Segments};
@@ -59,6 +60,19 @@ impl SendRing {
     #[inline(always)]
     pub(super) fn qpn(&self) -> u32 {
         self.names.qpn()
+    }
+
+    /// What is known of the queue.
+    pub(super) fn facts<T: Transport>(&self) -> Option<lint::Facts> {
+        Some(lint::Facts {
+            qpn: Some(self.qpn()),
+            blocks: Some(self.cursor.shape().entries()),
+            max_sge: Some(self.limits.max_sge),
+            max_inline: Some(self.limits.max_inline),
+            cqes: Some(self.credit.entries()),
+            signal_all: self.signal_all,
+            ..lint::Facts::new(lint::Transport::of::<T>()?)
+        })
     }
 
     pub(super) fn restart(&mut self) -> Result<(), QueueError> {

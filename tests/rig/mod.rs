@@ -4,6 +4,7 @@
 #![allow(dead_code, reason = "no test uses all of it")]
 
 pub mod extended;
+pub mod lint;
 pub mod made;
 pub mod process;
 pub mod random;

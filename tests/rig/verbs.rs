@@ -12,6 +12,8 @@ use mlx5_sys::verbs::{
     ibv_wr_opcode,
 };
 
+use super::lint;
+
 /// A request, in verbs' terms.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -264,13 +266,18 @@ impl QpMemory {
             object.qp.in_ = qp.as_ptr();
             object.qp.out = out.as_mut_ptr();
             assert_eq!(dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_QP.into()), 0);
-            Self { dv: out.assume_init() }
+            let memory = Self { dv: out.assume_init() };
+            lint::begin(qp, &memory);
+            memory
         }
     }
 
-    /// The send ring's bytes.
+    /// The send ring's bytes. What was posted since it was looked at last is checked: whoever wrote
+    /// it, there must be nothing wrong with it.
     pub fn send_ring(&self) -> Vec<u8> {
-        read(self.dv.sq.buf.cast(), (self.dv.sq.wqe_cnt * self.dv.sq.stride) as usize)
+        let ring = read(self.dv.sq.buf.cast(), (self.dv.sq.wqe_cnt * self.dv.sq.stride) as usize);
+        lint::go_on(self, &ring);
+        ring
     }
 
     /// The receive ring's bytes.
