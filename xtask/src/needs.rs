@@ -81,6 +81,7 @@ pub const TEST: &[Need] = &[
         )],
     },
     Need { package: "valgrind", evidence: &[Evidence::Program("valgrind")] },
+    Need { package: "jq", evidence: &[Evidence::Program("jq")] },
     Need { package: "binutils", evidence: &[Evidence::Program("objdump")] },
     // Pages that tools write are opened in it.
     Need { package: "chromium", evidence: &[Evidence::Program("chromium")] },
