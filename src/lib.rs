@@ -10,6 +10,7 @@ pub mod connect;
 pub mod cqe;
 pub mod devx;
 mod doorbell;
+pub mod flight;
 pub mod lint;
 #[cfg(doctest)]
 mod misuse;

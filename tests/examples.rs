@@ -158,3 +158,16 @@ fn messages_find_their_memory_by_a_tag() {
         assert!(text.contains(line), "{line}: {text}");
     }
 }
+
+#[cfg(feature = "flight-recorder")]
+#[test]
+fn a_queue_tells_which_of_many_requests_failed() {
+    let text = Process::example("flight_recorder", &[]).end();
+    for line in [
+        "message 4321 failed: IBV_WC_REM_ACCESS_ERR\n",
+        "RDMA_WRITE WQE 0x10e1 ",
+        "it goes 8 bytes beyond the board\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+}

@@ -216,6 +216,22 @@ fn raw(rig: &Rig) {
         assert_eq!(completions.drain(&mut send).count(), 2);
         assert_eq!(peer_completions.drain(&mut receive).count(), 2);
     }
+    // Nor does a failure with all that it flushes.
+    quiet("post of what fails", || {
+        for id in 0..3 {
+            let remote = Remote { rkey: memory.rkey() ^ 0x5500, ..remote };
+            // SAFETY: inline.
+            unsafe { send.post(id, Write::new(Inline(b"x"), remote).signaled())? };
+        }
+        Ok::<_, mlx5::ring::PostError>(())
+    })
+    .unwrap();
+    mlx5_model::run();
+    let failed = quiet("poll of failures", || {
+        let failed = |found| matches!(found, Ok(Completion::Failed(_)));
+        completions.drain(&mut send).filter(|found| failed(*found)).count()
+    });
+    assert_eq!(failed, 3);
 }
 
 fn owned(rig: &Rig) {

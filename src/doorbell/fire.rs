@@ -11,6 +11,7 @@ use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::{SendDoorbell, Unit, fence};
+use crate::flight::DoorbellKind;
 use crate::timing::Phase;
 
 /// A WQE of one block.
@@ -29,6 +30,7 @@ impl SendDoorbell {
     /// As there; and [`fires`](Self::fires).
     #[inline(always)]
     pub(crate) unsafe fn fire(&mut self, record: u32, units: Units) {
+        self.flight.rings(DoorbellKind::BlueFlame, self.next);
         fence::wqe_then_record();
         self.timing.stamp(Phase::Fence);
         self.record().store_raw(record);

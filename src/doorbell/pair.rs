@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::{SendDoorbell, Unit, fence};
+use crate::flight::DoorbellKind;
 use crate::timing::Phase;
 use crate::wqe::{Echo, Operation, Segment, Segments};
 
@@ -30,6 +31,7 @@ impl SendDoorbell {
         operation: &O,
         wqe: NonNull<u64>,
     ) {
+        self.flight.rings(DoorbellKind::BlueFlame, self.next);
         fence::wqe_then_record();
         self.timing.stamp(Phase::Fence);
         self.record().store(u32::from(counter));
@@ -77,6 +79,7 @@ impl SendDoorbell {
         operation: &O,
         wqe: NonNull<u64>,
     ) {
+        self.flight.rings(DoorbellKind::BlueFlame, self.next);
         fence::wqe_then_record();
         self.timing.stamp(Phase::Fence);
         self.record().store(u32::from(counter));

@@ -8,6 +8,7 @@ use volatile_register::WO;
 
 use super::copy::WORDS;
 use super::{BlueFlameCopy, Record, fence};
+use crate::flight::{self, DoorbellKind};
 use crate::ring::QueueError;
 use crate::timing::{Phase, Recorder};
 
@@ -69,6 +70,7 @@ pub(crate) struct SendDoorbell {
     recordless: bool,
     /// Of the queue's posts.
     pub(crate) timing: Recorder,
+    pub(crate) flight: flight::Recorder,
 }
 
 impl SendDoorbell {
@@ -103,6 +105,7 @@ impl SendDoorbell {
             batch_plain: false,
             recordless: false,
             timing: Recorder::new(),
+            flight: flight::Recorder::none(),
         };
         doorbell.settle();
         doorbell
@@ -139,7 +142,7 @@ impl SendDoorbell {
         }
     }
 
-    /// A second one, whose phases are not timed.
+    /// A second one, whose phases are not timed, and whose doorbells are not recorded.
     ///
     /// # Safety
     /// They are not used at the same time, and one that is used after the other [goes on from
@@ -147,7 +150,8 @@ impl SendDoorbell {
     pub(crate) unsafe fn twin(&self) -> Self {
         // SAFETY: a description, without destructor; the caller sees to it that one is used.
         let record = unsafe { core::ptr::read(&self.record) };
-        Self { record, timing: Recorder::new(), ..*self }
+        let flight = flight::Recorder::none();
+        Self { record, timing: Recorder::new(), flight, ..*self }
     }
 
     /// Uses the register's buffers in turn from where `twin` stopped.
@@ -266,6 +270,7 @@ impl SendDoorbell {
     #[inline(always)]
     pub(crate) unsafe fn ring(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
         if if single { self.single_plain } else { self.batch_plain } {
+            self.flight.rings(DoorbellKind::Doorbell, self.next);
             // SAFETY: `new`'s caller vouches for the register.
             self.post(counter, |to| unsafe { store(to, ctrl) });
         } else {
@@ -282,6 +287,7 @@ impl SendDoorbell {
     #[inline(always)]
     pub(crate) unsafe fn ring_single(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
         if self.single_plain {
+            self.flight.rings(DoorbellKind::Doorbell, self.next);
             // SAFETY: `new`'s caller vouches for the register.
             self.post(counter, |to| unsafe { store(to, ctrl) });
         } else if self.recordless {
@@ -295,6 +301,7 @@ impl SendDoorbell {
     /// As [`ring`](Self::ring), of a queue without a record: steps 1, 4 and 5.
     #[inline(always)]
     fn ring_bare(&mut self, ctrl: u64) {
+        self.flight.rings(DoorbellKind::RegisterOnly, self.register);
         fence::record_then_register();
         self.timing.stamp(Phase::Order);
         // SAFETY: `without_record`'s caller vouches for the register.
@@ -352,6 +359,7 @@ impl SendDoorbell {
     /// As there; the WQE's blocks fit the buffer.
     #[inline(never)]
     pub(crate) unsafe fn ring_copied(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
+        self.flight.rings(DoorbellKind::BlueFlame, self.next);
         let [index, ds] = index_and_ds(ctrl);
         let copy = self.copy;
         let mask = ring.count as usize - 1;
@@ -374,6 +382,7 @@ impl SendDoorbell {
     /// As [`ring`](Self::ring), for a WQE that does not go by BlueFlame.
     #[inline(always)]
     fn ring_ctrl(&mut self, counter: u16, ctrl: u64) {
+        self.flight.rings(DoorbellKind::Doorbell, self.next);
         if self.memory == RegisterMemory::WriteCombining {
             // SAFETY: `new`'s caller vouches for the register.
             return self.post(counter, |to| unsafe { store(to, ctrl) });
@@ -405,6 +414,7 @@ impl SendDoorbell {
         words: [Option<u64>; WORDS],
         block: NonNull<u64>,
     ) {
+        self.flight.rings(DoorbellKind::BlueFlame, self.next);
         self.post(counter, |to| {
             macro_rules! copy {
                 ($($word:literal)*) => { $(

@@ -6,13 +6,13 @@ use core::ptr::NonNull;
 
 use mlx5_sys::cqe::{FORMAT_INLINE_32, FORMAT_SHIFT, OPCODE_SHIFT, SOLICITED, opcode};
 use mlx5_sys::doorbell::{
-    ARM_NEXT, ARM_SEQUENCE_SHIFT, ARM_SOLICITED, CQ_ARM_WORD, CQ_CONSUMER_WORD,
+    ARM_NEXT, ARM_SEQUENCE_SHIFT, ARM_SOLICITED, CQ_ARM_WORD, CQ_CONSUMER_WORD, UAR_CQ_ARM,
 };
 use mlx5_sys::verbs::ibv_cq;
 
 use super::consumer::{Consumer, Publish};
 use super::credit::{Credit, Debtor, Ledger};
-use super::cursor::Shape;
+use super::cursor::{Counter, Shape};
 use super::enhanced::Titles;
 use super::keep::CqKeep;
 use super::source::{CompletionSource, CompletionView, CqId, view_cq};
@@ -22,6 +22,7 @@ use crate::cqe::{
     Completion, CqeRef, QueueKind, ReceiveDone, ReceiveKind, SendDone, Unclaimed, UnclaimedReason,
 };
 use crate::doorbell::{ArmDoorbell, Record};
+use crate::flight::{self, DoorbellKind, Facts, Queue};
 use crate::timing::{Phase, Recorder};
 use crate::verbs::CqeCompression;
 
@@ -47,6 +48,7 @@ pub struct Completions {
     xrc: Option<UserIndex>,
     keep: Option<CqKeep>,
     pub(super) timing: Recorder,
+    pub(super) flight: flight::Recorder,
 }
 
 /// What a completion reader is made of.
@@ -152,6 +154,14 @@ impl Completions {
         if parts.enhanced {
             consumer.enhance(Titles::default());
         }
+        let facts = Facts {
+            queue: Queue::Completion,
+            number: parts.cqn,
+            transport: "",
+            cqn: parts.cqn,
+            entries: parts.cqe_count,
+            stride: parts.cqe_size,
+        };
         Ok(Self {
             consumer,
             arm_sequence: parts.arm.record().read() >> ARM_SEQUENCE_SHIFT & 3,
@@ -165,6 +175,7 @@ impl Completions {
             xrc: None,
             keep: None,
             timing: Recorder::new(),
+            flight: flight::Recorder::new(facts, Counter::default()),
         })
     }
 
@@ -253,6 +264,25 @@ impl Completions {
     #[cfg(feature = "timing")]
     pub fn clear_timing(&mut self) {
         self.timing.clear();
+    }
+
+    /// The last events of this reader; up to its last failure, if there was one. See
+    /// [`flight`](crate::flight). Allocates; the first time in a process, it takes 10 ms.
+    #[cfg(feature = "flight-recorder")]
+    pub fn flight_record(&self) -> crate::flight::Record {
+        self.flight.record()
+    }
+
+    /// Forgets what was recorded, and the failure.
+    #[cfg(feature = "flight-recorder")]
+    pub fn clear_flight(&mut self) {
+        self.flight.clear();
+    }
+
+    /// Forgets what was recorded, and keeps so much from now on. Allocates.
+    #[cfg(feature = "flight-recorder")]
+    pub fn set_flight(&mut self, config: crate::flight::Config) {
+        self.flight.configure(config);
     }
 
     /// CQEs that the ring holds.
@@ -419,6 +449,7 @@ impl Completions {
                 if let Some(entry) = side.retire_plain::<LATER>(self.id, &cqe) {
                     let done = side.done(&entry, &cqe);
                     self.timing.stamp(Phase::Decode);
+                    self.flight.cqe(&cqe);
                     take(self, at);
                     return send(done);
                 }
@@ -448,6 +479,7 @@ impl Completions {
                 let kind = ReceiveKind::success(code as u8, &cqe);
                 let done = ReceiveDone::decode(id, qpn, &cqe, kind);
                 self.timing.stamp(Phase::Decode);
+                self.flight.cqe(&cqe);
                 take(self, at);
                 return receive(done);
             }
@@ -476,6 +508,7 @@ impl Completions {
             let side = queues.send_side(qpn);
             if let Some(done) = side.and_then(|side| side.complete_plain(self.id, qpn, &cqe)) {
                 self.timing.stamp(Phase::Decode);
+                self.flight.cqe(&cqe);
                 self.consumer.turn();
                 into.write(Completion::Send(done));
                 return Ok(true);
@@ -499,6 +532,7 @@ impl Completions {
                 let kind = ReceiveKind::success(code as u8, &cqe);
                 let done = ReceiveDone::decode(id, qpn, &cqe, kind);
                 self.timing.stamp(Phase::Decode);
+                self.flight.cqe(&cqe);
                 self.consumer.turn();
                 into.write(Completion::Receive(done));
                 return Ok(true);
@@ -539,8 +573,13 @@ impl Completions {
             },
             None => Some(unclaimed(UnclaimedReason::UnknownOpcode)),
         };
-        into.write(completion.unwrap_or_else(|| unclaimed(UnclaimedReason::UnknownQueue)));
+        let completion = completion.unwrap_or_else(|| unclaimed(UnclaimedReason::UnknownQueue));
         self.timing.stamp(Phase::Decode);
+        self.flight.cqe(&cqe);
+        if matches!(completion, Completion::Unclaimed(_)) {
+            self.flight.unclaimed(&cqe);
+        }
+        into.write(completion);
         self.consumer.turn();
         Ok(true)
     }
@@ -570,6 +609,7 @@ impl Completions {
         self.timing.stamp_at(Phase::Sight, cqe.seen());
         let result = work(&cqe, self.id);
         self.timing.stamp(Phase::Decode);
+        self.flight.cqe(&cqe);
         self.consumer.turn();
         self.publish_taken();
         Ok(Some(result))
@@ -595,6 +635,7 @@ impl Completions {
         let events = self.keep.as_ref().map_or(self.arm_sequence, CqKeep::events);
         let word = (events & 3) << ARM_SEQUENCE_SHIFT | command | self.consumer.index().low24();
         self.arm.arm(word, self.cqn);
+        self.flight.rang(DoorbellKind::Arm, word, Some(UAR_CQ_ARM as u16));
     }
 
     /// Says that an event of a CQ that was taken over by [`from_raw`](Self::from_raw) was taken from

@@ -99,6 +99,8 @@ impl FrameReceives {
             let Some(id) = queue.retire_oldest(reader) else {
                 return unclaimed(UnclaimedReason::NotOutstanding);
             };
+            let at = queue.cursor.tail().before();
+            queue.note(queue.cursor.shape().slot(at), at, cqe);
             if failed {
                 return FrameEvent::Failed(Failure {
                     id,

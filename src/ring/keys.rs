@@ -114,7 +114,7 @@ impl SendRing {
         self.run.head = next;
         // No more than `set_clear` does: nothing is clear.
         (self.clear, self.clear_single) = (next, next);
-        self.doorbell.timing.rang(next);
+        self.rang(next);
         true
     }
 

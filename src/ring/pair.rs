@@ -91,7 +91,7 @@ impl SendRing {
         // SAFETY: the WQE was just written to blocks of the ring in a line; `clear_single` was ahead
         // of the head, so the register takes two blocks.
         unsafe { self.doorbell.ring_pair(next.low16(), ctrl, operation, wqe) }
-        self.doorbell.timing.rang(next);
+        self.rang(next);
     }
 }
 

@@ -137,6 +137,6 @@ impl SendRing {
         self.ready.next = unsafe { self.ready.next.add(WQEBB_SIZE) };
         self.ready.record = self.ready.record.wrapping_add(STEP);
         self.cursor.publish(self.cursor.head().plus(1));
-        self.doorbell.timing.rang(self.cursor.head());
+        self.rang(self.cursor.head());
     }
 }

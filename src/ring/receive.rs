@@ -26,6 +26,7 @@ use crate::cqe::{
     UnclaimedReason,
 };
 use crate::doorbell::Record;
+use crate::flight::{self, DoorbellKind, Facts, Queue};
 use crate::timing::{Phase, Recorder};
 use crate::wqe::SgeList;
 
@@ -67,6 +68,7 @@ pub struct ReceiveQueue {
     pub(super) credit: Credit,
     cq: CqId,
     pub(super) timing: Recorder,
+    pub(super) flight: flight::Recorder,
 }
 
 /// What software must remember of a posted receive; the card cannot reach it.
@@ -172,7 +174,8 @@ impl ReceiveQueue {
             owner,
         };
         // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.
-        let queue = unsafe { Self::from_parts(parts)? };
+        let mut queue = unsafe { Self::from_parts(parts)? };
+        queue.flight.completes_on(completions.cqn());
         completions.discard(queue.qpn, QueueKind::Receive);
         Ok(queue)
     }
@@ -191,6 +194,14 @@ impl ReceiveQueue {
         }
         let start = Counter::new(parts.record.read() & 0xffff);
         let mut shadow: Box<[Place]> = (0..shape.entries()).map(|_| Place::FREE).collect();
+        let facts = Facts {
+            queue: Queue::Receive,
+            number: parts.qpn,
+            transport: "",
+            cqn: 0,
+            entries: parts.entries,
+            stride: parts.stride,
+        };
         let to_shadow = shadow.as_mut_ptr().addr().wrapping_sub(parts.buffer.addr().get());
         Ok(Self {
             cursor: Cursor::new(shape, start),
@@ -207,6 +218,7 @@ impl ReceiveQueue {
             owner: parts.owner,
             keep: None,
             timing: Recorder::new(),
+            flight: flight::Recorder::new(facts, start),
         })
     }
 
@@ -298,6 +310,7 @@ impl ReceiveQueue {
         }
         self.cursor = Cursor::new(self.cursor.shape(), Counter::default());
         self.ahead = Ahead::NOTHING;
+        self.flight.restart(self.cursor.head());
         completions.discard(self.qpn, QueueKind::Receive);
         Ok(())
     }
@@ -314,6 +327,25 @@ impl ReceiveQueue {
         self.timing.clear();
     }
 
+    /// The last events of this queue; up to its last failure, if there was one. See
+    /// [`flight`](crate::flight). Allocates; the first time in a process, it takes 10 ms.
+    #[cfg(feature = "flight-recorder")]
+    pub fn flight_record(&self) -> crate::flight::Record {
+        self.flight.record()
+    }
+
+    /// Forgets what was recorded, and the failure.
+    #[cfg(feature = "flight-recorder")]
+    pub fn clear_flight(&mut self) {
+        self.flight.clear();
+    }
+
+    /// Forgets what was recorded, and keeps so much from now on. Allocates.
+    #[cfg(feature = "flight-recorder")]
+    pub fn set_flight(&mut self, config: crate::flight::Config) {
+        self.flight.configure(config);
+    }
+
     /// For [`Queues`](super::Queues): lets a poll retire what this queue has posted.
     #[inline(always)]
     pub fn side(&mut self) -> ReceiveSide<'_> {
@@ -326,9 +358,26 @@ impl ReceiveQueue {
     /// As [`ReceiveBatch::ring`]; the receives before `head` were written.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self, head: Counter) {
+        let before = self.cursor.head();
         self.cursor.publish(head);
         self.record.publish(u32::from(head.low16()));
         self.timing.stamp(Phase::Record);
+        if flight::Recorder::ON {
+            self.record_flight(before, head);
+        }
+    }
+
+    /// Records the receives from `before` to `head`, and that the card was told of them.
+    #[cold]
+    #[inline(never)]
+    fn record_flight(&mut self, before: Counter, head: Counter) {
+        for ahead in 0..head.since(before) {
+            let at = before.plus(ahead);
+            let wqe = self.wqe(self.cursor.shape().slot(at));
+            // SAFETY: a WQE of the ring, of whole segments, which only this queue writes.
+            unsafe { self.flight.receive(wqe, self.stride, at.low16()) }
+        }
+        self.flight.rang(DoorbellKind::RecordOnly, head.low16().into(), None);
     }
 
     #[inline(always)]
@@ -394,19 +443,31 @@ impl<'a> ReceiveSide<'a> {
     /// is shared. `None`, and nothing changes, if there is none, or it is not of this queue.
     #[inline(always)]
     pub(super) fn retire_plain(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
-        match &mut self.of {
+        let id = match &mut self.of {
             Of::Own(queue) => queue.retire_plain(cq, qpn),
             Of::Shared(side) => side.retire_plain(cq, qpn, cqe),
-        }
+        }?;
+        self.flight().cqe(cqe);
+        Some(id)
     }
 
     /// As [`retire_plain`](Self::retire_plain), of a success that may have a message of up to 32
     /// bytes in it, which is put into the receive's memory; if that is one entry, and long enough.
     #[inline(always)]
     pub(super) fn retire_short(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
-        match &mut self.of {
+        let id = match &mut self.of {
             Of::Own(queue) => queue.retire_short(cq, qpn, cqe),
             Of::Shared(side) => side.retire_short(cq, qpn, cqe),
+        }?;
+        self.flight().cqe(cqe);
+        Some(id)
+    }
+
+    #[inline(always)]
+    fn flight(&mut self) -> &mut flight::Recorder {
+        match &mut self.of {
+            Of::Own(queue) => &mut queue.flight,
+            Of::Shared(side) => &mut side.queue.flight,
         }
     }
 
@@ -483,6 +544,16 @@ impl ReceiveQueue {
         self.retire_plain(cq, qpn)
     }
 
+    /// Records what a CQE says of the receive at `at`, and how that was, if it failed.
+    pub(super) fn note(&mut self, slot: usize, at: Counter, cqe: &CqeRef<'_>) {
+        if flight::Recorder::ON && cqe.opcode() == cqe_opcode::RESP_ERR {
+            let wqe = self.wqe(slot);
+            // SAFETY: a WQE of the ring, of whole segments, which only this queue writes.
+            unsafe { self.flight.found_receive(wqe, self.stride, at.low16()) }
+        }
+        self.flight.cqe(cqe);
+    }
+
     /// Retires what any responder's CQE completes: the oldest receive. Returns the id, and whether
     /// the message, if it is in the CQE, went where the receive says.
     fn take(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnclaimedReason> {
@@ -496,6 +567,7 @@ impl ReceiveQueue {
         let slot = self.cursor.shape().slot(tail);
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
         let id = unsafe { self.shadow.get_unchecked(slot) }.id;
+        self.note(slot, tail, cqe);
         let inside = cqe.opcode() != cqe_opcode::RESP_ERR && cqe.has_inline_data();
         Ok((id, !inside || self.scatter(slot, cqe)))
     }

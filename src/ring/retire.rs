@@ -189,6 +189,9 @@ impl SendRing {
         };
         let entry = ring.shadow.get(counter);
         if cqe.opcode() != cqe_opcode::REQ {
+            // SAFETY: the ring's own memory; the WQE was outstanding until now, and nothing was posted
+            // since.
+            unsafe { ring.doorbell.flight.found_send(ring.buffer, ring.cursor.shape(), counter) }
             return ring.fail(&entry, cqe);
         }
         let done = ring.done(&entry, cqe);
@@ -210,6 +213,7 @@ impl SendRing {
     #[inline(always)]
     fn done(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
         self.doorbell.timing.arrived(self.cursor.tail(), cqe.seen());
+        self.doorbell.flight.cqe(cqe);
         let code = entry.key.opcode();
         // Those that fetch nothing, first: most of them have lower opcodes.
         let byte_len = match code {
@@ -224,6 +228,7 @@ impl SendRing {
 
     #[cold]
     fn fail(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> Completion {
+        self.doorbell.flight.cqe(cqe);
         self.stopped = true;
         self.set_clear(self.cursor.head());
         self.run = Run::none(self.cursor.head());

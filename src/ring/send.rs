@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mlx5_sys::doorbell::SEND_WORD;
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
-use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE};
+use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
 
 use super::batch::Batch;
 use super::completion::Completions;
@@ -24,6 +24,7 @@ use super::source::{CqId, Foreign, QpView, QueueOwner, SendSource, SendView, req
 use super::{BlueFlameCopy, PostError, QueueError, RegisterMemory};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
+use crate::flight::{self, Queue};
 use crate::lint::Facts;
 use crate::timing::Recorder;
 use crate::verbs::{Rc, Transport};
@@ -219,7 +220,9 @@ impl<T: Transport> SendQueue<T> {
             owner,
         };
         // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.
-        unsafe { Self::from_parts(parts) }
+        let mut queue = unsafe { Self::from_parts(parts)? };
+        queue.ring.doorbell.flight.completes_on(completions.cqn());
+        Ok(queue)
     }
 
     /// # Safety
@@ -240,6 +243,15 @@ impl<T: Transport> SendQueue<T> {
             max_inline: parts.limits.max_inline.min(inline),
         };
         parts.doorbell.timing = Recorder::of_ring(shape);
+        let facts = flight::Facts {
+            queue: Queue::Send,
+            number: parts.qpn,
+            transport: T::NAME,
+            cqn: 0,
+            entries: parts.blocks,
+            stride: WQEBB_SIZE as u32,
+        };
+        parts.doorbell.flight = flight::Recorder::new(facts, parts.start);
         let ring = SendRing {
             cursor: Cursor::new(shape, parts.start),
             buffer: parts.buffer,
@@ -495,6 +507,25 @@ impl<T: Transport> SendQueue<T> {
     #[cfg(feature = "timing")]
     pub fn clear_timing(&mut self) {
         self.ring.doorbell.timing.clear();
+    }
+
+    /// The last events of this queue; up to its last failure, if there was one. See
+    /// [`flight`](crate::flight). Allocates; the first time in a process, it takes 10 ms.
+    #[cfg(feature = "flight-recorder")]
+    pub fn flight_record(&self) -> crate::flight::Record {
+        self.ring.doorbell.flight.record()
+    }
+
+    /// Forgets what was recorded, and the failure.
+    #[cfg(feature = "flight-recorder")]
+    pub fn clear_flight(&mut self) {
+        self.ring.doorbell.flight.clear();
+    }
+
+    /// Forgets what was recorded, and keeps so much from now on. Allocates.
+    #[cfg(feature = "flight-recorder")]
+    pub fn set_flight(&mut self, config: crate::flight::Config) {
+        self.ring.doorbell.flight.configure(config);
     }
 
     /// For [`Queues`](super::Queues): lets a poll retire what this queue has posted.

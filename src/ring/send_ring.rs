@@ -89,6 +89,7 @@ impl SendRing {
         self.slack_retired = self.slack;
         self.stopped = false;
         self.doorbell.timing.restart();
+        self.doorbell.flight.restart(self.cursor.head());
         Ok(())
     }
 
@@ -97,8 +98,17 @@ impl SendRing {
         self.signals(self.cursor.head(), self.slack)
     }
 
+    /// What watches the queue is told that the WQEs before `head` were just made known to the card.
+    #[inline(always)]
+    pub(super) fn rang(&mut self, head: Counter) {
+        self.doorbell.timing.rang(head);
+        // SAFETY: the queue's ring, which only its owner writes.
+        unsafe { self.doorbell.flight.posted(self.buffer, self.cursor.shape(), head) }
+    }
+
     /// After an error, and with nothing outstanding: takes posts again, where the ring is.
     pub(super) fn go_on(&mut self) {
+        self.doorbell.flight.restart(self.cursor.head());
         self.forget_unposted();
         self.slack_retired = self.slack;
         self.stopped = false;
@@ -305,7 +315,7 @@ impl SendRing {
         // SAFETY: the WQE was just written to a block of the ring; usual WQEs have more than one
         // unit, and `clear_single` was ahead of the head, so the register takes a block.
         unsafe { self.doorbell.ring_block(head.low16(), image.words, image.block) }
-        self.doorbell.timing.rang(head);
+        self.rang(head);
     }
 
     /// As [`commit_block`](Self::commit_block), for a register that takes WQEs in another way than word
@@ -325,7 +335,7 @@ impl SendRing {
         let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
         unsafe { self.doorbell.ring_single(head.low16(), last.doorbell, ring) }
-        self.doorbell.timing.rang(head);
+        self.rang(head);
     }
 
     /// [`encode`](Self::encode), apart from the hot path, and what `clear` is afterwards.
@@ -430,7 +440,7 @@ impl SendRing {
         let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
         unsafe { self.doorbell.ring(head.low16(), last.doorbell, single, ring) }
-        self.doorbell.timing.rang(head);
+        self.rang(head);
     }
 
     /// As [`commit`](Self::commit), of a single WQE of one block, which is copied to the register,
@@ -446,6 +456,8 @@ impl SendRing {
         self.doorbell.timing.end();
         // SAFETY: as there.
         unsafe { self.doorbell.ring_copied(head.low16(), last.doorbell, ring) }
+        // SAFETY: as in `rang`.
+        unsafe { self.doorbell.flight.posted(self.buffer, self.cursor.shape(), head) }
     }
 
     /// Counts a WQE as posted, at the head, that producers of a shared queue wrote and rang.
@@ -460,7 +472,10 @@ impl SendRing {
             let Posted { id, last, signaled } = *posted;
             self.slots().remember(head, self.slack, id, last, signaled);
         }
-        self.cursor.publish(head.plus(blocks));
+        let head = head.plus(blocks);
+        self.cursor.publish(head);
+        // SAFETY: the queue's ring; nobody writes what is posted and not retired.
+        unsafe { self.doorbell.flight.adopted(self.buffer, self.cursor.shape(), head) }
     }
 }
 

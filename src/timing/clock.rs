@@ -4,6 +4,7 @@ use core::fmt;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+#[cfg(feature = "timing")]
 use super::recorder::Recorder;
 
 /// How long the counter is watched to find, or to confirm, its rate.
@@ -11,7 +12,7 @@ const WATCH: Duration = Duration::from_millis(10);
 
 /// Ticks of the counter; every instruction before it has executed.
 #[inline(always)]
-pub(super) fn ticks() -> u64 {
+pub(crate) fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 processor has SSE2's LFENCE and the counter; Linux lets user space read
     // it unless the process asked otherwise (PR_SET_TSC). LFENCE waits until earlier instructions
@@ -53,6 +54,7 @@ pub struct Clock {
     hertz: f64,
     source: Source,
     constant: bool,
+    #[cfg(feature = "timing")]
     overhead: u64,
 }
 
@@ -65,7 +67,13 @@ impl Clock {
 
     fn calibrate() -> Self {
         let (hertz, source) = choose(stated(), measured());
-        Self { hertz, source, constant: constant_rate(), overhead: Recorder::overhead() }
+        Self {
+            hertz,
+            source,
+            constant: constant_rate(),
+            #[cfg(feature = "timing")]
+            overhead: Recorder::overhead(),
+        }
     }
 
     /// Ticks per second.
@@ -85,6 +93,7 @@ impl Clock {
     }
 
     /// What a stamp costs, in ticks.
+    #[cfg(feature = "timing")]
     pub fn overhead(&self) -> u64 {
         self.overhead
     }
@@ -106,8 +115,10 @@ impl fmt::Display for Clock {
         };
         let constant = if self.constant { "constant rate" } else { "RATE NOT PROMISED CONSTANT" };
         let megahertz = self.hertz / 1e6;
-        write!(f, "{counter}, {megahertz:.1} MHz {source}, {constant}; ")?;
-        write!(f, "{} ticks per stamp taken off", self.overhead)
+        write!(f, "{counter}, {megahertz:.1} MHz {source}, {constant}")?;
+        #[cfg(feature = "timing")]
+        write!(f, "; {} ticks per stamp taken off", self.overhead)?;
+        Ok(())
     }
 }
 

@@ -26,7 +26,7 @@
 //!   a post takes; `benches/post_poll.rs` does that.
 //! - Ticks are of the constant-rate counter, not of the core's clock.
 
-#[cfg(feature = "timing")]
+#[cfg(any(feature = "timing", feature = "flight-recorder"))]
 mod clock;
 #[cfg(feature = "timing")]
 mod histogram;
@@ -38,7 +38,9 @@ mod recorder;
 #[cfg(feature = "timing")]
 mod report;
 
-#[cfg(feature = "timing")]
+#[cfg(feature = "flight-recorder")]
+pub(crate) use clock::ticks;
+#[cfg(any(feature = "timing", feature = "flight-recorder"))]
 pub use clock::{Clock, Source};
 #[cfg(not(feature = "timing"))]
 pub(crate) use off::{Recorder, Stamp};

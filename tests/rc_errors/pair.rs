@@ -239,10 +239,43 @@ impl End {
                     "{failure}"
                 );
                 check_text(&failure);
+                #[cfg(feature = "flight-recorder")]
+                self.check_flight(&failure);
                 failure
             }
             other => panic!("instead of {status:?}: {other:?}"),
         }
+    }
+
+    /// The queue's record ends with the WQE that failed, and with what the card said of it.
+    #[cfg(feature = "flight-recorder")]
+    fn check_flight(&mut self, failure: &Failure) {
+        use mlx5::flight::{Dump, Reason, What};
+        let live = self.live();
+        let record = match failure.queue {
+            QueueKind::Send => live.sends.flight_record(),
+            QueueKind::Receive => live.receives.flight_record(),
+        };
+        assert_eq!(record.reason, Reason::Error, "{record}");
+        let last = record.failure().expect("an error CQE");
+        let What::Cqe(cqe) = &record.events[last].what else { panic!("{record}") };
+        assert_eq!(last + 1, record.events.len(), "nothing follows: {record}");
+        assert_eq!(record.wqe_of(last), Some(last - 1), "{record}");
+        let guilty = record.guilty().expect("the WQE");
+        assert!(guilty.found && !guilty.is_cut(), "{record}");
+        assert_eq!(record.changed(), Some(false), "{record}");
+        // A flush tells of an earlier failure.
+        if failure.status != Status::Flushed {
+            assert_eq!(guilty.index, failure.wqe_index, "{record}");
+            assert_eq!(Status::from_syndrome(cqe.syndrome()), failure.status, "{record}");
+            assert_eq!(cqe.vendor_syndrome(), failure.vendor_error, "{record}");
+            if failure.queue == QueueKind::Send {
+                assert_eq!(guilty.bytes[3], cqe.0[56], "opcode: {record}");
+            }
+        }
+        let log = record.to_string().replace('\n', "\nanother line\n2026-11-21T22:00:00 app: ");
+        let expected = Dump { records: vec![record], damaged: vec![] };
+        assert_eq!(Dump::parse(&log), expected, "{log}");
     }
 
     pub fn send_fails(&mut self, id: u64, status: Status) -> Failure {

@@ -99,6 +99,27 @@ pub fn check_timing(decision: &Decision) -> Result {
     build::run("cargo bench", &mut bench)
 }
 
+/// What only a build with the feature `flight-recorder` shows: that it compiles without a warning, also
+/// together with `timing`; that every queue records, every error's record has the WQE that failed, and
+/// nothing is allocated meanwhile. In debug builds.
+pub fn check_flight(decision: &Decision) -> Result {
+    let feature = ["--package", "mlx5", "--features", "flight-recorder"];
+    let mut both = build::cargo_with("check", decision);
+    both.args(["--package", "mlx5", "--features", "flight-recorder,timing"]);
+    build::run("cargo check", &mut both)?;
+    let mut clippy = build::cargo_with("clippy", decision);
+    clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
+    build::run("cargo clippy", &mut clippy)?;
+    // Only a test of everything builds the examples that it runs.
+    let mut example = build::cargo_with("build", decision);
+    example.args(feature).args(["--examples"]);
+    build::run("cargo build", &mut example)?;
+    let mut test = build::cargo_with("test", decision);
+    test.args(feature).args(["--lib", "--test", "flight", "--test", "no_alloc"]);
+    test.args(["--test", "rc_errors", "--test", "examples"]);
+    build::run("cargo test", &mut test)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

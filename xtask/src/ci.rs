@@ -32,6 +32,7 @@ pub fn command() -> Result {
         build::run("cargo doc", &mut command)
     });
     steps.step("the feature `timing`", || bench::check_timing(&decision));
+    steps.step("the feature `flight-recorder`", || bench::check_flight(&decision));
     steps.step("cargo xtask bench --quick", || bench::run(&decision, Choice::Quick));
     steps.finish("cargo xtask ci")
 }

@@ -35,8 +35,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --stores
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
-  ci                     test, then formatting, clippy, rustdoc, the feature `timing` and
-                         `bench --quick`
+  ci                     test, then formatting, clippy, rustdoc, the features `timing` and
+                         `flight-recorder`, and `bench --quick`
 
 `demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,
 or where sudo asks for no password, apt-get does so; otherwise the line to run is printed. Where

@@ -178,6 +178,7 @@ unsafe impl Shares for SharedReceiveQueue {
             index: inner.kind.user_index().map(UserIndex::Known),
             cq: inner.cq.as_ref().map(|(cq, _)| *cq),
             id: self.id(),
+            number: SharedReceiveQueue::number(self)?,
         })
     }
 

@@ -42,6 +42,13 @@ impl<T: Transport> Retirer<T> {
         }
     }
 
+    /// The last events of the queue, of what is known to the card; up to its last failure, if there
+    /// was one. `None` for a queue that was taken out.
+    #[cfg(feature = "flight-recorder")]
+    pub fn flight_record(&mut self) -> Option<crate::flight::Record> {
+        self.side().map(|side| side.ring.doorbell.flight.record())
+    }
+
     #[inline(always)]
     fn side(&mut self) -> Option<SendSide<'_>> {
         // SAFETY: this is the retirer, of which there is one, and it is borrowed.

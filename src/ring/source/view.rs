@@ -152,6 +152,8 @@ pub struct SharedView {
     pub(crate) cq: Option<CqId>,
     /// Which one it is.
     pub(crate) id: ObjectId,
+    /// Its number, for people; 0 where it is not known.
+    pub(crate) number: u32,
 }
 
 /// Fails unless `state` is one of `states` (`enum ibv_qp_state`).

@@ -138,6 +138,11 @@ pub(in crate::ring) unsafe fn view_of(
         cyclic: false,
         cq: None,
         id: ObjectId::at(srq.as_ptr()),
+        number: if view.comp_mask & u64::from(dv::MLX5DV_SRQ_MASK_SRQN) == 0 {
+            0
+        } else {
+            view.srqn
+        },
     })
 }
 

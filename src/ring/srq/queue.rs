@@ -4,6 +4,7 @@ use core::fmt;
 use core::hint::black_box;
 use core::ptr::NonNull;
 
+use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::verbs::{ibv_qp, ibv_srq};
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
@@ -13,12 +14,13 @@ use super::side::{Member, SharedSide};
 use super::{SharedReceiveBatch, index};
 use crate::cqe::{Completion, CqeRef, QueueKind};
 use crate::doorbell::Record;
+use crate::flight::{self, DoorbellKind, Facts, Queue};
 use crate::ring::completion::Completions;
 use crate::ring::credit::Credit;
 use crate::ring::keep::{QueueKeep, SrqKeep};
 use crate::ring::source::{CqId, Member as Joining, ObjectId, SharedView, member};
 use crate::ring::{
-    PostError, QueueError, Queues, ReceiveConfig, ReceiveSide, ReceiveSource, SendSide,
+    Counter, PostError, QueueError, Queues, ReceiveConfig, ReceiveSide, ReceiveSource, SendSide,
     SharedReceiveSource,
 };
 use crate::timing::{Phase, Recorder};
@@ -60,10 +62,11 @@ pub struct SharedReceives {
     id: ObjectId,
     keep: Option<Box<SrqKeep>>,
     pub(super) timing: Recorder,
+    pub(in crate::ring) flight: flight::Recorder,
 }
 
 /// A table finds one of its queues by a shift, as the size is a power of two.
-#[cfg(all(target_pointer_width = "64", not(feature = "timing")))]
+#[cfg(all(target_pointer_width = "64", not(any(feature = "timing", feature = "flight-recorder"))))]
 const _: () = assert!(size_of::<Option<SharedReceives>>() == 256);
 
 /// What CQEs call a shared receive queue of an XRC domain.
@@ -98,6 +101,9 @@ pub(in crate::ring) struct SrqParts {
     pub(in crate::ring) cq: CqId,
     pub(in crate::ring) credit: Credit,
     pub(in crate::ring) id: ObjectId,
+    /// Its number, or 0, and that of its CQ: for people.
+    pub(in crate::ring) number: u32,
+    pub(in crate::ring) cqn: u32,
 }
 
 // SAFETY: the list's memory belongs to the queue alone (`from_raw`'s contract), and the card does
@@ -212,6 +218,8 @@ impl SharedReceives {
             cq: completions.id(),
             credit: completions.promise_shared(receives)?,
             id: view.id,
+            number: view.number,
+            cqn: completions.cqn(),
         };
         // SAFETY: the memory is the SRQ's, and this queue's alone, as the caller vouches.
         unsafe { Self::from_parts(parts) }
@@ -236,6 +244,14 @@ impl SharedReceives {
             return Err(QueueError::Geometry("the shared receive queue's list leads out of it"));
         };
         list.limit_to(parts.credit.entries());
+        let facts = Facts {
+            queue: Queue::SharedReceive,
+            number: parts.number,
+            transport: "",
+            cqn: parts.cqn,
+            entries: parts.wqes,
+            stride: parts.stride,
+        };
         Ok(Self {
             list,
             buffer: parts.buffer,
@@ -252,6 +268,7 @@ impl SharedReceives {
             id: parts.id,
             keep: None,
             timing: Recorder::new(),
+            flight: flight::Recorder::new(facts, Counter::default()),
         })
     }
 
@@ -471,9 +488,37 @@ impl SharedReceives {
     /// As [`SharedReceiveBatch::ring`]; the receives before `head` were written.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self, head: u64) {
+        let before = self.list.head();
         self.list.post(head);
         self.record.publish(u32::from(head as u16));
         self.timing.stamp(Phase::Record);
+        if flight::Recorder::ON {
+            self.record_flight(before, head);
+        }
+    }
+
+    /// Records the receives from `before` to `head`, and that the card was told of them.
+    #[cold]
+    #[inline(never)]
+    fn record_flight(&mut self, before: u64, head: u64) {
+        for at in before..head {
+            let (slot, _) = self.list.at(at);
+            // What a CQE will call it.
+            let index = if self.is_cyclic() { at as u16 } else { slot };
+            // SAFETY: a WQE of the queue's memory, of whole segments, which only this queue writes.
+            unsafe { self.flight.receive(self.wqe(slot), 1 << self.shift, index) }
+        }
+        self.flight.rang(DoorbellKind::RecordOnly, u32::from(head as u16), None);
+    }
+
+    /// Records what a CQE says of the receive in `slot`, and how that was, if it failed.
+    pub(super) fn note(&mut self, slot: u16, cqe: &CqeRef<'_>) {
+        if flight::Recorder::ON && cqe.opcode() == cqe_opcode::RESP_ERR {
+            let wqe = self.wqe(slot);
+            // SAFETY: as above.
+            unsafe { self.flight.found_receive(wqe, 1 << self.shift, cqe.wqe_counter()) }
+        }
+        self.flight.cqe(cqe);
     }
 
     /// What the phases of this queue's posts took so far.
@@ -486,6 +531,25 @@ impl SharedReceives {
     #[cfg(feature = "timing")]
     pub fn clear_timing(&mut self) {
         self.timing.clear();
+    }
+
+    /// The last events of this queue; up to its last failure, if there was one. See
+    /// [`flight`](crate::flight). Allocates; the first time in a process, it takes 10 ms.
+    #[cfg(feature = "flight-recorder")]
+    pub fn flight_record(&self) -> crate::flight::Record {
+        self.flight.record()
+    }
+
+    /// Forgets what was recorded, and the failure.
+    #[cfg(feature = "flight-recorder")]
+    pub fn clear_flight(&mut self) {
+        self.flight.clear();
+    }
+
+    /// Forgets what was recorded, and keeps so much from now on. Allocates.
+    #[cfg(feature = "flight-recorder")]
+    pub fn set_flight(&mut self, config: crate::flight::Config) {
+        self.flight.configure(config);
     }
 
     /// For [`Queues`]: lets a poll retire receives that the queue pair `qpn` took, if it is

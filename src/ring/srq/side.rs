@@ -19,7 +19,7 @@ pub(in crate::ring) enum Member {
 
 /// A shared receive queue, found by what a CQE says.
 pub(in crate::ring) struct SharedSide<'a> {
-    pub(super) queue: &'a mut SharedReceives,
+    pub(in crate::ring) queue: &'a mut SharedReceives,
     /// Only one that has it makes a side.
     pub(super) member: Member,
 }
@@ -90,6 +90,7 @@ impl SharedSide<'_> {
         }
         let slot = cqe.wqe_counter();
         let id = self.queue.list.retire(slot).ok_or(UnclaimedReason::NotOutstanding)?;
+        self.queue.note(slot, cqe);
         let inside = cqe.opcode() != cqe_opcode::RESP_ERR && cqe.has_inline_data();
         Ok((id, !inside || self.queue.scatter(slot, cqe)))
     }
@@ -105,6 +106,7 @@ impl SharedSide<'_> {
         let counter = cqe.wqe_counter();
         let slot = list.place_in_ring(counter).ok_or(UnclaimedReason::NotOutstanding)?;
         let id = list.retire_in_ring(counter).ok_or(UnclaimedReason::NotOutstanding)?;
+        self.queue.note(slot, cqe);
         let inside = cqe.opcode() != cqe_opcode::RESP_ERR && cqe.has_inline_data();
         Ok((id, !inside || self.queue.scatter(slot, cqe)))
     }

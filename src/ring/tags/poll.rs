@@ -51,6 +51,7 @@ impl TaggedReceives {
                 return Ok(taken.map(|completion| self.untagged(completion)));
             }
             let found = self.take(&cqe);
+            completions.flight.cqe(&cqe);
             completions.pass();
             if found.is_some() {
                 return Ok(found);

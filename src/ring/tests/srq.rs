@@ -44,6 +44,8 @@ impl Srq {
                 cq: cq.reader.id(),
                 credit: cq.reader.promise_shared(wqes as u32 - 1).unwrap(),
                 id: ObjectId::at(&raw const buffer),
+                number: 0,
+                cqn: 0,
             })
         };
         let mut queue = queue.unwrap();
@@ -189,6 +191,8 @@ fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> SharedReceives {
             cq: cq.reader.id(),
             credit: cq.reader.promise_shared(7).unwrap(),
             id: ObjectId::at(&raw const *buffer),
+            number: 0,
+            cqn: 0,
         })
     };
     let mut queue = queue.unwrap();
