@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::clock::{Clock, Random};
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
+use crate::trace::{Call, Observed, Tapping};
 use crate::wire::{Frame, Route};
 
 /// What the port is attached to.
@@ -103,6 +104,8 @@ pub struct Card {
     pub(crate) compressing: Vec<u32>,
     /// CQs whose moderation keeps an event back.
     pub(crate) moderating: Vec<u32>,
+    /// Who is told of all that it does.
+    pub(crate) tapping: Option<Tapping>,
 }
 
 impl Card {
@@ -126,6 +129,76 @@ impl Card {
             registers: crate::queue::Registers::default(),
             compressing: Vec::new(),
             moderating: Vec::new(),
+            tapping: None,
+        }
+    }
+
+    /// Another prefix of QP numbers is the card's.
+    pub fn add_prefix(&mut self, prefix: u16) {
+        self.enter(
+            || Call::Prefix(prefix),
+            |card| {
+                if !card.identity.qpn_prefixes.contains(&prefix) {
+                    card.identity.qpn_prefixes.push(prefix);
+                }
+            },
+            |()| false,
+        );
+    }
+
+    /// The card has memory of its own, nothing of which is taken.
+    pub fn set_memic(&mut self, memic: Memic) {
+        let bus = memic.bus(Memic::WINDOW).unwrap_or_default();
+        self.enter(|| Call::Memic(bus), |card| card.memic = memic, |()| false);
+    }
+
+    /// The oldest packet that waits to leave the port.
+    pub fn take_frame(&mut self) -> Option<Frame> {
+        if self.outbox.is_empty() {
+            return None;
+        }
+        self.enter(
+            || Call::TakeFrame,
+            |card| {
+                let frame = card.outbox.pop_front()?;
+                card.count_sent(&frame);
+                card.observe(|| Observed::Sent((&frame.0).into()));
+                Some(frame)
+            },
+            |_| false,
+        )
+    }
+
+    /// The oldest MSI-X vector that was raised and not delivered.
+    pub fn take_interrupt(&mut self) -> Option<u32> {
+        if self.interrupts.is_empty() {
+            return None;
+        }
+        self.enter(
+            || Call::TakeInterrupt,
+            |card| {
+                let vector = card.interrupts.pop_front()?;
+                card.observe(|| Observed::Interrupt(vector));
+                Some(vector)
+            },
+            |_| false,
+        )
+    }
+
+    /// The way to another process has no room, or has some again: see
+    /// [`Port::set_congested`](crate::transport::Port::set_congested).
+    pub fn set_congested(&mut self, way: u32, full: bool) {
+        self.enter(
+            || Call::Congested { way, full },
+            |card| card.port.set_congested(way, full),
+            |()| false,
+        );
+    }
+
+    /// Tells whoever wants to know what the card does.
+    pub(crate) fn observe<'a>(&self, what: impl FnOnce() -> Observed<'a>) {
+        if let Some(tapping) = &self.tapping {
+            tapping.tap.observe(what());
         }
     }
 
@@ -134,7 +207,14 @@ impl Card {
     /// have none, nothing is lost.
     pub fn set_service_level(&mut self, level: u8, up: bool) {
         let bit = 1 << (level & 0xf);
-        self.broken_levels = if up { self.broken_levels & !bit } else { self.broken_levels | bit };
+        self.enter(
+            || Call::ServiceLevel { level, up },
+            |card| {
+                let levels = card.broken_levels;
+                card.broken_levels = if up { levels & !bit } else { levels | bit };
+            },
+            |()| false,
+        );
     }
 
     /// Whether a packet gets from the port to the fabric's other side, or from there to the port.

@@ -1,6 +1,9 @@
 //! Time and randomness: one source, so that a run can be replayed.
 
+use std::sync::Arc;
 use std::time::Instant;
+
+use crate::trace::Tap;
 
 /// Where the card's time comes from.
 #[derive(Clone, Debug)]
@@ -9,6 +12,8 @@ pub enum Clock {
     Real(Instant),
     /// A time that only moves when told: nanoseconds.
     Manual(u64),
+    /// What a tap says: the machine's clock, of which it keeps a record, or a record.
+    Tapped(Arc<Tap>),
 }
 
 impl Clock {
@@ -22,6 +27,7 @@ impl Clock {
         match self {
             Self::Real(start) => start.elapsed().as_nanos() as u64,
             Self::Manual(now) => *now,
+            Self::Tapped(tap) => tap.now(),
         }
     }
 

@@ -36,6 +36,8 @@
 //! | `MLX5_MODEL_MODE` | `trapped`, `polled`, `manual`: see [`Mode`] | `trapped` (x86-64), `polled` |
 //! | `MLX5_MODEL_DEVICES` | 1 to 16 | 1 |
 //! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware takes commands of programs | `allowed` |
+//! | `MLX5_MODEL_TRACE` | a file (`%p` is the process), or `unix:` and a socket that somebody listens on: where all that the cards do is written, see [`trace`] | none |
+//! | `MLX5_MODEL_TRACE_DETAIL` | `replay`: with what the cards read, so that it can be done again; `story` | `replay` |
 //!
 //! A value that is none of these is reported on stderr, and no device is found. Programs can tell
 //! the model from a card: its board id (`board_id` in sysfs and `ibv_devinfo`) is `MLX5-MODEL`.
@@ -60,6 +62,7 @@ pub mod memory;
 pub mod object;
 pub mod queue;
 pub mod stores;
+pub mod trace;
 pub mod transport;
 pub mod wire;
 

@@ -182,6 +182,10 @@ impl Card {
     /// out; the reply fills `output` (status byte 0, syndrome at 4). What does not fit the
     /// command, the object it names or the state it is in is refused with a status and syndrome.
     pub fn execute(&mut self, input: &[u8], output: &mut [u8]) {
+        self.enter_command(input, output, |card, output| card.reply(input, output));
+    }
+
+    fn reply(&mut self, input: &[u8], output: &mut [u8]) {
         output.fill(0);
         if let Err(refusal) = self.dispatch(input, output) {
             tracing::debug!(

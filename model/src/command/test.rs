@@ -79,6 +79,11 @@ impl Rig {
     pub fn on(link: Link) -> Self {
         let memory = Arc::new(Flat::new(BASE, SIZE));
         let card = Card::new(identity(link), memory.clone(), Clock::Manual(0));
+        Self::of(card, memory)
+    }
+
+    /// Around a card that has nothing yet, and whose memory is this.
+    pub fn of(card: Card, memory: Arc<Flat>) -> Self {
         let mut rig = Self {
             card,
             memory,

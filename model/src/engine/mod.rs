@@ -125,6 +125,7 @@ impl Engine {
             tracing::warn!(%error, "no further QP numbers");
         }
         state.arm();
+        state.flush_trace();
         if !state.started && !self.is_detached() && state.has_work_for_thread() {
             state.started = true;
             if let Err(error) = thread::start(self.own.clone(), &state) {
@@ -177,7 +178,7 @@ impl State {
                     busy = true;
                 }
                 busy |= card.pump();
-                while let Some(frame) = self.cards[index].outbox.pop_front() {
+                while let Some(frame) = self.cards[index].take_frame() {
                     self.carry(index, frame);
                 }
                 if let Some(network) = &mut self.network {
@@ -185,7 +186,7 @@ impl State {
                 }
                 let card = &mut self.cards[index];
                 busy |= card.settle();
-                while let Some(vector) = card.interrupts.pop_front() {
+                while let Some(vector) = card.take_interrupt() {
                     (self.interrupt)(index, card, vector);
                     busy = true;
                 }
@@ -204,7 +205,6 @@ impl State {
     /// Hands a frame to the local card that has the destination's number, or to the network; one
     /// that is for whoever listens to all of both.
     fn carry(&mut self, from: usize, frame: Frame) {
-        self.cards[from].count_sent(&frame);
         if !self.cards[from].passes(&frame) {
             return;
         }
@@ -238,7 +238,7 @@ impl State {
                 Some(network) => network.claim(index)?,
                 None => next_prefix(),
             };
-            card.identity.qpn_prefixes.push(prefix);
+            card.add_prefix(prefix);
         }
         match &mut self.network {
             Some(network) if self.cards.iter().any(Card::listens_to_all) => network.listen(),
@@ -246,11 +246,21 @@ impl State {
         }
     }
 
+    /// Lets whoever follows what the cards do see it.
+    fn flush_trace(&self) {
+        // One tap has all cards.
+        if let Some(tapping) = self.cards.first().and_then(|card| card.tapping.as_ref()) {
+            tapping.tap.flush();
+        }
+    }
+
     /// Sets the timer to the earliest deadline of the cards that run on the machine's clock.
     fn arm(&mut self) {
         let Some(network) = &mut self.network else { return };
         let waits = self.cards.iter().filter_map(|card| match card.clock {
-            Clock::Real(_) => Some(card.deadline()?.saturating_sub(card.clock.now())),
+            Clock::Real(_) | Clock::Tapped(_) => {
+                Some(card.deadline()?.saturating_sub(card.clock.now()))
+            }
             Clock::Manual(_) => None,
         });
         if let Some(wait) = waits.min() {

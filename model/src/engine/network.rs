@@ -427,7 +427,7 @@ impl Network {
 }
 
 fn congest(cards: &mut [Card], way: Way, congested: bool) {
-    cards.iter_mut().for_each(|card| card.port.set_congested(way.code(), congested));
+    cards.iter_mut().for_each(|card| card.set_congested(way.code(), congested));
 }
 
 fn watch(

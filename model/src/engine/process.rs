@@ -87,6 +87,7 @@ extern "C" fn at_exit() {
                 network.retry(cards);
             }
             state.run();
+            state.flush_trace();
             let waiting = state.network.as_ref().map(Network::congested).unwrap_or_default();
             drop(state);
             let left = end.saturating_duration_since(Instant::now());

@@ -106,5 +106,6 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
         }
         state.run();
         state.arm();
+        state.flush_trace();
     }
 }

@@ -21,7 +21,7 @@ pub enum Drain {
 }
 
 /// An initiator as its target knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Peer {
     /// Where its port is: the LID, or on Ethernet the GID.
     port: [u8; 16],

@@ -21,6 +21,7 @@ use mlx5_sys::ifc::cqc;
 use super::cq::{CQE, Entry};
 use super::event::COUNTER;
 use crate::card::Card;
+use crate::trace::{Call, Observed};
 
 /// Mini CQEs in the longest block.
 pub const MAX_BLOCK: usize = 64;
@@ -186,6 +187,10 @@ impl Card {
 
     /// Writes all CQEs that are held back. Returns whether there was one: events may follow.
     pub fn release_cqes(&mut self) -> bool {
+        self.enter(|| Call::Release, Self::release_blocks, |any| !any)
+    }
+
+    fn release_blocks(&mut self) -> bool {
         let cqs = std::mem::take(&mut self.compressing);
         for cqn in &cqs {
             self.release_block(*cqn);
@@ -249,7 +254,17 @@ impl Card {
             return self.lose_ring(cqn, fault);
         }
         cq.producer = producer.wrapping_add(minis.len() as u32) & COUNTER;
+        self.observe_block(cqn, producer, minis);
         self.tell_of_cqes(cqn, minis.len() as u32, urgent);
+    }
+
+    /// CQEs of a block were written, the first as the CQ's `index`.
+    fn observe_block(&self, cqn: u32, index: u32, entries: &[Entry]) {
+        for (ahead, entry) in entries.iter().enumerate() {
+            let index = index.wrapping_add(ahead as u32) & COUNTER;
+            let bytes = (&entry[CQE..]).into();
+            self.observe(|| Observed::Cqe { cq: cqn, index, compressed: true, bytes });
+        }
     }
 
     fn place_block(&mut self, cqn: u32, held: &[Entry], urgent: bool) {
@@ -282,6 +297,7 @@ impl Card {
             return self.lose_ring(cqn, fault);
         }
         cq.producer = start.wrapping_add(held.len() as u32) & COUNTER;
+        self.observe_block(cqn, start, held);
         self.tell_of_cqes(cqn, held.len() as u32, urgent);
     }
 }

@@ -7,6 +7,7 @@ use super::event::{COUNTER, CqFailure, QpEvent};
 use crate::card::Card;
 use crate::memory::Fault;
 use crate::object::{Arm, Cq, Pages, State};
+use crate::trace::{Observed, Tapping};
 
 /// Opcode of the CQE that marks where a resized CQ goes on in its new ring (`mlx5dv.h`).
 const RESIZE: u8 = 5;
@@ -45,6 +46,10 @@ impl Card {
         let bytes = if cq.cqe_size == 128 { &entry[..] } else { &entry[CQE..] };
         if let Err(fault) = cq.pages.publish(&*self.memory, slot, bytes) {
             return self.lose_ring(cqn, fault);
+        }
+        if let Some(Tapping { tap, .. }) = &self.tapping {
+            let (index, bytes) = (cq.producer, bytes.into());
+            tap.observe(Observed::Cqe { cq: cqn, index, compressed: false, bytes });
         }
         cq.producer = (cq.producer + 1) & COUNTER;
         self.tell_of_cqes(cqn, 1, urgent);

@@ -6,6 +6,7 @@ use mlx5_sys::ifc::{cqc, qpc};
 
 use super::send::BLOCK;
 use crate::card::Card;
+use crate::trace::Call;
 
 /// Offsets into a UAR page (`mlx5dv.h`, `mlx5_ifc.h`; `device.h` for the EQ's).
 const CQ_ARM: usize = 0x20;
@@ -44,6 +45,15 @@ impl Card {
     /// eight bytes at a BlueFlame register's half are the doorbell. Eight bytes may arrive as two
     /// stores of four, the upper ones first.
     pub fn store(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
+        self.enter(
+            // Pages have 4 KiB.
+            || Call::Store { uar, offset: offset as u16, bytes: bytes.into() },
+            |card| card.stored(uar, offset, bytes),
+            |()| false,
+        );
+    }
+
+    fn stored(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
         let upper = self.registers.upper.take();
         match (offset, bytes.len()) {
             (EQ_ARM | EQ_UPDATE, 4) => {
@@ -61,7 +71,7 @@ impl Card {
                     whole[..4].copy_from_slice(&half);
                 }
                 whole[4..].copy_from_slice(&first(bytes));
-                self.store(uar, offset - 4, &whole);
+                self.stored(uar, offset - 4, &whole);
             }
             (at, n) if (BLUEFLAME..PAGE).contains(&at) && at % HALF + n <= HALF && n > 0 => {
                 self.blueflame(uar, at & !(HALF - 1), at % HALF, bytes);
@@ -77,6 +87,10 @@ impl Card {
     /// and at the arm words of its CQs: for front ends that see that something was stored, but not
     /// each store.
     pub fn ring_all(&mut self, uar: u32) {
+        self.enter(|| Call::RingAll(uar), |card| card.look_at_all(uar), |()| false);
+    }
+
+    fn look_at_all(&mut self, uar: u32) {
         let mut queues: Vec<u32> = self
             .objects
             .qps

@@ -4,6 +4,7 @@ use mlx5_sys::ifc::{cqc, eqc};
 
 use crate::card::Card;
 use crate::object::Half;
+use crate::trace::{Call, Observed, Tapping};
 
 /// Counters of CQs and EQs have 24 bits.
 pub(super) const COUNTER: u32 = 0x00ff_ffff;
@@ -118,6 +119,10 @@ impl Card {
 
     /// The cable is plugged in or pulled. While the port is down, packets are lost.
     pub fn set_port(&mut self, up: bool) {
+        self.enter(|| Call::Port(up), |card| card.port_changed(up), |()| false);
+    }
+
+    fn port_changed(&mut self, up: bool) {
         if std::mem::replace(&mut self.port_up, up) == up {
             return;
         }
@@ -157,6 +162,9 @@ impl Card {
             self.complaints.unmapped_queues += 1;
             eq.failed = true;
             return;
+        }
+        if let Some(Tapping { tap, .. }) = &self.tapping {
+            tap.observe(Observed::Eqe { eq: number, index: eq.producer, bytes: (&eqe).into() });
         }
         eq.producer = (eq.producer + 1) & COUNTER;
         if eq.armed {

@@ -6,6 +6,7 @@ use super::shared::NEXT;
 use super::{Data, Domain, ReceiveWqe, Syndrome};
 use crate::card::Card;
 use crate::object::{Half, State};
+use crate::trace::{Observed, Queue, Tapping};
 
 /// The key that ends a receive list shorter than its WQE (`mlx5dv.h`, `MLX5_INVALID_LKEY`).
 const END: u32 = 0x100;
@@ -55,6 +56,10 @@ impl Card {
             return Err(Syndrome::LocalQpOperation);
         }
         qp.rq.taken = index.wrapping_add(1);
+        if let Some(Tapping { tap, .. }) = &self.tapping {
+            let (qp, bytes) = (qp.number, (&bytes).into());
+            tap.observe(Observed::ReceiveWqe { qp, queue: Queue::Own, index, bytes });
+        }
         let domain = Domain { pd: qp.get(qpc::PD), qp: qp.number };
         // Before the list of a WQE that packets share is room for the name of another, unused.
         let unused = if qp.half.as_ref().and_then(Half::strides).is_some() { NEXT } else { 0 };

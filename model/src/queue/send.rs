@@ -6,6 +6,7 @@ use super::decode::{self, Control};
 use super::{Fetch, Syndrome};
 use crate::card::Card;
 use crate::object::State;
+use crate::trace::{Observed, Tapping};
 
 /// Bytes of a block (WQEBB).
 pub(super) const BLOCK: usize = 64;
@@ -56,6 +57,13 @@ impl Card {
             return malformed(0, Syndrome::LocalProtection);
         }
         let control = Control::decode(&first);
+        let (number, service) = (qp.number, qp.service);
+        let observe = |tapping: &Option<Tapping>, bytes: &[u8]| {
+            if let Some(Tapping { tap, .. }) = tapping {
+                let bytes = bytes.into();
+                tap.observe(Observed::SendWqe { qp: number, index, service, bytes });
+            }
+        };
         let blocks = u16::from(control.ds).div_ceil(4);
         qp.sq.fetched = index.wrapping_add(blocks.clamp(1, posted));
         if control.ds == 0
@@ -71,6 +79,7 @@ impl Card {
                 ?control,
                 "a control segment that does not belong where it is"
             );
+            observe(&self.tapping, &first);
             return malformed(control.opcode, Syndrome::LocalQpOperation);
         }
         let mut bytes = vec![0; usize::from(control.ds) * 16];
@@ -86,6 +95,7 @@ impl Card {
             self.complaints.unmapped_queues += 1;
             return malformed(control.opcode, Syndrome::LocalProtection);
         }
+        observe(&self.tapping, &bytes);
         match decode::request(qp.service, &bytes) {
             Ok(wqe) if wqe.length() > 1 << qp.get(qpc::LOG_MSG_MAX) => {
                 malformed(control.opcode, Syndrome::LocalLength)

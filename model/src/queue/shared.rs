@@ -6,6 +6,7 @@ use super::receive::list;
 use super::{Domain, ReceiveWqe, SrqEvent, Syndrome};
 use crate::card::Card;
 use crate::object::Srq;
+use crate::trace::{Observed, Queue};
 
 /// Bytes before the scatter list of a WQE: the segment that names its successor (`mlx5dv.h`,
 /// `mlx5_wqe_srq_next_seg`).
@@ -51,6 +52,12 @@ impl Card {
             srq.queue.head = u16::from_be_bytes([bytes[2], bytes[3]]);
             srq.queue.taken = srq.queue.taken.wrapping_add(1);
         }
+        self.observe(|| Observed::ReceiveWqe {
+            qp,
+            queue: Queue::Shared(number),
+            index,
+            bytes: (&bytes[NEXT..]).into(),
+        });
         self.check_limit(number);
         Ok(Some(ReceiveWqe { index, domain, xrc_srq, data: list(&bytes[NEXT..]) }))
     }

@@ -108,7 +108,8 @@ impl Card {
     /// A target is about to go.
     pub fn abandon_target(&mut self, number: u32) {
         self.target(number, |card, target, _| {
-            let peers: Vec<Peer> = target.connections.keys().copied().collect();
+            let mut peers: Vec<Peer> = target.connections.keys().copied().collect();
+            peers.sort_unstable();
             peers.iter().for_each(|peer| target.close(card, peer));
         });
         self.port.forget(number);

@@ -30,6 +30,7 @@ pub use traffic::{Count, Counts, Sort, Traffic};
 
 use crate::card::{Card, Link};
 use crate::object::{Service, State};
+use crate::trace::Call;
 use crate::wire::{Frame, Header, MULTICAST, Route};
 use ethernet::Ethernet;
 use rc::Rc;
@@ -63,6 +64,10 @@ impl Card {
     /// A packet has arrived at the port. What is damaged, not for this card, or not from the peer
     /// of the queue pair it names is dropped.
     pub fn receive(&mut self, frame: &Frame) {
+        self.enter(|| Call::Receive((&frame.0).into()), |card| card.arrived(frame), |()| false);
+    }
+
+    fn arrived(&mut self, frame: &Frame) {
         if !self.passes(frame) {
             return;
         }
@@ -122,6 +127,10 @@ impl Card {
 
     /// Fires every timer that is due.
     pub fn expire(&mut self) {
+        self.enter(|| Call::Expire, Self::fire, |()| false);
+    }
+
+    fn fire(&mut self) {
         self.expire_moderation();
         let now = self.clock.now();
         while let Some(qp) = self.port.due(now) {
@@ -236,6 +245,10 @@ impl Card {
     /// Fills the outbox, to a limit, from the queue pairs that have something to send. Says
     /// whether there was anything; whoever runs the card carries the outbox away and calls again.
     pub fn pump(&mut self) -> bool {
+        self.enter(|| Call::Pump, Self::fill_outbox, |any| !any)
+    }
+
+    fn fill_outbox(&mut self) -> bool {
         let mut any = false;
         while self.outbox.len() < OUTBOX {
             let Some(qp) = self.port.next_ready() else { break };
@@ -278,6 +291,10 @@ impl Card {
     /// Writes the completions and events held back until the packets before them have left. Says
     /// whether there were any.
     pub fn settle(&mut self) -> bool {
+        self.enter(|| Call::Settle, Self::report_held, |any| !any)
+    }
+
+    fn report_held(&mut self) -> bool {
         let mut any = false;
         while let Some(outcome) = self.port.release() {
             any = true;

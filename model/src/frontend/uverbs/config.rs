@@ -35,6 +35,8 @@ pub(super) struct Config {
     pub devices: usize,
     /// Whether firmware lets programs give commands.
     pub user_contexts: bool,
+    /// Where all that the cards do is written, and whether so that it can be replayed.
+    pub trace: Option<(String, bool)>,
 }
 
 /// Most devices offered at once.
@@ -79,12 +81,18 @@ impl Config {
             }
         };
         let devx = choose(get, "MLX5_MODEL_DEVX", &[("allowed", true), ("refused", false)])?;
+        let detail = choose(get, "MLX5_MODEL_TRACE_DETAIL", &[("replay", true), ("story", false)])?;
+        let trace = match get("MLX5_MODEL_TRACE")? {
+            Some(name) if name.is_empty() => return Err("MLX5_MODEL_TRACE names no file".into()),
+            name => name.map(|name| (name, detail.unwrap_or(true))),
+        };
         Ok(Self {
             when: when.unwrap_or(When::Auto),
             link: link.unwrap_or(Link::InfiniBand),
             mode: mode.unwrap_or(default),
             devices,
             user_contexts: devx.unwrap_or(true),
+            trace,
         })
     }
 }
@@ -120,7 +128,7 @@ mod tests {
         assert_eq!(config.when, When::Auto);
         assert_eq!(config.link, Link::InfiniBand);
         assert_eq!(config.devices, 1);
-        assert!(config.user_contexts);
+        assert!(config.user_contexts && config.trace.is_none());
     }
 
     #[test]
@@ -133,6 +141,7 @@ mod tests {
             ("MLX5_MODEL_DEVICES", "17"),
             ("MLX5_MODEL_DEVICES", "two"),
             ("MLX5_MODEL_DEVX", "no"),
+            ("MLX5_MODEL_TRACE_DETAIL", "all"),
         ] {
             let error = read(&[(name, value)]).unwrap_err();
             assert!(error.contains(name) && error.contains(value), "{error}");

@@ -105,7 +105,7 @@ impl Function {
     ) -> Result<Self> {
         let run = |command: Command| engine.enter(index, |card| command.run(card));
         let window = Window::new()?;
-        engine.enter(index, |card| card.memic = Memic::at(window.address));
+        engine.enter(index, |card| card.set_memic(Memic::at(window.address)));
         let caps = engine.enter(index, Caps::query)?;
         let events = engine.enter(index, |card| Offered::by(&caps, card))?;
         let reply = run(Command::new(opcode::ALLOC_UAR, alloc_uar_in::SIZE, alloc_uar_out::SIZE))?;

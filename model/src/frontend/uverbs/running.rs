@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
+use super::config::Config;
 use super::descriptors::{self, Descriptors};
 use super::discovery::{Discovery, discovery};
 use super::errno::{Errno, Result};
@@ -10,10 +11,11 @@ use super::function::{Function, Interrupts};
 use super::trap;
 use super::uar::Registers;
 use super::umem::Records;
-use crate::card::{Card, Link};
+use crate::card::{Card, Identity, Link};
 use crate::clock::Clock;
 use crate::engine::{Engine, identities};
 use crate::memory::ProcessMemory;
+use crate::trace::{self, Header, Sink, Tap};
 
 /// Everything of a process that has opened a device. Made once and never freed; a forked child
 /// starts over with its own.
@@ -85,13 +87,19 @@ impl Running {
         }
         let guarded = trap::installed() || trap::install();
         let memory = Arc::new(ProcessMemory::new(guarded));
-        let cards = identities(offer.devices.len(), offer.config.link, seed())
+        let identities: Vec<Identity> = identities(offer.devices.len(), offer.config.link, seed())
             .into_iter()
-            .map(|mut identity| {
-                identity.user_contexts = offer.config.user_contexts;
-                Card::new(identity, memory.clone(), Clock::real())
-            })
+            .map(|identity| Identity { user_contexts: offer.config.user_contexts, ..identity })
             .collect();
+        let tap = tap(&offer.config, &identities)?;
+        let make = |(index, identity): (usize, Identity)| {
+            let mut card = Card::new(identity, memory.clone(), Clock::real());
+            if let Some(tap) = &tap {
+                card.tap(tap, index as u8);
+            }
+            card
+        };
+        let cards = identities.into_iter().enumerate().map(make).collect();
         let interrupts: Arc<Vec<Interrupts>> =
             Arc::new(offer.devices.iter().map(|_| Interrupts::default()).collect());
         let serve = interrupts.clone();
@@ -138,6 +146,20 @@ impl Running {
     }
 }
 
+/// Begins the stream of what the cards do, where one is asked for. What cannot be written is said, and
+/// no device is opened: a program that runs without is not what was asked for.
+fn tap(config: &Config, cards: &[Identity]) -> Result<Option<Arc<Tap>>> {
+    let Some((name, replayable)) = &config.trace else { return Ok(None) };
+    let aside =
+        |fd| descriptors::aside(fd).map_err(|error| std::io::Error::from_raw_os_error(error.0));
+    let sink = Sink::open(name, aside).map_err(|error| {
+        eprintln!("mlx5-model: MLX5_MODEL_TRACE is {name}: {error}");
+        Errno(error.raw_os_error().unwrap_or(libc::EBUSY))
+    })?;
+    let header = Header::of_this_process(cards.to_vec(), *replayable);
+    Ok(Some(Tap::recording(sink, &header)))
+}
+
 /// What sets the cards of this process apart from those of others.
 fn seed() -> u64 {
     let mut seed = [0; 8];
@@ -158,4 +180,5 @@ extern "C" fn forked() {
     descriptors::forget();
     trap::forget();
     crate::stores::forget();
+    trace::forget();
 }

@@ -127,7 +127,7 @@ impl Pair {
             for index in 0..2 {
                 let card = &mut self.sides[index].rig.card;
                 busy |= card.pump();
-                while let Some(frame) = card.outbox.pop_front() {
+                while let Some(frame) = card.take_frame() {
                     if !(self.drop)(index, &frame) {
                         self.wires[index].send(frame);
                     }

@@ -1,0 +1,157 @@
+//! The beginning of a stream: whose it is, and what a fresh card has to be told.
+
+use super::bytes::{Put, Take};
+use super::{BUILD, ReadError, VERSION};
+use crate::card::{Identity, Link};
+
+/// What every stream begins with.
+const MAGIC: [u8; 8] = *b"mlx5-trc";
+/// Magic, version, length of what follows, its checksum.
+pub(super) const FIXED: usize = 20;
+/// Longest of what follows.
+const LONGEST: usize = 1 << 20;
+/// Most cards, and most entries of a GID table, and bytes of a command line.
+const CARDS: usize = 16;
+const GIDS: usize = 256;
+const PROGRAM: usize = 4096;
+
+/// What stands at the beginning of a stream.
+#[derive(Clone, Debug)]
+pub struct Header {
+    /// [`BUILD`] of the model that wrote it.
+    pub build: String,
+    /// Whether it has what the cards read, so that it can be replayed. Without, it tells the story.
+    pub replayable: bool,
+    /// The process.
+    pub process: u32,
+    /// Its command line, arguments separated by blanks.
+    pub program: String,
+    /// When the stream began, in nanoseconds since the epoch.
+    pub began: u64,
+    /// The same on the machine's monotonic clock, which all processes share.
+    pub monotonic: u64,
+    /// The cards. They have no prefixes of QP numbers yet.
+    pub cards: Vec<Identity>,
+}
+
+impl Header {
+    /// Of a stream of this process that begins now.
+    #[must_use]
+    pub fn of_this_process(cards: Vec<Identity>, replayable: bool) -> Header {
+        let arguments: Vec<String> =
+            std::env::args_os().map(|argument| argument.to_string_lossy().into_owned()).collect();
+        let mut program = arguments.join(" ");
+        while program.len() > PROGRAM {
+            program.pop();
+        }
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Header {
+            // From memory, so that it stands in the library's file.
+            build: std::hint::black_box(BUILD).into(),
+            replayable,
+            process: std::process::id(),
+            program,
+            began: since.map_or(0, |since| since.as_nanos() as u64),
+            monotonic: monotonic(),
+            cards,
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        let mut content = Vec::new();
+        let mut put = Put(&mut content);
+        let text = |put: &mut Put<'_>, text: &str| {
+            put.u16(text.len() as u16).rest(text.as_bytes());
+        };
+        text(&mut put, &self.build);
+        put.u8(self.replayable.into()).u32(self.process);
+        text(&mut put, &self.program);
+        put.u64(self.began).u64(self.monotonic).u8(self.cards.len() as u8);
+        for card in &self.cards {
+            put.u64(card.node_guid).u8((card.link == Link::Roce).into()).u16(card.lid);
+            put.u16(card.gids.len() as u16);
+            for gid in &card.gids {
+                put.rest(gid);
+            }
+            put.u64(card.seed).u8(card.user_contexts.into());
+        }
+        let mut bytes = MAGIC.to_vec();
+        Put(&mut bytes)
+            .u32(VERSION)
+            .u32(content.len() as u32)
+            .u32(crc32fast::hash(&content))
+            .rest(&content);
+        bytes
+    }
+
+    /// How many bytes follow the first [`FIXED`], and their checksum.
+    pub(super) fn announced(fixed: &[u8; FIXED]) -> Result<(usize, u32), ReadError> {
+        let mut take = Take(fixed);
+        if take.bytes(MAGIC.len()) != Some(&MAGIC) {
+            return Err(ReadError::NoTrace);
+        }
+        let (Some(version), Some(length), Some(checksum)) = (take.u32(), take.u32(), take.u32())
+        else {
+            return Err(ReadError::NoTrace);
+        };
+        if version != VERSION {
+            return Err(ReadError::Version(version));
+        }
+        match length as usize {
+            length if length <= LONGEST => Ok((length, checksum)),
+            _ => Err(ReadError::Header),
+        }
+    }
+
+    pub(super) fn read(content: &[u8], checksum: u32) -> Result<Header, ReadError> {
+        if crc32fast::hash(content) != checksum {
+            return Err(ReadError::Header);
+        }
+        Self::take(&mut Take(content)).ok_or(ReadError::Header)
+    }
+
+    fn take(take: &mut Take<'_>) -> Option<Header> {
+        let text = |take: &mut Take<'_>| {
+            let length = take.u16()?;
+            let bytes = take.bytes(length.into())?;
+            Some(String::from_utf8_lossy(bytes).into_owned())
+        };
+        let build = text(take)?;
+        let (replayable, process) = (take.bool()?, take.u32()?);
+        let program = text(take)?;
+        let (began, monotonic) = (take.u64()?, take.u64()?);
+        let count = usize::from(take.u8()?);
+        if !(1..=CARDS).contains(&count) {
+            return None;
+        }
+        let mut cards = Vec::new();
+        for _ in 0..count {
+            let node_guid = take.u64()?;
+            let link = if take.bool()? { Link::Roce } else { Link::InfiniBand };
+            let lid = take.u16()?;
+            let entries = usize::from(take.u16()?);
+            if !(1..=GIDS).contains(&entries) {
+                return None;
+            }
+            let mut gids = Vec::new();
+            for _ in 0..entries {
+                gids.push(take.bytes(16)?.try_into().ok()?);
+            }
+            let (seed, user_contexts) = (take.u64()?, take.bool()?);
+            let qpn_prefixes = Vec::new();
+            cards.push(Identity { node_guid, link, lid, gids, qpn_prefixes, seed, user_contexts });
+        }
+        let header = Header { build, replayable, process, program, began, monotonic, cards };
+        take.is_empty().then_some(header)
+    }
+}
+
+/// Nanoseconds of the machine's monotonic clock.
+fn monotonic() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is there to be filled.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}

@@ -1,0 +1,65 @@
+//! Memory whose accesses a tap sees, or answers.
+
+use std::sync::Arc;
+
+use super::Tap;
+use crate::memory::{Fault, Memory};
+
+/// A card's memory while it is recorded or replayed.
+pub(super) struct Tapped {
+    memory: Arc<dyn Memory>,
+    tap: Arc<Tap>,
+}
+
+impl Tapped {
+    pub fn new(memory: Arc<dyn Memory>, tap: Arc<Tap>) -> Tapped {
+        Tapped { memory, tap }
+    }
+}
+
+impl Memory for Tapped {
+    fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault> {
+        self.tap.read(&*self.memory, address, to)
+    }
+
+    fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        self.tap.write(address, from, || self.memory.write(address, from))
+    }
+
+    fn update(
+        &self,
+        address: u64,
+        change: &mut dyn FnMut([u8; 8]) -> [u8; 8],
+    ) -> Result<[u8; 8], Fault> {
+        self.tap.update(&*self.memory, address, change)
+    }
+
+    fn publish(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        self.tap.write(address, from, || self.memory.publish(address, from))
+    }
+}
+
+/// Where there is no memory at all: what a replayed card would reach if its tap did not answer.
+pub(super) struct Nothing;
+
+impl Memory for Nothing {
+    fn read(&self, address: u64, _: &mut [u8]) -> Result<(), Fault> {
+        Err(Fault(address))
+    }
+
+    fn write(&self, address: u64, _: &[u8]) -> Result<(), Fault> {
+        Err(Fault(address))
+    }
+
+    fn update(
+        &self,
+        address: u64,
+        _: &mut dyn FnMut([u8; 8]) -> [u8; 8],
+    ) -> Result<[u8; 8], Fault> {
+        Err(Fault(address))
+    }
+
+    fn publish(&self, address: u64, _: &[u8]) -> Result<(), Fault> {
+        Err(Fault(address))
+    }
+}

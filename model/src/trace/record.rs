@@ -1,0 +1,532 @@
+//! Records: what enters a card, what it reads meanwhile, and what it does.
+
+use std::borrow::Cow;
+
+use super::bytes::{Put, Take};
+use crate::card::Complaints;
+use crate::object::Service;
+
+/// Bytes before a record's content: its kind, and how many follow.
+pub(super) const HEAD: usize = 5;
+/// Longest content of a record. The longest that is written is a command with a list of pages.
+pub(super) const LONGEST: usize = 1 << 28;
+/// Times are below this, in nanoseconds: 36 years.
+const END_OF_TIME: u64 = 1 << 60;
+
+/// One record of a stream. Bytes are borrowed while they are written, and owned when they are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// Something enters a card; what follows happens in its course, up to [`Record::End`] or
+    /// [`Record::Reply`].
+    Call {
+        /// Which card of the process, from 0.
+        card: u8,
+        /// When, in nanoseconds since the stream began.
+        time: u64,
+        /// What.
+        call: Call<'a>,
+    },
+    /// A command is done: the end of its call.
+    Reply(Cow<'a, [u8]>),
+    /// The end of any other call.
+    End,
+    /// The card read memory, or found that nothing answers.
+    Read {
+        /// Bus address.
+        address: u64,
+        /// Bytes asked for.
+        length: u32,
+        /// What was there, or the address at which nothing answered.
+        found: Result<Cow<'a, [u8]>, u64>,
+    },
+    /// The card wrote memory.
+    Write {
+        /// Bus address.
+        address: u64,
+        /// The address at which nothing answered, if so.
+        fault: Option<u64>,
+        /// What it wrote.
+        bytes: Cow<'a, [u8]>,
+    },
+    /// The card replaced eight bytes in one access.
+    Update {
+        /// Bus address.
+        address: u64,
+        /// What was there and what is there now, or the address at which nothing answered.
+        values: Result<([u8; 8], [u8; 8]), u64>,
+    },
+    /// The card looked at its clock: nanoseconds.
+    Time(u64),
+    /// The card did something.
+    Observed(Observed<'a>),
+}
+
+/// What enters a card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call<'a> {
+    /// A firmware command.
+    Command(Cow<'a, [u8]>),
+    /// A store to a register.
+    Store {
+        /// UAR page.
+        uar: u32,
+        /// Offset in the page.
+        offset: u16,
+        /// What was stored.
+        bytes: Cow<'a, [u8]>,
+    },
+    /// Every doorbell of a UAR page may have been rung: polled and manual mode.
+    RingAll(u32),
+    /// A packet arrived.
+    Receive(Cow<'a, [u8]>),
+    /// Timers that are due fire.
+    Expire,
+    /// Queues that have something to send put packets into the outbox.
+    Pump,
+    /// Completions that waited for packets to leave are written.
+    Settle,
+    /// CQEs that were held back to be compressed are written.
+    Release,
+    /// The oldest packet leaves: [`Observed::Sent`].
+    TakeFrame,
+    /// The oldest interrupt is raised: [`Observed::Interrupt`].
+    TakeInterrupt,
+    /// The card got a prefix of QP numbers.
+    Prefix(u16),
+    /// The card got memory of its own, which the bus reaches here.
+    Memic(u64),
+    /// The port's cable was plugged in, or pulled.
+    Port(bool),
+    /// The way of a service level through the fabric broke, or was mended.
+    ServiceLevel {
+        /// Which.
+        level: u8,
+        /// Whether it works.
+        up: bool,
+    },
+    /// The way to another process has no room, or has some again.
+    Congested {
+        /// Which way.
+        way: u32,
+        /// Whether there is no room.
+        full: bool,
+    },
+}
+
+/// What a card did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observed<'a> {
+    /// It fetched a send WQE.
+    SendWqe {
+        /// Queue pair.
+        qp: u32,
+        /// Counter of its first block.
+        index: u16,
+        /// The queue pair's transport.
+        service: Service,
+        /// The WQE, in one piece. Of one whose control segment makes no sense, that segment.
+        bytes: Cow<'a, [u8]>,
+    },
+    /// It took a receive WQE.
+    ReceiveWqe {
+        /// Queue pair that it is for.
+        qp: u32,
+        /// The queue it came from.
+        queue: Queue,
+        /// The queue's counter, or the WQE's number in a shared queue.
+        index: u16,
+        /// The scatter list, up to the end of the WQE's stride.
+        bytes: Cow<'a, [u8]>,
+    },
+    /// It wrote a CQE.
+    Cqe {
+        /// The CQ.
+        cq: u32,
+        /// How many were written before, modulo 2^24.
+        index: u32,
+        /// Whether it is one of a compressed block; its bytes are those that it would have whole.
+        compressed: bool,
+        /// Its 64 bytes; where the CQ has CQEs of 128, those.
+        bytes: Cow<'a, [u8]>,
+    },
+    /// It wrote an EQE.
+    Eqe {
+        /// The EQ.
+        eq: u32,
+        /// How many were written before, modulo 2^24.
+        index: u32,
+        /// Its 64 bytes.
+        bytes: Cow<'a, [u8]>,
+    },
+    /// A packet left.
+    Sent(Cow<'a, [u8]>),
+    /// It raised an MSI-X vector.
+    Interrupt(u32),
+    /// Software did something that a card suffers in silence.
+    Mistake {
+        /// What.
+        mistake: Mistake,
+        /// How often in the course of the call.
+        count: u64,
+    },
+}
+
+/// Where a receive WQE came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// The queue pair's own receive queue.
+    Own,
+    /// A shared receive queue.
+    Shared(u32),
+}
+
+/// Something that a card suffers in silence: the members of [`Complaints`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Mistake {
+    StrayDoorbell,
+    BlueflameMismatch,
+    UnknownStore,
+    WrongDoorbell,
+    OverfullQueue,
+    UnmappedQueue,
+}
+
+impl Mistake {
+    const ALL: [Mistake; 6] = [
+        Mistake::StrayDoorbell,
+        Mistake::BlueflameMismatch,
+        Mistake::UnknownStore,
+        Mistake::WrongDoorbell,
+        Mistake::OverfullQueue,
+        Mistake::UnmappedQueue,
+    ];
+
+    /// What happened between two counts.
+    pub(super) fn between(before: Complaints, after: Complaints) -> Vec<(Mistake, u64)> {
+        let counts = |of: Complaints| {
+            [
+                of.stray_doorbells,
+                of.blueflame_mismatches,
+                of.unknown_stores,
+                of.wrong_doorbells,
+                of.overfull_queues,
+                of.unmapped_queues,
+            ]
+        };
+        let changes = counts(after).into_iter().zip(counts(before));
+        let made = Self::ALL.into_iter().zip(changes);
+        made.map(|(mistake, (after, before))| (mistake, after.wrapping_sub(before)))
+            .filter(|(_, count)| *count != 0)
+            .collect()
+    }
+
+    /// What it is, in words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::StrayDoorbell => {
+                "a doorbell for a queue that is not there or not on this UAR page"
+            }
+            Self::BlueflameMismatch => "a BlueFlame copy that differs from the WQE in the ring",
+            Self::UnknownStore => "a store to no register: its length, alignment or place",
+            Self::WrongDoorbell => "a doorbell for a WQE that the doorbell record does not tell of",
+            Self::OverfullQueue => "a doorbell record that claims more WQEs than the ring holds",
+            Self::UnmappedQueue => "a queue, ring or record that no memory answers for",
+        }
+    }
+}
+
+const SERVICES: [Service; 6] =
+    [Service::Rc, Service::Uc, Service::Ud, Service::Xrc, Service::Dc, Service::Ethernet];
+
+fn code_of(service: Service) -> u8 {
+    SERVICES.iter().position(|known| *known == service).unwrap_or_default() as u8
+}
+
+/// Kinds of records.
+mod kind {
+    pub const COMMAND: u8 = 1;
+    pub const STORE: u8 = 2;
+    pub const RING_ALL: u8 = 3;
+    pub const RECEIVE: u8 = 4;
+    pub const EXPIRE: u8 = 5;
+    pub const PUMP: u8 = 6;
+    pub const SETTLE: u8 = 7;
+    pub const RELEASE: u8 = 8;
+    pub const TAKE_FRAME: u8 = 9;
+    pub const TAKE_INTERRUPT: u8 = 10;
+    pub const PREFIX: u8 = 11;
+    pub const MEMIC: u8 = 12;
+    pub const PORT: u8 = 13;
+    pub const SERVICE_LEVEL: u8 = 14;
+    pub const CONGESTED: u8 = 15;
+    pub const REPLY: u8 = 30;
+    pub const END: u8 = 31;
+    pub const READ: u8 = 40;
+    pub const READ_FAULT: u8 = 41;
+    pub const WRITE: u8 = 42;
+    pub const WRITE_FAULT: u8 = 43;
+    pub const UPDATE: u8 = 44;
+    pub const UPDATE_FAULT: u8 = 45;
+    pub const TIME: u8 = 46;
+    pub const SEND_WQE: u8 = 60;
+    pub const RECEIVE_WQE: u8 = 61;
+    pub const CQE: u8 = 62;
+    pub const EQE: u8 = 63;
+    pub const SENT: u8 = 64;
+    pub const INTERRUPT: u8 = 65;
+    pub const MISTAKE: u8 = 66;
+}
+
+impl Record<'_> {
+    /// Appends the record to a stream. One that is too long for any reader is left out, and `false`.
+    pub(super) fn write(&self, stream: &mut Vec<u8>) -> bool {
+        let start = stream.len();
+        stream.extend([0; HEAD]);
+        let kind = self.content(&mut Put(stream));
+        let length = stream.len() - start - HEAD;
+        if length > LONGEST {
+            stream.truncate(start);
+            return false;
+        }
+        stream[start] = kind;
+        stream[start + 1..start + HEAD].copy_from_slice(&(length as u32).to_le_bytes());
+        true
+    }
+
+    fn content(&self, put: &mut Put<'_>) -> u8 {
+        match self {
+            Record::Call { card, time, call } => {
+                put.u8(*card).u64(*time);
+                call.content(put)
+            }
+            Record::Reply(bytes) => {
+                put.rest(bytes);
+                kind::REPLY
+            }
+            Record::End => kind::END,
+            Record::Read { address, length, found: Ok(bytes) } => {
+                debug_assert_eq!(*length as usize, bytes.len());
+                put.u64(*address).rest(bytes);
+                kind::READ
+            }
+            Record::Read { address, length, found: Err(fault) } => {
+                put.u64(*address).u32(*length).u64(*fault);
+                kind::READ_FAULT
+            }
+            Record::Write { address, fault: None, bytes } => {
+                put.u64(*address).rest(bytes);
+                kind::WRITE
+            }
+            Record::Write { address, fault: Some(fault), bytes } => {
+                put.u64(*address).u64(*fault).rest(bytes);
+                kind::WRITE_FAULT
+            }
+            Record::Update { address, values: Ok((old, new)) } => {
+                put.u64(*address).rest(old).rest(new);
+                kind::UPDATE
+            }
+            Record::Update { address, values: Err(fault) } => {
+                put.u64(*address).u64(*fault);
+                kind::UPDATE_FAULT
+            }
+            Record::Time(time) => {
+                put.u64(*time);
+                kind::TIME
+            }
+            Record::Observed(observed) => observed.content(put),
+        }
+    }
+
+    /// Takes a record's content apart; `None` where it is none of its kind.
+    pub(super) fn read(kind: u8, content: &[u8]) -> Option<Record<'static>> {
+        let mut take = Take(content);
+        let record = Self::take(kind, &mut take)?;
+        take.is_empty().then_some(record)
+    }
+
+    fn take(kind: u8, take: &mut Take<'_>) -> Option<Record<'static>> {
+        Some(match kind {
+            kind::COMMAND..=kind::CONGESTED => {
+                let (card, time) = (take.u8()?, time(take)?);
+                Record::Call { card, time, call: Call::take(kind, take)? }
+            }
+            kind::REPLY => Record::Reply(take.rest()),
+            kind::END => Record::End,
+            kind::READ => {
+                let address = take.u64()?;
+                let bytes = take.rest();
+                Record::Read { address, length: bytes.len() as u32, found: Ok(bytes) }
+            }
+            kind::READ_FAULT => {
+                Record::Read { address: take.u64()?, length: take.u32()?, found: Err(take.u64()?) }
+            }
+            kind::WRITE => Record::Write { address: take.u64()?, fault: None, bytes: take.rest() },
+            kind::WRITE_FAULT => {
+                Record::Write { address: take.u64()?, fault: Some(take.u64()?), bytes: take.rest() }
+            }
+            kind::UPDATE => {
+                let address = take.u64()?;
+                let old = take.bytes(8)?.try_into().ok()?;
+                let new = take.bytes(8)?.try_into().ok()?;
+                Record::Update { address, values: Ok((old, new)) }
+            }
+            kind::UPDATE_FAULT => Record::Update { address: take.u64()?, values: Err(take.u64()?) },
+            kind::TIME => Record::Time(time(take)?),
+            _ => Record::Observed(Observed::take(kind, take)?),
+        })
+    }
+}
+
+fn time(take: &mut Take<'_>) -> Option<u64> {
+    take.u64().filter(|time| *time < END_OF_TIME)
+}
+
+impl Call<'_> {
+    fn content(&self, put: &mut Put<'_>) -> u8 {
+        match self {
+            Call::Command(input) => {
+                put.rest(input);
+                kind::COMMAND
+            }
+            Call::Store { uar, offset, bytes } => {
+                put.u32(*uar).u16(*offset).rest(bytes);
+                kind::STORE
+            }
+            Call::RingAll(uar) => {
+                put.u32(*uar);
+                kind::RING_ALL
+            }
+            Call::Receive(frame) => {
+                put.rest(frame);
+                kind::RECEIVE
+            }
+            Call::Expire => kind::EXPIRE,
+            Call::Pump => kind::PUMP,
+            Call::Settle => kind::SETTLE,
+            Call::Release => kind::RELEASE,
+            Call::TakeFrame => kind::TAKE_FRAME,
+            Call::TakeInterrupt => kind::TAKE_INTERRUPT,
+            Call::Prefix(prefix) => {
+                put.u16(*prefix);
+                kind::PREFIX
+            }
+            Call::Memic(bus) => {
+                put.u64(*bus);
+                kind::MEMIC
+            }
+            Call::Port(up) => {
+                put.u8((*up).into());
+                kind::PORT
+            }
+            Call::ServiceLevel { level, up } => {
+                put.u8(*level).u8((*up).into());
+                kind::SERVICE_LEVEL
+            }
+            Call::Congested { way, full } => {
+                put.u32(*way).u8((*full).into());
+                kind::CONGESTED
+            }
+        }
+    }
+
+    fn take(kind: u8, take: &mut Take<'_>) -> Option<Call<'static>> {
+        Some(match kind {
+            kind::COMMAND => Call::Command(take.rest()),
+            kind::STORE => {
+                Call::Store { uar: take.u32()?, offset: take.u16()?, bytes: take.rest() }
+            }
+            kind::RING_ALL => Call::RingAll(take.u32()?),
+            kind::RECEIVE => Call::Receive(take.rest()),
+            kind::EXPIRE => Call::Expire,
+            kind::PUMP => Call::Pump,
+            kind::SETTLE => Call::Settle,
+            kind::RELEASE => Call::Release,
+            kind::TAKE_FRAME => Call::TakeFrame,
+            kind::TAKE_INTERRUPT => Call::TakeInterrupt,
+            kind::PREFIX => Call::Prefix(take.u16()?),
+            kind::MEMIC => Call::Memic(take.u64()?),
+            kind::PORT => Call::Port(take.bool()?),
+            kind::SERVICE_LEVEL => Call::ServiceLevel { level: take.u8()?, up: take.bool()? },
+            kind::CONGESTED => Call::Congested { way: take.u32()?, full: take.bool()? },
+            _ => return None,
+        })
+    }
+
+    /// Whether it is made again and again whether or not there is something to do.
+    pub(super) fn is_routine(&self) -> bool {
+        matches!(self, Call::Expire | Call::Pump | Call::Settle | Call::Release)
+    }
+}
+
+impl Observed<'_> {
+    fn content(&self, put: &mut Put<'_>) -> u8 {
+        match self {
+            Observed::SendWqe { qp, index, service, bytes } => {
+                put.u32(*qp).u16(*index).u8(code_of(*service)).rest(bytes);
+                kind::SEND_WQE
+            }
+            Observed::ReceiveWqe { qp, queue, index, bytes } => {
+                let (shared, number) = match queue {
+                    Queue::Own => (0, 0),
+                    Queue::Shared(number) => (1, *number),
+                };
+                put.u32(*qp).u8(shared).u32(number).u16(*index).rest(bytes);
+                kind::RECEIVE_WQE
+            }
+            Observed::Cqe { cq, index, compressed, bytes } => {
+                put.u32(*cq).u32(*index).u8((*compressed).into()).rest(bytes);
+                kind::CQE
+            }
+            Observed::Eqe { eq, index, bytes } => {
+                put.u32(*eq).u32(*index).rest(bytes);
+                kind::EQE
+            }
+            Observed::Sent(frame) => {
+                put.rest(frame);
+                kind::SENT
+            }
+            Observed::Interrupt(vector) => {
+                put.u32(*vector);
+                kind::INTERRUPT
+            }
+            Observed::Mistake { mistake, count } => {
+                let code = Mistake::ALL.iter().position(|known| known == mistake);
+                put.u8(code.unwrap_or_default() as u8).u64(*count);
+                kind::MISTAKE
+            }
+        }
+    }
+
+    fn take(kind: u8, take: &mut Take<'_>) -> Option<Observed<'static>> {
+        Some(match kind {
+            kind::SEND_WQE => Observed::SendWqe {
+                qp: take.u32()?,
+                index: take.u16()?,
+                service: *SERVICES.get(usize::from(take.u8()?))?,
+                bytes: take.rest(),
+            },
+            kind::RECEIVE_WQE => {
+                let qp = take.u32()?;
+                let (shared, number) = (take.bool()?, take.u32()?);
+                let queue = if shared { Queue::Shared(number) } else { Queue::Own };
+                Observed::ReceiveWqe { qp, queue, index: take.u16()?, bytes: take.rest() }
+            }
+            kind::CQE => Observed::Cqe {
+                cq: take.u32()?,
+                index: take.u32()?,
+                compressed: take.bool()?,
+                bytes: take.rest(),
+            },
+            kind::EQE => Observed::Eqe { eq: take.u32()?, index: take.u32()?, bytes: take.rest() },
+            kind::SENT => Observed::Sent(take.rest()),
+            kind::INTERRUPT => Observed::Interrupt(take.u32()?),
+            kind::MISTAKE => Observed::Mistake {
+                mistake: *Mistake::ALL.get(usize::from(take.u8()?))?,
+                count: take.u64()?,
+            },
+            _ => return None,
+        })
+    }
+}

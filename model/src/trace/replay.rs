@@ -1,0 +1,313 @@
+//! Doing again what was recorded, on a fresh card, and comparing what becomes of it.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::io::Read;
+use std::sync::Arc;
+
+use super::memory::Nothing;
+use super::{Call, Observed, Performed, ReadError, Reader, Record, Tap};
+use crate::card::Card;
+use crate::clock::Clock;
+use crate::memory::Fault;
+use crate::object::Memic;
+use crate::wire::Frame;
+
+/// Differences that are kept; the others are counted.
+const KEPT: usize = 16;
+
+/// What replaying a stream showed.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Calls that were made.
+    pub calls: u64,
+    /// Commands among them, whose replies were compared.
+    pub commands: u64,
+    /// CQEs that were compared.
+    pub cqes: u64,
+    /// EQEs that were compared.
+    pub eqes: u64,
+    /// Packets sent that were compared.
+    pub packets: u64,
+    /// Writes and changes of memory that were compared, with those of CQEs and EQEs.
+    pub writes: u64,
+    /// How many times the card did something else than it had.
+    pub different: u64,
+    /// The first of those.
+    pub differences: Vec<Difference>,
+    /// The first that concerns a CQE.
+    pub completion: Option<Difference>,
+    /// Whether the stream ends in the middle: what was there was replayed.
+    pub cut: bool,
+}
+
+impl Verdict {
+    /// Whether the card did what it had, all of it.
+    pub fn is_equal(&self) -> bool {
+        self.different == 0
+    }
+}
+
+/// The card did something else than it had.
+#[derive(Clone, Debug)]
+pub struct Difference {
+    /// Which card of the process.
+    pub card: u8,
+    /// When the call was, in nanoseconds since the stream began.
+    pub time: u64,
+    /// The number of the call's first record in the stream.
+    pub record: u64,
+    /// In the course of which call.
+    pub call: Call<'static>,
+    /// What it had done; nothing if it did not do anything of the kind.
+    pub recorded: Option<Record<'static>>,
+    /// What it did now; nothing if it did not do that.
+    pub replayed: Option<Record<'static>>,
+}
+
+/// What a card that is replayed is to see and do in the course of a call.
+#[derive(Debug, Default)]
+pub(super) struct Script {
+    /// Memory that it read, in order.
+    reads: VecDeque<Record<'static>>,
+    times: VecDeque<u64>,
+    /// What it wrote and did, in order.
+    expected: VecDeque<Record<'static>>,
+    now: u64,
+    /// The call that is made.
+    place: Option<(u8, u64, u64, Call<'static>)>,
+    verdict: Verdict,
+}
+
+impl Script {
+    fn load(&mut self, performed: &Performed, course: Vec<Record<'static>>) {
+        let Performed { card, time, record, call, .. } = performed;
+        self.place = Some((*card, *time, *record, call.clone()));
+        self.verdict.calls += 1;
+        for happened in course {
+            match happened {
+                Record::Read { .. } => self.reads.push_back(happened),
+                Record::Time(time) => self.times.push_back(time),
+                other => self.expected.push_back(other),
+            }
+        }
+        if let Some(reply) = &performed.reply {
+            self.verdict.commands += 1;
+            self.expected.push_back(Record::Reply(Cow::Owned(reply.clone())));
+        }
+    }
+
+    /// The call was made: what is left was not done.
+    fn finish(&mut self) {
+        while let Some(record) = self.expected.pop_front() {
+            self.differ(Some(record), None);
+        }
+        if let Some(read) = self.reads.pop_front() {
+            self.differ(Some(read), None);
+        }
+        self.reads.clear();
+        self.times.clear();
+    }
+
+    fn differ(&mut self, recorded: Option<Record<'static>>, replayed: Option<Record<'static>>) {
+        self.verdict.different += 1;
+        let is_cqe = |record: &Option<Record<'_>>| {
+            matches!(record, Some(Record::Observed(Observed::Cqe { .. })))
+        };
+        let first_cqe =
+            self.verdict.completion.is_none() && (is_cqe(&recorded) || is_cqe(&replayed));
+        if self.verdict.differences.len() >= KEPT && !first_cqe {
+            return;
+        }
+        let Some((card, time, record, call)) = self.place.clone() else { return };
+        let difference = Difference { card, time, record, call, recorded, replayed };
+        if first_cqe {
+            self.verdict.completion = Some(difference.clone());
+        }
+        if self.verdict.differences.len() < KEPT {
+            self.verdict.differences.push(difference);
+        }
+    }
+
+    /// The card did something.
+    pub fn met(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Observed(Observed::Cqe { .. }) => self.verdict.cqes += 1,
+            Record::Observed(Observed::Eqe { .. }) => self.verdict.eqes += 1,
+            Record::Observed(Observed::Sent(_)) => self.verdict.packets += 1,
+            Record::Write { .. } | Record::Update { .. } => self.verdict.writes += 1,
+            _ => {}
+        }
+        if self.expected.front() == Some(record) {
+            self.expected.pop_front();
+            return;
+        }
+        // It may have left something out, or done something of the kind in another way; or this is
+        // something more.
+        if let Some(at) = self.expected.iter().position(|expected| expected == record) {
+            let left_out: Vec<_> = self.expected.drain(..=at).collect();
+            for recorded in left_out.into_iter().take(at) {
+                self.differ(Some(recorded), None);
+            }
+            return;
+        }
+        let alike = self.expected.iter().position(|expected| is_alike(expected, record));
+        let recorded = alike.and_then(|at| self.expected.remove(at));
+        self.differ(recorded, Some(owned(record)));
+    }
+
+    pub fn now(&mut self) -> u64 {
+        if let Some(time) = self.times.pop_front() {
+            self.now = self.now.max(time);
+        }
+        self.now
+    }
+
+    pub fn read(&mut self, address: u64, to: &mut [u8]) -> Result<(), Fault> {
+        let is_it = |record: &Record<'_>| {
+            matches!(record, Record::Read { address: at, length, .. }
+                if *at == address && *length as usize == to.len())
+        };
+        match self.reads.iter().position(is_it).map(|at| (at, self.reads.remove(at))) {
+            Some((at, Some(Record::Read { found, .. }))) => {
+                for skipped in self.reads.drain(..at).collect::<Vec<_>>() {
+                    self.differ(Some(skipped), None);
+                }
+                match found {
+                    Ok(bytes) => {
+                        to.copy_from_slice(&bytes);
+                        Ok(())
+                    }
+                    Err(fault) => Err(Fault(fault)),
+                }
+            }
+            _ => {
+                let recorded = self.reads.front().cloned();
+                let length = to.len() as u32;
+                self.differ(recorded, Some(Record::Read { address, length, found: Err(address) }));
+                Err(Fault(address))
+            }
+        }
+    }
+
+    pub fn write(&mut self, address: u64, from: &[u8]) -> Result<(), Fault> {
+        // What was written is compared; whether it arrived is as it was.
+        let fault = match self.expected.front() {
+            Some(Record::Write { address: at, fault, bytes })
+                if *at == address && bytes.as_ref() == from =>
+            {
+                *fault
+            }
+            _ => None,
+        };
+        self.met(&Record::Write { address, fault, bytes: from.into() });
+        fault.map_or(Ok(()), |at| Err(Fault(at)))
+    }
+
+    pub fn update(
+        &mut self,
+        address: u64,
+        change: &mut dyn FnMut([u8; 8]) -> [u8; 8],
+    ) -> Result<[u8; 8], Fault> {
+        let is_it = |record: &&Record<'_>| matches!(record, Record::Update { address: at, .. } if *at == address);
+        let values = match self.expected.iter().find(is_it) {
+            Some(Record::Update { values, .. }) => *values,
+            _ => Err(address),
+        };
+        match values {
+            Ok((old, _)) => {
+                let new = change(old);
+                self.met(&Record::Update { address, values: Ok((old, new)) });
+                Ok(old)
+            }
+            Err(fault) => {
+                self.met(&Record::Update { address, values: Err(fault) });
+                Err(Fault(fault))
+            }
+        }
+    }
+}
+
+/// Whether two records say how something of the same kind was done.
+fn is_alike(one: &Record<'_>, other: &Record<'_>) -> bool {
+    match (one, other) {
+        (Record::Observed(one), Record::Observed(other)) => {
+            std::mem::discriminant(one) == std::mem::discriminant(other)
+        }
+        _ => std::mem::discriminant(one) == std::mem::discriminant(other),
+    }
+}
+
+/// A record that keeps its bytes itself.
+fn owned(record: &Record<'_>) -> Record<'static> {
+    let mut bytes = Vec::new();
+    record.write(&mut bytes);
+    let content = bytes.get(super::record::HEAD..).unwrap_or_default();
+    let kind = bytes.first().copied().unwrap_or_default();
+    // What was just written is read, but for times that no reader believes.
+    Record::read(kind, content).unwrap_or(Record::End)
+}
+
+/// Makes the calls of a stream on fresh cards, and compares what they do with what is recorded.
+///
+/// # Errors
+/// [`ReadError::StoryOnly`] where the stream does not say what the cards read, and those of
+/// [`Reader::next_call`], but for a stream that ends early.
+pub fn replay<R: Read>(reader: &mut Reader<R>) -> Result<Verdict, ReadError> {
+    if !reader.header().replayable {
+        return Err(ReadError::StoryOnly);
+    }
+    let tap = Tap::replaying(Script::default());
+    let cards = reader.header().cards.clone().into_iter().enumerate();
+    let mut cards: Vec<Card> = cards
+        .map(|(index, identity)| {
+            let mut card = Card::new(identity, Arc::new(Nothing), Clock::Manual(0));
+            card.tap(&tap, index as u8);
+            card
+        })
+        .collect();
+    let mut cut = false;
+    loop {
+        let mut performed = match reader.next_call() {
+            Ok(Some(performed)) => performed,
+            Ok(None) => break,
+            Err(ReadError::Cut(_)) => {
+                cut = true;
+                break;
+            }
+            Err(error) => return Err(error),
+        };
+        let course = std::mem::take(&mut performed.course);
+        tap.script(|script| script.load(&performed, course));
+        // The reader has seen that there is such a card.
+        if let Some(card) = cards.get_mut(usize::from(performed.card)) {
+            make(card, &performed);
+        }
+        tap.script(Script::finish);
+    }
+    let verdict = tap.script(|script| std::mem::take(&mut script.verdict)).unwrap_or_default();
+    Ok(Verdict { cut, ..verdict })
+}
+
+fn make(card: &mut Card, performed: &Performed) {
+    match &performed.call {
+        Call::Command(input) => {
+            let mut output = vec![0; performed.reply.as_ref().map_or(0, Vec::len)];
+            card.execute(input, &mut output);
+        }
+        Call::Store { uar, offset, bytes } => card.store(*uar, (*offset).into(), bytes),
+        Call::RingAll(uar) => card.ring_all(*uar),
+        Call::Receive(frame) => card.receive(&Frame(frame.to_vec())),
+        Call::Expire => card.expire(),
+        Call::Pump => drop(card.pump()),
+        Call::Settle => drop(card.settle()),
+        Call::Release => drop(card.release_cqes()),
+        Call::TakeFrame => drop(card.take_frame()),
+        Call::TakeInterrupt => drop(card.take_interrupt()),
+        Call::Prefix(prefix) => card.add_prefix(*prefix),
+        Call::Memic(bus) => card.set_memic(Memic::at(*bus)),
+        Call::Port(up) => card.set_port(*up),
+        Call::ServiceLevel { level, up } => card.set_service_level(*level, *up),
+        Call::Congested { way, full } => card.set_congested(*way, *full),
+    }
+}

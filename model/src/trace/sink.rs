@@ -1,0 +1,124 @@
+//! Where a stream goes: a file, or a socket that somebody listens on.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Before the name of a socket.
+const SOCKET: &str = "unix:";
+/// In the name of a file, stands for the number of the process.
+const PROCESS: &str = "%p";
+
+/// The descriptor of this process' stream, or -1: a child that was forked closes its copy.
+static OPEN: AtomicI32 = AtomicI32::new(-1);
+
+/// Where the bytes of a stream go.
+#[derive(Debug)]
+pub(crate) enum Sink {
+    /// A file or socket of this process.
+    Descriptor {
+        fd: OwnedFd,
+        /// The process that opened it.
+        process: u32,
+    },
+    /// Memory.
+    #[cfg(test)]
+    Memory(std::sync::Arc<std::sync::Mutex<Vec<u8>>>),
+    /// Nowhere any more.
+    Closed,
+}
+
+impl Sink {
+    /// Opens what is named: `unix:` and the name of a socket to connect to, or the name of a file,
+    /// in which `%p` is the number of the process. A file that another process is writing a stream
+    /// to is left alone.
+    ///
+    /// `aside` moves a descriptor out of the way of the program's own.
+    ///
+    /// # Errors
+    /// Those of connecting, or opening; `ResourceBusy` of a file that is being written.
+    pub fn open(name: &str, aside: impl FnOnce(i32) -> io::Result<i32>) -> io::Result<Sink> {
+        let process = std::process::id();
+        let fd = match name.strip_prefix(SOCKET) {
+            Some(path) => UnixStream::connect(path)?.into_raw_fd(),
+            None => {
+                let path = name.replace(PROCESS, &process.to_string());
+                let mut options = OpenOptions::new();
+                let file = options.write(true).create(true).truncate(false).open(path)?;
+                // SAFETY: no memory is passed.
+                if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
+                    let text = "another process writes to it: put %p into its name, which stands \
+                                for the process";
+                    return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+                }
+                file.set_len(0)?;
+                file.into_raw_fd()
+            }
+        };
+        let fd = aside(fd)?;
+        OPEN.store(fd, Ordering::Release);
+        // SAFETY: the descriptor was just opened, and nobody else owns it.
+        Ok(Sink::Descriptor { fd: unsafe { OwnedFd::from_raw_fd(fd) }, process })
+    }
+
+    /// Writes all of it, and waits while there is no room.
+    pub fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Sink::Descriptor { fd, process } => {
+                if *process != std::process::id() {
+                    // A forked child works on what it has of its parent's cards; the stream is not
+                    // its, and the descriptor is closed here.
+                    let Sink::Descriptor { fd, .. } = std::mem::replace(self, Sink::Closed) else {
+                        return Ok(());
+                    };
+                    let _ = fd.into_raw_fd();
+                    return Ok(());
+                }
+                while !bytes.is_empty() {
+                    bytes = &bytes[put(fd, bytes)?..];
+                }
+                Ok(())
+            }
+            #[cfg(test)]
+            Sink::Memory(all) => {
+                let mut all = all.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                all.extend(bytes);
+                Ok(())
+            }
+            Sink::Closed => Ok(()),
+        }
+    }
+}
+
+/// Writes some of it, without a signal where nobody reads any more.
+fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
+    loop {
+        // SAFETY: so many bytes are there.
+        let mut put = unsafe {
+            libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
+        };
+        if put < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOTSOCK) {
+            // SAFETY: the same.
+            put = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+        }
+        match usize::try_from(put) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => return Ok(count),
+            Err(_) => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+/// In the child of a fork: the stream is the parent's, and ends with it.
+pub(crate) fn forget() {
+    let fd = OPEN.swap(-1, Ordering::AcqRel);
+    if fd >= 0 {
+        // SAFETY: the copy of a descriptor that nothing in this process uses: see [`Sink::write`].
+        unsafe { libc::close(fd) };
+    }
+}

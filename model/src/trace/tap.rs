@@ -1,0 +1,344 @@
+//! What cards report to, and what their memory and clock ask, while they are recorded or replayed.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::Header;
+use super::memory::Tapped;
+use super::record::{Call, Mistake, Observed, Record};
+use super::replay::Script;
+use super::sink::Sink;
+use crate::card::{Card, Complaints};
+use crate::clock::Clock;
+use crate::memory::{Fault, Memory};
+
+/// Bytes after which a stream is written on, also within a call's course.
+const ENOUGH: usize = 1 << 20;
+
+/// Sees what the cards of a process do, or tells them what they saw.
+///
+/// Who uses it is inside the engine's lock; its own is never waited for.
+pub struct Tap(Mutex<State>);
+
+struct State {
+    /// Calls that are under way, within each other: only the outermost enters the card.
+    depth: u32,
+    side: Side,
+}
+
+enum Side {
+    Recording(Recording),
+    Replaying(Box<Script>),
+}
+
+/// A stream that is being written.
+struct Recording {
+    start: Instant,
+    sink: Sink,
+    /// What was not written yet.
+    waiting: Vec<u8>,
+    /// Where in it the call that is under way begins.
+    mark: usize,
+    /// Bytes of its first record; more than there can be if some of it was written on.
+    first: usize,
+    replayable: bool,
+}
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tap")
+    }
+}
+
+impl Tap {
+    /// Begins a stream with its header.
+    pub(crate) fn recording(sink: Sink, header: &Header) -> Arc<Tap> {
+        let recording = Recording {
+            start: Instant::now(),
+            sink,
+            waiting: header.bytes(),
+            mark: 0,
+            first: 0,
+            replayable: header.replayable,
+        };
+        let tap = Arc::new(Self::of(Side::Recording(recording)));
+        tap.flush();
+        tap
+    }
+
+    pub(super) fn replaying(script: Script) -> Arc<Tap> {
+        Arc::new(Self::of(Side::Replaying(Box::new(script))))
+    }
+
+    fn of(side: Side) -> Tap {
+        Tap(Mutex::new(State { depth: 0, side }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Works on the script of a replay.
+    pub(super) fn script<R>(&self, work: impl FnOnce(&mut Script) -> R) -> Option<R> {
+        match &mut self.state().side {
+            Side::Replaying(script) => Some(work(script)),
+            Side::Recording(_) => None,
+        }
+    }
+
+    /// A call begins; says whether it is the outermost.
+    fn begin<'a>(&self, card: u8, call: impl FnOnce() -> Call<'a>) -> bool {
+        let mut state = self.state();
+        state.depth += 1;
+        if state.depth > 1 {
+            return false;
+        }
+        if let Side::Recording(recording) = &mut state.side {
+            let time = recording.start.elapsed().as_nanos() as u64;
+            recording.mark = recording.waiting.len();
+            recording.put(&Record::Call { card, time, call: call() });
+            recording.first = recording.waiting.len() - recording.mark;
+        }
+        true
+    }
+
+    /// A call within another ends.
+    fn leave(&self) {
+        self.state().depth -= 1;
+    }
+
+    /// The outermost call ends. One that did nothing, of the kind that is made in any case, leaves no
+    /// record.
+    fn end(&self, last: &Record<'_>, idle: bool) {
+        let mut state = self.state();
+        state.depth -= 1;
+        match &mut state.side {
+            Side::Recording(recording) => {
+                let length = recording.waiting.len() - recording.mark;
+                if idle && length == recording.first {
+                    recording.waiting.truncate(recording.mark);
+                } else {
+                    recording.put(last);
+                }
+            }
+            Side::Replaying(script) => {
+                if let Record::Reply(_) = last {
+                    script.met(last);
+                }
+            }
+        }
+    }
+
+    /// The card did something.
+    pub(crate) fn observe(&self, observed: Observed<'_>) {
+        self.happened(&Record::Observed(observed));
+    }
+
+    fn happened(&self, record: &Record<'_>) {
+        match &mut self.state().side {
+            Side::Recording(recording) => recording.put(record),
+            Side::Replaying(script) => script.met(record),
+        }
+    }
+
+    /// Whether memory and clock are to be recorded now: outside of calls nothing of the card depends
+    /// on them.
+    fn is_read(state: &State) -> bool {
+        match &state.side {
+            Side::Recording(recording) => state.depth > 0 && recording.replayable,
+            Side::Replaying(_) => true,
+        }
+    }
+
+    /// The card's clock.
+    pub(crate) fn now(&self) -> u64 {
+        let mut state = self.state();
+        let is_read = Self::is_read(&state);
+        match &mut state.side {
+            Side::Recording(recording) => {
+                let now = recording.start.elapsed().as_nanos() as u64;
+                if is_read {
+                    recording.put(&Record::Time(now));
+                }
+                now
+            }
+            Side::Replaying(script) => script.now(),
+        }
+    }
+
+    pub(super) fn read(
+        &self,
+        memory: &dyn Memory,
+        address: u64,
+        to: &mut [u8],
+    ) -> Result<(), Fault> {
+        let mut state = self.state();
+        let is_read = Self::is_read(&state);
+        match &mut state.side {
+            Side::Recording(recording) => {
+                let read = memory.read(address, to);
+                if is_read {
+                    let found = match read {
+                        Ok(()) => Ok(Cow::Borrowed(&*to)),
+                        Err(Fault(at)) => Err(at),
+                    };
+                    recording.put(&Record::Read { address, length: to.len() as u32, found });
+                }
+                read
+            }
+            Side::Replaying(script) => script.read(address, to),
+        }
+    }
+
+    pub(super) fn write(
+        &self,
+        address: u64,
+        from: &[u8],
+        write: impl FnOnce() -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let mut state = self.state();
+        let is_read = Self::is_read(&state);
+        match &mut state.side {
+            Side::Recording(recording) => {
+                let written = write();
+                if is_read {
+                    let fault = written.err().map(|Fault(at)| at);
+                    recording.put(&Record::Write { address, fault, bytes: from.into() });
+                }
+                written
+            }
+            Side::Replaying(script) => script.write(address, from),
+        }
+    }
+
+    pub(super) fn update(
+        &self,
+        memory: &dyn Memory,
+        address: u64,
+        change: &mut dyn FnMut([u8; 8]) -> [u8; 8],
+    ) -> Result<[u8; 8], Fault> {
+        let mut state = self.state();
+        let is_read = Self::is_read(&state);
+        match &mut state.side {
+            Side::Recording(recording) => {
+                let mut new = [0; 8];
+                let met = memory.update(address, &mut |old| {
+                    new = change(old);
+                    new
+                });
+                if is_read {
+                    let values = match met {
+                        Ok(old) => Ok((old, new)),
+                        Err(Fault(at)) => Err(at),
+                    };
+                    recording.put(&Record::Update { address, values });
+                }
+                met
+            }
+            Side::Replaying(script) => script.update(address, change),
+        }
+    }
+
+    /// Writes what waits.
+    pub(crate) fn flush(&self) {
+        if let Side::Recording(recording) = &mut self.state().side {
+            recording.flush();
+        }
+    }
+}
+
+impl Recording {
+    fn put(&mut self, record: &Record<'_>) {
+        if matches!(self.sink, Sink::Closed) {
+            return;
+        }
+        if !record.write(&mut self.waiting) {
+            eprintln!("mlx5-model: the trace ends here: a record is too long");
+            self.sink = Sink::Closed;
+            return;
+        }
+        if self.waiting.len() - self.mark > ENOUGH {
+            // What is under way has done something, so it is not to be left out again.
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        if let Err(error) = self.sink.write(&self.waiting) {
+            // Whoever listened is gone, or the disk is full: the program goes on.
+            if error.kind() != std::io::ErrorKind::BrokenPipe {
+                eprintln!("mlx5-model: the trace ends here: {error}");
+            }
+            self.sink = Sink::Closed;
+        }
+        self.waiting.clear();
+        (self.mark, self.first) = (0, usize::MAX);
+    }
+}
+
+/// A card's own share of a tap.
+#[derive(Clone, Debug)]
+pub(crate) struct Tapping {
+    pub(crate) tap: Arc<Tap>,
+    /// Which card of the process it is.
+    card: u8,
+}
+
+impl Card {
+    /// Has everything that this card does told to a tap, and takes memory and time from there.
+    pub(crate) fn tap(&mut self, tap: &Arc<Tap>, card: u8) {
+        self.memory = Arc::new(Tapped::new(self.memory.clone(), tap.clone()));
+        self.clock = Clock::Tapped(tap.clone());
+        self.tapping = Some(Tapping { tap: tap.clone(), card });
+    }
+
+    /// Something enters the card: `call` is what, `work` what it does about it. `idle` says of what
+    /// it returned whether it found nothing to do.
+    pub(crate) fn enter<'a, R>(
+        &mut self,
+        call: impl FnOnce() -> Call<'a>,
+        work: impl FnOnce(&mut Self) -> R,
+        idle: impl FnOnce(&R) -> bool,
+    ) -> R {
+        let Some(Tapping { tap, card }) = self.tapping.clone() else { return work(self) };
+        if !tap.begin(card, call) {
+            let result = work(self);
+            tap.leave();
+            return result;
+        }
+        let before = self.complaints;
+        let result = work(self);
+        self.tell_mistakes(&tap, before);
+        tap.end(&Record::End, idle(&result));
+        result
+    }
+
+    /// The same of a command, which ends with its reply.
+    pub(crate) fn enter_command(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        work: impl FnOnce(&mut Self, &mut [u8]),
+    ) {
+        let Some(Tapping { tap, card }) = self.tapping.clone() else { return work(self, output) };
+        if !tap.begin(card, || Call::Command(input.into())) {
+            work(self, output);
+            return tap.leave();
+        }
+        let before = self.complaints;
+        work(self, output);
+        self.tell_mistakes(&tap, before);
+        tap.end(&Record::Reply((&*output).into()), false);
+    }
+
+    fn tell_mistakes(&self, tap: &Tap, before: Complaints) {
+        for (mistake, count) in Mistake::between(before, self.complaints) {
+            tap.observe(Observed::Mistake { mistake, count });
+        }
+    }
+}
