@@ -7,7 +7,7 @@ use crate::clock::{Clock, Random};
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
 use crate::trace::{Call, Observed, Tapping};
-use crate::wire::{Frame, Route};
+use crate::wire::{Frame, Header, Route};
 
 /// What the port is attached to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,51 @@ pub enum Link {
     InfiniBand,
     /// Ethernet: RoCEv2, GIDs over IP and UDP.
     Roce,
+}
+
+/// How far the link of a port has come (`PortState` and `PortPhysicalState` of InfiniBand's PortInfo).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PortState {
+    /// Carries traffic.
+    Active,
+    /// The subnet manager has configured it and not made it active yet.
+    Armed,
+    /// The link is up, and no subnet manager has come by.
+    Init,
+    /// No link: the port looks for somebody at the other end.
+    Polling,
+    /// No link: switched off by whoever administers it.
+    Disabled,
+}
+
+impl PortState {
+    /// All, in the order of their numbers.
+    pub const ALL: [PortState; 5] =
+        [Self::Active, Self::Armed, Self::Init, Self::Polling, Self::Disabled];
+
+    /// The state in PortInfo.
+    pub fn logical(self) -> u8 {
+        match self {
+            Self::Polling | Self::Disabled => 1,
+            Self::Init => 2,
+            Self::Armed => 3,
+            Self::Active => 4,
+        }
+    }
+
+    /// The physical state in PortInfo.
+    pub fn physical(self) -> u8 {
+        match self {
+            Self::Polling => 2,
+            Self::Disabled => 3,
+            Self::Init | Self::Armed | Self::Active => 5,
+        }
+    }
+
+    /// Whether a subnet manager has given the port its LID.
+    pub fn is_configured(self) -> bool {
+        matches!(self, Self::Armed | Self::Active)
+    }
 }
 
 impl Link {
@@ -50,6 +95,11 @@ pub struct Identity {
     pub seed: u64,
     /// Whether programs may have user contexts, in whose name they give commands.
     pub user_contexts: bool,
+    /// How far the port has come when the card starts.
+    pub port: PortState,
+    /// log2 of the bytes of payload that a packet may have on this link, where it is not what is
+    /// [usual](Link::log_mtu): then longer packets are lost.
+    pub log_mtu: Option<u32>,
 }
 
 /// What software did that a card would suffer in silence. Tests hold drivers to zeros.
@@ -87,8 +137,10 @@ pub struct Card {
     pub port: crate::transport::Port,
     /// What went through the port.
     pub traffic: crate::transport::Traffic,
-    /// Whether the port is active: see [`Card::set_port`].
-    pub port_up: bool,
+    /// How far the port has come: see [`Card::set_port`].
+    pub port_state: PortState,
+    /// Whether a subnet manager has ever given the port its LID.
+    pub configured: bool,
     /// Service levels, a bit each, whose way through the fabric is broken: see
     /// [`Card::set_service_level`].
     broken_levels: u16,
@@ -112,6 +164,7 @@ impl Card {
     /// A card with no objects.
     pub fn new(identity: Identity, memory: Arc<dyn Memory>, clock: Clock) -> Self {
         let random = Random::seeded(identity.seed);
+        let port_state = identity.port;
         Self {
             identity,
             objects: Objects::default(),
@@ -121,7 +174,8 @@ impl Card {
             random,
             port: crate::transport::Port::default(),
             traffic: crate::transport::Traffic::default(),
-            port_up: true,
+            port_state,
+            configured: port_state.is_configured(),
             broken_levels: 0,
             outbox: VecDeque::new(),
             interrupts: VecDeque::new(),
@@ -223,6 +277,32 @@ impl Card {
             let level = Route::service_level(self.identity.link, &frame.0);
             level.is_some_and(|level| self.broken_levels >> level & 1 != 0)
         };
-        self.port_up && (self.broken_levels == 0 || !broken())
+        self.port_up() && (self.broken_levels == 0 || !broken()) && !self.is_too_long(frame)
+    }
+
+    /// Whether the port carries traffic.
+    pub fn port_up(&self) -> bool {
+        self.port_state == PortState::Active
+    }
+
+    /// log2 of the bytes of payload that a packet may have.
+    pub fn log_mtu(&self) -> u32 {
+        self.identity.log_mtu()
+    }
+
+    fn is_too_long(&self, frame: &Frame) -> bool {
+        let Some(log_mtu) = self.identity.log_mtu else { return false };
+        let mtu = 1 << log_mtu;
+        // Headers are read only where it could be.
+        frame.0.len() > mtu
+            && Header::decode(self.identity.link, &frame.0)
+                .is_ok_and(|(_, payload)| payload.len() > mtu)
+    }
+}
+
+impl Identity {
+    /// log2 of the bytes of payload that a packet may have on the port's link.
+    pub fn log_mtu(&self) -> u32 {
+        self.log_mtu.unwrap_or(self.link.log_mtu())
     }
 }

@@ -38,6 +38,10 @@
 //! | `MLX5_MODEL_DEVX` | `allowed`, `refused`: whether firmware takes commands of programs | `allowed` |
 //! | `MLX5_MODEL_TRACE` | a file (`%p` is the process), or `unix:` and a socket that somebody listens on: where all that the cards do is written, see [`trace`] | none |
 //! | `MLX5_MODEL_TRACE_DETAIL` | `replay`: with what the cards read, so that it can be done again; `story` | `replay` |
+//! | `MLX5_MODEL_PORT` | `active`, `disabled`; on InfiniBand also `armed`, `init`, `polling` | `active` |
+//! | `MLX5_MODEL_MTU` | 256, 512, 1024, 2048, 4096: the links' MTU | 4096; RoCE 1024 |
+//! | `MLX5_MODEL_NODE` | `open`, `missing`, `forbidden`: whether the device's node can be opened | `open` |
+//! | `MLX5_MODEL_UAR` | `all`, `noncached`, `blueflame`: the kinds of register pages given | `all` |
 //!
 //! A value that is none of these is reported on stderr, and no device is found. Programs can tell
 //! the model from a card: its board id (`board_id` in sysfs and `ibv_devinfo`) is `MLX5-MODEL`.

@@ -50,6 +50,10 @@ impl UarKind {
             (UarKind::NonCachedDedicated, libc::EOPNOTSUPP) => {
                 "this libmlx5 does not know dedicated non-cached registers (rdma-core 47 does)"
             }
+            (UarKind::BlueFlame, libc::EOPNOTSUPP) => {
+                "the kernel found that stores to the card's registers are not combined on this \
+                 machine, or the card has no BlueFlame; in a virtual machine the hypervisor decides"
+            }
             (UarKind::NonCached, libc::EOPNOTSUPP) => {
                 "the kernel does not give non-cached registers, or not to this device"
             }

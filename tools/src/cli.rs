@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
-use crate::{generate, info, perf};
+use crate::{doctor, generate, info, perf};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
 ///
@@ -47,19 +47,28 @@ pub struct Options {
 #[derive(Debug, Subcommand)]
 enum Command {
     Info(info::Arguments),
+    Doctor(doctor::Arguments),
     Perf(perf::Arguments),
     Completions(generate::Completions),
     Man(generate::Man),
+}
+
+impl Command {
+    /// Whether it runs on the model where no card is found.
+    fn may_fall_back(&self) -> bool {
+        !matches!(self, Command::Doctor(_))
+    }
 }
 
 impl Cli {
     /// Does what the command line says.
     #[must_use]
     pub fn run(self) -> ExitCode {
-        let machine = Machine::choose(&self.options);
+        let machine = Machine::choose(&self.options, self.command.may_fall_back());
         let output = Output::new(&self.options);
         let ended = match self.command {
             Command::Info(arguments) => arguments.run(&machine, &output),
+            Command::Doctor(arguments) => arguments.run(&machine, &output),
             Command::Perf(arguments) => arguments.run(&output),
             Command::Completions(arguments) => arguments.run(),
             Command::Man(arguments) => arguments.run(),

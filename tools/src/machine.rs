@@ -22,11 +22,20 @@ pub fn is_model() -> bool {
 impl Machine {
     /// As the options say. The model looks at its environment when the first file is opened, so this
     /// has to come before anything else.
+    ///
+    /// Where `fallback` is not wanted, the model stands in only if it is asked for, by the option or by
+    /// its own variable: a missing card is seen to be missing.
     #[must_use]
-    pub fn choose(options: &Options) -> Machine {
-        if options.model {
+    pub fn choose(options: &Options, fallback: bool) -> Machine {
+        let asked = std::env::var_os("MLX5_MODEL").is_some_and(|value| value != "auto");
+        let chosen = match (options.model, fallback || asked) {
+            (true, _) => Some("always"),
+            (false, false) => Some("never"),
+            (false, true) => None,
+        };
+        if let Some(value) = chosen {
             // SAFETY: no other thread runs yet: this is called first by `main`.
-            unsafe { std::env::set_var("MLX5_MODEL", "always") };
+            unsafe { std::env::set_var("MLX5_MODEL", value) };
         }
         Machine { device: options.device.clone() }
     }

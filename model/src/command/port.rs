@@ -45,17 +45,16 @@ pub fn query_context(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result
         _ => identity.node_guid,
     };
     for (field, value) in [
-        // LinkUp and Active, or Polling and Down.
-        (c::PORT_PHYSICAL_STATE, if card.port_up { 5 } else { 2 }),
-        (c::PORT_STATE, if card.port_up { 4 } else { 1 }),
+        (c::PORT_PHYSICAL_STATE, card.port_state.physical().into()),
+        (c::PORT_STATE, card.port_state.logical().into()),
         (c::VPORT_STATE, 4),
         (c::SYSTEM_IMAGE_GUID, identity.node_guid),
         (c::NODE_GUID, identity.node_guid),
         (c::PORT_GUID, port_guid),
         // System image GUID, extended speeds.
         (c::CAP_MASK1, 1 << 11 | 1 << 14),
-        (c::LID, identity.lid.into()),
-        (c::SM_LID, u64::from(identity.link == Link::InfiniBand)),
+        (c::LID, if card.configured { identity.lid.into() } else { 0 }),
+        (c::SM_LID, u64::from(card.configured && identity.link == Link::InfiniBand)),
         (c::SUBNET_TIMEOUT, 18),
     ] {
         field.set(context, value);

@@ -10,7 +10,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{OPCODE, Refusal, UID, buffer::PAS};
-use crate::card::{Card, Identity, Link};
+use crate::card::{Card, Identity, Link, PortState};
 use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::memory::test::Flat;
@@ -68,6 +68,8 @@ pub fn identity(link: Link) -> Identity {
         qpn_prefixes: vec![0x12],
         seed: 1,
         user_contexts: true,
+        port: PortState::Active,
+        log_mtu: None,
     }
 }
 

@@ -48,7 +48,7 @@ pub fn query_state(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(
     }
     own(input, q::OTHER_VPORT, q::VPORT_NUMBER)?;
     query_vport_state_out::ADMIN_STATE.set(output, 1);
-    query_vport_state_out::STATE.set(output, card.port_up.into());
+    query_vport_state_out::STATE.set(output, card.port_up().into());
     Ok(())
 }
 
@@ -116,6 +116,7 @@ mod tests {
 
     use super::super::test::{Command, Rig};
     use super::*;
+    use crate::card::PortState;
     use crate::wire::{Frame, ethernet};
 
     #[test]
@@ -123,7 +124,7 @@ mod tests {
         let mut rig = Rig::new();
         let query = Command::new(opcode::QUERY_VPORT_STATE, 0x10);
         for (kind, up) in [(OWN, true), (UPLINK, true), (OWN, false), (UPLINK, false)] {
-            rig.card.port_up = up;
+            rig.card.port_state = if up { PortState::Active } else { PortState::Polling };
             let reply = rig.run(&query.clone().set(OP_MOD, kind)).unwrap();
             assert_eq!(query_vport_state_out::STATE.get(&reply), u64::from(up));
             assert_eq!(query_vport_state_out::ADMIN_STATE.get(&reply), 1);

@@ -1,6 +1,6 @@
 //! Who the cards of a machine are.
 
-use crate::card::{Identity, Link};
+use crate::card::{Identity, Link, PortState};
 
 /// Upper bytes of the node GUIDs: NVIDIA's (Mellanox's) OUI.
 const OUI: u64 = 0x0050_6b4b << 40;
@@ -23,6 +23,8 @@ pub fn identities(devices: usize, link: Link, seed: u64) -> Vec<Identity> {
                 qpn_prefixes: Vec::new(),
                 seed: seed.wrapping_add(index as u64),
                 user_contexts: true,
+                port: PortState::Active,
+                log_mtu: None,
             }
         })
         .collect()

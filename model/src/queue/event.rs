@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::{cqc, eqc};
 
-use crate::card::Card;
+use crate::card::{Card, PortState};
 use crate::object::Half;
 use crate::trace::{Call, Observed, Tapping};
 
@@ -123,9 +123,11 @@ impl Card {
     }
 
     fn port_changed(&mut self, up: bool) {
-        if std::mem::replace(&mut self.port_up, up) == up {
+        if self.port_up() == up {
             return;
         }
+        self.port_state = if up { PortState::Active } else { PortState::Polling };
+        self.configured |= up;
         let mut data = [0; 28];
         // The port's number, in the upper half.
         data[8] = 1 << 4;

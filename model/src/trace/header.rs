@@ -2,7 +2,7 @@
 
 use super::bytes::{Put, Take};
 use super::{BUILD, ReadError, VERSION};
-use crate::card::{Identity, Link};
+use crate::card::{Identity, Link, PortState};
 
 /// What every stream begins with.
 const MAGIC: [u8; 8] = *b"mlx5-trc";
@@ -76,6 +76,7 @@ impl Header {
                 put.rest(gid);
             }
             put.u64(card.seed).u8(card.user_contexts.into());
+            put.u8(card.port as u8).u8(card.log_mtu.unwrap_or(0) as u8);
         }
         let mut bytes = MAGIC.to_vec();
         Put(&mut bytes)
@@ -140,8 +141,23 @@ impl Header {
                 gids.push(take.bytes(16)?.try_into().ok()?);
             }
             let (seed, user_contexts) = (take.u64()?, take.bool()?);
-            let qpn_prefixes = Vec::new();
-            cards.push(Identity { node_guid, link, lid, gids, qpn_prefixes, seed, user_contexts });
+            let port = *PortState::ALL.get(usize::from(take.u8()?))?;
+            let log_mtu = match take.u8()? {
+                0 => None,
+                log_mtu @ 8..=12 => Some(log_mtu.into()),
+                _ => return None,
+            };
+            cards.push(Identity {
+                node_guid,
+                link,
+                lid,
+                gids,
+                qpn_prefixes: Vec::new(),
+                seed,
+                user_contexts,
+                port,
+                log_mtu,
+            });
         }
         let header = Header { build, replayable, process, program, began, monotonic, cards };
         take.is_empty().then_some(header)

@@ -85,7 +85,7 @@ impl Parameters {
             pd: qp.get(qpc::PD),
             mtu: match qp.service {
                 // A datagram takes no path of which more is known than its own port.
-                Service::Ud => own.min(1 << identity.link.log_mtu()),
+                Service::Ud => own.min(1 << identity.log_mtu()),
                 Service::Rc | Service::Uc | Service::Xrc | Service::Dc | Service::Ethernet => own,
             },
             remote: qp.get(qpc::REMOTE_QPN),

@@ -1,7 +1,7 @@
 //! What the environment says. Every variable the model reads is read here; the crate's
 //! documentation lists them.
 
-use crate::card::Link;
+use crate::card::{Identity, Link, PortState};
 
 /// When the model stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,28 @@ pub enum Mode {
     Manual,
 }
 
+/// The way to a device that a program opens, `/dev/infiniband/uverbs0`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    /// For everyone.
+    Open,
+    /// Not there, as in a container that shows the device but was not given its node.
+    Missing,
+    /// For nobody but who may pass over permissions.
+    Forbidden,
+}
+
+/// What register pages the kernel gives programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pages {
+    /// Of every kind.
+    All,
+    /// No write-combining ones: there is no BlueFlame.
+    NonCached,
+    /// No non-cached ones, as of kernels that do not know them.
+    BlueFlame,
+}
+
 /// Everything the environment says.
 #[derive(Clone, Debug)]
 pub(super) struct Config {
@@ -37,6 +59,14 @@ pub(super) struct Config {
     pub user_contexts: bool,
     /// Where all that the cards do is written, and whether so that it can be replayed.
     pub trace: Option<(String, bool)>,
+    /// How far ports have come.
+    pub port: PortState,
+    /// log2 of the links' MTU, where it is not what is usual.
+    pub log_mtu: Option<u32>,
+    /// Whether devices can be opened.
+    pub node: Node,
+    /// What register pages programs get.
+    pub pages: Pages,
 }
 
 /// Most devices offered at once.
@@ -50,6 +80,16 @@ impl Config {
             Err(std::env::VarError::NotPresent) => Ok(None),
             Err(error) => Err(format!("{name}: {error}")),
         })
+    }
+
+    /// A card as the environment wants it.
+    pub fn applied_to(&self, identity: Identity) -> Identity {
+        Identity {
+            user_contexts: self.user_contexts,
+            port: self.port,
+            log_mtu: self.log_mtu,
+            ..identity
+        }
     }
 
     fn from(get: &dyn Fn(&str) -> Result<Option<String>, String>) -> Result<Self, String> {
@@ -86,13 +126,56 @@ impl Config {
             Some(name) if name.is_empty() => return Err("MLX5_MODEL_TRACE names no file".into()),
             name => name.map(|name| (name, detail.unwrap_or(true))),
         };
+        let link = link.unwrap_or(Link::InfiniBand);
+        let port = choose(
+            get,
+            "MLX5_MODEL_PORT",
+            &[
+                ("active", PortState::Active),
+                ("armed", PortState::Armed),
+                ("init", PortState::Init),
+                ("polling", PortState::Polling),
+                ("disabled", PortState::Disabled),
+            ],
+        )?
+        .unwrap_or(PortState::Active);
+        if link == Link::Roce && !matches!(port, PortState::Active | PortState::Disabled) {
+            return Err(
+                "MLX5_MODEL_PORT is a state of InfiniBand ports; with MLX5_MODEL_LINK=roce \
+                        it is active or disabled"
+                    .into(),
+            );
+        }
+        let log_mtu = choose(
+            get,
+            "MLX5_MODEL_MTU",
+            &[("256", 8), ("512", 9), ("1024", 10), ("2048", 11), ("4096", 12)],
+        )?;
+        let node = choose(
+            get,
+            "MLX5_MODEL_NODE",
+            &[("open", Node::Open), ("missing", Node::Missing), ("forbidden", Node::Forbidden)],
+        )?;
+        let pages = choose(
+            get,
+            "MLX5_MODEL_UAR",
+            &[
+                ("all", Pages::All),
+                ("noncached", Pages::NonCached),
+                ("blueflame", Pages::BlueFlame),
+            ],
+        )?;
         Ok(Self {
             when: when.unwrap_or(When::Auto),
-            link: link.unwrap_or(Link::InfiniBand),
+            link,
             mode: mode.unwrap_or(default),
             devices,
             user_contexts: devx.unwrap_or(true),
             trace,
+            port,
+            log_mtu,
+            node: node.unwrap_or(Node::Open),
+            pages: pages.unwrap_or(Pages::All),
         })
     }
 }
@@ -129,6 +212,17 @@ mod tests {
         assert_eq!(config.link, Link::InfiniBand);
         assert_eq!(config.devices, 1);
         assert!(config.user_contexts && config.trace.is_none());
+        assert_eq!((config.port, config.log_mtu), (PortState::Active, None));
+        assert_eq!((config.node, config.pages), (Node::Open, Pages::All));
+    }
+
+    #[test]
+    fn an_ethernet_port_waits_for_no_subnet_manager() {
+        let port = |state| read(&[("MLX5_MODEL_LINK", "roce"), ("MLX5_MODEL_PORT", state)]);
+        assert_eq!(port("disabled").unwrap().port, PortState::Disabled);
+        for state in ["armed", "init", "polling"] {
+            assert!(port(state).unwrap_err().contains("MLX5_MODEL_PORT"));
+        }
     }
 
     #[test]
@@ -142,6 +236,10 @@ mod tests {
             ("MLX5_MODEL_DEVICES", "two"),
             ("MLX5_MODEL_DEVX", "no"),
             ("MLX5_MODEL_TRACE_DETAIL", "all"),
+            ("MLX5_MODEL_PORT", "up"),
+            ("MLX5_MODEL_MTU", "1500"),
+            ("MLX5_MODEL_NODE", "gone"),
+            ("MLX5_MODEL_UAR", "none"),
         ] {
             let error = read(&[(name, value)]).unwrap_err();
             assert!(error.contains(name) && error.contains(value), "{error}");

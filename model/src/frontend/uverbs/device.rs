@@ -20,7 +20,7 @@ use super::file::CommandFile;
 use super::identity::{FIRMWARE, PART};
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
-use super::{clock, function, user, wq};
+use super::{clock, function, uar, user, wq};
 use crate::card::Link;
 use crate::command::capability::LOG_MAX_LSO;
 
@@ -152,7 +152,8 @@ fn describe_context(file: &CommandFile, cqe_version: u8, room: usize) -> Result<
     };
     Ok(UcontextReply {
         qp_tab_size: caps.power(cmd_hca_cap::LOG_MAX_QP),
-        bf_reg_size: caps.blueflame(),
+        // As Linux: none where stores to the registers are not combined.
+        bf_reg_size: if uar::combining() { caps.blueflame() } else { 0 },
         tot_bfregs: 0,
         cache_line_size: 64,
         max_sq_desc_sz: caps.get(cmd_hca_cap::MAX_WQE_SZ_SQ) as u16,

@@ -91,11 +91,11 @@ fn decide() -> Result<Discovery, String> {
         When::Auto | When::Always => {}
     }
     let devices: Vec<Device> = identities(config.devices, config.link, 0)
-        .iter()
+        .into_iter()
         .enumerate()
-        .map(|(index, identity)| Device::new(index, identity))
+        .map(|(index, identity)| Device::new(index, &config.applied_to(identity)))
         .collect();
-    let tree = Tree::new(&devices)
+    let tree = Tree::new(&devices, config.node)
         .map_err(|error| format!("the folder that stands for sysfs cannot be made: {error}"))?;
     Ok(Discovery::On(Offer { config, devices, tree }))
 }

@@ -3,7 +3,7 @@
 //! Every process of the machine sees the same cards, as it would with hardware, so everything here
 //! follows from the number of the device and its identity alone.
 
-use crate::card::{Identity, Link};
+use crate::card::{Identity, Link, PortState};
 use crate::transport::p_key;
 
 /// What a device is called and how its port is addressed.
@@ -19,6 +19,10 @@ pub(super) struct Device {
     pub link: Link,
     /// LID; 0 on Ethernet.
     pub lid: u16,
+    /// How far the port has come when the card starts.
+    pub port: PortState,
+    /// log2 of the link's MTU.
+    pub log_mtu: u32,
     /// The filled entries at the beginning of the GID table.
     pub gids: Vec<[u8; 16]>,
 }
@@ -45,7 +49,9 @@ impl Device {
             pci: format!("6d35:00:{index:02x}.0"),
             guid: identity.node_guid,
             link: identity.link,
-            lid: identity.lid,
+            lid: if identity.port.is_configured() { identity.lid } else { 0 },
+            port: identity.port,
+            log_mtu: identity.log_mtu(),
             gids: identity.gids.clone(),
         }
     }

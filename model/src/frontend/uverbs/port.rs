@@ -68,7 +68,7 @@ fn describe(file: &CommandFile, port: u64) -> Result<QueryPort> {
         // 4096
         max_mtu: 5,
         // 1 is 256
-        active_mtu: (device.link.log_mtu() - 7) as u8,
+        active_mtu: (device.log_mtu - 7) as u8,
         active_width: WIDTH,
         active_speed: SPEED,
         ..Default::default()
@@ -89,14 +89,16 @@ fn describe(file: &CommandFile, port: u64) -> Result<QueryPort> {
             reply.phys_state = hca_vport_context::PORT_PHYSICAL_STATE.get(context) as u8;
             reply.qkey_viol_cntr = hca_vport_context::QKEY_VIOLATION_COUNTER.get(context) as u32;
             reply.bad_pkey_cntr = hca_vport_context::PKEY_VIOLATION_COUNTER.get(context) as u32;
-            reply.sm_lid = SM_LID;
+            // The card knows that there is one; its LID is the model's choice.
+            let managed = hca_vport_context::SM_LID.get(context) != 0;
+            reply.sm_lid = if managed { SM_LID } else { 0 };
             reply.subnet_timeout = 18;
             // Four data lanes.
             reply.max_vl_num = 3;
             reply.link_layer = 1;
         }
         Link::Roce => {
-            if !function.enter(|card| card.port_up) {
+            if !function.enter(|card| card.port_up()) {
                 // IB_PORT_DOWN, Disabled
                 (reply.state, reply.phys_state) = (1, 3);
             }

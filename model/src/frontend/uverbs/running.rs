@@ -89,7 +89,7 @@ impl Running {
         let memory = Arc::new(ProcessMemory::new(guarded));
         let identities: Vec<Identity> = identities(offer.devices.len(), offer.config.link, seed())
             .into_iter()
-            .map(|identity| Identity { user_contexts: offer.config.user_contexts, ..identity })
+            .map(|identity| offer.config.applied_to(identity))
             .collect();
         let tap = tap(&offer.config, &identities)?;
         let make = |(index, identity): (usize, Identity)| {

@@ -11,11 +11,12 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use super::config::Node;
 use super::identity::{BOARD_ID, BUS, Device, HCA_TYPE, PART, VENDOR};
-use crate::card::Link;
+use crate::card::{Link, PortState};
 
 /// The kernel's own folders, by a name that is not redirected.
 const CLASS: &str = "/./sys/class";
@@ -24,6 +25,8 @@ const NODES: &str = "/./dev/infiniband";
 /// Character device that stands for the command file: it exists everywhere, opens for everyone,
 /// and a command written to it fails loudly.
 pub(super) const NODE: &str = "/dev/full";
+/// What it is called in a folder that nobody may look into.
+const LOCKED: &str = "node";
 /// Its number, as sysfs has to name it.
 const NODE_NUMBER: &str = "1:7";
 
@@ -39,6 +42,8 @@ const REDIRECTED: [&str; 4] = [
 enum Entry {
     File(String),
     Link(String),
+    /// A folder that its owner may not look into.
+    Locked,
 }
 
 /// The tree of a machine with these devices.
@@ -66,7 +71,7 @@ pub(super) fn concerns(path: &[u8]) -> bool {
 
 impl Tree {
     /// Finds or writes the tree of these devices.
-    pub fn new(devices: &[Device]) -> io::Result<Self> {
+    pub fn new(devices: &[Device], node: Node) -> io::Result<Self> {
         let first = fs::read_dir(format!("{CLASS}/infiniband_verbs"))
             .into_iter()
             .flatten()
@@ -79,6 +84,7 @@ impl Tree {
         let mut entries = Vec::new();
         for (index, device) in devices.iter().enumerate() {
             describe(&mut entries, device, first + index);
+            entries.extend(node_of(first + index, node));
         }
         let file = |entries: &mut Vec<_>, path: &str, text: &str| {
             entries.push((path.to_string(), Entry::File(format!("{text}\n"))));
@@ -121,6 +127,20 @@ fn keep(entries: &mut Vec<(String, Entry)>, from: &str, to: &str) {
         let path = format!("{to}/{name}");
         if !entries.iter().any(|(known, _)| *known == path) {
             entries.push((path, Entry::Link(format!("{from}/{name}"))));
+        }
+    }
+}
+
+/// The device's node: a link to what stands for the command file. One that is forbidden goes by a
+/// folder that only those can pass who may pass over permissions.
+fn node_of(number: usize, node: Node) -> Vec<(String, Entry)> {
+    let path = format!("dev/infiniband/uverbs{number}");
+    match node {
+        Node::Open => vec![(path, Entry::Link(NODE.into()))],
+        Node::Missing => Vec::new(),
+        Node::Forbidden => {
+            let folder = format!("forbidden/uverbs{number}");
+            vec![(path, Entry::Link(format!("../../{folder}/{LOCKED}"))), (folder, Entry::Locked)]
         }
     }
 }
@@ -185,7 +205,6 @@ fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) 
         (format!("sys/class/infiniband/{}", device.name), format!("../../../{ib}")),
         (format!("sys/class/infiniband_verbs/uverbs{number}"), format!("../../../{uverbs}")),
         (format!("sys/bus/pci/devices/{}", device.pci), format!("../../../../{pci}")),
-        (format!("dev/infiniband/uverbs{number}"), NODE.into()),
     ] {
         entries.push((path, Entry::Link(target)));
     }
@@ -194,13 +213,25 @@ fn describe(entries: &mut Vec<(String, Entry)>, device: &Device, number: usize) 
 /// The port's attributes.
 fn port(file: &mut dyn FnMut(String, &str), device: &Device, path: &str) {
     let ethernet = device.link == Link::Roce;
+    let state = match device.port.logical() {
+        1 => "1: DOWN",
+        2 => "2: INIT",
+        3 => "3: ARMED",
+        _ => "4: ACTIVE",
+    };
+    let physical = match device.port {
+        PortState::Polling => "2: Polling",
+        PortState::Disabled => "3: Disabled",
+        _ => "5: LinkUp",
+    };
+    let managed = !ethernet && device.port.is_configured();
     for (name, text) in [
-        ("state", "4: ACTIVE".into()),
-        ("phys_state", "5: LinkUp".into()),
+        ("state", state.into()),
+        ("phys_state", physical.into()),
         ("rate", super::port::RATE.into()),
         ("lid", format!("{:#x}", device.lid)),
         ("lid_mask_count", "0".into()),
-        ("sm_lid", format!("{:#x}", if ethernet { 0 } else { super::port::SM_LID })),
+        ("sm_lid", format!("{:#x}", if managed { super::port::SM_LID } else { 0 })),
         ("sm_sl", "0".into()),
         ("cap_mask", format!("{:#010x}", super::port::capabilities(device.link))),
         ("link_layer", String::from(if ethernet { "Ethernet" } else { "InfiniBand" })),
@@ -267,6 +298,7 @@ fn settle(entries: &[(String, Entry)]) -> io::Result<PathBuf> {
         add(path.as_bytes());
         match entry {
             Entry::File(text) | Entry::Link(text) => add(text.as_bytes()),
+            Entry::Locked => add(b"locked"),
         }
     }
     let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -310,6 +342,11 @@ fn write(base: &Path, sum: u64, entries: &[(String, Entry)]) -> io::Result<PathB
             match entry {
                 Entry::File(text) => fs::write(&path, text)?,
                 Entry::Link(target) => symlink(target, &path)?,
+                Entry::Locked => {
+                    folder.create(&path)?;
+                    symlink(NODE, path.join(LOCKED))?;
+                    fs::set_permissions(&path, fs::Permissions::from_mode(0o000))?;
+                }
             }
         }
         fs::rename(&draft, &root)
@@ -344,7 +381,7 @@ mod tests {
             .enumerate()
             .map(|(index, identity)| Device::new(index, identity))
             .collect();
-        let tree = Tree::new(&devices).unwrap();
+        let tree = Tree::new(&devices, Node::Open).unwrap();
         let read = |path: &str| {
             fs::read_to_string(tree.redirect(path.as_bytes()).unwrap()).unwrap().trim().to_string()
         };

@@ -11,8 +11,9 @@ use mlx5_sys::ifc::{alloc_uar_in, alloc_uar_out, dealloc_uar_in, dealloc_uar_out
 
 use super::clock::Clock;
 use super::command::Command;
-use super::config::Mode;
+use super::config::{Mode, Pages};
 use super::descriptors::{Descriptor, aside};
+use super::discovery::{Discovery, discovery};
 use super::errno::{Errno, Result, last, set_errno};
 use super::file::{CommandFile, Object};
 use super::ioctl::Attributes;
@@ -193,10 +194,28 @@ pub(super) struct Uar {
     pub page: &'static Page,
 }
 
+/// What kinds of pages programs get.
+fn pages() -> Pages {
+    match discovery() {
+        Discovery::On(offer) => offer.config.pages,
+        _ => Pages::All,
+    }
+}
+
+/// Whether programs get pages that stores to can be combined on.
+pub(super) fn combining() -> bool {
+    pages() != Pages::NonCached
+}
+
 /// `UAR_OBJ_ALLOC`.
 pub(super) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     // BlueFlame and non-cached pages differ in how the processor maps them, which a process cannot.
-    if attributes.number(0x1001)? > 1 {
+    let given = match (attributes.number(0x1001)?, pages()) {
+        (0, kinds) => kinds != Pages::NonCached,
+        (1, kinds) => kinds != Pages::BlueFlame,
+        _ => false,
+    };
+    if !given {
         return Err(Errno::EOPNOTSUPP);
     }
     let mut state = file.state();

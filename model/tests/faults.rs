@@ -1,0 +1,129 @@
+//! What machines have before their first message: ports that carry nothing, nodes that cannot be
+//! opened, links with a small MTU. Programs that nobody here wrote have to see it, and to fail of it.
+
+mod support;
+
+use support::process::{Output, Process};
+use support::{LIMIT, Model};
+
+const INFINIBAND: Model = Model { roce: false, mode: None };
+const ROCE: Model = Model { roce: true, mode: None };
+
+fn with(model: Model, program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    let mut command = model.command(program);
+    command.args(arguments).envs(variables.iter().copied());
+    Process::start(program, command).finish(LIMIT)
+}
+
+/// A line of `ibv_devinfo -v`, after its colon.
+#[track_caller]
+fn devinfo(model: Model, variables: &[(&str, &str)], field: &str) -> String {
+    let output = with(model, "ibv_devinfo", &["-v"], variables);
+    output.assert_success();
+    let line =
+        output.stdout.lines().find_map(|line| line.trim().strip_prefix(field)?.strip_prefix(':'));
+    line.unwrap_or_else(|| panic!("no {field} in {output}")).trim().to_owned()
+}
+
+#[test]
+fn a_port_says_how_far_it_has_come() {
+    for (set, state, physical, lid) in [
+        ("active", "PORT_ACTIVE (4)", "LINK_UP (5)", "1"),
+        ("armed", "PORT_ARMED (3)", "LINK_UP (5)", "1"),
+        ("init", "PORT_INIT (2)", "LINK_UP (5)", "0"),
+        ("polling", "PORT_DOWN (1)", "POLLING (2)", "0"),
+        ("disabled", "PORT_DOWN (1)", "DISABLED (3)", "0"),
+    ] {
+        let variables = [("MLX5_MODEL_PORT", set)];
+        let field = |name| devinfo(INFINIBAND, &variables, name);
+        assert_eq!(field("state"), state);
+        assert_eq!(field("phys_state"), physical);
+        assert_eq!(field("port_lid"), lid);
+        assert_eq!(field("sm_lid") == "0", lid == "0", "{set}");
+        // The files say the same.
+        let cat = |name: &str| {
+            let path = format!("/sys/class/infiniband/mlx5_0/ports/1/{name}");
+            with(INFINIBAND, "cat", &[&path], &variables).stdout.trim().to_owned()
+        };
+        let number = |text: &str| text.split(['(', ')']).nth(1).unwrap().to_owned();
+        assert!(cat("state").starts_with(&format!("{}:", number(state))), "{}", cat("state"));
+        assert!(cat("phys_state").starts_with(&format!("{}:", number(physical))));
+        assert_eq!(cat("lid"), format!("0x{lid}"));
+    }
+    let roce = [("MLX5_MODEL_PORT", "disabled")];
+    assert_eq!(devinfo(ROCE, &roce, "state"), "PORT_DOWN (1)");
+    assert_eq!(devinfo(ROCE, &roce, "phys_state"), "DISABLED (3)");
+}
+
+#[test]
+fn a_port_that_is_not_active_loses_everything() {
+    for (model, state) in [(INFINIBAND, "armed"), (ROCE, "disabled")] {
+        let gid: &[&str] = if model.roce { &["-g", "1"] } else { &[] };
+        let arguments: Vec<&str> = ["-n", "4"].iter().chain(gid).copied().collect();
+        let variables = [("MLX5_MODEL_PORT", state)];
+        let _turn = support::turn();
+        let (_server, client) = pair(model, &arguments, &variables);
+        let text = client.to_string();
+        assert!(!client.status.success(), "{text}");
+        assert!(text.contains("transport retry counter exceeded"), "{text}");
+    }
+}
+
+/// `ibv_rc_pingpong`, whose client sends first: what became of it, and the server, which waits for
+/// ever where nothing arrives, and is ended when it is dropped.
+fn pair(model: Model, arguments: &[&str], variables: &[(&str, &str)]) -> (Process, Output) {
+    let port = support::port::free().to_string();
+    let side = |name: &str, host: Option<&str>| {
+        let mut command = model.command("ibv_rc_pingpong");
+        command.args(["-p", &port]).args(arguments).args(host);
+        command.envs(variables.iter().copied());
+        Process::start(name, command)
+    };
+    let mut server = side("server", None);
+    support::port::wait_for_listener(&port, &mut server, LIMIT);
+    let client = side("client", Some("127.0.0.1")).finish(LIMIT);
+    (server, client)
+}
+
+#[test]
+fn a_link_with_a_small_mtu_loses_larger_packets() {
+    let small = [("MLX5_MODEL_MTU", "512")];
+    assert_eq!(devinfo(INFINIBAND, &small, "active_mtu"), "512 (2)");
+    assert_eq!(devinfo(ROCE, &small, "active_mtu"), "512 (2)");
+    // Messages that fit pass; with a path MTU above the link's, longer ones do not.
+    for (mtu, size, passes) in
+        [("4096", "256", true), ("4096", "4000", false), ("512", "4000", true)]
+    {
+        let _turn = support::turn();
+        let (server, client) = pair(INFINIBAND, &["-n", "4", "-m", mtu, "-s", size], &small);
+        assert_eq!(client.status.success(), passes, "{size}: {client}");
+        if passes {
+            server.finish(LIMIT).assert_success();
+        }
+    }
+}
+
+#[test]
+fn a_node_can_be_missing_or_forbidden() {
+    let open = |variables: &[(&str, &str)], unprivileged: bool| {
+        // Root passes over permissions, unless it gives that up.
+        // SAFETY: geteuid has no preconditions.
+        let mut command = if unprivileged && unsafe { libc::geteuid() } == 0 {
+            let mut command = INFINIBAND.command("setpriv");
+            command.args(["--bounding-set=-all", "--inh-caps=-all", "ibv_devinfo"]);
+            command
+        } else {
+            INFINIBAND.command("ibv_devinfo")
+        };
+        command.envs(variables.iter().copied());
+        Process::start("ibv_devinfo", command).finish(LIMIT)
+    };
+    assert!(open(&[], true).status.success());
+    let missing = open(&[("MLX5_MODEL_NODE", "missing")], false);
+    assert!(!missing.status.success() && missing.stdout.is_empty(), "{missing}");
+    let forbidden = [("MLX5_MODEL_NODE", "forbidden")];
+    let refused = open(&forbidden, true);
+    assert!(!refused.status.success(), "{refused}");
+    let listed = with(INFINIBAND, "ibv_devices", &[], &forbidden);
+    assert!(listed.stdout.contains("mlx5_0"), "it is listed all the same: {listed}");
+}

@@ -1,0 +1,119 @@
+//! Modules of the kernel, and whom it shows RDMA devices.
+
+use super::check::{Check, Group, Question};
+use super::situation::Situation;
+
+/// Each module, what it is for, and whether nothing works without it.
+const MODULES: [(&str, &str, bool); 5] = [
+    ("mlx5_core", "the card's own driver", true),
+    ("mlx5_ib", "RDMA devices of ConnectX ports", true),
+    ("ib_uverbs", "programs that use RDMA devices, by /dev/infiniband/uverbs*", true),
+    ("rdma_cm", "connections by IP address (librdmacm, perftest -R)", false),
+    ("rdma_ucm", "programs that use rdma_cm, by /dev/infiniband/rdma_cm", false),
+];
+
+pub fn look(situation: &Situation) -> Vec<Check> {
+    let mut checks: Vec<Check> =
+        MODULES.iter().map(|(name, what, needed)| module(situation, name, what, *needed)).collect();
+    checks.push(namespaces(situation));
+    checks.push(limits(situation));
+    checks
+}
+
+fn module(situation: &Situation, name: &'static str, what: &'static str, needed: bool) -> Check {
+    let question = Question::new(
+        Group::Kernel,
+        name,
+        format!("/sys/module/{name}, /lib/modules/*/modules.builtin"),
+        what,
+    );
+    if situation.model {
+        return question.not_applicable("the model stands in for the kernel's modules");
+    }
+    let tree = &situation.tree;
+    if tree.exists(&format!("sys/module/{name}")) {
+        let version = tree.read(&format!("sys/module/{name}/version"));
+        return question.good(match version {
+            Some(version) => format!("loaded, version {version}"),
+            None => "loaded".to_owned(),
+        });
+    }
+    let release = tree.read("proc/sys/kernel/osrelease").unwrap_or_default();
+    let builtin = tree.read(&format!("lib/modules/{release}/modules.builtin")).unwrap_or_default();
+    if builtin.lines().any(|line| line.ends_with(&format!("/{name}.ko"))) {
+        return question.good("part of the kernel");
+    }
+    if !tree.exists("sys/module") {
+        return question.unknown("there is no /sys/module", None);
+    }
+    let cure = format!("modprobe {name}");
+    if needed {
+        question.broken("not loaded", cure)
+    } else {
+        question.warning(format!("not loaded, for {what}"), cure)
+    }
+}
+
+fn namespaces(situation: &Situation) -> Check {
+    const MODE: &str = "sys/module/ib_core/parameters/netns_mode";
+    let question = Question::new(
+        Group::Kernel,
+        "network namespaces",
+        format!("/{MODE} (as `rdma system show`)"),
+        "in exclusive mode a device is in one network namespace, and containers with their own do \
+         not see it",
+    );
+    if situation.model {
+        return question.not_applicable("the model's devices are in every namespace");
+    }
+    match situation.tree.read(MODE).as_deref() {
+        Some("Y" | "1") => question.good("shared: devices are in every network namespace"),
+        Some(_) => question.warning(
+            "exclusive: a device is in one network namespace",
+            "rdma system set netns shared    # or move it: rdma dev set DEVICE netns NAME",
+        ),
+        None => question.unknown("ib_core is not loaded, or older than its modes", None),
+    }
+}
+
+/// `rdma.max` of the process's cgroup: how many objects it may make.
+fn limits(situation: &Situation) -> Check {
+    let question = Question::new(
+        Group::Kernel,
+        "rdma cgroup",
+        "/proc/self/cgroup, /sys/fs/cgroup/*/rdma.max",
+        "a cgroup may limit how often a device is opened (hca_handle), and the objects made",
+    );
+    let Some(device) = &situation.device else {
+        return question.not_applicable("there is no RDMA device");
+    };
+    if situation.model {
+        return question.not_applicable("no cgroup counts the model's objects");
+    }
+    let groups = situation.tree.read("proc/self/cgroup").unwrap_or_default();
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let path = format!("sys/fs/cgroup/{own}/rdma.max").replace("//", "/");
+    let Some(text) = situation.tree.read(&path) else {
+        return question.good("no limit: the process's cgroup has no rdma controller");
+    };
+    let limits = text.lines().find_map(|line| line.strip_prefix(&format!("{} ", device.name)));
+    let of = |name: &str| {
+        let value = limits?.split_whitespace().find_map(|word| word.strip_prefix(name))?;
+        value.strip_prefix('=').filter(|value| *value != "max").map(str::to_owned)
+    };
+    let cure = || format!("echo '{} hca_handle=max hca_object=max' > /{path}", device.name);
+    match (of("hca_handle"), of("hca_object")) {
+        (None, None) => question.good("no limit"),
+        (Some(handles), _) if handles == "0" => {
+            question.broken("hca_handle=0: the device may not be opened", cure())
+        }
+        (handles, objects) => question.warning(
+            format!(
+                "hca_handle={}, hca_object={}",
+                handles.as_deref().unwrap_or("max"),
+                objects.as_deref().unwrap_or("max")
+            ),
+            cure(),
+        ),
+    }
+}

@@ -1,0 +1,161 @@
+//! `mlx5 doctor`: everything that goes wrong before the first message, each with its cure.
+//!
+//! [`situation`] finds what is examined: a device, opened, and the files that the machine tells about
+//! itself by, which [`tree`] reads from `/` or from a folder. A family of checks is a file
+//! ([`card`], [`kernel`], [`access`], [`libraries`], [`device`], [`memory`], [`port`] with [`gid`] and
+//! [`fabric`], [`registers`], [`processor`], [`placement`], [`traffic`]): a function that returns what
+//! it looked at and found ([`check`]). [`report`] puts them in order and passes the verdict.
+
+use std::fmt;
+use std::io::{self, IsTerminal as _};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::machine::Machine;
+use crate::outcome::{Error, Outcome, Result};
+use crate::output::Output;
+
+mod access;
+mod card;
+mod check;
+mod device;
+mod fabric;
+mod gid;
+mod kernel;
+mod libraries;
+mod memory;
+mod placement;
+mod port;
+mod processor;
+mod registers;
+mod report;
+mod situation;
+mod traffic;
+mod tree;
+
+use check::Check;
+use report::{Report, Style};
+use situation::Situation;
+
+/// Find what keeps messages from being sent, with its cure
+///
+/// Looks at everything that has to be right before the first message: the card on the PCI bus,
+/// modules of the kernel, device nodes and permissions, libraries, limits of memory, ports and their
+/// addresses, doorbell registers, and what makes latencies irregular (frequency, idle states, NUMA).
+/// Last it sends a message from each active port to itself.
+///
+/// It examines this machine's card. It does not fall back to the model, which would hide that there is
+/// no card: --model asks for it.
+///
+/// Each check is ok, a WARNING (traffic is possible, but slower or less regular), BROKEN (no traffic is
+/// possible), or a question mark, where it could not be found out. The exit status is 1 if anything is
+/// broken.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// Say of every check why it matters and where it was looked
+    #[arg(short, long)]
+    verbose: bool,
+    /// Only this port [default: all]
+    #[arg(short, long, value_name = "PORT")]
+    port: Option<u8>,
+    /// The GID index that a program uses: is it the right one?
+    #[arg(short, long, value_name = "INDEX")]
+    gid_index: Option<u32>,
+    /// The RoCE version that the peer speaks
+    #[arg(long, value_name = "VERSION")]
+    roce: Option<RoceVersion>,
+    /// The peer's active MTU in bytes, as its ibv_devinfo says: does it fit?
+    #[arg(long, value_name = "BYTES", value_parser = peer_mtu)]
+    peer_mtu: Option<usize>,
+    /// Send no message
+    #[arg(long)]
+    no_traffic: bool,
+    /// Examine a copy of a machine's /sys, /proc, /dev and /etc in this folder; opens no device
+    #[arg(long, value_name = "FOLDER", conflicts_with = "model")]
+    root: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mlx5 doctor                        what is wrong with this machine's card?
+  mlx5 doctor -v                     and why would that matter?
+  mlx5 doctor --gid-index 3 --roce 2 --peer-mtu 4096
+                                     will this connection work?
+  mlx5 doctor --root /tmp/sosreport  what was wrong with that machine?
+  mlx5 doctor --json | jq '.report.checks[] | select(.verdict == \"broken\")'
+  mlx5 doctor --model                the same on the model";
+
+/// Version 1 is an Ethernet type of its own, 2 goes over UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum RoceVersion {
+    /// An Ethernet type of its own, not routed
+    #[value(name = "1")]
+    V1,
+    /// Over UDP and IP
+    #[value(name = "2")]
+    V2,
+}
+
+impl fmt::Display for RoceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RoceVersion::V1 => "RoCE v1",
+            RoceVersion::V2 => "RoCE v2",
+        })
+    }
+}
+
+fn peer_mtu(text: &str) -> std::result::Result<usize, String> {
+    let bytes = text.parse().map_err(|_| "not a number".to_owned())?;
+    mlx5::verbs::Mtu::from_bytes(bytes).map(|mtu| mtu.bytes()).map_err(|error| error.to_string())
+}
+
+impl Arguments {
+    /// Looks at everything and says what is wrong.
+    pub(crate) fn run(&self, machine: &Machine, output: &Output) -> Result {
+        if let Some(root) = self.root.as_ref().filter(|root| !root.is_dir()) {
+            return Err(Error::Told(format!(
+                "{} is no folder: name one that holds a machine's sys, proc and dev",
+                root.display()
+            )));
+        }
+        let situation = Situation::find(machine, self);
+        let examined = match &self.root {
+            Some(root) => format!("by the files in {}", root.display()),
+            None if situation.model => {
+                machine.say_model();
+                "on the model".to_owned()
+            }
+            None => "on this machine".to_owned(),
+        };
+        let device = situation.device.as_ref().map(|device| device.name.clone());
+        let style = Style {
+            color: io::stdout().is_terminal()
+                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+            verbose: self.verbose,
+        };
+        let report = Report::new(examined, device, look(&situation), style);
+        output.report("doctor", &report)?;
+        Ok(if report.counts.broken > 0 { Outcome::Bad } else { Outcome::Good })
+    }
+}
+
+/// All checks, in order.
+fn look(situation: &Situation) -> Vec<Check> {
+    let families: [fn(&Situation) -> Vec<Check>; 11] = [
+        card::look,
+        kernel::look,
+        access::look,
+        libraries::look,
+        device::look,
+        memory::look,
+        port::look,
+        registers::look,
+        processor::look,
+        placement::look,
+        traffic::look,
+    ];
+    families.iter().flat_map(|family| family(situation)).collect()
+}

@@ -1,0 +1,158 @@
+//! What was found, in order, with a verdict: as JSON, and as text.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::check::{Check, Verdict};
+
+/// How many checks came to each verdict.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Counts {
+    good: usize,
+    warning: usize,
+    pub broken: usize,
+    unknown: usize,
+    not_applicable: usize,
+}
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was examined: this machine, the model, or a tree of files.
+    examined: String,
+    device: Option<String>,
+    checks: Vec<Check>,
+    pub counts: Counts,
+    /// Whether anything keeps traffic from being possible.
+    traffic_possible: bool,
+    /// The same in words.
+    verdict: String,
+    #[serde(skip)]
+    style: Style,
+}
+
+/// How text looks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Style {
+    /// Colours, for a terminal.
+    pub color: bool,
+    /// Everything about each check.
+    pub verbose: bool,
+}
+
+impl Report {
+    pub fn new(
+        examined: String,
+        device: Option<String>,
+        checks: Vec<Check>,
+        style: Style,
+    ) -> Report {
+        let mut counts = Counts::default();
+        for check in &checks {
+            *match check.verdict {
+                Verdict::Good => &mut counts.good,
+                Verdict::Warning => &mut counts.warning,
+                Verdict::Broken => &mut counts.broken,
+                Verdict::Unknown => &mut counts.unknown,
+                Verdict::NotApplicable => &mut counts.not_applicable,
+            } += 1;
+        }
+        let verdict = judge(&checks, counts);
+        Report {
+            examined,
+            device,
+            checks,
+            counts,
+            traffic_possible: counts.broken == 0,
+            verdict,
+            style,
+        }
+    }
+}
+
+/// One sentence.
+fn judge(checks: &[Check], counts: Counts) -> String {
+    let names = |verdict| {
+        let of = checks.iter().filter(|check| check.verdict == verdict);
+        of.map(|check| format!("{}: {}", check.group.title(), check.check)).collect::<Vec<_>>()
+    };
+    if counts.broken > 0 {
+        return format!("traffic cannot work: {}", names(Verdict::Broken).join("; "));
+    }
+    let proven = checks
+        .iter()
+        .any(|check| check.group == super::check::Group::Traffic && check.verdict == Verdict::Good);
+    let mut text = match proven {
+        true => "traffic works: a message went out and came back".to_owned(),
+        false => {
+            "nothing was found that keeps traffic from working; no message was sent".to_owned()
+        }
+    };
+    for (count, what) in [(counts.warning, "warning"), (counts.unknown, "could not be found out")] {
+        if count > 0 {
+            let plural = if what == "warning" && count > 1 { "s" } else { "" };
+            text += &format!(", {count} {what}{plural}");
+        }
+    }
+    text
+}
+
+impl Verdict {
+    /// How it is marked in text, and in which colour (ANSI).
+    fn mark(self) -> (&'static str, &'static str) {
+        match self {
+            Verdict::Good => ("ok", "32"),
+            Verdict::Warning => ("WARNING", "33"),
+            Verdict::Broken => ("BROKEN", "31;1"),
+            Verdict::Unknown => ("?", "36"),
+            Verdict::NotApplicable => ("-", "2"),
+        }
+    }
+}
+
+impl Report {
+    fn paint(&self, text: &str, color: &str) -> String {
+        if self.style.color { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    fn check(&self, f: &mut fmt::Formatter<'_>, check: &Check) -> fmt::Result {
+        let (mark, color) = check.verdict.mark();
+        // Padded before it is painted: colours have no width.
+        let mark = self.paint(&format!("{mark:8}"), color);
+        let line = format!("  {mark} {:27} {}", check.check, check.found);
+        writeln!(f, "{}", line.trim_end())?;
+        let mut detail = |name: &str, text: &str| writeln!(f, "{:13}{name}: {text}", "");
+        let wrong = !matches!(check.verdict, Verdict::Good | Verdict::NotApplicable);
+        if let Some(cure) = check.cure.as_deref().filter(|_| wrong || self.style.verbose) {
+            detail(if check.verdict == Verdict::Unknown { "see" } else { "cure" }, cure)?;
+        }
+        if self.style.verbose {
+            detail("why", check.why)?;
+            detail("looked at", &check.looked_at)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let device = self.device.as_deref().unwrap_or("no device");
+        writeln!(f, "{device}, {}", self.examined)?;
+        let mut group = None;
+        for check in &self.checks {
+            if check.verdict == Verdict::NotApplicable && !self.style.verbose {
+                continue;
+            }
+            if group.replace(check.group) != Some(check.group) {
+                writeln!(f, "{}", self.paint(check.group.title(), "1"))?;
+            }
+            self.check(f, check)?;
+        }
+        if self.counts.not_applicable > 0 && !self.style.verbose {
+            writeln!(f, "{} checks do not apply here (-v lists them)", self.counts.not_applicable)?;
+        }
+        let color = if self.counts.broken > 0 { "31;1" } else { "32;1" };
+        write!(f, "verdict: {}", self.paint(&self.verdict, color))
+    }
+}

@@ -1,0 +1,244 @@
+//! What is examined: which device, by which files, and the device itself where it can be opened.
+
+use std::path::Path;
+
+use mlx5::verbs::{Context, devices};
+
+use super::Arguments;
+use super::tree::Tree;
+use crate::machine::{Machine, is_model};
+
+/// PCI vendor of the cards (Mellanox, now NVIDIA).
+pub const VENDOR: i64 = 0x15b3;
+
+/// A PCI function of that vendor.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Its address, `0000:3b:00.0`.
+    pub address: String,
+    /// Its folder.
+    pub folder: String,
+    /// PCI device id.
+    pub part: i64,
+    /// Who drives it.
+    pub driver: Option<String>,
+}
+
+/// An RDMA device as sysfs has it.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// `mlx5_0`.
+    pub name: String,
+    /// Its folder, `sys/class/infiniband/mlx5_0`.
+    pub folder: String,
+    /// Its character device, `uverbs0`, where the kernel names one.
+    pub node: Option<String>,
+    /// Its ports, from 1.
+    pub ports: Vec<u8>,
+}
+
+/// The device itself.
+#[derive(Debug)]
+pub enum Live {
+    /// Files are examined that somebody copied.
+    Copied,
+    /// No device of libmlx5's is there, or none of that name.
+    Absent(String),
+    /// It cannot be opened.
+    Closed(mlx5::Error),
+    /// It is open.
+    Open(Context),
+}
+
+/// What is examined.
+#[derive(Debug)]
+pub struct Situation<'a> {
+    pub arguments: &'a Arguments,
+    pub tree: Tree,
+    /// Whether it is the model.
+    pub model: bool,
+    /// All functions of the vendor.
+    pub functions: Vec<Function>,
+    /// The device that is examined.
+    pub device: Option<Device>,
+    /// Other devices that are there.
+    pub others: Vec<String>,
+    pub live: Live,
+}
+
+impl<'a> Situation<'a> {
+    /// Finds the device that was asked for, or the first, and opens it.
+    pub fn find(machine: &Machine, arguments: &'a Arguments) -> Situation<'a> {
+        let tree = Tree::new(arguments.root.as_deref().unwrap_or(Path::new("/")));
+        let names: Vec<String> = tree
+            .list("sys/class/infiniband")
+            .into_iter()
+            .filter(|name| {
+                tree.number(&format!("sys/class/infiniband/{name}/device/vendor")) == Some(VENDOR)
+            })
+            .collect();
+        let chosen = match machine.device() {
+            Some(name) => names.iter().find(|known| *known == name),
+            None => names.first(),
+        };
+        let device = chosen.map(|name| describe(&tree, name));
+        let others = names.iter().filter(|name| Some(*name) != chosen).cloned().collect::<Vec<_>>();
+        let live = if tree.is_own() { open(machine) } else { Live::Copied };
+        Situation {
+            arguments,
+            model: tree.is_own() && is_model(),
+            functions: functions(&tree, &names),
+            device,
+            others,
+            live,
+            tree,
+        }
+    }
+
+    /// The function of the examined device; of none, the first.
+    pub fn function(&self) -> Option<&Function> {
+        let address = self.device.as_ref().and_then(|device| self.address(device));
+        match address {
+            Some(address) => self.functions.iter().find(|function| function.address == address),
+            None => self.functions.first(),
+        }
+    }
+
+    fn address(&self, device: &Device) -> Option<String> {
+        self.tree.link(&format!("{}/device", device.folder))
+    }
+
+    /// The open device.
+    pub fn context(&self) -> Option<&Context> {
+        match &self.live {
+            Live::Open(context) => Some(context),
+            _ => None,
+        }
+    }
+
+    /// Why there is no open device.
+    pub fn why_not_open(&self) -> &'static str {
+        match &self.live {
+            Live::Copied => "files that were copied are examined, not a device",
+            Live::Absent(_) => "there is no device",
+            Live::Closed(_) => "the device cannot be opened",
+            Live::Open(_) => "the device is open",
+        }
+    }
+
+    /// The ports to look at.
+    pub fn ports(&self) -> Vec<u8> {
+        let all = self.device.as_ref().map(|device| device.ports.clone()).unwrap_or_default();
+        match self.arguments.port {
+            Some(port) => vec![port],
+            None => all,
+        }
+    }
+
+    /// A file of a port.
+    pub fn port_file(&self, port: u8, name: &str) -> Option<String> {
+        let device = self.device.as_ref()?;
+        self.tree.read(&format!("{}/ports/{port}/{name}", device.folder))
+    }
+
+    /// Whether a port speaks Ethernet.
+    pub fn is_ethernet(&self, port: u8) -> bool {
+        self.port_file(port, "link_layer").is_some_and(|layer| layer == "Ethernet")
+    }
+
+    /// Whether a port carries traffic.
+    pub fn is_active(&self, port: u8) -> bool {
+        self.port_file(port, "state").is_some_and(|state| state.starts_with("4:"))
+    }
+
+    /// The network interface of a port: by its GIDs, or the device's only one.
+    pub fn interface(&self, port: u8) -> Option<String> {
+        let device = self.device.as_ref()?;
+        let ndevs = format!("{}/ports/{port}/gid_attrs/ndevs", device.folder);
+        let by_gid = self.tree.list(&ndevs).into_iter();
+        by_gid
+            .filter_map(|index| self.tree.read(&format!("{ndevs}/{index}")))
+            .find(|name| !name.is_empty())
+            .or_else(|| self.tree.list(&format!("{}/device/net", device.folder)).into_iter().next())
+    }
+
+    /// Signs that this is a container.
+    pub fn container(&self) -> Option<&'static str> {
+        if self.tree.exists(".dockerenv") {
+            return Some("/.dockerenv is there");
+        }
+        if self.tree.exists("run/.containerenv") {
+            return Some("/run/.containerenv is there");
+        }
+        let groups = self.tree.read("proc/1/cgroup")?;
+        ["docker", "kubepods", "containerd", "lxc", "libpod"]
+            .iter()
+            .any(|sign| groups.contains(sign))
+            .then_some("/proc/1/cgroup names a container")
+    }
+
+    /// Whether this process has a capability, by its bit. None where that cannot be said.
+    pub fn has_capability(&self, bit: u32) -> Option<bool> {
+        let status = self.tree.read("proc/self/status")?;
+        let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+        let mask = u64::from_str_radix(mask.trim(), 16).ok()?;
+        Some(mask >> bit & 1 != 0)
+    }
+}
+
+fn open(machine: &Machine) -> Live {
+    let found = match devices() {
+        Ok(found) => found,
+        Err(error) => return Live::Absent(error.to_string()),
+    };
+    let wanted = match machine.device() {
+        Some(name) => found.iter().find(|device| device.name() == name),
+        None => found.iter().find(|device| device.is_mlx5()),
+    };
+    match wanted {
+        None => {
+            let names: Vec<String> = found.iter().map(|device| device.name()).collect();
+            Live::Absent(match names.is_empty() {
+                true => "libibverbs finds no device".to_owned(),
+                false => format!("libibverbs finds {}", names.join(", ")),
+            })
+        }
+        Some(device) => match device.open() {
+            Ok(context) => Live::Open(context),
+            Err(error) => Live::Closed(error),
+        },
+    }
+}
+
+fn describe(tree: &Tree, name: &str) -> Device {
+    let folder = format!("sys/class/infiniband/{name}");
+    let class = "sys/class/infiniband_verbs";
+    let node = tree
+        .list(class)
+        .into_iter()
+        .find(|node| tree.read(&format!("{class}/{node}/ibdev")).as_deref() == Some(name));
+    let ports = tree.list(&format!("{folder}/ports"));
+    let ports = ports.iter().filter_map(|port| port.parse().ok()).collect();
+    Device { name: name.to_owned(), folder, node, ports }
+}
+
+/// By the bus, and by the devices: the model's functions are on no bus that is listed.
+fn functions(tree: &Tree, devices: &[String]) -> Vec<Function> {
+    let bus = "sys/bus/pci/devices";
+    let on_bus = tree.list(bus).into_iter().map(|address| (format!("{bus}/{address}"), address));
+    let of_devices = devices.iter().filter_map(|name| {
+        let folder = format!("sys/class/infiniband/{name}/device");
+        Some((folder.clone(), tree.link(&folder)?))
+    });
+    let mut functions: Vec<Function> = Vec::new();
+    for (folder, address) in on_bus.chain(of_devices) {
+        let known = functions.iter().any(|function| function.address == address);
+        if known || tree.number(&format!("{folder}/vendor")) != Some(VENDOR) {
+            continue;
+        }
+        let part = tree.number(&format!("{folder}/device")).unwrap_or(0);
+        let driver = tree.link(&format!("{folder}/driver"));
+        functions.push(Function { address, folder, part, driver });
+    }
+    functions
+}

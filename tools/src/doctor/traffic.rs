@@ -1,0 +1,106 @@
+//! The last proof: a message that goes out and comes back.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use mlx5::connect::LocalPort;
+use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
+use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
+use mlx5::verbs::{
+    Access, AckTimeout, CompletionQueue, Context, ProtectionDomain, QueuePair, RtsAttributes,
+};
+use mlx5::wqe::Send;
+
+use super::check::{Check, Group, Question};
+use super::situation::Situation;
+
+/// How long a message may take. A connection gives up long before.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// More than the largest packet carries: the message is cut to the path MTU and put together again.
+const LENGTH: usize = 8192 + 1;
+
+pub fn look(situation: &Situation) -> Vec<Check> {
+    situation.ports().into_iter().map(|port| message(situation, port)).collect()
+}
+
+fn message(situation: &Situation, port: u8) -> Check {
+    let question = Question::new(
+        Group::Traffic,
+        format!("port {port} message"),
+        "a reliable connection of a queue pair with itself: one SEND, compared byte by byte",
+        "it takes memory, queues, registers, address and port together; the cable and the peer it \
+         does not prove",
+    );
+    if situation.arguments.no_traffic {
+        return question.not_applicable("--no-traffic");
+    }
+    let Some(context) = situation.context() else {
+        return question.not_applicable(situation.why_not_open());
+    };
+    if !situation.is_active(port) {
+        return question.not_applicable("the port is not active");
+    }
+    match send(context, port, situation.arguments.gid_index) {
+        Ok(()) => question.good(format!("{LENGTH} bytes went out and came back whole")),
+        Err(error) => question.broken(
+            error.to_string(),
+            "look at what is broken above; then: ibv_rc_pingpong -d DEVICE -g INDEX on two shells",
+        ),
+    }
+}
+
+/// Sends one message to itself.
+fn send(context: &Context, port: u8, gid_index: Option<u32>) -> Result<(), Box<dyn Error>> {
+    let gid_index = gid_index.map(u8::try_from).transpose()?;
+    let local = LocalPort::new(context, port, gid_index)?;
+    let pd = ProtectionDomain::new(context)?;
+    let cq = CompletionQueue::new(context, 16)?;
+    let queue_pair = QueuePair::builder(&pd, &cq).max_send_wr(4).max_recv_wr(4).build()?;
+    let own = local.endpoint(&queue_pair);
+    let queue_pair = queue_pair.init(&local.init())?;
+
+    let mut completions = Completions::new(&cq)?;
+    let mut receiver = Receiver::new(&queue_pair, &mut completions, ReceiveConfig::default())?;
+    let arriving = Slice::new(pd.allocate(LENGTH, Access::LOCAL_WRITE)?);
+    receiver.post(RECEIVE, arriving).map_err(|refused| refused.error)?;
+
+    let queue_pair = queue_pair.rtr(&local.rtr(&own, &own))?;
+    // What does not arrive at once on the own port does not arrive.
+    let attributes = RtsAttributes {
+        timeout: AckTimeout::at_least(Duration::from_millis(67)),
+        retry_cnt: 3,
+        ..local.rts(&own, &own)
+    };
+    let queue_pair = queue_pair.rts(&attributes)?;
+    let mut channel = Channel::new(queue_pair, receiver, completions, SendConfig::default())?;
+
+    let pattern: Vec<u8> = (0..LENGTH).map(|index| (index * 7 + index / 251) as u8).collect();
+    let mut leaving = Slice::new(pd.allocate(LENGTH, Access::LOCAL_WRITE)?);
+    leaving.write(0, &pattern);
+    channel.post(SEND, Send::new(leaving).signaled()).map_err(|refused| refused.error)?;
+
+    let deadline = Instant::now() + PATIENCE;
+    let (mut sent, mut arrived) = (false, None);
+    while !sent || arrived.is_none() {
+        match channel.poll()? {
+            Some(Event::Returned(returned)) => match (returned.id, returned.outcome) {
+                (_, Outcome::Failed(failure)) => return Err(failure.to_string().into()),
+                (SEND, _) => sent = true,
+                (_, Outcome::Received(_)) => arrived = returned.buffers.one(),
+                (id, outcome) => return Err(format!("request {id} ended so: {outcome:?}").into()),
+            },
+            Some(other) => return Err(format!("an unexpected completion: {other:?}").into()),
+            None if Instant::now() > deadline => {
+                return Err(format!("nothing arrived within {PATIENCE:?}").into());
+            }
+            None => std::hint::spin_loop(),
+        }
+    }
+    match arrived {
+        Some(arrived) if arrived.to_vec() == pattern => Ok(()),
+        _ => Err("what arrived is not what was sent".into()),
+    }
+}
+
+const RECEIVE: u64 = 1;
+const SEND: u64 = 2;
