@@ -17,10 +17,7 @@ mod misuse;
 pub mod ring;
 pub mod sysfs;
 pub mod text;
-#[cfg(feature = "timing")]
 pub mod timing;
-#[cfg(not(feature = "timing"))]
-mod timing;
 pub mod verbs;
 pub mod wqe;
 

@@ -1,13 +1,13 @@
-//! Where the time of a post and a poll goes.
+//! Time by the CPU's counter, and where the time of a post and a poll goes.
 //!
-//! Queues stamp the phases of every post and poll ([`Phase`]) and keep, per phase, what the last
-//! call took and a histogram of all calls: `SendQueue::timing`, `ReceiveQueue::timing` and
-//! `Completions::timing` give them as a [`Report`]. Stamps are ticks of the CPU's constant-rate
-//! counter, made seconds by a [`Clock`] that is calibrated once per process; what a stamp costs is
-//! measured, too, and taken off.
+//! A [`Clock`] tells ticks of the CPU's constant-rate counter without a system call, and makes seconds
+//! of them; it is calibrated once per process.
 //!
-//! All of that exists with the feature `timing` only. Without it the recorder in each queue is a
-//! type without size whose methods are empty, so no instruction is left of it.
+//! With the feature `timing`, queues stamp the phases of every post and poll (`Phase`) and keep, per
+//! phase, what the last call took and a histogram of all calls: `SendQueue::timing`,
+//! `ReceiveQueue::timing` and `Completions::timing` give them as a `Report`. What a stamp costs is
+//! measured, too, and taken off. Without the feature the recorder in each queue is a type without size
+//! whose methods are empty, so no instruction is left of it.
 //!
 //! # What a stamp tells
 //!
@@ -26,7 +26,6 @@
 //!   a post takes; `benches/post_poll.rs` does that.
 //! - Ticks are of the constant-rate counter, not of the core's clock.
 
-#[cfg(any(feature = "timing", feature = "flight-recorder"))]
 mod clock;
 #[cfg(feature = "timing")]
 mod histogram;
@@ -40,11 +39,13 @@ mod report;
 
 #[cfg(feature = "flight-recorder")]
 pub(crate) use clock::ticks;
-#[cfg(any(feature = "timing", feature = "flight-recorder"))]
 pub use clock::{Clock, Source};
 #[cfg(not(feature = "timing"))]
 pub(crate) use off::{Recorder, Stamp};
+#[cfg(feature = "timing")]
 pub use phase::Phase;
+#[cfg(not(feature = "timing"))]
+pub(crate) use phase::Phase;
 #[cfg(feature = "timing")]
 pub(crate) use recorder::{Recorder, Stamp};
 #[cfg(feature = "timing")]
