@@ -48,7 +48,7 @@ pub struct Options {
 enum Command {
     Info(info::Arguments),
     Doctor(doctor::Arguments),
-    Perf(perf::Arguments),
+    Perf(Box<perf::Arguments>),
     Completions(generate::Completions),
     Man(generate::Man),
 }
@@ -69,7 +69,7 @@ impl Cli {
         let ended = match self.command {
             Command::Info(arguments) => arguments.run(&machine, &output),
             Command::Doctor(arguments) => arguments.run(&machine, &output),
-            Command::Perf(arguments) => arguments.run(&output),
+            Command::Perf(arguments) => arguments.run(&machine, &output),
             Command::Completions(arguments) => arguments.run(),
             Command::Man(arguments) => arguments.run(),
         };
@@ -81,7 +81,7 @@ impl Cli {
             }
             Err(error) => {
                 output.failed(&error);
-                ExitCode::from(3)
+                ExitCode::from(if matches!(error, Error::Usage(_)) { 2 } else { 3 })
             }
         }
     }

@@ -39,10 +39,13 @@ pub enum Error {
     /// Standard output took no more.
     #[error("cannot write to standard output: {0}")]
     Output(#[source] io::Error),
+    /// The command line asks for what cannot be.
+    #[error("{0}")]
+    Usage(String),
     /// Something else, in words.
     #[error("{0}")]
     Told(String),
 }
 
 /// What commands return.
-pub type Result<T = Outcome> = std::result::Result<T, Error>;
+pub type Result<T = Outcome, E = Error> = std::result::Result<T, E>;

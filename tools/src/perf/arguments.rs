@@ -1,0 +1,409 @@
+//! What `lat`, `bw` and `rate` have in common on the command line, and the plans that follow from it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use mlx5::verbs::{Context, HugePageSize};
+
+use super::memory::Origin;
+use super::place;
+use super::plan::{Amount, Arrivals, Carrier, Operation, Plan, Schedule, Stall};
+use super::result::{Kind, Setting};
+use super::server::PORT;
+use super::station::Side;
+use crate::outcome::{Error, Result};
+
+/// Payloads up to this go inline by default: as with perftest's latency tests.
+const INLINE: u64 = 220;
+
+/// Where a side's port, threads and memory are.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "This side")]
+pub struct Local {
+    /// The device's port
+    #[arg(short, long, value_name = "N", default_value_t = 1)]
+    pub ib_port: u8,
+    /// The entry of the port's GID table to be addressed by [default: none on InfiniBand; on Ethernet
+    /// the first of RoCE v2]
+    #[arg(short = 'x', long, value_name = "N")]
+    pub gid_index: Option<u8>,
+    /// CPUs that threads run on, in turn, such as 2 or 2,4-6
+    #[arg(long, value_name = "LIST", value_parser = place::cpus)]
+    pub cpu: Option<std::vec::Vec<usize>>,
+    /// Take memory of this NUMA node, and run there unless --cpu says otherwise
+    #[arg(long, value_name = "NODE")]
+    pub numa: Option<u32>,
+    /// Take memory on huge pages: 2M or 1G
+    #[arg(long, value_name = "SIZE", value_parser = place::huge)]
+    pub huge: Option<HugePageSize>,
+}
+
+impl Local {
+    /// The side.
+    ///
+    /// # Errors
+    /// As [`Side::new`].
+    pub fn side(&self, context: Context) -> Result<Side> {
+        let origin = Origin { node: self.numa, huge: self.huge };
+        Side::new(context, self.ib_port, self.gid_index, origin)
+    }
+
+    /// The CPUs that threads run on; none: wherever the system puts them.
+    ///
+    /// # Errors
+    /// A NUMA node that is not there.
+    pub fn cpus(&self) -> Result<Vec<usize>> {
+        match (&self.cpu, self.numa) {
+            (Some(cpus), _) => Ok(cpus.clone()),
+            (None, Some(node)) => place::cpus_of_node(node),
+            (None, None) => Ok(Vec::new()),
+        }
+    }
+}
+
+/// Which messages go inline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Inline {
+    Auto,
+    UpTo(u64),
+}
+
+/// Options of a measurement.
+#[derive(Args, Clone, Debug)]
+pub struct Arguments {
+    /// Where `mlx5 perf server` runs
+    #[arg(required_unless_present = "loopback", conflicts_with = "loopback")]
+    pub host: Option<String>,
+    /// Be both sides in this process: for one machine alone
+    #[arg(long)]
+    pub loopback: bool,
+    /// The server's TCP port
+    #[arg(short, long, value_name = "PORT", default_value_t = PORT)]
+    pub port: u16,
+
+    /// What requests do
+    #[arg(short, long, value_enum, default_value = "send", help_heading = "Messages")]
+    operation: Operation,
+    /// How queue pairs are connected
+    #[arg(short = 'c', long, value_enum, default_value = "rc", help_heading = "Messages")]
+    transport: Carrier,
+    /// Bytes of a message, such as 64 or 4K; give it more than once, or a list, for several points
+    #[arg(short, long = "size", value_name = "BYTES", value_delimiter = ',',
+          value_parser = bytes, help_heading = "Messages")]
+    sizes: Vec<u64>,
+    /// All powers of two from one size to another, such as 2..64K
+    #[arg(long, value_name = "FIRST..LAST", value_parser = sweep, conflicts_with = "sizes",
+          help_heading = "Messages")]
+    sweep: Option<(u64, u64)>,
+    /// Payloads that travel in the WQE: those up to so many bytes, or none with 0 [default: 220 for
+    /// lat and rate, 0 for bw]
+    #[arg(short = 'I', long, value_name = "auto|BYTES", default_value = "auto",
+          value_parser = inline, hide_default_value = true, help_heading = "Messages")]
+    inline: Inline,
+    /// Messages to be measured, of each thread [default: 10000 for lat, 5000 for bw, 50000 for rate]
+    #[arg(short = 'n', long, value_name = "N", help_heading = "Messages")]
+    iterations: Option<u64>,
+    /// Measure for so long instead, such as 5s or 300ms
+    #[arg(short = 'D', long, value_name = "TIME", value_parser = time,
+          conflicts_with = "iterations", help_heading = "Messages")]
+    duration: Option<Duration>,
+    /// Messages before those
+    #[arg(short, long, value_name = "N", default_value_t = 100, help_heading = "Messages")]
+    warm_up: u64,
+    /// Look at every byte of every message that arrives; what is wrong ends with status 1
+    #[arg(long, help_heading = "Messages")]
+    validate: bool,
+
+    /// Requests rung by one doorbell [default: 1; 16 for rate]
+    #[arg(short = 'l', long, value_name = "N", help_heading = "Queues")]
+    batch: Option<u32>,
+    /// Ask for a completion for every N-th request [default: 1 for lat and open loops, 16 for bw, 64
+    /// for rate]
+    #[arg(short = 'Q', long, value_name = "N", help_heading = "Queues")]
+    signal_every: Option<u32>,
+    /// Requests outstanding on a queue pair at most [default: 128; 16 for lat, 256 for rate]
+    #[arg(short = 't', long, value_name = "N", help_heading = "Queues")]
+    depth: Option<u32>,
+    /// Queue pairs, of all threads together [default: one per thread]
+    #[arg(short, long, value_name = "N", help_heading = "Queues")]
+    qps: Option<u32>,
+    /// Threads, each with queues, a CQ and memory of its own
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Queues")]
+    threads: u32,
+    /// Path MTU [default: the largest that both ports do]
+    #[arg(short, long, value_name = "BYTES", help_heading = "Queues")]
+    mtu: Option<u16>,
+    /// Service level; on Ethernet the priority
+    #[arg(short = 'S', long, value_name = "N", default_value_t = 0, help_heading = "Queues")]
+    sl: u8,
+    /// Index into the P_Key tables of both ports
+    #[arg(long, value_name = "N", default_value_t = 0, help_heading = "Queues")]
+    pkey_index: u16,
+
+    /// Send by a schedule of so many messages a second, such as 100k/s, whatever becomes of them, and
+    /// time each from when it should have been sent (an open loop). Without it, a message is sent when
+    /// there is room (a closed loop), and what stalls is hidden by the messages that it keeps from
+    /// being sent
+    #[arg(long, value_name = "RATE", value_parser = rate, help_heading = "Open loop")]
+    rate: Option<f64>,
+    /// How the messages of a schedule are spread
+    #[arg(
+        long,
+        value_enum,
+        default_value = "fixed",
+        requires = "rate",
+        help_heading = "Open loop"
+    )]
+    arrivals: Arrivals,
+    /// What chance begins with: the same seed, the same schedule
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Open loop")]
+    seed: u64,
+
+    /// Pause before this message is answered (of lat with SEND or WRITE: at the server), or looked
+    /// for: to see what the measurement makes of a stall
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "stall_for",
+        help_heading = "Checking the measurement"
+    )]
+    stall_at: Option<u64>,
+    /// How long that pause is, such as 20ms
+    #[arg(long, value_name = "TIME", value_parser = time, requires = "stall_at",
+          help_heading = "Checking the measurement")]
+    stall_for: Option<Duration>,
+    /// Send this message wrong, to see that --validate finds it
+    #[arg(long, value_name = "N", help_heading = "Checking the measurement")]
+    corrupt_at: Option<u64>,
+
+    /// Percentiles to report
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = percent,
+          default_values_t = [50.0, 90.0, 99.0, 99.9, 99.99], help_heading = "Results")]
+    pub percentiles: Vec<f64>,
+    /// Write every measured time, one per line, in nanoseconds
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    pub raw_samples: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(super) local: Local,
+}
+
+impl Arguments {
+    /// The plans, one per size.
+    ///
+    /// # Errors
+    /// What cannot be measured, and what to choose instead.
+    pub fn plans(&self, kind: Kind) -> Result<Vec<Plan>> {
+        let plans: Vec<Plan> =
+            self.sizes(kind).into_iter().map(|size| self.plan(kind, size)).collect();
+        plans.iter().try_for_each(|plan| plan.check().map_err(Error::Usage))?;
+        Ok(plans)
+    }
+
+    fn sizes(&self, kind: Kind) -> Vec<u64> {
+        match (self.sweep, &self.sizes[..]) {
+            (Some((first, last)), _) => {
+                let sizes = std::iter::successors(Some(first), |size| size.checked_mul(2));
+                sizes.take_while(|size| *size <= last).collect()
+            }
+            (None, []) if self.operation.is_atomic() => vec![8],
+            (None, []) => vec![match kind {
+                Kind::Bw if self.transport == Carrier::Ud => 1024,
+                Kind::Bw => 64 << 10,
+                Kind::Lat | Kind::Rate => 8,
+            }],
+            (None, sizes) => sizes.to_vec(),
+        }
+    }
+
+    fn plan(&self, kind: Kind, size: u64) -> Plan {
+        let depth = self.depth.unwrap_or(match kind {
+            Kind::Lat => 16,
+            Kind::Bw => 128,
+            Kind::Rate => 256,
+        });
+        let open = self.rate.is_some();
+        let batch = self.batch.unwrap_or(if kind == Kind::Rate && !open { 16 } else { 1 });
+        let signal_every = self.signal_every.unwrap_or(match kind {
+            Kind::Lat => 1,
+            _ if open => 1,
+            Kind::Bw => 16.min(depth.div_ceil(2)),
+            Kind::Rate => 64.min(depth.div_ceil(2)),
+        });
+        let inline = match self.inline {
+            Inline::Auto => kind != Kind::Bw && size <= INLINE,
+            Inline::UpTo(most) => size <= most,
+        };
+        Plan {
+            kind,
+            operation: self.operation,
+            carrier: self.transport,
+            size,
+            inline: inline && !self.operation.fetches(),
+            batch,
+            signal_every,
+            depth,
+            queue_pairs: self.qps.unwrap_or(self.threads),
+            threads: self.threads,
+            amount: match (self.duration, self.iterations) {
+                (Some(time), _) => Amount::Nanoseconds(nanoseconds(time)),
+                (None, Some(count)) => Amount::Messages(count),
+                (None, None) => Amount::Messages(match kind {
+                    Kind::Lat => 10_000,
+                    Kind::Bw => 5_000,
+                    Kind::Rate => 50_000,
+                }),
+            },
+            warm_up: self.warm_up,
+            schedule: self.rate.map(|per_second| Schedule {
+                per_second,
+                arrivals: self.arrivals,
+                seed: self.seed,
+            }),
+            validate: self.validate,
+            corrupt_at: self.corrupt_at,
+            stall: self
+                .stall_at
+                .zip(self.stall_for)
+                .map(|(at, time)| Stall { at, nanoseconds: nanoseconds(time) }),
+            mtu: self.mtu,
+            service_level: self.sl,
+            pkey_index: self.pkey_index,
+        }
+    }
+
+    /// Threads of a side.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.threads as usize
+    }
+
+    /// What was chosen, also what no option was given for.
+    #[must_use]
+    pub fn settings(&self, plans: &[Plan]) -> Vec<Setting> {
+        let Some(plan) = plans.first() else { return Vec::new() };
+        let sizes: Vec<String> = plans.iter().map(|plan| plan.size.to_string()).collect();
+        let inline: Vec<String> =
+            plans.iter().filter(|plan| plan.inline).map(|plan| plan.size.to_string()).collect();
+        let none = |list: Vec<String>| if list.is_empty() { "none".into() } else { list.join(" ") };
+        let mut settings = vec![
+            Setting::new("operation", plan.operation),
+            Setting::new("transport", plan.carrier),
+            Setting::new("size", format_args!("{} bytes", sizes.join(" "))),
+            Setting::new("inline", none(inline)),
+            match plan.amount {
+                Amount::Messages(count) => Setting::new("iterations", count),
+                Amount::Nanoseconds(time) => {
+                    Setting::new("duration", format_args!("{:?}", Duration::from_nanos(time)))
+                }
+            },
+            Setting::new("warm-up", plan.warm_up),
+            Setting::new("validate", if plan.validate { "yes" } else { "no" }),
+            Setting::new("batch", plan.batch),
+            Setting::new("signal-every", plan.signal_every),
+            Setting::new("depth", plan.depth),
+            Setting::new("qps", plan.queue_pairs),
+            Setting::new("threads", plan.threads),
+            Setting::new("mtu", plan.mtu.map_or("largest".to_owned(), |mtu| mtu.to_string())),
+            Setting::new("sl", plan.service_level),
+            Setting::new("pkey-index", plan.pkey_index),
+            match &plan.schedule {
+                None => Setting::new("loop", "closed"),
+                Some(Schedule { per_second, arrivals, seed }) => Setting::new(
+                    "loop",
+                    format_args!("open, {per_second}/s, {arrivals} arrivals, seed {seed}"),
+                ),
+            },
+        ];
+        if let Some(Stall { at, nanoseconds }) = plan.stall {
+            let time = Duration::from_nanos(nanoseconds);
+            settings.push(Setting::new("stall", format_args!("{time:?} at message {at}")));
+        }
+        if let Some(at) = plan.corrupt_at {
+            settings.push(Setting::new("corrupt-at", at));
+        }
+        settings
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// A number with a unit behind it, of those.
+fn scaled(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let (_, scale) = units.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit.trim()))?;
+    number.parse::<f64>().ok().map(|number| number * scale)
+}
+
+fn bytes(text: &str) -> std::result::Result<u64, String> {
+    const UNITS: &[(&str, f64)] =
+        &[("", 1.0), ("k", 1024.0), ("m", 1_048_576.0), ("g", 1_073_741_824.0)];
+    let bytes = scaled(text, UNITS).filter(|bytes| bytes.fract() == 0.0 && *bytes <= 1e12);
+    bytes.map(|bytes| bytes as u64).ok_or_else(|| "it is a number such as 64, 4K or 1M".to_owned())
+}
+
+fn sweep(text: &str) -> std::result::Result<(u64, u64), String> {
+    let wrong = || "it is two sizes such as 2..64K, the first a power of two".to_owned();
+    let (first, last) = text.split_once("..").ok_or_else(wrong)?;
+    let (first, last) = (bytes(first)?, bytes(last)?);
+    if first.is_power_of_two() && first <= last { Ok((first, last)) } else { Err(wrong()) }
+}
+
+fn inline(text: &str) -> std::result::Result<Inline, String> {
+    match text {
+        "auto" => Ok(Inline::Auto),
+        text => bytes(text).map(Inline::UpTo),
+    }
+}
+
+fn time(text: &str) -> std::result::Result<Duration, String> {
+    const UNITS: &[(&str, f64)] =
+        &[("s", 1.0), ("", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9), ("min", 60.0)];
+    scaled(text, UNITS)
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .ok_or_else(|| "it is a time such as 5s, 300ms or 20us".to_owned())
+}
+
+fn rate(text: &str) -> std::result::Result<f64, String> {
+    const UNITS: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("m", 1e6)];
+    let number = text.strip_suffix("/s").unwrap_or(text);
+    scaled(number, UNITS)
+        .filter(|rate| *rate > 0.0)
+        .ok_or_else(|| "it is a rate such as 500/s, 100k/s or 2.5M/s".to_owned())
+}
+
+fn percent(text: &str) -> std::result::Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+    percent.ok_or_else(|| "it is a number from 0 to 100".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_those_that_people_write() {
+        assert_eq!(bytes("64"), Ok(64));
+        assert_eq!(bytes("64K"), Ok(65536));
+        assert_eq!(bytes("1m"), Ok(1 << 20));
+        assert_eq!(sweep("2..64K"), Ok((2, 65536)));
+        assert_eq!(time("20ms"), Ok(Duration::from_millis(20)));
+        assert_eq!(time("1.5s"), Ok(Duration::from_millis(1500)));
+        assert_eq!(rate("100k/s"), Ok(1e5));
+        assert_eq!(rate("500"), Ok(500.0));
+        assert_eq!(inline("0"), Ok(Inline::UpTo(0)));
+        assert_eq!(percent("99.9"), Ok(99.9));
+        for wrong in ["", "-1", "1.5", "8q", "nan", "1e40"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+        for wrong in ["8", "3..8", "8..2", "..", "2..x"] {
+            assert!(sweep(wrong).is_err(), "{wrong}");
+        }
+        assert!(time("1h").is_err() && time("99999999999999999999999999s").is_err());
+        assert!(rate("0/s").is_err() && rate("x").is_err() && percent("101").is_err());
+    }
+}

@@ -1,0 +1,321 @@
+//! The client's side: it decides what is measured, and makes a result of it.
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::arguments::Arguments;
+use super::counters::Counters;
+use super::direct::ByHand;
+use super::distribution::Distribution;
+use super::environment::Environment;
+use super::loops::{self, Measured, Record, Signals};
+use super::place;
+use super::plan::{Amount, Carrier, Operation, Plan};
+use super::progress::Progress;
+use super::raw::Raw;
+use super::request::{Requests, Visit, visit};
+use super::result::{Counter, Kind, Point, Run, Via};
+use super::server;
+use super::session::{self, Say, Session};
+use super::station::{Backend, Connects, Side, Unconnected};
+use super::threads::Crew;
+use crate::machine::Machine;
+use crate::outcome::{Error, Outcome, Result};
+use crate::output::Output;
+
+/// Times one by one of a thread, at most, where it is not known how many there will be.
+const MOST_RAW: u64 = 1 << 22;
+
+/// A measurement and what it found wrong.
+pub struct Found {
+    /// The result.
+    pub run: Run,
+    /// Messages whose content was wrong, at either side.
+    pub wrong: u64,
+}
+
+impl Found {
+    /// How the command ends.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        if self.wrong == 0 { Outcome::Good } else { Outcome::Bad }
+    }
+}
+
+/// Measures all points of a command line.
+///
+/// # Errors
+/// What cannot be measured, and why.
+pub fn measure(
+    kind: Kind,
+    arguments: &Arguments,
+    machine: &Machine,
+    output: &Output,
+) -> Result<Found> {
+    let plans = arguments.plans(kind)?;
+    let mut raw = arguments.raw_samples.as_deref().map(Raw::create).transpose()?;
+    let side = arguments.local.side(machine.open()?)?;
+    let cpus = arguments.local.cpus()?;
+    let measured = match &arguments.host {
+        Some(host) => {
+            let session = Session::connect(host, arguments.port)?;
+            points(arguments, &plans, &side, &cpus, session, raw.as_mut(), output)
+        }
+        None => in_a_loop(arguments, &plans, &side, &cpus, raw.as_mut(), output),
+    }?;
+    if let Some(raw) = raw {
+        raw.finish()?;
+    }
+    let Points { environment, peer, points, mut notes, wrong } = measured;
+    if environment.model {
+        notes
+            .insert(0, "on the model, a software ConnectX: times say nothing of a card".to_owned());
+    }
+    let began = points.first().map_or(Duration::ZERO, |(began, _)| *began);
+    let run = Run {
+        kind,
+        command: std::env::args().collect(),
+        began: began.as_secs_f64(),
+        environment,
+        peer: arguments.host.is_some().then_some(peer),
+        configuration: arguments.settings(&plans),
+        points: points.into_iter().map(|(_, point)| point).collect(),
+        comparison: None,
+        notes,
+    };
+    Ok(Found { run, wrong })
+}
+
+/// All points, and what holds for all of them.
+struct Points {
+    environment: Environment,
+    peer: Environment,
+    /// Each with when it began, after 1970.
+    points: Vec<(Duration, Point)>,
+    notes: Vec<String>,
+    wrong: u64,
+}
+
+/// With the server on a thread of this process.
+fn in_a_loop(
+    arguments: &Arguments,
+    plans: &[Plan],
+    side: &Side,
+    cpus: &[usize],
+    raw: Option<&mut Raw>,
+    output: &Output,
+) -> Result<Points> {
+    let cannot = |error| Error::Told(format!("cannot listen on 127.0.0.1: {error}"));
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(cannot)?;
+    let port = listener.local_addr().map_err(cannot)?.port();
+    let other = arguments.local.side(side.context.clone())?;
+    // The client's threads come first in the list.
+    let split = arguments.threads().min(cpus.len());
+    let others: Vec<usize> = cpus[split..].iter().chain(&cpus[..split]).copied().collect();
+    thread::scope(|scope| {
+        let server = scope.spawn(|| server::serve_one(&listener, &other, &others));
+        let points = Session::connect("127.0.0.1", port)
+            .and_then(|session| points(arguments, plans, side, cpus, session, raw, output));
+        let served = match server.join() {
+            Ok(served) => served,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        // What goes wrong at one side ends the other, which knows less.
+        match (points, served) {
+            (Ok(points), Ok(())) => Ok(points),
+            (Err(error), _) | (Ok(_), Err(error)) => Err(error),
+        }
+    })
+}
+
+fn points(
+    arguments: &Arguments,
+    plans: &[Plan],
+    side: &Side,
+    cpus: &[usize],
+    mut session: Session,
+    mut raw: Option<&mut Raw>,
+    output: &Output,
+) -> Result<Points> {
+    if let (true, [first, ..]) = (cpus.len() == 1, cpus) {
+        // The environment tells where the threads run.
+        place::pin(&[*first])?;
+    }
+    let environment = Environment::of(&side.context, side.port.attributes().port)?;
+    let peer = session.greet(&environment)?;
+    let first = Instant::now();
+    let mut all = Points { environment, peer, points: Vec::new(), notes: Vec::new(), wrong: 0 };
+    for plan in plans {
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let seconds = first.elapsed().as_secs_f64();
+        let samples = match (&raw, plan.amount) {
+            (None, _) => 0,
+            (Some(_), Amount::Messages(count)) => count as usize,
+            (Some(_), Amount::Nanoseconds(_)) => MOST_RAW as usize,
+        };
+        let one = OnePoint::<ByHand> {
+            session: &mut session,
+            side,
+            cpus,
+            plan,
+            samples,
+            in_a_loop: arguments.loopback,
+            output,
+            backend: std::marker::PhantomData,
+        };
+        let Finished { threads, received, wrong, counters, notes } =
+            visit(plan, one).map_err(Error::Told)??;
+        let sent: u64 = threads.iter().flat_map(|thread| &thread.sent).sum();
+        for note in notes {
+            if !all.notes.contains(&note) {
+                all.notes.push(note);
+            }
+        }
+        if plan.needs_server() && received != sent {
+            if plan.carrier == Carrier::Rc {
+                return Err(Error::Told(format!(
+                    "{sent} messages were sent and acknowledged, and {received} arrived"
+                )));
+            }
+            all.notes.push(format!(
+                "of {} bytes, {} of {sent} messages were lost on the way: {} does not tell the sender",
+                plan.size,
+                sent.saturating_sub(received),
+                plan.carrier
+            ));
+        }
+        let wrong = wrong + threads.iter().map(|thread| thread.wrong).sum::<u64>();
+        if wrong != 0 {
+            all.notes.push(format!("of {} bytes, {wrong} messages were WRONG", plan.size));
+            all.wrong += wrong;
+        }
+        if let Some(raw) = raw.as_deref_mut() {
+            let dropped = raw.write(plan, &threads)?;
+            if dropped != 0 {
+                all.notes
+                    .push(format!("of {} bytes, {dropped} raw samples found no room", plan.size));
+            }
+        }
+        let mut point = point(plan, arguments, &threads, ByHand::VIA);
+        point.began = seconds;
+        point.counters = counters;
+        all.points.push((began, point));
+    }
+    Ok(all)
+}
+
+/// What threads measured, together.
+fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured], via: Via) -> Point {
+    let mut distribution = Distribution::new();
+    threads.iter().for_each(|thread| distribution.add(thread.record.distribution()));
+    let began = threads.iter().map(|thread| thread.began).min().unwrap_or(0);
+    let ended = threads.iter().map(|thread| thread.began + thread.ticks).max().unwrap_or(0);
+    let messages: u64 = threads.iter().map(|thread| thread.messages).sum();
+    let ways = if plan.is_echoed() { 2 } else { 1 };
+    Point {
+        via,
+        size: plan.size,
+        began: 0.0,
+        seconds: mlx5::timing::Clock::get().nanoseconds(ended - began) / 1e9,
+        messages: messages * ways,
+        planned_per_second: plan.schedule.map(|schedule| schedule.per_second),
+        latency: distribution.latency(plan.timed(), &arguments.percentiles),
+        cpu: None,
+        phases: threads.first().map(|thread| thread.phases.clone()).unwrap_or_default(),
+        counters: Vec::new(),
+        validated: plan.validate.then(|| validated(plan, threads) * ways),
+    }
+}
+
+/// Messages that were looked at. Of a stream of WRITEs only the last ones are still there.
+fn validated(plan: &Plan, threads: &[Measured]) -> u64 {
+    let sent = threads.iter().flat_map(|thread| &thread.sent);
+    match (plan.operation, plan.is_echoed(), plan.layout()) {
+        (Operation::Write, false, Ok(layout)) => sent.map(|sent| *sent.min(&layout.target)).sum(),
+        _ => sent.sum(),
+    }
+}
+
+/// One point, on the client's side, by the backend `B`.
+struct OnePoint<'a, B> {
+    session: &'a mut Session,
+    side: &'a Side,
+    cpus: &'a [usize],
+    plan: &'a Plan,
+    /// Times one by one, of each thread.
+    samples: usize,
+    in_a_loop: bool,
+    output: &'a Output,
+    backend: std::marker::PhantomData<fn() -> B>,
+}
+
+/// What both sides say of a point.
+struct Finished {
+    threads: Vec<Measured>,
+    received: u64,
+    wrong: u64,
+    counters: Vec<Counter>,
+    notes: Vec<String>,
+}
+
+impl<B: Backend> Visit for OnePoint<'_, B> {
+    type Output = Result<Finished>;
+
+    fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output {
+        let OnePoint { session, side, cpus, plan, samples, in_a_loop, output, .. } = self;
+        // 1. The queues of both sides.
+        let unconnected = (0..plan.threads)
+            .map(|_| Unconnected::<T>::new(side, plan))
+            .collect::<Result<Vec<_>>>()?;
+        session.tell(&Say::Plan { plan: Box::new(plan.clone()) })?;
+        let theirs = match session.hear("queue pairs")? {
+            Say::Ends { threads } => session::endpoints(&threads, plan)?,
+            other => return Err(session::unexpected(&other, "its queue pairs")),
+        };
+        session.tell(&server::ends(&unconnected))?;
+        let mut counters = Counters::new(&side.context, side.port.attributes().port);
+        let mut paths = Vec::new();
+        for (thread, theirs) in unconnected.into_iter().zip(&theirs) {
+            let station = thread.connect(side, plan, theirs)?;
+            counters.count(&station.queue_pairs);
+            paths.push(B::path::<T, R>(station, plan)?);
+        }
+        match session.hear("readiness")? {
+            Say::Ready {} => {}
+            other => return Err(session::unexpected(&other, "that it is ready")),
+        }
+
+        // 2. Messages.
+        let before = counters.read();
+        let signals = Signals::new(paths.len());
+        let progress = Progress::new(plan, output);
+        let crew = Crew { plan, signals: &signals, cpus };
+        let threads = crew.run(
+            &mut paths,
+            |path, task| loops::measure(path, task, Record::new(plan, samples)),
+            || {
+                progress.show(signals.done());
+                match session.hear_within(Duration::from_millis(10))? {
+                    None => Ok(()),
+                    Some(other) => Err(session::unexpected(&other, "nothing")),
+                }
+            },
+        )?;
+        progress.finish();
+
+        // 3. What the server saw.
+        let sent = threads.iter().map(|thread| thread.sent.clone()).collect();
+        session.tell(&Say::Finish { sent })?;
+        let (received, wrong, theirs) = match session.hear("account")? {
+            Say::Done { received, wrong, counters } => (received, wrong, counters),
+            other => return Err(session::unexpected(&other, "what it saw")),
+        };
+        let mut changed = Counters::changed(&before, &counters.read());
+        // In a loop the port is the same.
+        let theirs =
+            theirs.into_iter().filter(|counter| !in_a_loop || counter.name.starts_with("queue."));
+        changed.extend(theirs.map(|counter| Counter { peer: true, ..counter }));
+        Ok(Finished { threads, received, wrong, counters: changed, notes: counters.notes })
+    }
+}

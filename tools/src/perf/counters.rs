@@ -1,0 +1,105 @@
+//! Counters of the card, before and after.
+
+use std::fs;
+use std::path::PathBuf;
+
+use mlx5::devx::QueueCounters;
+use mlx5::verbs::{Context, QueuePair, Rts, Transport};
+
+use super::result::Counter;
+
+/// The counters of a side's port and queues that can be read.
+pub struct Counters {
+    context: Context,
+    /// Folders of sysfs: the port's counters, and those of its queues.
+    folders: Vec<PathBuf>,
+    /// A set of counters of this side's queue pairs alone.
+    queues: Option<QueueCounters>,
+    /// Why some cannot be read, if so.
+    pub notes: Vec<String>,
+}
+
+/// Values by name.
+pub type Values = Vec<(String, u64)>;
+
+impl Counters {
+    /// Of that port.
+    #[must_use]
+    pub fn new(context: &Context, port: u8) -> Counters {
+        let root = PathBuf::from("/sys/class/infiniband").join(context.name()).join("ports");
+        let folders = ["counters", "hw_counters"];
+        let folders = folders.map(|folder| root.join(port.to_string()).join(folder)).to_vec();
+        let mut notes = Vec::new();
+        let queues = match QueueCounters::new(context) {
+            Ok(queues) => Some(queues),
+            Err(error) => {
+                notes.push(format!("queue pairs have no counters of their own: {error}"));
+                None
+            }
+        };
+        Counters { context: context.clone(), folders, queues, notes }
+    }
+
+    /// Has queue pairs count in the set of this side.
+    pub fn count<T: Transport>(&mut self, queue_pairs: &[QueuePair<T, Rts>]) {
+        let Some(queues) = &self.queues else { return };
+        for qp in queue_pairs {
+            if let Err(error) = queues.count(qp) {
+                self.notes.push(format!("queue pairs have no counters of their own: {error}"));
+                self.queues = None;
+                return;
+            }
+        }
+    }
+
+    /// All that can be read now.
+    #[must_use]
+    pub fn read(&self) -> Values {
+        let mut values = Values::new();
+        if let Ok(vport) = self.context.vport_counters() {
+            let kinds = [
+                ("received_rdma_unicast", vport.received_rdma_unicast),
+                ("sent_rdma_unicast", vport.sent_rdma_unicast),
+                ("received_errors", vport.received_errors),
+                ("sent_errors", vport.sent_errors),
+            ];
+            for (name, traffic) in kinds {
+                values.push((format!("vport.{name}.packets"), traffic.packets));
+                values.push((format!("vport.{name}.octets"), traffic.octets));
+            }
+        }
+        if let Some(counts) = self.queues.as_ref().and_then(|queues| queues.read().ok()) {
+            values
+                .extend(counts.iter().map(|(name, value)| (format!("queue.{name}"), value.into())));
+        }
+        for folder in &self.folders {
+            // The model has none, and old kernels have others.
+            let Ok(files) = fs::read_dir(folder) else { continue };
+            let mut found: Values = files
+                .flatten()
+                .filter_map(|file| {
+                    let value = fs::read_to_string(file.path()).ok()?.trim().parse().ok()?;
+                    Some((format!("port.{}", file.file_name().to_string_lossy()), value))
+                })
+                .collect();
+            found.sort();
+            values.extend(found);
+        }
+        values
+    }
+
+    /// What changed between two readings.
+    #[must_use]
+    pub fn changed(before: &Values, after: &Values) -> Vec<Counter> {
+        let value =
+            |name: &str| before.iter().find(|(known, _)| known == name).map(|(_, value)| *value);
+        after
+            .iter()
+            .filter_map(|(name, after)| {
+                let before = value(name)?;
+                let name = name.clone();
+                (before != *after).then_some(Counter { name, peer: false, before, after: *after })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,175 @@
+//! The direct path: this crate's rings, as a program would use them.
+
+use std::marker::PhantomData;
+
+use mlx5::cqe::{Completion, ReceiveKind};
+use mlx5::ring::{Completions, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
+use mlx5::verbs::Transport;
+
+use super::memory::Memory;
+use super::path::{Event, Message, Path, Stop};
+use super::plan::{Layout, Plan};
+use super::request::{Requests, Site};
+#[cfg(feature = "phases")]
+use super::result::Phase;
+use super::result::Via;
+use super::station::{Backend, Connects, Station};
+use crate::outcome::{Error, Result};
+
+/// How much of an id is a message's number; what is above is its queue pair's.
+const SEQUENCE_BITS: u32 = 48;
+
+/// The queues of one thread, posted to and polled without libmlx5.
+pub struct Direct<T: Transport, R> {
+    /// Before the memory, so that nothing is in flight when that goes.
+    queues: Vec<(SendQueue<T>, ReceiveQueue)>,
+    completions: Completions,
+    site: Site,
+    header: usize,
+    requests: PhantomData<fn() -> R>,
+}
+
+/// Makes [`Direct`]s.
+#[derive(Clone, Copy, Debug)]
+pub enum ByHand {}
+
+impl Backend for ByHand {
+    const VIA: Via = Via::Direct;
+    type Path<T: Connects, R: Requests<T>> = Direct<T, R>;
+
+    fn path<T: Connects, R: Requests<T>>(station: Station<T>, plan: &Plan) -> Result<Direct<T, R>> {
+        let mut completions = Completions::new(&station.cq)?;
+        let mut queues = Vec::with_capacity(station.queue_pairs.len());
+        for qp in &station.queue_pairs {
+            let sends = SendQueue::new(qp, &mut completions, SendConfig::default())?;
+            plan.check_limits(sends.limits()).map_err(Error::Told)?;
+            let receives = ReceiveQueue::new(qp, &mut completions, ReceiveConfig::default())?;
+            queues.push((sends, receives));
+        }
+        let header = if T::HAS_HEADER { Layout::HEADER } else { 0 };
+        Ok(Direct { queues, completions, site: station.site, header, requests: PhantomData })
+    }
+}
+
+#[inline(always)]
+fn id(queue: usize, number: u64) -> u64 {
+    (queue as u64) << SEQUENCE_BITS | number
+}
+
+#[inline(always)]
+fn parts(id: u64) -> (usize, u64) {
+    ((id >> SEQUENCE_BITS) as usize, id & ((1 << SEQUENCE_BITS) - 1))
+}
+
+impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
+    #[inline(always)]
+    fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    #[inline(always)]
+    fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
+        let request = R::request(&self.site, queue, message);
+        let (sends, _) = &mut self.queues[queue];
+        // SAFETY: the request's memory is a slot of `site`, which is dropped after the queues, and
+        // nobody holds a reference to it. Loops keep at most as many requests outstanding as the plan's
+        // depth, which is how many slots there are where contents matter; where they do not, requests
+        // may share one.
+        unsafe { sends.post(id(queue, message.sequence), request)? };
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn post_batch(
+        &mut self,
+        queue: usize,
+        messages: impl Iterator<Item = Message>,
+    ) -> Result<(), Stop> {
+        let (sends, _) = &mut self.queues[queue];
+        let mut batch = sends.batch();
+        for message in messages {
+            let request = R::request(&self.site, queue, message);
+            batch.append(id(queue, message.sequence), request)?;
+        }
+        // SAFETY: as in `post`, for each.
+        unsafe { batch.ring() };
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, queue: usize, slot: u64) -> Result<(), Stop> {
+        let memory = self.site.memory.receive(queue, slot);
+        let (_, receives) = &mut self.queues[queue];
+        // SAFETY: a slot of `site`, which is dropped after the queues; it is read by copy only, and
+        // posted again after it was.
+        unsafe { receives.post(id(queue, slot), memory)? };
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn poll(&mut self) -> Result<Option<Event>, Stop> {
+        // A pair of queues tells the poll which of them to try first; many are looked through.
+        let polled: Result<Option<Completion>, PollError> = match &mut self.queues[..] {
+            [one] => self.completions.poll(one),
+            many => self.completions.poll(many),
+        };
+        match polled? {
+            None => Ok(None),
+            Some(Completion::Send(done)) => {
+                let (queue, sequence) = parts(done.id);
+                Ok(Some(Event::Sent { queue, sequence }))
+            }
+            Some(Completion::Receive(done)) => {
+                let (queue, slot) = parts(done.id);
+                let length = (done.byte_len as usize).saturating_sub(self.header);
+                let immediate = match done.kind {
+                    ReceiveKind::SendImm(immediate) | ReceiveKind::WriteImm(immediate) => {
+                        Some(immediate)
+                    }
+                    _ => None,
+                };
+                Ok(Some(Event::Received { queue, slot, length, immediate }))
+            }
+            Some(Completion::Failed(failure)) => Err(Stop::Failed(failure)),
+            Some(Completion::Unclaimed(unclaimed)) => Err(Stop::Unclaimed(unclaimed)),
+        }
+    }
+
+    #[inline(always)]
+    fn memory(&mut self) -> &mut Memory {
+        &mut self.site.memory
+    }
+
+    #[cfg(feature = "phases")]
+    fn phases(&self) -> Vec<Phase> {
+        let mut phases = Vec::new();
+        let mut add = |queue: &str, report: mlx5::timing::Report| {
+            phases.extend(report.phases().iter().map(|phase| Phase {
+                queue: queue.to_owned(),
+                name: phase.phase.name().to_owned(),
+                count: phase.count,
+                min: phase.min,
+                median: phase.median,
+                p99: phase.p99,
+                max: phase.max,
+                median_ns: report.clock().nanoseconds(phase.median),
+            }));
+        };
+        // Queues of one thread do the same: the first stands for all.
+        if let Some((sends, receives)) = self.queues.first() {
+            add("send", sends.timing());
+            add("receive", receives.timing());
+        }
+        add("completions", self.completions.timing());
+        phases
+    }
+
+    #[cfg(feature = "phases")]
+    fn clear_phases(&mut self) {
+        for (sends, receives) in &mut self.queues {
+            sends.clear_timing();
+            receives.clear_timing();
+        }
+        self.completions.clear_timing();
+    }
+}

@@ -1,0 +1,274 @@
+//! The loops, each in a file of its own, written for any [`Path`].
+//!
+//! The client's: [`ping`] sends a message and waits for the answer; [`glance`] does so by WRITEs,
+//! whose arrival is seen in memory; [`fetch`] waits for what it fetches; [`stream`] keeps many requests
+//! outstanding. The server's: [`pong`] and [`glance`] answer, [`sink`] takes. When the next message is
+//! sent is up to a [`pace`]; times go to a [`record`]; whoever waits does it by [`wait`].
+//!
+//! Nothing here allocates or enters the kernel once a loop runs, but to yield where cores are few, and
+//! to sleep where a stall was asked for.
+
+mod fetch;
+mod glance;
+mod pace;
+mod ping;
+mod pong;
+mod record;
+mod sink;
+mod stream;
+mod wait;
+
+use std::time::Duration;
+
+use mlx5::timing::Clock;
+
+pub use record::Record;
+pub use wait::Signals;
+
+use super::path::{Path, Stop};
+use super::plan::{Amount, Carrier, Layout, Operation, Plan};
+use super::result::{Kind, Phase};
+use pace::{Closed, Open, Pace};
+
+/// What a thread does.
+#[derive(Clone, Copy)]
+pub struct Task<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// What threads tell each other.
+    pub signals: &'a Signals,
+    /// Which thread this is, from 0.
+    pub thread: usize,
+    /// Whether cores are so few that who waits gives its own away.
+    pub yields: bool,
+}
+
+/// How far a loop goes.
+#[derive(Clone, Copy)]
+struct Span {
+    /// Messages.
+    count: u64,
+    /// The tick after which none is begun.
+    end: u64,
+}
+
+/// What a client's thread measured.
+#[derive(Debug)]
+pub struct Measured {
+    /// Times.
+    pub record: Record,
+    /// From the first tick to the last.
+    pub ticks: u64,
+    /// The first tick.
+    pub began: u64,
+    /// Messages that were measured.
+    pub messages: u64,
+    /// Messages that were sent on each queue pair, warming up included.
+    pub sent: Vec<u64>,
+    /// Messages whose content was wrong.
+    pub wrong: u64,
+    /// Where the time went.
+    pub phases: Vec<Phase>,
+}
+
+/// What a server's thread saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Served {
+    /// Messages that arrived, where they are noticed.
+    pub received: u64,
+    /// Messages whose content was wrong.
+    pub wrong: u64,
+}
+
+/// A client's loop.
+trait Client<P: Path> {
+    /// Goes on, so far.
+    fn run<A: Pace>(
+        &mut self,
+        path: &mut P,
+        task: &Task<'_>,
+        pace: &mut A,
+        span: Span,
+        record: &mut Record,
+    ) -> Result<(), Stop>;
+
+    /// Messages that were sent on each queue pair.
+    fn sent(&self) -> Vec<u64>;
+}
+
+/// Measures: a client's thread, from its first receive to its last completion.
+///
+/// # Errors
+/// [`Stop`].
+pub fn measure<P: Path>(path: &mut P, task: &Task<'_>, record: Record) -> Result<Measured, Stop> {
+    let plan = task.plan;
+    if plan.is_echoed() && plan.operation.takes_receives() {
+        post_receives(path, plan)?;
+    }
+    match (plan.kind, plan.operation) {
+        (Kind::Lat, Operation::Send | Operation::WriteImm) => {
+            measure_by(path, task, record, &mut ping::Ping::new(plan))
+        }
+        (Kind::Lat, Operation::Write) => {
+            measure_by(path, task, record, &mut glance::Glance::new(plan))
+        }
+        (Kind::Lat, _) => measure_by(path, task, record, &mut fetch::Fetch::default()),
+        (Kind::Bw | Kind::Rate, _) => {
+            let mut stream = stream::Stream::new(path.queues(), plan);
+            measure_by(path, task, record, &mut stream)
+        }
+    }
+}
+
+fn measure_by<P: Path, C: Client<P>>(
+    path: &mut P,
+    task: &Task<'_>,
+    mut record: Record,
+    client: &mut C,
+) -> Result<Measured, Stop> {
+    let plan = task.plan;
+    let warm_up = Span { count: plan.warm_up, end: u64::MAX };
+    client.run(path, task, &mut Closed, warm_up, &mut record)?;
+    record.clear();
+    path.clear_phases();
+    // All threads begin together.
+    task.signals.begin(task)?;
+
+    let before: u64 = client.sent().iter().sum();
+    let clock = Clock::get();
+    let began = Clock::now();
+    let span = match plan.amount {
+        Amount::Messages(count) => Span { count, end: u64::MAX },
+        Amount::Nanoseconds(time) => {
+            Span { count: u64::MAX, end: began.saturating_add(clock.ticks_of(time as f64)) }
+        }
+    };
+    match &plan.schedule {
+        None => client.run(path, task, &mut Closed, span, &mut record)?,
+        Some(schedule) => {
+            let mut open = Open::new(schedule, plan.threads, task.thread, began);
+            client.run(path, task, &mut open, span, &mut record)?;
+        }
+    }
+    let sent = client.sent();
+    Ok(Measured {
+        ticks: record.last().saturating_sub(began),
+        began,
+        messages: sent.iter().sum::<u64>() - before,
+        sent,
+        wrong: record.wrong(),
+        phases: path.phases(),
+        record,
+    })
+}
+
+/// Answers or takes: a server's thread, until all that the client sent is here.
+///
+/// # Errors
+/// [`Stop`].
+pub fn serve<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, Stop> {
+    match (task.plan.is_echoed(), task.plan.operation) {
+        (true, Operation::Write) => glance::answer(path, task),
+        (true, _) => pong::answer(path, task),
+        (false, operation) if operation.takes_receives() => sink::take(path, task),
+        (false, _) => wait::stay(task),
+    }
+}
+
+/// Looks at what WRITEs left, after the last: the newest message of each slot.
+pub fn look_at_writes<P: Path>(path: &mut P, task: &Task<'_>, sent: &[u64]) -> u64 {
+    let slots = path.memory().layout().target;
+    let mut wrong = 0;
+    for (queue, &sent) in sent.iter().enumerate().take(path.queues()) {
+        for sequence in sent.saturating_sub(slots)..sent {
+            let right = path.memory().is_right(queue, sequence, 0, sequence, false);
+            wrong += u64::from(!right);
+        }
+    }
+    task.signals.progress(task.thread, sent.iter().sum());
+    wrong
+}
+
+/// Posts all receives that fit.
+///
+/// # Errors
+/// [`Stop`].
+pub fn post_receives<P: Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
+    for queue in 0..path.queues() {
+        for slot in 0..u64::from(plan.receives()) {
+            path.receive(queue, slot)?;
+        }
+    }
+    Ok(())
+}
+
+impl Task<'_> {
+    /// Pauses, if it was asked for before this message.
+    #[inline(always)]
+    fn stall(&self, sequence: u64) {
+        if let Some(stall) = &self.plan.stall {
+            if sequence == stall.at + self.plan.warm_up {
+                std::thread::sleep(Duration::from_nanos(stall.nanoseconds));
+            }
+        }
+    }
+
+    /// Where a message lies that a receive of that slot completed for.
+    #[inline(always)]
+    fn landed(&self, slot: u64, sequence: u64) -> (u64, usize) {
+        match (self.plan.operation, self.plan.carrier) {
+            (Operation::WriteImm, _) => (sequence, 0),
+            (_, Carrier::Ud) => (slot, Layout::HEADER),
+            _ => (slot, 0),
+        }
+    }
+
+    /// Makes a message what it is to be, where that is looked at.
+    #[inline(always)]
+    fn stamp<P: Path>(&self, path: &mut P, queue: usize, sequence: u64) {
+        if self.plan.validate {
+            self.stamp_checked(path, queue, sequence);
+        } else if self.plan.polls_memory() {
+            path.memory().mark(queue, sequence);
+        }
+    }
+
+    #[inline(never)]
+    fn stamp_checked<P: Path>(&self, path: &mut P, queue: usize, sequence: u64) {
+        if self.plan.operation.fetches() {
+            return;
+        }
+        path.memory().stamp(queue, sequence, self.plan.polls_memory());
+        if self.plan.corrupt_at.is_some_and(|at| at + self.plan.warm_up == sequence) {
+            path.memory().corrupt(queue, sequence);
+        }
+    }
+}
+
+/// Counts to the next request that is signaled.
+#[derive(Clone, Copy, Debug)]
+struct Every {
+    left: u32,
+    every: u32,
+}
+
+impl Every {
+    fn new(every: u32) -> Every {
+        Every { left: every, every }
+    }
+
+    /// Whether the last one was.
+    fn is_fresh(&self) -> bool {
+        self.left == self.every
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> bool {
+        self.left -= 1;
+        let signaled = self.left == 0;
+        if signaled {
+            self.left = self.every;
+        }
+        signaled
+    }
+}

@@ -1,0 +1,47 @@
+//! The server's half of a ping-pong of SENDs, or of WRITEs with immediate.
+
+use super::wait::Wait;
+use super::{Every, Served, Task};
+use crate::perf::path::{Event, Message, Path, Stop};
+
+/// Answers each message by one of the same number, until all that the client sent are answered.
+pub(super) fn answer<P: Path>(path: &mut P, task: &Task<'_>) -> Result<Served, Stop> {
+    let mut served = Served::default();
+    let mut signal = Every::new(task.plan.signal_every);
+    let mut retired = 0;
+    let mut wait = Wait::patient(task, "message");
+    task.stamp(path, 0, 0);
+    loop {
+        match path.poll()? {
+            Some(Event::Received { slot, .. }) => {
+                let sequence = served.received;
+                task.stall(sequence);
+                if task.plan.validate {
+                    let (slot, skip) = task.landed(slot, sequence);
+                    let right = path.memory().is_right(0, slot, skip, sequence, false);
+                    served.wrong += u64::from(!right);
+                }
+                // The receive first: the next message may come as soon as this is answered.
+                path.receive(0, slot)?;
+                path.post(0, Message { sequence, signaled: signal.next() })?;
+                served.received += 1;
+                task.signals.progress(task.thread, served.received);
+                while served.received - retired >= u64::from(task.plan.depth) {
+                    if let Some(Event::Sent { sequence, .. }) = path.poll()? {
+                        retired = sequence + 1;
+                    } else if wait.once()? && task.signals.expected(task.thread) != u64::MAX {
+                        break;
+                    }
+                }
+                // Written ahead, while the message before is on its way.
+                task.stamp(path, 0, served.received);
+            }
+            Some(Event::Sent { sequence, .. }) => retired = sequence + 1,
+            None => {
+                if wait.once()? && served.received >= task.signals.expected(task.thread) {
+                    return Ok(served);
+                }
+            }
+        }
+    }
+}

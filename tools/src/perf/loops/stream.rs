@@ -1,0 +1,197 @@
+//! Many requests outstanding on each queue pair: how many bytes, or messages, go through.
+
+use mlx5::timing::Clock;
+
+use super::pace::Pace;
+use super::wait::Wait;
+use super::{Client, Every, Record, Span, Task, fetch};
+use crate::perf::path::{Event, Message, Path, Stop};
+use crate::perf::plan::Plan;
+
+/// A queue pair's requests.
+struct Flight {
+    sent: u64,
+    retired: u64,
+    /// Messages are sent up to this number.
+    last: u64,
+    signal: Every,
+    /// From when requests that are outstanding are timed: a ring, by number.
+    since: Box<[u64]>,
+}
+
+pub(super) struct Stream {
+    flights: Vec<Flight>,
+    depth: u64,
+    batch: u64,
+}
+
+impl Flight {
+    fn outstanding(&self) -> u64 {
+        self.sent - self.retired
+    }
+
+    #[inline(always)]
+    fn since(&mut self, sequence: u64) -> &mut u64 {
+        let mask = self.since.len() - 1;
+        &mut self.since[sequence as usize & mask]
+    }
+
+    /// The next request. The last one has a completion, which tells of all before it.
+    #[inline(always)]
+    fn next(&mut self, since: u64) -> Message {
+        let sequence = self.sent;
+        self.sent += 1;
+        *self.since(sequence) = since;
+        Message { sequence, signaled: self.signal.next() || self.sent == self.last }
+    }
+}
+
+impl Stream {
+    pub(super) fn new(queues: usize, plan: &Plan) -> Stream {
+        let places = plan.depth.next_power_of_two() as usize;
+        let flight = || Flight {
+            sent: 0,
+            retired: 0,
+            last: 0,
+            signal: Every::new(plan.signal_every),
+            since: vec![0; places].into_boxed_slice(),
+        };
+        Stream {
+            flights: (0..queues).map(|_| flight()).collect(),
+            depth: plan.depth.into(),
+            batch: plan.batch.into(),
+        }
+    }
+
+    /// Posts a batch on that queue pair, if there is room for it. Returns whether it did.
+    #[inline(always)]
+    fn post<P: Path, A: Pace>(
+        &mut self,
+        path: &mut P,
+        task: &Task<'_>,
+        pace: &mut A,
+        queue: usize,
+        now: u64,
+    ) -> Result<bool, Stop> {
+        let flight = &mut self.flights[queue];
+        let count = self.batch.min(flight.last - flight.sent);
+        if count == 0 || flight.outstanding() + count > self.depth {
+            return Ok(false);
+        }
+        let Some(since) = pace.due(now) else { return Ok(false) };
+        for sequence in flight.sent..flight.sent + count {
+            if !task.plan.needs_server() {
+                task.stall(sequence);
+            }
+            task.stamp(path, queue, sequence);
+        }
+        if count == 1 {
+            path.post(queue, flight.next(since))?;
+        } else {
+            path.post_batch(queue, (0..count).map(|_| flight.next(since)))?;
+        }
+        Ok(true)
+    }
+
+    /// Takes all completions that are there. Returns whether there were any.
+    #[inline(always)]
+    fn poll<P: Path>(
+        &mut self,
+        path: &mut P,
+        task: &Task<'_>,
+        record: &mut Record,
+    ) -> Result<bool, Stop> {
+        let mut any = false;
+        while let Some(event) = path.poll()? {
+            let Event::Sent { queue, sequence } = event else {
+                return Err(Stop::Told("a message that nobody asked for".into()));
+            };
+            let now = Clock::now();
+            let flight = &mut self.flights[queue];
+            if task.plan.validate && task.plan.operation.fetches() {
+                for fetched in flight.retired..=sequence {
+                    record.check(fetch::is_right(path, task, queue, fetched));
+                }
+            }
+            flight.retired = sequence + 1;
+            record.add(*flight.since(sequence), now);
+            any = true;
+        }
+        Ok(any)
+    }
+}
+
+impl<P: Path> Client<P> for Stream {
+    fn run<A: Pace>(
+        &mut self,
+        path: &mut P,
+        task: &Task<'_>,
+        pace: &mut A,
+        span: Span,
+        record: &mut Record,
+    ) -> Result<(), Stop> {
+        let queues = self.flights.len() as u64;
+        for (queue, flight) in self.flights.iter_mut().enumerate() {
+            let share = span.count / queues + u64::from((queue as u64) < span.count % queues);
+            flight.last = flight.sent.saturating_add(share);
+        }
+        let mut wait = Wait::new(task, "completion");
+        let mut total: u64 = self.flights.iter().map(|flight| flight.sent).sum();
+        loop {
+            let now = Clock::now();
+            if now >= span.end {
+                break;
+            }
+            // 1. A batch for each queue pair that has room.
+            let mut any = false;
+            for queue in 0..self.flights.len() {
+                any |= self.post(path, task, pace, queue, now)?;
+            }
+            // 2. What is complete.
+            any |= self.poll(path, task, record)?;
+            if any {
+                wait.over();
+                total = self.flights.iter().map(|flight| flight.sent).sum();
+                task.signals.progress(task.thread, total);
+                continue;
+            }
+            if self.flights.iter().all(|flight| flight.retired == flight.last) {
+                return Ok(());
+            }
+            wait.once()?;
+            if self.flights.iter().all(|flight| flight.outstanding() == 0) {
+                // By schedule nothing is due: that is no silence.
+                wait.over();
+            }
+        }
+        // The time is over. What is under way is waited for; unless it has a completion already, one
+        // more request brings it.
+        for queue in 0..self.flights.len() {
+            let flight = &mut self.flights[queue];
+            flight.last = flight.sent;
+            if flight.outstanding() == 0 || flight.signal.is_fresh() {
+                continue;
+            }
+            while self.flights[queue].outstanding() >= self.depth {
+                if !self.poll(path, task, record)? {
+                    wait.once()?;
+                }
+            }
+            let flight = &mut self.flights[queue];
+            flight.last = flight.sent + 1;
+            task.stamp(path, queue, flight.sent);
+            path.post(queue, flight.next(Clock::now()))?;
+        }
+        while self.flights.iter().any(|flight| flight.outstanding() != 0) {
+            if !self.poll(path, task, record)? {
+                wait.once()?;
+            }
+        }
+        task.signals.progress(task.thread, total);
+        Ok(())
+    }
+
+    fn sent(&self) -> Vec<u64> {
+        self.flights.iter().map(|flight| flight.sent).collect()
+    }
+}

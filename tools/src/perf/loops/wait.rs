@@ -1,0 +1,163 @@
+//! Waiting, and what threads tell each other meanwhile.
+
+use std::hint;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Served, Task};
+use crate::perf::path::Stop;
+
+/// How long nothing may happen at the client.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// What the threads of a side, and who watches over them, tell each other.
+#[derive(Debug)]
+pub struct Signals {
+    abandoned: AtomicBool,
+    /// Threads that are ready to begin.
+    ready: AtomicU64,
+    /// Per thread: messages that the client sent, as soon as that is known.
+    expected: Vec<AtomicU64>,
+    /// Per thread: messages so far.
+    progress: Vec<Counted>,
+}
+
+/// On a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Counted(AtomicU64);
+
+impl Signals {
+    /// For so many threads.
+    #[must_use]
+    pub fn new(threads: usize) -> Signals {
+        Signals {
+            abandoned: AtomicBool::new(false),
+            ready: AtomicU64::new(0),
+            expected: (0..threads).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            progress: (0..threads).map(|_| Counted::default()).collect(),
+        }
+    }
+
+    /// Has all threads stop at their next look.
+    pub fn abandon(&self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether they were told to.
+    #[must_use]
+    pub fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Tells a thread how many messages there are.
+    pub fn expect(&self, thread: usize, messages: u64) {
+        self.expected[thread].store(messages, Ordering::Relaxed);
+    }
+
+    /// How many messages there are for a thread; `u64::MAX` while that is not known.
+    #[must_use]
+    pub fn expected(&self, thread: usize) -> u64 {
+        self.expected[thread].load(Ordering::Relaxed)
+    }
+
+    /// Says how many messages a thread has had.
+    #[inline(always)]
+    pub fn progress(&self, thread: usize, messages: u64) {
+        self.progress[thread].0.store(messages, Ordering::Relaxed);
+    }
+
+    /// How many messages all threads have had.
+    #[must_use]
+    pub fn done(&self) -> u64 {
+        self.progress.iter().map(|counted| counted.0.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Waits until all threads are here.
+    pub(super) fn begin(&self, task: &Task<'_>) -> Result<(), Stop> {
+        self.ready.fetch_add(1, Ordering::Relaxed);
+        let mut wait = Wait::patient(task, "start of the other threads");
+        while self.ready.load(Ordering::Relaxed) < self.progress.len() as u64 {
+            wait.once()?;
+        }
+        Ok(())
+    }
+}
+
+/// Busy waiting with an end.
+pub(super) struct Wait<'a> {
+    signals: &'a Signals,
+    what: &'static str,
+    /// Turns between two looks at what else goes on, less one.
+    mask: u32,
+    yields: bool,
+    turns: u32,
+    /// How long; `None`: until somebody gives up.
+    limit: Option<Duration>,
+    since: Option<Instant>,
+}
+
+impl<'a> Wait<'a> {
+    /// Until something happens, or has not for a long time.
+    pub(super) fn new(task: &Task<'a>, what: &'static str) -> Wait<'a> {
+        let stall = task.plan.stall.map_or(0, |stall| stall.nanoseconds);
+        let limit = Some(SILENCE + Duration::from_nanos(stall));
+        Wait { limit, ..Wait::patient(task, what) }
+    }
+
+    /// Until something happens, or somebody gives up.
+    pub(super) fn patient(task: &Task<'a>, what: &'static str) -> Wait<'a> {
+        let mask = if task.yields { 15 } else { 1023 };
+        let (signals, yields) = (task.signals, task.yields);
+        Wait { signals, what, mask, yields, turns: 0, limit: None, since: None }
+    }
+
+    /// One turn in which nothing happened. Returns whether this was one with a look at what else goes
+    /// on, which is seldom.
+    #[inline(always)]
+    pub(super) fn once(&mut self) -> Result<bool, Stop> {
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns & self.mask != 0 {
+            hint::spin_loop();
+            return Ok(false);
+        }
+        self.look()?;
+        Ok(true)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look(&mut self) -> Result<(), Stop> {
+        if self.signals.is_abandoned() {
+            return Err(Stop::Abandoned);
+        }
+        if let Some(limit) = self.limit {
+            let since = *self.since.get_or_insert_with(Instant::now);
+            if since.elapsed() > limit {
+                return Err(Stop::Silent(self.what, limit));
+            }
+        }
+        if self.yields {
+            thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// Something happened.
+    #[inline(always)]
+    pub(super) fn over(&mut self) {
+        self.since = None;
+    }
+}
+
+/// Stays until the client is done: only this side's memory takes part.
+pub(super) fn stay(task: &Task<'_>) -> Result<Served, Stop> {
+    while task.signals.expected(task.thread) == u64::MAX {
+        if task.signals.is_abandoned() {
+            return Err(Stop::Abandoned);
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(Served::default())
+}

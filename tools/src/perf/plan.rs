@@ -1,0 +1,469 @@
+//! What is measured at one point: chosen by the client, told to the server, checked by both.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use mlx5::wqe::Limits;
+use serde::{Deserialize, Serialize};
+
+use super::distribution::Timed;
+use super::result::Kind;
+
+/// The longest message, in bytes: what a port takes at most on all cards so far.
+pub const LONGEST_MESSAGE: u64 = 1 << 30;
+/// Queue pairs of one side.
+pub const MOST_QUEUE_PAIRS: u32 = 256;
+/// Threads of one side.
+pub const MOST_THREADS: u32 = 64;
+/// Memory for messages of one side, in bytes.
+pub const MOST_MEMORY: u64 = 8 << 30;
+
+/// What requests do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// SEND: the peer's receive takes it
+    Send,
+    /// RDMA WRITE: the peer's memory takes it
+    Write,
+    /// RDMA WRITE with immediate: the same, and a receive of the peer's completes
+    WriteImm,
+    /// RDMA READ: the peer's memory is fetched
+    Read,
+    /// Atomic compare and swap of 8 bytes of the peer's memory
+    Cas,
+    /// Atomic fetch and add on 8 bytes of the peer's memory
+    Fadd,
+}
+
+impl Operation {
+    /// Whether the peer's receives take part.
+    #[must_use]
+    pub fn takes_receives(self) -> bool {
+        matches!(self, Operation::Send | Operation::WriteImm)
+    }
+
+    /// Whether it fetches: then nobody answers but the card.
+    #[must_use]
+    pub fn fetches(self) -> bool {
+        matches!(self, Operation::Read | Operation::Cas | Operation::Fadd)
+    }
+
+    /// Whether it works on one word of 8 bytes.
+    #[must_use]
+    pub fn is_atomic(self) -> bool {
+        matches!(self, Operation::Cas | Operation::Fadd)
+    }
+}
+
+/// How queue pairs are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Carrier {
+    /// Reliable connection
+    Rc,
+    /// Unreliable connection: no READ, no atomics; a message that is lost is not told
+    Uc,
+    /// Unreliable datagram: SEND alone, of at most one packet
+    Ud,
+}
+
+macro_rules! named_as_on_the_command_line {
+    ($($type:ty),*) => { $(
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self.to_possible_value() {
+                    Some(value) => f.pad(value.get_name()),
+                    None => Ok(()),
+                }
+            }
+        }
+    )* };
+}
+
+named_as_on_the_command_line!(Operation, Carrier, Arrivals);
+
+/// When messages of an open loop are to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// At equal distances
+    Fixed,
+    /// As a Poisson process: distances are distributed exponentially
+    Poisson,
+}
+
+/// An open loop.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Schedule {
+    /// Messages a second, of all threads together.
+    pub per_second: f64,
+    /// How they are spread.
+    pub arrivals: Arrivals,
+    /// Seed of what is left to chance.
+    pub seed: u64,
+}
+
+/// A pause that is made on purpose, to see what the measurement makes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stall {
+    /// Before which message of each thread is answered, or looked for, from 0, of the measured ones.
+    pub at: u64,
+    /// How long, in nanoseconds.
+    pub nanoseconds: u64,
+}
+
+/// How many messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Amount {
+    /// So many of each thread.
+    Messages(u64),
+    /// As many as go in so many nanoseconds.
+    Nanoseconds(u64),
+}
+
+/// One point of a measurement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// What is measured.
+    pub kind: Kind,
+    /// What requests do.
+    pub operation: Operation,
+    /// How queue pairs are connected.
+    pub carrier: Carrier,
+    /// Bytes of a message.
+    pub size: u64,
+    /// Whether payloads travel in the WQE.
+    pub inline: bool,
+    /// Requests that one doorbell rings.
+    pub batch: u32,
+    /// Every so many-th request has a completion.
+    pub signal_every: u32,
+    /// Requests that a queue pair has outstanding at most.
+    pub depth: u32,
+    /// Queue pairs of all threads together.
+    pub queue_pairs: u32,
+    /// Threads.
+    pub threads: u32,
+    /// Messages that are measured.
+    pub amount: Amount,
+    /// Messages of each thread before those.
+    pub warm_up: u64,
+    /// When messages are sent; `None`: when the ones before are done.
+    pub schedule: Option<Schedule>,
+    /// Whether every message's content is checked.
+    pub validate: bool,
+    /// A message that is sent wrong, to see that validation finds it: its number from 0, of the
+    /// measured ones, of each thread.
+    pub corrupt_at: Option<u64>,
+    /// A pause that is made on purpose.
+    pub stall: Option<Stall>,
+    /// Path MTU; `None`: the largest that both ports do.
+    pub mtu: Option<u16>,
+    /// Service level, or priority on Ethernet.
+    pub service_level: u8,
+    /// Index into each side's P_Key table.
+    pub pkey_index: u16,
+}
+
+impl Plan {
+    /// Whether such a measurement can be made at all, whatever the cards are.
+    ///
+    /// # Errors
+    /// What cannot be, and what to choose instead.
+    pub fn check(&self) -> Result<(), String> {
+        let Plan { operation, carrier, size, batch, signal_every, depth, .. } = self;
+        match carrier {
+            Carrier::Ud if *operation != Operation::Send => {
+                return Err(format!("ud has SEND alone, not {operation}: choose --transport rc"));
+            }
+            Carrier::Uc if operation.fetches() => {
+                return Err(format!("uc has no {operation}: choose --transport rc"));
+            }
+            _ => {}
+        }
+        range("size", *size, 1, LONGEST_MESSAGE)?;
+        if operation.is_atomic() && *size != 8 {
+            return Err(format!("{operation} works on 8 bytes, not {size}: leave --size out"));
+        }
+        if self.inline && operation.fetches() {
+            return Err(format!("{operation} has no payload to be inline: leave --inline out"));
+        }
+        range("depth", u64::from(*depth), 1, 1 << 15)?;
+        range("batch", u64::from(*batch), 1, u64::from(*depth))?;
+        range("signal-every", u64::from(*signal_every), 1, u64::from(*depth))?;
+        if batch + signal_every > depth + 1 {
+            return Err(format!(
+                "--batch {batch} and --signal-every {signal_every} do not go with --depth {depth}: \
+                 a queue that is full of requests without a completion would never be seen to have \
+                 room; take a depth of at least {}",
+                batch + signal_every - 1
+            ));
+        }
+        range("threads", u64::from(self.threads), 1, u64::from(MOST_THREADS))?;
+        range("qps", u64::from(self.queue_pairs), 1, u64::from(MOST_QUEUE_PAIRS))?;
+        if self.queue_pairs % self.threads != 0 {
+            return Err(format!(
+                "--qps {} cannot be shared among --threads {}: take a multiple",
+                self.queue_pairs, self.threads
+            ));
+        }
+        if self.kind == Kind::Lat {
+            if self.queue_pairs != self.threads {
+                return Err(
+                    "lat has one message under way per thread: --qps has to be --threads".into()
+                );
+            }
+            if *batch != 1 {
+                return Err(
+                    "lat sends one message at a time: leave --batch out, or measure bw".into()
+                );
+            }
+            if operation.fetches() && *signal_every != 1 {
+                return Err(format!(
+                    "the latency of {operation} is that of its completion: leave --signal-every out"
+                ));
+            }
+        }
+        match self.amount {
+            Amount::Messages(count) => range("iterations", count, 1, 1 << 40)?,
+            Amount::Nanoseconds(time) => range("duration in ns", time, 1_000_000, 1 << 46)?,
+        }
+        range("warm-up", self.warm_up, 0, 1 << 40)?;
+        if let Some(Schedule { per_second, .. }) = self.schedule {
+            if !(per_second.is_finite() && (0.001..=1e9).contains(&per_second)) {
+                return Err(format!("--rate {per_second}: it is 0.001 to 1e9 messages a second"));
+            }
+            if *batch != 1 {
+                return Err(
+                    "an open loop sends each message when it is due: leave --batch out".into()
+                );
+            }
+        }
+        if let Some(Stall { nanoseconds, .. }) = self.stall {
+            range("stall-for in ns", nanoseconds, 0, 60_000_000_000)?;
+        }
+        if self.mtu.is_some_and(|mtu| ![256, 512, 1024, 2048, 4096].contains(&mtu)) {
+            return Err("--mtu is 256, 512, 1024, 2048 or 4096".into());
+        }
+        range("sl", u64::from(self.service_level), 0, 15)?;
+        if self.corrupt_at.is_some() && !self.validate {
+            return Err("--corrupt-at is noticed with --validate only".into());
+        }
+        self.layout().map(drop)
+    }
+
+    /// What latencies are of.
+    #[must_use]
+    pub fn timed(&self) -> Timed {
+        match (self.schedule, self.kind) {
+            (Some(_), _) => Timed::Planned,
+            (None, Kind::Lat) if self.operation.fetches() => Timed::RoundTrip,
+            (None, Kind::Lat) => Timed::HalfRoundTrip,
+            (None, _) => Timed::Completion,
+        }
+    }
+
+    /// Queue pairs of one thread.
+    #[must_use]
+    pub fn queues_per_thread(&self) -> usize {
+        (self.queue_pairs / self.threads) as usize
+    }
+
+    /// Whether somebody answers each message with another.
+    #[must_use]
+    pub fn is_echoed(&self) -> bool {
+        self.kind == Kind::Lat && !self.operation.fetches()
+    }
+
+    /// Whether the server's program takes part in each message, beyond its memory.
+    #[must_use]
+    pub fn needs_server(&self) -> bool {
+        self.is_echoed() || self.operation.takes_receives()
+    }
+
+    /// Whether WRITEs are noticed by a look at their last byte.
+    #[must_use]
+    pub fn polls_memory(&self) -> bool {
+        self.kind == Kind::Lat && self.operation == Operation::Write
+    }
+
+    /// Bytes of inline payload that a queue has to take.
+    #[must_use]
+    pub fn max_inline(&self) -> u32 {
+        if self.inline { self.size as u32 } else { 0 }
+    }
+
+    /// Receives that a queue pair has posted ahead.
+    #[must_use]
+    pub fn receives(&self) -> u32 {
+        match self.is_echoed() {
+            true => 4,
+            false => (2 * self.depth).clamp(512, 1 << 14),
+        }
+    }
+
+    /// How messages lie in memory, the same at both sides.
+    ///
+    /// # Errors
+    /// If they take more memory than anybody has.
+    pub fn layout(&self) -> Result<Layout, String> {
+        /// Where several messages lie in one place, those are this many bytes together.
+        const ENOUGH: u64 = 4 << 20;
+        let stride = (self.size + Layout::HEADER as u64).next_multiple_of(64);
+        // Who looks at what is in a message needs a place for each that is under way.
+        let own = self.validate || self.polls_memory() || self.operation.is_atomic();
+        let slots = |outstanding: u32| {
+            let all = u64::from(outstanding).next_power_of_two();
+            if own { all } else { all.min((ENOUGH / stride).max(1).next_power_of_two()) }
+        };
+        let (out, target) = (slots(self.depth), slots(self.depth.max(self.receives())));
+        let bytes = (out + target).checked_mul(stride);
+        let total = bytes.and_then(|bytes| bytes.checked_mul(u64::from(self.queue_pairs)));
+        match total {
+            Some(total) if total <= MOST_MEMORY => {
+                Ok(Layout { size: self.size as usize, stride: stride as usize, out, target })
+            }
+            _ => Err(format!(
+                "messages of {} bytes, {} outstanding on each of {} queue pairs, take more than {} \
+                 GiB of memory: choose a smaller --depth or --size, or leave --validate out",
+                self.size,
+                self.depth,
+                self.queue_pairs,
+                MOST_MEMORY >> 30
+            )),
+        }
+    }
+
+    /// Whether a queue takes its payloads.
+    ///
+    /// # Errors
+    /// What is too long, and for what.
+    pub fn check_limits(&self, limits: Limits) -> Result<(), String> {
+        if self.max_inline() > limits.max_inline {
+            return Err(format!(
+                "--inline: {} bytes do not fit the WQE, the queue pair takes {}",
+                self.size, limits.max_inline
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// How the messages of a queue pair lie in memory: in slots of equal size, whose numbers are powers of
+/// two, so that a message finds its slot by a mask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of a message.
+    pub size: usize,
+    /// From slot to slot, with room for the header of a datagram.
+    pub stride: usize,
+    /// Slots that messages leave from, and that what is fetched goes to.
+    pub out: u64,
+    /// Slots that messages arrive at, and that the peer reaches.
+    pub target: u64,
+}
+
+impl Layout {
+    /// What the card puts before a datagram.
+    pub const HEADER: usize = 40;
+
+    /// Bytes of all slots for leaving of one queue pair.
+    #[must_use]
+    pub fn out_bytes(&self) -> usize {
+        self.out as usize * self.stride
+    }
+
+    /// Bytes of all slots for arriving of one queue pair.
+    #[must_use]
+    pub fn target_bytes(&self) -> usize {
+        self.target as usize * self.stride
+    }
+}
+
+fn range(name: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(format!("--{name} {value}: it is {least} to {most}"))
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A ping-pong of 64 bytes.
+    pub fn plan() -> Plan {
+        Plan {
+            kind: Kind::Lat,
+            operation: Operation::Send,
+            carrier: Carrier::Rc,
+            size: 64,
+            inline: false,
+            batch: 1,
+            signal_every: 1,
+            depth: 16,
+            queue_pairs: 1,
+            threads: 1,
+            amount: Amount::Messages(10),
+            warm_up: 0,
+            schedule: None,
+            validate: false,
+            corrupt_at: None,
+            stall: None,
+            mtu: None,
+            service_level: 0,
+            pkey_index: 0,
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_to_choose() {
+        let refused = |change: fn(&mut Plan), words: &str| {
+            let mut plan = plan();
+            change(&mut plan);
+            let error = plan.check().unwrap_err();
+            assert!(error.contains(words), "{error}");
+        };
+        plan().check().unwrap();
+        refused(|plan| (plan.carrier, plan.operation) = (Carrier::Ud, Operation::Write), "rc");
+        refused(|plan| (plan.carrier, plan.operation) = (Carrier::Uc, Operation::Read), "rc");
+        refused(
+            |plan| (plan.operation, plan.inline, plan.size) = (Operation::Cas, true, 8),
+            "inline",
+        );
+        refused(|plan| plan.operation = Operation::Fadd, "8 bytes");
+        refused(|plan| plan.size = 0, "--size 0");
+        refused(
+            |plan| (plan.kind, plan.batch, plan.signal_every) = (Kind::Bw, 8, 16),
+            "at least 23",
+        );
+        refused(|plan| plan.queue_pairs = 2, "--threads");
+        refused(|plan| (plan.kind, plan.queue_pairs, plan.threads) = (Kind::Bw, 3, 2), "multiple");
+        refused(|plan| plan.batch = 2, "bw");
+        refused(|plan| plan.amount = Amount::Messages(0), "iterations");
+        refused(|plan| plan.mtu = Some(1500), "4096");
+        refused(|plan| plan.corrupt_at = Some(1), "--validate");
+        refused(|plan| (plan.size, plan.validate, plan.depth) = (1 << 30, true, 1024), "GiB");
+        refused(
+            |plan| {
+                let arrivals = Arrivals::Fixed;
+                plan.schedule = Some(Schedule { per_second: f64::NAN, arrivals, seed: 0 });
+            },
+            "--rate",
+        );
+    }
+
+    #[test]
+    fn a_plan_survives_the_way_to_the_peer_and_nothing_else_is_taken_for_one() {
+        let mut plan = plan();
+        plan.stall = Some(Stall { at: 3, nanoseconds: 5 });
+        let text = serde_json::to_string(&plan).unwrap();
+        assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+        assert!(serde_json::from_str::<Plan>(&text.replacen('{', "{\"more\":1,", 1)).is_err());
+    }
+}

@@ -1,0 +1,59 @@
+//! A file of times one by one.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::loops::Measured;
+use super::plan::Plan;
+use crate::outcome::{Error, Result};
+
+/// The file, which says in its first line what is in the others.
+pub struct Raw {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl Raw {
+    /// Makes it, empty, before anything is measured.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn create(path: &Path) -> Result<Raw> {
+        let path = path.to_owned();
+        let file = File::create(&path).map_err(|error| cannot(&path, error))?;
+        let mut raw = Raw { path, file: BufWriter::new(file) };
+        raw.line("size,thread,nanoseconds")?;
+        Ok(raw)
+    }
+
+    fn line(&mut self, line: &str) -> Result<()> {
+        writeln!(self.file, "{line}").map_err(|error| cannot(&self.path, error))
+    }
+
+    /// Adds the times of a point, in the order in which messages were done. Returns how many there was
+    /// no room for.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn write(&mut self, plan: &Plan, threads: &[Measured]) -> Result<u64> {
+        for (thread, measured) in threads.iter().enumerate() {
+            for time in measured.record.raw() {
+                self.line(&format!("{},{thread},{time}", plan.size))?;
+            }
+        }
+        Ok(threads.iter().map(|thread| thread.record.dropped()).sum())
+    }
+
+    /// Writes what is left.
+    ///
+    /// # Errors
+    /// [`Error::File`].
+    pub fn finish(mut self) -> Result<()> {
+        self.file.flush().map_err(|error| cannot(&self.path, error))
+    }
+}
+
+fn cannot(path: &Path, error: std::io::Error) -> Error {
+    Error::File { what: format!("cannot write {}", path.display()), error }
+}

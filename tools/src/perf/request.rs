@@ -1,0 +1,205 @@
+//! The requests that are posted, as types: so a loop over one is compiled for it alone.
+
+use mlx5::verbs::{Rc, Transport, Uc, Ud};
+use mlx5::wqe::{
+    CompareSwap, FetchAdd, Inline, Payload, PostOn, Read, Send, Sge, To, UdAddress, Write, WriteImm,
+};
+
+use super::memory::{Memory, Target};
+use super::path::Message;
+use super::plan::{Carrier, Operation, Plan};
+use super::station::Connects;
+
+/// What requests are made of: this side's memory, and where each queue pair's peer is.
+#[derive(Debug)]
+pub struct Site {
+    /// This side's slots.
+    pub memory: Memory,
+    /// The peer's, per queue pair.
+    pub targets: Vec<Target>,
+    /// Where datagrams go, per queue pair; of connections, nothing.
+    pub addresses: Vec<UdAddress>,
+    /// The message that adds, or swaps in, another number than it should, if any.
+    pub corrupt: Option<u64>,
+}
+
+/// Makes the requests of one operation on transport `T`.
+pub trait Requests<T: Transport>: Sized + 'static {
+    /// What is posted.
+    type Request<'a>: PostOn<T>;
+
+    /// A message's request, on that queue pair.
+    fn request(site: &Site, queue: usize, message: Message) -> Self::Request<'_>;
+}
+
+/// How a payload travels.
+pub trait Carries: 'static {
+    /// What a request is given.
+    type Payload<'a>: Payload;
+
+    /// A message's.
+    fn payload(site: &Site, queue: usize, sequence: u64) -> Self::Payload<'_>;
+}
+
+/// The card fetches it.
+#[derive(Debug)]
+pub enum Gathered {}
+
+/// It is copied into the WQE.
+#[derive(Debug)]
+pub enum Inlined {}
+
+impl Carries for Gathered {
+    type Payload<'a> = Sge;
+
+    #[inline(always)]
+    fn payload(site: &Site, queue: usize, sequence: u64) -> Sge {
+        site.memory.out(queue, sequence)
+    }
+}
+
+impl Carries for Inlined {
+    type Payload<'a> = Inline<'a>;
+
+    #[inline(always)]
+    fn payload(site: &Site, queue: usize, sequence: u64) -> Inline<'_> {
+        Inline(site.memory.out_bytes(queue, sequence))
+    }
+}
+
+macro_rules! requests {
+    ($($(#[$doc:meta])* $name:ident<$payload:ident> on $($transport:ident),+:
+        $request:ty, |$site:ident, $queue:ident, $message:ident| $make:expr;)*) => { $(
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name<$payload>(std::marker::PhantomData<fn() -> $payload>);
+
+        $(
+            impl<$payload: Carries> Requests<$transport> for $name<$payload> {
+                type Request<'a> = $request;
+
+                #[inline(always)]
+                fn request(
+                    $site: &Site,
+                    $queue: usize,
+                    $message: Message,
+                ) -> Self::Request<'_> {
+                    $make.signaled_if($message.signaled)
+                }
+            }
+        )+
+    )* };
+}
+
+requests! {
+    /// SEND.
+    Sends<P> on Rc, Uc: Send<P::Payload<'a>>,
+        |site, queue, message| Send::new(P::payload(site, queue, message.sequence));
+    /// RDMA WRITE.
+    Writes<P> on Rc, Uc: Write<P::Payload<'a>>,
+        |site, queue, message| Write::new(
+            P::payload(site, queue, message.sequence),
+            site.targets[queue].slot(message.sequence),
+        );
+    /// RDMA WRITE with immediate: the low 32 bits of the message's number.
+    WritesImm<P> on Rc, Uc: WriteImm<P::Payload<'a>>,
+        |site, queue, message| WriteImm::new(
+            P::payload(site, queue, message.sequence),
+            site.targets[queue].slot(message.sequence),
+            message.sequence as u32,
+        );
+}
+
+impl<P: Carries> Requests<Ud> for Sends<P> {
+    type Request<'a> = To<Send<P::Payload<'a>>, &'a UdAddress>;
+
+    #[inline(always)]
+    fn request(site: &Site, queue: usize, message: Message) -> Self::Request<'_> {
+        Send::new(P::payload(site, queue, message.sequence))
+            .signaled_if(message.signaled)
+            .to(&site.addresses[queue])
+    }
+}
+
+/// RDMA READ.
+#[derive(Debug)]
+pub enum Reads {}
+
+impl Requests<Rc> for Reads {
+    type Request<'a> = Read<Sge>;
+
+    #[inline(always)]
+    fn request(site: &Site, queue: usize, message: Message) -> Read<Sge> {
+        let into = site.memory.out(queue, message.sequence);
+        Read::new(into, site.targets[queue].slot(message.sequence)).signaled_if(message.signaled)
+    }
+}
+
+/// Atomic fetch and add: adds 1 to the peer's first word, so what comes back counts messages.
+#[derive(Debug)]
+pub enum Adds {}
+
+impl Requests<Rc> for Adds {
+    type Request<'a> = FetchAdd;
+
+    #[inline(always)]
+    fn request(site: &Site, queue: usize, message: Message) -> FetchAdd {
+        let old = site.memory.out_word(queue, message.sequence);
+        let wrong = u64::from(site.corrupt == Some(message.sequence));
+        FetchAdd::new(old, site.targets[queue].first, 1 + wrong).signaled_if(message.signaled)
+    }
+}
+
+/// Atomic compare and swap: replaces a message's number, in the peer's first word, by the next.
+#[derive(Debug)]
+pub enum Swaps {}
+
+impl Requests<Rc> for Swaps {
+    type Request<'a> = CompareSwap;
+
+    #[inline(always)]
+    fn request(site: &Site, queue: usize, message: Message) -> CompareSwap {
+        let old = site.memory.out_word(queue, message.sequence);
+        let wrong = u64::from(site.corrupt == Some(message.sequence));
+        let Message { sequence, signaled } = message;
+        CompareSwap::new(old, site.targets[queue].first, sequence, sequence + 1 + wrong)
+            .signaled_if(signaled)
+    }
+}
+
+/// Something that is done for one transport and kind of request.
+pub trait Visit {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output;
+}
+
+/// Does it for the transport and kind of request that the plan names.
+///
+/// # Errors
+/// An operation that the transport does not have; [`Plan::check`] says so before.
+pub fn visit<V: Visit>(plan: &Plan, visitor: V) -> Result<V::Output, String> {
+    use Carrier::{Rc as OfRc, Uc as OfUc, Ud as OfUd};
+    Ok(match (plan.carrier, plan.operation, plan.inline) {
+        (OfRc, Operation::Send, false) => visitor.visit::<Rc, Sends<Gathered>>(),
+        (OfRc, Operation::Send, true) => visitor.visit::<Rc, Sends<Inlined>>(),
+        (OfRc, Operation::Write, false) => visitor.visit::<Rc, Writes<Gathered>>(),
+        (OfRc, Operation::Write, true) => visitor.visit::<Rc, Writes<Inlined>>(),
+        (OfRc, Operation::WriteImm, false) => visitor.visit::<Rc, WritesImm<Gathered>>(),
+        (OfRc, Operation::WriteImm, true) => visitor.visit::<Rc, WritesImm<Inlined>>(),
+        (OfRc, Operation::Read, _) => visitor.visit::<Rc, Reads>(),
+        (OfRc, Operation::Cas, _) => visitor.visit::<Rc, Swaps>(),
+        (OfRc, Operation::Fadd, _) => visitor.visit::<Rc, Adds>(),
+        (OfUc, Operation::Send, false) => visitor.visit::<Uc, Sends<Gathered>>(),
+        (OfUc, Operation::Send, true) => visitor.visit::<Uc, Sends<Inlined>>(),
+        (OfUc, Operation::Write, false) => visitor.visit::<Uc, Writes<Gathered>>(),
+        (OfUc, Operation::Write, true) => visitor.visit::<Uc, Writes<Inlined>>(),
+        (OfUc, Operation::WriteImm, false) => visitor.visit::<Uc, WritesImm<Gathered>>(),
+        (OfUc, Operation::WriteImm, true) => visitor.visit::<Uc, WritesImm<Inlined>>(),
+        (OfUd, Operation::Send, false) => visitor.visit::<Ud, Sends<Gathered>>(),
+        (OfUd, Operation::Send, true) => visitor.visit::<Ud, Sends<Inlined>>(),
+        (carrier, operation, _) => return Err(format!("{carrier} has no {operation}")),
+    })
+}

@@ -1,0 +1,263 @@
+//! The server's side: it does what clients ask for, one client after another.
+
+use std::fmt;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::Args;
+use serde::Serialize;
+
+use super::arguments::Local;
+use super::counters::Counters;
+use super::direct::ByHand;
+use super::environment::Environment;
+use super::loops::{self, Signals};
+use super::path::Stop;
+use super::plan::{Operation, Plan};
+use super::request::{Requests, Visit, visit};
+use super::session::{self, End, Say, Session};
+use super::station::{Backend, Connects, Side, Unconnected};
+use super::threads::Crew;
+use crate::machine::Machine;
+use crate::outcome::{Error, Outcome, Result};
+use crate::output::Output;
+
+/// The port that is listened on, unless told otherwise.
+pub const PORT: u16 = 18517;
+
+/// Answer the measurements of clients
+///
+/// Start it on the machine at the other end, then run `mlx5 perf lat HOST` and the like on this one.
+/// The client says what is measured; the server is told nothing but where its port and its memory are.
+/// It serves one client after another until it is interrupted, or as many as `--clients` says. Whoever
+/// can reach the port can have this machine send and receive: keep it in your own network.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// The address to listen on
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
+    listen: String,
+    /// The TCP port to listen on; 0 takes one that is free, and prints it
+    #[arg(short, long, value_name = "PORT", default_value_t = PORT)]
+    port: u16,
+    /// End after so many clients
+    #[arg(long, value_name = "N")]
+    clients: Option<u64>,
+    #[command(flatten)]
+    local: Local,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mlx5 perf server                        # then, elsewhere: mlx5 perf lat THIS-HOST
+  mlx5 perf server --cpu 3 --clients 1    # for one measurement, on CPU 3";
+
+/// What was served.
+#[derive(Debug, Serialize)]
+struct Report {
+    listened: SocketAddr,
+    clients: Vec<Client>,
+}
+
+#[derive(Debug, Serialize)]
+struct Client {
+    peer: SocketAddr,
+    points: u64,
+    received: u64,
+    wrong: u64,
+    /// Why it ended early, if so.
+    error: Option<String>,
+}
+
+impl Arguments {
+    /// Serves.
+    pub(crate) fn run(&self, machine: &Machine, output: &Output) -> Result {
+        let context = machine.open()?;
+        let side = self.local.side(context)?;
+        let cpus = self.local.cpus()?;
+        let address = (self.listen.as_str(), self.port);
+        let cannot = |error| {
+            Error::Told(format!("cannot listen on {} port {}: {error}", self.listen, self.port))
+        };
+        let listener = TcpListener::bind(address).map_err(cannot)?;
+        let listened = listener.local_addr().map_err(cannot)?;
+        eprintln!("mlx5: listening on {listened}");
+        let mut report = Report { listened, clients: Vec::new() };
+        let mut served = 0;
+        while self.clients.is_none_or(|clients| served < clients) {
+            served += 1;
+            let mut session = Session::accept(&listener)?;
+            let mut client = Client::new(session.peer());
+            if let Err(error) = client.serve(&mut session, &side, &cpus) {
+                // It is told, if it still listens; this side goes on to the next.
+                let _ = session.tell(&Say::Refused { why: error.to_string() });
+                client.error = Some(error.to_string());
+            }
+            eprintln!("mlx5: {client}");
+            if self.clients.is_some() {
+                report.clients.push(client);
+            }
+        }
+        output.report("perf server", &report)?;
+        if let Some(error) = report.clients.iter().find_map(|client| client.error.as_ref()) {
+            return Err(Error::Told(error.clone()));
+        }
+        let wrong = report.clients.iter().any(|client| client.wrong != 0);
+        Ok(if wrong { Outcome::Bad } else { Outcome::Good })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "served {} clients on {}", self.clients.len(), self.listened)?;
+        self.clients.iter().try_for_each(|client| write!(f, "\n  {client}"))
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Client { peer, points, received, wrong, error } = self;
+        write!(f, "{peer}: {points} points, {received} messages noticed, {wrong} of them wrong")?;
+        if let Some(error) = error {
+            write!(f, "; {error}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Serves one client in a process of its own: the other side of a loop.
+///
+/// # Errors
+/// Why it ended early.
+pub fn serve_one(listener: &TcpListener, side: &Side, cpus: &[usize]) -> Result<()> {
+    let mut session = Session::accept(listener)?;
+    let mut client = Client::new(session.peer());
+    let served = client.serve(&mut session, side, cpus);
+    if let Err(error) = &served {
+        // It is the client that ends with this.
+        let _ = session.tell(&Say::Refused { why: error.to_string() });
+    }
+    served
+}
+
+impl Client {
+    fn new(peer: SocketAddr) -> Client {
+        Client { peer, points: 0, received: 0, wrong: 0, error: None }
+    }
+
+    /// Serves a client until it is done.
+    fn serve(&mut self, session: &mut Session, side: &Side, cpus: &[usize]) -> Result<()> {
+        session.greet(&Environment::of(&side.context, side.port.attributes().port)?)?;
+        loop {
+            let plan = match session.hear("plan") {
+                Ok(Say::Plan { plan }) => *plan,
+                Ok(other) => return Err(session::unexpected(&other, "a plan")),
+                // It has all that it wanted.
+                Err(_) if self.points != 0 && session.is_over() => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            plan.check().map_err(Error::Told)?;
+            let point = Point { session, side, cpus, plan: &plan };
+            let (received, wrong) = visit(&plan, point).map_err(Error::Told)??;
+            self.points += 1;
+            self.received += received;
+            self.wrong += wrong;
+        }
+    }
+}
+
+/// One point, on the server's side.
+struct Point<'a> {
+    session: &'a mut Session,
+    side: &'a Side,
+    cpus: &'a [usize],
+    plan: &'a Plan,
+}
+
+impl Visit for Point<'_> {
+    type Output = Result<(u64, u64)>;
+
+    fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output {
+        let Point { session, side, cpus, plan } = self;
+        let unconnected = (0..plan.threads)
+            .map(|_| Unconnected::<T>::new(side, plan))
+            .collect::<Result<Vec<_>>>()?;
+        session.tell(&ends(&unconnected))?;
+        let theirs = match session.hear("queue pairs")? {
+            Say::Ends { threads } => session::endpoints(&threads, plan)?,
+            other => return Err(session::unexpected(&other, "its queue pairs")),
+        };
+        let mut counters = Counters::new(&side.context, side.port.attributes().port);
+        let mut paths = Vec::new();
+        for (thread, theirs) in unconnected.into_iter().zip(&theirs) {
+            let station = thread.connect(side, plan, theirs)?;
+            counters.count(&station.queue_pairs);
+            let mut path = <ByHand as Backend>::path::<T, R>(station, plan)?;
+            prepare(&mut path, plan).map_err(|stop| Error::Told(stop.to_string()))?;
+            paths.push(path);
+        }
+        let before = counters.read();
+        session.tell(&Say::Ready {})?;
+
+        let signals = Signals::new(paths.len());
+        let sent = Mutex::new(Vec::new());
+        let crew = Crew { plan, signals: &signals, cpus };
+        let work = |path: &mut _, task: &loops::Task<'_>| {
+            let mut served = loops::serve(path, task)?;
+            if plan.validate && plan.operation == Operation::Write && !plan.is_echoed() {
+                let sent: Vec<Vec<u64>> =
+                    sent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                served.wrong += loops::look_at_writes(path, task, &sent[task.thread]);
+            }
+            Ok(served)
+        };
+        let mut finished = false;
+        let watch = || {
+            let Some(said) = session.hear_within(Duration::from_millis(10))? else { return Ok(()) };
+            match said {
+                Say::Finish { sent: theirs } if !finished && fits(&theirs, plan) => {
+                    finished = true;
+                    *sent.lock().unwrap_or_else(PoisonError::into_inner) = theirs.clone();
+                    for (thread, queues) in theirs.iter().enumerate() {
+                        signals.expect(thread, queues.iter().sum());
+                    }
+                    Ok(())
+                }
+                other => Err(session::unexpected(&other, "the end")),
+            }
+        };
+        let served = crew.run(&mut paths, work, watch)?;
+        let received = served.iter().map(|thread| thread.received).sum();
+        let wrong = served.iter().map(|thread| thread.wrong).sum();
+        let counters = Counters::changed(&before, &counters.read());
+        session.tell(&Say::Done { received, wrong, counters })?;
+        Ok((received, wrong))
+    }
+}
+
+/// What has to be there before the first message.
+fn prepare<P: super::path::Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
+    if plan.operation.takes_receives() {
+        loops::post_receives(path, plan)?;
+    }
+    if plan.operation == Operation::Read {
+        let queues = path.queues();
+        path.memory().fill_target(queues, plan.corrupt_at);
+    }
+    Ok(())
+}
+
+/// The queue pairs of a side, as its peer is told of them.
+pub fn ends<T: Connects>(threads: &[Unconnected<T>]) -> Say {
+    let of_thread = |thread: &Unconnected<T>| thread.endpoints.iter().map(End::from).collect();
+    Say::Ends { threads: threads.iter().map(of_thread).collect() }
+}
+
+/// Whether so many messages can have been sent.
+fn fits(sent: &[Vec<u64>], plan: &Plan) -> bool {
+    sent.len() == plan.threads as usize
+        && sent.iter().all(|queues| {
+            queues.len() == plan.queues_per_thread() && queues.iter().all(|&sent| sent < 1 << 48)
+        })
+}

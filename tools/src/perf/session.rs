@@ -1,0 +1,418 @@
+//! What client and server tell each other beside the measurement: lines of JSON over TCP.
+//!
+//! Each side says [`Say::Hello`]. Then for each point: the client tells its [`Plan`]; the server makes
+//! its queues and offers their ends, or refuses and says why; the client tells its own ends; the server
+//! is ready; messages flow; the client says how many it sent, and the server what it saw of them.
+//!
+//! Nothing of a peer is trusted: a line has a limit, words that nobody knows are refused, and every
+//! number is checked where it is used.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use mlx5::connect::{Endpoint, RemoteRegion};
+use mlx5::verbs::{Gid, Mtu};
+use serde::{Deserialize, Serialize};
+
+use super::environment::Environment;
+use super::plan::Plan;
+use super::result::Counter;
+use crate::outcome::{Error, Result};
+
+/// The version of this exchange.
+pub const VERSION: u32 = 1;
+/// The longest line, in bytes.
+const LIMIT: usize = 1 << 20;
+/// How long the other side may take for one step.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One line.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(tag = "say", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Say {
+    /// Both sides: who speaks.
+    Hello {
+        /// [`VERSION`].
+        version: u32,
+        /// What the side runs on.
+        environment: Box<Environment>,
+    },
+    /// The client: what is measured next.
+    Plan {
+        /// The plan.
+        plan: Box<Plan>,
+    },
+    /// Both sides: their queue pairs, by thread.
+    Ends {
+        /// The ends.
+        threads: Vec<Vec<End>>,
+    },
+    /// The server: messages may come.
+    Ready {},
+    /// The client: messages that it sent on each queue pair, by thread.
+    Finish {
+        /// Their numbers.
+        sent: Vec<Vec<u64>>,
+    },
+    /// The server: what it saw.
+    Done {
+        /// Messages that arrived, where they are noticed.
+        received: u64,
+        /// Messages whose content was wrong.
+        wrong: u64,
+        /// Its counters.
+        counters: Vec<Counter>,
+    },
+    /// Either: it cannot go on.
+    Refused {
+        /// Why.
+        why: String,
+    },
+}
+
+/// A queue pair as its peer is told of it.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct End {
+    qpn: u32,
+    psn: u32,
+    lid: u16,
+    gid: Option<[u8; 16]>,
+    mtu: u16,
+    responder_depth: u8,
+    initiator_depth: u8,
+    address: u64,
+    length: u64,
+    rkey: u32,
+}
+
+impl From<&Endpoint> for End {
+    fn from(endpoint: &Endpoint) -> End {
+        let nothing = RemoteRegion { address: 0, length: 0, rkey: 0 };
+        let region = endpoint.region.unwrap_or(nothing);
+        End {
+            qpn: endpoint.qpn,
+            psn: endpoint.psn,
+            lid: endpoint.lid,
+            gid: endpoint.gid.map(|gid| gid.0),
+            mtu: endpoint.mtu.bytes() as u16,
+            responder_depth: endpoint.responder_depth,
+            initiator_depth: endpoint.initiator_depth,
+            address: region.address,
+            length: region.length,
+            rkey: region.rkey,
+        }
+    }
+}
+
+impl End {
+    /// What it says, if it can be.
+    ///
+    /// # Errors
+    /// The field that cannot be.
+    pub fn endpoint(&self) -> Result<Endpoint> {
+        let wrong = |what: &str| Error::Told(format!("the peer's queue pair has a wrong {what}"));
+        if self.qpn >> 24 != 0 || self.psn >> 24 != 0 {
+            return Err(wrong("number"));
+        }
+        let mtu = Mtu::from_bytes(self.mtu.into()).map_err(|_| wrong("MTU"))?;
+        if self.length == 0 || self.address.checked_add(self.length - 1).is_none() {
+            return Err(wrong("region"));
+        }
+        Ok(Endpoint {
+            psn: self.psn,
+            lid: self.lid,
+            gid: self.gid.map(Gid),
+            responder_depth: self.responder_depth,
+            initiator_depth: self.initiator_depth,
+            region: Some(RemoteRegion {
+                address: self.address,
+                length: self.length,
+                rkey: self.rkey,
+            }),
+            ..Endpoint::new(self.qpn, mtu)
+        })
+    }
+}
+
+/// The ends that a peer told of, if they are as many as the plan has.
+///
+/// # Errors
+/// What does not fit.
+pub fn endpoints(threads: &[Vec<End>], plan: &Plan) -> Result<Vec<Vec<Endpoint>>> {
+    let fits = threads.len() == plan.threads as usize
+        && threads.iter().all(|queues| queues.len() == plan.queues_per_thread());
+    if !fits {
+        return Err(Error::Told("the peer tells of another number of queue pairs".to_owned()));
+    }
+    threads.iter().map(|queues| queues.iter().map(End::endpoint).collect()).collect()
+}
+
+/// A connection to the other side.
+#[derive(Debug)]
+pub struct Session {
+    stream: TcpStream,
+    peer: SocketAddr,
+    /// What came of the next line.
+    heard: Vec<u8>,
+    /// Whether the other side closed the connection, between two lines.
+    over: bool,
+}
+
+impl Session {
+    /// Connects to a server.
+    ///
+    /// # Errors
+    /// Who does not answer, and what to do.
+    pub fn connect(host: &str, port: u16) -> Result<Session> {
+        let cannot = |error: io::Error| {
+            let cure = match error.kind() {
+                io::ErrorKind::ConnectionRefused => {
+                    "; nobody listens there: is `mlx5 perf server` running?"
+                }
+                _ => "",
+            };
+            Error::Told(format!("cannot connect to {host} port {port}: {error}{cure}"))
+        };
+        let mut last = io::ErrorKind::NotFound.into();
+        for address in (host, port).to_socket_addrs().map_err(cannot)? {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(stream) => return Session::new(stream, address),
+                Err(error) => last = error,
+            }
+        }
+        Err(cannot(last))
+    }
+
+    /// Waits for a client.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn accept(listener: &TcpListener) -> Result<Session> {
+        let accepted = listener.accept();
+        let (stream, peer) = accepted
+            .map_err(|error| Error::Told(format!("cannot accept a connection: {error}")))?;
+        Session::new(stream, peer)
+    }
+
+    fn new(stream: TcpStream, peer: SocketAddr) -> Result<Session> {
+        // Short lines in turn: waiting for more to send would cost 40 ms each.
+        stream.set_nodelay(true).map_err(broken)?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(broken)?;
+        Ok(Session { stream, peer, heard: Vec::new(), over: false })
+    }
+
+    /// The other side's address.
+    #[must_use]
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Whether the other side closed the connection, with nothing left half said.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Says who this is, and hears who that is.
+    ///
+    /// # Errors
+    /// A peer that is none, or of another version.
+    pub fn greet(&mut self, mine: &Environment) -> Result<Environment> {
+        self.tell(&Say::Hello { version: VERSION, environment: Box::new(mine.clone()) })?;
+        let line = self.line(PATIENCE)?.ok_or_else(|| silent("greeting"))?;
+        // Of another version, nothing but its number can be relied on.
+        #[derive(Deserialize)]
+        struct Greeting {
+            version: u32,
+        }
+        let greeting: Greeting = serde_json::from_slice(&line).map_err(|_| {
+            Error::Told(format!("{} does not speak as `mlx5 perf` does", self.peer))
+        })?;
+        if greeting.version != VERSION {
+            let why = format!(
+                "the peer speaks version {} of the exchange, and this side {VERSION}: use the same \
+                 build of `mlx5` on both",
+                greeting.version
+            );
+            // The other side says the same by itself.
+            return Err(Error::Told(why));
+        }
+        match parse(&line)? {
+            Say::Hello { environment, .. } => Ok(*environment),
+            other => Err(unexpected(&other, "a greeting")),
+        }
+    }
+
+    /// Tells one line.
+    ///
+    /// # Errors
+    /// If the other side is gone.
+    pub fn tell(&mut self, say: &Say) -> Result<()> {
+        let mut line = serde_json::to_vec(say)
+            .map_err(|error| Error::Told(format!("a line cannot be told: {error}")))?;
+        line.push(b'\n');
+        if line.len() > LIMIT {
+            return Err(Error::Told("too many queue pairs to tell the peer of".to_owned()));
+        }
+        self.stream.write_all(&line).map_err(broken)
+    }
+
+    /// Hears one line.
+    ///
+    /// # Errors
+    /// What the other side refuses, and why; if it is gone, or silent.
+    pub fn hear(&mut self, what: &str) -> Result<Say> {
+        self.hear_within(PATIENCE)?.ok_or_else(|| silent(what))
+    }
+
+    /// Hears one line, if one comes in that time.
+    ///
+    /// # Errors
+    /// As [`hear`](Self::hear).
+    pub fn hear_within(&mut self, time: Duration) -> Result<Option<Say>> {
+        let Some(line) = self.line(time)? else { return Ok(None) };
+        match parse(&line)? {
+            Say::Refused { why } => Err(Error::Told(format!("the peer gave up: {why}"))),
+            say => Ok(Some(say)),
+        }
+    }
+
+    fn line(&mut self, time: Duration) -> Result<Option<Vec<u8>>> {
+        let deadline = Instant::now() + time;
+        loop {
+            if let Some(end) = self.heard.iter().position(|&byte| byte == b'\n') {
+                let rest = self.heard.split_off(end + 1);
+                self.heard.truncate(end);
+                return Ok(Some(std::mem::replace(&mut self.heard, rest)));
+            }
+            if self.heard.len() > LIMIT {
+                return Err(Error::Told(format!(
+                    "the peer's line is longer than {LIMIT} bytes: it is no `mlx5 perf`"
+                )));
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.stream.set_read_timeout(Some(left)).map_err(broken)?;
+            let mut bytes = [0; 4096];
+            match self.stream.read(&mut bytes) {
+                Ok(0) => {
+                    self.over = self.heard.is_empty();
+                    return Err(gone());
+                }
+                Ok(count) => self.heard.extend(&bytes[..count]),
+                Err(error) if is_timeout(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(broken(error)),
+            }
+        }
+    }
+}
+
+fn parse(line: &[u8]) -> Result<Say> {
+    serde_json::from_slice(line)
+        .map_err(|error| Error::Told(format!("the peer says what nobody understands: {error}")))
+}
+
+/// The peer said something else.
+#[must_use]
+pub fn unexpected(said: &Say, wanted: &str) -> Error {
+    let said = match said {
+        Say::Hello { .. } => "a greeting",
+        Say::Plan { .. } => "a plan",
+        Say::Ends { .. } => "its queue pairs",
+        Say::Ready {} => "that it is ready",
+        Say::Finish { .. } => "that it is done",
+        Say::Done { .. } => "what it saw",
+        Say::Refused { .. } => "that it gives up",
+    };
+    Error::Told(format!("the peer tells {said}, and {wanted} is due"))
+}
+
+fn silent(what: &str) -> Error {
+    Error::Told(format!("no {what} from the peer within {PATIENCE:?}: is it stopped?"))
+}
+
+fn gone() -> Error {
+    Error::Told(
+        "the peer closed the connection in the middle: it ended or was killed; its own message \
+         says why"
+            .to_owned(),
+    )
+}
+
+fn broken(error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => gone(),
+        _ => Error::Told(format!("the connection to the peer broke: {error}")),
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Session, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Session::accept(&listener).unwrap(), stream)
+    }
+
+    fn hears(bytes: &[u8]) -> String {
+        let (mut session, mut stream) = pair();
+        stream.write_all(bytes).unwrap();
+        drop(stream);
+        match session.hear("anything") {
+            Ok(say) => panic!("{say:?}"),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn what_is_no_peer_is_refused_in_words() {
+        assert!(hears(b"").contains("closed the connection"));
+        assert!(hears(b"GET / HTTP/1.1\r\n").contains("nobody understands"));
+        assert!(hears(b"{\"say\":\"ready\",\"more\":1}\n").contains("nobody understands"));
+        assert!(hears(b"{\"say\":\"refused\",\"why\":\"no card\"}\n").contains("no card"));
+        assert!(hears(&vec![b'x'; LIMIT + 5000]).contains("longer than"));
+    }
+
+    #[test]
+    fn lines_come_one_by_one_however_they_are_cut() {
+        let (mut session, mut stream) = pair();
+        stream.write_all(b"{\"say\":\"ready\"}\n{\"say\":\"fin").unwrap();
+        assert!(matches!(session.hear("").unwrap(), Say::Ready {}));
+        assert!(session.hear_within(Duration::from_millis(1)).unwrap().is_none());
+        stream.write_all(b"ish\",\"sent\":[[7]]}\n").unwrap();
+        assert!(matches!(session.hear("").unwrap(), Say::Finish { sent } if sent == [[7]]));
+    }
+
+    #[test]
+    fn ends_that_cannot_be_are_refused() {
+        let end = || {
+            let mut endpoint = Endpoint::new(7, Mtu::Mtu1024);
+            endpoint.region = Some(RemoteRegion { address: 4096, length: 64, rkey: 1 });
+            (End::from(&endpoint), endpoint)
+        };
+        let (right, endpoint) = end();
+        assert_eq!(right.endpoint().unwrap(), endpoint);
+        let changes: [fn(&mut End); 4] = [
+            |end| end.qpn = 1 << 24,
+            |end| end.mtu = 1500,
+            |end| end.length = 0,
+            |end| end.address = u64::MAX - 3,
+        ];
+        for change in changes {
+            let (mut end, _) = end();
+            change(&mut end);
+            assert!(end.endpoint().is_err(), "{end:?}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! The objects of one thread, made and connected by verbs; a [`Backend`] makes a [`Path`] of them.
+
+use std::sync::Arc;
+
+use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::verbs::{
+    AddressHandle, CompletionQueue, Context, Mtu, Placement, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Rc, Receives, Reset, Rts, Uc, Ud, UdInitAttributes, UdRtsAttributes,
+};
+use mlx5::wqe::{Remote, UdAddress};
+
+use super::memory::{Memory, Origin, Target};
+use super::path::Path;
+use super::plan::{Layout, Plan};
+use super::request::{Requests, Site};
+use super::result::Via;
+use crate::outcome::{Error, Result};
+
+/// The Q_Key of datagrams.
+const QKEY: u32 = 0x6d6c_7835;
+
+/// Whose code posts and polls.
+pub trait Backend: Send + Sync + 'static {
+    /// What results call it.
+    const VIA: Via;
+
+    /// What it makes of a thread's objects.
+    type Path<T: Connects, R: Requests<T>>: Path;
+
+    /// Makes it. No receive is posted yet.
+    ///
+    /// # Errors
+    /// What is in the way of taking the queues over.
+    fn path<T: Connects, R: Requests<T>>(
+        station: Station<T>,
+        plan: &Plan,
+    ) -> Result<Self::Path<T, R>>;
+}
+
+/// A transport whose queue pairs are connected here.
+pub trait Connects: Receives + Sized {
+    /// Whether a receive begins with a header.
+    const HAS_HEADER: bool = false;
+
+    /// From RESET to RTS, towards the peer. Returns the peer's address, where requests carry one.
+    ///
+    /// # Errors
+    /// What the card, or the way to the peer, refuses.
+    fn connect(
+        qp: QueuePair<Self, Reset>,
+        way: &Way<'_>,
+        mine: &Endpoint,
+        theirs: &Endpoint,
+    ) -> Result<(QueuePair<Self, Rts>, Option<UdAddress>)>;
+}
+
+/// What all queue pairs of a side have in common on their way to the peer.
+#[derive(Debug)]
+pub struct Way<'a> {
+    /// The port.
+    pub port: &'a LocalPort,
+    /// The protection domain.
+    pub pd: &'a ProtectionDomain,
+    /// The plan.
+    pub plan: &'a Plan,
+}
+
+macro_rules! connections {
+    ($($transport:ident),*) => { $(
+        impl Connects for $transport {
+            fn connect(
+                qp: QueuePair<Self, Reset>,
+                way: &Way<'_>,
+                mine: &Endpoint,
+                theirs: &Endpoint,
+            ) -> Result<(QueuePair<Self, Rts>, Option<UdAddress>)> {
+                let mut init = way.port.init();
+                init.pkey_index = way.plan.pkey_index;
+                let mut rtr = way.port.rtr(mine, theirs);
+                rtr.address.service_level = way.plan.service_level;
+                let rts = way.port.rts(mine, theirs);
+                let qp = qp.init(&init).map_err(|failed| failed.error)?;
+                let qp = qp.rtr(&rtr.into()).map_err(|failed| failed.error)?;
+                Ok((qp.rts(&rts.into()).map_err(|failed| failed.error)?, None))
+            }
+        }
+    )* };
+}
+
+connections!(Rc, Uc);
+
+impl Connects for Ud {
+    const HAS_HEADER: bool = true;
+
+    fn connect(
+        qp: QueuePair<Self, Reset>,
+        way: &Way<'_>,
+        mine: &Endpoint,
+        theirs: &Endpoint,
+    ) -> Result<(QueuePair<Self, Rts>, Option<UdAddress>)> {
+        let most = mine.mtu.min(theirs.mtu);
+        if way.plan.size > most.bytes() as u64 {
+            return Err(Error::Told(format!(
+                "--size {}: a datagram is one packet, of at most {most} bytes between these ports",
+                way.plan.size
+            )));
+        }
+        let init = UdInitAttributes {
+            pkey_index: way.plan.pkey_index,
+            ..UdInitAttributes::new(way.port.attributes().port, QKEY)
+        };
+        let qp = qp.init(&init).map_err(|failed| failed.error)?;
+        let qp = qp.rtr().map_err(|failed| failed.error)?;
+        let rts = UdRtsAttributes { sq_psn: mine.psn };
+        let qp = qp.rts(&rts).map_err(|failed| failed.error)?;
+        let mut address = way.port.address(theirs);
+        address.service_level = way.plan.service_level;
+        let handle = AddressHandle::new(way.pd, &address)?;
+        Ok((qp, Some(UdAddress::new(&handle, theirs.qpn, QKEY))))
+    }
+}
+
+/// One side of a measurement: what all its threads share.
+pub struct Side {
+    /// The opened device.
+    pub context: Context,
+    /// The port, as connections leave from it.
+    pub port: LocalPort,
+    /// Where memory comes from.
+    pub origin: Origin,
+    /// Where queues lie, if it was asked for.
+    placement: Option<Arc<Placement>>,
+}
+
+impl Side {
+    /// A port of an opened device.
+    ///
+    /// # Errors
+    /// As [`LocalPort::new`].
+    pub fn new(context: Context, port: u8, gid_index: Option<u8>, origin: Origin) -> Result<Side> {
+        let port = LocalPort::new(&context, port, gid_index)?;
+        let placement = match (origin.node, origin.huge) {
+            (None, None) => None,
+            (node, huge) => {
+                let placement = huge.map_or_else(Placement::new, Placement::huge);
+                Some(Arc::new(match node {
+                    Some(node) => placement.on_node(node),
+                    None => placement,
+                }))
+            }
+        };
+        Ok(Side { context, port, origin, placement })
+    }
+}
+
+/// One thread's objects, before its queue pairs are connected.
+pub struct Unconnected<T: Connects> {
+    pd: ProtectionDomain,
+    cq: CompletionQueue,
+    queue_pairs: Vec<QueuePair<T, Reset>>,
+    memory: Memory,
+    layout: Layout,
+    /// What the peer is told, per queue pair.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// One thread's objects, connected.
+pub struct Station<T: Connects> {
+    /// In RTS.
+    pub queue_pairs: Vec<QueuePair<T, Rts>>,
+    /// What all of them complete on.
+    pub cq: CompletionQueue,
+    /// What requests are made of.
+    pub site: Site,
+}
+
+impl<T: Connects> Unconnected<T> {
+    /// Makes the objects of one thread.
+    ///
+    /// # Errors
+    /// What the card refuses, or what exceeds its limits.
+    pub fn new(side: &Side, plan: &Plan) -> Result<Unconnected<T>> {
+        let layout = plan.layout().map_err(Error::Told)?;
+        let queues = plan.queues_per_thread();
+        let limit = side.context.attributes()?.max_qp_wr;
+        if plan.depth > limit {
+            return Err(Error::Told(format!(
+                "--depth {}: a queue of this device has at most {limit} requests",
+                plan.depth
+            )));
+        }
+        if T::HAS_HEADER && plan.size > side.port.attributes().active_mtu.bytes() as u64 {
+            return Err(Error::Told(format!(
+                "--size {}: a datagram is one packet, of at most {} bytes on this port",
+                plan.size,
+                side.port.attributes().active_mtu
+            )));
+        }
+        let pd = ProtectionDomain::new(&side.context)?;
+        // All requests and receives may complete, as they do when one fails.
+        let entries = (plan.depth + plan.receives()) * queues as u32;
+        let cq = CompletionQueue::builder(&side.context, entries);
+        let cq = match &side.placement {
+            Some(placement) => cq.placement(&pd, placement).build()?,
+            None => cq.build()?,
+        };
+        let memory = Memory::new(&pd, layout, queues, side.origin)?;
+        let mut queue_pairs = Vec::with_capacity(queues);
+        let mut endpoints = Vec::with_capacity(queues);
+        for queue in 0..queues {
+            let builder = QueuePairBuilder::<T>::new(&pd, &cq)
+                .max_send_wr(plan.depth)
+                .max_recv_wr(plan.receives())
+                .max_inline_data(plan.max_inline());
+            let built = match &side.placement {
+                Some(placement) => builder.placement(placement).build(),
+                None => builder.build(),
+            };
+            let qp = built.map_err(|error| match plan.inline {
+                true => Error::Told(format!(
+                    "{error} (with --inline the payload of {} bytes lies in the WQE, which has an end)",
+                    plan.size
+                )),
+                false => error.into(),
+            })?;
+            let mut endpoint = side.port.endpoint(&qp);
+            endpoint.region = Some(memory.offered(queue));
+            if let Some(mtu) = plan.mtu {
+                let mtu = Mtu::from_bytes(mtu.into())?;
+                if mtu > endpoint.mtu {
+                    return Err(Error::Told(format!(
+                        "--mtu {mtu}: port {} does {} now",
+                        side.port.attributes().port,
+                        endpoint.mtu
+                    )));
+                }
+                endpoint.mtu = mtu;
+            }
+            endpoints.push(endpoint);
+            queue_pairs.push(qp);
+        }
+        Ok(Unconnected { pd, cq, queue_pairs, memory, layout, endpoints })
+    }
+
+    /// Connects them to the peer's, in order.
+    ///
+    /// # Errors
+    /// What the card refuses; a peer that offers too little memory.
+    pub fn connect(self, side: &Side, plan: &Plan, theirs: &[Endpoint]) -> Result<Station<T>> {
+        let way = Way { port: &side.port, pd: &self.pd, plan };
+        let mut queue_pairs = Vec::with_capacity(theirs.len());
+        let mut site = Site {
+            memory: self.memory,
+            targets: Vec::with_capacity(theirs.len()),
+            addresses: Vec::new(),
+            corrupt: plan.corrupt_at.map(|at| at + plan.warm_up),
+        };
+        for ((qp, mine), theirs) in self.queue_pairs.into_iter().zip(&self.endpoints).zip(theirs) {
+            let offered =
+                theirs.region.filter(|region| region.length >= self.layout.target_bytes() as u64);
+            let offered = offered.ok_or_else(|| {
+                Error::Told("the peer offers less memory than the plan says".to_owned())
+            })?;
+            let first = Remote::new(offered.address, offered.rkey);
+            site.targets.push(Target::new(first, &self.layout));
+            let (qp, address) = T::connect(qp, &way, mine, theirs)?;
+            site.addresses.extend(address);
+            queue_pairs.push(qp);
+        }
+        Ok(Station { queue_pairs, cq: self.cq, site })
+    }
+}

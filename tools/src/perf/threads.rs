@@ -1,0 +1,93 @@
+//! Threads of one side: started, watched over, and ended together.
+
+use std::thread;
+
+use super::loops::{Signals, Task};
+use super::path::{Path, Stop};
+use super::place;
+use super::plan::Plan;
+use crate::machine;
+use crate::outcome::{Error, Result};
+
+/// How the threads of a side run.
+#[derive(Clone, Copy, Debug)]
+pub struct Crew<'a> {
+    /// What they do.
+    pub plan: &'a Plan,
+    /// What they tell each other.
+    pub signals: &'a Signals,
+    /// CPUs, taken in turn; none: wherever the system puts them.
+    pub cpus: &'a [usize],
+}
+
+impl Crew<'_> {
+    /// Runs `work` on a thread for each of the paths, and `watch` on this one until all are at their
+    /// end. If either fails, all threads are told to give up.
+    ///
+    /// # Errors
+    /// The first that was met.
+    pub fn run<P: Path, O: Send>(
+        &self,
+        paths: &mut [P],
+        work: impl Fn(&mut P, &Task<'_>) -> Result<O, Stop> + Sync,
+        mut watch: impl FnMut() -> Result<()>,
+    ) -> Result<Vec<O>> {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        // The model's card is a thread, too.
+        let yields = machine::is_model() || cores <= self.plan.threads as usize;
+        let Crew { plan, signals, cpus } = *self;
+        let work = &work;
+        thread::scope(|scope| {
+            let handles: Vec<_> = paths
+                .iter_mut()
+                .enumerate()
+                .map(|(thread, path)| {
+                    scope.spawn(move || -> Result<O, Stop> {
+                        let done = pinned(cpus, thread)
+                            .and_then(|()| work(path, &Task { plan, signals, thread, yields }));
+                        if done.is_err() {
+                            signals.abandon();
+                        }
+                        done
+                    })
+                })
+                .collect();
+            let mut watched = Ok(());
+            while !handles.iter().all(|handle| handle.is_finished()) {
+                if watched.is_err() {
+                    // They look before long.
+                    thread::yield_now();
+                    continue;
+                }
+                watched = watch();
+                if watched.is_err() {
+                    signals.abandon();
+                }
+            }
+            let mut outcomes = Vec::with_capacity(handles.len());
+            let mut failed = None;
+            for handle in handles {
+                match handle.join() {
+                    Ok(Ok(outcome)) => outcomes.push(outcome),
+                    Ok(Err(Stop::Abandoned)) => {}
+                    Ok(Err(stop)) => failed = Some(Error::Told(stop.to_string())),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            match (failed, watched) {
+                (Some(failed), _) => Err(failed),
+                (None, Err(error)) => Err(error),
+                (None, Ok(())) => Ok(outcomes),
+            }
+        })
+    }
+}
+
+fn pinned(cpus: &[usize], thread: usize) -> Result<(), Stop> {
+    match cpus {
+        [] => Ok(()),
+        cpus => {
+            place::pin(&[cpus[thread % cpus.len()]]).map_err(|error| Stop::Told(error.to_string()))
+        }
+    }
+}
