@@ -4,12 +4,14 @@
 //! to send ([`connect`]); from then on the program writes WQEs ([`wqe`]) into the send queue
 //! itself, rings the card itself and reads CQEs ([`cqe`]) itself ([`ring`]). What verbs cannot ask
 //! or make is asked and made by firmware command ([`devx`]). [`text`] shows what the card sees,
-//! [`lint`] what is wrong with it, and [`sysfs`] the machine around it.
+//! [`explain`] what its codes mean, [`lint`] what is wrong with it, and [`sysfs`] the machine around
+//! it.
 
 pub mod connect;
 pub mod cqe;
 pub mod devx;
 mod doorbell;
+pub mod explain;
 pub mod flight;
 pub mod lint;
 #[cfg(doctest)]

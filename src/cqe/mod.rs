@@ -7,6 +7,7 @@
 mod completion;
 mod datagram;
 mod entry;
+mod error_entry;
 mod frame;
 mod headers;
 mod status;
@@ -17,6 +18,7 @@ pub use completion::{
 };
 pub use datagram::DatagramHeader;
 pub(crate) use entry::CqeRef;
+pub use error_entry::ErrorEntry;
 pub use frame::{FrameInfo, TransportHeader};
 pub use headers::{Headers, Layer3};
 pub use status::Status;

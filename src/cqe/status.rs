@@ -60,6 +60,49 @@ impl Status {
         }
     }
 
+    /// The status that a value of `enum ibv_wc_status` is, as verbs programs print it; `None` of
+    /// success and of those that no card reports by a CQE's syndrome. What libmlx5 calls a general
+    /// error has lost its syndrome: it is given as 0.
+    pub const fn from_wc_status(value: ibv_wc_status::Type) -> Option<Self> {
+        Some(match value {
+            ibv_wc_status::IBV_WC_LOC_LEN_ERR => Self::LocalLength,
+            ibv_wc_status::IBV_WC_LOC_QP_OP_ERR => Self::LocalQpOperation,
+            ibv_wc_status::IBV_WC_LOC_PROT_ERR => Self::LocalProtection,
+            ibv_wc_status::IBV_WC_WR_FLUSH_ERR => Self::Flushed,
+            ibv_wc_status::IBV_WC_MW_BIND_ERR => Self::MemoryWindowBind,
+            ibv_wc_status::IBV_WC_BAD_RESP_ERR => Self::BadResponse,
+            ibv_wc_status::IBV_WC_LOC_ACCESS_ERR => Self::LocalAccess,
+            ibv_wc_status::IBV_WC_REM_INV_REQ_ERR => Self::RemoteInvalidRequest,
+            ibv_wc_status::IBV_WC_REM_ACCESS_ERR => Self::RemoteAccess,
+            ibv_wc_status::IBV_WC_REM_OP_ERR => Self::RemoteOperation,
+            ibv_wc_status::IBV_WC_RETRY_EXC_ERR => Self::RetriesExceeded,
+            ibv_wc_status::IBV_WC_RNR_RETRY_EXC_ERR => Self::RnrRetriesExceeded,
+            ibv_wc_status::IBV_WC_REM_ABORT_ERR => Self::RemoteAborted,
+            ibv_wc_status::IBV_WC_GENERAL_ERR => Self::General(0),
+            _ => return None,
+        })
+    }
+
+    /// The syndrome in a CQE that means this.
+    pub const fn syndrome(self) -> u8 {
+        match self {
+            Self::LocalLength => syndrome::LOCAL_LENGTH,
+            Self::LocalQpOperation => syndrome::LOCAL_QP_OP,
+            Self::LocalProtection => syndrome::LOCAL_PROT,
+            Self::Flushed => syndrome::WR_FLUSH,
+            Self::MemoryWindowBind => syndrome::MW_BIND,
+            Self::BadResponse => syndrome::BAD_RESP,
+            Self::LocalAccess => syndrome::LOCAL_ACCESS,
+            Self::RemoteInvalidRequest => syndrome::REMOTE_INVAL_REQ,
+            Self::RemoteAccess => syndrome::REMOTE_ACCESS,
+            Self::RemoteOperation => syndrome::REMOTE_OP,
+            Self::RetriesExceeded => syndrome::TRANSPORT_RETRY_EXC,
+            Self::RnrRetriesExceeded => syndrome::RNR_RETRY_EXC,
+            Self::RemoteAborted => syndrome::REMOTE_ABORTED,
+            Self::General(code) => code,
+        }
+    }
+
     /// The value of `enum ibv_wc_status`.
     pub const fn wc_status(self) -> ibv_wc_status::Type {
         match self {
@@ -190,6 +233,9 @@ mod tests {
             assert!(!status.explanation().is_empty());
             assert!(status.to_string().starts_with("IBV_WC_"));
             assert_ne!(status.wc_status(), ibv_wc_status::IBV_WC_SUCCESS);
+            assert_eq!(status.syndrome(), code);
+            let back = Status::from_wc_status(status.wc_status()).unwrap();
+            assert_eq!(back.wc_status(), status.wc_status());
             named += u32::from(!matches!(status, Status::General(_)));
         }
         assert_eq!(named, 13);

@@ -60,7 +60,12 @@ impl fmt::Display for Cqe<'_> {
             let Ok(error) = ErrorCqe::read_from_bytes(self.0) else { return Err(fmt::Error) };
             let status = Status::from_syndrome(error.syndrome);
             write!(f, ": {status}, syndrome {:#04x}", error.syndrome)?;
-            return write!(f, ", vendor code {:#04x}", error.vendor_err_synd);
+            write!(f, ", vendor code {:#04x}", error.vendor_err_synd)?;
+            if error.hw_err_synd != 0 || error.hw_synd_type != 0 {
+                let part = error.hw_synd_type >> 4;
+                write!(f, ", hardware syndrome {part}/{:#04x}", error.hw_err_synd)?;
+            }
+            return Ok(());
         }
         write!(f, " bytes {}", cqe.byte_cnt.get())?;
         match cqe.opcode() {
@@ -125,6 +130,9 @@ mod tests {
         raw[54] = 0x81;
         let text = Cqe(&raw).to_string();
         assert!(text.ends_with("IBV_WC_RETRY_EXC_ERR, syndrome 0x15, vendor code 0x81"), "{text}");
+        (raw[52], raw[53]) = (0x9d, 0x20);
+        let text = Cqe(&raw).to_string();
+        assert!(text.ends_with("vendor code 0x81, hardware syndrome 2/0x9d"), "{text}");
 
         assert!(Cqe(&[0xf0; 64]).to_string().contains("never written"));
     }

@@ -1,20 +1,22 @@
 //! What the card sees, as text.
 //!
-//! [`SendWqe`], [`ReceiveWqe`], [`Cqe`], [`QpRecord`] and [`CqRecord`] wrap bytes and implement
+//! [`SendWqe`], [`ReceiveWqe`], [`Cqe`], [`Eqe`], [`QpRecord`] and [`CqRecord`] wrap bytes and implement
 //! `Display`: one line per segment. Any bytes print; what makes no sense is shown in hex and said
 //! to be wrong, and nothing panics. [`Structure`] does the same for commands and contexts, by the
 //! names of their fields.
 
 mod cqe;
+mod eqe;
 mod record;
 mod structure;
 mod words;
 mod wqe;
 
 pub use cqe::Cqe;
+pub use eqe::Eqe;
 pub use record::{CqRecord, QpRecord};
-pub use structure::Structure;
-pub use wqe::{Addressing, ReceiveWqe, SendWqe};
+pub use structure::{FieldValue, Structure, StructureField};
+pub use wqe::{Addressing, ReceiveWqe, SendWqe, WqeHead};
 
 use core::fmt;
 

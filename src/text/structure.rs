@@ -19,23 +19,48 @@ pub struct Structure<'a> {
     pub bytes: &'a [u8],
 }
 
-impl fmt::Display for Structure<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.layout.name)?;
-        self.members(f, self.layout, None)
-    }
+/// A field of a [`Structure`], with its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StructureField<'a> {
+    /// Where it lies, and its names.
+    pub field: Field,
+    /// What is there.
+    pub value: FieldValue<'a>,
+    /// What a number means, where its values are enumerated and this one is known.
+    pub meaning: Option<&'static str>,
 }
 
-impl Structure<'_> {
+/// What is in a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldValue<'a> {
+    /// A number, of a field of at most 64 bits.
+    Number(u64),
+    /// Bytes, of a longer field.
+    Bytes(&'a [u8]),
+    /// A longer field that does not begin or end on a byte; [`Field::words`] goes through it.
+    Bits,
+    /// The bytes are too short for it.
+    Missing,
+}
+
+impl<'a> Structure<'a> {
+    /// Its fields in the order of the header, those of nested structures in the place of these.
+    ///
+    /// A list of open length of which no byte is there is left out.
+    pub fn fields(&self) -> Vec<StructureField<'a>> {
+        let mut fields = Vec::new();
+        self.members(&mut fields, self.layout, None);
+        fields
+    }
+
     /// The fields of a structure that lies at `outer` in this one.
     fn members(
         &self,
-        f: &mut fmt::Formatter<'_>,
+        fields: &mut Vec<StructureField<'a>>,
         layout: &'static Layout,
         outer: Option<Field>,
-    ) -> fmt::Result {
+    ) {
         for member in layout.members {
-            let name = member.field.name().unwrap_or_default();
             // Lists of open length lie behind their structure: in another, that is something else.
             let end = member.field.bit_offset() + member.field.width();
             if outer.is_some_and(|outer| end > outer.width()) {
@@ -43,59 +68,72 @@ impl Structure<'_> {
             }
             let field = outer.map_or(member.field, |outer| member.field.within(outer));
             match member.nested {
-                Some(nested) => self.members(f, nested, Some(field))?,
-                None => self.field(f, layout, name, field)?,
+                Some(nested) => self.members(fields, nested, Some(field)),
+                None => {
+                    let name = member.field.name().unwrap_or_default();
+                    fields.extend(self.field(layout, name, field));
+                }
             }
         }
-        Ok(())
     }
 
-    fn field(
-        &self,
-        f: &mut fmt::Formatter<'_>,
-        layout: &Layout,
-        name: &str,
-        field: Field,
-    ) -> fmt::Result {
+    fn field(&self, layout: &Layout, name: &str, field: Field) -> Option<StructureField<'a>> {
         let end = field.bit_offset() + field.width();
         if end > self.bytes.len() * 8 {
             // A list of open length may be empty.
-            if end > self.layout.size * 8 {
-                return Ok(());
-            }
-            return write!(f, "\n  {} is missing", field.path());
+            let open = end > self.layout.size * 8;
+            let missing = StructureField { field, value: FieldValue::Missing, meaning: None };
+            return (!open).then_some(missing);
         }
-        if field.width() > 64 && (field.bit_offset() % 8 != 0 || field.width() % 8 != 0) {
-            let words = || field.words().map(|word| word.get(self.bytes));
-            if f.alternate() || words().any(|word| word != 0) {
-                write!(f, "\n  {} =", field.path())?;
-                for word in words() {
-                    write!(f, " {word:#x}")?;
+        let value = match field.width() {
+            0..=64 => FieldValue::Number(field.get(self.bytes)),
+            width if field.bit_offset() % 8 != 0 || width % 8 != 0 => FieldValue::Bits,
+            _ => FieldValue::Bytes(&self.bytes[field.bytes()]),
+        };
+        let meaning = match value {
+            FieldValue::Number(number) => words::of(layout, name, number),
+            _ => None,
+        };
+        Some(StructureField { field, value, meaning })
+    }
+
+    /// Whether a field says something: it is not zero, or its zero has a meaning.
+    pub fn says(&self, entry: &StructureField<'_>) -> bool {
+        entry.meaning.is_some()
+            || match entry.value {
+                FieldValue::Number(number) => number != 0,
+                FieldValue::Bytes(bytes) => bytes.iter().any(|byte| *byte != 0),
+                FieldValue::Bits => entry.field.words().any(|word| word.get(self.bytes) != 0),
+                FieldValue::Missing => true,
+            }
+    }
+}
+
+impl fmt::Display for Structure<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.layout.name)?;
+        for entry in self.fields() {
+            if !f.alternate() && !self.says(&entry) {
+                continue;
+            }
+            let path = entry.field.path();
+            match entry.value {
+                FieldValue::Number(number @ 0..=9) => write!(f, "\n  {path} = {number}")?,
+                FieldValue::Number(number) => write!(f, "\n  {path} = {number:#x}")?,
+                FieldValue::Bytes(bytes) => write!(f, "\n  {path} = {}", Hex(bytes))?,
+                FieldValue::Bits => {
+                    write!(f, "\n  {path} =")?;
+                    for word in entry.field.words() {
+                        write!(f, " {:#x}", word.get(self.bytes))?;
+                    }
                 }
+                FieldValue::Missing => write!(f, "\n  {path} is missing")?,
             }
-            return Ok(());
-        }
-        if field.width() > 64 {
-            let bytes = &self.bytes[field.bytes()];
-            if f.alternate() || bytes.iter().any(|byte| *byte != 0) {
-                write!(f, "\n  {} = {}", field.path(), Hex(bytes))?;
+            if let Some(meaning) = entry.meaning {
+                write!(f, " ({meaning})")?;
             }
-            return Ok(());
         }
-        let value = field.get(self.bytes);
-        let word = words::of(layout, name, value);
-        if value == 0 && word.is_none() && !f.alternate() {
-            return Ok(());
-        }
-        write!(f, "\n  {} = ", field.path())?;
-        match value {
-            0..=9 => write!(f, "{value}")?,
-            _ => write!(f, "{value:#x}")?,
-        }
-        match word {
-            Some(word) => write!(f, " ({word})"),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -131,7 +169,10 @@ mod tests {
             assert!(text.contains(line), "{line:?} is missing in {text}");
         }
         assert!(!text.contains("next_send_psn"), "{text}");
-        let whole = format!("{:#}", Structure { layout: &qpc::LAYOUT, bytes: &bytes });
+        let structure = Structure { layout: &qpc::LAYOUT, bytes: &bytes };
+        let state = structure.fields().into_iter().find(|entry| entry.field == qpc::STATE).unwrap();
+        assert_eq!((state.value, state.meaning), (FieldValue::Number(3), Some("RTS")));
+        let whole = format!("{structure:#}");
         assert!(whole.contains("\n  next_send_psn = 0"), "{whole}");
     }
 

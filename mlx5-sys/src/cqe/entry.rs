@@ -76,7 +76,12 @@ layouts! {
         /// SRQ number or, with CQE version 1, user index of the QP or SRQ, in bits 23–0.
         srqn_uidx: U32 = 32, srqn;
         /// Reserved.
-        rsvd1: [u8; 18] = 36, rsvd1;
+        rsvd1: [u8; 16] = 36;
+        /// The hardware's own code for the cause, where it was the hardware that failed the request.
+        /// This and the next are UCX's `uct_ib_mlx5_err_cqe_t` and DPDK's `mlx5_error_cqe`.
+        hw_err_synd: u8 = 52;
+        /// Which part of the hardware it was, in bits 7–4.
+        hw_synd_type: u8 = 53;
         /// The vendor's own code for the cause.
         vendor_err_synd: u8 = 54, vendor_err_synd;
         /// [`syndrome`](super::syndrome).

@@ -42,6 +42,46 @@ impl<'a> SendWqe<'a> {
     pub const fn new(bytes: &'a [u8], addressing: Addressing) -> Self {
         Self { bytes, addressing }
     }
+
+    /// What its ctrl segment says; `None` if the bytes are too short for one.
+    pub fn head(&self) -> Option<WqeHead> {
+        let (ctrl, _) = CtrlSeg::read_from_prefix(self.bytes).ok()?;
+        let (first, second) = (ctrl.opmod_idx_opcode.get(), ctrl.qpn_ds.get());
+        Some(WqeHead {
+            opcode: first as u8,
+            index: (first >> 8) as u16,
+            opmod: (first >> 24) as u8,
+            qpn: second >> 8,
+            ds: (second & 0x3f) as u8,
+        })
+    }
+}
+
+/// What the first eight bytes of a send WQE say: what it is, and whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WqeHead {
+    /// Its opcode.
+    pub opcode: u8,
+    /// Index of its first 64-byte block, modulo 2^16: what a CQE names it by.
+    pub index: u16,
+    /// Modifier of the opcode.
+    pub opmod: u8,
+    /// Number of the queue pair or send queue.
+    pub qpn: u32,
+    /// Its size in units of 16 bytes.
+    pub ds: u8,
+}
+
+impl WqeHead {
+    /// The name of the opcode, where it is known.
+    pub const fn operation(&self) -> Option<&'static str> {
+        opcode::name(self.opcode)
+    }
+
+    /// 64-byte blocks of the ring that it takes; 0 if it is shorter than its ctrl segment.
+    pub const fn blocks(&self) -> u32 {
+        (self.ds as u32).div_ceil(4)
+    }
 }
 
 /// A receive WQE without a leading segment of its own: scatter entries up to the terminator or the

@@ -48,6 +48,15 @@ fn shows_every_segment() {
 }
 
 #[test]
+fn a_head_says_what_a_wqe_is_and_whose() {
+    let wqe = ctrl(opcode::RDMA_WRITE, 5, 0);
+    let head = SendWqe::new(wqe.as_bytes(), Addressing::Connected).head().unwrap();
+    assert_eq!((head.operation(), head.index, head.qpn), (Some("RDMA_WRITE"), 0xabcd, 0x77));
+    assert_eq!((head.ds, head.blocks(), head.opmod), (5, 2, 0));
+    assert_eq!(SendWqe::new(&[0; 15], Addressing::Connected).head(), None);
+}
+
+#[test]
 fn says_what_is_wrong() {
     assert!(text(&[1, 2, 3]).contains("too short"));
     let wqe = ctrl(opcode::ATOMIC_CS, 2, 0);
