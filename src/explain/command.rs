@@ -164,6 +164,9 @@ syndromes! {
     0x4bb88f RTR2RTS_QP Met
         "queue pairs could not be moved to RTS on new machines; no cause was found"
         "https://github.com/charmplusplus/charm/issues/2532";
+    0x65b500 CREATE_QP Met
+        "a program made queue pairs until the card gave no more, at half of max_qp or nearly all of it"
+        "https://lore.kernel.org/linux-rdma/CY5PR11MB65342B7EDE1F12E1012ACC09DDB99@CY5PR11MB6534.namprd11.prod.outlook.com/";
     0x7d49cb CREATE_LAG Told
         "the bond was made before SR-IOV was switched on, and the driver made it a second time"
         "https://lore.kernel.org/r/20221124081040.171790-4-saeed@kernel.org";

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
-use crate::{doctor, generate, info, perf};
+use crate::{decode, doctor, generate, info, perf};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
 ///
@@ -49,6 +49,7 @@ enum Command {
     Info(info::Arguments),
     Doctor(doctor::Arguments),
     Perf(Box<perf::Arguments>),
+    Decode(decode::Arguments),
     Completions(generate::Completions),
     Man(generate::Man),
 }
@@ -70,6 +71,7 @@ impl Cli {
             Command::Info(arguments) => arguments.run(&machine, &output),
             Command::Doctor(arguments) => arguments.run(&machine, &output),
             Command::Perf(arguments) => arguments.run(&machine, &output),
+            Command::Decode(arguments) => arguments.run(&output),
             Command::Completions(arguments) => arguments.run(),
             Command::Man(arguments) => arguments.run(),
         };

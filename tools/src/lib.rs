@@ -6,6 +6,7 @@
 //! interface of the crate `mlx5`.
 
 pub mod cli;
+pub mod decode;
 mod doctor;
 mod generate;
 mod info;

@@ -1,0 +1,165 @@
+//! Completions, from a CQE's bytes or from what programs say of them.
+
+use mlx5::cqe::{ErrorEntry, QueueKind, Status};
+use mlx5::text;
+
+use super::finding;
+use super::record::{Key, Kind, Record};
+
+/// Bytes of a CQE.
+pub const SIZE: usize = 64;
+
+/// The record of a CQE's 64 bytes.
+#[must_use]
+pub fn cqe(bytes: &[u8; SIZE]) -> Record {
+    let line = text::Cqe(bytes).to_string();
+    let Some(entry) = ErrorEntry::from_bytes(bytes) else {
+        let mut record = Record::new(Kind::Cqe, line);
+        if bytes[SIZE - 1] >> 4 == 0 {
+            record.key = Key::Names {
+                queue: QueueKind::Send,
+                qpn: Some(u32::from_be_bytes([0, bytes[57], bytes[58], bytes[59]])),
+                index: u16::from_be_bytes([bytes[60], bytes[61]]),
+            };
+        }
+        return record;
+    };
+    let mut said = Said {
+        status: Some(entry.status),
+        syndrome: Some(entry.syndrome.into()),
+        vendor: Some(entry.vendor_code.into()),
+        queue: Some(entry.queue),
+        qpn: Some(entry.qpn),
+        wqe: Some(entry.wqe_counter),
+        ..Said::default()
+    };
+    if entry.queue == QueueKind::Send {
+        let name = entry.operation().map(str::to_owned);
+        said.operation = Some(name.unwrap_or_else(|| format!("opcode {:#04x}", entry.opcode)));
+    }
+    if entry.hardware_syndrome != 0 || entry.hardware_type != 0 {
+        said.hardware = Some((entry.hardware_type.into(), entry.hardware_syndrome.into()));
+    }
+    let mut record = said.record(Kind::Cqe);
+    let opcode = match entry.queue {
+        QueueKind::Send => "REQ_ERR, a request of a send queue failed",
+        QueueKind::Receive => "RESP_ERR, a receive failed",
+    };
+    record.field_meaning("CQE opcode", format!("{:#x}", bytes[SIZE - 1] >> 4), opcode);
+    if entry.srqn_or_user_index != 0 {
+        record.field("SRQ or user index", format!("{:#x}", entry.srqn_or_user_index));
+    }
+    // Receive queues of Ethernet say more (DPDK, mlx5_prm.h, mlx5_error_cqe).
+    let count = u32::from_be_bytes([bytes[44], bytes[45], bytes[46], bytes[47]]);
+    if count != 0 {
+        record.field("byte count", count.to_string());
+    }
+    record.field("signature", format!("{:#04x}", entry.signature));
+    record.field("owner", entry.owner.to_string());
+    if bytes[1..5] == *b"seen" {
+        record.notes.push("DPDK marked it as seen (bytes 1 to 4).".to_owned());
+    }
+    record
+}
+
+/// Whether 64 bytes without a name are an error CQE: by opcode and a syndrome that has a name, with
+/// nothing where the card writes nothing.
+#[must_use]
+pub fn looks_like_error(bytes: &[u8; SIZE]) -> bool {
+    ErrorEntry::from_bytes(bytes).is_some_and(|entry| {
+        !matches!(entry.status, Status::General(_))
+            && bytes[48..52].iter().all(|byte| *byte == 0)
+            && bytes[SIZE - 1] & 0b1110 <= 0b0010
+            && entry.qpn != 0
+    })
+}
+
+/// What a program says of a completion.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    /// Why it failed.
+    pub status: Option<Status>,
+    /// The CQE's syndrome, where that is said and not `ibv_wc_status`.
+    pub syndrome: Option<u64>,
+    /// The vendor's code.
+    pub vendor: Option<u64>,
+    /// The hardware's code, after the part that it comes from.
+    pub hardware: Option<(u64, u64)>,
+    /// Whose request it was.
+    pub queue: Option<QueueKind>,
+    /// The queue's number.
+    pub qpn: Option<u32>,
+    /// The WQE's index.
+    pub wqe: Option<u16>,
+    /// What was asked for.
+    pub operation: Option<String>,
+}
+
+impl Said {
+    /// The status of a number of `enum ibv_wc_status`.
+    #[must_use]
+    pub fn of_wc_status(number: u64) -> Said {
+        let status = u32::try_from(number).ok().and_then(Status::from_wc_status);
+        Said { status, ..Said::default() }
+    }
+
+    /// The status of a CQE's syndrome.
+    #[must_use]
+    pub fn of_syndrome(number: u64) -> Said {
+        let status = u8::try_from(number).ok().map(Status::from_syndrome);
+        Said { status, syndrome: Some(number), ..Said::default() }
+    }
+
+    /// The record of it.
+    #[must_use]
+    pub fn record(self, kind: Kind) -> Record {
+        let mut record = Record::new(kind, self.title());
+        let queue = self.queue.map(|queue| match queue {
+            QueueKind::Send => "send queue",
+            QueueKind::Receive => "receive queue",
+        });
+        record.field_if("queue", queue);
+        record.field_if("operation", self.operation.clone());
+        record.field_if("QP", self.qpn.map(|number| format!("{number:#x}")));
+        record.field_if("WQE", self.wqe.map(|index| format!("{index:#06x}")));
+        if let Some(status) = self.status {
+            record.field("status", status.name());
+            let code = match self.syndrome {
+                Some(syndrome) => format!("syndrome {syndrome:#04x}"),
+                None => format!("status {}", status.wc_status()),
+            };
+            record.findings.push(finding::status(code, status));
+        }
+        record.field_if("syndrome", self.syndrome.map(|code| format!("{code:#04x}")));
+        record.field_if("vendor code", self.vendor.map(|code| format!("{code:#04x}")));
+        if let Some(code) = self.vendor {
+            record.findings.push(finding::vendor(self.status, code));
+        }
+        if let Some((part, code)) = self.hardware {
+            record.field("hardware syndrome", format!("{part}/{code:#04x}"));
+            if (part, code) != (0, 0) {
+                record.findings.push(finding::hardware(part, code));
+            }
+        }
+        if let (Some(queue), Some(index)) = (self.queue, self.wqe) {
+            record.key = Key::Names { queue, qpn: self.qpn, index };
+        }
+        record
+    }
+
+    fn title(&self) -> String {
+        let what = match (&self.operation, self.queue) {
+            (Some(operation), _) => operation.clone(),
+            (None, Some(QueueKind::Send)) => "a send request".to_owned(),
+            (None, Some(QueueKind::Receive)) => "a receive".to_owned(),
+            (None, None) => "a request".to_owned(),
+        };
+        let whose = self.qpn.map(|number| format!(" of QP {number:#x}")).unwrap_or_default();
+        let which = self.wqe.map(|index| format!(", WQE {index:#06x},")).unwrap_or_default();
+        let why = match self.status {
+            Some(status) => status.to_string(),
+            None => "for a reason that is not said".to_owned(),
+        };
+        format!("{what}{whose}{which} failed: {why}")
+    }
+}

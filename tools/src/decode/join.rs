@@ -1,0 +1,74 @@
+//! Records that say the same, and completions and the WQEs that they name.
+
+use mlx5::cqe::QueueKind;
+
+use super::record::{Key, Record};
+use super::wqe;
+
+/// Makes one of records that follow each other and are alike in every field, as flushed requests are
+/// that a program tells without a number.
+pub fn once(records: Vec<Record>) -> Vec<Record> {
+    let mut once: Vec<Record> = Vec::with_capacity(records.len());
+    for record in records {
+        match once.last_mut() {
+            Some(last) if last.is_like(&record) => {
+                last.times += 1;
+                last.lines =
+                    last.lines.zip(record.lines).map(|((first, _), (_, end))| (first, end));
+            }
+            _ => once.push(record),
+        }
+    }
+    once
+}
+
+/// Gives each completion the WQE that it names, where that is among the records or in the memory of a
+/// send queue: from there it is taken as a record of its own.
+pub fn join(records: &mut Vec<Record>) {
+    take_from_rings(records);
+    for at in 0..records.len() {
+        let Key::Names { queue, qpn, index } = records[at].key else { continue };
+        // Of several, as when a log repeats, the nearest.
+        let same = |record: &Record| {
+            matches!(record.key, Key::Wqe { queue: of, qpn: number, index: place }
+                if of == queue && place == index && qpn.is_none_or(|qpn| qpn == number))
+        };
+        let found = (0..records.len())
+            .filter(|other| same(&records[*other]))
+            .min_by_key(|other| other.abs_diff(at));
+        records[at].wqe = found.map(|found| found + 1);
+    }
+}
+
+/// Adds the WQEs that completions name to the records, each behind the memory that it lies in.
+fn take_from_rings(records: &mut Vec<Record>) {
+    let mut wanted: Vec<(Option<u32>, u16)> = records
+        .iter()
+        .filter_map(|record| match record.key {
+            Key::Names { queue: QueueKind::Send, qpn, index } => Some((qpn, index)),
+            _ => None,
+        })
+        .collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    let mut at = 0;
+    while at < records.len() {
+        let (format, lines) = (records[at].format, records[at].lines);
+        let Key::Ring { bytes, addressing } = &records[at].key else {
+            at += 1;
+            continue;
+        };
+        let mut found: Vec<Record> = wanted
+            .iter()
+            .filter_map(|(qpn, index)| wqe::in_ring(bytes, *index, *qpn))
+            .map(|bytes| Record { format, lines, ..wqe::send(&bytes, *addressing) })
+            .collect();
+        found.dedup_by(|one, other| one.title == other.title);
+        if found.is_empty() && !wanted.is_empty() {
+            records[at].notes.push("It has none of the WQEs that the completions name.".to_owned());
+        }
+        let count = found.len();
+        records.splice(at + 1..at + 1, found);
+        at += 1 + count;
+    }
+}
