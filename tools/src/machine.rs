@@ -40,6 +40,17 @@ impl Machine {
         Machine { device: options.device.clone() }
     }
 
+    /// Has the model, if it comes to that, look at registers by a thread of its own (polled mode), so
+    /// that a store to them costs the program what it costs on a card. What the environment says goes
+    /// before. As for [`choose`](Self::choose): before anything is opened.
+    pub fn watch_registers(&self) {
+        const VARIABLE: &str = "MLX5_MODEL_MODE";
+        if std::env::var_os(VARIABLE).is_none() {
+            // SAFETY: no other thread runs yet: commands call this before they open a device.
+            unsafe { std::env::set_var(VARIABLE, "polled") };
+        }
+    }
+
     /// Says on standard error that what follows is not a card's doing, if so.
     pub fn say_model(&self) {
         if is_model() {

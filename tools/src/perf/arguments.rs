@@ -9,7 +9,7 @@ use mlx5::verbs::{Context, HugePageSize};
 use super::memory::Origin;
 use super::place;
 use super::plan::{Amount, Arrivals, Carrier, Operation, Plan, Schedule, Stall};
-use super::result::{Kind, Setting};
+use super::result::{Kind, Setting, Via};
 use super::server::PORT;
 use super::station::Side;
 use crate::outcome::{Error, Result};
@@ -111,6 +111,18 @@ pub struct Arguments {
     /// Messages before those
     #[arg(short, long, value_name = "N", default_value_t = 100, help_heading = "Messages")]
     warm_up: u64,
+    /// Whose code posts and polls, at both sides
+    #[arg(long, value_enum, default_value = "direct", help_heading = "Ways")]
+    via: Via,
+    /// Measure both ways in turn, block by block, and print what libmlx5's calls take of the CPU for
+    /// each of what direct ones take. Calls are stamped, which makes both slower alike
+    #[arg(long, conflicts_with_all = ["via", "raw_samples"], help_heading = "Ways")]
+    pub compare: bool,
+    /// Pairs of blocks that a point is split into
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "compare",
+          value_parser = clap::value_parser!(u64).range(1..=10_000), help_heading = "Ways")]
+    pub pairs: u64,
+
     /// Look at every byte of every message that arrives; what is wrong ends with status 1
     #[arg(long, help_heading = "Messages")]
     validate: bool,
@@ -267,6 +279,7 @@ impl Arguments {
                 .stall_at
                 .zip(self.stall_for)
                 .map(|(at, time)| Stall { at, nanoseconds: nanoseconds(time) }),
+            via: self.via,
             mtu: self.mtu,
             service_level: self.sl,
             pkey_index: self.pkey_index,
@@ -300,6 +313,10 @@ impl Arguments {
             },
             Setting::new("warm-up", plan.warm_up),
             Setting::new("validate", if plan.validate { "yes" } else { "no" }),
+            match self.compare {
+                true => Setting::new("via", format_args!("both in turn, {} pairs", self.pairs)),
+                false => Setting::new("via", plan.via),
+            },
             Setting::new("batch", plan.batch),
             Setting::new("signal-every", plan.signal_every),
             Setting::new("depth", plan.depth),

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::arguments::Arguments;
+use super::compare;
 use super::counters::Counters;
 use super::direct::ByHand;
 use super::distribution::Distribution;
@@ -15,11 +16,13 @@ use super::plan::{Amount, Carrier, Operation, Plan};
 use super::progress::Progress;
 use super::raw::Raw;
 use super::request::{Requests, Visit, visit};
-use super::result::{Counter, Kind, Point, Run, Via};
+use super::result::{Comparison, Counter, Kind, Point, Run, Via};
 use super::server;
 use super::session::{self, Say, Session};
+use super::stamped::ByStamps;
 use super::station::{Backend, Connects, Side, Unconnected};
 use super::threads::Crew;
+use super::verbs::ByVerbs;
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
@@ -54,6 +57,10 @@ pub fn measure(
     output: &Output,
 ) -> Result<Found> {
     let plans = arguments.plans(kind)?;
+    if arguments.compare {
+        // A doorbell is then a store, as to a card, and not a fault that hides what both ways take.
+        machine.watch_registers();
+    }
     let mut raw = arguments.raw_samples.as_deref().map(Raw::create).transpose()?;
     let side = arguments.local.side(machine.open()?)?;
     let cpus = arguments.local.cpus()?;
@@ -67,10 +74,17 @@ pub fn measure(
     if let Some(raw) = raw {
         raw.finish()?;
     }
-    let Points { environment, peer, points, mut notes, wrong } = measured;
+    let Points { environment, peer, points, comparison, mut notes, wrong } = measured;
     if environment.model {
         notes
             .insert(0, "on the model, a software ConnectX: times say nothing of a card".to_owned());
+    }
+    if arguments.compare && !environment.optimized {
+        notes.push(
+            "this build has no optimizations: the direct way is slower than it is, and libmlx5 is \
+             not; compare with a release build"
+                .to_owned(),
+        );
     }
     let began = points.first().map_or(Duration::ZERO, |(began, _)| *began);
     let run = Run {
@@ -81,7 +95,7 @@ pub fn measure(
         peer: arguments.host.is_some().then_some(peer),
         configuration: arguments.settings(&plans),
         points: points.into_iter().map(|(_, point)| point).collect(),
-        comparison: None,
+        comparison,
         notes,
     };
     Ok(Found { run, wrong })
@@ -93,6 +107,7 @@ struct Points {
     peer: Environment,
     /// Each with when it began, after 1970.
     points: Vec<(Duration, Point)>,
+    comparison: Option<Comparison>,
     notes: Vec<String>,
     wrong: u64,
 }
@@ -145,27 +160,92 @@ fn points(
     let environment = Environment::of(&side.context, side.port.attributes().port)?;
     let peer = session.greet(&environment)?;
     let first = Instant::now();
-    let mut all = Points { environment, peer, points: Vec::new(), notes: Vec::new(), wrong: 0 };
+    let mut all = Points {
+        environment,
+        peer,
+        points: Vec::new(),
+        comparison: None,
+        notes: Vec::new(),
+        wrong: 0,
+    };
     for plan in plans {
+        let mut course = Course {
+            arguments,
+            side,
+            cpus,
+            session: &mut session,
+            raw: raw.as_deref_mut(),
+            output,
+            first,
+            all: &mut all,
+        };
+        if arguments.compare {
+            course.compare(plan)?;
+        } else {
+            let point = course.point(plan, false)?;
+            course.all.points.push(point);
+        }
+    }
+    Ok(all)
+}
+
+/// What all points are measured with, and what they leave.
+struct Course<'a> {
+    arguments: &'a Arguments,
+    side: &'a Side,
+    cpus: &'a [usize],
+    session: &'a mut Session,
+    raw: Option<&'a mut Raw>,
+    output: &'a Output,
+    first: Instant,
+    all: &'a mut Points,
+}
+
+impl Course<'_> {
+    /// Both ways in turn.
+    fn compare(&mut self, plan: &Plan) -> Result<()> {
+        let blocks = compare::blocks(plan, self.arguments.pairs);
+        let mut pairs = compare::Pairs::default();
+        let mut began = None;
+        for pair in 0..self.arguments.pairs {
+            let [mut direct, mut verbs] = [None, None];
+            // Neither way is always the first.
+            for way in if pair % 2 == 0 { [0, 1] } else { [1, 0] } {
+                let (at, point) = self.point(&blocks[way], true)?;
+                began.get_or_insert(at);
+                *[&mut direct, &mut verbs][way] = Some(point);
+            }
+            pairs.add([direct, verbs].map(|point| point.expect("each way had its turn")));
+        }
+        let on_card = !self.all.environment.model;
+        let ratios = pairs.ratios(on_card);
+        match &mut self.all.comparison {
+            Some(comparison) => comparison.ratios.extend(ratios),
+            none => *none = Some(compare::comparison(&blocks[0], on_card, ratios)),
+        }
+        let points = pairs.points(&self.arguments.percentiles).map_err(Error::Told)?;
+        let began = began.unwrap_or_default();
+        self.all.points.extend(points.into_iter().map(|point| (began, point)));
+        Ok(())
+    }
+
+    /// One point, by the plan's way: when it began, and what was measured.
+    fn point(&mut self, plan: &Plan, stamped: bool) -> Result<(Duration, Point)> {
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let seconds = first.elapsed().as_secs_f64();
-        let samples = match (&raw, plan.amount) {
+        let seconds = self.first.elapsed().as_secs_f64();
+        let samples = match (&self.raw, plan.amount) {
             (None, _) => 0,
             (Some(_), Amount::Messages(count)) => count as usize,
             (Some(_), Amount::Nanoseconds(_)) => MOST_RAW as usize,
         };
-        let one = OnePoint::<ByHand> {
-            session: &mut session,
-            side,
-            cpus,
-            plan,
-            samples,
-            in_a_loop: arguments.loopback,
-            output,
-            backend: std::marker::PhantomData,
-        };
-        let Finished { threads, received, wrong, counters, notes } =
-            visit(plan, one).map_err(Error::Told)??;
+        let finished = match (plan.via, stamped) {
+            (Via::Direct, false) => self.measure::<ByHand>(plan, samples),
+            (Via::Verbs, false) => self.measure::<ByVerbs>(plan, samples),
+            (Via::Direct, true) => self.measure::<ByStamps<ByHand>>(plan, samples),
+            (Via::Verbs, true) => self.measure::<ByStamps<ByVerbs>>(plan, samples),
+        }?;
+        let Finished { threads, received, wrong, counters, notes } = finished;
+        let all = &mut *self.all;
         let sent: u64 = threads.iter().flat_map(|thread| &thread.sent).sum();
         for note in notes {
             if !all.notes.contains(&note) {
@@ -190,23 +270,36 @@ fn points(
             all.notes.push(format!("of {} bytes, {wrong} messages were WRONG", plan.size));
             all.wrong += wrong;
         }
-        if let Some(raw) = raw.as_deref_mut() {
+        if let Some(raw) = self.raw.as_deref_mut() {
             let dropped = raw.write(plan, &threads)?;
             if dropped != 0 {
                 all.notes
                     .push(format!("of {} bytes, {dropped} raw samples found no room", plan.size));
             }
         }
-        let mut point = point(plan, arguments, &threads, ByHand::VIA);
+        let mut point = point(plan, self.arguments, &threads);
         point.began = seconds;
         point.counters = counters;
-        all.points.push((began, point));
+        Ok((began, point))
     }
-    Ok(all)
+
+    fn measure<B: Backend>(&mut self, plan: &Plan, samples: usize) -> Result<Finished> {
+        let one = OnePoint::<B> {
+            session: self.session,
+            side: self.side,
+            cpus: self.cpus,
+            plan,
+            samples,
+            in_a_loop: self.arguments.loopback,
+            output: self.output,
+            backend: std::marker::PhantomData,
+        };
+        visit(plan, one).map_err(Error::Told)?
+    }
 }
 
 /// What threads measured, together.
-fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured], via: Via) -> Point {
+fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured]) -> Point {
     let mut distribution = Distribution::new();
     threads.iter().for_each(|thread| distribution.add(thread.record.distribution()));
     let began = threads.iter().map(|thread| thread.began).min().unwrap_or(0);
@@ -214,14 +307,14 @@ fn point(plan: &Plan, arguments: &Arguments, threads: &[Measured], via: Via) -> 
     let messages: u64 = threads.iter().map(|thread| thread.messages).sum();
     let ways = if plan.is_echoed() { 2 } else { 1 };
     Point {
-        via,
+        via: plan.via,
         size: plan.size,
         began: 0.0,
         seconds: mlx5::timing::Clock::get().nanoseconds(ended - began) / 1e9,
         messages: messages * ways,
         planned_per_second: plan.schedule.map(|schedule| schedule.per_second),
         latency: distribution.latency(plan.timed(), &arguments.percentiles),
-        cpu: None,
+        cpu: threads.first().and_then(|thread| thread.cpu.clone()),
         phases: threads.first().map(|thread| thread.phases.clone()).unwrap_or_default(),
         counters: Vec::new(),
         validated: plan.validate.then(|| validated(plan, threads) * ways),

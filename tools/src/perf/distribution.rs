@@ -56,6 +56,19 @@ impl Distribution {
         self.sum += other.sum;
     }
 
+    /// Adds all times of a result.
+    ///
+    /// # Errors
+    /// What is wrong with its histogram, in words.
+    pub fn add_latency(&mut self, latency: &Latency) -> Result<(), String> {
+        let histogram = latency.histogram()?;
+        self.histogram.add(&histogram).map_err(|error| error.to_string())?;
+        self.min = self.min.min(latency.min_ns);
+        self.max = self.max.max(latency.max_ns);
+        self.sum += (latency.mean_ns * latency.count as f64).round() as u128;
+        Ok(())
+    }
+
     /// Forgets all times, and keeps the memory.
     pub fn clear(&mut self) {
         self.histogram.reset();

@@ -2,8 +2,9 @@
 //!
 //! The [`client`] decides what is measured (its [`arguments`] make a [`plan`] per point) and tells the
 //! [`server`] by a [`session`] over TCP. Both make the same objects: a [`station`] per thread, with its
-//! [`memory`]. A [`station::Backend`] makes a [`path`] of it, the [`direct`] one for instance, and the
-//! [`loops`] go over any path; they are compiled for each, and for each kind of [`request`].
+//! [`memory`]. A [`station::Backend`] makes a [`path`] of it: the [`direct`] one, that through libmlx5
+//! ([`verbs`]), or either [`stamped`]. The [`loops`] go over any path; they are compiled for each, and for
+//! each kind of [`request`]. To [`compare`], both ways are measured in turn.
 //!
 //! A measurement ends in a [`result::Run`], which is all that outputs know: it says on what it was
 //! measured ([`environment`]) and how, and has a [`distribution`] of times per point. [`output`]
@@ -11,6 +12,7 @@
 
 pub mod arguments;
 pub mod client;
+pub mod compare;
 pub mod counters;
 pub mod direct;
 pub mod distribution;
@@ -29,8 +31,10 @@ pub mod result;
 pub mod server;
 pub mod session;
 mod show;
+pub mod stamped;
 pub mod station;
 pub mod threads;
+pub mod verbs;
 
 use clap::{Args, Subcommand};
 

@@ -11,7 +11,7 @@ use mlx5::cqe::{Failure, Unclaimed};
 use mlx5::ring::{PollError, PostError};
 
 use super::memory::Memory;
-use super::result::Phase;
+use super::result::{Cpu, Phase};
 
 /// A request to post.
 #[derive(Clone, Copy, Debug)]
@@ -96,6 +96,11 @@ pub trait Path: Send {
     /// Where the time of posts and polls went, if that is recorded.
     fn phases(&self) -> Vec<Phase> {
         Vec::new()
+    }
+
+    /// What calls took, if they are stamped.
+    fn cpu(&self) -> Option<Cpu> {
+        None
     }
 
     /// Forgets what was recorded, after warming up.

@@ -7,7 +7,7 @@ use mlx5::wqe::Limits;
 use serde::{Deserialize, Serialize};
 
 use super::distribution::Timed;
-use super::result::Kind;
+use super::result::{Kind, Via};
 
 /// The longest message, in bytes: what a port takes at most on all cards so far.
 pub const LONGEST_MESSAGE: u64 = 1 << 30;
@@ -162,6 +162,8 @@ pub struct Plan {
     pub corrupt_at: Option<u64>,
     /// A pause that is made on purpose.
     pub stall: Option<Stall>,
+    /// Whose code posts and polls, at both sides.
+    pub via: Via,
     /// Path MTU; `None`: the largest that both ports do.
     pub mtu: Option<u16>,
     /// Service level, or priority on Ethernet.
@@ -415,6 +417,7 @@ pub(super) mod tests {
             validate: false,
             corrupt_at: None,
             stall: None,
+            via: Via::Direct,
             mtu: None,
             service_level: 0,
             pkey_index: 0,

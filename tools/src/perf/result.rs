@@ -173,39 +173,50 @@ impl Point {
     }
 }
 
-/// Time that the CPU spent in calls that post and in calls that poll, by its constant-rate counter.
+/// What the CPU of this side did, in ticks of its constant-rate counter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
     /// Ticks a second.
     pub hertz: f64,
-    /// Messages that were posted in the measured calls.
-    pub posted: u64,
-    /// Ticks in the calls that posted them.
-    pub post_ticks: u64,
-    /// Completions that the measured calls found.
-    pub polled: u64,
-    /// Ticks in the polls that found them; polls that found nothing are left out.
-    pub poll_ticks: u64,
+    /// Calls that posted.
+    pub posts: Calls,
+    /// Polls that found something; those that found nothing are left out.
+    pub polls: Calls,
+}
+
+/// Calls that were timed, each.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Calls {
+    /// How many.
+    pub calls: u64,
+    /// Messages that they posted, or completions that they found.
+    pub messages: u64,
+    /// Half of the calls took no longer.
+    pub median_ticks: f64,
+}
+
+impl Calls {
+    /// Ticks of a message, or of a completion, in the median call.
+    #[must_use]
+    pub fn ticks_per_message(&self) -> Option<f64> {
+        (self.messages > 0).then(|| self.median_ticks * self.calls as f64 / self.messages as f64)
+    }
 }
 
 impl Cpu {
-    /// Ticks that a message took to post.
+    /// Ticks that posts and polls took together, by messages that were posted.
     #[must_use]
-    pub fn ticks_per_post(&self) -> Option<f64> {
-        (self.posted > 0).then(|| self.post_ticks as f64 / self.posted as f64)
+    pub fn ticks_per_message(&self) -> Option<f64> {
+        let all = |calls: &Calls| calls.median_ticks * calls.calls as f64;
+        let ticks = all(&self.posts) + all(&self.polls);
+        (self.posts.messages > 0).then(|| ticks / self.posts.messages as f64)
     }
 
-    /// Ticks that a completion took to poll.
-    #[must_use]
-    pub fn ticks_per_poll(&self) -> Option<f64> {
-        (self.polled > 0).then(|| self.poll_ticks as f64 / self.polled as f64)
-    }
-
-    /// Nanoseconds of the CPU per message: all measured posts and polls, by what was posted.
+    /// The same in nanoseconds.
     #[must_use]
     pub fn ns_per_message(&self) -> Option<f64> {
-        let ticks = self.post_ticks as f64 + self.poll_ticks as f64;
-        (self.posted > 0 && self.hertz > 0.0).then(|| ticks * 1e9 / self.hertz / self.posted as f64)
+        let ticks = self.ticks_per_message()?;
+        (self.hertz > 0.0).then(|| ticks * 1e9 / self.hertz)
     }
 }
 

@@ -16,9 +16,11 @@ use super::loops::{self, Signals};
 use super::path::Stop;
 use super::plan::{Operation, Plan};
 use super::request::{Requests, Visit, visit};
+use super::result::Via;
 use super::session::{self, End, Say, Session};
 use super::station::{Backend, Connects, Side, Unconnected};
 use super::threads::Crew;
+use super::verbs::ByVerbs;
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
@@ -158,8 +160,10 @@ impl Client {
                 Err(error) => return Err(error),
             };
             plan.check().map_err(Error::Told)?;
-            let point = Point { session, side, cpus, plan: &plan };
-            let (received, wrong) = visit(&plan, point).map_err(Error::Told)??;
+            let (received, wrong) = match plan.via {
+                Via::Direct => serve_point::<ByHand>(session, side, cpus, &plan),
+                Via::Verbs => serve_point::<ByVerbs>(session, side, cpus, &plan),
+            }?;
             self.points += 1;
             self.received += received;
             self.wrong += wrong;
@@ -167,19 +171,30 @@ impl Client {
     }
 }
 
-/// One point, on the server's side.
-struct Point<'a> {
+fn serve_point<B: Backend>(
+    session: &mut Session,
+    side: &Side,
+    cpus: &[usize],
+    plan: &Plan,
+) -> Result<(u64, u64)> {
+    let backend = std::marker::PhantomData::<fn() -> B>;
+    visit(plan, Point { session, side, cpus, plan, backend }).map_err(Error::Told)?
+}
+
+/// One point, on the server's side, by the backend `B`.
+struct Point<'a, B> {
     session: &'a mut Session,
     side: &'a Side,
     cpus: &'a [usize],
     plan: &'a Plan,
+    backend: std::marker::PhantomData<fn() -> B>,
 }
 
-impl Visit for Point<'_> {
+impl<B: Backend> Visit for Point<'_, B> {
     type Output = Result<(u64, u64)>;
 
     fn visit<T: Connects, R: Requests<T>>(self) -> Self::Output {
-        let Point { session, side, cpus, plan } = self;
+        let Point { session, side, cpus, plan, .. } = self;
         let unconnected = (0..plan.threads)
             .map(|_| Unconnected::<T>::new(side, plan))
             .collect::<Result<Vec<_>>>()?;
@@ -193,7 +208,7 @@ impl Visit for Point<'_> {
         for (thread, theirs) in unconnected.into_iter().zip(&theirs) {
             let station = thread.connect(side, plan, theirs)?;
             counters.count(&station.queue_pairs);
-            let mut path = <ByHand as Backend>::path::<T, R>(station, plan)?;
+            let mut path = B::path::<T, R>(station, plan)?;
             prepare(&mut path, plan).map_err(|stop| Error::Told(stop.to_string()))?;
             paths.push(path);
         }

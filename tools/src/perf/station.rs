@@ -37,6 +37,17 @@ pub trait Backend: Send + Sync + 'static {
     ) -> Result<Self::Path<T, R>>;
 }
 
+/// Where datagrams go.
+#[derive(Debug)]
+pub struct Destination {
+    /// The way there.
+    pub handle: AddressHandle,
+    /// The queue pair.
+    pub qpn: u32,
+    /// Its Q_Key.
+    pub qkey: u32,
+}
+
 /// A transport whose queue pairs are connected here.
 pub trait Connects: Receives + Sized {
     /// Whether a receive begins with a header.
@@ -51,7 +62,7 @@ pub trait Connects: Receives + Sized {
         way: &Way<'_>,
         mine: &Endpoint,
         theirs: &Endpoint,
-    ) -> Result<(QueuePair<Self, Rts>, Option<UdAddress>)>;
+    ) -> Result<(QueuePair<Self, Rts>, Option<Destination>)>;
 }
 
 /// What all queue pairs of a side have in common on their way to the peer.
@@ -73,7 +84,7 @@ macro_rules! connections {
                 way: &Way<'_>,
                 mine: &Endpoint,
                 theirs: &Endpoint,
-            ) -> Result<(QueuePair<Self, Rts>, Option<UdAddress>)> {
+            ) -> Result<(QueuePair<Self, Rts>, Option<Destination>)> {
                 let mut init = way.port.init();
                 init.pkey_index = way.plan.pkey_index;
                 let mut rtr = way.port.rtr(mine, theirs);
@@ -97,7 +108,7 @@ impl Connects for Ud {
         way: &Way<'_>,
         mine: &Endpoint,
         theirs: &Endpoint,
-    ) -> Result<(QueuePair<Self, Rts>, Option<UdAddress>)> {
+    ) -> Result<(QueuePair<Self, Rts>, Option<Destination>)> {
         let most = mine.mtu.min(theirs.mtu);
         if way.plan.size > most.bytes() as u64 {
             return Err(Error::Told(format!(
@@ -116,7 +127,7 @@ impl Connects for Ud {
         let mut address = way.port.address(theirs);
         address.service_level = way.plan.service_level;
         let handle = AddressHandle::new(way.pd, &address)?;
-        Ok((qp, Some(UdAddress::new(&handle, theirs.qpn, QKEY))))
+        Ok((qp, Some(Destination { handle, qpn: theirs.qpn, qkey: QKEY })))
     }
 }
 
@@ -172,6 +183,8 @@ pub struct Station<T: Connects> {
     pub cq: CompletionQueue,
     /// What requests are made of.
     pub site: Site,
+    /// Where datagrams go, per queue pair; of connections, nothing.
+    pub destinations: Vec<Destination>,
 }
 
 impl<T: Connects> Unconnected<T> {
@@ -249,6 +262,7 @@ impl<T: Connects> Unconnected<T> {
     pub fn connect(self, side: &Side, plan: &Plan, theirs: &[Endpoint]) -> Result<Station<T>> {
         let way = Way { port: &side.port, pd: &self.pd, plan };
         let mut queue_pairs = Vec::with_capacity(theirs.len());
+        let mut destinations = Vec::new();
         let mut site = Site {
             memory: self.memory,
             targets: Vec::with_capacity(theirs.len()),
@@ -263,10 +277,12 @@ impl<T: Connects> Unconnected<T> {
             })?;
             let first = Remote::new(offered.address, offered.rkey);
             site.targets.push(Target::new(first, &self.layout));
-            let (qp, address) = T::connect(qp, &way, mine, theirs)?;
-            site.addresses.extend(address);
+            let (qp, destination) = T::connect(qp, &way, mine, theirs)?;
+            let address = |to: &Destination| UdAddress::new(&to.handle, to.qpn, to.qkey);
+            site.addresses.extend(destination.as_ref().map(address));
+            destinations.extend(destination);
             queue_pairs.push(qp);
         }
-        Ok(Station { queue_pairs, cq: self.cq, site })
+        Ok(Station { queue_pairs, cq: self.cq, site, destinations })
     }
 }

@@ -6,7 +6,7 @@
 use mlx5_tools::perf::distribution::{Distribution, Timed};
 use mlx5_tools::perf::environment::Environment;
 use mlx5_tools::perf::result::{
-    Comparison, Counter, Cpu, Kind, Phase, Point, Ratio, Run, Setting, Via,
+    Calls, Comparison, Counter, Cpu, Kind, Phase, Point, Ratio, Run, Setting, Via,
 };
 
 /// What would be markup, a path out of an attribute, or a terminal's command.
@@ -55,10 +55,8 @@ pub fn point(via: Via, size: u64, began: f64) -> Point {
         latency: distribution.latency(Timed::HalfRoundTrip, &PERCENTILES),
         cpu: Some(Cpu {
             hertz: 2.3e9,
-            posted: 4000,
-            post_ticks: 4000 * (60 + 2 * extra),
-            polled: 4000,
-            poll_ticks: 4000 * (30 + extra),
+            posts: Calls { calls: 4000, messages: 4000, median_ticks: (60 + 2 * extra) as f64 },
+            polls: Calls { calls: 4000, messages: 4000, median_ticks: (30 + extra) as f64 },
         }),
         phases: vec![Phase {
             queue: "send".to_owned(),

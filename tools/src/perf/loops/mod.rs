@@ -27,7 +27,7 @@ pub use wait::Signals;
 
 use super::path::{Path, Stop};
 use super::plan::{Amount, Carrier, Layout, Operation, Plan};
-use super::result::{Kind, Phase};
+use super::result::{Cpu, Kind, Phase};
 use pace::{Closed, Open, Pace};
 
 /// What a thread does.
@@ -69,6 +69,8 @@ pub struct Measured {
     pub wrong: u64,
     /// Where the time went.
     pub phases: Vec<Phase>,
+    /// What calls took, if they are stamped.
+    pub cpu: Option<Cpu>,
 }
 
 /// What a server's thread saw.
@@ -158,6 +160,7 @@ fn measure_by<P: Path, C: Client<P>>(
         sent,
         wrong: record.wrong(),
         phases: path.phases(),
+        cpu: path.cpu(),
         record,
     })
 }

@@ -16,8 +16,14 @@ pub fn text(run: &Run) -> String {
         .collect();
     names.extend(percents.iter().map(|percent| format!("p{percent}_ns")));
     names.extend(
-        ["max_ns", "mean_ns", "deviation_ns", "post_ticks_per_message", "poll_ticks_per_message"]
-            .map(str::to_owned),
+        [
+            "max_ns",
+            "mean_ns",
+            "deviation_ns",
+            "post_ticks_per_message",
+            "poll_ticks_per_completion",
+        ]
+        .map(str::to_owned),
     );
     let mut text = line(&names);
     for point in &run.points {
@@ -47,8 +53,8 @@ pub fn text(run: &Run) -> String {
             time(|latency| latency.max_ns.to_string()),
             time(|latency| latency.mean_ns.to_string()),
             time(|latency| latency.deviation_ns.to_string()),
-            cpu(Cpu::ticks_per_post),
-            cpu(Cpu::ticks_per_poll),
+            cpu(|cpu| cpu.posts.ticks_per_message()),
+            cpu(|cpu| cpu.polls.ticks_per_message()),
         ]);
         text += &line(&values);
     }

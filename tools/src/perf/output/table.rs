@@ -148,10 +148,10 @@ fn cpu(run: &Run) -> Option<Table> {
             |ticks: Option<f64>| ticks.map_or("–".to_owned(), |ticks| format!("{ticks:.1}"));
         let mut line = Vec::from(name(point));
         line.extend([
-            cpu.posted.to_string(),
-            ticks(cpu.ticks_per_post()),
-            cpu.polled.to_string(),
-            ticks(cpu.ticks_per_poll()),
+            cpu.posts.messages.to_string(),
+            ticks(cpu.posts.ticks_per_message()),
+            cpu.polls.messages.to_string(),
+            ticks(cpu.polls.ticks_per_message()),
             ticks(cpu.ns_per_message()),
         ]);
         table.lines.push(line);
@@ -179,13 +179,14 @@ fn phases(run: &Run) -> Option<Table> {
 }
 
 fn counters(run: &Run) -> Option<Table> {
-    let mut table = Table::new(&["counter", "side", "bytes", "added"], 2);
+    let mut table = Table::new(&["counter", "side", "via", "bytes", "added"], 3);
     for point in &run.points {
         for counter in &point.counters {
             let side = if counter.peer { "peer" } else { "here" };
             table.lines.push(vec![
                 counter.name.clone(),
                 side.to_owned(),
+                point.via.to_string(),
                 point.size.to_string(),
                 counter.difference().to_string(),
             ]);

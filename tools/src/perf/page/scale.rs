@@ -62,15 +62,18 @@ impl Scale {
                 return ticks;
             }
         }
-        let rough = (self.to - self.from) / most.max(2) as f64;
+        let most = most.max(2);
+        let rough = (self.to - self.from) / most as f64;
         let power = 10f64.powf(rough.log10().floor());
-        let step = [1.0, 2.0, 5.0, 10.0]
-            .map(|digit| digit * power)
-            .into_iter()
-            .find(|step| *step >= rough)
-            .unwrap_or(rough);
-        let first = (self.from / step).ceil();
-        (0..=most).map(|at| (first + at as f64) * step).filter(|tick| *tick <= self.to).collect()
+        let every = |step: f64| -> Vec<f64> {
+            let first = (self.from / step).ceil();
+            let ticks = (0..=most + 1).map(|at| (first + at as f64) * step);
+            ticks.take_while(|tick| *tick <= self.to).collect()
+        };
+        // The finest that are not too many, of which each is at most two and a half times the next:
+        // so there is one at least.
+        let steps = [0.5, 1.0, 2.0, 5.0, 10.0].map(|digit| every(digit * power));
+        steps.into_iter().find(|ticks| (1..=most + 1).contains(&ticks.len())).unwrap_or_default()
     }
 }
 
@@ -150,6 +153,7 @@ mod tests {
     #[test]
     fn ticks_are_round() {
         assert_eq!(Scale::linear(0.0, 10.0).ticks(5), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0]);
+        assert_eq!(Scale::log([677.0]).ticks(2), [660.0, 680.0]);
         assert_eq!(Scale::log([10.0, 1e5]).ticks(6), [10.0, 100.0, 1000.0, 1e4, 1e5]);
     }
 

@@ -161,10 +161,10 @@ pub fn details(out: &mut Markup, run: &Run) {
         Some(vec![
             point.via.to_string(),
             point.size.to_string(),
-            cpu.posted.to_string(),
-            one(cpu.ticks_per_post()),
-            cpu.polled.to_string(),
-            one(cpu.ticks_per_poll()),
+            cpu.posts.messages.to_string(),
+            one(cpu.posts.ticks_per_message()),
+            cpu.polls.messages.to_string(),
+            one(cpu.polls.ticks_per_message()),
             one(cpu.ns_per_message()),
         ])
     });
@@ -204,14 +204,14 @@ pub fn details(out: &mut Markup, run: &Run) {
     let counters = run.points.iter().flat_map(|point| {
         point.counters.iter().map(|counter| {
             let side = if counter.peer { "peer" } else { "here" };
-            let mut line = vec![counter.name.clone(), side.to_owned()];
+            let mut line = vec![counter.name.clone(), side.to_owned(), point.via.to_string()];
             let figures = [point.size, counter.before, counter.after, counter.difference()];
             line.extend(figures.map(|value| value.to_string()));
             line
         })
     });
-    let names = ["counter", "side", "bytes", "before", "after", "added"];
-    table(out, "counters", "Counters of the card", &names, 2, &counters.collect::<Vec<_>>());
+    let names = ["counter", "side", "via", "bytes", "before", "after", "added"];
+    table(out, "counters", "Counters of the card", &names, 3, &counters.collect::<Vec<_>>());
 }
 
 /// What was chosen, on what it ran, and the command line.

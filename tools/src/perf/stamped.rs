@@ -1,0 +1,150 @@
+//! A path around another, which takes the time of every call that posts and of every poll that finds
+//! something: the CPU's side of messages, whatever the card's is.
+//!
+//! A call is timed from stamp to stamp, and what a stamp costs is taken off. The stamps wait for what is
+//! before them, so calls do not overlap: both ways pay for that alike. What counts is the median of the
+//! calls: a thread that loses its core in the middle of one would spoil any sum.
+
+use hdrhistogram::Histogram;
+use mlx5::timing::Clock;
+
+use super::memory::Memory;
+use super::path::{Event, Message, Path, Stop};
+use super::plan::Plan;
+use super::request::Requests;
+use super::result::{Calls, Cpu, Phase, Via};
+use super::station::{Backend, Connects, Station};
+use crate::outcome::Result;
+
+/// The longest call that is told apart from longer ones, in ticks.
+const LONGEST: u64 = 1 << 32;
+
+/// Stamps the calls of `P`.
+pub struct Stamped<P> {
+    path: P,
+    overhead: u64,
+    posts: Stamps,
+    polls: Stamps,
+}
+
+/// What calls took, in ticks.
+struct Stamps {
+    histogram: Histogram<u64>,
+    messages: u64,
+}
+
+/// Makes paths of `B`, stamped.
+#[derive(Clone, Copy, Debug)]
+pub struct ByStamps<B>(std::marker::PhantomData<fn() -> B>);
+
+impl<B: Backend> Backend for ByStamps<B> {
+    const VIA: Via = B::VIA;
+    type Path<T: Connects, R: Requests<T>> = Stamped<B::Path<T, R>>;
+
+    fn path<T: Connects, R: Requests<T>>(
+        station: Station<T>,
+        plan: &Plan,
+    ) -> Result<Self::Path<T, R>> {
+        Ok(Stamped {
+            path: B::path(station, plan)?,
+            overhead: Clock::get().overhead(),
+            posts: Stamps::new(),
+            polls: Stamps::new(),
+        })
+    }
+}
+
+impl Stamps {
+    fn new() -> Stamps {
+        let histogram = Histogram::new_with_bounds(1, LONGEST, 3)
+            .expect("the bounds are a histogram's: 1 < 2 × 1 < LONGEST, at most 5 digits");
+        Stamps { histogram, messages: 0 }
+    }
+
+    /// Adds a call that took so long for so many messages.
+    #[inline(always)]
+    fn add(&mut self, ticks: u64, messages: u64) {
+        self.histogram.saturating_record(ticks);
+        self.messages += messages;
+    }
+
+    fn clear(&mut self) {
+        self.histogram.reset();
+        self.messages = 0;
+    }
+
+    fn calls(&self) -> Calls {
+        Calls {
+            calls: self.histogram.len(),
+            messages: self.messages,
+            median_ticks: if self.histogram.is_empty() {
+                0.0
+            } else {
+                self.histogram.value_at_quantile(0.5) as f64
+            },
+        }
+    }
+}
+
+impl<P: Path> Path for Stamped<P> {
+    #[inline(always)]
+    fn queues(&self) -> usize {
+        self.path.queues()
+    }
+
+    #[inline(always)]
+    fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
+        let began = Clock::now();
+        self.path.post(queue, message)?;
+        self.posts.add((Clock::now() - began).saturating_sub(self.overhead), 1);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn post_batch(
+        &mut self,
+        queue: usize,
+        messages: impl Iterator<Item = Message>,
+    ) -> Result<(), Stop> {
+        let mut count = 0;
+        let began = Clock::now();
+        self.path.post_batch(queue, messages.inspect(|_| count += 1))?;
+        self.posts.add((Clock::now() - began).saturating_sub(self.overhead), count);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, queue: usize, slot: u64) -> Result<(), Stop> {
+        self.path.receive(queue, slot)
+    }
+
+    #[inline(always)]
+    fn poll(&mut self) -> Result<Option<Event>, Stop> {
+        let began = Clock::now();
+        let event = self.path.poll()?;
+        if event.is_some() {
+            self.polls.add((Clock::now() - began).saturating_sub(self.overhead), 1);
+        }
+        Ok(event)
+    }
+
+    #[inline(always)]
+    fn memory(&mut self) -> &mut Memory {
+        self.path.memory()
+    }
+
+    fn phases(&self) -> Vec<Phase> {
+        self.path.phases()
+    }
+
+    fn clear_phases(&mut self) {
+        self.path.clear_phases();
+        self.posts.clear();
+        self.polls.clear();
+    }
+
+    fn cpu(&self) -> Option<Cpu> {
+        let hertz = Clock::get().hertz();
+        Some(Cpu { hertz, posts: self.posts.calls(), polls: self.polls.calls() })
+    }
+}

@@ -1,0 +1,260 @@
+//! The way through libmlx5: the same requests by `ibv_post_send`, `ibv_post_recv` and `ibv_poll_cq`.
+//!
+//! Work requests are made ahead, as by a program that cares: a post changes what differs from message
+//! to message (number, places, whether there is a completion) and makes one call. A batch is one list,
+//! which is one call. A poll takes one completion, as the direct way does.
+
+use std::ffi::CStr;
+use std::mem::{MaybeUninit, zeroed};
+use std::ptr::null_mut;
+
+use mlx5::verbs::{CompletionQueue, QueuePair, Rts};
+use mlx5_sys::verbs::*;
+
+use super::memory::Memory;
+use super::path::{Event, Message, Path, Stop};
+use super::plan::{Layout, Operation, Plan};
+use super::request::{Requests, Site};
+use super::result::Via;
+use super::station::{Backend, Connects, Destination, Station};
+use crate::outcome::Result;
+
+/// How much of an id is a message's number; what is above is its queue pair's.
+const SEQUENCE_BITS: u32 = 48;
+
+/// The queues of one thread, posted to and polled by libmlx5.
+pub struct Verbs<T: Connects> {
+    /// Before the memory, so that nothing is in flight when that goes.
+    queues: Vec<QueuePair<T, Rts>>,
+    cq: CompletionQueue,
+    site: Site,
+    destinations: Vec<Destination>,
+    operation: Operation,
+    /// What all requests have.
+    flags: u32,
+    header: usize,
+    /// A batch's requests, linked to each other, each with its payload. They are in a box that is never
+    /// moved or changed in length, since they point at each other.
+    requests: Box<[Request]>,
+}
+
+/// A work request with its payload.
+struct Request {
+    wr: ibv_send_wr,
+    sge: ibv_sge,
+}
+
+// SAFETY: the pointers in the requests lead into the same box, whose only owner this is; libibverbs
+// takes calls from any thread.
+unsafe impl<T: Connects> Send for Verbs<T> where QueuePair<T, Rts>: Send {}
+
+/// Makes [`Verbs`].
+#[derive(Clone, Copy, Debug)]
+pub enum ByVerbs {}
+
+impl Backend for ByVerbs {
+    const VIA: Via = Via::Verbs;
+    type Path<T: Connects, R: Requests<T>> = Verbs<T>;
+
+    fn path<T: Connects, R: Requests<T>>(station: Station<T>, plan: &Plan) -> Result<Verbs<T>> {
+        let opcode = match plan.operation {
+            Operation::Send => ibv_wr_opcode::IBV_WR_SEND,
+            Operation::Write => ibv_wr_opcode::IBV_WR_RDMA_WRITE,
+            Operation::WriteImm => ibv_wr_opcode::IBV_WR_RDMA_WRITE_WITH_IMM,
+            Operation::Read => ibv_wr_opcode::IBV_WR_RDMA_READ,
+            Operation::Cas => ibv_wr_opcode::IBV_WR_ATOMIC_CMP_AND_SWP,
+            Operation::Fadd => ibv_wr_opcode::IBV_WR_ATOMIC_FETCH_AND_ADD,
+        };
+        let empty = || {
+            // SAFETY: integers, pointers and unions of them.
+            let mut wr: ibv_send_wr = unsafe { zeroed() };
+            (wr.opcode, wr.num_sge) = (opcode, 1);
+            Request { wr, sge: ibv_sge { addr: 0, length: 0, lkey: 0 } }
+        };
+        let mut requests: Box<[Request]> = (0..plan.batch.max(1)).map(|_| empty()).collect();
+        let first = requests.as_mut_ptr();
+        for at in 0..requests.len() {
+            // SAFETY: within the box.
+            unsafe { (*first.add(at)).wr.sg_list = &raw mut (*first.add(at)).sge };
+        }
+        Ok(Verbs {
+            queues: station.queue_pairs,
+            cq: station.cq,
+            site: station.site,
+            destinations: station.destinations,
+            operation: plan.operation,
+            flags: if plan.inline { ibv_send_flags::IBV_SEND_INLINE.0 } else { 0 },
+            header: if T::HAS_HEADER { Layout::HEADER } else { 0 },
+            requests,
+        })
+    }
+}
+
+#[inline(always)]
+fn id(queue: usize, number: u64) -> u64 {
+    (queue as u64) << SEQUENCE_BITS | number
+}
+
+impl<T: Connects> Verbs<T> {
+    /// Makes a request that of a message.
+    #[inline(always)]
+    fn fill(&mut self, at: usize, queue: usize, message: Message) {
+        let Message { sequence, signaled } = message;
+        let from = self.site.memory.out(queue, sequence);
+        let target = &self.site.targets[queue];
+        let Request { wr, sge } = &mut self.requests[at];
+        *sge = ibv_sge { addr: from.addr, length: from.length, lkey: from.lkey };
+        wr.wr_id = id(queue, sequence);
+        wr.send_flags = self.flags | if signaled { ibv_send_flags::IBV_SEND_SIGNALED.0 } else { 0 };
+        match self.operation {
+            Operation::Send => {
+                if let Some(destination) = self.destinations.get(queue) {
+                    wr.wr.ud.ah = destination.handle.as_raw().as_ptr();
+                    wr.wr.ud.remote_qpn = destination.qpn;
+                    wr.wr.ud.remote_qkey = destination.qkey;
+                }
+            }
+            Operation::Write | Operation::WriteImm | Operation::Read => {
+                let remote = target.slot(sequence);
+                wr.wr.rdma.remote_addr = remote.addr;
+                wr.wr.rdma.rkey = remote.rkey;
+                wr.imm_data_invalidated_rkey_union.imm_data = (sequence as u32).to_be();
+            }
+            Operation::Cas | Operation::Fadd => {
+                let wrong = u64::from(self.site.corrupt == Some(sequence));
+                sge.length = 8;
+                wr.wr.atomic.remote_addr = target.first.addr;
+                wr.wr.atomic.rkey = target.first.rkey;
+                if self.operation == Operation::Cas {
+                    wr.wr.atomic.compare_add = sequence;
+                    wr.wr.atomic.swap = sequence + 1 + wrong;
+                } else {
+                    wr.wr.atomic.compare_add = 1 + wrong;
+                }
+            }
+        }
+    }
+
+    /// Posts the first `count` requests, as one list.
+    #[inline(always)]
+    fn send(&mut self, queue: usize, count: usize) -> Result<(), Stop> {
+        let first = self.requests.as_mut_ptr();
+        // The list ends where the batch does.
+        for at in 0..count {
+            let last = at + 1 == count;
+            // SAFETY: within the box, as `fill` would have panicked otherwise.
+            unsafe {
+                (*first.add(at)).wr.next =
+                    if last { null_mut() } else { &raw mut (*first.add(at + 1)).wr };
+            }
+        }
+        let qp = self.queues[queue].as_raw().as_ptr();
+        let mut bad = null_mut();
+        // SAFETY: the queue pair lives as long as this; its requests' memory are slots of `site`, which
+        // is dropped after the queue pairs, and to which nobody holds a reference. The requests
+        // themselves are read within the call only.
+        let result = unsafe { ibv_post_send(qp, &raw mut (*first).wr, &mut bad) };
+        if result == 0 { Ok(()) } else { Err(refused("ibv_post_send", result)) }
+    }
+}
+
+impl<T: Connects> Path for Verbs<T> {
+    #[inline(always)]
+    fn queues(&self) -> usize {
+        self.queues.len()
+    }
+
+    #[inline(always)]
+    fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
+        self.fill(0, queue, message);
+        self.send(queue, 1)
+    }
+
+    #[inline(always)]
+    fn post_batch(
+        &mut self,
+        queue: usize,
+        messages: impl Iterator<Item = Message>,
+    ) -> Result<(), Stop> {
+        let mut count = 0;
+        for message in messages {
+            self.fill(count, queue, message);
+            count += 1;
+        }
+        if count == 0 { Ok(()) } else { self.send(queue, count) }
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, queue: usize, slot: u64) -> Result<(), Stop> {
+        let into = self.site.memory.receive(queue, slot);
+        let mut sge = ibv_sge { addr: into.addr, length: into.length, lkey: into.lkey };
+        let mut wr = ibv_recv_wr {
+            wr_id: id(queue, slot),
+            next: null_mut(),
+            sg_list: &raw mut sge,
+            num_sge: 1,
+        };
+        let mut bad = null_mut();
+        // SAFETY: as in `send`.
+        let result =
+            unsafe { ibv_post_recv(self.queues[queue].as_raw().as_ptr(), &mut wr, &mut bad) };
+        if result == 0 { Ok(()) } else { Err(refused("ibv_post_recv", result)) }
+    }
+
+    #[inline(always)]
+    fn poll(&mut self) -> Result<Option<Event>, Stop> {
+        let mut wc = MaybeUninit::<ibv_wc>::uninit();
+        // SAFETY: the CQ lives as long as this, and there is room for one.
+        let found = unsafe { ibv_poll_cq(self.cq.as_raw().as_ptr(), 1, wc.as_mut_ptr()) };
+        match found {
+            0 => Ok(None),
+            // SAFETY: libmlx5 has filled it, as it says.
+            1 => event(unsafe { wc.assume_init_ref() }, self.header).map(Some),
+            _ => Err(Stop::Told(format!("ibv_poll_cq cannot read the CQ ({found})"))),
+        }
+    }
+
+    #[inline(always)]
+    fn memory(&mut self) -> &mut Memory {
+        &mut self.site.memory
+    }
+}
+
+#[inline(always)]
+fn event(wc: &ibv_wc, header: usize) -> Result<Event, Stop> {
+    if wc.status != ibv_wc_status::IBV_WC_SUCCESS {
+        return Err(failed(wc));
+    }
+    let (queue, number) =
+        ((wc.wr_id >> SEQUENCE_BITS) as usize, wc.wr_id & ((1 << SEQUENCE_BITS) - 1));
+    if wc.opcode & ibv_wc_opcode::IBV_WC_RECV == 0 {
+        return Ok(Event::Sent { queue, sequence: number });
+    }
+    let has_immediate = wc.wc_flags & ibv_wc_flags::IBV_WC_WITH_IMM.0 != 0;
+    // SAFETY: both members of the union are integers of 32 bits.
+    let immediate = unsafe { wc.imm_data_invalidated_rkey_union.imm_data };
+    Ok(Event::Received {
+        queue,
+        slot: number,
+        length: (wc.byte_len as usize).saturating_sub(header),
+        immediate: has_immediate.then(|| u32::from_be(immediate)),
+    })
+}
+
+#[cold]
+fn failed(wc: &ibv_wc) -> Stop {
+    // SAFETY: libibverbs has a text for every status, also for one that it does not know.
+    let text = unsafe { CStr::from_ptr(ibv_wc_status_str(wc.status)) };
+    Stop::Told(format!(
+        "a request failed: {} (by ibv_poll_cq: status {}, vendor error 0x{:x})",
+        text.to_string_lossy(),
+        wc.status,
+        wc.vendor_err
+    ))
+}
+
+#[cold]
+fn refused(call: &str, errno: i32) -> Stop {
+    let error = std::io::Error::from_raw_os_error(errno);
+    Stop::Told(format!("{call} refused a request: {error}"))
+}
