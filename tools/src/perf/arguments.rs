@@ -73,7 +73,7 @@ enum Inline {
 #[derive(Args, Clone, Debug)]
 pub struct Arguments {
     /// Where `mlx5 perf server` runs
-    #[arg(required_unless_present = "loopback", conflicts_with = "loopback")]
+    #[arg(conflicts_with = "loopback")]
     pub host: Option<String>,
     /// Be both sides in this process: for one machine alone
     #[arg(long)]
@@ -207,6 +207,12 @@ impl Arguments {
     /// # Errors
     /// What cannot be measured, and what to choose instead.
     pub fn plans(&self, kind: Kind) -> Result<Vec<Plan>> {
+        if self.host.is_none() && !self.loopback {
+            return Err(Error::Usage(
+                "name the HOST on which `mlx5 perf server` runs, or give --loopback to be both sides"
+                    .to_owned(),
+            ));
+        }
         let plans: Vec<Plan> =
             self.sizes(kind).into_iter().map(|size| self.plan(kind, size)).collect();
         plans.iter().try_for_each(|plan| plan.check().map_err(Error::Usage))?;

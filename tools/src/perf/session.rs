@@ -227,6 +227,9 @@ impl Session {
         struct Greeting {
             version: u32,
         }
+        if let Ok(Say::Refused { why }) = serde_json::from_slice(&line) {
+            return Err(gave_up(&why));
+        }
         let greeting: Greeting = serde_json::from_slice(&line).map_err(|_| {
             Error::Told(format!("{} does not speak as `mlx5 perf` does", self.peer))
         })?;
@@ -274,7 +277,7 @@ impl Session {
     pub fn hear_within(&mut self, time: Duration) -> Result<Option<Say>> {
         let Some(line) = self.line(time)? else { return Ok(None) };
         match parse(&line)? {
-            Say::Refused { why } => Err(Error::Told(format!("the peer gave up: {why}"))),
+            Say::Refused { why } => Err(gave_up(&why)),
             say => Ok(Some(say)),
         }
     }
@@ -315,6 +318,10 @@ impl Session {
 fn parse(line: &[u8]) -> Result<Say> {
     serde_json::from_slice(line)
         .map_err(|error| Error::Told(format!("the peer says what nobody understands: {error}")))
+}
+
+fn gave_up(why: &str) -> Error {
+    Error::Told(format!("the peer gave up: {why}"))
 }
 
 /// The peer said something else.

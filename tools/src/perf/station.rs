@@ -210,6 +210,8 @@ impl<T: Connects> Unconnected<T> {
             )));
         }
         let pd = ProtectionDomain::new(&side.context)?;
+        // First, as it says best what is missing: huge pages, or memory of the node.
+        let memory = Memory::new(&pd, layout, queues, side.origin)?;
         // All requests and receives may complete, as they do when one fails.
         let entries = (plan.depth + plan.receives()) * queues as u32;
         let cq = CompletionQueue::builder(&side.context, entries);
@@ -217,7 +219,6 @@ impl<T: Connects> Unconnected<T> {
             Some(placement) => cq.placement(&pd, placement).build()?,
             None => cq.build()?,
         };
-        let memory = Memory::new(&pd, layout, queues, side.origin)?;
         let mut queue_pairs = Vec::with_capacity(queues);
         let mut endpoints = Vec::with_capacity(queues);
         for queue in 0..queues {
@@ -229,12 +230,15 @@ impl<T: Connects> Unconnected<T> {
                 Some(placement) => builder.placement(placement).build(),
                 None => builder.build(),
             };
-            let qp = built.map_err(|error| match plan.inline {
-                true => Error::Told(format!(
-                    "{error} (with --inline the payload of {} bytes lies in the WQE, which has an end)",
-                    plan.size
-                )),
-                false => error.into(),
+            let qp = built.map_err(|error| {
+                let inline = match plan.inline {
+                    true => format!("--inline, which puts {} bytes into the WQE, or ", plan.size),
+                    false => String::new(),
+                };
+                Error::Told(format!(
+                    "{error} (it is {inline}--depth {} that asks for it)",
+                    plan.depth
+                ))
             })?;
             let mut endpoint = side.port.endpoint(&qp);
             endpoint.region = Some(memory.offered(queue));

@@ -38,20 +38,23 @@ impl Crew<'_> {
         let Crew { plan, signals, cpus } = *self;
         let work = &work;
         thread::scope(|scope| {
-            let handles: Vec<_> = paths
-                .iter_mut()
-                .enumerate()
-                .map(|(thread, path)| {
-                    scope.spawn(move || -> Result<O, Stop> {
-                        let done = pinned(cpus, thread)
-                            .and_then(|()| work(path, &Task { plan, signals, thread, yields }));
-                        if done.is_err() {
-                            signals.abandon();
-                        }
-                        done
-                    })
-                })
-                .collect();
+            let mut handles = Vec::with_capacity(paths.len());
+            for (thread, path) in paths.iter_mut().enumerate() {
+                let body = move || -> Result<O, Stop> {
+                    let done = pinned(cpus, thread)
+                        .and_then(|()| work(path, &Task { plan, signals, thread, yields }));
+                    if done.is_err() {
+                        signals.abandon();
+                    }
+                    done
+                };
+                let named = thread::Builder::new().name(format!("perf-{thread}"));
+                let spawned = named.spawn_scoped(scope, body).map_err(|error| {
+                    signals.abandon();
+                    Error::Told(format!("no thread can be made: {error}"))
+                });
+                handles.push(spawned?);
+            }
             let mut watched = Ok(());
             while !handles.iter().all(|handle| handle.is_finished()) {
                 if watched.is_err() {

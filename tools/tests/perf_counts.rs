@@ -1,0 +1,142 @@
+//! What `mlx5 perf` has the card do, beside what perftest has it do with the same options: as the card
+//! saw it.
+
+mod perf_pair;
+mod rig;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::BufReader;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mlx5_model::trace::{Observed, Reader, What};
+use perf_pair::{Scratch, Server};
+use rig::{finish, mlx5};
+
+const ITERATIONS: &str = "120";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a client had its card do.
+#[derive(Debug, PartialEq, Eq)]
+struct Done {
+    /// Send WQEs by opcode (`mlx5dv.h`, `MLX5_OPCODE_*`).
+    requests: BTreeMap<u8, u64>,
+    /// Bytes of payload that left, by length of their packets.
+    packets: BTreeMap<usize, u64>,
+}
+
+/// Out of what the model wrote down.
+fn done(file: &str) -> Done {
+    let reader = Reader::new(BufReader::new(File::open(file).unwrap())).unwrap();
+    let mut done = Done { requests: BTreeMap::new(), packets: BTreeMap::new() };
+    for event in reader.events() {
+        match event.unwrap().what {
+            What::Observed(Observed::SendWqe { bytes, .. }) => {
+                *done.requests.entry(bytes[3]).or_default() += 1;
+            }
+            What::Observed(Observed::Sent(packet)) => {
+                *done.packets.entry(packet.len()).or_default() += 1;
+            }
+            _ => {}
+        }
+    }
+    done
+}
+
+fn by_mlx5(scratch: &Scratch, arguments: &[&str]) -> Done {
+    let file = scratch.file("mlx5.trace");
+    let server = Server::start(&["--clients", "1"]);
+    let port = server.port();
+    let mut all = vec!["perf"];
+    all.extend_from_slice(arguments);
+    all.extend(["127.0.0.1", "-p", &port, "-n", ITERATIONS, "-w", "0"]);
+    let mut client = mlx5(&all);
+    client.env("MLX5_MODEL_TRACE", &file).env("MLX5_MODEL_TRACE_DETAIL", "story");
+    finish(&mut client, 0);
+    server.finish(0);
+    done(&file)
+}
+
+/// Ends with the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        // It has ended already if all went well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn perftest(program: &str, port: u16, arguments: &[&str]) -> Command {
+    let library = std::env::current_exe().unwrap().with_file_name("libmlx5_model.so");
+    let port = port.to_string();
+    let mut command = Command::new(program);
+    command.args(["-F", "-c", "RC", "-n", ITERATIONS, "-p", &port]).args(arguments);
+    command.env("LD_PRELOAD", library).env("MLX5_MODEL", "always");
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+fn by_perftest(scratch: &Scratch, program: &str, arguments: &[&str]) -> Done {
+    let file = scratch.file("perftest.trace");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let start = |command: &mut Command| {
+        Ended(command.spawn().unwrap_or_else(|error| {
+            panic!("{program}: {error}; apt-get install perftest, or cargo xtask test")
+        }))
+    };
+    let mut server = start(&mut perftest(program, port, arguments));
+    let deadline = Instant::now() + PATIENCE;
+    while !is_listened_on(port) {
+        assert!(Instant::now() < deadline, "{program} does not listen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut client = perftest(program, port, arguments);
+    client.arg("127.0.0.1").env("MLX5_MODEL_TRACE", &file);
+    client.env("MLX5_MODEL_TRACE_DETAIL", "story");
+    for side in [&mut start(&mut client), &mut server] {
+        let status = side.0.wait().unwrap();
+        assert!(status.success(), "{program} {arguments:?}: {status}");
+    }
+    done(&file)
+}
+
+/// Whether a socket of this machine listens on the port, as the kernel lists them.
+fn is_listened_on(port: u16) -> bool {
+    let end = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().map(PathBuf::from).any(|file| {
+        let Ok(list) = fs::read_to_string(file) else { return false };
+        list.lines().skip(1).any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let local = words.next().is_some_and(|address| address.ends_with(&end));
+            local && words.nth(1) == Some("0A")
+        })
+    })
+}
+
+#[test]
+fn the_card_is_asked_for_the_same_as_by_perftest() {
+    let scratch = Scratch::new("counts");
+    let cases: [(&str, &[&str], &[&str]); 6] = [
+        ("ib_send_lat", &["-s", "64"], &["lat", "-s", "64"]),
+        ("ib_write_lat", &["-s", "64"], &["lat", "-o", "write", "-s", "64"]),
+        ("ib_read_lat", &["-s", "64"], &["lat", "-o", "read", "-s", "64"]),
+        ("ib_atomic_lat", &["-A", "FETCH_AND_ADD"], &["lat", "-o", "fadd"]),
+        ("ib_send_bw", &["-s", "4096", "-t", "16"], &["bw", "-s", "4096", "-t", "16"]),
+        ("ib_write_bw", &["-s", "8192"], &["bw", "-o", "write", "-s", "8192"]),
+    ];
+    for (program, theirs, ours) in cases {
+        let (theirs, ours) = (by_perftest(&scratch, program, theirs), by_mlx5(&scratch, ours));
+        assert_eq!(ours.requests.values().sum::<u64>(), 120, "{program}: {ours:?}");
+        assert_eq!(ours.requests, theirs.requests, "{program}");
+        // ACKs may answer several messages, so they are not counted; they are the shortest.
+        let with_payload = |done: &Done| -> BTreeMap<usize, u64> {
+            done.packets.iter().filter(|(length, _)| **length > 28).map(|(&a, &b)| (a, b)).collect()
+        };
+        assert_eq!(with_payload(&ours), with_payload(&theirs), "{program}");
+    }
+}

@@ -1,0 +1,132 @@
+//! The other side of `mlx5 perf`, and a folder for what it writes.
+
+#![allow(dead_code, reason = "no test needs all of it")]
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use crate::rig::{Printed, mlx5};
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(100);
+
+/// `mlx5 perf server` on a port that was free.
+pub struct Server {
+    child: Child,
+    port: u16,
+    lines: Receiver<String>,
+    heard: String,
+}
+
+impl Server {
+    pub fn start(arguments: &[&str]) -> Server {
+        let mut all = vec!["perf", "server", "--listen", "127.0.0.1", "--port", "0"];
+        all.extend_from_slice(arguments);
+        let mut command = mlx5(&all);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (says, lines) = channel();
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            errors.lines().map_while(Result::ok).all(|line| says.send(line).is_ok())
+        });
+        let mut server = Server { child, port: 0, lines, heard: String::new() };
+        let line = server.hear("listening on ");
+        server.port = line.rsplit(':').next().unwrap().parse().unwrap();
+        server
+    }
+
+    fn hear(&mut self, word: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => {
+                    self.heard += &line;
+                    self.heard.push('\n');
+                    if line.contains(word) {
+                        return line;
+                    }
+                }
+                Err(error) => panic!("{error} while waiting for {word:?} in {}", self.heard),
+            }
+        }
+    }
+
+    /// The port, as an argument.
+    pub fn port(&self) -> String {
+        self.port.to_string()
+    }
+
+    /// Returns when the server has queues with the client: when messages flow, or soon will.
+    pub fn wait_for_client(&self, client: &mut Child) {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_measuring(client.id()) {
+            assert!(Instant::now() < deadline, "the client does not begin to measure");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for its end, which has to have this status.
+    pub fn finish(mut self, status: i32) -> Printed {
+        let output = BufReader::new(self.child.stdout.take().unwrap());
+        let out: Vec<String> = output.lines().map_while(Result::ok).collect();
+        let ended = self.child.wait().unwrap();
+        loop {
+            match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => self.heard += &(line + "\n"),
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!(ended.code(), Some(status), "{}\n{}", out.join("\n"), self.heard);
+        Printed { status: ended.code(), out: out.join("\n"), err: std::mem::take(&mut self.heard) }
+    }
+
+    /// Ends it in the middle.
+    pub fn end(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a process has a thread that measures.
+fn is_measuring(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return false };
+    threads.flatten().any(|thread| {
+        fs::read_to_string(thread.path().join("comm")).is_ok_and(|name| name.trim() == "perf-0")
+    })
+}
+
+/// A folder that goes when the test ends.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        let folder = std::env::temp_dir().join(format!("mlx5-perf-{}-{name}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Scratch(folder)
+    }
+
+    pub fn file(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
