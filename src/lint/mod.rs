@@ -22,12 +22,23 @@
 //! assert_eq!(found.len(), 1);
 //! assert_eq!(found[0].defect.name(), "size-zero");
 //! ```
+//!
+//! With the feature `lint`, every send queue of the crate goes over what was written before it rings.
+//! On a defect nothing is rung, and the caller gets `PostError::Refused` with the finding, or, of
+//! calls that return nothing ([`Batch::ring`](crate::ring::Batch::ring)), a panic; the queue is as it
+//! was before. What is only suspicious passes. Not covered are queues that threads
+//! [share](crate::ring::Producer), whose producers have taken their places in the ring before they
+//! write, and receive queues.
 
 mod data;
 mod defect;
 mod facts;
 mod finding;
+#[cfg(feature = "lint")]
+mod guard;
 mod keys;
+#[cfg(not(feature = "lint"))]
+mod off;
 mod queue;
 #[cfg(test)]
 mod tests;
@@ -36,4 +47,9 @@ mod wqe;
 pub use defect::{Defect, Severity};
 pub use facts::{Capabilities, Facts, Transport};
 pub use finding::{Finding, Segment};
+#[cfg(feature = "lint")]
+pub(crate) use guard::{Guard, Refusal};
+#[cfg(not(feature = "lint"))]
+pub(crate) use off::{Guard, Refusal};
+pub(crate) use queue::Blocks;
 pub use queue::Lint;

@@ -175,6 +175,9 @@ impl Lint {
             if let Some(cqes) = self.facts.cqes.filter(|cqes| self.signals == cqes + 1) {
                 whole(Defect::CqTooSmall { signaled: self.signals, cqes });
             }
+        } else if ctrl.opcode == opcode::TAG_MATCHING {
+            // A CQE of the shared receive queue's reports it.
+            self.run = 0;
         } else {
             self.run = self.run.saturating_add(blocks);
         }

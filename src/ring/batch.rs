@@ -7,6 +7,7 @@ use super::cursor::Counter;
 use super::send_ring::SendRing;
 use super::slots::{Last, Names};
 use super::{PostError, SendQueue};
+use crate::lint::Refusal;
 use crate::verbs::{Rc, Transport};
 use crate::wqe::PostOn;
 
@@ -174,6 +175,10 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Posts the batch: the doorbell record, then the register (`docs/ordering.md`). An empty batch
     /// rings nothing. A batch of one short WQE goes by BlueFlame where the register allows it.
     ///
+    /// # Panics
+    /// With the feature `lint`, if something is wrong with a request; nothing is posted then.
+    /// [`try_ring`](Self::try_ring) returns it instead.
+    ///
     /// # Safety
     /// The card works on the requests from now on. For each of them, until it is retired:
     /// - the memory that its entries name stays allocated, and registered under the `lkey` given;
@@ -185,15 +190,43 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// [`append`](Self::append) and need nothing.
     #[inline]
     pub unsafe fn ring(self) {
+        // SAFETY: passed on.
+        if let Err(refusal) = unsafe { self.commit() } {
+            refusal.panic()
+        }
+    }
+
+    /// As [`ring`](Self::ring), and says what is wrong with a request.
+    ///
+    /// # Errors
+    /// `PostError::Refused`, with the feature `lint`; nothing is posted then, and the requests are
+    /// forgotten. Without it, none.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    pub unsafe fn try_ring(self) -> Result<(), PostError> {
+        // SAFETY: passed on.
+        unsafe { self.commit() }?;
+        Ok(())
+    }
+
+    /// As [`ring`](Self::ring), without a panic.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn commit(self) -> Result<(), Refusal> {
         if self.count != 0 {
             self.queue.ring.doorbell.timing.begin();
             let single = self.count == 1;
             // SAFETY: `append` wrote the WQEs before `head`, `last` is the last; the rest is the
             // caller's promise.
-            unsafe { self.queue.ring.commit(self.head, self.slack, &self.last, single) }
+            unsafe { self.queue.ring.commit(self.head, self.slack, &self.last, single)? }
             self.queue.ring.set_clear(self.clear);
         }
         self.queue.ring.close();
+        Ok(())
     }
 }
 

@@ -2,6 +2,8 @@
 
 use mlx5_sys::verbs::ibv_qp_state;
 
+use crate::lint::Refusal;
+
 /// Why nothing was posted. The queue is as it was before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PostError {
@@ -49,6 +51,20 @@ pub enum PostError {
         "the QP is no longer in RTS: a request failed; take it through RESET and restart the queue"
     )]
     WrongState,
+    /// Something is wrong with a WQE: with the feature `lint`, nothing is rung then.
+    #[cfg(feature = "lint")]
+    #[error("nothing was rung: {0}")]
+    Refused(crate::lint::Finding),
+}
+
+impl From<Refusal> for PostError {
+    #[inline(always)]
+    fn from(refusal: Refusal) -> PostError {
+        #[cfg(feature = "lint")]
+        return PostError::Refused(refusal.0);
+        #[cfg(not(feature = "lint"))]
+        match refusal {}
+    }
 }
 
 /// Why a CQ cannot be polled further. Every later poll gives the same error.

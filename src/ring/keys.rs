@@ -13,6 +13,7 @@ use super::send_ring::SendRing;
 use super::shadow::{Entry, Key};
 use super::slots::{UNITS, ctrl_segment, is_signaled};
 use super::{PostError, SendQueue};
+use crate::lint::Refusal;
 use crate::timing::Phase;
 use crate::verbs::Transport;
 use crate::wqe::{Linear, PostOn, Segments};
@@ -50,7 +51,7 @@ impl<T: Transport> SendQueue<T> {
     ) -> Result<(), PostError> {
         // SAFETY: passed on.
         unsafe {
-            if self.ring.post_in_run::<T, O>(id, operation) {
+            if self.ring.post_in_run::<T, O>(id, operation)? {
                 return Ok(());
             }
             self.ring.begin_run::<T, O>(id, operation)
@@ -65,10 +66,14 @@ impl SendRing {
     /// # Safety
     /// As [`Batch::ring`](super::Batch::ring).
     #[inline(always)]
-    unsafe fn post_in_run<T: Transport, O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+    unsafe fn post_in_run<T: Transport, O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+    ) -> Result<bool, Refusal> {
         let head = self.cursor.head();
         if head != self.run.head || operation.check(&self.limits).is_err() {
-            return false;
+            return Ok(false);
         }
         let ds = 1 + operation.body_ds();
         let blocks = ds / UNITS;
@@ -80,7 +85,7 @@ impl SendRing {
             || ds > LONGEST
             || self.expects != self.cq
         {
-            return false;
+            return Ok(false);
         }
         let mut flags = self.flags(operation);
         if flags & FENCE_MASK == FENCE_NONE {
@@ -90,6 +95,7 @@ impl SendRing {
         let code = operation.code();
         let first = self.names.ctrl(head, code, ds);
         let ctrl = ctrl_segment(first, code, flags, operation.immediate());
+        let before = self.slack;
         self.slack = self.slack.wrapping_add(blocks - u32::from(is_signaled(flags)));
         // SAFETY: the blocks are free and in a line; the card does not read them before the producer
         // index covers them, and nobody else writes them (`from_parts`), nor their entries of the
@@ -108,6 +114,10 @@ impl SendRing {
             wqe.cast()
         };
         self.doorbell.timing.stamp(Phase::Encode);
+        if let Err(refusal) = self.inspect(next) {
+            self.slack = before;
+            return Err(refusal);
+        }
         self.cursor.publish(next);
         // SAFETY: the WQE was just written, and the register takes it; the rest is passed on.
         unsafe { self.doorbell.ring_long(next.low16(), ctrl, operation, wqe) }
@@ -115,7 +125,7 @@ impl SendRing {
         // No more than `set_clear` does: nothing is clear.
         (self.clear, self.clear_single) = (next, next);
         self.rang(next);
-        true
+        Ok(true)
     }
 
     /// Posts any change of keys.
@@ -135,7 +145,7 @@ impl SendRing {
         let (head, slack, last) =
             self.encode::<T, O>(self.cursor.head(), self.slack, id, operation)?;
         // SAFETY: the WQE was written; the rest is passed on.
-        unsafe { self.commit(head, slack, &last, true) };
+        unsafe { self.commit(head, slack, &last, true)? };
         self.set_clear(head);
         // Those that are posted in a run have two blocks at least for each CQE.
         let signals = self.credit.entries() - self.signals(head, slack);

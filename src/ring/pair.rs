@@ -11,6 +11,7 @@ use super::send_ring::{SendRing, opaque};
 use super::shadow::{Entry, Key};
 use super::slots::{Last, Names, ctrl_segment, is_signaled};
 use super::{Batch, SendQueue};
+use crate::lint::Refusal;
 use crate::timing::Phase;
 use crate::verbs::Transport;
 use crate::wqe::{Linear, Operation, PostOn, Segment, Segments};
@@ -84,14 +85,20 @@ impl SendRing {
     /// # Safety
     /// As [`Batch::ring`]; [`encode_pair`](Self::encode_pair) returned it, before `clear_single`.
     #[inline(always)]
-    unsafe fn commit_pair<O: Operation>(&mut self, encoded: Encoded, operation: &O) {
+    unsafe fn commit_pair<O: Operation>(
+        &mut self,
+        encoded: Encoded,
+        operation: &O,
+    ) -> Result<(), Refusal> {
         let Encoded { next, slack, ctrl, wqe } = encoded;
+        self.inspect(next)?;
         self.cursor.publish(next);
         self.slack = slack;
         // SAFETY: the WQE was just written to blocks of the ring in a line; `clear_single` was ahead
         // of the head, so the register takes two blocks.
         unsafe { self.doorbell.ring_pair(next.low16(), ctrl, operation, wqe) }
         self.rang(next);
+        Ok(())
     }
 }
 
@@ -102,18 +109,22 @@ impl<T: Transport> SendQueue<T> {
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub(super) unsafe fn post_pair<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+    pub(super) unsafe fn post_pair<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+    ) -> Result<bool, Refusal> {
         // First, though it is asked for again, as for one block.
         if !operation.is_usual(&self.ring.limits) {
-            return false;
+            return Ok(false);
         }
         let ring = &mut self.ring;
         let (head, clear, slack) = (ring.cursor.head(), ring.clear_single, ring.slack);
         let encoded = ring.encode_pair::<T, O>(ring.names, head, clear, slack, id, operation);
-        let Some(encoded) = encoded else { return false };
+        let Some(encoded) = encoded else { return Ok(false) };
         // SAFETY: passed on.
-        unsafe { ring.commit_pair(encoded, operation) };
-        true
+        unsafe { ring.commit_pair(encoded, operation)? };
+        Ok(true)
     }
 }
 

@@ -10,6 +10,7 @@ use super::send_ring::SendRing;
 use super::slots::Last;
 use super::source::CqId;
 use super::variable::Place;
+use crate::lint::Refusal;
 
 /// From `next` on, up to `end`: WQEs of one block each, the first of them at the cursor's head, of
 /// which all are before [`SendRing::clear_single`]. So each may be posted by BlueFlame, and posting
@@ -119,13 +120,21 @@ impl SendRing {
     /// # Safety
     /// As [`Batch::ring`](super::Batch::ring).
     #[inline(always)]
-    pub(super) unsafe fn post_plain(&mut self, ctrl: u64) {
-        self.ready.plain -= 1;
+    pub(super) unsafe fn post_plain(&mut self, ctrl: u64) -> Result<(), Refusal> {
         let head = self.cursor.head().plus(1);
         // SAFETY: passed on; the line's WQEs were written, and are one block each.
-        unsafe { self.commit(head, self.slack, &Last { doorbell: ctrl }, true) };
+        unsafe { self.commit(head, self.slack, &Last { doorbell: ctrl }, true)? };
+        self.ready.plain -= 1;
         // It is as far as it was: the line lies before it.
         self.set_clear(self.clear);
+        Ok(())
+    }
+
+    /// Before the WQE at the head, which is the next of the line, is made known to the card: as
+    /// [`inspect`](Self::inspect).
+    #[inline(always)]
+    pub(super) fn inspect_next(&mut self) -> Result<(), Refusal> {
+        self.inspect(self.cursor.head().plus(1))
     }
 
     /// After the next of the line was made known to the card.

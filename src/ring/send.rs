@@ -25,7 +25,7 @@ use super::{BlueFlameCopy, PostError, QueueError, RegisterMemory};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
 use crate::flight::{self, Queue};
-use crate::lint::Facts;
+use crate::lint::{Facts, Guard, Refusal};
 use crate::timing::Recorder;
 use crate::verbs::{Rc, Transport};
 use crate::wqe::{Limits, PostOn};
@@ -222,6 +222,7 @@ impl<T: Transport> SendQueue<T> {
         // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.
         let mut queue = unsafe { Self::from_parts(parts)? };
         queue.ring.doorbell.flight.completes_on(completions.cqn());
+        queue.ring.guard = Guard::new(|| queue.facts());
         Ok(queue)
     }
 
@@ -272,6 +273,7 @@ impl<T: Transport> SendQueue<T> {
             expects: parts.cq,
             ready: Ready::new(),
             owner: parts.owner,
+            guard: Guard::new(|| None),
         };
         Ok(Self { ring, keep: None, transport: PhantomData })
     }
@@ -355,7 +357,7 @@ impl<T: Transport> SendQueue<T> {
         }
         // SAFETY: passed on.
         unsafe {
-            if self.post_short(id, &operation) {
+            if self.post_short(id, &operation)? {
                 return Ok(());
             }
             // Moved, so that only this path needs the operation in memory.
@@ -381,7 +383,7 @@ impl<T: Transport> SendQueue<T> {
         }
         // SAFETY: passed on.
         unsafe {
-            if self.post_short(id, operation) {
+            if self.post_short(id, operation)? {
                 return Ok(());
             }
             self.post_rest(id, operation)
@@ -394,7 +396,11 @@ impl<T: Transport> SendQueue<T> {
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub(super) unsafe fn post_short<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+    pub(super) unsafe fn post_short<O: PostOn<T>>(
+        &mut self,
+        id: u64,
+        operation: &O,
+    ) -> Result<bool, Refusal> {
         if O::PAIR_DS != 0 {
             // SAFETY: passed on.
             return unsafe { self.post_pair(id, operation) };
@@ -402,10 +408,10 @@ impl<T: Transport> SendQueue<T> {
         // First, though it is asked for again: so what does not change from one post to the next can
         // be judged once.
         if O::USUAL_DS != 0 && !operation.is_usual(&self.ring.limits) {
-            return false;
+            return Ok(false);
         }
         // SAFETY: passed on.
-        unsafe { self.post_words(id, operation) || self.post_plain(id, operation) }
+        unsafe { Ok(self.post_words(id, operation)? || self.post_plain(id, operation)?) }
     }
 
     /// As [`post`](Self::post), if the WQE fits a block and goes by BlueFlame, word by word, and the
@@ -414,20 +420,20 @@ impl<T: Transport> SendQueue<T> {
     /// # Safety
     /// As there.
     #[inline(always)]
-    unsafe fn post_words<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+    unsafe fn post_words<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
         let head = ring.cursor.head();
         if head == ring.clear_single {
-            return false;
+            return Ok(false);
         }
         let encoded = match O::USUAL_DS {
             0 => ring.encode_short::<T, O>(ring.names, head, ring.slack, id, operation),
             _ => ring.encode_block::<T, O>(ring.names, head, ring.slack, id, operation),
         };
-        let Some((slack, _, image)) = encoded else { return false };
+        let Some((slack, _, image)) = encoded else { return Ok(false) };
         // SAFETY: passed on.
-        unsafe { ring.commit_block(slack, image) };
-        true
+        unsafe { ring.commit_block(slack, image)? };
+        Ok(true)
     }
 
     /// As [`post`](Self::post), for usual requests on registers that take WQEs in another way than
@@ -436,17 +442,17 @@ impl<T: Transport> SendQueue<T> {
     /// # Safety
     /// As there.
     #[inline(always)]
-    unsafe fn post_plain<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
+    unsafe fn post_plain<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
         let head = ring.cursor.head();
         if O::USUAL_DS == 0 || head == ring.clear {
-            return false;
+            return Ok(false);
         }
         let encoded = ring.encode_block::<T, O>(ring.names, head, ring.slack, id, operation);
-        let Some((slack, last, _)) = encoded else { return false };
+        let Some((slack, last, _)) = encoded else { return Ok(false) };
         // SAFETY: passed on.
-        unsafe { ring.commit_plain(head.plus(1), slack, last) };
-        true
+        unsafe { ring.commit_plain(head.plus(1), slack, last)? };
+        Ok(true)
     }
 
     /// As [`post`](Self::post), for any request at any time.
@@ -461,20 +467,19 @@ impl<T: Transport> SendQueue<T> {
         let sized = ring.encode_sized::<T, O>(head, clear, ring.slack, id, operation);
         if let Some((head, slack, last)) = sized {
             // SAFETY: the WQE was written; the rest is passed on.
-            unsafe { ring.commit(head, slack, &last, true) };
+            unsafe { ring.commit(head, slack, &last, true)? };
             ring.set_clear(clear);
             return Ok(());
         }
         ring.refill();
         // SAFETY: passed on.
-        if unsafe { O::PAIR_DS == 0 && self.post_words(id, operation) } {
+        if unsafe { O::PAIR_DS == 0 && self.post_words(id, operation)? } {
             return Ok(());
         }
         let mut batch = self.batch();
         batch.append_ref(id, operation)?;
         // SAFETY: passed on.
-        unsafe { batch.ring() };
-        Ok(())
+        unsafe { batch.try_ring() }
     }
 
     /// Starts anew after the QP went through RESET and back to RTS: indices start at zero, whatever

@@ -14,7 +14,7 @@ use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_sig
 use super::source::{CqId, QueueOwner};
 use super::{PostError, QueueError};
 use crate::doorbell::{Blocks, SendDoorbell};
-use crate::lint;
+use crate::lint::{self, Guard, Refusal};
 use crate::timing::Phase;
 use crate::verbs::Transport;
 use crate::wqe::{Block, Code, Limits, Operation, PostOn, Segments};
@@ -54,6 +54,7 @@ pub(super) struct SendRing {
     /// WQEs that were written ahead and may be posted with nothing looked at.
     pub(super) ready: Ready,
     pub(super) owner: Arc<dyn QueueOwner>,
+    pub(super) guard: Guard,
 }
 
 impl SendRing {
@@ -88,6 +89,7 @@ impl SendRing {
         self.run = Run::none(self.cursor.head());
         self.slack_retired = self.slack;
         self.stopped = false;
+        self.guard.restart();
         self.doorbell.timing.restart();
         self.doorbell.flight.restart(self.cursor.head());
         Ok(())
@@ -112,7 +114,22 @@ impl SendRing {
         self.forget_unposted();
         self.slack_retired = self.slack;
         self.stopped = false;
+        self.guard.restart();
         self.set_clear(self.cursor.head());
+    }
+
+    /// Before what was written up to `next` is rung: whether anything is wrong with it. If so, the
+    /// caller rings nothing, and leaves the queue as it was.
+    #[inline(always)]
+    pub(super) fn inspect(&mut self, next: Counter) -> Result<(), Refusal> {
+        let head = self.cursor.head().low16();
+        let written = Written { buffer: self.buffer, blocks: self.cursor.shape().entries() };
+        let looked = self.guard.inspect(&written, head, next.low16());
+        if looked.is_err() {
+            // What was written, and is not posted, must not look posted to polls.
+            self.expects = CqId::NONE;
+        }
+        looked
     }
 
     #[inline(always)]
@@ -308,14 +325,20 @@ impl SendRing {
     /// # Safety
     /// As [`Batch::ring`]; the head was before `clear_single`, and the rest is what that returned.
     #[inline(always)]
-    pub(super) unsafe fn commit_block(&mut self, slack: u32, image: BlockImage) {
+    pub(super) unsafe fn commit_block(
+        &mut self,
+        slack: u32,
+        image: BlockImage,
+    ) -> Result<(), Refusal> {
         let head = self.cursor.head().plus(1);
+        self.inspect(head)?;
         self.cursor.publish(head);
         self.slack = slack;
         // SAFETY: the WQE was just written to a block of the ring; usual WQEs have more than one
         // unit, and `clear_single` was ahead of the head, so the register takes a block.
         unsafe { self.doorbell.ring_block(head.low16(), image.words, image.block) }
         self.rang(head);
+        Ok(())
     }
 
     /// As [`commit_block`](Self::commit_block), for a register that takes WQEs in another way than word
@@ -328,7 +351,13 @@ impl SendRing {
     /// As [`Batch::ring`]; the WQE before `head` was written, `last` is it.
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn commit_plain(&mut self, head: Counter, slack: u32, last: Last) {
+    pub(super) unsafe fn commit_plain(
+        &mut self,
+        head: Counter,
+        slack: u32,
+        last: Last,
+    ) -> Result<(), Refusal> {
+        self.inspect(head)?;
         self.clear_single = head;
         self.cursor.publish(head);
         self.slack = slack;
@@ -336,6 +365,7 @@ impl SendRing {
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
         unsafe { self.doorbell.ring_single(head.low16(), last.doorbell, ring) }
         self.rang(head);
+        Ok(())
     }
 
     /// [`encode`](Self::encode), apart from the hot path, and what `clear` is afterwards.
@@ -434,13 +464,21 @@ impl SendRing {
     /// # Safety
     /// As [`Batch::ring`]; the WQEs before `head` were written, `last` is the last of them.
     #[inline(always)]
-    pub(super) unsafe fn commit(&mut self, head: Counter, slack: u32, last: &Last, single: bool) {
+    pub(super) unsafe fn commit(
+        &mut self,
+        head: Counter,
+        slack: u32,
+        last: &Last,
+        single: bool,
+    ) -> Result<(), Refusal> {
+        self.inspect(head)?;
         self.cursor.publish(head);
         self.slack = slack;
         let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
         // SAFETY: `last` is the last WQE before `head`; its blocks lie in this ring.
         unsafe { self.doorbell.ring(head.low16(), last.doorbell, single, ring) }
         self.rang(head);
+        Ok(())
     }
 
     /// As [`commit`](Self::commit), of a single WQE of one block, which is copied to the register,
@@ -476,6 +514,25 @@ impl SendRing {
         self.cursor.publish(head);
         // SAFETY: the queue's ring; nobody writes what is posted and not retired.
         unsafe { self.doorbell.flight.adopted(self.buffer, self.cursor.shape(), head) }
+    }
+}
+
+/// A ring that only its queue writes.
+struct Written {
+    buffer: NonNull<u8>,
+    blocks: u32,
+}
+
+impl lint::Blocks for Written {
+    fn count(&self) -> u32 {
+        self.blocks
+    }
+
+    fn block(&self, counter: u16) -> [u8; WQEBB_SIZE] {
+        let slot = (u32::from(counter) & (self.blocks - 1)) as usize;
+        // SAFETY: a block of the ring, which lives as long as the queue; volatile, since who has the
+        // memory registered may overwrite it at any time.
+        unsafe { self.buffer.add(slot * WQEBB_SIZE).cast().read_volatile() }
     }
 }
 

@@ -14,6 +14,7 @@ use super::slots::ctrl_segment;
 use super::variable::{Place, Variable};
 use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
 use crate::doorbell::Unit;
+use crate::lint::Refusal;
 use crate::timing::Phase;
 use crate::verbs::{Rc, Transport};
 use crate::wqe::{Code, Encode, Limits, Linear, Operation, PostOn, Segments};
@@ -135,14 +136,14 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
         if O::USUAL_DS == 0 || ring.ready.is_empty() {
             if O::USUAL_DS != 0 && ring.ready.plain() != 0 {
                 // SAFETY: passed on.
-                unsafe { self.state.post_plain::<O, V, CE>(ring, id, &values) };
+                unsafe { self.state.post_plain::<O, V, CE>(ring, id, &values)? };
                 return Ok(());
             }
             // SAFETY: passed on.
             return unsafe { self.post_rest::<CE>(id, values) };
         }
         // SAFETY: passed on; something is in the line.
-        unsafe { self.state.post::<O, V, CE>(ring, id, &values) };
+        unsafe { self.state.post::<O, V, CE>(ring, id, &values)? };
         Ok(())
     }
 
@@ -162,12 +163,12 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
             self.state.draw::<O>(ring);
             if !ring.ready.is_empty() {
                 // SAFETY: passed on.
-                unsafe { self.state.post::<O, V, CE>(ring, id, &values) };
+                unsafe { self.state.post::<O, V, CE>(ring, id, &values)? };
                 return Ok(());
             }
             if ring.ready.plain() != 0 {
                 // SAFETY: passed on.
-                unsafe { self.state.post_plain::<O, V, CE>(ring, id, &values) };
+                unsafe { self.state.post_plain::<O, V, CE>(ring, id, &values)? };
                 return Ok(());
             }
         }
@@ -182,7 +183,7 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
         unsafe {
             V::blank(&place);
             V::patch(&values, &place);
-            ring.commit(end, slack, &last, true);
+            ring.commit(end, slack, &last, true)?;
         }
         ring.set_clear(clear);
         Ok(())
@@ -283,17 +284,19 @@ impl State {
         ring: &mut SendRing,
         id: u64,
         values: &V::Values,
-    ) {
+    ) -> Result<(), Refusal> {
         ring.doorbell.timing.stamp(Phase::Reserve);
         let (block, record) = ring.ready.next();
         // SAFETY: the block of the head's slot.
         let units = unsafe { self.write::<O, V, CE>(block, id, values) };
         ring.doorbell.timing.stamp(Phase::Encode);
+        ring.inspect_next()?;
         // SAFETY: the WQE at the head is written, since its slot is in the line; the line is only
         // drawn where the register takes it. What it names is the caller's promise.
         unsafe { ring.doorbell.fire(record, units) };
         ring.step();
         self.step();
+        Ok(())
     }
 
     /// As [`post`](Self::post), where WQEs are not fired.
@@ -306,14 +309,15 @@ impl State {
         ring: &mut SendRing,
         id: u64,
         values: &V::Values,
-    ) {
+    ) -> Result<(), Refusal> {
         ring.doorbell.timing.stamp(Phase::Reserve);
         // SAFETY: the block of the head's slot.
         unsafe { self.write::<O, V, CE>(ring.plain_block(), id, values) };
         ring.doorbell.timing.stamp(Phase::Encode);
         // SAFETY: passed on.
-        unsafe { ring.post_plain(self.word) };
+        unsafe { ring.post_plain(self.word)? };
         self.step();
+        Ok(())
     }
 
     /// Moves on to the next WQE.

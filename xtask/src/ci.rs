@@ -31,6 +31,7 @@ pub fn command() -> Result {
         command.args(["--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings");
         build::run("cargo doc", &mut command)
     });
+    steps.step("the feature `lint`", || test::check_lint(&decision));
     steps.step("the feature `timing`", || bench::check_timing(&decision));
     steps.step("the feature `flight-recorder`", || bench::check_flight(&decision));
     steps.step("cargo xtask bench --quick", || bench::run(&decision, Choice::Quick));

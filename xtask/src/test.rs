@@ -33,6 +33,21 @@ pub fn add_steps(steps: &mut Steps, decision: &Decision, arguments: &[String]) {
     }
 }
 
+/// What only a build with the feature `lint` shows: that it compiles without a warning, that what is
+/// wrong is refused, and that what is right is not, nor allocates.
+pub fn check_lint(decision: &Decision) -> Result {
+    let feature = ["--package", "mlx5", "--features", "lint"];
+    let mut clippy = build::cargo_with("clippy", decision);
+    clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
+    build::run("cargo clippy", &mut clippy)?;
+    let mut test = build::cargo_with("test", decision);
+    test.args(feature).arg("--lib");
+    for name in ["lint", "twin", "twin_post", "rc_traffic", "rc_owned", "armed", "no_alloc"] {
+        test.args(["--test", name]);
+    }
+    build::run("cargo test", &mut test)
+}
+
 fn names_packages(arguments: &[String]) -> bool {
     arguments
         .iter()

@@ -1,6 +1,7 @@
 //! What lies in the ring, from the head on.
 
 use super::FireError;
+use crate::lint::Refusal;
 use crate::ring::cursor::{Counter, Shape};
 use crate::ring::send_ring::SendRing;
 use crate::ring::slots::Last;
@@ -160,31 +161,36 @@ impl Line {
     /// As [`Next::fire`](super::Next::fire).
     #[cold]
     #[inline(never)]
-    pub(super) unsafe fn fire_any(&mut self, ring: &mut SendRing, patch: impl FnOnce(&Place)) {
+    pub(super) unsafe fn fire_any(
+        &mut self,
+        ring: &mut SendRing,
+        patch: impl FnOnce(&Place),
+    ) -> Result<(), Refusal> {
         // `aim` has found one, and whoever was handed it has had the queue alone since.
-        let Some(at) = self.next_armed(ring) else { return };
+        let Some(at) = self.next_armed(ring) else { return Ok(()) };
         patch(&ring.place(at));
         ring.doorbell.timing.stamp(Phase::Encode);
         // SAFETY: passed on.
-        unsafe { self.post(ring, at) };
+        unsafe { self.post(ring, at) }
     }
 
     /// Posts what lies in the ring up to, and including, the request at `at`.
     ///
     /// # Safety
     /// As [`Next::fire`](super::Next::fire).
-    unsafe fn post(&mut self, ring: &mut SendRing, at: Counter) {
+    unsafe fn post(&mut self, ring: &mut SendRing, at: Counter) -> Result<(), Refusal> {
         let head = ring.cursor.head();
         let end = at.plus(self.blocks(at));
         let passed = self.requests(ring).take_while(|&other| other.since(head) <= at.since(head));
         let odd = passed.filter(|&other| !self.slot(other).fast || !self.slot(other).armed).count();
-        self.odd -= odd as u32;
         let Slot { last, after, armed, .. } = *self.slot(at);
         let single = at == head && armed;
         // SAFETY: the WQEs before `end` were written by `arm` and `disarm`, `last` is the last; the
         // rest is the caller's promise, for the one that is no NOP.
-        unsafe { ring.commit(end, after, &last, single) };
+        unsafe { ring.commit(end, after, &last, single)? };
+        self.odd -= odd as u32;
         self.draw(ring);
+        Ok(())
     }
 
     pub(super) fn disarm(&mut self, ring: &mut SendRing, position: u32) -> Option<u64> {
@@ -214,7 +220,9 @@ impl Line {
         let (count, last) = nops.fold((0, None), |(count, _), at| (count + 1, Some(at)));
         if let Some(at) = last.filter(|_| !ring.stopped) {
             // SAFETY: NOPs name no memory.
-            unsafe { self.post(ring, at) };
+            if let Err(refusal) = unsafe { self.post(ring, at) } {
+                refusal.panic()
+            }
             return count;
         }
         0

@@ -8,6 +8,8 @@ use mlx5_sys::wqe::SEGMENT_SIZE;
 use super::forms::Parts;
 use super::line::Line;
 use crate::doorbell::Unit;
+use crate::lint::Refusal;
+use crate::ring::PostError;
 use crate::ring::send_ring::SendRing;
 use crate::ring::variable::Variable;
 use crate::timing::Phase;
@@ -42,8 +44,38 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     ///   what a READ or atomic writes.
     ///
     /// Inline payloads name no memory.
+    ///
+    /// # Panics
+    /// With the feature `lint`, if something is wrong with the request, or with a NOP before it;
+    /// nothing is posted then, and it is armed as it was. [`try_fire`](Self::try_fire) returns it
+    /// instead.
     #[inline(always)]
     pub unsafe fn fire(self, values: V::Values) {
+        // SAFETY: passed on.
+        if let Err(refusal) = unsafe { self.go(values) } {
+            refusal.panic()
+        }
+    }
+
+    /// As [`fire`](Self::fire), and says what is wrong with the request.
+    ///
+    /// # Errors
+    /// `PostError::Refused`, with the feature `lint`; nothing is posted then, and it is armed as it
+    /// was, with these values. Without it, none.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub unsafe fn try_fire(self, values: V::Values) -> Result<(), PostError> {
+        // SAFETY: passed on.
+        unsafe { self.go(values) }?;
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`fire`](Self::fire).
+    #[inline(always)]
+    unsafe fn go(self, values: V::Values) -> Result<(), Refusal> {
         let ring = self.ring;
         ring.doorbell.timing.begin();
         if O::USUAL_DS == 0 || !self.ready {
@@ -70,10 +102,12 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
             units[at] = if at < O::USUAL_DS as usize { unit(at) } else { units[at - 1] };
         }
         ring.doorbell.timing.stamp(Phase::Encode);
+        ring.inspect_next()?;
         // SAFETY: the WQE at the head, which was written before; the line is only drawn where the
         // register takes it. What it names is the caller's promise.
         unsafe { ring.doorbell.fire(record, units) };
         ring.step();
+        Ok(())
     }
 
     /// As [`fire`](Self::fire), of what is not in the line.
@@ -82,7 +116,11 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// As there.
     #[cold]
     #[inline(never)]
-    unsafe fn fire_otherwise(ring: &mut SendRing, line: &mut Line, values: V::Values) {
+    unsafe fn fire_otherwise(
+        ring: &mut SendRing,
+        line: &mut Line,
+        values: V::Values,
+    ) -> Result<(), Refusal> {
         if O::USUAL_DS == 0 || ring.ready.plain() == 0 {
             // SAFETY: the WQE is an `O`, armed and so blank, and not posted.
             let patch = |wqe: &_| unsafe { V::patch(&values, wqe) };

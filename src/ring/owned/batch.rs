@@ -7,7 +7,8 @@ use core::ptr::read;
 
 use super::OwnedOperation;
 use super::flight::{Flight, Refused};
-use crate::ring::{self, SendQueue};
+use crate::lint::Refusal;
+use crate::ring::{self, PostError, SendQueue};
 use crate::verbs::{Rc, Transport};
 
 /// Requests that are written to the ring of a [`Channel`](super::Channel), and not yet known to the
@@ -79,15 +80,39 @@ impl<'c, T: Transport> Batch<'c, T> {
 
     /// Posts the batch: the doorbell record, then the register (`docs/ordering.md`). An empty batch
     /// rings nothing.
+    ///
+    /// # Panics
+    /// With the feature `lint`, as [`ring::Batch::ring`](crate::ring::Batch::ring).
     #[inline]
     pub fn ring(self) {
+        if let Err(refusal) = self.commit() {
+            refusal.panic()
+        }
+    }
+
+    /// As [`ring`](Self::ring), and says what is wrong with a request.
+    ///
+    /// # Errors
+    /// As [`ring::Batch::try_ring`](crate::ring::Batch::try_ring); the memory of the requests is
+    /// given up then.
+    #[inline]
+    pub fn try_ring(self) -> Result<(), PostError> {
+        self.commit()?;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn commit(self) -> Result<(), Refusal> {
         let this = ManuallyDrop::new(self);
         // SAFETY: both are moved out, and nothing is dropped.
         let (requests, flight) = unsafe { (read(&this.requests), read(&this.flight)) };
-        flight.set_open(false);
         // SAFETY: all memory that the requests name is in slices, which are the flight's; the rest
         // is as in `Channel::post`.
-        unsafe { requests.ring() }
+        let rung = unsafe { requests.commit() };
+        if rung.is_ok() {
+            flight.set_open(false);
+        }
+        rung
     }
 }
 

@@ -114,11 +114,15 @@ impl<T: Transport> Channel<T> {
         // before, so are the slices: their memory stays registered as long as other slices of the
         // region live, which do not cover it, and is freed after it was deregistered. If the channel
         // is leaked, so are they.
-        if unsafe { self.send.post_short(id, &operation) } {
-            let slot = cursor.shape().slot(cursor.head());
-            // SAFETY: a slot of the ring.
-            unsafe { self.sends.add(slot, operation.into_buffers()) }
-            return Ok(());
+        match unsafe { self.send.post_short(id, &operation) } {
+            Ok(true) => {
+                let slot = cursor.shape().slot(cursor.head());
+                // SAFETY: a slot of the ring.
+                unsafe { self.sends.add(slot, operation.into_buffers()) }
+                return Ok(());
+            }
+            Ok(false) => {}
+            Err(refusal) => return Err(Refused { error: refusal.into(), operation }),
         }
         self.post_any(id, operation)
     }
