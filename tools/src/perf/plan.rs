@@ -246,8 +246,19 @@ impl Plan {
                 );
             }
         }
-        if let Some(Stall { nanoseconds, .. }) = self.stall {
+        if let Some(Stall { at, nanoseconds }) = self.stall {
+            range("stall-at", at, 0, 1 << 40)?;
             range("stall-for in ns", nanoseconds, 0, 60_000_000_000)?;
+        }
+        if let Some(at) = self.corrupt_at {
+            range("corrupt-at", at, 0, 1 << 40)?;
+            if self.polls_memory() && *size < 2 {
+                return Err(
+                    "--corrupt-at: of one byte, by which its arrival is seen, none is left to \
+                            be wrong; take --size 2"
+                        .into(),
+                );
+            }
         }
         if self.mtu.is_some_and(|mtu| ![256, 512, 1024, 2048, 4096].contains(&mtu)) {
             return Err("--mtu is 256, 512, 1024, 2048 or 4096".into());
@@ -396,6 +407,8 @@ fn range(name: &str, value: u64, least: u64, most: u64) -> Result<(), String> {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     /// A ping-pong of 64 bytes.
@@ -451,6 +464,11 @@ pub(super) mod tests {
         refused(|plan| plan.amount = Amount::Messages(0), "iterations");
         refused(|plan| plan.mtu = Some(1500), "4096");
         refused(|plan| plan.corrupt_at = Some(1), "--validate");
+        refused(
+            |plan| (plan.corrupt_at, plan.validate, plan.warm_up) = (Some(u64::MAX), true, 1),
+            "--corrupt-at",
+        );
+        refused(|plan| plan.stall = Some(Stall { at: u64::MAX, nanoseconds: 1 }), "--stall-at");
         refused(|plan| (plan.size, plan.validate, plan.depth) = (1 << 30, true, 1024), "GiB");
         refused(
             |plan| {
@@ -459,6 +477,50 @@ pub(super) mod tests {
             },
             "--rate",
         );
+    }
+
+    proptest! {
+        /// Plans come from peers: whatever their numbers, what passes can be laid out and added up.
+        #[test]
+        fn numbers_of_a_stranger_are_refused_or_harmless(
+            numbers in prop::array::uniform8(prop_oneof![0u64..300, any::<u64>()]),
+            small in prop::array::uniform4(prop_oneof![0u32..40, any::<u32>()]),
+            operation in 0usize..6,
+            kind in prop_oneof![Just(Kind::Lat), Just(Kind::Bw)],
+            validate: bool,
+        ) {
+            let [size, at, time, wrong, count, warm_up, rate, seed] = numbers;
+            let [depth, batch, queue_pairs, threads] = small;
+            let plan = Plan {
+                kind,
+                operation: Operation::value_variants()[operation],
+                size,
+                depth,
+                batch,
+                queue_pairs,
+                threads,
+                validate,
+                amount: Amount::Messages(count),
+                warm_up,
+                stall: Some(Stall { at, nanoseconds: time }),
+                corrupt_at: validate.then_some(wrong),
+                schedule: (batch == 1).then_some(Schedule {
+                    per_second: f64::from_bits(rate),
+                    arrivals: Arrivals::Poisson,
+                    seed,
+                }),
+                ..plan()
+            };
+            if plan.check().is_ok() {
+                let layout = plan.layout().unwrap();
+                prop_assert!(layout.out >= 1 && layout.target >= layout.out);
+                let bytes = layout.out_bytes() + layout.target_bytes();
+                prop_assert!(bytes as u64 * u64::from(plan.queue_pairs) <= MOST_MEMORY);
+                prop_assert!(plan.queues_per_thread() >= 1);
+                let entries = (plan.depth + plan.receives()) * plan.queues_per_thread() as u32;
+                prop_assert!(entries >= 2 && warm_up + at < u64::MAX && warm_up + count < 1 << 42);
+            }
+        }
     }
 
     #[test]

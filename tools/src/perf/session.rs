@@ -364,6 +364,8 @@ fn is_timeout(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn pair() -> (Session, TcpStream) {
@@ -389,6 +391,33 @@ mod tests {
         assert!(hears(b"{\"say\":\"ready\",\"more\":1}\n").contains("nobody understands"));
         assert!(hears(b"{\"say\":\"refused\",\"why\":\"no card\"}\n").contains("no card"));
         assert!(hears(&vec![b'x'; LIMIT + 5000]).contains("longer than"));
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_a_line_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            // Neither panics.
+            let _ = parse(&bytes);
+            let mut line = b"{\"say\":\"ends\",\"threads\":".to_vec();
+            line.extend(&bytes);
+            let _ = parse(&line);
+        }
+
+        #[test]
+        fn ends_with_any_numbers_are_refused_or_are_those(
+            qpn: u32, psn: u32, mtu: u16, address: u64, length: u64, gid: Option<[u8; 16]>,
+        ) {
+            let end = End {
+                qpn, psn, lid: 1, gid, mtu, responder_depth: 0, initiator_depth: 255, address,
+                length, rkey: 1,
+            };
+            let line = serde_json::to_vec(&Say::Ends { threads: vec![vec![end]] }).unwrap();
+            let Say::Ends { threads } = parse(&line).unwrap() else { panic!("other words") };
+            if let Ok(endpoint) = threads[0][0].endpoint() {
+                prop_assert!(endpoint.qpn >> 24 == 0 && endpoint.psn >> 24 == 0);
+                prop_assert_eq!(endpoint.region.unwrap().length, length);
+            }
+        }
     }
 
     #[test]
