@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
-use crate::{decode, doctor, generate, info, perf};
+use crate::{decode, doctor, generate, info, perf, replay, trace};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
 ///
@@ -28,7 +28,8 @@ Exit status:
   1  done, and something is wrong that the command looks for (doctor: no traffic is possible;
      lint: a defect; perf: wrong data; replay: another completion; decode: nothing was found)
   2  the command line is wrong
-  3  it could not be done: no device, no permission, no such file";
+  3  it could not be done: no device, no permission, no such file
+trace ends as the program does that it runs.";
 
 /// Options that every command takes.
 #[derive(Args, Clone, Debug)]
@@ -50,6 +51,8 @@ enum Command {
     Doctor(doctor::Arguments),
     Perf(Box<perf::Arguments>),
     Decode(decode::Arguments),
+    Trace(trace::Arguments),
+    Replay(replay::Arguments),
     Completions(generate::Completions),
     Man(generate::Man),
 }
@@ -72,6 +75,8 @@ impl Cli {
             Command::Doctor(arguments) => arguments.run(&machine, &output),
             Command::Perf(arguments) => arguments.run(&machine, &output),
             Command::Decode(arguments) => arguments.run(&output),
+            Command::Trace(arguments) => arguments.run(&output),
+            Command::Replay(arguments) => arguments.run(&output),
             Command::Completions(arguments) => arguments.run(),
             Command::Man(arguments) => arguments.run(),
         };

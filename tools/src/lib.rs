@@ -14,3 +14,5 @@ pub mod machine;
 pub mod outcome;
 pub mod output;
 pub mod perf;
+mod replay;
+mod trace;

@@ -10,6 +10,8 @@ pub enum Outcome {
     Good,
     /// Something is wrong that the command looks for.
     Bad,
+    /// As a program did that the command ran.
+    Program(u8),
 }
 
 impl From<Outcome> for ExitCode {
@@ -17,6 +19,7 @@ impl From<Outcome> for ExitCode {
         match outcome {
             Outcome::Good => ExitCode::SUCCESS,
             Outcome::Bad => ExitCode::from(1),
+            Outcome::Program(status) => ExitCode::from(status),
         }
     }
 }

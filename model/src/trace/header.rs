@@ -164,8 +164,9 @@ impl Header {
     }
 }
 
-/// Nanoseconds of the machine's monotonic clock.
-fn monotonic() -> u64 {
+/// Nanoseconds of the machine's monotonic clock: see [`Header::monotonic`].
+#[must_use]
+pub fn monotonic() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the structure is there to be filled.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };

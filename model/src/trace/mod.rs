@@ -24,7 +24,7 @@ mod tap;
 #[cfg(test)]
 mod test;
 
-pub use header::Header;
+pub use header::{Header, monotonic};
 pub use reader::{Event, Events, Performed, ReadError, Reader, What};
 pub use record::{Call, Mistake, Observed, Queue, Record};
 pub use replay::{Difference, Verdict, replay};

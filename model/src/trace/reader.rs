@@ -69,6 +69,26 @@ pub struct Performed {
     pub reply: Option<Vec<u8>>,
 }
 
+impl Performed {
+    /// What happened, in order: what entered the card before what it did about it.
+    pub fn events(self) -> impl Iterator<Item = Event> {
+        let Performed { card, time, call, course, reply, .. } = self;
+        let what = match (call, reply) {
+            (Call::Command(input), Some(output)) => {
+                Some(What::Command { input: input.into_owned(), output })
+            }
+            (call, _) if call.is_routine() => None,
+            (Call::TakeFrame | Call::TakeInterrupt, _) => None,
+            (call, _) => Some(What::Entered(call)),
+        };
+        let did = course.into_iter().filter_map(|record| match record {
+            Record::Observed(observed) => Some(What::Observed(observed)),
+            _ => None,
+        });
+        what.into_iter().chain(did).map(move |what| Event { card, time, what })
+    }
+}
+
 impl<R: Read> Reader<R> {
     /// Reads the header.
     ///
@@ -219,21 +239,7 @@ impl<R: Read> Events<R> {
                 return Ok(Some(event));
             }
             let Some(performed) = self.reader.next_call()? else { return Ok(None) };
-            let Performed { card, time, call, course, reply, .. } = performed;
-            let what = match (call, reply) {
-                (Call::Command(input), Some(output)) => {
-                    Some(What::Command { input: input.into_owned(), output })
-                }
-                (call, _) if call.is_routine() => None,
-                (Call::TakeFrame | Call::TakeInterrupt, _) => None,
-                (call, _) => Some(What::Entered(call)),
-            };
-            let did = course.into_iter().filter_map(|record| match record {
-                Record::Observed(observed) => Some(What::Observed(observed)),
-                _ => None,
-            });
-            let all = what.into_iter().chain(did);
-            self.waiting.extend(all.map(|what| Event { card, time, what }));
+            self.waiting.extend(performed.events());
         }
     }
 }

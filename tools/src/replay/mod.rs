@@ -1,0 +1,52 @@
+//! `mlx5 replay`: does what was recorded again, on a fresh model, and compares.
+
+mod report;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use mlx5_model::trace::replay;
+
+use crate::outcome::{Error, Outcome, Result};
+use crate::output::Output;
+use crate::trace::recording;
+use report::Report;
+
+/// Do a recording again on a fresh model, and compare what becomes of it
+///
+/// The recording of `mlx5 trace --record` has what the program told its cards and what they read, so
+/// neither the program nor its peer is needed. Replies to commands, CQEs, EQEs, packets, interrupts and
+/// all that the cards wrote to memory are compared, byte for byte. The first difference is shown with
+/// what happened before it.
+///
+/// Use it to keep a problem that is hard to provoke, to see whether a change of the model changes what a
+/// program sees, or to find out what would have become of a request with a byte changed.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// The recording
+    file: PathBuf,
+}
+
+const EXAMPLES: &str = "\
+Exit status 0: all is equal; 1: something is not; 3: it is no recording, damaged, or cannot be read.
+
+Examples:
+  mlx5 trace --record run.trace -- ./program
+  mlx5 replay run.trace
+  mlx5 replay --json run.trace | jq .report.first";
+
+impl Arguments {
+    /// Replays it.
+    pub(crate) fn run(&self, output: &Output) -> Result {
+        let mut reader = recording::open(&self.file)?;
+        let header = reader.header().clone();
+        let is_foreign = reader.is_foreign();
+        let verdict = replay(&mut reader)
+            .map_err(|error| Error::Told(format!("{}: {error}", self.file.display())))?;
+        let is_equal = verdict.is_equal();
+        let report = Report::of(&self.file, &header, is_foreign, verdict)?;
+        output.report("replay", &report)?;
+        Ok(if is_equal { Outcome::Good } else { Outcome::Bad })
+    }
+}

@@ -1,0 +1,251 @@
+//! What a replay showed.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::Path;
+
+use mlx5_model::trace::{Call, Difference, Event, Header, Observed, Record, Verdict, What};
+use serde::Serialize;
+
+use crate::outcome::{Error, Result};
+use crate::trace::line::{Place, Style};
+use crate::trace::recording;
+use crate::trace::story::Story;
+
+/// Lines that are shown of what happened before a difference.
+const BEFORE: usize = 6;
+/// Bytes that are shown of what was written.
+const SHOWN: usize = 64;
+
+/// What the command tells.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    file: String,
+    program: String,
+    /// Whether the model that recorded was of another build.
+    other_build: bool,
+    equal: bool,
+    /// Whether the recording ends in the middle.
+    cut: bool,
+    calls: u64,
+    commands: u64,
+    cqes: u64,
+    eqes: u64,
+    packets: u64,
+    writes: u64,
+    differences: u64,
+    first: Option<Told>,
+    /// The first difference of a CQE, where it is not the first.
+    completion: Option<Told>,
+}
+
+/// A difference in words.
+#[derive(Debug, Serialize)]
+struct Told {
+    time_ns: u64,
+    /// The record at which the call begins that showed it.
+    record: u64,
+    /// What the card was asked.
+    call: String,
+    recorded: Option<String>,
+    replayed: Option<String>,
+    /// What happened before.
+    before: Vec<String>,
+}
+
+impl Report {
+    /// Of a recording that was replayed.
+    ///
+    /// # Errors
+    /// Where it cannot be read again, for what happened before a difference.
+    pub fn of(file: &Path, header: &Header, is_foreign: bool, verdict: Verdict) -> Result<Report> {
+        let equal = verdict.is_equal();
+        let told = |difference: Option<&Difference>| {
+            difference.map(|difference| Told::of(file, header, difference)).transpose()
+        };
+        let first = verdict.differences.first();
+        let other = verdict
+            .completion
+            .as_ref()
+            .filter(|completion| first.is_some_and(|first| !is_same(first, completion)));
+        Ok(Report {
+            file: file.display().to_string(),
+            program: header.program.clone(),
+            other_build: is_foreign,
+            equal,
+            cut: verdict.cut,
+            calls: verdict.calls,
+            commands: verdict.commands,
+            cqes: verdict.cqes,
+            eqes: verdict.eqes,
+            packets: verdict.packets,
+            writes: verdict.writes,
+            differences: verdict.different,
+            first: told(first)?,
+            completion: told(other)?,
+        })
+    }
+}
+
+fn is_same(one: &Difference, other: &Difference) -> bool {
+    one.record == other.record && one.recorded == other.recorded && one.replayed == other.replayed
+}
+
+impl Told {
+    fn of(file: &Path, header: &Header, difference: &Difference) -> Result<Told> {
+        let style = Style { json: false, verbose: false };
+        let place = Place { process: header.process, is_one_of_several: false, begins: 0 };
+        let new = || Story::new(header.cards.iter().map(|card| card.link).collect(), style);
+        let damaged = |error| Error::Told(format!("{}: {error}", file.display()));
+
+        // The story up to the call, for what happened before and for what was posted.
+        let mut story = new();
+        let mut before = VecDeque::new();
+        let mut reader = recording::open(file)?;
+        while let Some(performed) = reader.next_call().map_err(damaged)? {
+            if performed.record >= difference.record {
+                break;
+            }
+            for event in performed.events() {
+                let Some(line) = story.tell(&event) else { continue };
+                before.push_back(line.render(place, style));
+                if before.len() > BEFORE {
+                    before.pop_front();
+                }
+            }
+        }
+        let mut words = |record: &Option<Record<'static>>| {
+            record.as_ref().map(|record| describe(&mut story, difference, record))
+        };
+        let (recorded, replayed) = (words(&difference.recorded), words(&difference.replayed));
+        Ok(Told {
+            time_ns: difference.time,
+            record: difference.record,
+            call: call(&mut new(), difference),
+            recorded,
+            replayed,
+            before: before.into(),
+        })
+    }
+}
+
+fn event(difference: &Difference, what: What) -> Event {
+    Event { card: difference.card, time: difference.time, what }
+}
+
+/// What the card was asked.
+fn call(story: &mut Story, difference: &Difference) -> String {
+    let what = match &difference.call {
+        Call::Expire => return "timers that are due".into(),
+        Call::Pump => return "queues that have something to send".into(),
+        Call::Settle => return "completions that waited for their packets to leave".into(),
+        Call::Release => return "CQEs that were held back to be compressed".into(),
+        Call::TakeFrame => return "the oldest packet that waits to leave".into(),
+        Call::TakeInterrupt => return "the oldest interrupt".into(),
+        Call::Prefix(prefix) => {
+            return format!("QP numbers {:#x} are the card's", u32::from(*prefix) << 8);
+        }
+        Call::Memic(bus) => return format!("the card's memory at {bus:#x}"),
+        Call::Command(input) => What::Command { input: input.to_vec(), output: Vec::new() },
+        other => What::Entered(other.clone()),
+    };
+    let line = story.tell(&event(difference, what));
+    line.map_or_else(|| format!("{:?}", difference.call), |line| line.text)
+}
+
+/// What a card did, or had done.
+fn describe(story: &mut Story, difference: &Difference, record: &Record<'static>) -> String {
+    match record {
+        Record::Observed(observed) => {
+            let what = What::Observed(observed.clone());
+            let line = story.tell(&event(difference, what));
+            match (line, observed) {
+                (Some(line), Observed::Sent(_)) => {
+                    format!("{}: {}", line.text, line.more.join(" "))
+                }
+                (Some(line), Observed::Cqe { bytes, .. } | Observed::Eqe { bytes, .. }) => {
+                    format!("{}: {}", line.text, short(bytes))
+                }
+                (Some(line), _) => line.text,
+                (None, _) => format!("{observed:?}"),
+            }
+        }
+        Record::Reply(output) => {
+            let input = match &difference.call {
+                Call::Command(input) => input.to_vec(),
+                _ => Vec::new(),
+            };
+            let line =
+                story.tell(&event(difference, What::Command { input, output: output.to_vec() }));
+            let text = line.map(|line| line.text).unwrap_or_default();
+            format!("{text}: {}", short(output))
+        }
+        Record::Read { address, length, found: Ok(_) } => {
+            format!("{length} bytes read at {address:#x}")
+        }
+        Record::Read { address, length, found: Err(_) } => {
+            format!("{length} bytes read at {address:#x}, where nothing is recorded")
+        }
+        Record::Write { address, fault, bytes } => {
+            let failed = if fault.is_some() { ", where nothing answers" } else { "" };
+            format!("{} bytes written at {address:#x}{failed}: {}", bytes.len(), short(bytes))
+        }
+        Record::Update { address, values: Ok((old, new)) } => {
+            format!("8 bytes at {address:#x} changed from {} to {}", short(old), short(new))
+        }
+        Record::Update { address, values: Err(_) } => {
+            format!("8 bytes at {address:#x} changed, where nothing is recorded")
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+fn short(bytes: &[u8]) -> String {
+    let mut text: String = bytes.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect();
+    if bytes.len() > SHOWN {
+        text.push('…');
+    }
+    text
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}: {}", self.file, self.program)?;
+        if self.other_build {
+            writeln!(f, "  recorded by another build of the model")?;
+        }
+        if self.cut {
+            writeln!(f, "  it ends in the middle, and was replayed up to there")?;
+        }
+        writeln!(
+            f,
+            "  replayed {} calls: {} commands, {} CQEs, {} EQEs, {} packets, {} writes",
+            self.calls, self.commands, self.cqes, self.eqes, self.packets, self.writes
+        )?;
+        if self.equal {
+            return write!(f, "  equal: the card did what it had done, byte for byte");
+        }
+        write!(f, "  different: {} times", self.differences)?;
+        if let Some(first) = &self.first {
+            write!(f, "\n  first, {first}")?;
+        }
+        if let Some(completion) = &self.completion {
+            write!(f, "\n  first completion, {completion}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Told {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Told { time_ns, record, call, recorded, replayed, before } = self;
+        write!(f, "at {:.6} (record {record}), asked for: {call}", *time_ns as f64 / 1e9)?;
+        let nothing = || "nothing of the kind".to_owned();
+        write!(f, "\n    recorded  {}", recorded.clone().unwrap_or_else(nothing))?;
+        write!(f, "\n    replayed  {}", replayed.clone().unwrap_or_else(nothing))?;
+        for line in before {
+            write!(f, "\n    before    {line}")?;
+        }
+        Ok(())
+    }
+}

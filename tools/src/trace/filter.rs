@@ -1,0 +1,95 @@
+//! Which lines are shown.
+
+use clap::{Args, ValueEnum};
+
+use super::line::Line;
+
+/// What a line tells of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kind {
+    /// A firmware command with its reply
+    Command,
+    /// A store to a register: doorbells of send queues, CQs and EQs
+    Doorbell,
+    /// A WQE that the card fetched, of a send or receive queue
+    Wqe,
+    /// A CQE that the card wrote
+    Cqe,
+    /// An EQE that the card wrote
+    Eqe,
+    /// A packet that was sent or received
+    Packet,
+    /// An interrupt that the card raised
+    Interrupt,
+    /// A change of the port or of the ways from it
+    Port,
+    /// Something that software did and a card suffers in silence
+    Mistake,
+}
+
+impl Kind {
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Command => "command",
+            Kind::Doorbell => "doorbell",
+            Kind::Wqe => "wqe",
+            Kind::Cqe => "cqe",
+            Kind::Eqe => "eqe",
+            Kind::Packet => "packet",
+            Kind::Interrupt => "interrupt",
+            Kind::Port => "port",
+            Kind::Mistake => "mistake",
+        }
+    }
+}
+
+/// What is shown unless kinds are chosen: packets and interrupts are many.
+const USUAL: [Kind; 7] =
+    [Kind::Command, Kind::Doorbell, Kind::Wqe, Kind::Cqe, Kind::Eqe, Kind::Port, Kind::Mistake];
+
+/// Options that choose lines. A line has to pass all that are given.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Filter {
+    /// Only these kinds [default: all but packet and interrupt]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND")]
+    kind: Vec<Kind>,
+    /// Only what concerns this queue pair (a number, 0x for hexadecimal); may be repeated
+    #[arg(long, value_parser = number, value_name = "QPN")]
+    qp: Vec<u32>,
+    /// Only what concerns this CQ; may be repeated
+    #[arg(long, value_parser = number, value_name = "CQN")]
+    cq: Vec<u32>,
+    /// Only what went wrong: refused commands, error CQEs but for flushed ones, error events, mistakes
+    #[arg(long)]
+    errors: bool,
+}
+
+impl Filter {
+    /// Whether a line is shown.
+    pub fn passes(&self, line: &Line) -> bool {
+        let kind = match self.kind.as_slice() {
+            [] => USUAL.contains(&line.kind),
+            chosen => chosen.contains(&line.kind),
+        };
+        let named = |wanted: &[u32], named: &[u32]| {
+            wanted.is_empty() || named.iter().any(|number| wanted.contains(number))
+        };
+        kind && (!self.errors || line.is_error)
+            && named(&self.qp, &line.qps)
+            && named(&self.cq, &line.cqs)
+    }
+
+    /// Whether packets can be shown.
+    pub fn wants_packets(&self) -> bool {
+        self.kind.contains(&Kind::Packet)
+    }
+}
+
+/// A number as programs print them: decimal, or hexadecimal after `0x`.
+fn number(text: &str) -> Result<u32, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| "not a number, as 74240 or 0x12200".to_owned())
+}

@@ -1,0 +1,114 @@
+//! A line of a trace, in text and in JSON.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use super::filter::Kind;
+
+/// How lines look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    pub json: bool,
+    pub verbose: bool,
+}
+
+/// What happened, told.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    /// Which card of the process.
+    pub card: u8,
+    /// Nanoseconds since the stream began.
+    pub time: u64,
+    pub kind: Kind,
+    /// Queue pairs and CQs that it concerns.
+    pub qps: Vec<u32>,
+    pub cqs: Vec<u32>,
+    /// Whether something went wrong.
+    pub is_error: bool,
+    /// In words, and lines below that say more: always for what went wrong, else where they are asked
+    /// for.
+    pub text: String,
+    pub more: Vec<String>,
+    /// For programs, without what every line has.
+    pub members: Map<String, Value>,
+}
+
+/// Which process a line is of, and when the trace began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The process, where a person has to be told.
+    pub process: u32,
+    pub is_one_of_several: bool,
+    /// Nanoseconds from the beginning of the trace to that of the stream.
+    pub begins: u64,
+}
+
+impl Line {
+    /// A line that nothing is known of yet but what it is.
+    pub fn new(card: u8, time: u64, kind: Kind) -> Line {
+        Line {
+            card,
+            time,
+            kind,
+            qps: Vec::new(),
+            cqs: Vec::new(),
+            is_error: false,
+            text: String::new(),
+            more: Vec::new(),
+            members: Map::new(),
+        }
+    }
+
+    /// Adds a member for programs.
+    pub fn with(&mut self, name: &str, value: impl Into<Value>) -> &mut Line {
+        self.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// The line as it is printed, without an end.
+    pub fn render(&self, place: Place, style: Style) -> String {
+        if style.json { self.json(place) } else { self.words(place, style.verbose) }
+    }
+
+    fn json(&self, place: Place) -> String {
+        let mut object = Map::new();
+        let nanoseconds = self.time + place.begins;
+        object.insert("time_ns".into(), nanoseconds.into());
+        object.insert("process".into(), place.process.into());
+        object.insert("card".into(), self.card.into());
+        object.insert("kind".into(), self.kind.name().into());
+        if self.is_error {
+            object.insert("error".into(), true.into());
+        }
+        object.extend(self.members.clone());
+        Value::Object(object).to_string()
+    }
+
+    fn words(&self, place: Place, verbose: bool) -> String {
+        let seconds = (self.time + place.begins) as f64 / 1e9;
+        let mut line = format!("{seconds:12.6} ");
+        if place.is_one_of_several {
+            let _ = write!(line, "[{}] ", place.process);
+        }
+        if self.card > 0 {
+            let _ = write!(line, "mlx5_{} ", self.card);
+        }
+        let mark = if self.is_error { '!' } else { ' ' };
+        let _ = write!(line, "{mark}{:<9} {}", self.kind.name(), self.text);
+        if verbose || self.is_error {
+            for more in &self.more {
+                let _ = write!(line, "\n{:25}{more}", "");
+            }
+        }
+        line
+    }
+}
+
+/// Bytes in hex, for programs.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,95 @@
+//! `mlx5 trace`: what a program does with the card, as it happens.
+//!
+//! `run` starts the program on the model and collects the streams of its processes, `library` finds
+//! the model to put it on, `recording` reads a stream and keeps a copy. `story` turns events into
+//! `line`s, with `command` for firmware commands and `packet` for packets: it remembers what was posted,
+//! so that a completion can name its request. `filter` chooses among them, `print` writes them.
+
+mod command;
+mod filter;
+mod library;
+pub(crate) mod line;
+mod packet;
+mod print;
+pub(crate) mod recording;
+mod run;
+pub(crate) mod story;
+mod wqe;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::outcome::Result;
+use crate::output::Output;
+use filter::Filter;
+
+/// Run a program and show what it does with the card: strace for the card
+///
+/// The program runs on the model, a software ConnectX, unchanged. Each firmware command, doorbell, WQE,
+/// CQE and EQE is a line, in order, with the seconds since the beginning; a completion names the request
+/// that it completes. Whoever wants to know why a request failed, what a library posts, in which order a
+/// program makes its objects, or whether it rings more than it has to, looks here.
+///
+/// The trace goes to standard error, what the program prints stays its own, and so does its exit
+/// status. Processes that it starts are traced as well.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    filter: Filter,
+    /// Show all fields of commands, WQEs in several lines, and each store to a register
+    #[arg(short, long)]
+    verbose: bool,
+    /// Write the trace to a file instead of standard error
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Keep a recording, for --from and for `mlx5 replay`. Of further processes, FILE.PID
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Show a recording, on standard output, instead of running a program
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["record", "program"])]
+    from: Option<PathBuf>,
+    /// The model to put the program on [default: the one beside this command]
+    #[arg(long, value_name = "FILE", env = "MLX5_MODEL_LIBRARY")]
+    library: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, required_unless_present = "from")]
+    program: Vec<OsString>,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  mlx5 trace -- ibv_rc_pingpong &  mlx5 trace -- ibv_rc_pingpong localhost
+  mlx5 trace --errors -- ./program       only what went wrong
+  mlx5 trace --kind wqe,cqe --qp 0x12300 -o wqes.txt -- ./program
+  mlx5 trace --json --record run.trace -- ./program 2> run.jsonl
+  mlx5 trace --from run.trace --kind command -v
+  mlx5 replay run.trace                  do the same again, and compare
+
+The model's variables choose what the program finds: MLX5_MODEL_LINK=roce gives it an Ethernet port.";
+
+impl Arguments {
+    /// Traces the program, or shows a recording.
+    pub(crate) fn run(&self, output: &Output) -> Result {
+        let style = line::Style { json: output.is_json(), verbose: self.verbose };
+        match &self.from {
+            Some(file) => recording::show(
+                file,
+                &self.filter,
+                style,
+                print::Printer::open(&self.output, true)?,
+            ),
+            None => {
+                let library = library::find(self.library.as_deref())?;
+                let program = run::Program {
+                    words: &self.program,
+                    library: &library,
+                    record: self.record.as_deref(),
+                };
+                program.trace(&self.filter, style, print::Printer::open(&self.output, false)?)
+            }
+        }
+    }
+}

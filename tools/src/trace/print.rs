@@ -1,0 +1,64 @@
+//! Where lines go.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+use crate::outcome::{Error, Result};
+
+/// Writes lines to a file, to standard output or to standard error.
+pub(crate) struct Printer {
+    to: BufWriter<Box<dyn Write>>,
+    /// The file's name.
+    file: Option<PathBuf>,
+    /// Why no more can be written.
+    failed: Option<io::Error>,
+}
+
+impl Printer {
+    /// A file that is named, else one of the standard streams.
+    pub fn open(file: &Option<PathBuf>, is_output: bool) -> Result<Printer> {
+        let to: Box<dyn Write> = match file {
+            Some(path) => Box::new(File::create(path).map_err(|error| Error::File {
+                what: format!("cannot write {}", path.display()),
+                error,
+            })?),
+            None if is_output => Box::new(io::stdout()),
+            None => Box::new(io::stderr()),
+        };
+        Ok(Printer { to: BufWriter::new(to), file: file.clone(), failed: None })
+    }
+
+    /// Writes a line. What cannot be written is told at the end: a program that is traced runs on.
+    pub fn line(&mut self, line: &str) {
+        if self.failed.is_none() {
+            self.failed = writeln!(self.to, "{line}").err();
+        }
+    }
+
+    /// Lets whoever reads see what was written.
+    pub fn flush(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.to.flush().err();
+        }
+    }
+
+    /// Whether nobody reads any more.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// Says whether all was written. Somebody who reads no further is no error.
+    pub fn finish(mut self) -> Result<()> {
+        self.flush();
+        match (self.failed.take(), &self.file) {
+            (Some(error), Some(file)) => {
+                Err(Error::File { what: format!("cannot write {}", file.display()), error })
+            }
+            (Some(error), None) if error.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Error::Output(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! Reading streams: from a file, or live with a copy to a file.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write as _};
+use std::path::Path;
+
+use mlx5_model::trace::{ReadError, Reader};
+
+use super::filter::Filter;
+use super::line::{Place, Style};
+use super::print::Printer;
+use super::story::Story;
+use crate::outcome::{Error, Outcome, Result};
+
+/// Opens a recording.
+pub(crate) fn open(file: &Path) -> Result<Reader<BufReader<File>>> {
+    let told = |error: ReadError| Error::Told(format!("{}: {error}", file.display()));
+    let opened = File::open(file)
+        .map_err(|error| Error::File { what: format!("cannot read {}", file.display()), error })?;
+    Reader::new(BufReader::new(opened)).map_err(told)
+}
+
+/// Shows a recording.
+pub(super) fn show(file: &Path, filter: &Filter, style: Style, mut printer: Printer) -> Result {
+    let reader = open(file)?;
+    let header = reader.header();
+    let place = Place { process: header.process, is_one_of_several: false, begins: 0 };
+    let mut story = Story::new(header.cards.iter().map(|card| card.link).collect(), style);
+    story.tell_packets(filter.wants_packets());
+    for event in reader.events() {
+        match event {
+            Ok(event) => {
+                if let Some(line) = story.tell(&event).filter(|line| filter.passes(line)) {
+                    printer.line(&line.render(place, style));
+                }
+            }
+            Err(error @ ReadError::Cut(_)) => eprintln!("mlx5: {}: {error}", file.display()),
+            Err(error) => {
+                printer.finish()?;
+                return Err(Error::Told(format!("{}: {error}", file.display())));
+            }
+        }
+        if printer.has_failed() {
+            break;
+        }
+    }
+    printer.finish()?;
+    Ok(Outcome::Good)
+}
+
+/// A stream that is read, and copied to a file.
+pub(super) struct Copied<R> {
+    from: R,
+    to: Option<File>,
+}
+
+impl<R: Read> Copied<R> {
+    pub fn new(from: R, to: Option<File>) -> Copied<R> {
+        Copied { from, to }
+    }
+}
+
+impl<R: Read> Read for Copied<R> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let count = self.from.read(bytes)?;
+        if let Some(file) = &mut self.to {
+            if let Err(error) = file.write_all(&bytes[..count]) {
+                eprintln!("mlx5: the recording ends here: {error}");
+                self.to = None;
+            }
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,358 @@
+//! Events as lines: what happened, joined with what it follows from.
+
+use std::collections::HashMap;
+
+use mlx5::cqe::Status;
+use mlx5::devx::ifc::{comp_event, cq_error, eqe, event_type, port_state_change_event, qp_events};
+use mlx5::text::Cqe;
+use mlx5_model::card::Link;
+use mlx5_model::trace::{Call, Event, Observed, Queue, What};
+
+use super::filter::Kind;
+use super::line::{Line, Style, hex};
+use super::wqe::{Outstanding, Request};
+use super::{command, packet};
+
+/// Registers of a UAR page (`mlx5dv.h`, `mlx5_ifc.h`, `device.h`).
+const CQ_ARM: u16 = 0x20;
+const EQ_ARM: u16 = 0x40;
+const EQ_UPDATE: u16 = 0x48;
+const RECORDLESS: u16 = 0x600;
+const BLUEFLAME: u16 = 0x800;
+const HALF: u16 = 0x100;
+
+/// Opcodes of CQEs (`mlx5dv.h`, `MLX5_CQE_*`).
+const REQUESTER: u8 = 0;
+const REQUESTER_ERROR: u8 = 13;
+const RESPONDER_ERROR: u8 = 14;
+/// Syndrome of what was flushed (`mlx5dv.h`, `MLX5_CQE_SYNDROME_WR_FLUSH_ERR`).
+const FLUSHED: u8 = 0x05;
+
+/// What is known of a process so far.
+#[derive(Debug)]
+pub(crate) struct Story {
+    links: Vec<Link>,
+    style: Style,
+    has_packets: bool,
+    outstanding: Outstanding,
+    /// Where a queue pair's receives come from.
+    queues: HashMap<(u8, u32), Queue>,
+}
+
+impl Story {
+    /// Nothing yet, of cards with these links.
+    pub fn new(links: Vec<Link>, style: Style) -> Story {
+        let (outstanding, queues) = (Outstanding::default(), HashMap::new());
+        Story { links, style, has_packets: true, outstanding, queues }
+    }
+
+    /// Whether packets are told of, which costs more than all else.
+    pub fn tell_packets(&mut self, wanted: bool) {
+        self.has_packets = wanted;
+    }
+
+    /// The line that tells of an event; none where another line has told it.
+    pub fn tell(&mut self, event: &Event) -> Option<Line> {
+        let line = |kind| Line::new(event.card, event.time, kind);
+        match &event.what {
+            What::Command { input, output } => {
+                let mut line = line(Kind::Command);
+                command::tell(&mut line, input, output);
+                Some(line)
+            }
+            What::Entered(call) => self.entered(event, call),
+            What::Observed(observed) => self.observed(event, observed),
+        }
+    }
+
+    fn entered(&mut self, event: &Event, call: &Call<'_>) -> Option<Line> {
+        let of = |kind| Line::new(event.card, event.time, kind);
+        let mut line = match call {
+            Call::Store { uar, offset, bytes } => {
+                return self.store(of(Kind::Doorbell), *uar, *offset, bytes);
+            }
+            Call::RingAll(uar) => {
+                let mut line = of(Kind::Doorbell);
+                line.text = format!("UAR {uar}: something was rung, all its queues are looked at");
+                line.with("uar", *uar);
+                return Some(line);
+            }
+            Call::Receive(frame) => return self.packet(of(Kind::Packet), frame, false),
+            _ => of(Kind::Port),
+        };
+        match call {
+            Call::Port(up) => {
+                line.text = format!("the port is {}", if *up { "up" } else { "down" });
+                line.with("up", *up).is_error = !up;
+            }
+            Call::ServiceLevel { level, up } => {
+                let state = if *up { "mended" } else { "broken" };
+                line.text = format!("the way of service level {level} is {state}");
+                line.with("service_level", *level).with("up", *up).is_error = !up;
+            }
+            Call::Congested { way, full } => {
+                let state = if *full { "has no room" } else { "has room again" };
+                line.text = format!("the way to QP numbers {:#x} {state}", way << 8);
+                line.with("way", *way).with("full", *full);
+            }
+            _ => return None,
+        }
+        Some(line)
+    }
+
+    fn store(&self, mut line: Line, uar: u32, offset: u16, bytes: &[u8]) -> Option<Line> {
+        let word = |at: usize| {
+            let word = bytes.get(at..at + 4)?;
+            Some(u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
+        };
+        line.with("uar", uar).with("offset", offset).with("bytes", hex(bytes));
+        line.text = match (offset, word(0), word(4)) {
+            (CQ_ARM, Some(arm), Some(cq)) => {
+                line.cqs.push(cq);
+                line.with("register", "cq_arm").with("cq", cq);
+                let which = if arm >> 24 & 1 == 1 { "for solicited completions" } else { "" };
+                format!("CQ {cq:#x} is armed {which} from consumer {}", arm & 0xff_ffff)
+                    .replace("  ", " ")
+            }
+            (EQ_ARM | EQ_UPDATE, Some(word), None) => {
+                let (eq, consumer) = (word >> 24, word & 0xff_ffff);
+                let arm = if offset == EQ_ARM { ", armed" } else { "" };
+                line.with("register", "eq").with("eq", eq).with("consumer", consumer);
+                format!("EQ {eq} is read up to {consumer}{arm}")
+            }
+            (RECORDLESS | BLUEFLAME.., Some(first), Some(second))
+                if offset == RECORDLESS || offset % HALF == 0 =>
+            {
+                let (qp, index) = (second >> 8, first >> 8 & 0xffff);
+                line.qps.push(qp);
+                let register = if offset == RECORDLESS { "recordless" } else { "blueflame" };
+                line.with("register", register).with("qp", qp).with("wqe", index);
+                match bytes.len() {
+                    8 => format!("UAR {uar}+{offset:#x}: QP {qp:#x} up to WQE {index:#06x}"),
+                    n => format!(
+                        "UAR {uar}+{offset:#x}: QP {qp:#x} up to WQE {index:#06x}, BlueFlame copy \
+                         of {n} bytes"
+                    ),
+                }
+            }
+            // Further parts of a copy, or half a register.
+            _ if !self.style.verbose => return None,
+            _ => format!("UAR {uar}+{offset:#x}: {}", hex(bytes)),
+        };
+        Some(line)
+    }
+
+    fn packet(&self, mut line: Line, frame: &[u8], is_sent: bool) -> Option<Line> {
+        if !self.has_packets {
+            return None;
+        }
+        let link = self.links.get(usize::from(line.card)).copied()?;
+        packet::tell(&mut line, link, frame, is_sent);
+        Some(line)
+    }
+
+    fn observed(&mut self, event: &Event, observed: &Observed<'_>) -> Option<Line> {
+        let (card, of) = (event.card, |kind| Line::new(event.card, event.time, kind));
+        Some(match observed {
+            Observed::SendWqe { qp, index, service, bytes } => {
+                let mut line = of(Kind::Wqe);
+                let request = Request::of_send(*index, *service, bytes);
+                line.qps.push(*qp);
+                line.with("queue", "send")
+                    .with("qp", *qp)
+                    .with("index", *index)
+                    .with("transport", format!("{service:?}").to_uppercase())
+                    .with("bytes", hex(bytes));
+                self.wqe(&mut line, &request);
+                self.outstanding.sent(card, *qp, request);
+                line
+            }
+            Observed::ReceiveWqe { qp, queue, index, bytes } => {
+                let mut line = of(Kind::Wqe);
+                let request = Request::of_receive(*index, bytes);
+                line.qps.push(*qp);
+                let (name, shared) = match queue {
+                    Queue::Own => ("receive", None),
+                    Queue::Shared(number) => ("shared", Some(*number)),
+                };
+                line.with("queue", name)
+                    .with("qp", *qp)
+                    .with("srq", shared)
+                    .with("index", *index)
+                    .with("bytes", hex(bytes));
+                self.wqe(&mut line, &request);
+                line.text = match shared {
+                    None => format!("QP {qp:#x} WQE {index:#06x} {}", line.text),
+                    Some(srq) => {
+                        format!("SRQ {srq:#x} for QP {qp:#x} WQE {index:#06x} {}", line.text)
+                    }
+                };
+                self.queues.insert((card, *qp), *queue);
+                self.outstanding.received(card, *qp, *queue, request);
+                line
+            }
+            Observed::Cqe { cq, index, compressed, bytes } => {
+                let mut line = of(Kind::Cqe);
+                self.cqe(&mut line, *cq, *index, *compressed, bytes);
+                line
+            }
+            Observed::Eqe { eq, index, bytes } => {
+                let mut line = of(Kind::Eqe);
+                entry(&mut line, *eq, *index, bytes);
+                line
+            }
+            Observed::Sent(frame) => return self.packet(of(Kind::Packet), frame, true),
+            Observed::Interrupt(vector) => {
+                let mut line = of(Kind::Interrupt);
+                line.text = format!("vector {vector}");
+                line.with("vector", *vector);
+                line
+            }
+            Observed::Mistake { mistake, count } => {
+                let mut line = of(Kind::Mistake);
+                line.is_error = true;
+                line.text = mistake.words().to_owned();
+                if *count > 1 {
+                    line.text += &format!(" ({count} times)");
+                }
+                line.with("mistake", format!("{mistake:?}")).with("count", *count);
+                line
+            }
+        })
+    }
+
+    fn wqe(&self, line: &mut Line, request: &Request) {
+        line.with("opcode", request.opcode.clone())
+            .with("length", request.length)
+            .with("text", request.text.join("; "));
+        if self.style.verbose {
+            line.text = request.text.first().cloned().unwrap_or_default();
+            line.more = request.text.iter().skip(1).cloned().collect();
+        } else {
+            line.text = request.text.join("; ");
+        }
+    }
+
+    fn cqe(&mut self, line: &mut Line, cq: u32, index: u32, compressed: bool, bytes: &[u8]) {
+        let Some(cqe) = bytes.last_chunk::<64>() else { return };
+        let word = |at: usize| u32::from_be_bytes([cqe[at], cqe[at + 1], cqe[at + 2], cqe[at + 3]]);
+        let (opcode, qp) = (cqe[63] >> 4, word(56) & 0xff_ffff);
+        let wqe = (word(60) >> 16) as u16;
+        line.cqs.push(cq);
+        line.qps.push(qp);
+        let failed = matches!(opcode, REQUESTER_ERROR | RESPONDER_ERROR);
+        // What is flushed is the consequence of something else.
+        line.is_error = failed && cqe[55] != FLUSHED;
+        let text = Cqe(cqe).to_string();
+        let text = text.strip_prefix("CQE ").unwrap_or(&text);
+        line.text = format!("CQ {cq:#x}[{index}] {text}");
+        if compressed {
+            line.text += ", compressed";
+        }
+        line.with("cq", cq)
+            .with("index", index)
+            .with("qp", qp)
+            .with("wqe", wqe)
+            .with("opcode", text.split(" owner ").next().unwrap_or_default())
+            .with("compressed", compressed)
+            .with("bytes", hex(bytes));
+        if failed {
+            let status = Status::from_syndrome(cqe[55]);
+            line.with("status", status.to_string())
+                .with("syndrome", cqe[55])
+                .with("vendor_code", cqe[54]);
+        } else {
+            line.with("length", word(44));
+        }
+        let completed = match opcode {
+            REQUESTER | REQUESTER_ERROR => self.outstanding.complete_send(line.card, qp, wqe),
+            1..=4 | RESPONDER_ERROR => {
+                let queue = self.queues.get(&(line.card, qp)).copied().unwrap_or(Queue::Own);
+                self.outstanding.complete_receive(line.card, qp, queue, wqe)
+            }
+            _ => None,
+        };
+        let Some(completed) = completed else { return };
+        let brief = completed.request.brief();
+        line.text += &format!(", completes WQE {wqe:#06x} ({brief})");
+        if completed.before > 0 {
+            line.text += &format!(" and {} before it", completed.before);
+        }
+        line.with("completes", brief).with("completes_before", completed.before);
+        line.more.extend(completed.request.text);
+    }
+}
+
+/// An EQE.
+fn entry(line: &mut Line, eq: u32, index: u32, bytes: &[u8]) {
+    line.with("eq", eq).with("index", index).with("bytes", hex(bytes));
+    if bytes.len() < eqe::SIZE {
+        return;
+    }
+    let kind = eqe::EVENT_TYPE.get(bytes) as u8;
+    let data = &bytes[eqe::EVENT_DATA.bytes()];
+    let name = match kind {
+        event_type::COMP => "COMP",
+        event_type::PATH_MIG => "PATH_MIG",
+        event_type::COMM_EST => "COMM_EST",
+        event_type::SQ_DRAINED => "SQ_DRAINED",
+        event_type::CQ_ERROR => "CQ_ERROR",
+        event_type::WQ_CATAS_ERROR => "WQ_CATAS_ERROR",
+        event_type::PATH_MIG_FAILED => "PATH_MIG_FAILED",
+        event_type::PORT_CHANGE => "PORT_CHANGE",
+        event_type::WQ_INVAL_REQ_ERROR => "WQ_INVAL_REQ_ERROR",
+        event_type::WQ_ACCESS_ERROR => "WQ_ACCESS_ERROR",
+        event_type::SRQ_CATAS_ERROR => "SRQ_CATAS_ERROR",
+        event_type::SRQ_LAST_WQE => "SRQ_LAST_WQE",
+        event_type::SRQ_RQ_LIMIT => "SRQ_RQ_LIMIT",
+        event_type::XRQ_ERROR => "XRQ_ERROR",
+        event_type::DCT_DRAINED => "DCT_DRAINED",
+        event_type::DCT_KEY_VIOLATION => "DCT_KEY_VIOLATION",
+        _ => "unknown",
+    };
+    let mut text = format!("EQ {eq}[{index}] {name}");
+    match kind {
+        event_type::COMP => {
+            let cq = comp_event::CQ_NUMBER.get(data) as u32;
+            line.cqs.push(cq);
+            line.with("cq", cq);
+            text += &format!(" CQ {cq:#x}");
+        }
+        event_type::CQ_ERROR => {
+            let (cq, syndrome) = (cq_error::CQN.get(data) as u32, cq_error::SYNDROME.get(data));
+            line.cqs.push(cq);
+            line.with("cq", cq).with("syndrome", syndrome);
+            text += &format!(" CQ {cq:#x} syndrome {syndrome:#x}");
+        }
+        event_type::PORT_CHANGE => {
+            let port = port_state_change_event::PORT_NUM.get(data);
+            let state = eqe::EVENT_SUB_TYPE.get(bytes);
+            line.with("port", port).with("subtype", state);
+            text += &format!(" port {port} subtype {state}");
+        }
+        event_type::SRQ_RQ_LIMIT | event_type::SRQ_CATAS_ERROR => {
+            let srq = qp_events::QPN_RQN_SQN.get(data);
+            line.with("srq", srq);
+            text += &format!(" SRQ {srq:#x}");
+        }
+        _ => {
+            let qp = qp_events::QPN_RQN_SQN.get(data) as u32;
+            line.qps.push(qp);
+            line.with("qp", qp);
+            text += &format!(" QP {qp:#x}");
+        }
+    }
+    line.is_error = matches!(
+        kind,
+        event_type::CQ_ERROR
+            | event_type::WQ_CATAS_ERROR
+            | event_type::PATH_MIG_FAILED
+            | event_type::WQ_INVAL_REQ_ERROR
+            | event_type::WQ_ACCESS_ERROR
+            | event_type::SRQ_CATAS_ERROR
+            | event_type::XRQ_ERROR
+            | event_type::DCT_KEY_VIOLATION
+    );
+    line.with("event", name);
+    line.text = text;
+}

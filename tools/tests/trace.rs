@@ -1,0 +1,486 @@
+//! `mlx5 trace` and `mlx5 replay`, on programs that know nothing of them.
+
+mod rig;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use rig::{Printed, finish, json_has_shape, mlx5, run, text_has_shape};
+use serde_json::Value;
+
+/// Many times what the longest program takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Its packages are those of the distribution.
+const PYTHON: &str = "/usr/bin/python3";
+/// Makes three writes, of which the second is refused.
+const WRITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/write.py");
+
+/// A folder that goes when the test is over.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("mlx5-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).expect("a folder of its own");
+        Folder(folder)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What one side of a connection did: the lines of its trace, its recording, what it printed.
+struct Side {
+    lines: Vec<Value>,
+    recording: PathBuf,
+    printed: Printed,
+}
+
+/// A port that nobody listens on: below those of outgoing connections, and another one each time.
+fn port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = (std::process::id() % 6000) as u16;
+    loop {
+        let port = 10_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 8000;
+        if TcpListener::bind(("0.0.0.0", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Whether the kernel's tables have somebody who listens there: to connect would be to be the client.
+fn is_listening(port: u16) -> bool {
+    let local = format!(":{port:04X}");
+    ["/proc/net/tcp", "/proc/net/tcp6"].iter().any(|table| {
+        let table = fs::read_to_string(table).unwrap_or_default();
+        table.lines().skip(1).any(|line| {
+            let mut fields = line.split_whitespace().skip(1);
+            fields.next().is_some_and(|address| address.ends_with(&local))
+                && fields.nth(1) == Some("0A")
+        })
+    })
+}
+
+/// Runs both sides of a program under `mlx5 trace`, each with a recording.
+fn both_sides(folder: &Folder, link: &str, program: &[&str], status: i32) -> [Side; 2] {
+    let port = port();
+    let number = port.to_string();
+    let start = |name: &str, peer: &[&str]| {
+        let recording = folder.file(&format!("{name}.trace"));
+        let lines = folder.file(&format!("{name}.jsonl"));
+        let mut command = mlx5(&["trace", "--json", "--record"]);
+        command.arg(&recording).arg("-o").arg(&lines).arg("--").args(program);
+        command.args(["-p", &number]).args(peer).env("MLX5_MODEL_LINK", link);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        (child.expect("the command starts"), recording, lines)
+    };
+    let mut server = start("server", &[]);
+    let began = Instant::now();
+    while !is_listening(port) {
+        let ended = server.0.try_wait().expect("a child").is_some();
+        assert!(!ended && began.elapsed() < PATIENCE, "{program:?}: the server does not listen");
+        std::thread::yield_now();
+    }
+    let client = start("client", &["localhost"]);
+    [server, client].map(|(child, recording, lines)| {
+        let printed = Printed::from(child.wait_with_output().expect("a child"));
+        assert_eq!(printed.status, Some(status), "{program:?}\n{}{}", printed.out, printed.err);
+        Side { lines: read(&lines), recording, printed }
+    })
+}
+
+fn read(file: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(file).expect("it is there");
+    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+fn of<'a>(lines: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    lines.iter().filter(|line| line["kind"] == kind).collect()
+}
+
+/// How many WQEs of a queue, or CQEs, have an opcode.
+fn count(lines: &[Value], kind: &str, opcode: &str) -> usize {
+    of(lines, kind).iter().filter(|line| line["opcode"] == opcode).count()
+}
+
+/// The life of a program: from the first command to the last CQE, and what goes.
+fn has_whole_story(lines: &[Value], receives: bool) {
+    let commands: Vec<&str> =
+        of(lines, "command").iter().map(|line| line["command"].as_str().unwrap()).collect();
+    let mut rest = commands.iter();
+    for step in [
+        "QUERY_HCA_CAP",
+        "ALLOC_UAR",
+        "CREATE_EQ",
+        "CREATE_UCTX",
+        "ALLOC_TRANSPORT_DOMAIN",
+        "ALLOC_PD",
+        "CREATE_MKEY",
+        "CREATE_CQ",
+        "CREATE_QP",
+        "RST2INIT_QP",
+        "INIT2RTR_QP",
+        "RTR2RTS_QP",
+        "DESTROY_QP",
+    ] {
+        assert!(rest.any(|command| *command == step), "{step} in order in {commands:?}");
+    }
+    for step in ["DESTROY_CQ", "DESTROY_MKEY", "DEALLOC_PD", "DEALLOC_UAR", "DESTROY_UCTX"] {
+        assert!(commands.contains(&step), "{step} in {commands:?}");
+    }
+    assert_eq!(lines[0]["kind"], "command");
+    assert!(of(lines, "command").iter().all(|line| line["status"] == "OK"));
+    assert!(of(lines, "mistake").is_empty());
+    let times: Vec<u64> = lines.iter().map(|line| line["time_ns"].as_u64().unwrap()).collect();
+    assert!(times.is_sorted());
+
+    // Every WQE was rung for before, every CQE completes what was fetched before.
+    let cqes = of(lines, "cqe");
+    for cqe in &cqes {
+        assert!(cqe["completes"].is_string(), "{cqe}");
+    }
+    let sends = of(lines, "wqe").iter().filter(|line| line["queue"] == "send").count();
+    let rung: usize = of(lines, "doorbell")
+        .iter()
+        .filter(|line| line["register"] == "blueflame" && line["qp"].is_number())
+        .count();
+    assert!(rung > 0 && rung <= sends, "{rung} doorbells for {sends} WQEs");
+    let last_cqe = lines.iter().rposition(|line| line["kind"] == "cqe").unwrap();
+    let destroy = lines.iter().position(|line| line["command"] == "DESTROY_QP").unwrap();
+    assert!(last_cqe < destroy);
+    let received = of(lines, "wqe").iter().any(|line| line["queue"] != "send");
+    assert_eq!(received, receives);
+}
+
+/// The recording, done again: everything is as it was, the CQEs among it.
+fn replays(side: &Side) {
+    let report = run(&["replay", "--json", side.recording.to_str().unwrap()], 0).report();
+    assert_eq!(report["equal"], true, "{report}");
+    assert_eq!(report["differences"], 0);
+    assert_eq!(report["cqes"].as_u64().unwrap() as usize, of(&side.lines, "cqe").len());
+    assert_eq!(report["commands"].as_u64().unwrap() as usize, of(&side.lines, "command").len());
+    assert!(report["packets"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_pingpong_is_told_from_the_first_command_to_the_last_cqe_and_replayed() {
+    for (link, more) in [("infiniband", &[][..]), ("roce", &["-g", "0"])] {
+        let folder = Folder::new(&format!("pingpong-{link}"));
+        let program = [&["ibv_rc_pingpong", "-n", "20", "-s", "1000"][..], more].concat();
+        for side in both_sides(&folder, link, &program, 0) {
+            // What the program says it did is each side's count.
+            assert!(side.printed.out.contains("20 iters"), "{}", side.printed.out);
+            has_whole_story(&side.lines, true);
+            assert_eq!(count(&side.lines, "wqe", "SEND"), 20);
+            assert_eq!(count(&side.lines, "wqe", "receive"), 20);
+            assert_eq!(count(&side.lines, "cqe", "REQ"), 20);
+            assert_eq!(count(&side.lines, "cqe", "RESP_SEND"), 20);
+            for wqe in of(&side.lines, "wqe") {
+                assert_eq!(wqe["length"], 1000, "{wqe}");
+            }
+            // The queue pair is the one that the program names.
+            let qp = of(&side.lines, "wqe")[0]["qp"].as_u64().unwrap();
+            let named = format!(
+                "local address:  LID 0x{:04x}, QPN 0x{qp:06x}",
+                u8::from(link == "infiniband")
+            );
+            assert!(side.printed.out.contains(&named), "{named} in {}", side.printed.out);
+            replays(&side);
+        }
+    }
+}
+
+#[test]
+fn a_latency_test_of_writes_is_told_and_replayed() {
+    let folder = Folder::new("write-lat");
+    let program = ["ib_write_lat", "-F", "-n", "25", "-s", "8"];
+    for side in both_sides(&folder, "infiniband", &program, 0) {
+        has_whole_story(&side.lines, false);
+        assert_eq!(count(&side.lines, "wqe", "RDMA_WRITE"), 25);
+        assert_eq!(count(&side.lines, "cqe", "REQ"), of(&side.lines, "cqe").len());
+        // Small ones go inline.
+        let wqe = of(&side.lines, "wqe")[0];
+        assert!(wqe["length"] == 8 && wqe["text"].as_str().unwrap().contains("inline"), "{wqe}");
+        replays(&side);
+    }
+}
+
+#[test]
+fn datagrams_and_shared_receive_queues_are_told_and_replayed() {
+    let folder = Folder::new("datagrams");
+    for side in both_sides(&folder, "infiniband", &["ibv_ud_pingpong", "-n", "8", "-s", "512"], 0) {
+        has_whole_story(&side.lines, true);
+        let sends: Vec<_> =
+            of(&side.lines, "wqe").into_iter().filter(|wqe| wqe["queue"] == "send").collect();
+        assert_eq!(sends.len(), 8);
+        assert!(sends.iter().all(|wqe| wqe["transport"] == "UD" && wqe["length"] == 512));
+        // Before the message lie 40 bytes for its GRH.
+        assert!(of(&side.lines, "cqe").iter().any(|cqe| cqe["length"] == 552));
+        replays(&side);
+    }
+    let folder = Folder::new("shared");
+    for side in
+        both_sides(&folder, "roce", &["ibv_srq_pingpong", "-g", "0", "-q", "4", "-n", "8"], 0)
+    {
+        has_whole_story(&side.lines, true);
+        let shared = of(&side.lines, "wqe").iter().filter(|wqe| wqe["queue"] == "shared").count();
+        assert_eq!(shared, count(&side.lines, "cqe", "RESP_SEND"));
+        assert!(shared >= 8);
+        replays(&side);
+    }
+}
+
+#[test]
+fn a_refused_write_is_named_with_its_rkey() {
+    let folder = Folder::new("refused");
+    let recording = folder.file("run.trace");
+    let mut command = mlx5(&["trace", "--errors", "--record"]);
+    let printed = finish(command.arg(&recording).args(["--", PYTHON, WRITE]), 0);
+    // IBV_WC_SUCCESS, IBV_WC_REM_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR: what libmlx5 made of the CQEs.
+    let statuses: Vec<&str> =
+        printed.out.lines().map(|line| line.split(',').next().unwrap()).collect();
+    assert_eq!(statuses, ["status 0", "status 10", "status 5"], "{}", printed.out);
+    let trace = &printed.err;
+    assert!(trace.contains("IBV_WC_REM_ACCESS_ERR, syndrome 0x13, vendor code 0x88"), "{trace}");
+    assert!(trace.contains("completes WQE 0x0001 (RDMA_WRITE, 128 bytes)"), "{trace}");
+    assert!(trace.contains("WQ_ACCESS_ERROR"), "{trace}");
+    assert!(!trace.contains("FLUSH"), "a consequence: {trace}");
+    // The rkey is that of the region that was made without the right to be written.
+    let shown = run(&["trace", "--json", "--from", recording.to_str().unwrap()], 0);
+    let lines: Vec<Value> =
+        shown.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let keys: Vec<&Value> =
+        of(&lines, "command").into_iter().filter(|line| line["command"] == "CREATE_MKEY").collect();
+    let index = keys[0]["output"]["mkey_index"].as_u64().unwrap();
+    let access = "memory_key_mkey_entry.rw";
+    assert_eq!(keys[0]["input"][access], Value::Null, "{}", keys[0]);
+    assert_eq!(keys[1]["input"][access], 1, "{}", keys[1]);
+    let rkey = format!("rkey {:#x}", index << 8);
+    assert!(trace.contains(&rkey), "{rkey} in {trace}");
+    run(&["replay", recording.to_str().unwrap()], 0);
+    // With the byte of the WQE changed that makes the rkey the other one's, it would have worked.
+    let whole = fs::read(&recording).unwrap();
+    let wqe = of(&lines, "wqe").into_iter().find(|wqe| wqe["index"] == 1).unwrap();
+    let bytes = unhex(wqe["bytes"].as_str().unwrap());
+    let other = keys[1]["output"]["mkey_index"].as_u64().unwrap();
+    // rkey, at 8 in the segment behind the control segment.
+    let change = |wqe: &mut [u8]| wqe[24..28].copy_from_slice(&((other << 8) as u32).to_be_bytes());
+    let changed = folder.file("changed.trace");
+    fs::write(&changed, replaced(&whole, &bytes, change)).unwrap();
+    let printed = run(&["replay", changed.to_str().unwrap()], 1);
+    assert!(printed.out.contains("different"), "{}", printed.out);
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    (0..text.len())
+        .step_by(2)
+        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+        .collect()
+}
+
+/// A recording in which a run of bytes is changed wherever it stands.
+fn replaced(whole: &[u8], bytes: &[u8], change: impl Fn(&mut [u8])) -> Vec<u8> {
+    let mut altered = whole.to_vec();
+    let places: Vec<usize> = (0..whole.len() - bytes.len())
+        .filter(|at| whole[*at..*at + bytes.len()] == *bytes)
+        .collect();
+    assert!(!places.is_empty(), "the bytes are not there");
+    for at in places {
+        change(&mut altered[at..at + bytes.len()]);
+    }
+    altered
+}
+
+#[test]
+fn what_was_altered_is_told_with_the_completion_that_it_has_now() {
+    let folder = Folder::new("altered");
+    let [server, _] = both_sides(&folder, "infiniband", &["ibv_rc_pingpong", "-n", "5"], 0);
+    let whole = fs::read(&server.recording).unwrap();
+    let sends: Vec<&Value> =
+        of(&server.lines, "wqe").into_iter().filter(|wqe| wqe["queue"] == "send").collect();
+    let third = unhex(sends[2]["bytes"].as_str().unwrap());
+    let altered = folder.file("altered.trace");
+    // The opcode becomes one that no card knows, wherever the control segment was read.
+    fs::write(&altered, replaced(&whole, &third[..16], |control| control[3] = 0x77)).unwrap();
+    let altered = altered.to_str().unwrap();
+    let report = run(&["replay", "--json", altered], 1).report();
+    assert_eq!(report["equal"], false);
+    let told =
+        if report["completion"].is_null() { &report["first"] } else { &report["completion"] };
+    let replayed = told["replayed"].as_str().unwrap_or_default();
+    assert!(replayed.contains("IBV_WC_LOC_QP_OP_ERR"), "{report}");
+    let text = run(&["replay", altered], 1).out;
+    assert!(text.contains("IBV_WC_LOC_QP_OP_ERR") && text.contains("before"), "{text}");
+
+    let fails = |bytes: &[u8], says: &str| {
+        let file = folder.file("damaged.trace");
+        fs::write(&file, bytes).unwrap();
+        for command in [&["replay"][..], &["trace", "--from"]] {
+            let printed = run(&[command, &[file.to_str().unwrap()]].concat(), 3);
+            assert!(printed.err.contains(says), "{}", printed.err);
+        }
+    };
+    let with = |at: usize, byte: u8| {
+        let mut bytes = whole.clone();
+        bytes[at] = byte;
+        bytes
+    };
+    fails(&with(30, whole[30] ^ 1), "header is damaged");
+    fails(&with(8, 99), "version 99");
+    fails(b"#!/bin/sh, which is something else", "no recording");
+    let mut shorter = whole.clone();
+    shorter.truncate(whole.len() / 2);
+    let cut = folder.file("cut.trace");
+    fs::write(&cut, shorter).unwrap();
+    let report = run(&["replay", "--json", cut.to_str().unwrap()], 0).report();
+    assert!(report["cut"] == true && report["equal"] == true, "{report}");
+}
+
+#[test]
+fn filters_choose_by_queue_kind_and_error() {
+    let folder = Folder::new("filters");
+    let [server, _] = both_sides(&folder, "infiniband", &["ibv_rc_pingpong", "-n", "5"], 0);
+    let show = |options: &[&str]| -> Vec<Value> {
+        let file = ["--from", server.recording.to_str().unwrap()];
+        let printed = run(&[&["trace", "--json"], options, &file].concat(), 0);
+        printed.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    assert_eq!(show(&[]).len(), server.lines.len());
+    let kinds = show(&["--kind", "wqe,cqe"]);
+    assert_eq!(kinds.len(), 20);
+    let qp = of(&server.lines, "wqe")[0]["qp"].as_u64().unwrap();
+    let cq = of(&server.lines, "cqe")[0]["cq"].as_u64().unwrap();
+    let of_qp = show(&["--qp", &format!("{qp:#x}")]);
+    for kind in ["command", "doorbell", "wqe", "cqe"] {
+        assert!(!of(&of_qp, kind).is_empty(), "{kind}");
+    }
+    assert!(of(&of_qp, "command").iter().any(|line| line["command"] == "RTR2RTS_QP"));
+    assert!(of(&of_qp, "command").iter().all(|line| line["command"] != "CREATE_MKEY"));
+    assert_eq!(show(&["--qp", &qp.to_string()]).len(), of_qp.len());
+    let of_cq = show(&["--cq", &format!("{cq:#x}"), "--kind", "cqe,command"]);
+    assert_eq!(of(&of_cq, "cqe").len(), 10);
+    assert!(of(&of_cq, "command").iter().any(|line| line["command"] == "DESTROY_CQ"));
+    assert!(show(&["--cq", "0x999"]).is_empty());
+    assert!(show(&["--errors"]).is_empty());
+    let packets = show(&["--kind", "packet"]);
+    // Each message has four packets at the MTU of 1,024 bytes, and an acknowledge.
+    let sent = |opcode: &str| {
+        packets.iter().filter(|line| line["way"] == "sent" && line["opcode"] == opcode).count()
+    };
+    assert_eq!((sent("SendFirst"), sent("SendMiddle"), sent("SendLast")), (5, 10, 5));
+    assert_eq!(packets.iter().filter(|line| line["opcode"] == "SendLast").count(), 10);
+    run(&["trace", "--qp", "many", "--from", "x"], 2);
+}
+
+#[test]
+fn text_and_json_have_their_shapes() {
+    let folder = Folder::new("shapes");
+    let [server, _] = both_sides(&folder, "infiniband", &["ibv_rc_pingpong", "-n", "1"], 0);
+    let file = server.recording.to_str().unwrap();
+    // What the kernel's driver asks for depends on the number of processors.
+    let text = run(&["trace", "--kind", "wqe,cqe", "--from", file], 0).out;
+    text_has_shape("trace", &text);
+    let text = run(&["trace", "-v", "--kind", "wqe", "--from", file], 0).out;
+    text_has_shape("trace_verbose", &text);
+    let chosen: Vec<Value> =
+        server.lines.iter().filter(|line| line["kind"] != "command").cloned().collect();
+    json_has_shape("trace", &Value::Array(chosen));
+    let replay = run(&["replay", "--json", file], 0).json();
+    json_has_shape("replay", &replay);
+}
+
+#[test]
+fn the_program_is_left_alone() {
+    // Its output stays its own, its status is passed on, and signals' as by a shell.
+    let shell = |script: &str, status: i32| {
+        finish(&mut mlx5(&["trace", "--kind", "wqe", "--", "sh", "-c", script]), status)
+    };
+    let printed = shell("echo out; echo err >&2; exit 7", 7);
+    assert_eq!(printed.out, "out\n");
+    assert!(printed.err.starts_with("err\n"), "{}", printed.err);
+    assert!(printed.err.contains("opened no device"), "{}", printed.err);
+    shell("kill -9 $$", 128 + 9);
+    let missing = run(&["trace", "--", "/nowhere/program"], 3);
+    assert!(missing.err.contains("cannot run /nowhere/program"), "{}", missing.err);
+    assert!(run(&["trace"], 2).err.contains("PROGRAM"));
+    // Where the trace was to go and cannot.
+    let nowhere = run(&["trace", "-o", "/nowhere/out", "--", "true"], 3);
+    assert!(nowhere.err.contains("/nowhere/out"), "{}", nowhere.err);
+    let nowhere = run(&["trace", "--record", "/nowhere/out", "--", "true"], 3);
+    assert!(nowhere.err.contains("/nowhere/out"), "{}", nowhere.err);
+}
+
+#[test]
+fn a_model_of_another_build_is_not_taken() {
+    let folder = Folder::new("stale");
+    let stale = folder.file("libmlx5_model.so");
+    fs::write(&stale, b"\x7fELF mlx5-model build 0000000000000000").unwrap();
+    let with = |library: &Path, says: &str| {
+        let mut command = mlx5(&["trace", "--library"]);
+        let printed = finish(command.arg(library).args(["--", "true"]), 3);
+        assert!(printed.err.contains(says) && printed.err.contains("ibrary"), "{}", printed.err);
+    };
+    with(&stale, "another build");
+    with(&folder.file("missing.so"), "cannot be read");
+}
+
+#[test]
+fn each_process_has_a_stream_and_a_recording_of_its_own() {
+    let folder = Folder::new("processes");
+    let recording = folder.file("run.trace");
+    let script = "ibv_devinfo > /dev/null; ibv_devinfo > /dev/null";
+    let mut command = mlx5(&["trace", "--kind", "command", "--record"]);
+    let printed = finish(command.arg(&recording).args(["--", "sh", "-c", script]), 0);
+    let of_second = printed.err.lines().filter(|line| line.contains("] ")).count();
+    assert!(of_second > 5, "{}", printed.err);
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert_eq!(files.len(), 2, "{files:?}");
+    assert_eq!(files[0], recording);
+    for file in files {
+        run(&["replay", file.to_str().unwrap()], 0);
+    }
+}
+
+/// Starts a server that waits for a client that never comes, and waits until it listens.
+fn waiting_server(recording: &Path) -> Child {
+    let port = port();
+    let mut command: Command = mlx5(&["trace", "--record"]);
+    command.arg(recording).args(["--kind", "command", "--", "ibv_rc_pingpong", "-p"]);
+    let mut child =
+        command.arg(port.to_string()).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while !is_listening(port) {
+        assert!(child.try_wait().unwrap().is_none() && began.elapsed() < PATIENCE);
+        std::thread::yield_now();
+    }
+    child
+}
+
+#[test]
+fn who_is_told_to_end_ends_the_program_first() {
+    let folder = Folder::new("signals");
+    let recording = folder.file("run.trace");
+    for signal in [libc::SIGINT, libc::SIGTERM] {
+        let mut child = waiting_server(&recording);
+        // SAFETY: the child was not waited for, so its number is its own.
+        assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+        assert_eq!(child.wait().unwrap().code(), Some(128 + signal));
+        // What was there is whole: the program has ended, its stream with it.
+        let report = run(&["replay", "--json", recording.to_str().unwrap()], 0).report();
+        assert!(report["commands"].as_u64().unwrap() > 10, "{report}");
+    }
+}
