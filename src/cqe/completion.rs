@@ -210,7 +210,7 @@ impl ReceiveKind {
 }
 
 /// Which queue of a queue pair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueKind {
     /// Send queue.
     Send,

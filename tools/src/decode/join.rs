@@ -1,5 +1,7 @@
 //! Records that say the same, and completions and the WQEs that they name.
 
+use std::collections::HashMap;
+
 use mlx5::cqe::QueueKind;
 
 use super::record::{Key, Record};
@@ -26,17 +28,23 @@ pub fn once(records: Vec<Record>) -> Vec<Record> {
 /// send queue: from there it is taken as a record of its own.
 pub fn join(records: &mut Vec<Record>) {
     take_from_rings(records);
-    for at in 0..records.len() {
-        let Key::Names { queue, qpn, index } = records[at].key else { continue };
-        // Of several, as when a log repeats, the nearest.
-        let same = |record: &Record| {
-            matches!(record.key, Key::Wqe { queue: of, qpn: number, index: place }
-                if of == queue && place == index && qpn.is_none_or(|qpn| qpn == number))
-        };
-        let found = (0..records.len())
-            .filter(|other| same(&records[*other]))
-            .min_by_key(|other| other.abs_diff(at));
-        records[at].wqe = found.map(|found| found + 1);
+    // Where each WQE is, by its queue's number and by its index alone.
+    let mut places: HashMap<(QueueKind, Option<u32>, u16), Vec<usize>> = HashMap::new();
+    for (at, record) in records.iter().enumerate() {
+        if let Key::Wqe { queue, qpn, index } = record.key {
+            places.entry((queue, Some(qpn), index)).or_default().push(at);
+            places.entry((queue, None, index)).or_default().push(at);
+        }
+    }
+    for (at, record) in records.iter_mut().enumerate() {
+        let Key::Names { queue, qpn, index } = record.key else { continue };
+        let Some(places) = places.get(&(queue, qpn, index)) else { continue };
+        // Of several, as when a log repeats, the nearest; a WQE is printed after its CQE.
+        let behind = places.partition_point(|place| *place < at);
+        let around = [behind.checked_sub(1), Some(behind)];
+        let around = around.into_iter().flatten().filter_map(|place| places.get(place));
+        record.wqe =
+            around.min_by_key(|place| (place.abs_diff(at), **place < at)).map(|place| place + 1);
     }
 }
 

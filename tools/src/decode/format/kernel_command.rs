@@ -110,11 +110,15 @@ fn mailbox(lines: &Lines<'_>, at: usize) -> Option<Reading> {
     let rest = rest.strip_prefix("data ").unwrap_or(rest);
     let (before, behind) = rest.split_once(") ")?;
     let (_, opcode) = called(&format!("{before})"))?;
-    let block = hex::block_near(lines, at + 1, 2, LONGEST)?;
-    let mut record = match behind.trim() {
-        input if input.starts_with("INPUT") => command::input(&block.bytes),
-        output if output.starts_with("OUTPUT") => command::output(&block.bytes, Some(opcode)),
+    let input = match behind.trim() {
+        side if side.starts_with("INPUT") => true,
+        side if side.starts_with("OUTPUT") => false,
         _ => return None,
+    };
+    let block = hex::block_near(lines, at + 1, 2, LONGEST)?;
+    let mut record = match input {
+        true => command::input(&block.bytes),
+        false => command::output(&block.bytes, Some(opcode)),
     };
     record.field_if("device", device(line));
     Some(Reading { end: block.end, records: vec![record] })

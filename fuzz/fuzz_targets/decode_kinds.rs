@@ -1,0 +1,19 @@
+//! Bytes, as `mlx5 decode --kind` takes them: the first says which kind.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use mlx5_tools::decode::lines::Options;
+use mlx5_tools::decode::raw::RawKind;
+
+const KINDS: [&str; 12] = [
+    "wqe", "recv-wqe", "cqe", "eqe", "qp-dbr", "cq-dbr", "command", "reply", "reply:0x500", "qpc",
+    "mkc", "create_qp_in",
+];
+
+fuzz_target!(|input: &[u8]| {
+    let Some((first, bytes)) = input.split_first() else { return };
+    let kind = RawKind::named(KINDS[usize::from(*first) % KINDS.len()]).expect("a kind");
+    if let Ok(report) = mlx5_tools::decode::bytes(bytes, kind, Options::default()) {
+        assert!(!report.to_string().is_empty());
+    }
+});

@@ -1,0 +1,211 @@
+//! Anything as input: nothing panics, and no input takes long.
+
+use std::time::{Duration, Instant};
+
+use mlx5_tools::decode::lines::Options;
+use mlx5_tools::decode::raw::RawKind;
+use mlx5_tools::decode::{self, Report};
+
+use crate::card::random::Random;
+use crate::public;
+
+/// How long one input may take, on a machine that has other things to do.
+const LONGEST: Duration = Duration::from_secs(5);
+
+fn check(report: &Report) {
+    // Both ways of printing go through all of it.
+    assert!(!report.to_string().is_empty());
+    serde_json::to_string(report).expect("JSON");
+}
+
+fn decode(input: &[u8], options: Options) {
+    let start = Instant::now();
+    check(&decode::text(&String::from_utf8_lossy(input), options));
+    assert!(start.elapsed() < LONGEST, "{:?} for {} bytes", start.elapsed(), input.len());
+}
+
+/// Pieces that formats look for.
+const PIECES: &[&str] = &[
+    "got completion with error:",
+    "dump error cqe",
+    "WC error: ",
+    "cqe_dump: ",
+    "Error cqe on cqn 0x",
+    ", ci 0x",
+    "qn 0x",
+    "syndrome 0x",
+    "vendor syndrome 0x",
+    "WQE DUMP: WQ size ",
+    ", len: ",
+    "WQE index ",
+    "CREATE_QP(0x500) op_mod(0x0) failed, status ",
+    "(0x3), syndrome (0x",
+    "), err(-22)",
+    "op_mod(",
+    "dump command data CREATE_QP(0x500) INPUT",
+    "OUTPUT",
+    "assert_var[0] 0x",
+    "synd 0x",
+    "print_health_info",
+    "MLX5 Error CQ: at [0x1], len=",
+    "MLX5 Error SQ: at [0x1], len=",
+    "Unexpected CQE error syndrome 0x",
+    "SQN = ",
+    "(synd 0x4 vend 0x51 hw_synd 0/",
+    "RC QP 0x1 wqe[",
+    "]: SEND s-- [va 0x",
+    " len ",
+    "lkey 0x",
+    "Failed status ",
+    " syndrom 0x",
+    "Got completion from peer ",
+    " with status=",
+    " vendor err ",
+    "\n",
+    " ",
+    "00000000 00008813 10012abe 0dd0c1d3",
+    "00000030: ",
+    "00 ",
+    "ff ",
+    "00000000: ",
+    "deadbeef ",
+    "0x",
+    ":",
+    "IBV_WC_RETRY_EXC_ERR",
+    "vendor_err ",
+    "mlx5dv_devx_obj_create(QP) failed, syndrome ",
+    "18446744073709551615",
+    "ffffffffffffffff",
+    "error cqe on cqn ",
+    "DevX create failed errno=",
+    "> ",
+    "\u{1b}[31m",
+    "\u{d7}",
+    "é",
+];
+
+#[test]
+fn a_hundred_thousand_random_inputs_are_read_without_a_panic() {
+    let mut random = Random::new();
+    for round in 0..100_000u32 {
+        let mut input = Vec::new();
+        for _ in 0..random.below(24) {
+            match random.below(4) {
+                0 => input.extend((0..random.below(16)).map(|_| random.next() as u8)),
+                1 => input.extend(format!("{:08x} ", random.next() as u32).bytes()),
+                _ => {
+                    let piece = PIECES[random.below(PIECES.len() as u32) as usize];
+                    input.extend(piece.bytes());
+                }
+            }
+        }
+        let options = Options { little_endian_words: round % 8 == 0, ..Options::default() };
+        decode(&input, options);
+    }
+}
+
+#[test]
+fn real_dumps_with_damage_are_read_without_a_panic() {
+    let mut random = Random::new();
+    let dumps: Vec<String> = public::names().iter().map(|name| public::dump(name)).collect();
+    for _ in 0..4_000 {
+        let mut input = dumps[random.below(dumps.len() as u32) as usize].clone().into_bytes();
+        for _ in 0..=random.below(8) {
+            let at = random.below(input.len() as u32 + 1) as usize;
+            let end = (at + random.below(40) as usize).min(input.len());
+            match random.below(5) {
+                0 => drop(input.drain(at..end)),
+                1 => input.insert(at, random.next() as u8),
+                2 => input.splice(at..at, b"ffffffffffffffffff".iter().copied()).for_each(drop),
+                3 => {
+                    let again = input[at..end].to_vec();
+                    input.splice(end..end, again).for_each(drop);
+                }
+                _ => {
+                    if let Some(byte) = input.get_mut(at) {
+                        *byte ^= 1 << random.below(8);
+                    }
+                }
+            }
+        }
+        decode(&input, Options::default());
+    }
+}
+
+#[test]
+fn random_bytes_of_every_kind_are_shown_without_a_panic() {
+    let mut random = Random::new();
+    let kinds = [
+        "wqe",
+        "recv-wqe",
+        "cqe",
+        "eqe",
+        "qp-dbr",
+        "cq-dbr",
+        "command",
+        "reply",
+        "reply:0x500",
+        "qpc",
+        "cqc",
+        "mkc",
+        "srqc",
+        "create_qp_in",
+        "query_hca_cap_out",
+    ];
+    for _ in 0..2_000 {
+        for name in kinds {
+            let kind = RawKind::named(name).expect(name);
+            let mut bytes: Vec<u8> =
+                (0..random.below(5) * 64 + random.below(3)).map(|_| random.next() as u8).collect();
+            // Half of the commands have opcodes that there are.
+            if name == "command" && bytes.len() > 2 && random.below(2) == 0 {
+                bytes[0] = 5;
+                bytes[1] %= 0x20;
+            }
+            if let Ok(report) = decode::bytes(&bytes, kind, Options::default()) {
+                check(&report);
+            }
+        }
+    }
+}
+
+/// Bytes of a long input. What takes time by its square takes minutes for it.
+const LONG: usize = 400_000;
+
+/// What would be quadratic if a format looked further than it consumes.
+#[test]
+fn long_inputs_take_time_by_their_length() {
+    for line in [
+        "00000000 00008813 10012abe 0dd0c1d4\n",
+        "00000000: 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f\n",
+        "mlx5: got completion with error:\n",
+        "Error cqe on cqn 0x1, syndrome 0x4, vendor syndrome 0x32\n",
+        "print_health_info: assert_var[0] 0x1\n",
+        "MLX5 Error SQ: at [0x1], len=4194304\n",
+        "Failed status 5: wr_id 0 syndrom 0xf9\n",
+        "op_mod(0x0) failed, status\n",
+        "dump command A(0x500) INPUT\n00000000: 00 01 02\n",
+        "dump command A(0x500) neither\n00000000: 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f\n",
+        "x\n",
+    ] {
+        let input = line.repeat(LONG / line.len());
+        let start = Instant::now();
+        let report = decode::text(&input, Options::default());
+        assert!(start.elapsed() < LONGEST, "{:?} for {line}", start.elapsed());
+        assert!(!report.to_string().is_empty());
+    }
+    // Completions and WQEs that are all different.
+    let mut input = String::new();
+    for at in 0..3_000 {
+        input += &format!(
+            "a on mlx5_0:1/IB (synd 0x13 vend 0x88 hw_synd 0/0)\nRC QP {at:#x} wqe[{at}]: SEND s--\n"
+        );
+    }
+    let start = Instant::now();
+    let report = decode::text(&input, Options::default());
+    assert!(start.elapsed() < LONGEST, "{:?}", start.elapsed());
+    assert_eq!(report.records.len(), 6_000);
+    for at in (0..6_000).step_by(2) {
+        assert_eq!(report.records[at].wqe, Some(at + 2));
+    }
+}
