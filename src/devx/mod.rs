@@ -12,6 +12,8 @@
 //! ([`CommandTarget`]), which shows what the card knows of it, and queries need not be waited for
 //! ([`AsyncCommands`]).
 //!
+//! What other processes have open is asked in [`process`].
+//!
 //! What happens to objects comes to an [`EventChannel`], which also wakes those who sleep on
 //! completions of a CQ that was made by command.
 //!
@@ -35,6 +37,7 @@ mod group;
 mod mkey;
 mod object;
 mod pending;
+pub mod process;
 mod psv;
 mod qp;
 mod srq;

@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
-use crate::{decode, doctor, generate, info, perf, replay, trace};
+use crate::{decode, doctor, dump, generate, info, perf, replay, trace};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
 ///
@@ -53,6 +53,7 @@ enum Command {
     Decode(decode::Arguments),
     Trace(trace::Arguments),
     Replay(replay::Arguments),
+    Dump(dump::Arguments),
     Completions(generate::Completions),
     Man(generate::Man),
 }
@@ -77,6 +78,7 @@ impl Cli {
             Command::Decode(arguments) => arguments.run(&output),
             Command::Trace(arguments) => arguments.run(&output),
             Command::Replay(arguments) => arguments.run(&output),
+            Command::Dump(arguments) => arguments.run(&machine, &output),
             Command::Completions(arguments) => arguments.run(),
             Command::Man(arguments) => arguments.run(),
         };

@@ -8,6 +8,7 @@
 pub mod cli;
 pub mod decode;
 mod doctor;
+mod dump;
 mod generate;
 mod info;
 pub mod machine;

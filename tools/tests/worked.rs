@@ -77,7 +77,8 @@ impl Block {
         let status = text
             .strip_prefix("[exit status ")
             .and_then(|rest| rest.strip_suffix(']')?.parse().ok());
-        if let Some(more) = text.strip_prefix("> ").filter(|_| step.prints.is_empty()) {
+        let more = if text == ">" { Some("") } else { text.strip_prefix("> ") };
+        if let Some(more) = more.filter(|_| step.prints.is_empty()) {
             step.command.push('\n');
             step.command.push_str(more);
         } else if let Some(status) = status {

@@ -6,7 +6,7 @@ use super::descriptors::{self, Descriptor, owned};
 use super::discovery::{Discovery, discovery};
 use super::errno::{errno, set_errno};
 use super::running::Running;
-use super::{ioctl, real, uar};
+use super::{ioctl, real, uar, visitor};
 
 /// Netlink family of RDMA, over which the kernel names its own devices only.
 const NETLINK_RDMA: c_int = 20;
@@ -68,6 +68,13 @@ interpose! {
                 }
             }
             libc::SYS_munmap => uar::unmapping(a as usize, b as usize),
+            libc::SYS_pidfd_getfd => {
+                let copy = real::syscall(number, a, b, c, d, e, f);
+                if copy >= 0 {
+                    visitor::copied(a as c_int, b as c_int, copy as c_int);
+                }
+                return copy;
+            }
             _ => {}
         }
         real::syscall(number, a, b, c, d, e, f)
@@ -95,6 +102,14 @@ interpose! {
             }
         }
         real::read(fd, to, length)
+    }
+    send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t {
+        if owned(fd) {
+            if let Some(Descriptor::Resources(socket)) = descriptor(fd) {
+                return socket.send(from as u64, length);
+            }
+        }
+        real::send(fd, from, length, flags)
     }
     dup(fd: c_int) -> c_int {
         let copy = real::dup(fd);
@@ -142,6 +157,11 @@ interpose! {
             && protocol == NETLINK_RDMA
             && matches!(discovery(), Discovery::On(_))
         {
+            /// All but the flags.
+            const KIND: c_int = 0xf;
+            if kind & KIND == libc::SOCK_DGRAM {
+                return descriptors::resources(kind);
+            }
             set_errno(libc::EPROTONOSUPPORT);
             return -1;
         }

@@ -17,6 +17,7 @@ use super::file::CommandFile;
 use super::lock;
 use super::real;
 use super::running::Running;
+use super::visitor::{Guest, Resources};
 
 /// Descriptors that can be told apart; a command file beyond is refused.
 const LIMIT: usize = 1 << 16;
@@ -37,6 +38,10 @@ pub(super) enum Descriptor {
     Subscribed(Arc<EventFile>),
     /// A file of answers to commands that the program did not wait for.
     Answers(Arc<AnswerFile>),
+    /// A device that another process has open.
+    Guest(Arc<Guest>),
+    /// A socket by which the kernel tells of queue pairs.
+    Resources(Arc<Resources>),
 }
 
 /// The entries, one for each open file, however many descriptors it has.
@@ -108,6 +113,18 @@ impl Descriptors {
         lock(&self.0).get(index as usize)?.as_ref().map(|(descriptor, _)| descriptor.clone())
     }
 
+    /// The open devices.
+    pub fn command_files(&self) -> Vec<Arc<CommandFile>> {
+        let entries = lock(&self.0);
+        let descriptors = entries.iter().flatten();
+        descriptors
+            .filter_map(|(descriptor, _)| match descriptor {
+                Descriptor::Command(file) => Some(Arc::clone(file)),
+                _ => None,
+            })
+            .collect()
+    }
+
     /// A copy of a descriptor was made.
     pub fn copied(&self, original: c_int, copy: c_int) {
         let (Some(from), Some(to)) = (
@@ -169,6 +186,22 @@ pub(super) fn opened(fd: c_int, device: usize) -> c_int {
     }
 }
 
+/// Opens a socket by which the kernel tells of queue pairs. Gives it, or -1 with errno.
+pub(super) fn resources(kind: c_int) -> c_int {
+    let opened = Running::get().and_then(|running| {
+        let (fd, socket) = Resources::open(kind)?;
+        let entered = running.descriptors.enter(fd, Descriptor::Resources(Arc::new(socket)));
+        entered.map(|()| fd).inspect_err(|_| {
+            // SAFETY: the descriptor was just made and nobody else knows it.
+            unsafe { real::close(fd) };
+        })
+    });
+    opened.unwrap_or_else(|error| {
+        set_errno(error.0);
+        -1
+    })
+}
+
 /// A descriptor of the model is about to be closed by this process.
 pub(super) fn closing(fd: c_int) {
     // Without bookkeeping in a vfork child: its memory is the parent's, its descriptors are not.
@@ -178,7 +211,7 @@ pub(super) fn closing(fd: c_int) {
         Some(Descriptor::Completions(queue) | Descriptor::Events(queue)) => queue.abandon(),
         Some(Descriptor::Subscribed(file)) => file.close(),
         Some(Descriptor::Answers(file)) => file.close(),
-        None => {}
+        Some(Descriptor::Guest(_) | Descriptor::Resources(_)) | None => {}
     }
 }
 

@@ -20,7 +20,7 @@ use super::file::CommandFile;
 use super::identity::{FIRMWARE, PART};
 use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
-use super::{clock, function, uar, user, wq};
+use super::{clock, function, uar, user, visitor, wq};
 use crate::card::Link;
 use crate::command::capability::LOG_MAX_LSO;
 
@@ -108,6 +108,7 @@ fn open(file: &CommandFile, request: &[u8], room: usize) -> Result<UcontextReply
         destroy(file, &Context { uid, cqe_version, domain, events: None });
         return Err(error);
     }
+    visitor::open(file.running);
     describe_context(file, cqe_version, room)
 }
 

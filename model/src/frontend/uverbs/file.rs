@@ -251,6 +251,11 @@ impl State {
         self.objects.values().filter_map(T::of).any(question)
     }
 
+    /// What is asked of each object of a kind.
+    pub fn collect<T: Kind, R>(&self, question: impl Fn(&T) -> R) -> Vec<R> {
+        self.objects.values().filter_map(T::of).map(question).collect()
+    }
+
     /// The first answer that an object has to the question.
     pub fn find<T: Kind, R>(&self, question: impl Fn(&T) -> Option<R>) -> Option<R> {
         self.objects.values().filter_map(T::of).find_map(question)

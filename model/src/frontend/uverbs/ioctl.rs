@@ -21,7 +21,7 @@ const LARGEST: usize = 4096;
 /// `UVERBS_ATTR_F_MANDATORY`.
 const MANDATORY: u16 = 1;
 /// `UVERBS_ATTR_F_VALID_OUTPUT`.
-const VALID_OUTPUT: u16 = 2;
+pub(super) const VALID_OUTPUT: u16 = 2;
 /// `UVERBS_ATTR_UHW_IN`.
 pub(super) const DRIVER_IN: u16 = 0x1000;
 /// `UVERBS_ATTR_UHW_OUT`.
@@ -70,6 +70,7 @@ pub(super) fn serve(running: &'static Running, fd: c_int, argument: u64) -> c_in
     let before = errno();
     let served = match running.descriptors.get(fd) {
         Some(Descriptor::Command(file)) => request(&file, argument),
+        Some(Descriptor::Guest(guest)) => guest.request(argument),
         Some(_) => Err(Errno::ENOTTY),
         None => Err(Errno::EBADF),
     };
@@ -85,7 +86,8 @@ pub(super) fn serve(running: &'static Running, fd: c_int, argument: u64) -> c_in
     }
 }
 
-fn request(file: &CommandFile, argument: u64) -> Result<()> {
+/// Serves a request whose header is at this address.
+pub(super) fn request(file: &CommandFile, argument: u64) -> Result<()> {
     let header: Header = user::lenient(&user::read(argument, size_of::<Header>())?);
     let expected = size_of::<Header>() + usize::from(header.attributes) * size_of::<Attribute>();
     if usize::from(header.length) != expected || expected > LARGEST {

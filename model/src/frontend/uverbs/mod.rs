@@ -62,6 +62,7 @@ mod trap;
 mod uar;
 mod umem;
 mod user;
+mod visitor;
 mod wq;
 mod xrcd;
 

@@ -124,6 +124,7 @@ next! {
     dup2(fd: c_int, to: c_int) -> c_int;
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
     socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
+    send(fd: c_int, from: *const c_void, length: size_t, flags: c_int) -> ssize_t;
     sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int;
     signal(signal: c_int, handler: sighandler_t) -> sighandler_t;
     sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t;

@@ -8,9 +8,9 @@ use super::descriptors::{self, Descriptors};
 use super::discovery::{Discovery, discovery};
 use super::errno::{Errno, Result};
 use super::function::{Function, Interrupts};
-use super::trap;
 use super::uar::Registers;
 use super::umem::Records;
+use super::{trap, visitor};
 use crate::card::{Card, Identity, Link};
 use crate::clock::Clock;
 use crate::engine::{Engine, identities};
@@ -179,6 +179,7 @@ extern "C" fn forked() {
     STARTING.store(0, Ordering::Release);
     descriptors::forget();
     trap::forget();
+    visitor::forget();
     crate::stores::forget();
     trace::forget();
 }

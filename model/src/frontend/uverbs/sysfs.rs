@@ -55,6 +55,16 @@ pub(super) struct Tree {
     devices: usize,
 }
 
+/// Whether a descriptor is one of what stands for command files.
+pub(super) fn is_node(fd: libc::c_int) -> bool {
+    // SAFETY: all zeros is a valid value.
+    let mut about: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `about` has room for what the call writes.
+    let told = unsafe { libc::fstat(fd, &mut about) } == 0;
+    let device = (libc::major(about.st_rdev), libc::minor(about.st_rdev));
+    told && about.st_mode & libc::S_IFMT == libc::S_IFCHR && device == (1, 7)
+}
+
 /// Whether the kernel itself offers an mlx5 device.
 pub(super) fn hardware() -> bool {
     let Ok(list) = fs::read_dir(format!("{CLASS}/infiniband_verbs")) else { return false };

@@ -1,0 +1,118 @@
+//! The side of a process that has copied a descriptor.
+
+use std::fs;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
+
+use libc::c_int;
+
+use super::super::abi::{Attribute, Header};
+use super::super::descriptors::Descriptor;
+use super::super::discovery::{Discovery, discovery};
+use super::super::errno::{Errno, Result, errno, set_errno};
+use super::super::ioctl::{Kind, VALID_OUTPUT};
+use super::super::running::Running;
+use super::super::{lock, methods, sysfs, user};
+use super::message::{Carried, Reader, Writer, ask};
+use super::{PATIENCE, address, peer};
+
+/// A device that another process has open.
+pub(in super::super) struct Guest {
+    host: Mutex<UnixStream>,
+}
+
+/// A connection to a process that answers.
+pub(super) fn connect(process: u32) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect_addr(&address(process)?)?;
+    if peer(&stream)? != process {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+/// A descriptor was copied from a process by `pidfd_getfd`: one of a device becomes the model's.
+pub(in super::super) fn copied(pidfd: c_int, original: c_int, copy: c_int) {
+    if !sysfs::is_node(copy) || !matches!(discovery(), Discovery::On(_)) {
+        return;
+    }
+    let before = errno();
+    if let Err(error) = adopt(pidfd, original, copy) {
+        tracing::debug!(%error, "a copied descriptor is no device");
+    }
+    set_errno(before);
+}
+
+fn adopt(pidfd: c_int, original: c_int, copy: c_int) -> io::Result<()> {
+    let info = fs::read_to_string(format!("/proc/self/fdinfo/{pidfd}"))?;
+    let process = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok());
+    let process: u32 = process.ok_or(io::ErrorKind::NotFound)?;
+    let running = Running::get().map_err(|error| io::Error::from_raw_os_error(error.0))?;
+    if process == std::process::id() {
+        running.descriptors.copied(original, copy);
+        return Ok(());
+    }
+    let mut host = connect(process)?;
+    Writer::default().number(ask::FILE).number(original as u32).send(&mut host)?;
+    if Reader::receive(&mut host)?.number()? == 0 {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    let guest = Descriptor::Guest(Arc::new(Guest { host: Mutex::new(host) }));
+    running.descriptors.enter(copy, guest).map_err(|error| io::Error::from_raw_os_error(error.0))
+}
+
+impl Guest {
+    /// Has the host serve a request.
+    pub fn request(&self, argument: u64) -> Result<()> {
+        let header: Header = user::lenient(&user::read(argument, size_of::<Header>())?);
+        let expected =
+            size_of::<Header>() + usize::from(header.attributes) * size_of::<Attribute>();
+        if usize::from(header.length) != expected {
+            return Err(Errno::EINVAL);
+        }
+        let first = argument + size_of::<Header>() as u64;
+        let bytes = user::read(first, expected - size_of::<Header>())?;
+        let method = methods::find(header.object, header.method).ok_or(Errno::EPROTONOSUPPORT)?;
+        let mut carried = Vec::new();
+        for bytes in bytes.chunks(size_of::<Attribute>()) {
+            let attribute: Attribute = user::lenient(bytes);
+            let known = method.attributes.iter().find(|known| known.id == attribute.id);
+            let input = match known.map(|known| known.kind) {
+                Some(Kind::In(..)) if attribute.length > 8 => {
+                    user::read(attribute.data, attribute.length.into())?
+                }
+                _ => Vec::new(),
+            };
+            let output = matches!(known.map(|known| known.kind), Some(Kind::Out(_)));
+            carried.push(Carried { attribute, input, output });
+        }
+        let mut message = Writer::default();
+        message.number(ask::REQUEST).number(header.object.into()).number(header.method.into());
+        message.number(carried.len() as u32);
+        carried.iter().for_each(|one| one.write(&mut message));
+        let mut host = lock(&self.host);
+        // A host that is gone is a device that was unplugged.
+        let answered = message.send(&mut *host).and_then(|()| Reader::receive(&mut *host));
+        let mut reply = answered.map_err(|_| Errno::EIO)?;
+        let result = reply.number().map_err(|_| Errno::EIO)?;
+        for (index, one) in carried.iter().enumerate() {
+            let flags = reply.number().map_err(|_| Errno::EIO)? as u16;
+            let output = reply.bytes().map_err(|_| Errno::EIO)?;
+            if flags & VALID_OUTPUT == 0 {
+                continue;
+            }
+            if output.len() > usize::from(one.attribute.length) {
+                return Err(Errno::EIO);
+            }
+            user::write(one.attribute.data, &output)?;
+            let place = first + (index * size_of::<Attribute>()) as u64 + 4;
+            user::write(place, &flags.to_ne_bytes())?;
+        }
+        match result {
+            0 => Ok(()),
+            errno => Err(Errno(errno as i32)),
+        }
+    }
+}

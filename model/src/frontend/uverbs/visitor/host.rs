@@ -1,0 +1,195 @@
+//! The side of the process that opened a device.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use zerocopy::IntoBytes;
+
+use super::super::abi::{Attribute, Header};
+use super::super::descriptors::{Descriptor, aside};
+use super::super::errno::Errno;
+use super::super::file::CommandFile;
+use super::super::running::Running;
+use super::super::{ioctl, real, thread};
+use super::message::{Carried, Reader, Writer, ask};
+use super::{PATIENCE, address, peer, resources};
+
+/// The process that listens, or 0.
+static LISTENS: AtomicI32 = AtomicI32::new(0);
+/// What it listens with; -1 for nothing.
+static LISTENER: AtomicI32 = AtomicI32::new(-1);
+
+/// `INVOKE_WRITE`'s attribute of the command, and the commands that only ask: QUERY_DEVICE in both
+/// forms, QUERY_QP and QUERY_SRQ.
+const COMMAND: u16 = 2;
+const ASKING: [u64; 4] = [1, 0x8000_0001, 25, 34];
+
+/// Lets other processes ask about the devices of this one, from now on. Where it cannot, they do not.
+pub(in super::super) fn open(running: &'static Running) {
+    // SAFETY: getpid has no preconditions.
+    let own = unsafe { libc::getpid() };
+    if LISTENS.swap(own, Ordering::AcqRel) == own {
+        return;
+    }
+    let listening = address(own.unsigned_abs()).and_then(|address| {
+        let listener = UnixListener::bind_addr(&address)?;
+        listener.set_nonblocking(true)?;
+        let high = out_of_the_way(listener.into())?;
+        LISTENER.store(high.as_raw_fd(), Ordering::Release);
+        Ok(UnixListener::from(high))
+    });
+    match listening {
+        Ok(listener) => thread(move || listen(running, &listener)),
+        Err(error) => tracing::debug!(%error, "other processes cannot ask about this one"),
+    }
+}
+
+/// In the child of a fork: the name is the parent's, and is to go with it.
+pub(in super::super) fn forget() {
+    let listener = LISTENER.swap(-1, Ordering::AcqRel);
+    if listener >= 0 {
+        // SAFETY: the descriptor is this process's copy, whose owner was the parent's thread.
+        unsafe { real::close(listener) };
+    }
+}
+
+fn out_of_the_way(fd: OwnedFd) -> io::Result<OwnedFd> {
+    let moved = aside(fd.into_raw_fd()).map_err(|error| io::Error::from_raw_os_error(error.0))?;
+    // SAFETY: just made, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(moved) })
+}
+
+/// A guest.
+struct Connection {
+    stream: UnixStream,
+    /// The open device whose descriptor it has.
+    file: Option<Arc<CommandFile>>,
+}
+
+fn listen(running: &'static Running, listener: &UnixListener) {
+    let mut guests: Vec<Connection> = Vec::new();
+    loop {
+        let polled = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        let mut wait = vec![polled(listener.as_raw_fd())];
+        wait.extend(guests.iter().map(|guest| polled(guest.stream.as_raw_fd())));
+        // SAFETY: so many entries are there.
+        unsafe { libc::poll(wait.as_mut_ptr(), wait.len() as libc::nfds_t, -1) };
+        let mut ready = wait[1..].iter().map(|entry| entry.revents != 0);
+        guests.retain_mut(|guest| match ready.next() {
+            // One that is gone, or says what makes no sense, is sent away.
+            Some(true) => guest.serve(running).is_ok(),
+            _ => true,
+        });
+        if wait[0].revents != 0 {
+            match accept(listener) {
+                Ok(stream) => guests.push(Connection { stream, file: None }),
+                Err(error) => tracing::debug!(%error, "somebody was sent away"),
+            }
+        }
+    }
+}
+
+fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
+    let (stream, _) = listener.accept()?;
+    peer(&stream)?;
+    let stream = UnixStream::from(out_of_the_way(stream.into())?);
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+impl Connection {
+    /// Answers one message.
+    fn serve(&mut self, running: &'static Running) -> io::Result<()> {
+        let mut message = Reader::receive(&mut self.stream)?;
+        let mut reply = Writer::default();
+        match message.number()? {
+            ask::QUEUE_PAIRS => resources::write(running, &mut reply),
+            ask::FILE => {
+                let fd = message.number()? as RawFd;
+                self.file = match running.descriptors.get(fd) {
+                    Some(Descriptor::Command(file)) => Some(file),
+                    _ => None,
+                };
+                reply.number(self.file.is_some().into());
+            }
+            ask::REQUEST => {
+                let file = self.file.as_ref().ok_or(io::ErrorKind::InvalidData)?;
+                request(file, &mut message, &mut reply)?;
+            }
+            _ => return Err(io::ErrorKind::InvalidData.into()),
+        }
+        reply.send(&mut self.stream)
+    }
+}
+
+/// Serves a request as if this process had made it, from and to memory of this function.
+fn request(file: &CommandFile, message: &mut Reader, reply: &mut Writer) -> io::Result<()> {
+    let (object, method) = (message.number()? as u16, message.number()? as u16);
+    let count = message.number()?;
+    let mut carried = (0..count).map(|_| Carried::read(message)).collect::<io::Result<Vec<_>>>()?;
+    let mut buffers: Vec<Vec<u8>> = Vec::new();
+    let mut attributes: Vec<Attribute> = Vec::new();
+    for one in &mut carried {
+        let mut attribute = one.attribute;
+        let mut buffer = std::mem::take(&mut one.input);
+        if one.output {
+            buffer = vec![0; usize::from(attribute.length)];
+        } else if buffer.len() != usize::from(attribute.length) && !buffer.is_empty() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        // What is no pointer is in the attribute itself: handles, and inputs of up to eight bytes.
+        let pointer = one.output || !buffer.is_empty();
+        if pointer {
+            attribute.data = buffer.as_mut_ptr() as u64;
+        } else if attribute.length > 8 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        buffers.push(buffer);
+        attributes.push(attribute);
+    }
+    let header = Header {
+        length: (size_of::<Header>() + attributes.len() * size_of::<Attribute>()) as u16,
+        object,
+        method,
+        attributes: attributes.len() as u16,
+        driver: 1,
+        ..Default::default()
+    };
+    let mut bytes = header.as_bytes().to_vec();
+    bytes.extend(attributes.as_bytes());
+    let served = if only_asks(object, method, &attributes) {
+        ioctl::request(file, bytes.as_mut_ptr() as u64)
+    } else {
+        Err(Errno::EOPNOTSUPP)
+    };
+    reply.number(served.err().map_or(0, |error| error.0 as u32));
+    for (index, (one, buffer)) in carried.iter().zip(&buffers).enumerate() {
+        let at = size_of::<Header>() + index * size_of::<Attribute>();
+        let attribute: Attribute = super::super::user::lenient(&bytes[at..]);
+        reply.number(attribute.flags.into());
+        reply.bytes(if one.output { buffer } else { &[] });
+    }
+    Ok(())
+}
+
+/// Whether a request changes nothing, and makes nothing.
+fn only_asks(object: u16, method: u16, attributes: &[Attribute]) -> bool {
+    match (object, method) {
+        (0, 0) => attributes
+            .iter()
+            .find(|attribute| attribute.id == COMMAND)
+            .is_some_and(|attribute| attribute.length == 8 && ASKING.contains(&attribute.data)),
+        // QUERY_PORT, QUERY_CONTEXT, QUERY_GID_TABLE, QUERY_GID_ENTRY
+        (0, 2 | 4 | 5 | 6) => true,
+        // Numbers of protection domains; keys of regions
+        (1, 0x1000) | (7, 3) => true,
+        // DEVX_OTHER, DEVX_OBJ_QUERY
+        (0x1000, 0x1000) | (0x1001, 0x1003) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,59 @@
+//! Requests by other processes: a descriptor of a device may be copied into another process, by
+//! `pidfd_getfd`, and is the same open device there.
+//!
+//! Here the device lives in the process that opened it. So each such process listens (`host`) under a
+//! name that vanishes with it, and whoever copies a descriptor from it (`guest`) has requests served
+//! there, as far as they only ask: others would have to reach the guest's memory. `resources` is what
+//! the kernel tells of all processes' queue pairs, by netlink, gathered from the same hosts.
+//!
+//! Host and guest speak over a stream of Unix: a length of four bytes, then the message.
+
+mod guest;
+mod host;
+mod message;
+mod resources;
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixStream};
+use std::time::Duration;
+
+pub(super) use guest::{Guest, copied};
+pub(super) use host::{forget, open};
+pub(super) use resources::Resources;
+
+/// How long either side waits for the other; a process that is stopped does not answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What names of hosts begin with; the number of the process follows.
+const NAME: &str = "mlx5-model/process/";
+
+fn address(process: u32) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(format!("{NAME}{process}"))
+}
+
+/// Who is at the other end: the process, if its user is this one's, or root.
+fn peer(stream: &UnixStream) -> io::Result<u32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `peer` has room for `length` bytes.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &mut length,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: always succeeds.
+    let own = unsafe { libc::geteuid() };
+    match peer.uid == own || peer.uid == 0 {
+        true => Ok(peer.pid.unsigned_abs()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}

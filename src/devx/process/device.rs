@@ -1,0 +1,224 @@
+//! A device that another process has open.
+
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use mlx5_sys::ifc::opcode;
+
+use super::list::OpenDevice;
+use super::request::Request;
+use crate::devx::command::{Command, Reply};
+use crate::devx::context::{ObjectContext, Query};
+use crate::devx::error::judge;
+use crate::verbs::{Cause, Errno, Error, Guid, Result};
+
+/// A copy of a descriptor of another process: the device that it has open, to be asked.
+#[derive(Debug)]
+pub struct ProcessDevice {
+    fd: OwnedFd,
+    from: OpenDevice,
+    guid: Guid,
+}
+
+/// What the kernel tells of a memory region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegionKeys {
+    /// Key of this side; the number of the card's key in its upper 24 bits.
+    pub lkey: u32,
+    /// Key for peers.
+    pub rkey: u32,
+    /// Bytes.
+    pub length: u64,
+    /// Address that requests use.
+    pub address: u64,
+}
+
+/// Objects of the verbs interface (`enum uverbs_default_objects`), and of mlx5's.
+mod object {
+    pub const DEVICE: u16 = 0;
+    pub const PD: u16 = 1;
+    pub const MR: u16 = 7;
+    pub const DEVX_OBJ: u16 = 0x1001;
+}
+
+/// Why a process may not be looked into.
+pub(super) fn why(errno: i32) -> Option<Cause> {
+    Some(Cause::Known(match errno {
+        libc::EPERM | libc::EACCES => {
+            "this user may not trace the process: be its user or root; \
+             /proc/sys/kernel/yama/ptrace_scope 1 or more takes CAP_SYS_PTRACE besides"
+        }
+        libc::ESRCH | libc::ENOENT => "there is no such process",
+        libc::ENOSYS => "this kernel cannot copy descriptors of processes (Linux 5.6 can)",
+        _ => return None,
+    }))
+}
+
+impl OpenDevice {
+    /// Copies the descriptor, by which the device can be asked.
+    ///
+    /// # Errors
+    /// [`Error::Call`], with the cause where the process may not be looked into; ENOTTY where the
+    /// descriptor is no RDMA device of mlx5.
+    pub fn copy(&self) -> Result<ProcessDevice> {
+        let failed = |call| {
+            let error = Error::last(call);
+            let cause = error.errno().and_then(|errno| why(errno.0));
+            error.because(cause)
+        };
+        let own = |result: libc::c_long| {
+            let fd = libc::c_int::try_from(result).ok().filter(|fd| *fd >= 0)?;
+            // SAFETY: the system call has just made the descriptor; nobody else knows it.
+            Some(unsafe { OwnedFd::from_raw_fd(fd) })
+        };
+        // SAFETY: no memory is passed.
+        let process = own(unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) })
+            .ok_or_else(|| failed("pidfd_open"))?;
+        // SAFETY: the same.
+        let fd = own(unsafe {
+            libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), self.descriptor, 0)
+        })
+        .ok_or_else(|| failed("pidfd_getfd"))?;
+        let mut device = ProcessDevice { fd, from: *self, guid: Guid(0) };
+        device.guid = device
+            .node_guid()
+            .map_err(|errno| Error::from_errno("ioctl(RDMA_VERBS_IOCTL)", errno))?;
+        Ok(device)
+    }
+}
+
+impl ProcessDevice {
+    /// Where the copy is from.
+    pub fn origin(&self) -> OpenDevice {
+        self.from
+    }
+
+    /// The device's GUID, by which it is found among [`devices`](crate::verbs::devices).
+    pub fn guid(&self) -> Guid {
+        self.guid
+    }
+
+    /// Asks by a firmware command about the object of a handle, which the command has to name.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] by the card; [`Error::Withheld`] by the kernel: ENOENT or EINVAL where the
+    /// handle is of another object, or of none.
+    pub fn query(&self, handle: u32, command: &Command) -> Result<Reply> {
+        let mut reply = vec![0; command.reply_size()];
+        let made = Request::new(object::DEVX_OBJ, 0x1003)
+            .handle(0x1000, handle)
+            .input(0x1001, command.as_bytes())
+            .output(0x1002, &mut reply)
+            .make(self.fd.as_fd());
+        let result = made.err().map_or(0, |errno| errno.0);
+        judge(command, "ioctl(DEVX_OBJ_QUERY)", result, &reply)?;
+        Ok(Reply::new(reply))
+    }
+
+    /// What the card knows of the object of a handle and a number: a queue pair
+    /// ([`opcode::CREATE_QP`]), a CQ and so on, by the command that makes such.
+    ///
+    /// # Errors
+    /// As [`query`](Self::query); [`Error::Attribute`] where no command asks for such an object.
+    pub fn object_context(&self, handle: u32, made_by: u16, number: u32) -> Result<ObjectContext> {
+        let query = Query::of(made_by).ok_or_else(|| {
+            Error::attribute("kind of object", format!("{made_by:#x}"), "no command asks about it")
+        })?;
+        Ok(query.context(&self.query(handle, &query.command(number))?))
+    }
+
+    /// The keys of the memory region of a handle; `None` if it is none.
+    ///
+    /// # Errors
+    /// [`Error::Call`] where the device is gone.
+    pub fn region(&self, handle: u32) -> Result<Option<RegionKeys>> {
+        let (mut lkey, mut rkey) = ([0; 4], [0; 4]);
+        let (mut length, mut address) = ([0; 8], [0; 8]);
+        let made = Request::new(object::MR, 3)
+            .handle(0, handle)
+            .output(1, &mut lkey)
+            .output(2, &mut rkey)
+            .output(3, &mut length)
+            .output(4, &mut address)
+            .make(self.fd.as_fd());
+        if !there(made)? {
+            return Ok(None);
+        }
+        Ok(Some(RegionKeys {
+            lkey: u32::from_ne_bytes(lkey),
+            rkey: u32::from_ne_bytes(rkey),
+            length: u64::from_ne_bytes(length),
+            address: u64::from_ne_bytes(address),
+        }))
+    }
+
+    /// The number of the protection domain of a handle; `None` if it is none.
+    ///
+    /// # Errors
+    /// [`Error::Call`] where the device is gone.
+    pub fn protection_domain(&self, handle: u32) -> Result<Option<u32>> {
+        let mut number = [0; 4];
+        let made = Request::new(object::PD, 0x1000)
+            .handle(0x1000, handle)
+            .output(0x1001, &mut number)
+            .make(self.fd.as_fd());
+        Ok(there(made)?.then(|| u32::from_ne_bytes(number)))
+    }
+
+    /// Whether a handle is of a queue pair that verbs made.
+    ///
+    /// # Errors
+    /// [`Error::Call`] where the device is gone.
+    pub fn is_queue_pair(&self, handle: u32) -> Result<bool> {
+        /// `IB_USER_VERBS_CMD_QUERY_QP`
+        const QUERY_QP: u64 = 25;
+        /// `struct ib_uverbs_query_qp_resp`, with nothing of the driver's.
+        const REPLY: usize = 128;
+        // The address of a response, which is passed otherwise; the handle; what is asked for: all.
+        let mut query = [0; 16];
+        query[8..12].copy_from_slice(&handle.to_ne_bytes());
+        query[12..].copy_from_slice(&0x1f_ffffu32.to_ne_bytes());
+        let mut reply = [0; REPLY];
+        there(self.invoke(QUERY_QP, &query, &mut reply))
+    }
+
+    fn node_guid(&self) -> std::result::Result<Guid, Errno> {
+        /// `IB_USER_VERBS_CMD_QUERY_DEVICE`, and its reply: version of the firmware, GUID.
+        const QUERY_DEVICE: u64 = 1;
+        const REPLY: usize = 176;
+        let mut reply = [0; REPLY];
+        self.invoke(QUERY_DEVICE, &[0; 8], &mut reply)?;
+        let mut guid = [0; 8];
+        guid.copy_from_slice(&reply[8..16]);
+        Ok(Guid(u64::from_be_bytes(guid)))
+    }
+
+    /// A request of the older kind (`UVERBS_METHOD_INVOKE_WRITE`).
+    fn invoke(
+        &self,
+        number: u64,
+        input: &[u8],
+        reply: &mut [u8],
+    ) -> std::result::Result<(), Errno> {
+        Request::new(object::DEVICE, 0)
+            .input(0, input)
+            .output(1, reply)
+            .input(2, &number.to_ne_bytes())
+            .make(self.fd.as_fd())
+    }
+}
+
+/// Whether an object that was asked for is there; an error where the device is not.
+fn there(made: std::result::Result<(), Errno>) -> Result<bool> {
+    match made {
+        Ok(()) => Ok(true),
+        Err(errno @ Errno(libc::EIO | libc::ENODEV)) => {
+            Err(Error::from_errno("ioctl(RDMA_VERBS_IOCTL)", errno))
+        }
+        Err(_) => Ok(false),
+    }
+}
+
+/// The commands that make what queues are, by which their kinds are told apart.
+pub(super) const SHARED_RECEIVES: [u16; 4] =
+    [opcode::CREATE_RMP, opcode::CREATE_XRC_SRQ, opcode::CREATE_XRQ, opcode::CREATE_SRQ];

@@ -1,0 +1,92 @@
+//! Which processes have devices open.
+
+use std::fs;
+use std::os::fd::RawFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+
+use crate::verbs::{Errno, Error, Result};
+
+/// A process with open devices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// The descriptors that may be devices.
+    pub devices: Vec<OpenDevice>,
+}
+
+/// A descriptor of a process that is open on the character device of an RDMA device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct OpenDevice {
+    /// The process.
+    pub pid: u32,
+    /// The descriptor, there.
+    pub descriptor: RawFd,
+}
+
+/// The processes with open devices that this user may look into; not this one. Opens a file for each
+/// descriptor of each process.
+///
+/// # Errors
+/// [`Error::Call`] where `/proc` cannot be read.
+pub fn processes() -> Result<Vec<Process>> {
+    let nodes = nodes();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").map_err(|_| Error::last("opendir"))?.flatten() {
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| name.parse().ok()) else { continue };
+        if pid != std::process::id() {
+            // Others' processes are closed, and processes end.
+            found.extend(look(pid, &nodes).ok().filter(|process| !process.devices.is_empty()));
+        }
+    }
+    found.sort_by_key(|process| process.pid);
+    Ok(found)
+}
+
+/// One process, with what it has open.
+///
+/// # Errors
+/// [`Error::Call`] where there is no such process, or this user may not look into it.
+pub fn process(pid: u32) -> Result<Process> {
+    look(pid, &nodes()).map_err(|error| {
+        let errno = error.raw_os_error().unwrap_or(0);
+        Error::from_errno("opendir", Errno(errno)).because(super::device::why(errno))
+    })
+}
+
+/// The numbers of the character devices of RDMA devices.
+fn nodes() -> Vec<(u32, u32)> {
+    let class = "/sys/class/infiniband_verbs";
+    fs::read_dir(class)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let number = fs::read_to_string(entry.path().join("dev")).ok()?;
+            let (major, minor) = number.trim().split_once(':')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        })
+        .collect()
+}
+
+fn look(pid: u32, nodes: &[(u32, u32)]) -> std::io::Result<Process> {
+    let mut devices = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
+        let Some(descriptor) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else {
+            continue;
+        };
+        let Ok(about) = fs::metadata(entry.path()) else { continue };
+        let number = (libc::major(about.rdev()), libc::minor(about.rdev()));
+        if about.file_type().is_char_device() && nodes.contains(&number) {
+            devices.push(OpenDevice { pid, descriptor });
+        }
+    }
+    devices.sort_by_key(|device| device.descriptor);
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    Ok(Process { pid, name: name.trim().to_owned(), devices })
+}

@@ -1,0 +1,250 @@
+//! Finds the objects of a process's device.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use mlx5_sys::ifc::{dctc, opcode, qpc};
+
+use super::device::{ProcessDevice, RegionKeys, SHARED_RECEIVES};
+use crate::devx::context::ObjectContext;
+use crate::verbs::{Error, Result};
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum ProcessObjectKind {
+    /// A queue pair.
+    QueuePair,
+    /// A target of dynamic connections.
+    DcTarget,
+    /// A completion queue.
+    CompletionQueue,
+    /// A shared receive queue.
+    SharedReceiveQueue,
+    /// A memory region.
+    Region,
+    /// A protection domain.
+    ProtectionDomain,
+}
+
+impl ProcessObjectKind {
+    /// All.
+    pub const ALL: [ProcessObjectKind; 6] = [
+        ProcessObjectKind::QueuePair,
+        ProcessObjectKind::DcTarget,
+        ProcessObjectKind::CompletionQueue,
+        ProcessObjectKind::SharedReceiveQueue,
+        ProcessObjectKind::Region,
+        ProcessObjectKind::ProtectionDomain,
+    ];
+
+    /// What it is called for short: `qp`, `dct`, `cq`, `srq`, `mr`, `pd`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ProcessObjectKind::QueuePair => "qp",
+            ProcessObjectKind::DcTarget => "dct",
+            ProcessObjectKind::CompletionQueue => "cq",
+            ProcessObjectKind::SharedReceiveQueue => "srq",
+            ProcessObjectKind::Region => "mr",
+            ProcessObjectKind::ProtectionDomain => "pd",
+        }
+    }
+}
+
+impl fmt::Display for ProcessObjectKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An object of another process.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ProcessObject {
+    /// What it is.
+    pub kind: ProcessObjectKind,
+    /// What the process's device calls it.
+    pub handle: u32,
+    /// What the card calls it: of a region the number of its key. `None` of a queue pair whose number
+    /// nobody told.
+    pub number: Option<u32>,
+    /// What the card knows of it. `None` of regions and protection domains, about which the kernel
+    /// lets nobody ask the card.
+    pub context: Option<ObjectContext>,
+    /// Of a region, its keys.
+    pub keys: Option<RegionKeys>,
+}
+
+impl ProcessObject {
+    fn new(kind: ProcessObjectKind, handle: u32) -> ProcessObject {
+        ProcessObject { kind, handle, number: None, context: None, keys: None }
+    }
+}
+
+/// Numbers that are tried in the order in which objects were made, which is that of their handles as
+/// well: the next one to try is mostly the right one.
+struct Numbers {
+    left: Vec<u32>,
+    next: usize,
+}
+
+impl Numbers {
+    fn new(numbers: impl IntoIterator<Item = u32>) -> Numbers {
+        let unique: BTreeSet<u32> = numbers.into_iter().collect();
+        Numbers { left: unique.into_iter().collect(), next: 0 }
+    }
+
+    /// The first answer that there is for a number, which is then taken.
+    fn find<T>(
+        &mut self,
+        mut ask: impl FnMut(u32) -> Result<Option<T>>,
+    ) -> Result<Option<(u32, T)>> {
+        for step in 0..self.left.len() {
+            let at = (self.next + step) % self.left.len();
+            if let Some(answer) = ask(self.left[at])? {
+                let number = self.left.remove(at);
+                self.next = if self.left.is_empty() { 0 } else { at % self.left.len() };
+                return Ok(Some((number, answer)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl ProcessDevice {
+    /// The objects that have handles below `handles`, in the order of these. `queue_pairs` are the
+    /// numbers of queue pairs that may be among them, by [`queue_pairs`](super::queue_pairs) or from
+    /// the process itself; without, of queue pairs only the handles are found, and no CQ.
+    ///
+    /// Takes some calls into the kernel for each handle, and for each queue mostly one more.
+    ///
+    /// # Errors
+    /// [`Error::Call`] where the device is gone, with the process or without it.
+    pub fn objects(&self, handles: u32, queue_pairs: &[u32]) -> Result<Vec<ProcessObject>> {
+        let (mut found, mut unknown) = self.told_by_verbs(handles)?;
+        let mut numbers = Numbers::new(queue_pairs.iter().copied());
+        for object in found.iter_mut().filter(|one| one.kind == ProcessObjectKind::QueuePair) {
+            if let Some((number, (kind, context))) =
+                numbers.find(|number| self.queue_pair(object.handle, number))?
+            {
+                (object.kind, object.number, object.context) = (kind, Some(number), Some(context));
+            }
+        }
+        // Those that were made by command.
+        for handle in std::mem::take(&mut unknown) {
+            match numbers.find(|number| self.queue_pair(handle, number))? {
+                None => unknown.push(handle),
+                Some((number, (kind, context))) => found.push(ProcessObject {
+                    number: Some(number),
+                    context: Some(context),
+                    ..ProcessObject::new(kind, handle)
+                }),
+            }
+        }
+        let (mut cqs, mut srqs) = (BTreeSet::new(), BTreeSet::new());
+        for (kind, context) in
+            found.iter().filter_map(|one| Some((one.kind, one.context.as_ref()?)))
+        {
+            let get = |field| context.get(field) as u32;
+            if kind == ProcessObjectKind::DcTarget {
+                cqs.insert(get(dctc::CQN));
+                srqs.insert(get(dctc::SRQN_XRQN));
+            } else {
+                cqs.extend([get(qpc::CQN_SND), get(qpc::CQN_RCV)]);
+                srqs.insert(get(qpc::SRQN_RMPN_XRQN));
+            }
+        }
+        let (mut cqs, mut srqs) = (Numbers::new(cqs), Numbers::new(srqs));
+        for handle in unknown {
+            let cq = cqs.find(|number| self.ask(handle, &[opcode::CREATE_CQ], number))?;
+            let (kind, hit) = match cq {
+                Some(hit) => (ProcessObjectKind::CompletionQueue, Some(hit)),
+                None => (
+                    ProcessObjectKind::SharedReceiveQueue,
+                    srqs.find(|number| self.ask(handle, &SHARED_RECEIVES, number))?,
+                ),
+            };
+            let Some((number, context)) = hit else { continue };
+            found.push(ProcessObject {
+                number: Some(number),
+                context: Some(context),
+                ..ProcessObject::new(kind, handle)
+            });
+        }
+        found.sort_by_key(|object| object.handle);
+        Ok(found)
+    }
+
+    /// What verbs tell by handle alone, and the handles of which they tell nothing.
+    fn told_by_verbs(&self, handles: u32) -> Result<(Vec<ProcessObject>, Vec<u32>)> {
+        let (mut found, mut unknown) = (Vec::new(), Vec::new());
+        for handle in 0..handles {
+            if let Some(keys) = self.region(handle)? {
+                let mut object = ProcessObject::new(ProcessObjectKind::Region, handle);
+                (object.number, object.keys) = (Some(keys.lkey >> 8), Some(keys));
+                found.push(object);
+            } else if let Some(number) = self.protection_domain(handle)? {
+                let mut object = ProcessObject::new(ProcessObjectKind::ProtectionDomain, handle);
+                object.number = Some(number);
+                found.push(object);
+            } else if self.is_queue_pair(handle)? {
+                found.push(ProcessObject::new(ProcessObjectKind::QueuePair, handle));
+            } else {
+                unknown.push(handle);
+            }
+        }
+        Ok((found, unknown))
+    }
+
+    fn queue_pair(
+        &self,
+        handle: u32,
+        number: u32,
+    ) -> Result<Option<(ProcessObjectKind, ObjectContext)>> {
+        if let Some(context) = self.ask(handle, &[opcode::CREATE_QP], number)? {
+            return Ok(Some((ProcessObjectKind::QueuePair, context)));
+        }
+        let target = self.ask(handle, &[opcode::CREATE_DCT], number)?;
+        Ok(target.map(|context| (ProcessObjectKind::DcTarget, context)))
+    }
+
+    /// The context of an object, if handle and number are of one of these kinds.
+    fn ask(&self, handle: u32, kinds: &[u16], number: u32) -> Result<Option<ObjectContext>> {
+        for made_by in kinds {
+            match self.object_context(handle, *made_by, number) {
+                Ok(context) => return Ok(Some(context)),
+                Err(Error::Withheld(withheld))
+                    if !matches!(withheld.errno().0, libc::EIO | libc::ENODEV) => {}
+                // The card may refuse what it has destroyed meanwhile.
+                Err(Error::Refused(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_tried_from_where_the_last_one_was_found() {
+        let mut numbers = Numbers::new([7, 5, 9, 5]);
+        let mut asked = Vec::new();
+        let mut find = |wanted: u32| {
+            let found = numbers.find(|number| {
+                asked.push(number);
+                Ok((number == wanted).then_some(()))
+            });
+            found.unwrap().map(|(number, ())| number)
+        };
+        assert_eq!(find(7), Some(7));
+        // After 7 comes 9, then 5 again; nothing is tried twice, and what is found is gone.
+        assert_eq!(find(5), Some(5));
+        assert_eq!(find(7), None);
+        assert_eq!(find(9), Some(9));
+        assert_eq!(find(9), None);
+        assert_eq!(asked, [5, 7, 9, 5, 9, 9]);
+    }
+}

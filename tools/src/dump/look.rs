@@ -1,0 +1,212 @@
+//! Looks into a process.
+
+use std::collections::BTreeMap;
+
+use mlx5::devx::ifc::{cqc, qpc};
+use mlx5::devx::process::{
+    self, Process, ProcessDevice, ProcessObject, ProcessObjectKind, QueuePairResource,
+};
+use mlx5::verbs::devices;
+use serde_json::Value;
+
+use super::Arguments;
+use super::report::{Dump, Everybody, Holder, Keys, Object, OpenDevice, QueuePair};
+use crate::outcome::{Error, Result};
+
+/// A process that is looked into, once or again and again.
+pub(super) struct Target<'a> {
+    process: Process,
+    /// The devices that it has open, with what they are called.
+    devices: Vec<(ProcessDevice, String)>,
+    arguments: &'a Arguments,
+    remarks: Vec<String>,
+}
+
+impl<'a> Target<'a> {
+    /// Copies the descriptors of its devices.
+    pub fn open(process: Process, arguments: &'a Arguments) -> Result<Target<'a>> {
+        let names: BTreeMap<u64, String> =
+            devices()?.iter().map(|device| (device.guid().0, device.name())).collect();
+        let (mut opened, mut remarks, mut failed) = (Vec::new(), Vec::new(), None);
+        for device in &process.devices {
+            match device.copy() {
+                Ok(copy) => {
+                    let name = names.get(&copy.guid().0).cloned();
+                    opened.push((copy, name.unwrap_or_else(|| "a device not listed".to_owned())));
+                }
+                Err(error) => {
+                    remarks.push(format!("descriptor {}: {error}", device.descriptor));
+                    failed = Some(error);
+                }
+            }
+        }
+        match (opened.is_empty(), failed) {
+            (true, Some(error)) => Err(error.into()),
+            _ => Ok(Target { process, devices: opened, arguments, remarks }),
+        }
+    }
+
+    /// Whether the process is still there.
+    pub fn lives(&self) -> bool {
+        process::process(self.process.pid).is_ok_and(|now| !now.devices.is_empty())
+    }
+
+    /// What there is now.
+    pub fn look(&self) -> Result<Dump> {
+        let mut remarks = self.remarks.clone();
+        let resources = process::queue_pairs().unwrap_or_else(|error| {
+            remarks.push(format!("queue pairs are found by --number alone: {error}"));
+            Vec::new()
+        });
+        let own = |resource: &&QueuePairResource| resource.pid == Some(self.process.pid);
+        let mut numbers: Vec<u32> =
+            resources.iter().filter(own).map(|resource| resource.number).collect();
+        numbers.extend(&self.arguments.number);
+        let mut opened = Vec::new();
+        for (device, name) in &self.devices {
+            let objects = device.objects(self.arguments.handles, &numbers)?;
+            let wanted =
+                objects.iter().filter(|object| self.arguments.wants(object.kind, object.number));
+            opened.push(OpenDevice {
+                device: name.clone(),
+                descriptor: device.origin().descriptor,
+                objects: wanted.map(told).collect(),
+            });
+        }
+        Ok(Dump {
+            pid: self.process.pid,
+            process: self.process.name.clone(),
+            devices: opened,
+            remarks,
+            verbose: self.arguments.verbose,
+        })
+    }
+}
+
+/// An object for the report.
+fn told(object: &ProcessObject) -> Object {
+    let fields = object.context.as_ref().map(|context| {
+        let fields = context.layout().leaves().into_iter().flat_map(|field| field.words());
+        let whole = context.as_bytes().len() * 8;
+        fields
+            .filter(|field| field.bit_offset() + field.width() <= whole)
+            .map(|field| (field.path().to_string(), Value::from(context.get(field))))
+            .collect()
+    });
+    Object {
+        kind: object.kind.name(),
+        handle: object.handle,
+        number: object.number,
+        remark: remark(object),
+        keys: object.keys.map(|keys| Keys {
+            lkey: keys.lkey,
+            rkey: keys.rkey,
+            address: keys.address,
+            length: keys.length,
+        }),
+        fields,
+        context: object.context.clone(),
+    }
+}
+
+/// What is wrong with an object, or about to be.
+fn remark(object: &ProcessObject) -> Option<&'static str> {
+    let Some(context) = &object.context else {
+        return (object.kind == ProcessObjectKind::QueuePair)
+            .then_some("nobody tells its number: give it by --number");
+    };
+    match object.kind {
+        ProcessObjectKind::QueuePair => queue_pair_remark(context.get(qpc::STATE)),
+        ProcessObjectKind::CompletionQueue => match context.get(cqc::STATUS) {
+            9 => Some(
+                "it overran: more completions came than it holds; its queue pairs go to the error \
+                 state, and a larger CQ or earlier polls are the cure",
+            ),
+            0xa => Some("the card could not write to it"),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// By the state of QPC (`mlx5_ifc.h`, `MLX5_QPC_STATE_*`).
+fn queue_pair_remark(state: u64) -> Option<&'static str> {
+    match state {
+        0 => Some("in RESET: nothing is received or sent before INIT, RTR and RTS"),
+        1 => Some(
+            "in INIT: it receives nothing and sends nothing before the program moves it to RTR, for \
+             which it has to know its peer",
+        ),
+        2 => Some(
+            "in RTR: it receives, but what is posted to its send queue waits until the program moves \
+             it to RTS",
+        ),
+        4 => Some(
+            "its send queue stopped on an error, whose CQE says which: the program may go on by \
+             moving it from SQE to RTS",
+        ),
+        6 => Some(
+            "in the error state: all requests are flushed; the first CQE that was not flushed says \
+             why, and the way back leads over RESET",
+        ),
+        _ => None,
+    }
+}
+
+/// Who has devices open.
+pub(super) fn everybody() -> Result<Everybody> {
+    let (resources, remark) = match process::queue_pairs() {
+        Ok(all) => (all, None),
+        Err(error) => (Vec::new(), Some(format!("queue pairs are not told: {error}"))),
+    };
+    let processes = process::processes().map_err(Error::from)?;
+    let holders = processes
+        .into_iter()
+        .map(|process| {
+            let own = resources.iter().filter(|resource| resource.pid == Some(process.pid));
+            let queue_pairs = own
+                .map(|resource| QueuePair {
+                    device: resource.device.clone(),
+                    number: resource.number,
+                    kind: kind(resource.kind),
+                    state: state(resource.state),
+                    peer: resource.remote,
+                })
+                .collect();
+            let descriptors = process.devices.iter().map(|device| device.descriptor).collect();
+            Holder { pid: process.pid, process: process.name, descriptors, queue_pairs }
+        })
+        // On the model, whose devices stand on a file that others open as well, those that have none.
+        .collect();
+    Ok(Everybody { processes: holders, remark })
+}
+
+/// `enum ib_qp_type`
+fn kind(kind: u8) -> &'static str {
+    match kind {
+        0 => "SMI",
+        1 => "GSI",
+        2 => "RC",
+        3 => "UC",
+        4 => "UD",
+        8 => "raw packet",
+        9 => "XRC initiator",
+        10 => "XRC target",
+        0xff => "of the driver (DC, or made for its needs)",
+        _ => "of an unknown type",
+    }
+}
+
+/// `enum ib_qp_state`
+fn state(state: u8) -> &'static str {
+    match state {
+        0 => "RESET",
+        1 => "INIT",
+        2 => "RTR",
+        3 => "RTS",
+        4 => "SQD",
+        5 => "SQE",
+        6 => "ERROR",
+        _ => "unknown",
+    }
+}

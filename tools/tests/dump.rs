@@ -1,0 +1,386 @@
+//! `mlx5 dump` of other processes, whose contexts are compared with what these say of themselves.
+
+mod rig;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use mlx5::connect::LocalPort;
+use mlx5::devx::{self, CommandTarget as _};
+use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
+use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
+use mlx5::verbs::{
+    Access, CompletionQueue, Context, Pages, ProtectionDomain, QueuePair, Rc, Reset,
+};
+use mlx5::wqe::{Inline, Send};
+use mlx5_model as _;
+use rig::{finish, json_has_shape, mlx5, on_the_model, run, text_has_shape};
+use serde_json::{Value, json};
+
+/// Set for the program that is looked into.
+const PROGRAM: &str = "MLX5_DUMP_PROGRAM";
+
+/// The program: a queue pair that is connected to itself, one in INIT, one in RTR, and one that was
+/// made by command. Says what they are; then sends as many messages as each line of its input says.
+#[test]
+fn program() {
+    if std::env::var_os(PROGRAM).is_none() {
+        return;
+    }
+    let context = Context::open_first().unwrap();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let cq = CompletionQueue::new(&context, 128).unwrap();
+    let memory = pd.allocate(4096, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap();
+    let port = LocalPort::new(&context, 1, None).unwrap();
+    let made = || -> QueuePair<Rc, Reset> {
+        QueuePair::builder(&pd, &cq).max_send_wr(16).max_inline_data(64).build().unwrap()
+    };
+    let (qp, in_init, in_rtr) = (made(), made(), made());
+    let endpoint = port.endpoint(&qp);
+    let other = port.endpoint(&in_rtr);
+    let in_init = in_init.init(&port.init()).unwrap();
+    let in_rtr = in_rtr.init(&port.init()).unwrap();
+    let in_rtr = in_rtr.rtr(&port.rtr(&other, &endpoint)).unwrap();
+
+    let umem = devx::Umem::new(&context, Pages::new(1 << 16).unwrap()).unwrap();
+    let uar = devx::Uar::first_of(&context, &devx::UarKind::ALL).unwrap().uar;
+    let by_command = devx::CompletionQueue::builder(&context, 64).uar(&uar).record(&umem, 0);
+    let by_command = by_command.ring(&umem, 1 << 12).build().unwrap();
+    let commanded = devx::QueuePairBuilder::<Rc>::new(&pd, &by_command)
+        .max_send_wr(16)
+        .uar(&uar)
+        .record(&umem, 64);
+    let commanded = commanded.ring(&umem, 1 << 15).build().unwrap();
+
+    let told = json!({
+        "qp": qp.number(),
+        "psn": endpoint.psn,
+        "lid": endpoint.lid,
+        "gid": endpoint.gid.map(|gid| u128::from_be_bytes(gid.0).to_string()),
+        "in_init": in_init.number(),
+        "in_rtr": in_rtr.number(),
+        "in_rtr_context": in_rtr.object_context().unwrap().to_string(),
+        "commanded": commanded.number(),
+        "pd": pd.number().unwrap(),
+        "address": memory.address(),
+        "lkey": memory.lkey(),
+        "rkey": memory.rkey(),
+        "length": 4096,
+    });
+    let qp = qp.init(&port.init()).unwrap();
+    let mut completions = Completions::new(&cq).unwrap();
+    let mut receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
+    receiver.post(1, Slice::new(memory)).unwrap();
+    let qp = qp.rtr(&port.rtr(&endpoint, &endpoint)).unwrap();
+    let qp = qp.rts(&port.rts(&endpoint, &endpoint)).unwrap();
+    let mut channel = Channel::new(qp, receiver, completions, SendConfig::default()).unwrap();
+    println!("\ntold {told}");
+    for line in std::io::stdin().lines() {
+        for _ in 0..line.unwrap().parse::<u64>().unwrap() {
+            channel.post(2, Send::new(Inline(b"hello")).signaled()).unwrap();
+            // The request's end, and the receive's, whose memory is posted again.
+            let mut done = 0;
+            while done < 2 {
+                let Some(Event::Returned(returned)) = channel.poll().unwrap() else { continue };
+                done += 1;
+                if let Some(memory) = returned.buffers.one() {
+                    channel.post_receive(1, memory).unwrap();
+                }
+            }
+        }
+        println!("\nsent");
+    }
+    drop((in_init, in_rtr, commanded));
+}
+
+/// The program, running.
+struct Program {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    told: Value,
+}
+
+impl Program {
+    fn start(link: &str) -> Program {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["program", "--exact", "--nocapture"])
+            .env(PROGRAM, "1")
+            .env("MLX5_MODEL", "always")
+            .env("MLX5_MODEL_LINK", link)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let mut program =
+            Program { child, input, output: BufReader::new(output), told: Value::Null };
+        program.told = serde_json::from_str(&program.wait_for("told ")).unwrap();
+        program
+    }
+
+    /// The rest of the next line that begins so.
+    fn wait_for(&mut self, start: &str) -> String {
+        wait_for(&mut self.output, start)
+    }
+
+    fn send(&mut self, messages: u64) {
+        writeln!(self.input, "{messages}").unwrap();
+        self.wait_for("sent");
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    fn told(&self, what: &str) -> u64 {
+        self.told[what].as_u64().unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn wait_for(output: &mut impl BufRead, start: &str) -> String {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        assert_ne!(output.read_line(&mut line).unwrap(), 0, "it ended before `{start}`");
+        if let Some(rest) = line.trim().strip_prefix(start) {
+            return rest.to_owned();
+        }
+    }
+}
+
+/// The objects of a dump that are of a kind.
+fn objects(dump: &Value, kind: &str) -> Vec<Value> {
+    let devices = dump["devices"].as_array().unwrap().iter();
+    let all = devices.flat_map(|device| device["objects"].as_array().unwrap().clone());
+    all.filter(|object| object["kind"] == kind).collect()
+}
+
+fn numbered(dump: &Value, kind: &str, number: u64) -> Value {
+    let found = objects(dump, kind).into_iter().find(|object| object["number"] == number);
+    found.unwrap_or_else(|| panic!("no {kind} {number:#x} in {dump}"))
+}
+
+#[test]
+fn contexts_are_what_the_program_says() {
+    for link in ["infiniband", "roce"] {
+        let mut program = Program::start(link);
+        program.send(3);
+        let dump = run(&["dump", "--pid", &program.pid(), "--json"], 0).report();
+        let qp = numbered(&dump, "qp", program.told("qp"));
+        let fields = &qp["fields"];
+        // RTS, and connected to itself.
+        assert_eq!((&fields["state"], &qp["remark"]), (&3.into(), &Value::Null));
+        assert_eq!(fields["remote_qpn"], program.told("qp"));
+        let psn = (program.told("psn") + 3) & 0xff_ffff;
+        assert_eq!((&fields["next_send_psn"], &fields["next_rcv_psn"]), (&psn.into(), &psn.into()));
+        assert_eq!(fields["pd"], program.told("pd"));
+        match program.told["gid"].as_str() {
+            None => assert_eq!(fields["primary_address_path.rlid"], program.told("lid")),
+            Some(gid) => {
+                let text = run(&["dump", "-p", &program.pid(), "-k", "qp"], 0).out;
+                let gid = format!("{:032x}", gid.parse::<u128>().unwrap());
+                let shown = text.lines().find(|line| line.contains("rgid_rip")).unwrap();
+                let shown: String = shown.split(" = ").nth(1).unwrap().split(' ').collect();
+                assert_eq!(shown, gid);
+            }
+        }
+        let state = |which: &str| {
+            let qp = numbered(&dump, "qp", program.told(which));
+            (qp["fields"]["state"].as_u64().unwrap(), qp["remark"].as_str().unwrap().to_owned())
+        };
+        assert!(matches!(state("in_init"), (1, remark) if remark.contains("INIT")));
+        assert!(matches!(state("in_rtr"), (2, remark) if remark.contains("RTS")));
+        let in_rtr = numbered(&dump, "qp", program.told("in_rtr"));
+        assert_eq!(in_rtr["fields"]["remote_qpn"], program.told("qp"));
+        assert_eq!(in_rtr["fields"]["next_rcv_psn"], program.told("psn"));
+        // All of it is what the program itself is told.
+        let number = program.told("in_rtr").to_string();
+        let text = run(&["dump", "-p", &program.pid(), "-n", &number], 0).out;
+        let context = program.told["in_rtr_context"].as_str().unwrap();
+        assert!(text.contains(context), "{context}\n{text}");
+        // Three messages, and their receives.
+        let cqs = objects(&dump, "cq");
+        assert_eq!(cqs.len(), 1, "{dump}");
+        assert_eq!(cqs[0]["number"], fields["cqn_snd"]);
+        assert_eq!(cqs[0]["fields"]["producer_counter"], 6);
+        let keys = &objects(&dump, "mr")[0]["keys"];
+        for key in ["address", "lkey", "rkey", "length"] {
+            assert_eq!(keys[key], program.told[key], "{key}");
+        }
+        numbered(&dump, "pd", program.told("pd"));
+    }
+}
+
+#[test]
+fn what_was_made_by_command_is_found_by_its_number() {
+    let program = Program::start("infiniband");
+    let number = program.told("commanded");
+    let dump = |more: &[&str]| {
+        let pid = program.pid();
+        let arguments = [&["dump", "--json", "--pid", &pid], more].concat();
+        run(&arguments, 0).report()
+    };
+    let commanded = numbered(&dump(&["-n", &format!("{number:#x}")]), "qp", number);
+    assert_eq!(commanded["fields"]["state"], 0);
+    assert_eq!(commanded["fields"]["log_sq_size"], 4);
+    // By kind, and by kind and number.
+    let qps = dump(&["--kind", "qp"]);
+    assert_eq!(objects(&qps, "mr"), [Value::Null; 0]);
+    assert!(objects(&qps, "qp").len() >= 3);
+    let one = dump(&["--kind", "qp,cq", "--number", &program.told("in_init").to_string()]);
+    assert_eq!((objects(&one, "qp").len(), objects(&one, "cq").len()), (1, 0));
+    // Looking changed nothing: the same again.
+    assert_eq!(dump(&[]), dump(&[]));
+}
+
+#[test]
+fn watching_shows_what_moves_until_the_process_ends() {
+    let mut program = Program::start("infiniband");
+    let (pid, number) = (program.pid(), format!("{:#x}", program.told("qp")));
+    let mut watching =
+        mlx5(&["dump", "--json", "-p", &pid, "-n", &number, "-k", "qp", "-w", "0.02"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+    let stream = serde_json::Deserializer::from_reader(watching.stdout.take().unwrap());
+    let mut reports = stream.into_iter::<Value>().map(|value| value.unwrap()["report"].clone());
+    let first = reports.next().unwrap();
+    let before = numbered(&first, "qp", program.told("qp"))["fields"]["next_send_psn"].clone();
+    assert_eq!(before, program.told("psn"));
+    let after = (program.told("psn") + 5) & 0xff_ffff;
+    program.send(5);
+    let mut seen = before;
+    while seen != after {
+        for changed in reports.next().unwrap()["changed"].as_array().unwrap() {
+            assert_eq!(changed["object"], format!("qp {number}"));
+            let fields = changed["fields"].as_array().unwrap();
+            if let Some(psn) = fields.iter().find(|field| field["name"] == "next_send_psn") {
+                // Each change goes on from the one before.
+                assert_eq!(psn["before"], seen);
+                seen = psn["now"].clone();
+            }
+        }
+    }
+    drop(program);
+    // Whatever is said meanwhile: it comes to an end, and that is none that went wrong.
+    reports.for_each(drop);
+    assert!(watching.wait().unwrap().success());
+}
+
+#[test]
+fn a_program_of_others_is_looked_into_while_it_runs() {
+    // The client finds the server's port as users do, by trying.
+    let port = (20_000 + std::process::id() % 10_000).to_string();
+    let pingpong = |server: Option<&str>| {
+        let mut arguments = vec!["-oL", "ibv_rc_pingpong", "-n", "100000000", "-p", &port];
+        arguments.extend(server);
+        let mut command = on_the_model("stdbuf", &arguments);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        Killed(command.spawn().unwrap())
+    };
+    let mut server = pingpong(None);
+    let mut told = BufReader::new(server.0.stdout.take().unwrap());
+    let local = wait_for(&mut told, "local address:");
+    let mut client = loop {
+        let mut client = pingpong(Some("localhost"));
+        let mut out = BufReader::new(client.0.stdout.take().unwrap());
+        let mut text = String::new();
+        while !text.contains("remote address:") && out.read_line(&mut text).unwrap() != 0 {}
+        if text.contains("remote address:") {
+            break client;
+        }
+        // Nobody listened yet.
+        client.0.wait().unwrap();
+    };
+    let remote = wait_for(&mut told, "remote address:");
+    let value = |text: &str, name: &str| {
+        let (_, rest) = text.split_once(&format!("{name} 0x")).unwrap();
+        u64::from_str_radix(rest.split(',').next().unwrap(), 16).unwrap()
+    };
+    let pid = server.0.id().to_string();
+    let dump = run(&["dump", "--json", "-p", &pid], 0).report();
+    assert_eq!(dump["process"], "ibv_rc_pingpong");
+    let qp = numbered(&dump, "qp", value(&local, "QPN"));
+    let fields = &qp["fields"];
+    assert_eq!(fields["remote_qpn"], value(&remote, "QPN"));
+    assert_eq!(fields["primary_address_path.rlid"], value(&remote, "LID"));
+    // It has sent some messages of four packets each since it said its PSN.
+    let sent = (fields["next_send_psn"].as_u64().unwrap() - value(&local, "PSN")) & 0xff_ffff;
+    let got = (fields["next_rcv_psn"].as_u64().unwrap() - value(&remote, "PSN")) & 0xff_ffff;
+    assert!(got.abs_diff(sent) <= 8, "{sent} {got}");
+    // And it is listed, with its peer.
+    let all = run(&["dump", "--json"], 0).report();
+    let find = |pid: u32| {
+        let processes = all["processes"].as_array().unwrap();
+        processes.iter().find(|process| process["pid"] == pid).unwrap()["queue_pairs"][0].clone()
+    };
+    let (one, other) = (find(server.0.id()), find(client.0.id()));
+    assert_eq!((&one["number"], &other["peer"]), (&qp["number"], &qp["number"]));
+    assert_eq!(
+        (&one["peer"], &one["kind"], &one["state"]),
+        (&other["number"], &"RC".into(), &"RTS".into())
+    );
+    client.0.kill().unwrap();
+}
+
+/// A program that does not outlive its test.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_process_that_cannot_be_looked_into_is_told_with_the_reason() {
+    let gone = run(&["dump", "--pid", "999999999"], 3).err;
+    assert!(gone.contains("there is no such process"), "{gone}");
+    let mut other = Killed(Command::new("cat").stdin(Stdio::piped()).spawn().unwrap());
+    let text = run(&["dump", "--pid", &other.0.id().to_string()], 3).err;
+    assert!(text.contains("has no RDMA device open"), "{text}");
+    drop(other.0.stdin.take());
+    // It has a file open that stands for devices of the model, but is no program on the model.
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let other = Killed(Command::new("cat").stdin(Stdio::piped()).stderr(full).spawn().unwrap());
+    let text = run(&["dump", "--pid", &other.0.id().to_string()], 3).err;
+    assert!(text.contains("ENOTTY"), "{text}");
+}
+
+#[test]
+fn the_report_has_its_shape() {
+    let mut program = Program::start("infiniband");
+    program.send(2);
+    let pid = program.pid();
+    let qp = program.told("qp").to_string();
+    let text = finish(&mut mlx5(&["dump", "-p", &pid, "-n", &qp]), 0).out;
+    // The program is called after its build.
+    let (_, text) = text.split_once('\n').unwrap();
+    text_has_shape("dump", &without_digits(text));
+    json_has_shape("dump", &run(&["dump", "--json", "-p", &pid, "-n", &qp], 0).report());
+    let watched = run(&["dump", "-p", &pid, "-k", "mr,pd", "-w", "0.01", "--count", "1"], 0).out;
+    let (_, watched) = watched.split_once('\n').unwrap();
+    text_has_shape("dump-watch", &without_digits(watched));
+}
+
+/// Hexadecimal numbers as 0: what of them are digits, and so left out of a shape, is chance.
+fn without_digits(text: &str) -> String {
+    let mut parts = text.split("0x");
+    let mut plain = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        plain.push('0');
+        plain.push_str(part.trim_start_matches(|next: char| next.is_ascii_hexdigit()));
+    }
+    plain
+}
