@@ -67,6 +67,10 @@ struct State {
     left: u32,
 }
 
+// SAFETY: `entry` points into private memory of the queue, which the template has for itself and takes
+// along: by value, or by the only reference. So whoever may send the queue may send both.
+unsafe impl Send for State {}
+
 /// A WQE that is signaled or not.
 #[derive(Clone, Copy)]
 struct Look {
@@ -80,6 +84,13 @@ const STEP: u64 = u64::from_ne_bytes([0, 0, 1, 0, 0, 0, 0, 0]);
 
 /// `CE_ALWAYS` in the last eight bytes of a ctrl segment.
 const SIGNALED: u64 = u64::from_ne_bytes([0, 0, 0, CE_ALWAYS, 0, 0, 0, 0]);
+
+/// A thread may hand its template to another, as it may its queue.
+const _: () = {
+    const fn may_be_sent<S: Send>() {}
+    may_be_sent::<Template<SendQueue, crate::wqe::Nop>>();
+    may_be_sent::<Template<&mut SendQueue, crate::wqe::Nop>>();
+};
 
 impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q, O, V, T> {
     /// Takes a queue, and a request; what it has in variable fields does not matter, but for the
@@ -192,6 +203,12 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
     /// The queue.
     pub fn queue(&self) -> &SendQueue<T> {
         self.queue.borrow()
+    }
+
+    /// Forgets what posts took so far, as [`SendQueue::clear_timing`].
+    #[cfg(feature = "timing")]
+    pub fn clear_timing(&mut self) {
+        self.queue.borrow_mut().clear_timing();
     }
 
     /// Gives the queue back.

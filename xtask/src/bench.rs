@@ -99,6 +99,17 @@ pub fn check_timing(decision: &Decision) -> Result {
     build::run("cargo bench", &mut bench)
 }
 
+/// What only a build of the command with the feature `phases` shows: that a result has them.
+pub fn check_phases(decision: &Decision) -> Result {
+    let feature = ["--package", "mlx5-tools", "--features", "phases"];
+    let mut clippy = build::cargo_with("clippy", decision);
+    clippy.args(feature).args(["--all-targets", "--", "-D", "warnings"]);
+    build::run("cargo clippy", &mut clippy)?;
+    let mut test = build::cargo_with("test", decision);
+    test.args(feature).args(["--test", "perf_phases"]);
+    build::run("cargo test", &mut test)
+}
+
 /// What only a build with the feature `flight-recorder` shows: that it compiles without a warning, also
 /// together with `timing`; that every queue records, every error's record has the WQE that failed, and
 /// nothing is allocated meanwhile. In debug builds.

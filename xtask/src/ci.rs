@@ -33,6 +33,7 @@ pub fn command() -> Result {
     });
     steps.step("the feature `lint`", || test::check_lint(&decision));
     steps.step("the feature `timing`", || bench::check_timing(&decision));
+    steps.step("the feature `phases`", || bench::check_phases(&decision));
     steps.step("the feature `flight-recorder`", || bench::check_flight(&decision));
     steps.step("cargo xtask bench --quick", || bench::run(&decision, Choice::Quick));
     steps.finish("cargo xtask ci")

@@ -1,7 +1,5 @@
 //! The direct path: this crate's rings, as a program would use them.
 
-use std::marker::PhantomData;
-
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ring::{Completions, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::Transport;
@@ -9,6 +7,7 @@ use mlx5::verbs::Transport;
 use super::memory::Memory;
 use super::path::{Event, Message, Path, Stop};
 use super::plan::{Layout, Plan};
+use super::poster::Poster as _;
 use super::request::{Requests, Site};
 #[cfg(feature = "phases")]
 use super::result::Phase;
@@ -20,13 +19,12 @@ use crate::outcome::{Error, Result};
 const SEQUENCE_BITS: u32 = 48;
 
 /// The queues of one thread, posted to and polled without libmlx5.
-pub struct Direct<T: Transport, R> {
+pub struct Direct<T: Transport, R: Requests<T>> {
     /// Before the memory, so that nothing is in flight when that goes.
-    queues: Vec<(SendQueue<T>, ReceiveQueue)>,
+    queues: Vec<(R::Poster, ReceiveQueue)>,
     completions: Completions,
     site: Site,
     header: usize,
-    requests: PhantomData<fn() -> R>,
 }
 
 /// Makes [`Direct`]s.
@@ -40,14 +38,16 @@ impl Backend for ByHand {
     fn path<T: Connects, R: Requests<T>>(station: Station<T>, plan: &Plan) -> Result<Direct<T, R>> {
         let mut completions = Completions::new(&station.cq)?;
         let mut queues = Vec::with_capacity(station.queue_pairs.len());
-        for qp in &station.queue_pairs {
+        for (queue, qp) in station.queue_pairs.iter().enumerate() {
             let sends = SendQueue::new(qp, &mut completions, SendConfig::default())?;
             plan.check_limits(sends.limits()).map_err(Error::Told)?;
             let receives = ReceiveQueue::new(qp, &mut completions, ReceiveConfig::default())?;
-            queues.push((sends, receives));
+            let poster = R::poster(sends, &station.site, queue);
+            let poster = poster.map_err(|error| Error::Told(Stop::Post(error).to_string()))?;
+            queues.push((poster, receives));
         }
         let header = if T::HAS_HEADER { Layout::HEADER } else { 0 };
-        Ok(Direct { queues, completions, site: station.site, header, requests: PhantomData })
+        Ok(Direct { queues, completions, site: station.site, header })
     }
 }
 
@@ -69,13 +69,12 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
 
     #[inline(always)]
     fn post(&mut self, queue: usize, message: Message) -> Result<(), Stop> {
-        let request = R::request(&self.site, queue, message);
-        let (sends, _) = &mut self.queues[queue];
+        let (poster, _) = &mut self.queues[queue];
         // SAFETY: the request's memory is a slot of `site`, which is dropped after the queues, and
         // nobody holds a reference to it. Loops keep at most as many requests outstanding as the plan's
         // depth, which is how many slots there are where contents matter; where they do not, requests
         // may share one.
-        unsafe { sends.post(id(queue, message.sequence), request)? };
+        unsafe { poster.post(id(queue, message.sequence), &self.site, queue, message)? };
         Ok(())
     }
 
@@ -85,14 +84,10 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
         queue: usize,
         messages: impl Iterator<Item = Message>,
     ) -> Result<(), Stop> {
-        let (sends, _) = &mut self.queues[queue];
-        let mut batch = sends.batch();
-        for message in messages {
-            let request = R::request(&self.site, queue, message);
-            batch.append(id(queue, message.sequence), request)?;
-        }
+        let (poster, _) = &mut self.queues[queue];
+        let messages = messages.map(|message| (id(queue, message.sequence), message));
         // SAFETY: as in `post`, for each.
-        unsafe { batch.ring() };
+        unsafe { poster.post_batch(&self.site, queue, messages)? };
         Ok(())
     }
 
@@ -157,7 +152,7 @@ impl<T: Connects, R: Requests<T>> Path for Direct<T, R> {
         };
         // Queues of one thread do the same: the first stands for all.
         if let Some((sends, receives)) = self.queues.first() {
-            add("send", sends.timing());
+            add("send", sends.queue().timing());
             add("receive", receives.timing());
         }
         add("completions", self.completions.timing());

@@ -117,6 +117,15 @@ impl Memory {
         }
     }
 
+    /// The first of them, where so many are a message.
+    #[inline(always)]
+    #[must_use]
+    pub fn out_array<const N: usize>(&self, queue: usize, sequence: u64) -> [u8; N] {
+        let mut bytes = [0; N];
+        bytes.copy_from_slice(&self.out_bytes(queue, sequence)[..N]);
+        bytes
+    }
+
     /// A receive: the slot with the place of a datagram's header before the message.
     #[inline(always)]
     #[must_use]
@@ -252,7 +261,14 @@ impl Target {
     #[inline(always)]
     #[must_use]
     pub fn slot(&self, sequence: u64) -> Remote {
-        self.first.offset((sequence & self.mask) * self.stride)
+        self.first.offset(self.offset(sequence))
+    }
+
+    /// How far that is behind the first slot.
+    #[inline(always)]
+    #[must_use]
+    pub fn offset(&self, sequence: u64) -> u64 {
+        (sequence & self.mask) * self.stride
     }
 }
 

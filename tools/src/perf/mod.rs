@@ -24,6 +24,7 @@ pub mod page;
 pub mod path;
 pub mod place;
 pub mod plan;
+pub mod poster;
 mod progress;
 mod raw;
 pub mod request;

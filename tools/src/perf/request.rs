@@ -1,13 +1,16 @@
 //! The requests that are posted, as types: so a loop over one is compiled for it alone.
 
+use mlx5::ring::{PostError, SendQueue};
 use mlx5::verbs::{Rc, Transport, Uc, Ud};
 use mlx5::wqe::{
-    CompareSwap, FetchAdd, Inline, Payload, PostOn, Read, Send, Sge, To, UdAddress, Write, WriteImm,
+    CompareSwap, FetchAdd, Inline, InlineBytes, Payload, PostOn, Read, Send, Sge, To, UdAddress,
+    Write, WriteImm,
 };
 
 use super::memory::{Memory, Target};
 use super::path::Message;
 use super::plan::{Carrier, Operation, Plan};
+use super::poster::{Poster, SendTemplate, Whole, WriteTemplate};
 use super::station::Connects;
 
 /// What requests are made of: this side's memory, and where each queue pair's peer is.
@@ -28,8 +31,32 @@ pub trait Requests<T: Transport>: Sized + 'static {
     /// What is posted.
     type Request<'a>: PostOn<T>;
 
+    /// What posts it.
+    type Poster: Poster<T>;
+
     /// A message's request, on that queue pair.
     fn request(site: &Site, queue: usize, message: Message) -> Self::Request<'_>;
+
+    /// Takes a send queue to post on.
+    ///
+    /// # Errors
+    /// [`PostError`]: no queue like this takes such requests.
+    fn poster(sends: SendQueue<T>, site: &Site, queue: usize) -> Result<Self::Poster, PostError>;
+}
+
+/// Requests that are written as a whole.
+macro_rules! written_as_a_whole {
+    ($transport:ty) => {
+        type Poster = Whole<$transport, Self>;
+
+        fn poster(
+            sends: SendQueue<$transport>,
+            _: &Site,
+            _: usize,
+        ) -> Result<Self::Poster, PostError> {
+            Ok(Whole::new(sends))
+        }
+    };
 }
 
 /// How a payload travels.
@@ -77,6 +104,7 @@ macro_rules! requests {
         $(
             impl<$payload: Carries> Requests<$transport> for $name<$payload> {
                 type Request<'a> = $request;
+                written_as_a_whole!($transport);
 
                 #[inline(always)]
                 fn request(
@@ -112,6 +140,7 @@ requests! {
 
 impl<P: Carries> Requests<Ud> for Sends<P> {
     type Request<'a> = To<Send<P::Payload<'a>>, &'a UdAddress>;
+    written_as_a_whole!(Ud);
 
     #[inline(always)]
     fn request(site: &Site, queue: usize, message: Message) -> Self::Request<'_> {
@@ -127,6 +156,7 @@ pub enum Reads {}
 
 impl Requests<Rc> for Reads {
     type Request<'a> = Read<Sge>;
+    written_as_a_whole!(Rc);
 
     #[inline(always)]
     fn request(site: &Site, queue: usize, message: Message) -> Read<Sge> {
@@ -141,6 +171,7 @@ pub enum Adds {}
 
 impl Requests<Rc> for Adds {
     type Request<'a> = FetchAdd;
+    written_as_a_whole!(Rc);
 
     #[inline(always)]
     fn request(site: &Site, queue: usize, message: Message) -> FetchAdd {
@@ -156,6 +187,7 @@ pub enum Swaps {}
 
 impl Requests<Rc> for Swaps {
     type Request<'a> = CompareSwap;
+    written_as_a_whole!(Rc);
 
     #[inline(always)]
     fn request(site: &Site, queue: usize, message: Message) -> CompareSwap {
@@ -166,6 +198,56 @@ impl Requests<Rc> for Swaps {
             .signaled_if(signaled)
     }
 }
+
+/// SEND of `N` bytes inline, from a template.
+#[derive(Debug)]
+pub enum TemplateSends<const N: usize> {}
+
+impl<const N: usize> Requests<Rc> for TemplateSends<N> {
+    type Request<'a> = Send<InlineBytes<N>>;
+    type Poster = SendTemplate<N>;
+
+    #[inline(always)]
+    fn request(site: &Site, queue: usize, message: Message) -> Send<InlineBytes<N>> {
+        let bytes = InlineBytes(site.memory.out_array(queue, message.sequence));
+        Send::new(bytes).signaled_if(message.signaled)
+    }
+
+    fn poster(
+        sends: SendQueue<Rc>,
+        site: &Site,
+        queue: usize,
+    ) -> Result<SendTemplate<N>, PostError> {
+        SendTemplate::new(sends, Self::request(site, queue, FIRST))
+    }
+}
+
+/// RDMA WRITE of `N` bytes inline, from a template.
+#[derive(Debug)]
+pub enum TemplateWrites<const N: usize> {}
+
+impl<const N: usize> Requests<Rc> for TemplateWrites<N> {
+    type Request<'a> = Write<InlineBytes<N>>;
+    type Poster = WriteTemplate<N>;
+
+    #[inline(always)]
+    fn request(site: &Site, queue: usize, message: Message) -> Write<InlineBytes<N>> {
+        let bytes = InlineBytes(site.memory.out_array(queue, message.sequence));
+        let target = site.targets[queue].slot(message.sequence);
+        Write::new(bytes, target).signaled_if(message.signaled)
+    }
+
+    fn poster(
+        sends: SendQueue<Rc>,
+        site: &Site,
+        queue: usize,
+    ) -> Result<WriteTemplate<N>, PostError> {
+        WriteTemplate::new(sends, Self::request(site, queue, FIRST))
+    }
+}
+
+/// What a template is written with.
+const FIRST: Message = Message { sequence: 0, signaled: false };
 
 /// Something that is done for one transport and kind of request.
 pub trait Visit {
@@ -182,6 +264,15 @@ pub trait Visit {
 /// An operation that the transport does not have; [`Plan::check`] says so before.
 pub fn visit<V: Visit>(plan: &Plan, visitor: V) -> Result<V::Output, String> {
     use Carrier::{Rc as OfRc, Uc as OfUc, Ud as OfUd};
+    if plan.template {
+        return Ok(match (plan.operation, plan.size) {
+            (Operation::Send, 8) => visitor.visit::<Rc, TemplateSends<8>>(),
+            (Operation::Send, 64) => visitor.visit::<Rc, TemplateSends<64>>(),
+            (Operation::Write, 8) => visitor.visit::<Rc, TemplateWrites<8>>(),
+            (Operation::Write, 64) => visitor.visit::<Rc, TemplateWrites<64>>(),
+            (operation, size) => return Err(format!("no template of {operation}, {size} bytes")),
+        });
+    }
     Ok(match (plan.carrier, plan.operation, plan.inline) {
         (OfRc, Operation::Send, false) => visitor.visit::<Rc, Sends<Gathered>>(),
         (OfRc, Operation::Send, true) => visitor.visit::<Rc, Sends<Inlined>>(),
