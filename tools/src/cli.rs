@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome};
 use crate::output::Output;
-use crate::{decode, doctor, dump, generate, info, perf, replay, trace};
+use crate::{decode, doctor, dump, generate, info, lint, perf, replay, trace};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
 ///
@@ -51,6 +51,7 @@ enum Command {
     Doctor(doctor::Arguments),
     Perf(Box<perf::Arguments>),
     Decode(decode::Arguments),
+    Lint(Box<lint::Arguments>),
     Trace(trace::Arguments),
     Replay(replay::Arguments),
     Dump(dump::Arguments),
@@ -76,6 +77,7 @@ impl Cli {
             Command::Doctor(arguments) => arguments.run(&machine, &output),
             Command::Perf(arguments) => arguments.run(&machine, &output),
             Command::Decode(arguments) => arguments.run(&output),
+            Command::Lint(arguments) => arguments.run(&output),
             Command::Trace(arguments) => arguments.run(&output),
             Command::Replay(arguments) => arguments.run(&output),
             Command::Dump(arguments) => arguments.run(&machine, &output),

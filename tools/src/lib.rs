@@ -11,6 +11,7 @@ mod doctor;
 mod dump;
 mod generate;
 mod info;
+mod lint;
 pub mod machine;
 pub mod outcome;
 pub mod output;

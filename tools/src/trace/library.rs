@@ -15,7 +15,7 @@ const CURE: &str = "build it with `cargo build -p mlx5-tools`, or name one with 
 
 /// The library that is asked for, else one beside this command, of the same build as the model inside
 /// it: an older copy would write what this command does not read.
-pub(super) fn find(named: Option<&Path>) -> Result<PathBuf> {
+pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
     if let Some(library) = named {
         return match is_of_this_build(library) {
             Some(true) => Ok(library.to_owned()),

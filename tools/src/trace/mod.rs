@@ -7,7 +7,7 @@
 
 mod command;
 mod filter;
-mod library;
+pub(crate) mod library;
 pub(crate) mod line;
 mod packet;
 mod print;

@@ -1,0 +1,189 @@
+//! Recordings: queues are known from the commands that made them.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+
+use mlx5::devx::ifc::{
+    create_qp_in, create_qp_out, create_sq_in, create_sq_out, destroy_qp_in, destroy_sq_in, opcode,
+    qp_2rst_in, qpc, sqc, wq,
+};
+use mlx5::lint::{Defect, Facts, Finding, Lint, Segment, Transport};
+use mlx5_model::object::Service;
+use mlx5_model::trace::{Observed, ReadError, Reader, What};
+
+use super::report::Report;
+use crate::outcome::{Error, Result};
+
+/// A WQE's ctrl segment.
+const CTRL: usize = 16;
+
+/// A finding, and the WQE's bytes.
+pub(super) type Found = (Finding, Option<Vec<u8>>);
+
+/// A send queue, from its making to its end.
+struct Queue {
+    lint: Lint,
+    wqes: u64,
+    found: Vec<Found>,
+}
+
+/// What is known of queues when they are made, and the queues that posted, each of one card.
+#[derive(Default)]
+struct Queues {
+    /// Blocks of the ring, by the queue's number.
+    made: BTreeMap<(u8, u32), u32>,
+    posting: BTreeMap<(u8, u32), Queue>,
+}
+
+/// Goes over all send queues of a recording.
+///
+/// # Errors
+/// What cannot be read. What was read of a recording that was cut is gone over.
+pub(super) fn lint<R: Read>(
+    reader: Reader<R>,
+    process: Option<u32>,
+    strict: bool,
+    report: &mut Report,
+) -> Result<()> {
+    let mut queues = Queues::default();
+    for event in reader.events() {
+        let event = match event {
+            Ok(event) => event,
+            Err(error @ ReadError::Cut(_)) => {
+                eprintln!("mlx5: {error}");
+                break;
+            }
+            Err(error) => return Err(Error::Told(error.to_string())),
+        };
+        match event.what {
+            What::Command { input, output } => {
+                queues.command(event.card, &input, &output, process, report);
+            }
+            What::Observed(Observed::SendWqe { qp, index, service, bytes }) => {
+                queues.wqe((event.card, qp), index, service, &bytes, strict);
+            }
+            What::Observed(Observed::Cqe { bytes, .. }) => queues.cqe(event.card, &bytes),
+            What::Observed(Observed::Mistake { mistake, count }) => {
+                report.doorbell(mistake.words(), count);
+            }
+            _ => {}
+        }
+    }
+    for queue in queues.posting.into_values() {
+        report.queue(process, &queue.lint, queue.wqes, queue.found);
+    }
+    Ok(())
+}
+
+impl Queues {
+    /// A command that succeeded: queues are made, start anew, and end.
+    fn command(
+        &mut self,
+        card: u8,
+        input: &[u8],
+        output: &[u8],
+        process: Option<u32>,
+        report: &mut Report,
+    ) {
+        let Some([high, low]) = input.first_chunk() else { return };
+        if output.first() != Some(&0) {
+            return;
+        }
+        let code = u16::from_be_bytes([*high, *low]);
+        let long = |size: usize| input.len() >= size && output.len() >= create_qp_out::SIZE;
+        match code {
+            opcode::CREATE_QP if long(create_qp_in::SIZE) => {
+                let number = create_qp_out::QPN.get(output) as u32;
+                let has_none = qpc::NO_SQ.within(create_qp_in::QPC).get(input) != 0;
+                let log = qpc::LOG_SQ_SIZE.within(create_qp_in::QPC).get(input);
+                self.end((card, number), process, report);
+                if !has_none {
+                    self.made.insert((card, number), 1 << log.min(15));
+                }
+            }
+            opcode::CREATE_SQ if long(create_sq_in::SIZE) => {
+                let number = create_sq_out::SQN.get(output) as u32;
+                let size = wq::LOG_WQ_SZ.within(sqc::WQ).within(create_sq_in::CTX);
+                self.end((card, number), process, report);
+                self.made.insert((card, number), 1 << size.get(input).min(15));
+            }
+            opcode::DESTROY_QP if long(destroy_qp_in::SIZE) => {
+                self.end((card, destroy_qp_in::QPN.get(input) as u32), process, report);
+            }
+            opcode::DESTROY_SQ if long(destroy_sq_in::SIZE) => {
+                self.end((card, destroy_sq_in::SQN.get(input) as u32), process, report);
+            }
+            opcode::QP_2RST if long(qp_2rst_in::SIZE) => {
+                let number = qp_2rst_in::QPN.get(input) as u32;
+                if let Some(queue) = self.posting.get_mut(&(card, number)) {
+                    queue.lint = Lint::at(*queue.lint.facts(), 0);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The queue is no more.
+    fn end(&mut self, queue: (u8, u32), process: Option<u32>, report: &mut Report) {
+        self.made.remove(&queue);
+        if let Some(Queue { lint, wqes, found }) = self.posting.remove(&queue) {
+            report.queue(process, &lint, wqes, found);
+        }
+    }
+
+    /// The card fetched a WQE.
+    fn wqe(&mut self, queue: (u8, u32), index: u16, service: Service, bytes: &[u8], strict: bool) {
+        let transport = match service {
+            Service::Rc => Transport::Rc,
+            Service::Uc => Transport::Uc,
+            Service::Ud => Transport::Ud,
+            Service::Xrc => Transport::Xrc,
+            Service::Dc => Transport::Dci,
+            Service::Ethernet => Transport::RawPacket,
+        };
+        let blocks = self.made.get(&queue).copied();
+        let queue = self.posting.entry(queue).or_insert_with(|| {
+            // WQEs of Ethernet have the number of the queue pair, whose part the queue is.
+            let qpn = (transport != Transport::RawPacket).then_some(queue.1);
+            let facts = Facts { qpn, blocks, strict, ..Facts::new(transport) };
+            Queue { lint: Lint::at(facts, index), wqes: 0, found: Vec::new() }
+        });
+        if queue.lint.next() != Some(index) {
+            // The card was elsewhere: after an error it goes on where software tells it to.
+            queue.lint = Lint::at(*queue.lint.facts(), index);
+        }
+        queue.wqes += 1;
+        let units = bytes.get(7).map_or(0, |size| usize::from(size & 0x3f));
+        if bytes.len() < units * CTRL {
+            start_only(&mut queue.lint, bytes, &mut queue.found);
+            return;
+        }
+        let found = &mut queue.found;
+        queue.lint.wqe(bytes, &mut |finding| found.push((finding, Some(bytes.to_vec()))));
+    }
+
+    /// The card wrote a CQE.
+    fn cqe(&mut self, card: u8, bytes: &[u8]) {
+        const REQUESTER: u8 = 0;
+        const REQUESTER_ERROR: u8 = 0xd;
+        // Of 128 bytes, the CQE is the last 64.
+        let Some(bytes) = bytes.last_chunk::<64>() else { return };
+        let code = bytes[63] >> 4;
+        let number = u32::from_be_bytes([0, bytes[57], bytes[58], bytes[59]]);
+        let queue = self.posting.get_mut(&(card, number));
+        if let Some(queue) = queue.filter(|_| matches!(code, REQUESTER | REQUESTER_ERROR)) {
+            queue.lint.completed(code == REQUESTER_ERROR);
+        }
+    }
+}
+
+/// Goes over a WQE of which only the start is there, at least the ctrl segment.
+pub(super) fn start_only(lint: &mut Lint, bytes: &[u8], found: &mut Vec<Found>) {
+    lint.wqe(bytes, &mut |finding| {
+        let cut = matches!(finding.defect, Defect::SegmentMissing { .. })
+            && finding.segment == Segment::Whole;
+        if !cut {
+            found.push((finding, Some(bytes.to_vec())));
+        }
+    });
+}

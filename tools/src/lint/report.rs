@@ -1,0 +1,192 @@
+//! What was found, queue by queue.
+
+use std::fmt;
+
+use mlx5::lint::{Finding, Lint, Severity, Transport};
+use mlx5::text::{Addressing, SendWqe};
+use serde::Serialize;
+
+/// What the command tells.
+#[derive(Debug, Serialize)]
+pub(super) struct Report {
+    wqes: u64,
+    defects: usize,
+    suspicious: usize,
+    queues: Vec<QueueReport>,
+    /// What the model's card noticed of doorbells, which no WQE shows.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    doorbells: Vec<Doorbell>,
+    #[serde(skip)]
+    verbose: bool,
+}
+
+/// A queue, and what is wrong with it.
+#[derive(Debug, Serialize)]
+pub(super) struct QueueReport {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    process: Option<u32>,
+    qpn: Option<u32>,
+    transport: String,
+    blocks: Option<u32>,
+    wqes: u64,
+    findings: Vec<Found>,
+}
+
+/// A finding, in words as well.
+#[derive(Debug, Serialize)]
+struct Found {
+    severity: String,
+    defect: &'static str,
+    wqe: u16,
+    opcode: u8,
+    segment: String,
+    offset: u16,
+    says: String,
+    cure: &'static str,
+    /// The WQE's bytes, as hex.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<String>,
+    #[serde(skip)]
+    line: String,
+    #[serde(skip)]
+    shown: Option<String>,
+}
+
+/// A doorbell that is wrong.
+#[derive(Debug, Serialize)]
+struct Doorbell {
+    says: &'static str,
+    count: u64,
+}
+
+/// What a transport puts before the operation's own segments.
+fn addressing(transport: Transport) -> Addressing {
+    match transport {
+        Transport::Rc | Transport::Uc => Addressing::Connected,
+        Transport::Ud | Transport::Dci => Addressing::Datagram,
+        Transport::Xrc => Addressing::Xrc,
+        Transport::RawPacket => Addressing::Ethernet,
+    }
+}
+
+impl Report {
+    pub fn new(verbose: bool) -> Report {
+        Report {
+            wqes: 0,
+            defects: 0,
+            suspicious: 0,
+            queues: Vec::new(),
+            doorbells: Vec::new(),
+            verbose,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.wqes == 0 && self.defects == 0 && self.suspicious == 0
+    }
+
+    pub fn defects(&self) -> usize {
+        self.defects
+    }
+
+    pub fn suspicious(&self) -> usize {
+        self.suspicious
+    }
+
+    /// A doorbell that the card could make no sense of, or not the one that was meant.
+    pub fn doorbell(&mut self, says: &'static str, count: u64) {
+        self.defects += 1;
+        match self.doorbells.iter_mut().find(|doorbell| doorbell.says == says) {
+            Some(known) => {
+                known.count += count;
+                self.defects -= 1;
+            }
+            None => self.doorbells.push(Doorbell { says, count }),
+        }
+    }
+
+    /// A queue that was gone over. With each finding come the WQE's bytes, if they are at hand.
+    pub fn queue(
+        &mut self,
+        process: Option<u32>,
+        lint: &Lint,
+        wqes: u64,
+        findings: Vec<(Finding, Option<Vec<u8>>)>,
+    ) {
+        let facts = lint.facts();
+        let (mut defects, mut suspicious) = (0, 0);
+        let found = findings.into_iter().map(|(finding, bytes)| {
+            match finding.severity() {
+                Severity::Defect => defects += 1,
+                Severity::Suspicious => suspicious += 1,
+            }
+            let bytes = bytes.filter(|_| self.verbose);
+            let shown = bytes
+                .as_ref()
+                .map(|bytes| SendWqe::new(bytes, addressing(facts.transport)).to_string());
+            Found {
+                severity: finding.severity().to_string(),
+                defect: finding.defect.name(),
+                wqe: finding.wqe,
+                opcode: finding.opcode,
+                segment: finding.segment.to_string(),
+                offset: finding.offset,
+                says: finding.defect.to_string(),
+                cure: finding.defect.cure(),
+                bytes: bytes.map(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+                line: finding.to_string(),
+                shown,
+            }
+        });
+        let report = QueueReport {
+            process,
+            qpn: facts.qpn,
+            transport: facts.transport.to_string(),
+            blocks: facts.blocks,
+            wqes,
+            findings: found.collect(),
+        };
+        self.queues.push(report);
+        self.wqes += wqes;
+        self.defects += defects;
+        self.suspicious += suspicious;
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for queue in &self.queues {
+            if let Some(process) = queue.process {
+                write!(f, "process {process}, ")?;
+            }
+            match queue.qpn {
+                Some(qpn) => write!(f, "QP {qpn:#x} ({}", queue.transport)?,
+                None => write!(f, "a queue ({}", queue.transport)?,
+            }
+            if let Some(blocks) = queue.blocks {
+                write!(f, ", {blocks} blocks")?;
+            }
+            writeln!(f, "): {} WQEs", queue.wqes)?;
+            for found in &queue.findings {
+                writeln!(f, "  {}", found.line)?;
+                for line in found.shown.iter().flat_map(|shown| shown.lines()) {
+                    writeln!(f, "    {line}")?;
+                }
+            }
+        }
+        for Doorbell { says, count } in &self.doorbells {
+            writeln!(f, "  defect doorbell: {says}, {count} times")?;
+        }
+        let plural = |count: usize| if count == 1 { "" } else { "s" };
+        write!(
+            f,
+            "{} defect{}, {} suspicious, in {} WQEs of {} queue{}",
+            self.defects,
+            plural(self.defects),
+            self.suspicious,
+            self.wqes,
+            self.queues.len(),
+            plural(self.queues.len())
+        )
+    }
+}
