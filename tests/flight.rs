@@ -254,19 +254,6 @@ fn an_error_freezes_the_record_with_the_wqe_that_failed_however_old_it_is() {
 }
 
 #[test]
-fn a_wqe_that_somebody_has_overwritten_is_told_from_what_was_posted() {
-    let mut line = Line::new(RegisterUse::Shared);
-    line.wrong(1);
-    assert_eq!(line.drain().len(), 1);
-    let mut record = line.send.flight_record();
-    assert_eq!((story(&record).as_str(), record.changed()), ("wdfc", Some(false)), "{record}");
-    let What::Wqe(found) = &mut record.events[2].what else { panic!("{record}") };
-    found.bytes[40] ^= 1;
-    let text = record.to_string();
-    assert_eq!(Dump::parse(&text).records[0].changed(), Some(true), "{text}");
-}
-
-#[test]
 fn a_flush_alone_freezes_too_and_a_restart_begins_anew() {
     let Line { send, mut completions, qps: (mut qp, _peer), memory, rig, .. } =
         Line::new(RegisterUse::Own);
@@ -462,4 +449,46 @@ fn whoever_asked_for_it_finds_the_dump_of_each_queue_that_failed() {
     assert!(dump.records.contains(&record), "{text}");
     assert!(dump.records.iter().all(|record| record.queue != Queue::Completion), "{text}");
     drop(line.rig);
+}
+
+#[test]
+fn so_does_whoever_starts_a_program_and_says_so_in_its_environment() {
+    const NAME: &str = "so_does_whoever_starts_a_program_and_says_so_in_its_environment";
+    if std::env::var_os("MLX5_FLIGHT_DUMP").is_some() {
+        let mut line = Line::new(RegisterUse::Own);
+        for id in 0..10 {
+            line.write(id);
+        }
+        line.wrong(10);
+        assert_eq!(line.drain().len(), 11);
+        return;
+    }
+    let path = std::env::temp_dir().join(format!("mlx5-flight-env-{}", std::process::id()));
+    let run = |target: &std::ffi::OsStr| {
+        let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", NAME, "--nocapture"]).env("MLX5_FLIGHT_EVENTS", "2");
+        let output = command.env("MLX5_FLIGHT_DUMP", target).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{text}");
+        text
+    };
+    let check = |text: &str, times: usize| {
+        let dump = Dump::parse(text);
+        assert_eq!((dump.records.len(), &dump.damaged[..]), (times, &[][..]), "{text}");
+        for record in &dump.records {
+            // Two of each kind.
+            assert_eq!(record.events.len(), 6, "{text}");
+            assert_eq!(record.guilty().unwrap().index, 10, "{text}");
+        }
+    };
+    check(&run("stderr".as_ref()), 1);
+    // A file is gone on with.
+    assert_eq!(Dump::parse(&run(path.as_os_str())).records, []);
+    run(path.as_os_str());
+    check(&std::fs::read_to_string(&path).unwrap(), 2);
+    std::fs::remove_file(&path).unwrap();
+    // Where none can be written, the record is not lost.
+    let text = run("/proc/no/such/file".as_ref());
+    assert!(text.contains("cannot be written to /proc/no/such/file"), "{text}");
+    check(&text, 1);
 }

@@ -4,6 +4,8 @@
 mod account;
 mod armed;
 mod compressed;
+#[cfg(feature = "flight-recorder")]
+mod flight;
 mod give_back;
 mod oldest;
 mod pair;
@@ -193,10 +195,11 @@ impl Cq {
 
 /// A send queue over plain memory.
 struct Sq<T: Transport = Rc> {
+    /// Before what it reads and writes, which is dropped later.
+    queue: SendQueue<T>,
     buffer: Memory,
     record: Memory,
     page: Memory,
-    queue: SendQueue<T>,
 }
 
 /// What of a BlueFlame register a test's queue uses: its half, or 0.

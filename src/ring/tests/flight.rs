@@ -1,0 +1,290 @@
+//! What the recorder keeps of every way of posting, against what lies in the ring and what came to the
+//! register.
+
+use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::wqe::opcode;
+
+use super::*;
+use crate::flight::{self, Config, DoorbellKind, What};
+use crate::ring::RegisterMemory;
+use crate::ring::random::Random;
+use crate::verbs::{Transport, Ud};
+use crate::wqe::{
+    Inline, InlineBytes, LocalInvalidate, Nop, PostOn, Read, Remote, Send, Sge, UdAddress, Write,
+};
+
+const BLOCKS: u32 = 32;
+/// What the page has where nobody has stored.
+const UNTOUCHED: u8 = 0x55;
+/// Where the BlueFlame register is, and that of queues without a record.
+const REGISTER: usize = 0x800;
+const BARE: usize = 0x600;
+
+/// How a queue's doorbell is made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Bell {
+    BlueFlame,
+    LastToo,
+    Plain,
+    Uncached,
+    Recordless,
+}
+
+struct Watched<T: Transport> {
+    // Before what it reads.
+    sq: Sq<T>,
+    cq: Cq,
+    bell: Bell,
+}
+
+impl<T: Transport> Watched<T> {
+    fn new(bell: Bell, start: u32) -> Self {
+        let mut cq = Cq::new(64, 64, 0);
+        let half = if matches!(bell, Bell::BlueFlame | Bell::LastToo) { HALF } else { 0 };
+        let mut sq = Sq::<T>::of(&mut cq, BLOCKS, start, half);
+        let doorbell = &mut sq.queue.ring.doorbell;
+        match bell {
+            Bell::BlueFlame | Bell::Plain => {}
+            Bell::LastToo => doorbell.copy_last(),
+            Bell::Uncached => doorbell.set_memory(RegisterMemory::Uncached),
+            Bell::Recordless => {
+                // SAFETY: the memory lives as long as the queue.
+                let other = unsafe {
+                    let record = crate::doorbell::Record::new(sq.record.at(0).cast(), 1);
+                    SendDoorbell::without_record(record, sq.page.at(BARE))
+                };
+                let before = core::mem::replace(doorbell, other);
+                doorbell.flight = before.flight;
+            }
+        }
+        sq.queue.set_flight(Config { events: 64, wqe_bytes: 256 });
+        Self { sq, cq, bell }
+    }
+
+    /// Posts, and looks at what was recorded of it.
+    fn post(&mut self, what: &str, post: impl FnOnce(&mut SendQueue<T>) -> u32) {
+        self.sq.page.write(0x600, &[UNTOUCHED; 0x600]);
+        self.sq.queue.clear_flight();
+        let head = self.sq.queue.ring.cursor.head();
+        let wqes = post(&mut self.sq.queue);
+        let record = self.sq.queue.flight_record();
+        let what = format!("{what} by {:?} from {head:?}:\n{record}", self.bell);
+
+        let (ring, end) = (self.sq.buffer.read(), self.sq.queue.ring.cursor.head());
+        let (bell, posted) = record.events.split_last().expect(&what);
+        assert_eq!(posted.len(), wqes as usize, "{what}");
+        let mut at = head;
+        for event in posted {
+            let What::Wqe(wqe) = &event.what else { panic!("{what}") };
+            assert_eq!((wqe.index, wqe.found), (at.low16(), false), "{what}");
+            let slot = at.value() as usize % BLOCKS as usize;
+            let units = usize::from(ring[slot * 64 + 7] & 0x3f);
+            let bytes: Vec<_> =
+                (0..units * 16).map(|byte| ring[(slot * 64 + byte) % ring.len()]).collect();
+            assert_eq!(wqe.size as usize, bytes.len(), "{what}");
+            assert_eq!(wqe.bytes, bytes[..bytes.len().min(256)], "{what}");
+            at = at.plus(units.div_ceil(4) as u32);
+        }
+        assert_eq!(at, end, "all that was posted: {what}");
+
+        let What::Doorbell(bell) = bell.what else { panic!("{what}") };
+        assert_eq!(bell.record, u32::from(end.low16()), "{what}");
+        let page = self.sq.page.read();
+        let touched = |at: &usize| page[*at] != UNTOUCHED;
+        let first = (0x600..0xc00).find(touched).expect(&what);
+        assert_eq!(bell.register, Some(first as u16), "{what}");
+        let copied = (first + 8..first + 64).any(|at| touched(&at));
+        let expected = match (self.bell, copied) {
+            (Bell::Recordless, false) => DoorbellKind::RegisterOnly,
+            (_, true) => DoorbellKind::BlueFlame,
+            (_, false) => DoorbellKind::Doorbell,
+        };
+        assert_eq!(bell.kind, expected, "{what}");
+        assert_eq!(first >= REGISTER, self.bell != Bell::Recordless, "{what}");
+    }
+
+    /// A request posted singly, and as the second of a batch.
+    fn both<O: PostOn<T> + Copy>(&mut self, what: &str, operation: O)
+    where
+        Nop: PostOn<T>,
+    {
+        self.post(what, |queue| {
+            // SAFETY: no card is there.
+            unsafe { queue.post(1, operation).unwrap() };
+            1
+        });
+        self.post(&format!("{what} in a batch"), |queue| {
+            let mut batch = queue.batch();
+            batch.append(1, Nop::new()).unwrap();
+            batch.append(2, operation).unwrap();
+            // SAFETY: no card is there.
+            unsafe { batch.ring() };
+            2
+        });
+        self.retire();
+    }
+
+    /// Retires all, by the CQE of a last request, and looks at what was recorded of that.
+    fn retire(&mut self)
+    where
+        Nop: PostOn<T>,
+    {
+        let last = self.sq.queue.ring.cursor.head().low16();
+        // SAFETY: no card is there.
+        unsafe { self.sq.queue.post(9, Nop::new().signaled()).unwrap() };
+        self.cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, last.into()), &[]);
+        self.cq.reader.clear_flight();
+        self.sq.queue.clear_flight();
+        let done = self.cq.reader.poll(&mut self.sq.queue).unwrap();
+        assert!(done.is_some() && self.sq.queue.is_idle());
+        for record in [self.sq.queue.flight_record(), self.cq.reader.flight_record()] {
+            let [event] = &record.events[..] else { panic!("{record}") };
+            let What::Cqe(found) = event.what else { panic!("{record}") };
+            assert_eq!((found.wqe_index(), found.qpn()), (last, QPN), "{record}");
+        }
+    }
+}
+
+const BELLS: [Bell; 5] =
+    [Bell::BlueFlame, Bell::LastToo, Bell::Plain, Bell::Uncached, Bell::Recordless];
+
+fn each<T: Transport>(mut work: impl FnMut(&mut Watched<T>, &mut Random)) {
+    let mut random = Random::from_clock();
+    for bell in BELLS {
+        for start in [0, 0xfff0, random.below(0x1_0000)] {
+            let mut watched = Watched::<T>::new(bell, start);
+            for _ in 0..8 {
+                work(&mut watched, &mut random);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_way_of_posting_on_a_connection_is_recorded_as_it_lies_in_the_ring() {
+    each::<Rc>(|watched, random| {
+        let remote = Remote::new(random.next(), random.next() as u32);
+        let entry = |random: &mut Random| {
+            Sge::new(random.next(), 1 + random.below(1 << 20), random.next() as u32)
+        };
+        let sge = entry(random);
+        let bytes: [u8; 180] = core::array::from_fn(|_| random.next() as u8);
+        watched.both("a pointer", Write::new(sge, remote));
+        watched.both("an inline payload", Write::new(InlineBytes([7; 8]), remote).signaled());
+        watched.both("a payload of run-time length", Send::new(Inline(&bytes[..8])));
+        watched.both("two blocks", Write::new(InlineBytes([8; 92]), remote));
+        watched.both("several blocks", Send::new(Inline(&bytes)));
+        watched.both("a list", Read::new([entry(random), entry(random), sge], remote));
+        watched.both("a ctrl segment", Nop::new());
+        watched.both("a change of keys", LocalInvalidate::new(5));
+    });
+}
+
+#[test]
+fn so_is_every_way_of_posting_datagrams() {
+    each::<Ud>(|watched, random| {
+        let address = UdAddress::of_segments([(); 3].map(|()| [random.next(), random.next()]));
+        let sge = Sge::new(random.next(), 8, 9);
+        watched.post("a pointer", |queue| {
+            // SAFETY: no card is there.
+            unsafe { queue.post(1, Send::new(sge).to(&address)).unwrap() };
+            1
+        });
+        watched.post("a batch", |queue| {
+            let mut batch = queue.batch();
+            batch.append(1, Send::new(InlineBytes([1; 8])).to(&address)).unwrap();
+            batch.append(2, Send::new(sge).to(&address)).unwrap();
+            // SAFETY: no card is there.
+            unsafe { batch.ring() };
+            2
+        });
+        let last = watched.sq.queue.ring.cursor.head().low16();
+        // SAFETY: no card is there.
+        unsafe { watched.sq.queue.post(9, Send::new(sge).signaled().to(&address)).unwrap() };
+        watched.cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, last.into()), &[]);
+        assert!(watched.cq.reader.poll(&mut watched.sq.queue).unwrap().is_some());
+    });
+}
+
+/// A CQE of an error, as `mlx5dv.h` has it.
+fn error(syndrome: u8, counter: u16) -> Cqe64 {
+    let mut bytes = [0; 64];
+    bytes.copy_from_slice(cqe(cqe_opcode::REQ_ERR, opcode::SEND, counter.into()).as_bytes());
+    bytes[55] = syndrome;
+    zerocopy::transmute!(bytes)
+}
+
+#[test]
+fn a_second_failure_that_is_no_flush_is_kept_in_place_of_the_first() {
+    const ACCESS: u8 = 0x13;
+    const FLUSH: u8 = 0x05;
+    let mut watched = Watched::<Rc>::new(Bell::Plain, 0);
+    for id in 0..4 {
+        // SAFETY: no card is there.
+        unsafe { watched.sq.queue.post(id, Send::new(Inline(b"x")).signaled()).unwrap() };
+    }
+    let syndromes = |record: &flight::Record| -> Vec<u8> {
+        let cqes = record.events.iter().filter_map(|event| match &event.what {
+            What::Cqe(cqe) => Some(cqe.syndrome()),
+            _ => None,
+        });
+        cqes.collect()
+    };
+    let mut kept = Vec::new();
+    for (syndrome, counter) in [(FLUSH, 0), (FLUSH, 1), (ACCESS, 2), (FLUSH, 3)] {
+        watched.cq.produce(error(syndrome, counter), &[]);
+        assert!(watched.cq.reader.poll(&mut watched.sq.queue).unwrap().is_some());
+        let record = watched.sq.queue.flight_record();
+        kept.push((record.guilty().unwrap().index, syndromes(&record)));
+        assert_eq!(syndromes(&record), syndromes(&watched.cq.reader.flight_record()));
+    }
+    let first = (0, vec![FLUSH]);
+    let second = (2, vec![FLUSH, ACCESS]);
+    assert_eq!(kept, [first.clone(), first, second.clone(), second]);
+}
+
+#[test]
+fn a_wqe_that_something_has_written_to_is_told_from_what_was_posted() {
+    const LENGTH: u8 = 0x01;
+    for overwritten in [false, true] {
+        let mut watched = Watched::<Rc>::new(Bell::BlueFlame, 0xffff);
+        let write = Write::new(InlineBytes([7; 8]), Remote::new(1, 2)).signaled();
+        // SAFETY: no card is there.
+        unsafe { watched.sq.queue.post(1, write).unwrap() };
+        if overwritten {
+            watched.sq.buffer.write((BLOCKS as usize - 1) * 64 + 20, b"stray");
+        }
+        watched.cq.produce(error(LENGTH, 0xffff), &[]);
+        assert!(watched.cq.reader.poll(&mut watched.sq.queue).unwrap().is_some());
+        let record = watched.sq.queue.flight_record();
+        assert_eq!(record.changed(), Some(overwritten), "{record}");
+        let found = &record.guilty().unwrap().bytes[20..25];
+        assert_eq!(found == b"stray", overwritten, "{record}");
+    }
+}
+
+#[test]
+fn a_ring_that_says_nonsense_of_its_wqes_is_recorded_within_its_bounds() {
+    let mut random = Random::from_clock();
+    for start in [0, 0xfffe, 7] {
+        let mut watched = Watched::<Rc>::new(Bell::Plain, start);
+        for _ in 0..200 {
+            let junk: Vec<u8> = (0..BLOCKS * 64).map(|_| random.next() as u8).collect();
+            watched.sq.buffer.write(0, &junk);
+            let ring = &mut watched.sq.queue.ring;
+            let ahead = ring.cursor.head().plus(random.below(2 * BLOCKS));
+            let shape = ring.cursor.shape();
+            // SAFETY: the ring's memory, which nobody else writes.
+            unsafe {
+                ring.doorbell.flight.posted(ring.buffer, shape, ahead);
+                ring.doorbell.flight.found_send(ring.buffer, shape, ahead);
+            }
+            let record = watched.sq.queue.flight_record();
+            for event in &record.events {
+                if let What::Wqe(wqe) = &event.what {
+                    assert!(wqe.bytes.len() <= 256 && wqe.size <= 63 * 16, "{record}");
+                }
+            }
+        }
+    }
+}
