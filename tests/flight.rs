@@ -254,6 +254,27 @@ fn an_error_freezes_the_record_with_the_wqe_that_failed_however_old_it_is() {
 }
 
 #[test]
+fn a_request_that_somebody_writes_to_before_the_card_reads_it_is_told() {
+    let mut line = Line::new(RegisterUse::Shared);
+    line.send.set_flight(Config { events: 4, wqe_bytes: 256 });
+    line.write(1);
+    line.write(2);
+    // SAFETY: the queue pair is alive, and the model, which reads the ring, runs when it is asked to.
+    unsafe {
+        let ring = rig::verbs::QpMemory::new(line.qps.0.as_raw()).dv.sq.buf.cast::<u8>();
+        // The remote address of the second.
+        ring.add(64 + 16).cast::<[u8; 8]>().write_volatile(*b"\0\0stray!");
+    }
+    let found = line.drain();
+    assert!(matches!(found[1], Completion::Failed(it) if it.status == Status::RemoteAccess));
+    let record = line.send.flight_record();
+    println!("{record}");
+    assert_eq!((story(&record).as_str(), record.changed()), ("wdwdcfc", Some(true)), "{record}");
+    is_write(wqes(&record)[1], &record, 2);
+    assert_eq!(record.guilty().unwrap().bytes[16..24], *b"\0\0stray!", "{record}");
+}
+
+#[test]
 fn a_flush_alone_freezes_too_and_a_restart_begins_anew() {
     let Line { send, mut completions, qps: (mut qp, _peer), memory, rig, .. } =
         Line::new(RegisterUse::Own);
