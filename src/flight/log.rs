@@ -76,16 +76,16 @@ impl Log {
         self.counts = [0; 3];
     }
 
-    /// Adds a WQE, whose bytes `block` reads by the number of the block, of those that are kept.
+    /// Adds a WQE, whose blocks `fill` writes by their numbers, of those that are kept.
     #[inline(always)]
-    pub(super) fn wqe(&mut self, wqe: Wqe, mut block: impl FnMut(usize) -> Block) {
+    pub(super) fn wqe(&mut self, wqe: Wqe, mut fill: impl FnMut(usize, &mut Block)) {
         let at = self.counts[0] as usize & self.mask;
         self.counts[0] += 1;
         self.wqes[at] = wqe;
         let kept = (wqe.size as usize).div_ceil(WQEBB_SIZE).min(self.blocks);
         let places = &mut self.bytes[at * self.blocks..][..kept];
         for (number, place) in places.iter_mut().enumerate() {
-            *place = block(number);
+            fill(number, place);
         }
     }
 

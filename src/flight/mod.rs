@@ -52,8 +52,6 @@ mod recorder;
 mod settings;
 mod show;
 
-#[cfg(feature = "flight-recorder")]
-pub use crate::timing::{Clock, Source};
 #[cfg(not(feature = "flight-recorder"))]
 pub(crate) use off::Recorder;
 pub use parse::{Damage, Dump};

@@ -11,7 +11,7 @@ use super::record::{self, Doorbell, DoorbellKind, Event, Queue, Reason, Record, 
 use super::settings::{self, Config};
 use crate::cqe::CqeRef;
 use crate::ring::{Counter, Shape};
-use crate::timing::{Clock, ticks};
+use crate::timing::Clock;
 
 /// The last events of one queue. Everything is allocated when it is made.
 ///
@@ -36,20 +36,21 @@ struct Inner {
     register: u16,
 }
 
-/// Reads a block, eight bytes at a time, as it was written: a load that is wider than the store
-/// before it would wait for that.
+/// Copies `words` words of eight bytes, one by one as they were written: a load that is wider than the
+/// store before it would wait for that.
 ///
 /// # Safety
-/// `bytes` bytes at `from`, up to a block, are readable and aligned to eight; a multiple of eight.
+/// So many words at `from` are readable, and aligned; no more than a block has.
 #[inline(always)]
-unsafe fn read(from: *const u8, bytes: usize) -> Block {
-    let mut block = [0; WQEBB_SIZE / 8];
-    for (at, word) in block.iter_mut().enumerate().take(bytes / 8) {
+unsafe fn copy(from: *const u8, words: usize, to: &mut Block) {
+    for (at, word) in to.iter_mut().enumerate().take(words) {
         // SAFETY: within what the caller vouches for. Volatile: the card may look at it, too.
         *word = unsafe { from.cast::<u64>().add(at).read_volatile() };
     }
-    block
 }
+
+/// Words of a block.
+const WORDS: usize = WQEBB_SIZE / size_of::<u64>();
 
 impl Inner {
     #[inline(always)]
@@ -87,7 +88,7 @@ impl Inner {
         let moment = self.moment(tick);
         let wqe = Wqe { moment, size, index: at.low16(), found };
         // SAFETY: a block of the ring, which are aligned to their size.
-        self.live.wqe(wqe, |number| unsafe { read(block(number as u32), WQEBB_SIZE) });
+        self.live.wqe(wqe, |number, to| unsafe { copy(block(number as u32), WORDS, to) });
         units.div_ceil(UNITS)
     }
 
@@ -96,12 +97,12 @@ impl Inner {
     /// # Safety
     /// As [`Recorder::receive`].
     unsafe fn receive(&mut self, wqe: *const u8, size: usize, index: u16, found: bool) {
-        let moment = self.moment(ticks());
+        let moment = self.moment(Clock::now());
         let entry = Wqe { moment, size: size as u32, index, found };
-        self.live.wqe(entry, |number| {
+        self.live.wqe(entry, |number, to| {
             let at = number * WQEBB_SIZE;
             // SAFETY: within the WQE's bytes, of which there are more than `at`.
-            unsafe { read(wqe.add(at), (size - at).min(WQEBB_SIZE)) }
+            unsafe { copy(wqe.add(at), ((size - at) / size_of::<u64>()).min(WORDS), to) }
         });
     }
 
@@ -249,7 +250,7 @@ impl Recorder {
         head: Counter,
     ) -> Option<(&mut Inner, u64)> {
         let inner = self.0.as_deref_mut()?;
-        let tick = ticks();
+        let tick = Clock::now();
         // No more than a lap is there.
         let mut left = head.since(inner.head).min(shape.entries());
         while left != 0 {
@@ -276,7 +277,7 @@ impl Recorder {
     /// A doorbell was rung that is not a send queue's.
     pub(crate) fn rang(&mut self, kind: DoorbellKind, record: u32, register: Option<u16>) {
         if let Some(inner) = &mut self.0 {
-            inner.bell(Doorbell { kind, record, register }, ticks());
+            inner.bell(Doorbell { kind, record, register }, Clock::now());
         }
     }
 
@@ -284,7 +285,7 @@ impl Recorder {
     #[inline(never)]
     pub(crate) fn cqe(&mut self, cqe: &CqeRef<'_>) {
         let Some(inner) = &mut self.0 else { return };
-        let moment = inner.moment(ticks());
+        let moment = inner.moment(Clock::now());
         inner.live.cqe(Cqe { moment, bytes: cqe.words() });
         if cqe.is_error() {
             inner.freeze(cqe.is_flush());
@@ -299,7 +300,7 @@ impl Recorder {
     pub(crate) unsafe fn found_send(&mut self, ring: NonNull<u8>, shape: Shape, at: Counter) {
         if let Some(inner) = &mut self.0 {
             // SAFETY: passed on.
-            unsafe { inner.send((ring, shape), at, shape.entries(), ticks(), true) };
+            unsafe { inner.send((ring, shape), at, shape.entries(), Clock::now(), true) };
         }
     }
 

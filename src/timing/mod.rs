@@ -37,8 +37,6 @@ mod recorder;
 #[cfg(feature = "timing")]
 mod report;
 
-#[cfg(feature = "flight-recorder")]
-pub(crate) use clock::ticks;
 pub use clock::{Clock, Source};
 #[cfg(not(feature = "timing"))]
 pub(crate) use off::{Recorder, Stamp};
