@@ -5,6 +5,7 @@
 //! read another source, write a file here and enter it.
 
 mod dpdk;
+mod flight;
 mod gpu;
 mod hex;
 mod kernel_command;
@@ -49,6 +50,7 @@ impl Reading {
 
 /// Every format, those that need more to be told first.
 pub const FORMATS: &[Format] = &[
+    flight::FORMAT,
     libmlx5::FORMAT,
     kernel_ethernet::FORMAT,
     kernel_cqe::FORMAT,
