@@ -26,7 +26,7 @@
 //! # What it costs
 //!
 //! Memory, once, when a queue is taken over: twice 64 WQEs of up to 256 bytes, 64 doorbells and 64
-//! CQEs, 52 KiB in all. A post then also copies its WQE's blocks and reads the counter once, behind
+//! CQEs, some 50 KiB in all. A post then also copies its WQE's blocks and reads the counter once, behind
 //! its doorbell, so the card does not wait for it; a poll copies the CQE, once for the queue and
 //! once for the reader. No allocation, no lock, no system call; an error CQE exchanges two pointers.
 //! `docs/performance.md` has the instructions.
