@@ -164,6 +164,9 @@ fn what_cannot_be_read_or_written_is_said_before_anything_is_written() {
     let text = folder.path("text.json");
     fs::write(&text, "{\"report\": 7}").unwrap();
     assert!(run(&["perf", "show", &text], 3).err.contains("no result"));
+    fs::write(&text, "{\"report\": {\"kind\": \"lat\"}}").unwrap();
+    let lacking = run(&["perf", "show", &text], 3);
+    assert!(lacking.err.contains("missing field `command`"), "{}", lacking.err);
 
     let mut damaged = measured.clone();
     damaged.points[0].latency.as_mut().unwrap().count += 1;

@@ -110,6 +110,14 @@ pub fn check_phases(decision: &Decision) -> Result {
     build::run("cargo test", &mut test)
 }
 
+/// What only an optimized build shows: that `mlx5 perf --compare` finds of the direct way and of libmlx5
+/// what the benchmarks find.
+pub fn check_compare(decision: &Decision) -> Result {
+    let mut test = build::cargo_with("test", decision);
+    test.args(["--release", "--package", "mlx5-tools", "--test", "perf_compare"]);
+    build::run("cargo test", &mut test)
+}
+
 /// What only a build with the feature `flight-recorder` shows: that it compiles without a warning, also
 /// together with `timing`; that every queue records, every error's record has the WQE that failed, and
 /// nothing is allocated meanwhile. In debug builds.

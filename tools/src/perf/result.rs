@@ -267,7 +267,7 @@ impl Counter {
 pub struct Comparison {
     /// What was compared, in a sentence.
     pub what: String,
-    /// Messages of a block.
+    /// Messages of a block; 0 where a block is as many as go in a time.
     pub block: u64,
     /// One per size and figure.
     pub ratios: Vec<Ratio>,

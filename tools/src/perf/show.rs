@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
-use serde::Deserialize;
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use super::output::Outputs;
 use super::result::Run;
@@ -30,26 +31,22 @@ Examples:
   mlx5 perf show lat.json --report lat.html
   mlx5 perf show lat.json --csv - | column -s, -t";
 
-/// A report as it is printed, or the run alone.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Kept {
-    Printed { report: Box<Run> },
-    Run(Box<Run>),
-}
-
 impl Arguments {
     /// Prints and writes what was asked for.
     pub(crate) fn run(&self, output: &Output) -> Result {
         let file = self.file.display();
         let text = fs::read_to_string(&self.file)
             .map_err(|error| Error::File { what: format!("cannot read {file}"), error })?;
-        let kept: Kept = serde_json::from_str(&text).map_err(|error| {
+        // As it was printed, or the report alone.
+        let kept = serde_json::from_str(&text).and_then(|mut kept: Value| {
+            let report = kept.get_mut("report").map(Value::take);
+            Run::deserialize(report.unwrap_or(kept))
+        });
+        let run = kept.map_err(|error| {
             Error::Told(format!(
                 "{file} is no result of `mlx5 perf … --json` of this version ({error})"
             ))
         })?;
-        let (Kept::Printed { report: run } | Kept::Run(run)) = kept;
         run.check().map_err(|wrong| Error::Told(format!("{file} is damaged: {wrong}")))?;
         self.outputs.check(output)?;
         self.outputs.write("perf show", &run, output)?;

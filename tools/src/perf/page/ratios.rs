@@ -25,10 +25,14 @@ pub fn figure(out: &mut Markup, comparison: Option<&Comparison>) {
             )
         })
         .collect();
+    let of = match comparison.block {
+        0 => String::new(),
+        messages => format!(" of {messages} messages"),
+    };
     let text = format!(
-        "{} A dot is the median of verbs / direct over pairs of neighbouring blocks of {} messages; \
-         the bar around it holds the middle half of them. To the right of 1, direct takes less.",
-        comparison.what, comparison.block
+        "{} A dot is the median of verbs / direct over pairs of neighbouring blocks{of}; the bar \
+         around it holds the middle half of them. To the right of 1, direct takes less.",
+        comparison.what
     );
     let caption = Caption {
         id: "comparison",
