@@ -53,7 +53,10 @@ impl Sink {
                                 for the process";
                     return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
                 }
-                file.set_len(0)?;
+                // What is no file of a disk has no length.
+                if file.metadata()?.is_file() {
+                    file.set_len(0)?;
+                }
                 file.into_raw_fd()
             }
         };
