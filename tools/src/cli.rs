@@ -64,12 +64,18 @@ impl Command {
     fn may_fall_back(&self) -> bool {
         !matches!(self, Command::Doctor(_))
     }
+
+    /// Whether it is about the model and no card's.
+    fn is_of_the_model(&self) -> bool {
+        matches!(self, Command::Trace(_) | Command::Replay(_))
+    }
 }
 
 impl Cli {
     /// Does what the command line says.
     #[must_use]
-    pub fn run(self) -> ExitCode {
+    pub fn run(mut self) -> ExitCode {
+        self.options.model |= self.command.is_of_the_model();
         let machine = Machine::choose(&self.options, self.command.may_fall_back());
         let output = Output::new(&self.options);
         let ended = match self.command {
