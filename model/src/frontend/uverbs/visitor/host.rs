@@ -12,8 +12,9 @@ use super::super::abi::{Attribute, Header};
 use super::super::descriptors::{Descriptor, aside};
 use super::super::errno::Errno;
 use super::super::file::CommandFile;
+use super::super::ioctl::Kind;
 use super::super::running::Running;
-use super::super::{ioctl, real, thread};
+use super::super::{ioctl, methods, real, thread};
 use super::message::{Carried, Reader, Writer, ask};
 use super::{PATIENCE, address, peer, resources};
 
@@ -132,11 +133,18 @@ fn request(file: &CommandFile, message: &mut Reader, reply: &mut Writer) -> io::
     let (object, method) = (message.number()? as u16, message.number()? as u16);
     let count = message.number()?;
     let mut carried = (0..count).map(|_| Carried::read(message)).collect::<io::Result<Vec<_>>>()?;
+    let declared = methods::find(object, method).map_or(&[][..], |method| method.attributes);
+    let is_output = |id: u16| {
+        let known = declared.iter().find(|known| known.id == id);
+        known.is_some_and(|known| matches!(known.kind, Kind::Out(_)))
+    };
     let mut buffers: Vec<Vec<u8>> = Vec::new();
     let mut attributes: Vec<Attribute> = Vec::new();
     for one in &mut carried {
         let mut attribute = one.attribute;
         let mut buffer = std::mem::take(&mut one.input);
+        // What is written goes to memory of this function, never to where the guest says.
+        one.output = is_output(attribute.id);
         if one.output {
             buffer = vec![0; usize::from(attribute.length)];
         } else if buffer.len() != usize::from(attribute.length) && !buffer.is_empty() {
