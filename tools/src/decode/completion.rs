@@ -132,7 +132,8 @@ impl Said {
         }
         record.field_if("syndrome", self.syndrome.map(|code| format!("{code:#04x}")));
         record.field_if("vendor code", self.vendor.map(|code| format!("{code:#04x}")));
-        if let Some(code) = self.vendor {
+        // Without a code the card has nothing to add.
+        if let Some(code) = self.vendor.filter(|code| *code != 0) {
             record.findings.push(finding::vendor(self.status, code));
         }
         if let Some((part, code)) = self.hardware {
