@@ -41,7 +41,7 @@
 //! | `MLX5_MODEL_PORT` | `active`, `disabled`; on InfiniBand also `armed`, `init`, `polling` | `active` |
 //! | `MLX5_MODEL_MTU` | 256, 512, 1024, 2048, 4096: the links' MTU | 4096; RoCE 1024 |
 //! | `MLX5_MODEL_NODE` | `open`, `missing`, `forbidden`: whether the device's node can be opened | `open` |
-//! | `MLX5_MODEL_UAR` | `all`, `noncached`, `blueflame`: the kinds of register pages given | `all` |
+//! | `MLX5_MODEL_UAR` | `all`, `noncached`: the kinds of register pages given | `all` |
 //!
 //! A value that is none of these is reported on stderr, and no device is found. Programs can tell
 //! the model from a card: its board id (`board_id` in sysfs and `ibv_devinfo`) is `MLX5-MODEL`.

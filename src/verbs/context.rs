@@ -2,6 +2,8 @@
 
 use std::ffi::CStr;
 use std::fmt;
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
 use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::ptr::NonNull;
@@ -224,10 +226,15 @@ fn explain_open(error: Error, device: &Device) -> Error {
 /// Why a device could not be opened, from the errno and its character device.
 fn why_not_open(errno: Errno, path: PathBuf) -> Option<Cause> {
     match errno.0 {
-        libc::ENOENT | libc::ENXIO => Some(Cause::NoDeviceNode { path }),
-        libc::EACCES | libc::EPERM => Some(Cause::NoPermission { path }),
-        // libibverbs tries in several ways, and reports the last one's errno.
-        _ if !path.exists() => Some(Cause::NoDeviceNode { path }),
+        libc::EACCES | libc::EPERM => return Some(Cause::NoPermission { path }),
+        libc::ENXIO => return Some(Cause::NoDeviceNode { path }),
+        _ => {}
+    }
+    // libibverbs tries in several ways, and reports the last one's errno: of a node that may not be
+    // opened, that there is no other name of it under /dev/char.
+    match OpenOptions::new().read(true).write(true).open(&path).map_err(|error| error.kind()) {
+        Err(ErrorKind::PermissionDenied) => Some(Cause::NoPermission { path }),
+        Err(ErrorKind::NotFound) => Some(Cause::NoDeviceNode { path }),
         _ => None,
     }
 }

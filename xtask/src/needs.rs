@@ -80,6 +80,11 @@ pub const TEST: &[Need] = &[
             "include/linux/mlx5/mlx5_ifc.h",
         )],
     },
+    Need {
+        package: "util-linux",
+        evidence: &[Evidence::Program("prlimit"), Evidence::Program("setpriv")],
+    },
+    Need { package: "bsdutils", evidence: &[Evidence::Program("script")] },
     Need { package: "valgrind", evidence: &[Evidence::Program("valgrind")] },
     Need { package: "jq", evidence: &[Evidence::Program("jq")] },
     Need { package: "binutils", evidence: &[Evidence::Program("objdump")] },

@@ -35,7 +35,12 @@ fn locked(situation: &Situation) -> Check {
     if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0 {
         return question.unknown("the limit cannot be asked for", None);
     }
-    let free = situation.has_capability(IPC_LOCK) == Some(true);
+    // The kernel asks for the capability in the first user namespace, whatever it is called in another.
+    let first = situation
+        .tree
+        .read("proc/self/uid_map")
+        .is_some_and(|map| map.split_whitespace().eq(["0", "0", "4294967295"]));
+    let free = first && situation.has_capability(IPC_LOCK) == Some(true);
     let unlimited = limit.rlim_cur == libc::RLIM_INFINITY;
     let allowed = match (unlimited, free) {
         (true, _) => "no limit".to_owned(),

@@ -44,8 +44,6 @@ pub(super) enum Pages {
     All,
     /// No write-combining ones: there is no BlueFlame.
     NonCached,
-    /// No non-cached ones, as of kernels that do not know them.
-    BlueFlame,
 }
 
 /// Everything the environment says.
@@ -140,11 +138,7 @@ impl Config {
         )?
         .unwrap_or(PortState::Active);
         if link == Link::Roce && !matches!(port, PortState::Active | PortState::Disabled) {
-            return Err(
-                "MLX5_MODEL_PORT is a state of InfiniBand ports; with MLX5_MODEL_LINK=roce \
-                        it is active or disabled"
-                    .into(),
-            );
+            return Err("with MLX5_MODEL_LINK=roce MLX5_MODEL_PORT is active or disabled".into());
         }
         let log_mtu = choose(
             get,
@@ -156,15 +150,8 @@ impl Config {
             "MLX5_MODEL_NODE",
             &[("open", Node::Open), ("missing", Node::Missing), ("forbidden", Node::Forbidden)],
         )?;
-        let pages = choose(
-            get,
-            "MLX5_MODEL_UAR",
-            &[
-                ("all", Pages::All),
-                ("noncached", Pages::NonCached),
-                ("blueflame", Pages::BlueFlame),
-            ],
-        )?;
+        let pages =
+            choose(get, "MLX5_MODEL_UAR", &[("all", Pages::All), ("noncached", Pages::NonCached)])?;
         Ok(Self {
             when: when.unwrap_or(When::Auto),
             link,

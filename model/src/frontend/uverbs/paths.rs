@@ -1,11 +1,13 @@
 //! Interposed functions that take a path: those of the cards lead into the tree, all others pass.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 use libc::{AT_FDCWD, DIR, FILE, c_char, c_int, c_uint, c_void, mode_t, size_t, ssize_t};
 
+use super::config::Node;
 use super::discovery::{Discovery, Redirect, discovery, redirect};
 use super::errno::set_errno;
+use super::sysfs::NODE;
 use super::{descriptors, real};
 
 /// Calls with the path as it is to be looked for, or fails with `failure`.
@@ -28,9 +30,9 @@ unsafe fn at<R>(path: *const c_char, failure: R, call: impl FnOnce(*const c_char
 ///
 /// # Safety
 /// `path` is null or a C string.
-unsafe fn opening(path: *const c_char, call: impl FnOnce(*const c_char) -> c_int) -> c_int {
+unsafe fn opening(path: *const c_char, call: impl Fn(*const c_char) -> c_int) -> c_int {
     // SAFETY: by this function's contract.
-    let fd = unsafe { at(path, -1, call) };
+    let fd = unsafe { at(path, -1, &call) };
     if fd < 0 || path.is_null() {
         return fd;
     }
@@ -42,6 +44,13 @@ unsafe fn opening(path: *const c_char, call: impl FnOnce(*const c_char) -> c_int
     let Discovery::On(offer) = discovery() else { return fd };
     match offer.tree.device(path) {
         None => fd,
+        Some(device) if offer.config.node == Node::Forbidden => {
+            // The file only said that this process may.
+            // SAFETY: just opened, and known to nobody else.
+            unsafe { real::close(fd) };
+            let node = CString::new(NODE).map_or(-1, |node| call(node.as_ptr()));
+            if node < 0 { node } else { descriptors::opened(node, device) }
+        }
         Some(device) => descriptors::opened(fd, device),
     }
 }

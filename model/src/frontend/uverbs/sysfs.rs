@@ -25,8 +25,6 @@ const NODES: &str = "/./dev/infiniband";
 /// Character device that stands for the command file: it exists everywhere, opens for everyone,
 /// and a command written to it fails loudly.
 pub(super) const NODE: &str = "/dev/full";
-/// What it is called in a folder that nobody may look into.
-const LOCKED: &str = "node";
 /// Its number, as sysfs has to name it.
 const NODE_NUMBER: &str = "1:7";
 
@@ -42,8 +40,8 @@ const REDIRECTED: [&str; 4] = [
 enum Entry {
     File(String),
     Link(String),
-    /// A folder that its owner may not look into.
-    Locked,
+    /// A file that its owner may not open.
+    Forbidden,
 }
 
 /// The tree of a machine with these devices.
@@ -141,17 +139,15 @@ fn keep(entries: &mut Vec<(String, Entry)>, from: &str, to: &str) {
     }
 }
 
-/// The device's node: a link to what stands for the command file. One that is forbidden goes by a
-/// folder that only those can pass who may pass over permissions.
-fn node_of(number: usize, node: Node) -> Vec<(String, Entry)> {
+/// The device's node: a link to what stands for the command file. One that is forbidden is a file that
+/// only those can open who may pass over permissions; whoever does is given what stands for the
+/// command file instead (see `paths`), as libraries look at what they have opened.
+fn node_of(number: usize, node: Node) -> Option<(String, Entry)> {
     let path = format!("dev/infiniband/uverbs{number}");
     match node {
-        Node::Open => vec![(path, Entry::Link(NODE.into()))],
-        Node::Missing => Vec::new(),
-        Node::Forbidden => {
-            let folder = format!("forbidden/uverbs{number}");
-            vec![(path, Entry::Link(format!("../../{folder}/{LOCKED}"))), (folder, Entry::Locked)]
-        }
+        Node::Open => Some((path, Entry::Link(NODE.into()))),
+        Node::Missing => None,
+        Node::Forbidden => Some((path, Entry::Forbidden)),
     }
 }
 
@@ -308,7 +304,7 @@ fn settle(entries: &[(String, Entry)]) -> io::Result<PathBuf> {
         add(path.as_bytes());
         match entry {
             Entry::File(text) | Entry::Link(text) => add(text.as_bytes()),
-            Entry::Locked => add(b"locked"),
+            Entry::Forbidden => add(b"forbidden"),
         }
     }
     let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -352,9 +348,8 @@ fn write(base: &Path, sum: u64, entries: &[(String, Entry)]) -> io::Result<PathB
             match entry {
                 Entry::File(text) => fs::write(&path, text)?,
                 Entry::Link(target) => symlink(target, &path)?,
-                Entry::Locked => {
-                    folder.create(&path)?;
-                    symlink(NODE, path.join(LOCKED))?;
+                Entry::Forbidden => {
+                    fs::write(&path, "")?;
                     fs::set_permissions(&path, fs::Permissions::from_mode(0o000))?;
                 }
             }

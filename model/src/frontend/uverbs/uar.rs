@@ -212,7 +212,7 @@ pub(super) fn allocate(file: &CommandFile, attributes: &mut Attributes) -> Resul
     // BlueFlame and non-cached pages differ in how the processor maps them, which a process cannot.
     let given = match (attributes.number(0x1001)?, pages()) {
         (0, kinds) => kinds != Pages::NonCached,
-        (1, kinds) => kinds != Pages::BlueFlame,
+        (1, _) => true,
         _ => false,
     };
     if !given {

@@ -1,0 +1,439 @@
+//! Machines by their files: what is wrong with one is named, with its cure, and nothing else is.
+
+use std::fs;
+
+use crate::findings::{check, report, says, verdict, with};
+use crate::machine::{CARD, DEVICE, Machine};
+use crate::rig::{finish, json_has_shape, mlx5, text_has_shape};
+
+#[test]
+fn nothing_is_wrong_with_a_sound_machine() {
+    let machine = Machine::sound();
+    let report = report(&mut machine.doctor(&[]), 0);
+    assert_eq!(with(&report, "warning"), [""; 0], "{report:#}");
+    assert_eq!(with(&report, "unknown"), [""; 0], "{report:#}");
+    let shown = |name: &str| check(&report, name)["found"].as_str().unwrap().to_owned();
+    assert_eq!(shown("PCI link"), "8 GT/s x16");
+    assert_eq!(shown("port 1 MTU"), "4096 bytes, as eth2 has 4200");
+    assert!(shown("port 1 GIDs").starts_with("use 3 (192.0.2.1, RoCE v2, eth2)"));
+    assert_eq!(shown("PCI requests"), "MaxReadReq 4096, MaxPayload 256, relaxed ordering on");
+    json_has_shape("doctor-files", &report);
+
+    let place = machine.root.to_str().unwrap();
+    let text = finish(&mut machine.doctor(&[]), 0).out.replace(place, "FOLDER");
+    text_has_shape("doctor-files", &text);
+    let text = finish(&mut machine.doctor(&["-v"]), 0).out.replace(place, "FOLDER");
+    text_has_shape("doctor-files-verbose", &text);
+}
+
+/// Breaks one thing: only the check of that name is not good any more, and says so.
+#[track_caller]
+fn breaks(
+    name: &str,
+    (verdict, found, cure): (&str, &str, &str),
+    arguments: &[&str],
+    change: impl FnOnce(&Machine),
+) {
+    let machine = Machine::sound();
+    change(&machine);
+    let status = i32::from(verdict == "broken");
+    let report = report(&mut machine.doctor(arguments), status);
+    says(&report, name, verdict, found, cure);
+    for wrong in ["warning", "broken", "unknown"] {
+        for other in with(&report, wrong) {
+            assert_eq!(other, name, "{report:#}");
+        }
+    }
+}
+
+#[test]
+fn a_card_without_its_driver_is_named() {
+    let driver = format!("{CARD}/driver");
+    breaks("driver", ("broken", "driven by vfio-pci", "vfio-pci/unbind"), &[], |machine| {
+        machine.link(&driver, "../../../../bus/pci/drivers/vfio-pci");
+    });
+    breaks("driver", ("broken", "no driver", "modprobe mlx5_core"), &[], |machine| {
+        machine.remove(&driver);
+    });
+}
+
+#[test]
+fn a_card_that_the_bus_does_not_have_is_missed() {
+    let machine = Machine::sound();
+    for path in ["sys/class/infiniband/mlx5_0", "sys/bus/pci/devices/0000:3b:00.0"] {
+        machine.remove(path);
+    }
+    let report = report(&mut machine.doctor(&[]), 1);
+    says(&report, "function", "broken", "no PCI function", "lspci -d 15b3:");
+}
+
+#[test]
+fn a_link_that_came_up_badly_is_told_from_a_slow_slot() {
+    breaks("PCI link", ("warning", "degraded: 8 GT/s x8", "reseat"), &[], |machine| {
+        machine.put(&format!("{CARD}/current_link_width"), "8");
+    });
+    breaks("PCI link", ("warning", "all that the slot gives", "slot"), &[], |machine| {
+        machine.put(&format!("{CARD}/current_link_width"), "8");
+        machine.put("sys/devices/pci0000:3a/0000:3a:00.0/max_link_width", "8");
+    });
+}
+
+#[test]
+fn small_read_requests_and_translation_are_warned_of() {
+    breaks(
+        "PCI requests",
+        ("warning", "MaxReadReq 128", "setpci -s 0000:3b:00.0"),
+        &[],
+        |machine| {
+            machine.set_device_control(0x0930);
+        },
+    );
+    breaks("IOMMU", ("warning", "translated (DMA-FQ)", "iommu=pt"), &[], |machine| {
+        machine.put("sys/kernel/iommu_groups/12/type", "DMA-FQ");
+    });
+    // What only root may read is not called good.
+    breaks("PCI requests", ("unknown", "64 bytes", "sudo lspci"), &[], |machine| {
+        fs::write(machine.root.join(CARD).join("config"), [0; 64]).unwrap();
+    });
+}
+
+#[test]
+fn a_missing_module_is_named() {
+    for module in ["mlx5_core", "mlx5_ib", "ib_uverbs"] {
+        breaks(module, ("broken", "not loaded", &format!("modprobe {module}")), &[], |machine| {
+            machine.remove(&format!("sys/module/{module}"));
+        });
+    }
+    breaks("rdma_ucm", ("warning", "not loaded", "modprobe rdma_ucm"), &[], |machine| {
+        machine.remove("sys/module/rdma_ucm");
+    });
+    let machine = Machine::sound();
+    machine.remove("sys/module/mlx5_ib");
+    machine.put(
+        "lib/modules/6.1.0-21-amd64/modules.builtin",
+        "kernel/drivers/infiniband/hw/mlx5/mlx5_ib.ko",
+    );
+    says(&report(&mut machine.doctor(&[]), 0), "mlx5_ib", "good", "part of the kernel", "");
+}
+
+#[test]
+fn whom_the_kernel_shows_devices_is_told() {
+    breaks(
+        "network namespaces",
+        ("warning", "exclusive", "rdma system set netns shared"),
+        &[],
+        |machine| {
+            machine.put("sys/module/ib_core/parameters/netns_mode", "N");
+        },
+    );
+    let limit = "sys/fs/cgroup/user.slice/rdma.max";
+    breaks("rdma cgroup", ("broken", "hca_handle=0", "hca_handle=max"), &[], |machine| {
+        machine.put(limit, "mlx5_0 hca_handle=0 hca_object=max");
+    });
+    breaks("rdma cgroup", ("warning", "hca_object=200", "hca_object=max"), &[], |machine| {
+        machine.put(limit, "mlx5_1 hca_handle=0 hca_object=0\nmlx5_0 hca_handle=3 hca_object=200");
+    });
+}
+
+#[test]
+fn a_container_without_the_node_is_told_from_a_machine_without_it() {
+    let node = "dev/infiniband/uverbs0";
+    let container = "--device=/dev/infiniband";
+    breaks("device node", ("broken", "missing in this container", container), &[], |machine| {
+        machine.remove(node);
+        machine.put(".dockerenv", "");
+    });
+    breaks(
+        "device node",
+        ("broken", "/dev/infiniband/uverbs0 is missing", "udevadm trigger"),
+        &[],
+        |machine| {
+            machine.remove(node);
+        },
+    );
+    breaks("permission", ("warning", "mode 0600", "chmod 0666"), &[], |machine| {
+        machine.allow(node, 0o600);
+    });
+    breaks("rdma_cm node", ("warning", "missing", "modprobe rdma_ucm"), &[], |machine| {
+        machine.remove("dev/infiniband/rdma_cm");
+    });
+}
+
+#[test]
+fn libraries_that_are_missing_are_told() {
+    breaks(
+        "provider",
+        ("unknown", "no file of /etc/libibverbs.d", "ibverbs-providers"),
+        &[],
+        |machine| {
+            machine.put("etc/libibverbs.d/mlx5.driver", "driver mlx4");
+        },
+    );
+    breaks("libmlx5", ("unknown", "no libmlx5.so.1", "ibverbs-providers"), &[], |machine| {
+        machine.remove("usr/lib64/libmlx5.so.1.24.44.0");
+    });
+}
+
+#[test]
+fn memory_that_holds_programs_up_is_warned_of() {
+    breaks(
+        "huge pages",
+        ("warning", "0 of 512 pages of 2 MiB free", "vm.nr_hugepages"),
+        &[],
+        |machine| {
+            machine.put("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "0");
+        },
+    );
+    breaks("transparent huge pages", ("warning", "always", "echo madvise"), &[], |machine| {
+        machine.put("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never");
+    });
+    breaks("NUMA balancing", ("warning", "on", "kernel.numa_balancing=0"), &[], |machine| {
+        machine.put("proc/sys/kernel/numa_balancing", "1");
+    });
+    breaks("fork", ("warning", "shares pinned pages", "RDMAV_FORK_SAFE"), &[], |machine| {
+        machine.put("proc/sys/kernel/osrelease", "4.18.0-553.el8");
+    });
+}
+
+#[test]
+fn an_ethernet_port_is_down_for_its_interface() {
+    let down = |machine: &Machine| {
+        machine.put(&format!("{DEVICE}/ports/1/state"), "1: DOWN");
+        machine.put(&format!("{DEVICE}/ports/1/phys_state"), "3: Disabled");
+    };
+    let set_up = "ip link set dev eth2 up";
+    breaks("port 1 link", ("broken", "eth2 is administratively down", set_up), &[], |machine| {
+        down(machine);
+        machine.put("sys/class/net/eth2/flags", "0x1002");
+    });
+    breaks("port 1 link", ("broken", "eth2 has no carrier", "plug in the cable"), &[], |machine| {
+        down(machine);
+        machine.put("sys/class/net/eth2/carrier", "0");
+    });
+    breaks("port 1 MTU", ("warning", "512 bytes, as eth2 has 700", "mtu 4200"), &[], |machine| {
+        machine.put("sys/class/net/eth2/mtu", "700");
+    });
+    breaks("port 1 errors", ("warning", "link_downed 3", "perfquery"), &[], |machine| {
+        machine.put(&format!("{DEVICE}/ports/1/counters/link_downed"), "3");
+    });
+    breaks("port 1 losses", ("unknown", "lossless", "dcb pfc show dev eth2"), &[], |machine| {
+        machine.remove("sys/class/net/eth2/ecn");
+    });
+}
+
+#[test]
+fn a_limited_member_of_partitions_is_warned_of() {
+    breaks(
+        "port 1 P_Keys",
+        ("warning", "0x7fff: a limited member", "partitions.conf"),
+        &[],
+        |machine| {
+            machine.put(&format!("{DEVICE}/ports/1/pkeys/0"), "0x7fff");
+        },
+    );
+}
+
+#[test]
+fn a_gid_of_the_wrong_version_is_named_with_the_right_one() {
+    let right = "GID index 3";
+    breaks("port 1 GID 2", ("warning", "RoCE v1", right), &["--gid-index", "2"], |_| {});
+    breaks(
+        "port 1 GID 2",
+        ("broken", "2 (192.0.2.1, RoCE v1, eth2) is of RoCE v1, and RoCE v2 is asked for", right),
+        &["--gid-index", "2", "--roce", "2"],
+        |_| {},
+    );
+    breaks(
+        "port 1 GID 3",
+        ("broken", "and RoCE v1 is asked for", "GID index 2"),
+        &["--gid-index", "3", "--roce", "1"],
+        |_| {},
+    );
+    breaks("port 1 GID 9", ("broken", "is empty; in use: 0, 1, 2, 3", right), &["-g", "9"], |_| {});
+    breaks("port 1 GID 99", ("broken", "beyond the table", right), &["-g", "99"], |_| {});
+    let interface = ("broken", "the interface is down", "ip link set dev eth2 up");
+    breaks("port 1 GID 3", interface, &["-g", "3"], |machine| {
+        machine.put("sys/class/net/eth2/operstate", "down");
+    });
+    let machine = Machine::sound();
+    says(&report(&mut machine.doctor(&["-g", "3"]), 0), "port 1 GID 3", "good", "192.0.2.1", "");
+}
+
+#[test]
+fn a_table_without_the_version_says_so() {
+    let only_v1 = |machine: &Machine| {
+        for index in [1, 3] {
+            machine.put(&format!("{DEVICE}/ports/1/gid_attrs/types/{index}"), "IB/RoCE v1");
+        }
+    };
+    breaks("port 1 GIDs", ("warning", "none is of RoCE v2", "--roce 1"), &[], only_v1);
+    breaks(
+        "port 1 GIDs",
+        ("broken", "none is of RoCE v2", "default_roce_mode"),
+        &["--roce", "2"],
+        only_v1,
+    );
+    breaks("port 1 GIDs", ("warning", "link-local", "ip address add"), &[], |machine| {
+        machine.put(&format!("{DEVICE}/ports/1/gid_attrs/types/3"), "IB/RoCE v1");
+    });
+}
+
+#[test]
+fn mtus_that_differ_are_warned_of() {
+    let peer = |mtu| ["--peer-mtu", mtu];
+    let cure = "-m 1024";
+    breaks("port 1 peer's MTU", ("warning", "4096 here, 1024 there", cure), &peer("1024"), |_| {});
+    let machine = Machine::sound();
+    let same = report(&mut machine.doctor(&peer("4096")), 0);
+    says(&same, "port 1 peer's MTU", "good", "4096 on both sides", "");
+    let wrong = finish(&mut machine.doctor(&peer("1500")), 2);
+    assert!(wrong.err.contains("256, 512, 1024"), "{}", wrong.err);
+}
+
+#[test]
+fn a_processor_that_makes_latency_irregular_is_warned_of() {
+    let cpu = "sys/devices/system/cpu";
+    let clock = "sys/devices/system/clocksource/clocksource0/current_clocksource";
+    let performance = "cpupower frequency-set -g performance";
+    breaks(
+        "frequency",
+        ("warning", "powersave on 1 of 8 CPUs, cpu5", performance),
+        &[],
+        |machine| {
+            machine.put(&format!("{cpu}/cpu5/cpufreq/scaling_governor"), "powersave");
+        },
+    );
+    breaks(
+        "idle states",
+        ("warning", "C6 is allowed, 133 µs", "cpupower idle-set"),
+        &[],
+        |machine| {
+            machine.put(&format!("{cpu}/cpu0/cpuidle/state2/name"), "C6");
+            machine.put(&format!("{cpu}/cpu0/cpuidle/state2/latency"), "133");
+        },
+    );
+    breaks("clock source", ("warning", "hpet", "echo tsc"), &[], |machine| {
+        machine.put(clock, "hpet");
+    });
+    breaks("counter", ("warning", "no nonstop_tsc", "invtsc"), &[], |machine| {
+        machine.put("proc/cpuinfo", "flags : fpu constant_tsc");
+    });
+    breaks("counter", ("warning", "no constant_tsc", "invtsc"), &[], |machine| {
+        machine.put("proc/cpuinfo", "flags : fpu tsc");
+    });
+    breaks("isolated CPUs", ("warning", "none", "isolcpus="), &[], |machine| {
+        machine.put(&format!("{cpu}/isolated"), "");
+    });
+}
+
+#[test]
+fn a_process_on_the_other_node_is_warned_of() {
+    let pin = "numactl --cpunodebind=1";
+    breaks("NUMA node", ("warning", "(they are at node 0, distance 21)", pin), &[], |machine| {
+        machine.put("proc/self/status", "Cpus_allowed_list:\t0-3");
+    });
+    breaks("NUMA node", ("warning", "2 of this process's 4 CPUs", pin), &[], |machine| {
+        machine.put("proc/self/status", "Cpus_allowed_list:\t2-5");
+    });
+    breaks("NUMA node", ("warning", "does not tell the card's", "SRAT"), &[], |machine| {
+        machine.put(&format!("{CARD}/numa_node"), "-1");
+    });
+    breaks(
+        "interrupts",
+        ("warning", "1 of them at CPUs of other nodes", "smp_affinity"),
+        &[],
+        |machine| {
+            machine.put("proc/irq/65/effective_affinity_list", "0");
+        },
+    );
+    breaks(
+        "interrupts",
+        ("warning", "irqbalance runs", "systemctl stop irqbalance"),
+        &[],
+        |machine| {
+            machine.put("proc/817/comm", "irqbalance");
+        },
+    );
+}
+
+#[test]
+fn a_port_that_is_not_asked_for_does_no_harm() {
+    let machine = Machine::sound();
+    for (name, text) in
+        [("state", "1: DOWN"), ("phys_state", "2: Polling"), ("link_layer", "InfiniBand")]
+    {
+        machine.put(&format!("{DEVICE}/ports/2/{name}"), text);
+    }
+    let both = report(&mut machine.doctor(&[]), 0);
+    says(&both, "port 2 link", "warning", "no signal", "cable");
+    let second = report(&mut machine.doctor(&["--port", "2"]), 1);
+    says(&second, "port 2 link", "broken", "no signal", "cable");
+    let third = report(&mut machine.doctor(&["--port", "3"]), 1);
+    says(&third, "port 3 link", "broken", "no port 3", "--port 1");
+}
+
+#[test]
+fn another_device_can_be_asked_for() {
+    let machine = Machine::sound();
+    let missing = report(&mut machine.doctor(&["--device", "mlx5_7"]), 1);
+    says(&missing, "function", "broken", "there are mlx5_0", "--device mlx5_0");
+}
+
+#[test]
+fn a_folder_that_is_none_is_an_error() {
+    let printed = finish(mlx5(&["doctor", "--root", "/nonexistent"]).env_remove("MLX5_MODEL"), 3);
+    assert!(printed.err.contains("/nonexistent is no folder"), "{}", printed.err);
+    finish(&mut mlx5(&["doctor", "--root", "/", "--model"]), 2);
+}
+
+#[test]
+fn an_empty_folder_is_not_called_good() {
+    let folder = std::env::temp_dir().join(format!("mlx5-doctor-empty-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    let mut command = mlx5(&["doctor", "--root", folder.to_str().unwrap()]);
+    let printed = finish(command.env_remove("MLX5_MODEL"), 0);
+    assert!(verdict(&printed).contains("no message was sent"), "{}", printed.out);
+    let report = report(&mut command, 0);
+    assert_eq!(with(&report, "good"), ["IOMMU"; 0], "{report:#}");
+    fs::remove_dir(&folder).unwrap();
+}
+
+/// Whatever stands in the files: no panic, and a status of the two.
+#[test]
+fn files_may_hold_anything() {
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let words =
+        ["", "-1", "0x", "99999999999999999999", "4: ACTIVE", "0-4294967295", "\u{fffd}", "["];
+    for _ in 0..60 {
+        let machine = Machine::sound();
+        let mut folders = vec![machine.root.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap().flatten() {
+                let kind = entry.file_type().unwrap();
+                if kind.is_dir() {
+                    folders.push(entry.path());
+                } else if kind.is_file() && random() % 4 == 0 {
+                    let bytes: Vec<u8> = match random() % 3 {
+                        0 => (0..random() % 80).map(|_| random() as u8).collect(),
+                        1 => words[random() as usize % words.len()]
+                            .repeat(1 + random() as usize % 3)
+                            .into(),
+                        _ => Vec::new(),
+                    };
+                    fs::write(entry.path(), bytes).unwrap();
+                }
+            }
+        }
+        let output =
+            machine.doctor(&["--json", "-v", "-g", "2", "--peer-mtu", "512"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(matches!(output.status.code(), Some(0 | 1)) && said.is_empty(), "{said}");
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
+    }
+}
