@@ -199,6 +199,7 @@ fn mtu(situation: &Situation, port: u8) -> Check {
     if active < Mtu::Mtu1024 {
         let cure = match ethernet {
             Some((name, _)) => format!("ip link set dev {name} mtu 4200    # and on the switch"),
+            None if situation.is_ethernet(port) => "ip link set dev INTERFACE mtu 4200".to_owned(),
             None => "the subnet manager's partitions.conf: mtu=5 (4096)".to_owned(),
         };
         return question.warning(found, cure);

@@ -16,8 +16,10 @@ use super::situation::Situation;
 
 /// How long a message may take. A connection gives up long before.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// More than the largest packet carries: the message is cut to the path MTU and put together again.
-const LENGTH: usize = 8192 + 1;
+/// What benchmarks send by default, as they ask for queues of [`DEPTH`]: less would pass where they
+/// do not. It is cut to the path MTU and put together again.
+const LENGTH: usize = 64 << 10;
+const DEPTH: u32 = 128;
 
 pub fn look(situation: &Situation) -> Vec<Check> {
     situation.ports().into_iter().map(|port| message(situation, port)).collect()
@@ -54,8 +56,8 @@ fn send(context: &Context, port: u8, gid_index: Option<u32>) -> Result<(), Box<d
     let gid_index = gid_index.map(u8::try_from).transpose()?;
     let local = LocalPort::new(context, port, gid_index)?;
     let pd = ProtectionDomain::new(context)?;
-    let cq = CompletionQueue::new(context, 16)?;
-    let queue_pair = QueuePair::builder(&pd, &cq).max_send_wr(4).max_recv_wr(4).build()?;
+    let cq = CompletionQueue::new(context, 2 * DEPTH)?;
+    let queue_pair = QueuePair::builder(&pd, &cq).max_send_wr(DEPTH).max_recv_wr(DEPTH).build()?;
     let own = local.endpoint(&queue_pair);
     let queue_pair = queue_pair.init(&local.init())?;
 

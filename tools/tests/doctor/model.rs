@@ -130,6 +130,7 @@ fn too_little_lockable_memory_is_broken() {
     };
     let report = limited("65536", 1);
     says(&report, "locked memory", "broken", "64 KiB, without CAP_IPC_LOCK", "ulimit -l unlimited");
+    says(&report, "port 1 message", "broken", "Cannot allocate memory", "above");
     let report = limited("8388608", 0);
     says(
         &report,
