@@ -30,6 +30,9 @@ use crate::output::Output;
 /// Times one by one of a thread, at most, where it is not known how many there will be.
 const MOST_RAW: u64 = 1 << 22;
 
+/// The same where that is known: 1 GiB of them.
+const MOST_RAW_ASKED: u64 = 1 << 27;
+
 /// A measurement and what it found wrong.
 pub struct Found {
     /// The result.
@@ -235,7 +238,7 @@ impl Course<'_> {
         let seconds = self.first.elapsed().as_secs_f64();
         let samples = match (&self.raw, plan.amount) {
             (None, _) => 0,
-            (Some(_), Amount::Messages(count)) => count as usize,
+            (Some(_), Amount::Messages(count)) => count.min(MOST_RAW_ASKED) as usize,
             (Some(_), Amount::Nanoseconds(_)) => MOST_RAW as usize,
         };
         let finished = match (plan.via, stamped) {

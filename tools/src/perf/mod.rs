@@ -19,6 +19,7 @@ pub mod distribution;
 pub mod environment;
 pub mod loops;
 pub mod memory;
+pub mod operation;
 pub mod output;
 pub mod page;
 pub mod path;

@@ -7,6 +7,8 @@ use mlx5::wqe::Limits;
 use serde::{Deserialize, Serialize};
 
 use super::distribution::Timed;
+use super::operation::named_as_on_the_command_line;
+pub use super::operation::{Carrier, Operation};
 use super::result::{Kind, Via};
 
 /// The longest message, in bytes: what a port takes at most on all cards so far.
@@ -18,71 +20,6 @@ pub const MOST_THREADS: u32 = 64;
 /// Memory for messages of one side, in bytes.
 pub const MOST_MEMORY: u64 = 8 << 30;
 
-/// What requests do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Operation {
-    /// SEND: the peer's receive takes it
-    Send,
-    /// RDMA WRITE: the peer's memory takes it
-    Write,
-    /// RDMA WRITE with immediate: the same, and a receive of the peer's completes
-    WriteImm,
-    /// RDMA READ: the peer's memory is fetched
-    Read,
-    /// Atomic compare and swap of 8 bytes of the peer's memory
-    Cas,
-    /// Atomic fetch and add on 8 bytes of the peer's memory
-    Fadd,
-}
-
-impl Operation {
-    /// Whether the peer's receives take part.
-    #[must_use]
-    pub fn takes_receives(self) -> bool {
-        matches!(self, Operation::Send | Operation::WriteImm)
-    }
-
-    /// Whether it fetches: then nobody answers but the card.
-    #[must_use]
-    pub fn fetches(self) -> bool {
-        matches!(self, Operation::Read | Operation::Cas | Operation::Fadd)
-    }
-
-    /// Whether it works on one word of 8 bytes.
-    #[must_use]
-    pub fn is_atomic(self) -> bool {
-        matches!(self, Operation::Cas | Operation::Fadd)
-    }
-}
-
-/// How queue pairs are connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Carrier {
-    /// Reliable connection
-    Rc,
-    /// Unreliable connection: no READ, no atomics; a message that is lost is not told
-    Uc,
-    /// Unreliable datagram: SEND alone, of at most one packet
-    Ud,
-}
-
-macro_rules! named_as_on_the_command_line {
-    ($($type:ty),*) => { $(
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self.to_possible_value() {
-                    Some(value) => f.pad(value.get_name()),
-                    None => Ok(()),
-                }
-            }
-        }
-    )* };
-}
-
-named_as_on_the_command_line!(Operation, Carrier, Arrivals);
-
 /// When messages of an open loop are to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -92,6 +29,8 @@ pub enum Arrivals {
     /// As a Poisson process: distances are distributed exponentially
     Poisson,
 }
+
+named_as_on_the_command_line!(Arrivals);
 
 /// An open loop.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

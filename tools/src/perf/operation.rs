@@ -1,0 +1,72 @@
+//! What requests do, and how queue pairs are connected.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// What requests do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Operation {
+    /// SEND: the peer's receive takes it
+    Send,
+    /// RDMA WRITE: the peer's memory takes it
+    Write,
+    /// RDMA WRITE with immediate: the same, and a receive of the peer's completes
+    WriteImm,
+    /// RDMA READ: the peer's memory is fetched
+    Read,
+    /// Atomic compare and swap of 8 bytes of the peer's memory
+    Cas,
+    /// Atomic fetch and add on 8 bytes of the peer's memory
+    Fadd,
+}
+
+impl Operation {
+    /// Whether the peer's receives take part.
+    #[must_use]
+    pub fn takes_receives(self) -> bool {
+        matches!(self, Operation::Send | Operation::WriteImm)
+    }
+
+    /// Whether it fetches: then nobody answers but the card.
+    #[must_use]
+    pub fn fetches(self) -> bool {
+        matches!(self, Operation::Read | Operation::Cas | Operation::Fadd)
+    }
+
+    /// Whether it works on one word of 8 bytes.
+    #[must_use]
+    pub fn is_atomic(self) -> bool {
+        matches!(self, Operation::Cas | Operation::Fadd)
+    }
+}
+
+/// How queue pairs are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Carrier {
+    /// Reliable connection
+    Rc,
+    /// Unreliable connection: no READ, no atomics; a message that is lost is not told
+    Uc,
+    /// Unreliable datagram: SEND alone, of at most one packet
+    Ud,
+}
+
+macro_rules! named_as_on_the_command_line {
+    ($($type:ty),*) => { $(
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self.to_possible_value() {
+                    Some(value) => f.pad(value.get_name()),
+                    None => Ok(()),
+                }
+            }
+        }
+    )* };
+}
+
+named_as_on_the_command_line!(Operation, Carrier);
+pub(super) use named_as_on_the_command_line;
