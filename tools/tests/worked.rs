@@ -1,6 +1,7 @@
 //! Runs the `console` blocks of `docs/tools.md`, and holds what they print to what the page shows.
 //!
-//! A block is one session of bash in an empty folder, with the built `mlx5` in PATH, on the model:
+//! A block is one session of bash in a folder that has copies of `tools/tests/programs` and nothing else,
+//! with the built `mlx5` in PATH, on the model:
 //!
 //! - `$ ` begins a command, `> ` goes on with it, `# ` is a remark;
 //! - all other lines are what the command above them prints, on standard output and standard error;
@@ -114,6 +115,11 @@ impl Block {
         let folder =
             std::env::temp_dir().join(format!("mlx5-worked-{}-{}", std::process::id(), self.line));
         fs::create_dir(&folder).expect("a folder of its own");
+        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
+        for program in fs::read_dir(programs).expect("programs") {
+            let program = program.expect("a program");
+            fs::copy(program.path(), folder.join(program.file_name())).expect("a copy");
+        }
         let printed = self.run_in(&folder);
         fs::remove_dir_all(&folder).expect("the folder is still there");
         let (text, ended) = printed?;

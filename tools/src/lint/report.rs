@@ -153,6 +153,15 @@ impl Report {
     }
 }
 
+/// So many WQEs.
+struct Wqes(u64);
+
+impl fmt::Display for Wqes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} WQE{}", self.0, if self.0 == 1 { "" } else { "s" })
+    }
+}
+
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for queue in &self.queues {
@@ -166,7 +175,7 @@ impl fmt::Display for Report {
             if let Some(blocks) = queue.blocks {
                 write!(f, ", {blocks} blocks")?;
             }
-            writeln!(f, "): {} WQEs", queue.wqes)?;
+            writeln!(f, "): {}", Wqes(queue.wqes))?;
             for found in &queue.findings {
                 writeln!(f, "  {}", found.line)?;
                 for line in found.shown.iter().flat_map(|shown| shown.lines()) {
@@ -180,11 +189,11 @@ impl fmt::Display for Report {
         let plural = |count: usize| if count == 1 { "" } else { "s" };
         write!(
             f,
-            "{} defect{}, {} suspicious, in {} WQEs of {} queue{}",
+            "{} defect{}, {} suspicious, in {} of {} queue{}",
             self.defects,
             plural(self.defects),
             self.suspicious,
-            self.wqes,
+            Wqes(self.wqes),
             self.queues.len(),
             plural(self.queues.len())
         )
