@@ -16,6 +16,7 @@
 mod bytes;
 mod header;
 mod memory;
+mod mistake;
 mod reader;
 mod record;
 mod replay;
@@ -25,8 +26,9 @@ mod tap;
 mod test;
 
 pub use header::{Header, monotonic};
+pub use mistake::Mistake;
 pub use reader::{Event, Events, Performed, ReadError, Reader, What};
-pub use record::{Call, Mistake, Observed, Queue, Record};
+pub use record::{Call, Observed, Queue, Record};
 pub use replay::{Difference, Verdict, replay};
 pub(crate) use sink::{Sink, forget};
 pub use tap::Tap;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::bytes::{Put, Take};
-use crate::card::Complaints;
+use super::mistake::Mistake;
 use crate::object::Service;
 
 /// Bytes before a record's content: its kind, and how many follow.
@@ -178,63 +178,6 @@ pub enum Queue {
     Own,
     /// A shared receive queue.
     Shared(u32),
-}
-
-/// Something that a card suffers in silence: the members of [`Complaints`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub enum Mistake {
-    StrayDoorbell,
-    BlueflameMismatch,
-    UnknownStore,
-    WrongDoorbell,
-    OverfullQueue,
-    UnmappedQueue,
-}
-
-impl Mistake {
-    const ALL: [Mistake; 6] = [
-        Mistake::StrayDoorbell,
-        Mistake::BlueflameMismatch,
-        Mistake::UnknownStore,
-        Mistake::WrongDoorbell,
-        Mistake::OverfullQueue,
-        Mistake::UnmappedQueue,
-    ];
-
-    /// What happened between two counts.
-    pub(super) fn between(before: Complaints, after: Complaints) -> Vec<(Mistake, u64)> {
-        let counts = |of: Complaints| {
-            [
-                of.stray_doorbells,
-                of.blueflame_mismatches,
-                of.unknown_stores,
-                of.wrong_doorbells,
-                of.overfull_queues,
-                of.unmapped_queues,
-            ]
-        };
-        let changes = counts(after).into_iter().zip(counts(before));
-        let made = Self::ALL.into_iter().zip(changes);
-        made.map(|(mistake, (after, before))| (mistake, after.wrapping_sub(before)))
-            .filter(|(_, count)| *count != 0)
-            .collect()
-    }
-
-    /// What it is, in words.
-    #[must_use]
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::StrayDoorbell => {
-                "a doorbell for a queue that is not there or not on this UAR page"
-            }
-            Self::BlueflameMismatch => "a BlueFlame copy that differs from the WQE in the ring",
-            Self::UnknownStore => "a store to no register: its length, alignment or place",
-            Self::WrongDoorbell => "a doorbell for a WQE that the doorbell record does not tell of",
-            Self::OverfullQueue => "a doorbell record that claims more WQEs than the ring holds",
-            Self::UnmappedQueue => "a queue, ring or record that no memory answers for",
-        }
-    }
 }
 
 const SERVICES: [Service; 6] =

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use super::Header;
 use super::memory::Tapped;
-use super::record::{Call, Mistake, Observed, Record};
+use super::mistake::Mistake;
+use super::record::{Call, Observed, Record};
 use super::replay::Script;
 use super::sink::Sink;
 use crate::card::{Card, Complaints};

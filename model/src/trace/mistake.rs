@@ -1,0 +1,60 @@
+//! What software does and a card suffers in silence, as records name it.
+
+use crate::card::Complaints;
+
+/// Something that a card suffers in silence: the members of [`Complaints`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Mistake {
+    StrayDoorbell,
+    BlueflameMismatch,
+    UnknownStore,
+    WrongDoorbell,
+    OverfullQueue,
+    UnmappedQueue,
+}
+
+impl Mistake {
+    pub(super) const ALL: [Mistake; 6] = [
+        Mistake::StrayDoorbell,
+        Mistake::BlueflameMismatch,
+        Mistake::UnknownStore,
+        Mistake::WrongDoorbell,
+        Mistake::OverfullQueue,
+        Mistake::UnmappedQueue,
+    ];
+
+    /// What happened between two counts.
+    pub(super) fn between(before: Complaints, after: Complaints) -> Vec<(Mistake, u64)> {
+        let counts = |of: Complaints| {
+            [
+                of.stray_doorbells,
+                of.blueflame_mismatches,
+                of.unknown_stores,
+                of.wrong_doorbells,
+                of.overfull_queues,
+                of.unmapped_queues,
+            ]
+        };
+        let changes = counts(after).into_iter().zip(counts(before));
+        let made = Self::ALL.into_iter().zip(changes);
+        made.map(|(mistake, (after, before))| (mistake, after.wrapping_sub(before)))
+            .filter(|(_, count)| *count != 0)
+            .collect()
+    }
+
+    /// What it is, in words.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::StrayDoorbell => {
+                "a doorbell for a queue that is not there or not on this UAR page"
+            }
+            Self::BlueflameMismatch => "a BlueFlame copy that differs from the WQE in the ring",
+            Self::UnknownStore => "a store to no register: its length, alignment or place",
+            Self::WrongDoorbell => "a doorbell for a WQE that the doorbell record does not tell of",
+            Self::OverfullQueue => "a doorbell record that claims more WQEs than the ring holds",
+            Self::UnmappedQueue => "a queue, ring or record that no memory answers for",
+        }
+    }
+}
