@@ -5,6 +5,8 @@
 //! on, [`outcome`] how they end, [`output`] prints. Everything about the card comes from the public
 //! interface of the crate `mlx5`.
 
+#![allow(rustdoc::private_intra_doc_links, reason = "a page on a folder tells of all its files")]
+
 pub mod cli;
 pub mod decode;
 mod doctor;
