@@ -1,6 +1,6 @@
 //! What a command runs on: a card, or the model.
 
-use mlx5::verbs::Context;
+use mlx5::verbs::{self, Context, Device};
 // Linked in, it stands behind libibverbs where no card is found.
 use mlx5_model as _;
 
@@ -17,6 +17,15 @@ pub struct Machine {
 #[must_use]
 pub fn is_model() -> bool {
     mlx5_model::offered()
+}
+
+/// What devices are: `model` or `card`; none where there is no device.
+#[must_use]
+pub fn runs_on() -> Option<&'static str> {
+    if is_model() {
+        return Some("model");
+    }
+    verbs::devices().is_ok_and(|devices| devices.iter().any(Device::is_mlx5)).then_some("card")
 }
 
 impl Machine {

@@ -20,8 +20,8 @@ pub struct Output {
 struct Envelope<'a, R> {
     command: &'a str,
     version: &'static str,
-    /// `card` or `model`.
-    runs_on: &'static str,
+    /// As [`machine::runs_on`] says.
+    runs_on: Option<&'static str>,
     report: &'a R,
 }
 
@@ -52,7 +52,7 @@ impl Output {
             self.json(&Envelope {
                 command,
                 version: env!("CARGO_PKG_VERSION"),
-                runs_on: if machine::is_model() { "model" } else { "card" },
+                runs_on: machine::runs_on(),
                 report,
             })
         } else {

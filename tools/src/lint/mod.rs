@@ -20,7 +20,7 @@ use self::report::Report;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
 
-/// Check a send queue's WQEs: captured from a ring, recorded, or of a program while it runs
+/// Check a send queue's WQEs: captured from a ring, recorded, or of a program that it runs
 ///
 /// A card that refuses a WQE says little more than that it did, and of many mistakes it says nothing:
 /// it reads another address, takes a stale WQE for a new one, or never completes. This looks at the

@@ -70,6 +70,7 @@ fn a_machine_without_a_card_is_told_so() {
     says(&report, "function", "broken", "no PCI function of NVIDIA", "lspci -d 15b3:");
     assert_eq!(check(&report, "open")["verdict"], "not_applicable");
     assert_eq!(report["device"], Value::Null);
+    assert_eq!(Printed::from(command.output().unwrap()).json()["runs_on"], Value::Null);
 }
 
 /// A line of `ibv_devinfo`, after its colon.
