@@ -41,7 +41,7 @@ pub(super) fn lint(input: &[u8], arguments: &Arguments, report: &mut Report) -> 
     let text = std::str::from_utf8(input).ok().filter(|text| !text.contains('\0'));
     let Some(text) = text else { return ring(input, arguments, report) };
     let dump = Dump::parse(text);
-    if !dump.records.is_empty() {
+    if !dump.records.is_empty() || !dump.damaged.is_empty() {
         flight(&dump, arguments, report);
         return Ok(());
     }
@@ -93,6 +93,9 @@ fn ring(bytes: &[u8], arguments: &Arguments, report: &mut Report) -> Result<()> 
 
 /// Send queues in dumps of the flight recorder.
 fn flight(dump: &Dump, arguments: &Arguments, report: &mut Report) {
+    for damage in &dump.damaged {
+        eprintln!("mlx5: line {} of the log cannot be read: {}", damage.line, damage.reason);
+    }
     let given = arguments.queue.facts();
     for record in dump.records.iter().filter(|record| record.queue == Queue::Send) {
         // Names of types; DC's are of either end.
@@ -101,7 +104,8 @@ fn flight(dump: &Dump, arguments: &Arguments, report: &mut Report) {
             "UC" => Transport::Uc,
             "UD" => Transport::Ud,
             "XRC_SEND" => Transport::Xrc,
-            "raw packet" => Transport::RawPacket,
+            // One word, as dumps have it.
+            "raw_packet" => Transport::RawPacket,
             name if name.starts_with("DC") => Transport::Dci,
             _ => given.transport,
         };
@@ -128,6 +132,13 @@ fn flight(dump: &Dump, arguments: &Arguments, report: &mut Report) {
                 What::Cqe(cqe) => lint.completed(cqe.is_error()),
                 _ => {}
             }
+        }
+        if record.missing != 0 {
+            let (number, missing) = (record.number, record.missing);
+            let s = if missing == 1 { " is" } else { "s are" };
+            eprintln!(
+                "mlx5: {missing} event{s} missing in the log from the dump of QP {number:#x}"
+            );
         }
         report.queue(None, &lint, wqes, found);
     }
