@@ -1,102 +1,84 @@
-//! A program that is checked: it runs on the model to its end, and each of its processes leaves a
-//! recording.
+//! A program that is checked: it runs on the model, and each WQE is gone over as the card fetches it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder, File};
-use std::io::BufReader;
-use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+use std::sync::mpsc::Receiver;
 
-use mlx5_model::trace::{ReadError, Reader};
+use mlx5_model::trace::ReadError;
 
-use super::recording;
+use super::recording::Stream;
 use super::report::Report;
 use crate::outcome::{Error, Result};
 use crate::trace::library;
+use crate::trace::run::{Message, Program};
 
-/// A folder for recordings, which goes with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder> {
-        let path = std::env::temp_dir().join(format!("mlx5-lint-{}", std::process::id()));
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => Ok(Folder(path)),
-            Err(error) => Err(Error::File {
-                what: format!("cannot make {} for recordings", path.display()),
-                error,
-            }),
-        }
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Left behind at worst.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Runs the program, and goes over what it posted. How it ended is said on standard error, if not well.
+/// Runs the program, and goes over what it posts. What is found is said on standard error at once, and
+/// how the program ended, if not well; the report is filled to its end.
 pub(super) fn lint(
     words: &[OsString],
     named: Option<&Path>,
     strict: bool,
     report: &mut Report,
 ) -> Result<()> {
-    let Some((program, arguments)) = words.split_first() else { return Ok(()) };
-    let folder = Folder::new()?;
-    let mut preload = OsString::from(library::find(named)?);
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        preload.push(":");
-        preload.push(others);
-    }
-    let status = Command::new(program)
-        .args(arguments)
-        .env("LD_PRELOAD", preload)
-        .env("MLX5_MODEL", "always")
-        .env("MLX5_MODEL_TRACE", folder.0.join("%p"))
-        .env("MLX5_MODEL_TRACE_DETAIL", "story")
-        // What the program prints is not the report.
-        .stdout(std::io::stderr())
-        .status()
-        .map_err(|error| Error::File {
-            what: format!("cannot run {}", program.to_string_lossy()),
-            error,
-        })?;
+    let library = library::find(named)?;
+    // What the program prints is not the report.
+    let program = Program { words, library: &library, record: None, is_aside: true };
+    let (status, followed) = program.run(|messages, _| follow(&messages, strict, report))?;
     if !status.success() {
         eprintln!("mlx5: the program ended with {status}");
     }
-    let failed = |error| Error::File {
-        what: format!("cannot read the recordings in {}", folder.0.display()),
-        error,
-    };
-    let mut processes = Vec::new();
-    for entry in fs::read_dir(&folder.0).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let number = path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok());
-        processes.extend(number.map(|number| (number, path)));
-    }
-    processes.sort();
-    if processes.is_empty() {
-        return Err(Error::Told(
+    match followed? {
+        0 => Err(Error::Told(
             "the program opened no device of the model; one that is linked statically, or has \
              privileges of its own (setuid), cannot be looked at"
                 .to_owned(),
-        ));
-    }
-    let several = processes.len() > 1;
-    for (process, path) in processes {
-        let file = File::open(&path).map_err(failed)?;
-        match Reader::new(BufReader::new(file)) {
-            Ok(reader) => {
-                recording::lint(reader, several.then_some(process), strict, report)?;
-            }
-            // One that was killed before it wrote anything.
-            Err(ReadError::NoTrace | ReadError::Cut(_)) => {}
-            Err(error) => return Err(Error::Told(error.to_string())),
+        )),
+        processes => {
+            report.of_processes(processes);
+            Ok(())
         }
     }
-    Ok(())
+}
+
+/// Goes over what comes, to the end of all streams; says how many processes there were.
+///
+/// # Errors
+/// The first stream that cannot be read; the others are gone over all the same.
+fn follow(messages: &Receiver<Message>, strict: bool, report: &mut Report) -> Result<usize> {
+    let mut streams: BTreeMap<usize, Stream> = BTreeMap::new();
+    let mut processes = BTreeSet::new();
+    let mut unreadable = Ok(());
+    for message in messages {
+        match message {
+            Message::Began { stream, header, is_foreign } => {
+                let process = header.process;
+                if is_foreign {
+                    eprintln!("mlx5: process {process} has another build of the model linked in");
+                }
+                processes.insert(process);
+                streams.insert(stream, Stream::live(process, strict));
+            }
+            Message::Event { stream, event } => {
+                if let Some(stream) = streams.get_mut(&stream) {
+                    stream.event(event, report);
+                }
+            }
+            Message::Ended { process, error } => {
+                eprintln!("mlx5: process {process}: {error}");
+                // One that was killed while it wrote, or before.
+                let was_killed = matches!(error, ReadError::NoTrace | ReadError::Cut(_));
+                if !was_killed && unreadable.is_ok() {
+                    unreadable = Err(Error::Told(format!("process {process}: {error}")));
+                }
+            }
+            Message::Recording(file, error) => {
+                eprintln!("mlx5: cannot write {}: {error}", file.display());
+            }
+        }
+    }
+    for stream in streams.into_values() {
+        stream.end(report);
+    }
+    unreadable.map(|()| processes.len())
 }

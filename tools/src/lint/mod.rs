@@ -2,7 +2,8 @@
 //!
 //! The checks are the library's ([`mlx5::lint`]). `source` brings WQEs to them: a ring's bytes, with
 //! what is known of the queue given as options; a dump of the flight recorder; or a recording of what a
-//! program did on the model (`recording`), which tells of its queues itself. `report` shows what was
+//! program did on the model (`recording`), which tells of its queues itself, as a program does that is
+//! run (`live`). `report` shows what was
 //! found.
 
 mod live;
@@ -33,7 +34,9 @@ use crate::output::Output;
 /// dumps of the flight recorder, or a recording of `mlx5 trace --record`. Recordings and dumps tell of
 /// their queues; of a ring's bytes, say what is known of the queue. What is not known is not checked.
 ///
-/// With a program behind --, that program runs on the model, and what it posted is checked.
+/// With a program behind --, that program runs on the model, and each WQE is checked as the card fetches
+/// it: findings are said on standard error at once, and the report follows when the program has ended. A
+/// program that does not end by itself may be ended with a signal, as by Ctrl-C.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

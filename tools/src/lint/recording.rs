@@ -1,4 +1,5 @@
-//! Recordings: queues are known from the commands that made them.
+//! What processes do on the model, recorded or as they run: queues are known from the commands that
+//! made them.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -9,7 +10,7 @@ use mlx5::devx::ifc::{
 };
 use mlx5::lint::{Defect, Facts, Finding, Lint, Segment, Transport};
 use mlx5_model::object::Service;
-use mlx5_model::trace::{Observed, ReadError, Reader, What};
+use mlx5_model::trace::{Event, Observed, ReadError, Reader, What};
 
 use super::report::Report;
 use crate::outcome::{Error, Result};
@@ -35,44 +36,75 @@ struct Queues {
     posting: BTreeMap<(u8, u32), Queue>,
 }
 
+/// What a process does with its cards: of a recording, or of one that runs.
+pub(super) struct Stream {
+    queues: Queues,
+    /// The process, if there may be several.
+    process: Option<u32>,
+    strict: bool,
+    /// Whether what is found is said at once, on standard error.
+    is_live: bool,
+}
+
 /// Goes over all send queues of a recording.
 ///
 /// # Errors
 /// What cannot be read. What was read of a recording that was cut is gone over.
-pub(super) fn lint<R: Read>(
-    reader: Reader<R>,
-    process: Option<u32>,
-    strict: bool,
-    report: &mut Report,
-) -> Result<()> {
-    let mut queues = Queues::default();
+pub(super) fn lint<R: Read>(reader: Reader<R>, strict: bool, report: &mut Report) -> Result<()> {
+    let queues = Queues::default();
+    let mut stream = Stream { queues, process: None, strict, is_live: false };
     for event in reader.events() {
-        let event = match event {
-            Ok(event) => event,
+        match event {
+            Ok(event) => stream.event(event, report),
             Err(error @ ReadError::Cut(_)) => {
                 eprintln!("mlx5: {error}");
                 break;
             }
             Err(error) => return Err(Error::Told(error.to_string())),
-        };
+        }
+    }
+    stream.end(report);
+    Ok(())
+}
+
+impl Stream {
+    /// Of a process that runs.
+    pub fn live(process: u32, strict: bool) -> Stream {
+        Stream { queues: Queues::default(), process: Some(process), strict, is_live: true }
+    }
+
+    /// Goes over what happened next. Queues that ended go to the report.
+    pub fn event(&mut self, event: Event, report: &mut Report) {
+        let Stream { queues, process, strict, is_live } = self;
         match event.what {
             What::Command { input, output } => {
-                queues.command(event.card, &input, &output, process, report);
+                queues.command(event.card, &input, &output, *process, report);
             }
             What::Observed(Observed::SendWqe { qp, index, service, bytes }) => {
-                queues.wqe((event.card, qp), index, service, &bytes, strict);
+                let found = queues.wqe((event.card, qp), index, service, &bytes, *strict);
+                for (finding, _) in found.iter().filter(|_| *is_live) {
+                    let process = process.unwrap_or_default();
+                    eprintln!("mlx5: process {process}, QP {qp:#x}: {finding}");
+                }
             }
             What::Observed(Observed::Cqe { bytes, .. }) => queues.cqe(event.card, &bytes),
             What::Observed(Observed::Mistake { mistake, count }) => {
+                if *is_live {
+                    let process = process.unwrap_or_default();
+                    eprintln!("mlx5: process {process}: defect doorbell: {}", mistake.words());
+                }
                 report.doorbell(mistake.words(), count);
             }
             _ => {}
         }
     }
-    for queue in queues.posting.into_values() {
-        report.queue(process, &queue.lint, queue.wqes, queue.found);
+
+    /// Nothing more happens: queues that live go to the report.
+    pub fn end(self, report: &mut Report) {
+        for queue in self.queues.posting.into_values() {
+            report.queue(self.process, &queue.lint, queue.wqes, queue.found);
+        }
     }
-    Ok(())
 }
 
 impl Queues {
@@ -131,8 +163,15 @@ impl Queues {
         }
     }
 
-    /// The card fetched a WQE.
-    fn wqe(&mut self, queue: (u8, u32), index: u16, service: Service, bytes: &[u8], strict: bool) {
+    /// The card fetched a WQE. Returns what is wrong with it.
+    fn wqe(
+        &mut self,
+        queue: (u8, u32),
+        index: u16,
+        service: Service,
+        bytes: &[u8],
+        strict: bool,
+    ) -> &[Found] {
         let transport = match service {
             Service::Rc => Transport::Rc,
             Service::Uc => Transport::Uc,
@@ -153,13 +192,15 @@ impl Queues {
             queue.lint = Lint::at(*queue.lint.facts(), index);
         }
         queue.wqes += 1;
+        let before = queue.found.len();
         let units = bytes.get(7).map_or(0, |size| usize::from(size & 0x3f));
         if bytes.len() < units * CTRL {
             start_only(&mut queue.lint, bytes, &mut queue.found);
-            return;
+        } else {
+            let found = &mut queue.found;
+            queue.lint.wqe(bytes, &mut |finding| found.push((finding, Some(bytes.to_vec()))));
         }
-        let found = &mut queue.found;
-        queue.lint.wqe(bytes, &mut |finding| found.push((finding, Some(bytes.to_vec()))));
+        &queue.found[before..]
     }
 
     /// The card wrote a CQE.

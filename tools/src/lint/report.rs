@@ -105,6 +105,15 @@ impl Report {
         }
     }
 
+    /// The queues are of so many processes: of one, it is not said, and of several, each has its place.
+    pub fn of_processes(&mut self, count: usize) {
+        if count > 1 {
+            self.queues.sort_by_key(|queue| queue.process);
+        } else {
+            self.queues.iter_mut().for_each(|queue| queue.process = None);
+        }
+    }
+
     /// A queue that was gone over. With each finding come the WQE's bytes, if they are at hand.
     pub fn queue(
         &mut self,

@@ -12,7 +12,7 @@ pub(crate) mod line;
 mod packet;
 mod print;
 pub(crate) mod recording;
-mod run;
+pub(crate) mod run;
 pub(crate) mod story;
 mod wqe;
 
@@ -87,6 +87,7 @@ impl Arguments {
                     words: &self.program,
                     library: &library,
                     record: self.record.as_deref(),
+                    is_aside: false,
                 };
                 program.trace(&self.filter, style, print::Printer::open(&self.output, false)?)
             }

@@ -24,16 +24,18 @@ use super::story::Story;
 use crate::outcome::{Error, Outcome, Result};
 
 /// What is to be run, and how.
-pub(super) struct Program<'a> {
+pub(crate) struct Program<'a> {
     pub words: &'a [OsString],
     /// The model.
     pub library: &'a Path,
     /// Where a recording is kept.
     pub record: Option<&'a Path>,
+    /// What the program prints goes to standard error: standard output is the command's.
+    pub is_aside: bool,
 }
 
-/// What the streams say.
-enum Message {
+/// What the streams say, each under a number of its own.
+pub(crate) enum Message {
     Began { stream: usize, header: Box<Header>, is_foreign: bool },
     Event { stream: usize, event: Event },
     Ended { process: u32, error: ReadError },
@@ -67,28 +69,8 @@ impl Meeting {
 impl Program<'_> {
     /// Runs it to its end, and prints what its cards do meanwhile. Ends as the program does.
     pub fn trace(&self, filter: &Filter, style: Style, mut printer: Printer) -> Result {
-        let meeting = Meeting::new().map_err(|error| Error::File {
-            what: format!(
-                "cannot listen in {}, where programs are to report (TMPDIR names the folder)",
-                std::env::temp_dir().display()
-            ),
-            error,
-        })?;
-        // The first process' recording is begun now, so that what prevents it is told now.
-        let first = self.record.map(File::create).transpose().map_err(|error| Error::File {
-            what: format!("cannot write {}", self.record.unwrap_or(Path::new("")).display()),
-            error,
-        });
-        let ended = first.and_then(|first| {
-            let began = monotonic();
-            let child = self.start(&meeting)?;
-            let (sender, receiver) = mpsc::channel();
-            Ok(self.collect(child, &meeting, sender, first, || {
-                print(receiver, began, filter, style, &mut printer)
-            }))
-        });
-        let _ = fs::remove_dir_all(&meeting.folder);
-        let (status, streams) = ended?;
+        let (status, streams) =
+            self.run(|messages, began| print(messages, began, filter, style, &mut printer))?;
         if streams == 0 {
             eprintln!(
                 "mlx5: the program opened no device of the model; one that is linked statically or \
@@ -106,6 +88,38 @@ impl Program<'_> {
         }))
     }
 
+    /// Runs it to its end. `meanwhile` is given what its cards do, as it happens, and when it began; the
+    /// messages end when the program and all of its streams have. Says how the program ended, and what
+    /// `meanwhile` returned. A signal that would end this process ends the program instead.
+    ///
+    /// # Errors
+    /// That the program, or its recording, cannot be begun.
+    pub fn run<R>(
+        &self,
+        meanwhile: impl FnOnce(Receiver<Message>, u64) -> R,
+    ) -> Result<(ExitStatus, R)> {
+        let meeting = Meeting::new().map_err(|error| Error::File {
+            what: format!(
+                "cannot listen in {}, where programs are to report (TMPDIR names the folder)",
+                std::env::temp_dir().display()
+            ),
+            error,
+        })?;
+        // The first process' recording is begun now, so that what prevents it is told now.
+        let first = self.record.map(File::create).transpose().map_err(|error| Error::File {
+            what: format!("cannot write {}", self.record.unwrap_or(Path::new("")).display()),
+            error,
+        });
+        let ended = first.and_then(|first| {
+            let began = monotonic();
+            let child = self.start(&meeting)?;
+            let (sender, receiver) = mpsc::channel();
+            Ok(self.collect(child, &meeting, sender, first, || meanwhile(receiver, began)))
+        });
+        let _ = fs::remove_dir_all(&meeting.folder);
+        ended
+    }
+
     fn start(&self, meeting: &Meeting) -> Result<Child> {
         let (program, arguments) = self.words.split_first().ok_or_else(|| {
             Error::Told("no program: it stands behind --, with its arguments".into())
@@ -118,7 +132,11 @@ impl Program<'_> {
         let mut stream = OsString::from("unix:");
         stream.push(meeting.socket());
         install_signals();
-        let child = Command::new(program)
+        let mut command = Command::new(program);
+        if self.is_aside {
+            command.stdout(io::stderr());
+        }
+        let child = command
             .args(arguments)
             .env("LD_PRELOAD", preload)
             .env("MLX5_MODEL", "always")

@@ -1,4 +1,4 @@
-"""Two fetch-and-adds on a counter of the peer, at the offset that is given."""
+"""Two fetch-and-adds on a counter of the peer, at the offset that is given; `wait` stays until stdin ends."""
 import sys
 
 from pyverbs.addr import AHAttr
@@ -39,3 +39,5 @@ for _ in range(2):
     while not completions:
         completions = cq.poll(1)[1]
     print(f'status {completions[0].status}, vendor_err {completions[0].vendor_err:#x}')
+if 'wait' in sys.argv:
+    sys.stdin.read()

@@ -1,0 +1,132 @@
+//! `mlx5 lint -- PROGRAM` while the program runs: what it posted is told before it ends, and after a
+//! signal that ends it, the report still comes.
+
+mod rig;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use rig::mlx5;
+use serde_json::Value;
+
+/// Many times what the longest program takes.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Its packages are those of the distribution.
+const PYTHON: &str = "/usr/bin/python3";
+const ATOMIC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/atomic.py");
+
+/// The command, with a program that posts and then waits until its standard input ends.
+struct Waiting {
+    command: Child,
+    input: Option<ChildStdin>,
+    /// Lines of standard error, as they come.
+    lines: Receiver<String>,
+}
+
+impl Waiting {
+    fn start(offset: &str) -> Waiting {
+        let mut command = mlx5(&["lint", "--json", "--", PYTHON, ATOMIC, offset, "wait"]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut command = command.spawn().expect("the command starts");
+        let (sender, lines) = mpsc::channel();
+        let stderr = BufReader::new(command.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            for line in stderr.lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Waiting { input: command.stdin.take(), command, lines }
+    }
+
+    /// Waits for a line with these words.
+    fn line(&self, words: &str) -> String {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let line = self.lines.recv_timeout(left);
+            let line = line.unwrap_or_else(|error| panic!("no line with {words}: {error}"));
+            if line.contains(words) {
+                return line;
+            }
+        }
+    }
+
+    /// Waits for the end, which must have this status. The report, and the lines that are left.
+    fn end(mut self, status: i32) -> (Value, Vec<String>) {
+        drop(self.input.take());
+        let mut report = String::new();
+        self.command.stdout.take().unwrap().read_to_string(&mut report).expect("text");
+        assert_eq!(self.command.wait().expect("a child").code(), Some(status), "{report}");
+        let report: Value = serde_json::from_str(&report).expect("JSON");
+        (report["report"].clone(), self.lines.iter().collect())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // Its program ends with its standard input.
+        drop(self.input.take());
+        let _ = self.command.wait();
+    }
+}
+
+/// The names of what was found.
+fn names(report: &Value) -> Vec<&str> {
+    let findings = report["queues"][0]["findings"].as_array().expect("findings").iter();
+    findings.map(|finding| finding["defect"].as_str().expect("a name")).collect()
+}
+
+#[test]
+fn a_defect_is_told_while_the_program_waits() {
+    let mut waiting = Waiting::start("4");
+    // The first WQE's, and the second's; the program ends no sooner than its input.
+    for index in ["WQE 0x0000", "WQE 0x0001"] {
+        let line = waiting.line("defect unaligned");
+        assert!(line.contains(index) && line.contains("QP 0x"), "{line}");
+    }
+    assert!(waiting.command.try_wait().unwrap().is_none(), "the program waits for its input");
+    let (report, lines) = waiting.end(1);
+    assert_eq!(names(&report), ["unaligned"; 2]);
+    // Of one process, it is not said which; and nothing is told twice.
+    assert_eq!(report["queues"][0].get("process"), None);
+    assert!(!lines.iter().any(|line| line.contains("defect")), "{lines:?}");
+}
+
+#[test]
+fn a_program_that_does_nothing_wrong_has_nothing_told() {
+    let (report, lines) = Waiting::start("8").end(0);
+    assert_eq!((names(&report).len(), &report["wqes"]), (0, &2.into()));
+    assert!(!lines.iter().any(|line| line.contains("mlx5:")), "{lines:?}");
+}
+
+#[test]
+fn a_signal_ends_the_program_and_the_report_follows() {
+    let waiting = Waiting::start("4");
+    waiting.line("WQE 0x0001");
+    let number = waiting.command.id().to_string();
+    assert!(Command::new("kill").args(["-TERM", &number]).status().unwrap().success());
+    // The input is open: it is the signal that ends the program.
+    waiting.line("the program ended with signal: 15");
+    let (report, _) = waiting.end(1);
+    assert_eq!((names(&report), &report["wqes"]), (vec!["unaligned"; 2], &2.into()));
+}
+
+#[test]
+fn queues_of_several_processes_are_told_apart() {
+    let both = format!("{PYTHON} {ATOMIC} 4; {PYTHON} {ATOMIC} 8");
+    let printed = rig::finish(mlx5(&["lint", "--json", "--", "sh", "-c"]).arg(both), 1);
+    let report = printed.report();
+    let queues = report["queues"].as_array().unwrap();
+    let found = |queue: &Value| queue["findings"].as_array().unwrap().len();
+    let (bad, good) = match queues.as_slice() {
+        [one, other] if found(one) != 0 => (one, other),
+        [one, other] => (other, one),
+        _ => panic!("{report}"),
+    };
+    assert_eq!((found(bad), found(good)), (2, 0));
+    assert_ne!(bad["process"], good["process"]);
+    let line = format!("mlx5: process {}, QP 0x", bad["process"]);
+    assert!(printed.err.contains(&line), "{}", printed.err);
+}
