@@ -5,13 +5,13 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 use mlx5::verbs::Context;
-use mlx5_tools::perf::direct::ByHand;
 use mlx5_tools::perf::loops::{self, Record, Signals, Task};
-use mlx5_tools::perf::memory::Origin;
 use mlx5_tools::perf::path::Path;
+use mlx5_tools::perf::path::direct::ByHand;
+use mlx5_tools::perf::path::request::{Requests, Visit, visit};
 use mlx5_tools::perf::plan::{Amount, Carrier, Operation, Plan};
-use mlx5_tools::perf::request::{Requests, Visit, visit};
 use mlx5_tools::perf::result::{Kind, Via};
+use mlx5_tools::perf::station::memory::Origin;
 use mlx5_tools::perf::station::{Backend, Connects, Side, Unconnected};
 
 thread_local! {

@@ -6,13 +6,13 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use mlx5::verbs::{Context, HugePageSize};
 
-use super::memory::Origin;
-use super::place;
-use super::plan::{Amount, Arrivals, Carrier, Operation, Plan, Schedule, Stall};
-use super::result::{Kind, Setting, Via};
-use super::server::PORT;
-use super::station::Side;
 use crate::outcome::{Error, Result};
+use crate::perf::plan::{Amount, Arrivals, Carrier, Operation, Plan, Schedule, Stall};
+use crate::perf::result::{Kind, Setting, Via};
+use crate::perf::server::PORT;
+use crate::perf::station::Side;
+use crate::perf::station::memory::Origin;
+use crate::perf::station::place;
 
 /// Payloads up to this go inline by default: as with perftest's latency tests.
 const INLINE: u64 = 220;

@@ -5,9 +5,9 @@
 //! drifts (clocks of the CPU, other programs, the card's caches) meets both, and of each pair a ratio is
 //! taken: their spread says what a ratio is worth.
 
-use super::distribution::Distribution;
-use super::plan::{Amount, Plan};
-use super::result::{Comparison, Cpu, Point, Ratio, Via};
+use crate::perf::plan::{Amount, Plan};
+use crate::perf::result::distribution::Distribution;
+use crate::perf::result::{Comparison, Cpu, Point, Ratio, Via};
 
 /// The plan of a block, by each way.
 #[must_use]
@@ -122,7 +122,7 @@ fn together(blocks: &[&Point], percentiles: &[f64]) -> Result<Option<Point>, Str
             *all += more;
         }
         for counter in &block.counters {
-            let same = |other: &&mut super::result::Counter| {
+            let same = |other: &&mut crate::perf::result::Counter| {
                 (&other.name, other.peer) == (&counter.name, counter.peer)
             };
             match point.counters.iter_mut().find(same) {
@@ -166,7 +166,7 @@ fn quantile(values: &mut [f64], part: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::perf::distribution::Timed;
+    use crate::perf::result::distribution::Timed;
     use crate::perf::result::{Calls, Counter};
 
     fn block(via: Via, post: f64, nanoseconds: u64) -> Point {

@@ -1,42 +1,28 @@
 //! `mlx5 perf`: how fast messages go, and what of that the CPU has to do.
 //!
 //! The [`client`] decides what is measured (its [`arguments`] make a [`plan`] per point) and tells the
-//! [`server`] by a [`session`] over TCP. Both make the same objects: a [`station`] per thread, with its
-//! [`memory`]. A [`station::Backend`] makes a [`path`] of it: the [`direct`] one, that through libmlx5
-//! ([`verbs`]), or either [`stamped`]. The [`loops`] go over any path; they are compiled for each, and for
-//! each kind of [`request`]. To [`compare`], both ways are measured in turn.
+//! [`server`] by a [`session`] over TCP. Both make the same objects: a [`station`] per thread. A
+//! [`station::Backend`] makes a [`path`] to the card of it: the direct one, that through libmlx5, or
+//! either with time stamps. The [`loops`] go over any path; they are compiled for each, and for each kind
+//! of request. To [`compare`], both ways are measured in turn.
 //!
-//! A measurement ends in a [`result::Run`], which is all that outputs know: it says on what it was
-//! measured ([`environment`]) and how, and has a [`distribution`] of times per point. [`output`]
-//! makes tables and files of it, [`page`] the page with plots.
+//! A measurement ends in a [`result::Run`], which is all that outputs know. [`output`] makes tables and
+//! files of it, [`page`] the page with plots.
 
 pub mod arguments;
 pub mod client;
 pub mod compare;
-pub mod counters;
-pub mod direct;
-pub mod distribution;
-pub mod environment;
 pub mod loops;
-pub mod memory;
-pub mod operation;
 pub mod output;
 pub mod page;
 pub mod path;
-pub mod place;
 pub mod plan;
-pub mod poster;
 mod progress;
-mod raw;
-pub mod request;
 pub mod result;
 pub mod server;
 pub mod session;
 mod show;
-pub mod stamped;
 pub mod station;
-pub mod threads;
-pub mod verbs;
 
 use clap::{Args, Subcommand};
 

@@ -6,10 +6,10 @@ use clap::ValueEnum;
 use mlx5::wqe::Limits;
 use serde::{Deserialize, Serialize};
 
-use super::distribution::Timed;
-use super::operation::named_as_on_the_command_line;
-pub use super::operation::{Carrier, Operation};
-use super::result::{Kind, Via};
+use crate::perf::path::operation::named_as_on_the_command_line;
+pub use crate::perf::path::operation::{Carrier, Operation};
+use crate::perf::result::distribution::Timed;
+use crate::perf::result::{Kind, Via};
 
 /// The longest message, in bytes: what a port takes at most on all cards so far.
 pub const LONGEST_MESSAGE: u64 = 1 << 30;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::plan::{Amount, Plan};
 use crate::output::Output;
+use crate::perf::plan::{Amount, Plan};
 
 /// The bar of one point.
 pub struct Progress {

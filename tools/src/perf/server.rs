@@ -8,22 +8,22 @@ use std::time::Duration;
 use clap::Args;
 use serde::Serialize;
 
-use super::arguments::Local;
-use super::counters::Counters;
-use super::direct::ByHand;
-use super::environment::Environment;
-use super::loops::{self, Signals};
-use super::path::Stop;
-use super::plan::{Operation, Plan};
-use super::request::{Requests, Visit, visit};
-use super::result::Via;
-use super::session::{self, End, Say, Session};
-use super::station::{Backend, Connects, Side, Unconnected};
-use super::threads::Crew;
-use super::verbs::ByVerbs;
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
+use crate::perf::arguments::Local;
+use crate::perf::loops::{self, Signals};
+use crate::perf::path::Stop;
+use crate::perf::path::direct::ByHand;
+use crate::perf::path::request::{Requests, Visit, visit};
+use crate::perf::path::verbs::ByVerbs;
+use crate::perf::plan::{Operation, Plan};
+use crate::perf::result::Via;
+use crate::perf::result::environment::Environment;
+use crate::perf::session::{self, End, Say, Session};
+use crate::perf::station::counters::Counters;
+use crate::perf::station::threads::Crew;
+use crate::perf::station::{Backend, Connects, Side, Unconnected};
 
 /// The port that is listened on, unless told otherwise.
 pub const PORT: u16 = 18517;
@@ -252,7 +252,7 @@ impl<B: Backend> Visit for Point<'_, B> {
 }
 
 /// What has to be there before the first message.
-fn prepare<P: super::path::Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
+fn prepare<P: crate::perf::path::Path>(path: &mut P, plan: &Plan) -> Result<(), Stop> {
     if plan.operation.takes_receives() {
         loops::post_receives(path, plan)?;
     }

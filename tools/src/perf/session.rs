@@ -15,10 +15,10 @@ use mlx5::connect::{Endpoint, RemoteRegion};
 use mlx5::verbs::{Gid, Mtu};
 use serde::{Deserialize, Serialize};
 
-use super::environment::Environment;
-use super::plan::Plan;
-use super::result::Counter;
 use crate::outcome::{Error, Result};
+use crate::perf::plan::Plan;
+use crate::perf::result::Counter;
+use crate::perf::result::environment::Environment;
 
 /// The version of this exchange.
 pub const VERSION: u32 = 1;

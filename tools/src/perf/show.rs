@@ -7,10 +7,10 @@ use clap::Args;
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::output::Outputs;
-use super::result::Run;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
+use crate::perf::output::Outputs;
+use crate::perf::result::Run;
 
 /// Show a result that was kept as JSON: as a table, a page, CSV or an HDR log
 ///

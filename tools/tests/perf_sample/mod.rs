@@ -3,8 +3,8 @@
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
-use mlx5_tools::perf::distribution::{Distribution, Timed};
-use mlx5_tools::perf::environment::Environment;
+use mlx5_tools::perf::result::distribution::{Distribution, Timed};
+use mlx5_tools::perf::result::environment::Environment;
 use mlx5_tools::perf::result::{
     Calls, Comparison, Counter, Cpu, Kind, Phase, Point, Ratio, Run, Setting, Via,
 };

@@ -2,8 +2,8 @@
 
 use mlx5::timing::Clock;
 
-use crate::perf::distribution::{Distribution, Timed};
 use crate::perf::plan::Plan;
+use crate::perf::result::distribution::{Distribution, Timed};
 
 /// Times of one thread's messages, in all, and one by one if that was asked for.
 #[derive(Debug)]

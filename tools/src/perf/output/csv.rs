@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::perf::distribution::Latency;
+use crate::perf::result::distribution::Latency;
 use crate::perf::result::{Cpu, Run};
 
 /// All points. Times are nanoseconds; what was not measured is empty.

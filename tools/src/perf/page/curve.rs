@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::frame::Key;
 use super::scale::{amount, bytes};
-use crate::perf::distribution::Latency;
+use crate::perf::result::distribution::Latency;
 use crate::perf::result::{Point, Run, Via};
 
 /// Colours that sizes are spread over, from the smallest to the largest (see `style.css`).

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use super::curve::{Curve, has_both};
 use super::markup::Markup;
 use super::scale::{amount, bytes, time};
-use crate::perf::environment::Environment;
+use crate::perf::result::environment::Environment;
 use crate::perf::result::{Kind, Point, Run};
 
 /// A table that scrolls by itself where the window is narrower. The first columns are names.

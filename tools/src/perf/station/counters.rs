@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use mlx5::devx::QueueCounters;
 use mlx5::verbs::{Context, QueuePair, Rts, Transport};
 
-use super::result::Counter;
+use crate::perf::result::Counter;
 
 /// The counters of a side's port and queues that can be read.
 pub struct Counters {

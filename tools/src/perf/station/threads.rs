@@ -2,12 +2,12 @@
 
 use std::thread;
 
-use super::loops::{Signals, Task};
-use super::path::{Path, Stop};
 use super::place;
-use super::plan::Plan;
 use crate::machine;
 use crate::outcome::{Error, Result};
+use crate::perf::loops::{Signals, Task};
+use crate::perf::path::{Path, Stop};
+use crate::perf::plan::Plan;
 
 /// How the threads of a side run.
 #[derive(Clone, Copy, Debug)]

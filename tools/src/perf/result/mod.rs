@@ -1,12 +1,17 @@
-//! What a measurement found out: all that outputs know, and what is kept of it as JSON.
+//! What a measurement found out: all that outputs know, and what is kept of it as JSON: times as a
+//! [`distribution`], what it was measured on as [`environment`].
+
+pub mod distribution;
+pub mod environment;
+pub(super) mod raw;
 
 use std::fmt;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::distribution::Latency;
-use super::environment::Environment;
+use self::distribution::Latency;
+use self::environment::Environment;
 
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,13 +11,13 @@ use std::ptr::null_mut;
 use mlx5::verbs::{CompletionQueue, QueuePair, Rts};
 use mlx5_sys::verbs::*;
 
-use super::memory::Memory;
-use super::path::{Event, Message, Path, Stop};
-use super::plan::{Layout, Operation, Plan};
 use super::request::{Requests, Site};
-use super::result::Via;
-use super::station::{Backend, Connects, Destination, Station};
+use super::{Event, Message, Path, Stop};
 use crate::outcome::Result;
+use crate::perf::plan::{Layout, Operation, Plan};
+use crate::perf::result::Via;
+use crate::perf::station::memory::Memory;
+use crate::perf::station::{Backend, Connects, Destination, Station};
 
 /// How much of an id is a message's number; what is above is its queue pair's.
 const SEQUENCE_BITS: u32 = 48;

@@ -1,8 +1,16 @@
 //! What loops ask of a way to the card.
 //!
 //! A loop is written once, for any [`Path`], and compiled for each: what posts and polls is called
-//! directly and inlined, so that a loop over [`Direct`](super::direct::Direct) is what a program that
-//! uses `mlx5` would write by hand.
+//! directly and inlined, so that a loop over [`Direct`](direct::Direct) is what a program that uses
+//! `mlx5` would write by hand. The other ways are libmlx5's ([`verbs`]), and either one [`stamped`];
+//! [`request`] has what they post, and [`poster`] how the direct one does.
+
+pub mod direct;
+pub mod operation;
+pub mod poster;
+pub mod request;
+pub mod stamped;
+pub mod verbs;
 
 use std::fmt;
 use std::time::Duration;
@@ -10,8 +18,8 @@ use std::time::Duration;
 use mlx5::cqe::{Failure, Unclaimed};
 use mlx5::ring::{PollError, PostError};
 
-use super::memory::Memory;
-use super::result::{Cpu, Phase};
+use crate::perf::result::{Cpu, Phase};
+use crate::perf::station::memory::Memory;
 
 /// A request to post.
 #[derive(Clone, Copy, Debug)]

@@ -3,8 +3,8 @@
 use mlx5::verbs::{Access, HugePageSize, MemoryRegion, Pages, ProtectionDomain};
 use mlx5::wqe::{Remote, Sge, Word};
 
-use super::plan::Layout;
 use crate::outcome::Result;
+use crate::perf::plan::Layout;
 
 /// Where memory is taken from.
 #[derive(Clone, Copy, Debug, Default)]

@@ -4,16 +4,16 @@ use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ring::{Completions, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::Transport;
 
-use super::memory::Memory;
-use super::path::{Event, Message, Path, Stop};
-use super::plan::{Layout, Plan};
 use super::poster::Poster as _;
 use super::request::{Requests, Site};
-#[cfg(feature = "phases")]
-use super::result::Phase;
-use super::result::Via;
-use super::station::{Backend, Connects, Station};
+use super::{Event, Message, Path, Stop};
 use crate::outcome::{Error, Result};
+use crate::perf::plan::{Layout, Plan};
+#[cfg(feature = "phases")]
+use crate::perf::result::Phase;
+use crate::perf::result::Via;
+use crate::perf::station::memory::Memory;
+use crate::perf::station::{Backend, Connects, Station};
 
 /// How much of an id is a message's number; what is above is its queue pair's.
 const SEQUENCE_BITS: u32 = 48;

@@ -8,13 +8,13 @@
 use hdrhistogram::Histogram;
 use mlx5::timing::Clock;
 
-use super::memory::Memory;
-use super::path::{Event, Message, Path, Stop};
-use super::plan::Plan;
 use super::request::Requests;
-use super::result::{Calls, Cpu, Phase, Via};
-use super::station::{Backend, Connects, Station};
+use super::{Event, Message, Path, Stop};
 use crate::outcome::Result;
+use crate::perf::plan::Plan;
+use crate::perf::result::{Calls, Cpu, Phase, Via};
+use crate::perf::station::memory::Memory;
+use crate::perf::station::{Backend, Connects, Station};
 
 /// The longest call that is told apart from longer ones, in ticks.
 const LONGEST: u64 = 1 << 32;

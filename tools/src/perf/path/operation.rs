@@ -69,4 +69,4 @@ macro_rules! named_as_on_the_command_line {
 }
 
 named_as_on_the_command_line!(Operation, Carrier);
-pub(super) use named_as_on_the_command_line;
+pub(in crate::perf) use named_as_on_the_command_line;

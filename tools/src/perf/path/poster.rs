@@ -7,7 +7,7 @@ use mlx5::ring::{PostError, Queues, ReceiveSide, SendQueue, SendSide, Template};
 use mlx5::verbs::{Rc, Transport};
 use mlx5::wqe::{InlineBytes, Send, Write};
 
-use super::path::Message;
+use super::Message;
 use super::request::{Requests, Site};
 
 /// Has a send queue, and posts to it. Completions are polled with it as it is.

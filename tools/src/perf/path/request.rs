@@ -7,11 +7,11 @@ use mlx5::wqe::{
     Write, WriteImm,
 };
 
-use super::memory::{Memory, Target};
-use super::path::Message;
-use super::plan::{Carrier, Operation, Plan};
+use super::Message;
 use super::poster::{Poster, SendTemplate, Whole, WriteTemplate};
-use super::station::Connects;
+use crate::perf::plan::{Carrier, Operation, Plan};
+use crate::perf::station::Connects;
+use crate::perf::station::memory::{Memory, Target};
 
 /// What requests are made of: this side's memory, and where each queue pair's peer is.
 #[derive(Debug)]

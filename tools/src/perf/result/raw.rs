@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use super::loops::Measured;
-use super::plan::Plan;
 use crate::outcome::{Error, Result};
+use crate::perf::loops::Measured;
+use crate::perf::plan::Plan;
 
 /// The file, which says in its first line what is in the others.
 pub struct Raw {

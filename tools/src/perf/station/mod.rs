@@ -1,4 +1,11 @@
 //! The objects of one thread, made and connected by verbs; a [`Backend`] makes a [`Path`] of them.
+//!
+//! With their [`memory`], the [`place`] of both and of the [`threads`], and the card's [`counters`].
+
+pub mod counters;
+pub mod memory;
+pub mod place;
+pub mod threads;
 
 use std::sync::Arc;
 
@@ -9,12 +16,12 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{Remote, UdAddress};
 
-use super::memory::{Memory, Origin, Target};
-use super::path::Path;
-use super::plan::{Layout, Plan};
-use super::request::{Requests, Site};
-use super::result::Via;
+use self::memory::{Memory, Origin, Target};
 use crate::outcome::{Error, Result};
+use crate::perf::path::Path;
+use crate::perf::path::request::{Requests, Site};
+use crate::perf::plan::{Layout, Plan};
+use crate::perf::result::Via;
 
 /// The Q_Key of datagrams.
 const QKEY: u32 = 0x6d6c_7835;
