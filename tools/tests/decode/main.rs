@@ -3,6 +3,10 @@
 #[path = "../../../tests/rig/mod.rs"]
 mod card;
 mod command_line;
+mod errors;
+mod errors_frames;
+mod errors_reliable;
+mod errors_unreliable;
 mod model;
 mod public;
 mod random;
