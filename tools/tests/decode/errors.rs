@@ -216,12 +216,13 @@ fn on_link(test: &str, link: &str) {
 
 /// Statuses of `enum ibv_wc_status` that the model's card reports, but for those of which docs/testing.md
 /// says that no program brings them about.
-const STATUSES: [&str; 11] = [
+const STATUSES: [&str; 12] = [
     "IBV_WC_LOC_ACCESS_ERR",
     "IBV_WC_LOC_LEN_ERR",
     "IBV_WC_LOC_PROT_ERR",
     "IBV_WC_LOC_QP_OP_ERR",
     "IBV_WC_MW_BIND_ERR",
+    "IBV_WC_REM_ABORT_ERR",
     "IBV_WC_REM_ACCESS_ERR",
     "IBV_WC_REM_INV_REQ_ERR",
     "IBV_WC_REM_OP_ERR",

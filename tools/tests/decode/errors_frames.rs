@@ -64,15 +64,19 @@ pub fn frames(seen: &mut Seen) {
         ),
         (
             "large send beyond the MTU",
-            // SAFETY: as above.
-            |a, header| unsafe { a.send.post(1, EthTso::new(header, 1461, a.sge(1461))) }.unwrap(),
+            |a, header| {
+                let pieces = EthTso::new(header, 1461, a.sge(1461));
+                // SAFETY: as above.
+                unsafe { a.send.post(1, pieces) }.unwrap();
+            },
             send(IBV_WC_LOC_LEN_ERR, "TSO"),
         ),
         (
             "large send whose header is cut off",
-            // SAFETY: as above.
             |a, header| {
-                unsafe { a.send.post(1, EthTso::new(&header[..40], 100, a.sge(60))) }.unwrap()
+                let cut = EthTso::new(&header[..40], 100, a.sge(60));
+                // SAFETY: as above.
+                unsafe { a.send.post(1, cut) }.unwrap();
             },
             send(IBV_WC_LOC_QP_OP_ERR, "TSO"),
         ),

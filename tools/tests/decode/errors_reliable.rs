@@ -365,6 +365,11 @@ pub fn dynamic(seen: &mut Seen) {
             send(ACCESS, "SEND_INVAL"),
             Some(receive(IBV_WC_LOC_ACCESS_ERR)),
         ),
+        (
+            "message that does not come to its end",
+            send(IBV_WC_LOC_PROT_ERR, "SEND"),
+            Some(receive(IBV_WC_REM_ABORT_ERR)),
+        ),
         ("no receive", send(IBV_WC_RNR_RETRY_EXC_ERR, "SEND"), None),
         ("nobody there", send(IBV_WC_RETRY_EXC_ERR, "SEND"), None),
     ] {
@@ -398,6 +403,10 @@ pub fn dynamic(seen: &mut Seen) {
             "invalidates what it may not" => {
                 post!(shared, sge(8));
                 post!(a.send, SendInvalidate::new(sge(8), memory.rkey()).to(there));
+            }
+            "message that does not come to its end" => {
+                post!(shared, sge(8192));
+                post!(a.send, Send::new([sge(4096), wrong]).to(there));
             }
             "no receive" => post!(a.send, Send::new(sge(8)).to(there)),
             _ => post!(a.send, Send::new(sge(8)).to(to(0xab_cdef, KEY))),
