@@ -4,8 +4,8 @@
 //! to send ([`connect`]); from then on the program writes WQEs ([`wqe`]) into the send queue
 //! itself, rings the card itself and reads CQEs ([`cqe`]) itself ([`ring`]). What verbs cannot ask
 //! or make is asked and made by firmware command ([`devx`]). [`text`] shows what the card sees,
-//! [`explain`] what its codes mean, [`lint`] what is wrong with it, and [`sysfs`] the machine around
-//! it.
+//! [`explain`] what its codes mean, [`lint`] what is wrong with WQEs, [`flight`] what came before a
+//! failure, [`timing`] where cycles go, and [`sysfs`] the machine around the card.
 
 pub mod connect;
 pub mod cqe;
