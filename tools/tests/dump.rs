@@ -2,8 +2,8 @@
 
 mod rig;
 
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{self, CommandTarget as _};
@@ -14,11 +14,9 @@ use mlx5::verbs::{
 };
 use mlx5::wqe::{Inline, Send};
 use mlx5_model as _;
+use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects, wait_for};
 use rig::{finish, json_has_shape, mlx5, on_the_model, run, text_has_shape};
 use serde_json::{Value, json};
-
-/// Set for the program that is looked into.
-const PROGRAM: &str = "MLX5_DUMP_PROGRAM";
 
 /// The program: a queue pair that is connected to itself, one in INIT, one in RTR, and one that was
 /// made by command. Says what they are; then sends as many messages as each line of its input says.
@@ -93,86 +91,10 @@ fn program() {
     drop((in_init, in_rtr, commanded));
 }
 
-/// The program, running.
-struct Program {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-    told: Value,
-}
-
-impl Program {
-    fn start(link: &str) -> Program {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["program", "--exact", "--nocapture"])
-            .env(PROGRAM, "1")
-            .env("MLX5_MODEL", "always")
-            .env("MLX5_MODEL_LINK", link)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        let mut program =
-            Program { child, input, output: BufReader::new(output), told: Value::Null };
-        program.told = serde_json::from_str(&program.wait_for("told ")).unwrap();
-        program
-    }
-
-    /// The rest of the next line that begins so.
-    fn wait_for(&mut self, start: &str) -> String {
-        wait_for(&mut self.output, start)
-    }
-
-    fn send(&mut self, messages: u64) {
-        writeln!(self.input, "{messages}").unwrap();
-        self.wait_for("sent");
-    }
-
-    fn pid(&self) -> String {
-        self.child.id().to_string()
-    }
-
-    fn told(&self, what: &str) -> u64 {
-        self.told[what].as_u64().unwrap()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn wait_for(output: &mut impl BufRead, start: &str) -> String {
-    let mut line = String::new();
-    loop {
-        line.clear();
-        assert_ne!(output.read_line(&mut line).unwrap(), 0, "it ended before `{start}`");
-        if let Some(rest) = line.trim().strip_prefix(start) {
-            return rest.to_owned();
-        }
-    }
-}
-
-/// The objects of a dump that are of a kind.
-fn objects(dump: &Value, kind: &str) -> Vec<Value> {
-    let devices = dump["devices"].as_array().unwrap().iter();
-    let all = devices.flat_map(|device| device["objects"].as_array().unwrap().clone());
-    all.filter(|object| object["kind"] == kind).collect()
-}
-
-fn numbered(dump: &Value, kind: &str, number: u64) -> Value {
-    let found = objects(dump, kind).into_iter().find(|object| object["number"] == number);
-    found.unwrap_or_else(|| panic!("no {kind} {number:#x} in {dump}"))
-}
-
 #[test]
 fn contexts_are_what_the_program_says() {
     for link in ["infiniband", "roce"] {
-        let mut program = Program::start(link);
+        let mut program = Program::start(&[("MLX5_MODEL_LINK", link)]);
         program.send(3);
         let dump = run(&["dump", "--pid", &program.pid(), "--json"], 0).report();
         let qp = numbered(&dump, "qp", program.told("qp"));
@@ -222,7 +144,7 @@ fn contexts_are_what_the_program_says() {
 
 #[test]
 fn what_was_made_by_command_is_found_by_its_number() {
-    let program = Program::start("infiniband");
+    let program = Program::start(&[]);
     let number = program.told("commanded");
     let dump = |more: &[&str]| {
         let pid = program.pid();
@@ -244,7 +166,7 @@ fn what_was_made_by_command_is_found_by_its_number() {
 
 #[test]
 fn watching_shows_what_moves_until_the_process_ends() {
-    let mut program = Program::start("infiniband");
+    let mut program = Program::start(&[]);
     let (pid, number) = (program.pid(), format!("{:#x}", program.told("qp")));
     let mut watching =
         mlx5(&["dump", "--json", "-p", &pid, "-n", &number, "-k", "qp", "-w", "0.02"])
@@ -333,16 +255,6 @@ fn a_program_of_others_is_looked_into_while_it_runs() {
     client.0.kill().unwrap();
 }
 
-/// A program that does not outlive its test.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn a_process_that_cannot_be_looked_into_is_told_with_the_reason() {
     let gone = run(&["dump", "--pid", "999999999"], 3).err;
@@ -351,16 +263,11 @@ fn a_process_that_cannot_be_looked_into_is_told_with_the_reason() {
     let text = run(&["dump", "--pid", &other.0.id().to_string()], 3).err;
     assert!(text.contains("has no RDMA device open"), "{text}");
     drop(other.0.stdin.take());
-    // It has a file open that stands for devices of the model, but is no program on the model.
-    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let other = Killed(Command::new("cat").stdin(Stdio::piped()).stderr(full).spawn().unwrap());
-    let text = run(&["dump", "--pid", &other.0.id().to_string()], 3).err;
-    assert!(text.contains("ENOTTY"), "{text}");
 }
 
 #[test]
 fn the_report_has_its_shape() {
-    let mut program = Program::start("infiniband");
+    let mut program = Program::start(&[]);
     program.send(2);
     let pid = program.pid();
     let qp = program.told("qp").to_string();

@@ -38,6 +38,7 @@ mod object {
     pub const DEVICE: u16 = 0;
     pub const PD: u16 = 1;
     pub const MR: u16 = 7;
+    pub const DEVX: u16 = 0x1000;
     pub const DEVX_OBJ: u16 = 0x1001;
 }
 
@@ -49,6 +50,8 @@ pub(super) fn why(errno: i32) -> Option<Cause> {
              /proc/sys/kernel/yama/ptrace_scope 1 or more takes CAP_SYS_PTRACE besides"
         }
         libc::ESRCH | libc::ENOENT => "there is no such process",
+        libc::EBADF => "the process has closed the descriptor meanwhile",
+        libc::ENOTTY | libc::EINVAL => "the descriptor is no RDMA device of mlx5",
         libc::ENOSYS => "this kernel cannot copy descriptors of processes (Linux 5.6 can)",
         _ => return None,
     }))
@@ -59,7 +62,8 @@ impl OpenDevice {
     ///
     /// # Errors
     /// [`Error::Call`], with the cause where the process may not be looked into; ENOTTY where the
-    /// descriptor is no RDMA device of mlx5.
+    /// descriptor is no RDMA device, and EINVAL where it is another driver's (`ib_uverbs_cmd_verbs` in
+    /// `drivers/infiniband/core/uverbs_ioctl.c` compares the driver's number).
     pub fn copy(&self) -> Result<ProcessDevice> {
         let failed = |call| {
             let error = Error::last(call);
@@ -80,9 +84,9 @@ impl OpenDevice {
         })
         .ok_or_else(|| failed("pidfd_getfd"))?;
         let mut device = ProcessDevice { fd, from: *self, guid: Guid(0) };
-        device.guid = device
-            .node_guid()
-            .map_err(|errno| Error::from_errno("ioctl(RDMA_VERBS_IOCTL)", errno))?;
+        device.guid = device.node_guid().map_err(|errno| {
+            Error::from_errno("ioctl(RDMA_VERBS_IOCTL)", errno).because(why(errno.0))
+        })?;
         Ok(device)
     }
 }
@@ -127,6 +131,51 @@ impl ProcessDevice {
         Ok(query.context(&self.query(handle, &query.command(number))?))
     }
 
+    /// Whether the card may be asked here at all: whether the process opened the device with DevX.
+    /// Where it did not, the kernel refuses each command with EINVAL before it looks at its object
+    /// (`devx_get_uid` in `drivers/infiniband/hw/mlx5/devx.c`), as it refuses those that name another
+    /// object; so it is asked by one that names none, NOP.
+    ///
+    /// # Errors
+    /// [`Error::Call`] where the device is gone.
+    pub fn takes_commands(&self) -> Result<bool> {
+        /// Length of NOP, and of its reply.
+        const BYTES: usize = 16;
+        let command = Command::new(opcode::NOP, BYTES);
+        let mut reply = [0; BYTES];
+        let made = Request::new(object::DEVX, 0x1000)
+            .input(0x1000, command.as_bytes())
+            .output(0x1001, &mut reply)
+            .make(self.fd.as_fd());
+        match made {
+            // The card itself refused it, so that it was asked.
+            Err(Errno(libc::EREMOTEIO)) => Ok(true),
+            made => there(made),
+        }
+    }
+
+    /// Whether a handle is of any object, of which it is asked what a wrong number answers: ENOENT
+    /// where there is none, EINVAL where there is one (`devx_is_valid_obj_id`). Tells the truth only
+    /// where [`takes_commands`](Self::takes_commands).
+    ///
+    /// # Errors
+    /// [`Error::Call`] where the device is gone.
+    pub fn is_object(&self, handle: u32) -> Result<bool> {
+        /// No object has it: numbers have 24 bits.
+        const NOBODY: u32 = 0xff_ffff;
+        match self.object_context(handle, opcode::CREATE_CQ, NOBODY) {
+            Ok(_) | Err(Error::Refused(_)) => Ok(true),
+            Err(Error::Withheld(withheld)) => match withheld.errno() {
+                Errno(libc::EINVAL) => Ok(true),
+                errno @ Errno(libc::EIO | libc::ENODEV) => {
+                    Err(Error::from_errno("ioctl(DEVX_OBJ_QUERY)", errno))
+                }
+                _ => Ok(false),
+            },
+            Err(error) => Err(error),
+        }
+    }
+
     /// The keys of the memory region of a handle; `None` if it is none.
     ///
     /// # Errors
@@ -165,7 +214,8 @@ impl ProcessDevice {
         Ok(there(made)?.then(|| u32::from_ne_bytes(number)))
     }
 
-    /// Whether a handle is of a queue pair that verbs made.
+    /// Whether a handle is of a queue pair that verbs made. The kernel does not say so of targets of
+    /// dynamic connections, which it lets nobody ask for all attributes (`mlx5_ib_dct_query_qp`).
     ///
     /// # Errors
     /// [`Error::Call`] where the device is gone.
@@ -180,6 +230,21 @@ impl ProcessDevice {
         query[12..].copy_from_slice(&0x1f_ffffu32.to_ne_bytes());
         let mut reply = [0; REPLY];
         there(self.invoke(QUERY_QP, &query, &mut reply))
+    }
+
+    /// Whether a handle is of a shared receive queue that verbs made.
+    ///
+    /// # Errors
+    /// [`Error::Call`] where the device is gone.
+    pub fn is_shared_receive_queue(&self, handle: u32) -> Result<bool> {
+        /// `IB_USER_VERBS_CMD_QUERY_SRQ`
+        const QUERY_SRQ: u64 = 34;
+        // The address of a response, which is passed otherwise; the handle; reserved.
+        let mut query = [0; 16];
+        query[8..12].copy_from_slice(&handle.to_ne_bytes());
+        // `struct ib_uverbs_query_srq_resp`
+        let mut reply = [0; 16];
+        there(self.invoke(QUERY_SRQ, &query, &mut reply))
     }
 
     fn node_guid(&self) -> std::result::Result<Guid, Errno> {

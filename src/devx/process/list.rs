@@ -28,8 +28,9 @@ pub struct OpenDevice {
     pub descriptor: RawFd,
 }
 
-/// The processes with open devices that this user may look into; not this one. Opens a file for each
-/// descriptor of each process.
+/// The processes with open devices that this user may look into; not this one. Looks at each
+/// descriptor of each process, and copies those on the device's number, by which alone it is not sure
+/// that they are such.
 ///
 /// # Errors
 /// [`Error::Call`] where `/proc` cannot be read.
@@ -74,6 +75,16 @@ fn nodes() -> Vec<(u32, u32)> {
         .collect()
 }
 
+impl OpenDevice {
+    /// Whether it takes requests of RDMA devices, or this user may not ask it.
+    fn may_be(&self) -> bool {
+        match self.copy() {
+            Ok(_) => true,
+            Err(error) => error.errno() != Some(Errno(libc::ENOTTY)),
+        }
+    }
+}
+
 fn look(pid: u32, nodes: &[(u32, u32)]) -> std::io::Result<Process> {
     let mut devices = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd"))?.flatten() {
@@ -82,8 +93,9 @@ fn look(pid: u32, nodes: &[(u32, u32)]) -> std::io::Result<Process> {
         };
         let Ok(about) = fs::metadata(entry.path()) else { continue };
         let number = (libc::major(about.rdev()), libc::minor(about.rdev()));
-        if about.file_type().is_char_device() && nodes.contains(&number) {
-            devices.push(OpenDevice { pid, descriptor });
+        let device = OpenDevice { pid, descriptor };
+        if about.file_type().is_char_device() && nodes.contains(&number) && device.may_be() {
+            devices.push(device);
         }
     }
     devices.sort_by_key(|device| device.descriptor);

@@ -25,20 +25,23 @@ pub enum ProcessObjectKind {
     Region,
     /// A protection domain.
     ProtectionDomain,
+    /// Something else, or a queue whose number nobody told: the kernel tells no more than that it is.
+    Untold,
 }
 
 impl ProcessObjectKind {
     /// All.
-    pub const ALL: [ProcessObjectKind; 6] = [
+    pub const ALL: [ProcessObjectKind; 7] = [
         ProcessObjectKind::QueuePair,
         ProcessObjectKind::DcTarget,
         ProcessObjectKind::CompletionQueue,
         ProcessObjectKind::SharedReceiveQueue,
         ProcessObjectKind::Region,
         ProcessObjectKind::ProtectionDomain,
+        ProcessObjectKind::Untold,
     ];
 
-    /// What it is called for short: `qp`, `dct`, `cq`, `srq`, `mr`, `pd`.
+    /// What it is called for short: `qp`, `dct`, `cq`, `srq`, `mr`, `pd`, `untold`.
     pub const fn name(self) -> &'static str {
         match self {
             ProcessObjectKind::QueuePair => "qp",
@@ -47,6 +50,7 @@ impl ProcessObjectKind {
             ProcessObjectKind::SharedReceiveQueue => "srq",
             ProcessObjectKind::Region => "mr",
             ProcessObjectKind::ProtectionDomain => "pd",
+            ProcessObjectKind::Untold => "untold",
         }
     }
 }
@@ -65,11 +69,11 @@ pub struct ProcessObject {
     pub kind: ProcessObjectKind,
     /// What the process's device calls it.
     pub handle: u32,
-    /// What the card calls it: of a region the number of its key. `None` of a queue pair whose number
-    /// nobody told.
+    /// What the card calls it: of a region the number of its key. `None` of a queue whose number nobody
+    /// told.
     pub number: Option<u32>,
     /// What the card knows of it. `None` of regions and protection domains, about which the kernel
-    /// lets nobody ask the card.
+    /// lets nobody ask the card, and of everything where the process opened the device without DevX.
     pub context: Option<ObjectContext>,
     /// Of a region, its keys.
     pub keys: Option<RegionKeys>,
@@ -112,17 +116,31 @@ impl Numbers {
 }
 
 impl ProcessDevice {
-    /// The objects that have handles below `handles`, in the order of these. `queue_pairs` are the
-    /// numbers of queue pairs that may be among them, by [`queue_pairs`](super::queue_pairs) or from
-    /// the process itself; without, of queue pairs only the handles are found, and no CQ.
+    /// The objects that have handles below `handles`, in the order of these. `numbers` are those of
+    /// queues that may be among them, by [`queue_pairs`](super::queue_pairs) or from the process
+    /// itself. The CQs and shared receive queues of queue pairs that are found so are found as well; of
+    /// other queue pairs and shared receive queues only the handles, and other CQs are
+    /// [`Untold`](ProcessObjectKind::Untold). The kernel does not tell the numbers of targets of dynamic
+    /// connections (`create_qp` in `drivers/infiniband/hw/mlx5/qp.c` keeps them out of its account, or
+    /// does not know their numbers yet), nor of what was made by command.
     ///
     /// Takes some calls into the kernel for each handle, and for each queue mostly one more.
     ///
     /// # Errors
     /// [`Error::Call`] where the device is gone, with the process or without it.
-    pub fn objects(&self, handles: u32, queue_pairs: &[u32]) -> Result<Vec<ProcessObject>> {
+    pub fn objects(&self, handles: u32, numbers: &[u32]) -> Result<Vec<ProcessObject>> {
         let (mut found, mut unknown) = self.told_by_verbs(handles)?;
-        let mut numbers = Numbers::new(queue_pairs.iter().copied());
+        if !self.takes_commands()? {
+            for handle in unknown {
+                if self.is_shared_receive_queue(handle)? {
+                    found.push(ProcessObject::new(ProcessObjectKind::SharedReceiveQueue, handle));
+                }
+            }
+            found.sort_by_key(|object| object.handle);
+            return Ok(found);
+        }
+        let told: BTreeSet<u32> = numbers.iter().copied().collect();
+        let mut numbers = Numbers::new(told.iter().copied());
         for object in found.iter_mut().filter(|one| one.kind == ProcessObjectKind::QueuePair) {
             if let Some((number, (kind, context))) =
                 numbers.find(|number| self.queue_pair(object.handle, number))?
@@ -141,7 +159,7 @@ impl ProcessDevice {
                 }),
             }
         }
-        let (mut cqs, mut srqs) = (BTreeSet::new(), BTreeSet::new());
+        let (mut cqs, mut srqs) = (told.clone(), told);
         for (kind, context) in
             found.iter().filter_map(|one| Some((one.kind, one.context.as_ref()?)))
         {
@@ -164,7 +182,15 @@ impl ProcessDevice {
                     srqs.find(|number| self.ask(handle, &SHARED_RECEIVES, number))?,
                 ),
             };
-            let Some((number, context)) = hit else { continue };
+            let Some((number, context)) = hit else {
+                let kind = match () {
+                    () if self.is_shared_receive_queue(handle)? => kind,
+                    () if self.is_object(handle)? => ProcessObjectKind::Untold,
+                    () => continue,
+                };
+                found.push(ProcessObject::new(kind, handle));
+                continue;
+            };
             found.push(ProcessObject {
                 number: Some(number),
                 context: Some(context),

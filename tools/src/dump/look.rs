@@ -65,12 +65,32 @@ impl<'a> Target<'a> {
         let mut opened = Vec::new();
         for (device, name) in &self.devices {
             let objects = device.objects(self.arguments.handles, &numbers)?;
-            let wanted =
-                objects.iter().filter(|object| self.arguments.wants(object.kind, object.number));
+            let asked = device.takes_commands()?;
+            let at = format!("{name}, descriptor {}", device.origin().descriptor);
+            if !asked {
+                remarks.push(format!("{at}: {NO_DEVX}"));
+            }
+            let untold: Vec<u32> = objects
+                .iter()
+                .filter(|object| object.kind == ProcessObjectKind::Untold)
+                .map(|object| object.handle)
+                .collect();
+            if !untold.is_empty() && self.arguments.wants_queues() {
+                remarks.push(format!(
+                    "{at}: nobody tells what the objects of these handles are: {}. CQs that no queue \
+                     pair shown here completes on are among them, as are UMEMs, address handles and \
+                     others that are no queues: give the numbers of CQs and DCTs by --number",
+                    ranges(&untold)
+                ));
+            }
+            let wanted = objects.iter().filter(|object| {
+                object.kind != ProcessObjectKind::Untold
+                    && self.arguments.wants(object.kind, object.number)
+            });
             opened.push(OpenDevice {
                 device: name.clone(),
                 descriptor: device.origin().descriptor,
-                objects: wanted.map(told).collect(),
+                objects: wanted.map(|object| told(object, asked)).collect(),
             });
         }
         Ok(Dump {
@@ -83,8 +103,25 @@ impl<'a> Target<'a> {
     }
 }
 
-/// An object for the report.
-fn told(object: &ProcessObject) -> Object {
+/// Where the card may not be asked.
+const NO_DEVX: &str = "the program opened the device without DevX, so the kernel lets nobody ask the \
+    card: contexts, CQs and what was made by command are missing. libmlx5 of rdma-core 29 and later asks \
+    for DevX on each open and goes on without it where it is refused: update an older one, and see by \
+    `mlx5 info` whether the device refuses it and why. `mlx5 dump` without --pid shows what the kernel \
+    itself knows of the queue pairs";
+
+/// Numbers in ascending order, those that follow each other as `3-7`.
+fn ranges(numbers: &[u32]) -> String {
+    let runs = numbers.chunk_by(|one, next| one + 1 == *next);
+    let texts = runs.map(|run| match (run[0], run[run.len() - 1]) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first}-{last}"),
+    });
+    texts.collect::<Vec<_>>().join(", ")
+}
+
+/// An object for the report. `asked` is whether the card was.
+fn told(object: &ProcessObject, asked: bool) -> Object {
     let fields = object.context.as_ref().map(|context| {
         let fields = context.layout().leaves().into_iter().flat_map(|field| field.words());
         let whole = context.as_bytes().len() * 8;
@@ -97,7 +134,7 @@ fn told(object: &ProcessObject) -> Object {
         kind: object.kind.name(),
         handle: object.handle,
         number: object.number,
-        remark: remark(object),
+        remark: if asked { remark(object) } else { None },
         keys: object.keys.map(|keys| Keys {
             lkey: keys.lkey,
             rkey: keys.rkey,
@@ -112,8 +149,18 @@ fn told(object: &ProcessObject) -> Object {
 /// What is wrong with an object, or about to be.
 fn remark(object: &ProcessObject) -> Option<&'static str> {
     let Some(context) = &object.context else {
-        return (object.kind == ProcessObjectKind::QueuePair)
-            .then_some("nobody tells its number: give it by --number");
+        return match object.kind {
+            ProcessObjectKind::QueuePair => Some(
+                "the card does not tell of it: its number is not known and to be given by --number, or \
+                 it is one for frames or the target of an XRC connection, about which programs may \
+                 not ask",
+            ),
+            ProcessObjectKind::SharedReceiveQueue => Some(
+                "no queue pair shown here takes from it, and nobody tells its number: give it by \
+                 --number",
+            ),
+            _ => None,
+        };
     };
     match object.kind {
         ProcessObjectKind::QueuePair => queue_pair_remark(context.get(qpc::STATE)),
@@ -176,7 +223,6 @@ pub(super) fn everybody() -> Result<Everybody> {
             let descriptors = process.devices.iter().map(|device| device.descriptor).collect();
             Holder { pid: process.pid, process: process.name, descriptors, queue_pairs }
         })
-        // On the model, whose devices stand on a file that others open as well, those that have none.
         .collect();
     Ok(Everybody { processes: holders, remark })
 }

@@ -33,8 +33,9 @@ pub struct Arguments {
     /// Show only objects of these kinds
     #[arg(short, long, value_enum, value_delimiter = ',')]
     kind: Vec<Kind>,
-    /// Show only objects of these numbers. Queue pairs that were made by firmware command are found by
-    /// them alone, as the kernel does not tell of those
+    /// Show only objects of these numbers. Queues that were made by firmware command, DCTs, and CQs and
+    /// shared receive queues that no queue pair uses are found by them alone, as the kernel does not
+    /// tell of those
     #[arg(short, long, value_parser = number, value_delimiter = ',')]
     number: Vec<u32>,
     /// Show fields that are zero, too
@@ -113,6 +114,12 @@ impl Arguments {
             watch::run(&target, first, every, self.count, output)?;
         }
         Ok(Outcome::Good)
+    }
+
+    /// Whether all queues of some kind are to be shown.
+    fn wants_queues(&self) -> bool {
+        let queue = |kind: &Kind| matches!(kind, Kind::Qp | Kind::Dct | Kind::Cq | Kind::Srq);
+        self.number.is_empty() && (self.kind.is_empty() || self.kind.iter().any(queue))
     }
 
     fn wants(&self, kind: process::ProcessObjectKind, number: Option<u32>) -> bool {

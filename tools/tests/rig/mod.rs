@@ -6,6 +6,8 @@
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
+pub mod looked_into;
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 

@@ -229,6 +229,11 @@ impl State {
         self.objects.get(&handle).and_then(T::of).ok_or(Errno::ENOENT)
     }
 
+    /// Whether a handle is of any object.
+    pub fn has(&self, handle: u32) -> bool {
+        self.objects.contains_key(&handle)
+    }
+
     /// An object by handle, to be changed.
     pub fn get_mut<T: Kind>(&mut self, handle: u32) -> Result<&mut T> {
         self.objects.get_mut(&handle).and_then(T::of_mut).ok_or(Errno::ENOENT)

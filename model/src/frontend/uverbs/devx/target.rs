@@ -50,7 +50,11 @@ fn behind(state: &State, handle: u32) -> Result<Vec<Target>> {
     if let Ok(table) = state.get::<IndirectionTable>(handle) {
         return Ok(vec![(opcode::CREATE_RQT, table.number)]);
     }
-    let qp = state.get::<Qp>(handle)?;
+    let qp = match state.get::<Qp>(handle) {
+        // Of another kind, about which nothing can be asked.
+        Err(_) if state.has(handle) => return Ok(Vec::new()),
+        qp => qp?,
+    };
     Ok(match (&qp.raw, qp.kind) {
         (Some(raw), _) => raw.parts(),
         (None, qp::Kind::RawPacket) => Vec::new(),

@@ -14,7 +14,7 @@ use super::super::discovery::{Discovery, discovery};
 use super::super::errno::{Errno, Result, last, set_errno};
 use super::super::identity::Device;
 use super::super::running::Running;
-use super::super::user;
+use super::super::{qp, user};
 use super::NAME;
 use super::guest::connect;
 use super::message::{Reader, Writer, ask};
@@ -60,10 +60,12 @@ struct Entry {
 pub(super) fn write(running: &Running, to: &mut Writer) {
     let mut all = Vec::new();
     for file in running.descriptors.command_files() {
-        // Those that verbs made: of what was made by command nobody knows what it is.
-        let numbers = file.state().collect(|qp: &super::super::qp::Qp| qp.number);
+        // Those that verbs made: of what was made by command nobody knows what it is. Nor are targets of
+        // dynamic connections told: the kernel's mlx5_ib keeps them out (`create_qp` in qp.c).
+        let made = file.state().collect(|qp: &qp::Qp| (qp.kind, qp.number));
+        let told = made.iter().filter(|(kind, _)| *kind != qp::Kind::DcTarget);
         file.function().enter(|card| {
-            for qp in numbers.iter().filter_map(|number| card.objects.qps.get(number)) {
+            for qp in told.filter_map(|(_, number)| card.objects.qps.get(number)) {
                 all.push([file.device() as u32, qp.number, remote(qp), kind(qp), state(qp)]);
             }
         });
