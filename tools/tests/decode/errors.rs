@@ -19,6 +19,7 @@ use crate::card::verbs::{CqMemory, QpMemory, poll};
 use crate::card::wait;
 use crate::errors_frames::frames;
 use crate::errors_reliable::{dynamic, extended, reliable};
+use crate::errors_shared::shared;
 use crate::errors_unreliable::unreliable;
 use crate::rig::{Printed, mlx5};
 
@@ -244,6 +245,7 @@ fn errors_of_every_transport_are_decoded_as_they_were_reported() {
     extended(&mut seen);
     dynamic(&mut seen);
     unreliable(&mut seen);
+    shared(&mut seen);
     let statuses: Vec<&str> = seen.0.keys().copied().collect();
     assert_eq!(statuses, STATUSES, "{:#?}", seen.0);
 }

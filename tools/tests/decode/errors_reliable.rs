@@ -133,6 +133,7 @@ const ROWS: &[Row] = &[
         |rig, a, _| {
             let window = MemoryWindow::<Type2>::new(&rig.pd).unwrap();
             post!(a.send, window.invalidate());
+            // It has to be there until the card has refused.
             std::mem::forget(window);
         },
         send(IBV_WC_MW_BIND_ERR, "UMR"),
@@ -144,6 +145,7 @@ const ROWS: &[Row] = &[
             let key = Mkey::new(&rig.pd, 4).unwrap();
             let layout = ListAt { entries: a.wrong(4096), length: 64 };
             post!(a.send, key.configure().access(Access::LOCAL_WRITE).layout(layout));
+            // As above.
             std::mem::forget(key);
         },
         send(IBV_WC_LOC_PROT_ERR, "UMR"),

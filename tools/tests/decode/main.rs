@@ -6,6 +6,7 @@ mod command_line;
 mod errors;
 mod errors_frames;
 mod errors_reliable;
+mod errors_shared;
 mod errors_unreliable;
 mod model;
 mod public;
