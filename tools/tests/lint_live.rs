@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PYTHON: &str = "/usr/bin/python3";
 const ATOMIC: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/atomic.py");
 
+const UNPOLLED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/unpolled.py");
+
 /// The command, with a program that posts and then waits until its standard input ends.
 struct Waiting {
     command: Child,
@@ -26,8 +28,9 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn start(offset: &str) -> Waiting {
-        let mut command = mlx5(&["lint", "--json", "--", PYTHON, ATOMIC, offset, "wait"]);
+    fn start(program: &[&str]) -> Waiting {
+        let mut command = mlx5(&["lint", "--json", "--", PYTHON]);
+        command.args(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut command = command.spawn().expect("the command starts");
         let (sender, lines) = mpsc::channel();
@@ -80,7 +83,7 @@ fn names(report: &Value) -> Vec<&str> {
 
 #[test]
 fn a_defect_is_told_while_the_program_waits() {
-    let mut waiting = Waiting::start("4");
+    let mut waiting = Waiting::start(&[ATOMIC, "4", "wait"]);
     // The first WQE's, and the second's; the program ends no sooner than its input.
     for index in ["WQE 0x0000", "WQE 0x0001"] {
         let line = waiting.line("defect unaligned");
@@ -96,14 +99,14 @@ fn a_defect_is_told_while_the_program_waits() {
 
 #[test]
 fn a_program_that_does_nothing_wrong_has_nothing_told() {
-    let (report, lines) = Waiting::start("8").end(0);
+    let (report, lines) = Waiting::start(&[ATOMIC, "8", "wait"]).end(0);
     assert_eq!((names(&report).len(), &report["wqes"]), (0, &2.into()));
     assert!(!lines.iter().any(|line| line.contains("mlx5:")), "{lines:?}");
 }
 
 #[test]
 fn a_signal_ends_the_program_and_the_report_follows() {
-    let waiting = Waiting::start("4");
+    let waiting = Waiting::start(&[ATOMIC, "4", "wait"]);
     waiting.line("WQE 0x0001");
     let number = waiting.command.id().to_string();
     assert!(Command::new("kill").args(["-TERM", &number]).status().unwrap().success());
@@ -129,4 +132,33 @@ fn queues_of_several_processes_are_told_apart() {
     assert_ne!(bad["process"], good["process"]);
     let line = format!("mlx5: process {}, QP 0x", bad["process"]);
     assert!(printed.err.contains(&line), "{}", printed.err);
+}
+
+#[test]
+fn more_signaled_than_the_cq_holds_is_told_of_a_queue_whose_cq_is_known_from_its_making() {
+    let waiting = Waiting::start(&[UNPOLLED, "4", "silent"]);
+    // The fifth of eight, counted from 0; it is told once.
+    let line = waiting.line("defect cq-too-small");
+    assert!(line.contains("WQE 0x0004") && line.contains("room for 4"), "{line}");
+    let (report, _) = waiting.end(1);
+    assert_eq!(names(&report), ["cq-too-small"]);
+    assert_eq!(report.get("overruns"), None);
+}
+
+#[test]
+fn a_cq_that_overran_is_told_with_its_size() {
+    let waiting = Waiting::start(&[UNPOLLED, "4", "wait"]);
+    waiting.line("defect cq-overrun");
+    let (report, _) = waiting.end(1);
+    let overruns = report["overruns"].as_array().expect("overruns");
+    assert_eq!((overruns.len(), &overruns[0]["cqes"]), (1, &4.into()), "{report}");
+}
+
+#[test]
+fn as_many_as_the_cq_holds_or_polls_in_time_are_right() {
+    for manner in ["poll", "wait", "silent"] {
+        let (report, lines) = Waiting::start(&[UNPOLLED, "8", manner]).end(0);
+        assert_eq!((names(&report).len(), report.get("overruns")), (0, None), "{report}");
+        assert!(!lines.iter().any(|line| line.contains("mlx5:")), "{lines:?}");
+    }
 }

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::io::Read;
 
 use mlx5::devx::ifc::{
-    create_qp_in, create_qp_out, create_sq_in, create_sq_out, destroy_qp_in, destroy_sq_in, opcode,
-    qp_2rst_in, qpc, sqc, wq,
+    Field, cq_error, cqc, create_cq_in, create_cq_out, create_qp_in, create_qp_out, create_sq_in,
+    create_sq_out, destroy_cq_in, destroy_qp_in, destroy_sq_in, eqe, event_type, modify_cq_in,
+    opcode, qp_2rst_in, qpc, sqc, wq,
 };
 use mlx5::lint::{Defect, Facts, Finding, Lint, Segment, Transport};
 use mlx5_model::object::Service;
 use mlx5_model::trace::{Event, Observed, ReadError, Reader, What};
 
-use super::report::Report;
+use super::report::{Overrun, Report};
 use crate::outcome::{Error, Result};
 
 /// A WQE's ctrl segment.
@@ -28,11 +29,22 @@ struct Queue {
     found: Vec<Found>,
 }
 
-/// What is known of queues when they are made, and the queues that posted, each of one card.
+/// What a send queue was made with.
+#[derive(Clone, Copy)]
+struct Made {
+    /// Blocks of its ring.
+    blocks: u32,
+    /// Number of its CQ.
+    cqn: u32,
+}
+
+/// What is known of queues when they are made, and the queues that posted, each of one card and by their
+/// numbers.
 #[derive(Default)]
 struct Queues {
-    /// Blocks of the ring, by the queue's number.
-    made: BTreeMap<(u8, u32), u32>,
+    made: BTreeMap<(u8, u32), Made>,
+    /// How many CQEs a CQ has room for. Those that have leave to overrun are left out.
+    cqs: BTreeMap<(u8, u32), u32>,
     posting: BTreeMap<(u8, u32), Queue>,
 }
 
@@ -88,6 +100,18 @@ impl Stream {
                 }
             }
             What::Observed(Observed::Cqe { bytes, .. }) => queues.cqe(event.card, &bytes),
+            What::Observed(Observed::Eqe { bytes, .. }) => {
+                let Some(cqn) = overrun(&bytes) else { return };
+                let overrun = Overrun {
+                    process: *process,
+                    cqn,
+                    cqes: queues.cqs.get(&(event.card, cqn)).copied(),
+                };
+                if *is_live {
+                    eprintln!("mlx5: process {}: {overrun}", process.unwrap_or_default());
+                }
+                report.overrun(overrun);
+            }
             What::Observed(Observed::Mistake { mistake, count }) => {
                 if *is_live {
                     let process = process.unwrap_or_default();
@@ -130,14 +154,37 @@ impl Queues {
                 let log = qpc::LOG_SQ_SIZE.within(create_qp_in::QPC).get(input);
                 self.end((card, number), process, report);
                 if !has_none {
-                    self.made.insert((card, number), 1 << log.min(15));
+                    let cqn = qpc::CQN_SND.within(create_qp_in::QPC).get(input) as u32;
+                    self.made.insert((card, number), Made { blocks: 1 << log.min(15), cqn });
                 }
             }
             opcode::CREATE_SQ if long(create_sq_in::SIZE) => {
                 let number = create_sq_out::SQN.get(output) as u32;
                 let size = wq::LOG_WQ_SZ.within(sqc::WQ).within(create_sq_in::CTX);
                 self.end((card, number), process, report);
-                self.made.insert((card, number), 1 << size.get(input).min(15));
+                let cqn = sqc::CQN.within(create_sq_in::CTX).get(input) as u32;
+                self.made
+                    .insert((card, number), Made { blocks: 1 << size.get(input).min(15), cqn });
+            }
+            opcode::CREATE_CQ if long(create_cq_in::SIZE) => {
+                let number = create_cq_out::CQN.get(output) as u32;
+                let of = |field: Field| field.within(create_cq_in::CQ_CONTEXT).get(input);
+                if of(cqc::OI) == 0 && of(cqc::CC) == 0 {
+                    self.cqs.insert((card, number), 1 << of(cqc::LOG_CQ_SIZE).min(31));
+                } else {
+                    self.cqs.remove(&(card, number));
+                }
+            }
+            opcode::MODIFY_CQ if long(modify_cq_in::SIZE) => {
+                const RESIZE: u64 = 1;
+                if modify_cq_in::OP_MOD.get(input) == RESIZE {
+                    let number = modify_cq_in::CQN.get(input) as u32;
+                    let size = cqc::LOG_CQ_SIZE.within(modify_cq_in::CQ_CONTEXT).get(input);
+                    self.resize((card, number), 1 << size.min(31));
+                }
+            }
+            opcode::DESTROY_CQ if long(destroy_cq_in::SIZE) => {
+                self.cqs.remove(&(card, destroy_cq_in::CQN.get(input) as u32));
             }
             opcode::DESTROY_QP if long(destroy_qp_in::SIZE) => {
                 self.end((card, destroy_qp_in::QPN.get(input) as u32), process, report);
@@ -152,6 +199,23 @@ impl Queues {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// The CQ has another size: WQEs of its queues are counted anew.
+    fn resize(&mut self, cq: (u8, u32), cqes: u32) {
+        let Some(known) = self.cqs.get_mut(&cq) else { return };
+        *known = cqes;
+        for (queue, posting) in &mut self.posting {
+            let is_its = |made: &Made| (queue.0, made.cqn) == cq;
+            let facts = posting.lint.facts();
+            if let Some(next) = posting
+                .lint
+                .next()
+                .filter(|_| facts.cqes.is_some() && self.made.get(queue).is_some_and(is_its))
+            {
+                posting.lint = Lint::at(Facts { cqes: Some(cqes), ..*facts }, next);
+            }
         }
     }
 
@@ -180,11 +244,15 @@ impl Queues {
             Service::Dc => Transport::Dci,
             Service::Ethernet => Transport::RawPacket,
         };
-        let blocks = self.made.get(&queue).copied();
+        let made = self.made.get(&queue).copied();
+        let blocks = made.map(|made| made.blocks);
+        // CQEs of Ethernet are those of the queue pair, whose part the queue is.
+        let cq = made.filter(|_| transport != Transport::RawPacket).map(|made| (queue.0, made.cqn));
+        let cqes = cq.and_then(|cq| self.cqs.get(&cq).copied());
         let queue = self.posting.entry(queue).or_insert_with(|| {
             // WQEs of Ethernet have the number of the queue pair, whose part the queue is.
             let qpn = (transport != Transport::RawPacket).then_some(queue.1);
-            let facts = Facts { qpn, blocks, strict, ..Facts::new(transport) };
+            let facts = Facts { qpn, blocks, cqes, strict, ..Facts::new(transport) };
             Queue { lint: Lint::at(facts, index), wqes: 0, found: Vec::new() }
         });
         if queue.lint.next() != Some(index) {
@@ -216,6 +284,17 @@ impl Queues {
             queue.lint.completed(code == REQUESTER_ERROR);
         }
     }
+}
+
+/// The CQ that overran, if that is what an EQE tells.
+fn overrun(bytes: &[u8]) -> Option<u32> {
+    /// `MLX5_CQ_ERROR_SYNDROME_CQ_OVERRUN` (Linux, `include/linux/mlx5/device.h`).
+    const OVERRUN: u64 = 1;
+    if bytes.len() < eqe::SIZE || eqe::EVENT_TYPE.get(bytes) != u64::from(event_type::CQ_ERROR) {
+        return None;
+    }
+    let data = &bytes[eqe::EVENT_DATA.bytes()];
+    (cq_error::SYNDROME.get(data) == OVERRUN).then(|| cq_error::CQN.get(data) as u32)
 }
 
 /// Goes over a WQE of which only the start is there, at least the ctrl segment.

@@ -16,6 +16,9 @@ pub(super) struct Report {
     /// What the model's card noticed of doorbells, which no WQE shows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     doorbells: Vec<Doorbell>,
+    /// CQs that the card had no room in.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    overruns: Vec<Overrun>,
     #[serde(skip)]
     verbose: bool,
 }
@@ -59,6 +62,29 @@ struct Doorbell {
     count: u64,
 }
 
+/// A CQ that overran: the card had a completion more than the program left room for.
+#[derive(Debug, Serialize)]
+pub(super) struct Overrun {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub process: Option<u32>,
+    pub cqn: u32,
+    /// CQEs that it has room for, if that is known.
+    pub cqes: Option<u32>,
+}
+
+impl fmt::Display for Overrun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "defect cq-overrun: CQ {:#x}", self.cqn)?;
+        if let Some(cqes) = self.cqes {
+            write!(f, ", with room for {cqes} CQEs,")?;
+        }
+        f.write_str(
+            " overran: more completed than was polled, and the card fails the CQ and its queue pairs; \
+             make the CQ larger, signal fewer WQEs, or poll before posting more",
+        )
+    }
+}
+
 /// What a transport puts before the operation's own segments.
 fn addressing(transport: Transport) -> Addressing {
     match transport {
@@ -77,6 +103,7 @@ impl Report {
             suspicious: 0,
             queues: Vec::new(),
             doorbells: Vec::new(),
+            overruns: Vec::new(),
             verbose,
         }
     }
@@ -105,12 +132,20 @@ impl Report {
         }
     }
 
+    /// A CQ that overran, as the card told.
+    pub fn overrun(&mut self, overrun: Overrun) {
+        self.defects += 1;
+        self.overruns.push(overrun);
+    }
+
     /// The queues are of so many processes: of one, it is not said, and of several, each has its place.
     pub fn of_processes(&mut self, count: usize) {
         if count > 1 {
             self.queues.sort_by_key(|queue| queue.process);
+            self.overruns.sort_by_key(|overrun| overrun.process);
         } else {
             self.queues.iter_mut().for_each(|queue| queue.process = None);
+            self.overruns.iter_mut().for_each(|overrun| overrun.process = None);
         }
     }
 
@@ -194,6 +229,13 @@ impl fmt::Display for Report {
         }
         for Doorbell { says, count } in &self.doorbells {
             writeln!(f, "  defect doorbell: {says}, {count} times")?;
+        }
+        for overrun in &self.overruns {
+            f.write_str("  ")?;
+            if let Some(process) = overrun.process {
+                write!(f, "process {process}, ")?;
+            }
+            writeln!(f, "{overrun}")?;
         }
         let plural = |count: usize| if count == 1 { "" } else { "s" };
         write!(
