@@ -6,6 +6,7 @@ use crate::lint::Refusal;
 
 /// Why nothing was posted. The queue is as it was before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PostError {
     /// Fewer free entries than the WQE needs.
     #[error("queue full: poll the completion queue until WQEs are retired")]
