@@ -16,6 +16,7 @@ use mlx5::ring::{Completions, SendConfig, SendQueue};
 use mlx5::verbs::{Access, CompletionQueue, Context, ProtectionDomain, QueuePair, Rc};
 use mlx5::wqe::{FetchAdd, Inline, Nop, Read, Remote, SendImm, Sge, Word, Write};
 use mlx5_sys::dv;
+use rig::folder::Folder;
 use rig::{Printed, finish, json_has_shape, mlx5, run, text_has_shape};
 use serde_json::Value;
 
@@ -165,30 +166,6 @@ impl Captured {
     }
 }
 
-/// A folder that goes when the test is over.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("mlx5-lint-test-{}-{number}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        fs::create_dir(&folder).unwrap();
-        Folder(folder)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The names of what was found.
 fn names(report: &Value) -> Vec<String> {
     let queues = report["queues"].as_array().unwrap();
@@ -198,7 +175,7 @@ fn names(report: &Value) -> Vec<String> {
 
 #[test]
 fn a_captured_ring_has_nothing_wrong_as_bytes_and_as_hex() {
-    let (folder, captured) = (Folder::new(), captured());
+    let (folder, captured) = (Folder::new("lint"), captured());
     let report = captured.lint(&folder.file("ring"), &["--json"], 0).report();
     assert_eq!(
         (&report["wqes"], &report["defects"], &report["suspicious"]),
@@ -222,7 +199,7 @@ fn a_captured_ring_has_nothing_wrong_as_bytes_and_as_hex() {
 
 #[test]
 fn each_seeded_defect_is_found_by_its_name_and_nothing_else() {
-    let folder = Folder::new();
+    let folder = Folder::new("lint");
     let ring = captured;
     // What is seeded where; what else is told; whether a card would mind.
     let seeds: Vec<(&str, Captured, &[&str], i32)> = vec![
@@ -289,7 +266,7 @@ fn without_hex(text: &str) -> String {
 
 #[test]
 fn what_is_told_names_place_reason_and_cure() {
-    let (folder, ring) = (Folder::new(), captured().or(ADD, 23, 4));
+    let (folder, ring) = (Folder::new("lint"), captured().or(ADD, 23, 4));
     let file = folder.file("ring");
     let text = ring.lint(&file, &["-v"], 1).out;
     for word in
@@ -307,7 +284,7 @@ fn what_is_told_names_place_reason_and_cure() {
 
 #[test]
 fn what_is_no_ring_is_said_to_be_none() {
-    let folder = Folder::new();
+    let folder = Folder::new("lint");
     let file = folder.file("input");
     let lint = |bytes: &[u8], more: &[&str], status| {
         fs::write(&file, bytes).unwrap();
@@ -428,7 +405,7 @@ fn what_programs_of_others_post_has_nothing_wrong() {
 
 #[test]
 fn a_recording_tells_of_its_queues_itself() {
-    let folder = Folder::new();
+    let folder = Folder::new("lint");
     let (trace, program) = (folder.file("%p.trace"), [ATOMIC, "12"]);
     let ended = Command::new(PYTHON)
         .args(program)
@@ -438,7 +415,8 @@ fn a_recording_tells_of_its_queues_itself() {
         .output()
         .unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
-    let files: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|file| file.unwrap().path()).collect();
+    let files: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path()).collect();
     let [recording] = files.as_slice() else { panic!("{files:?}") };
     let recording = recording.to_str().unwrap();
     let report = run(&["lint", "--json", recording], 1).report();

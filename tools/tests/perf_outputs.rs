@@ -4,41 +4,24 @@ mod perf_sample;
 mod rig;
 
 use std::fs;
-use std::path::PathBuf;
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 use mlx5_tools::perf::result::Run;
 use perf_sample::{PERCENTILES, sweep, times};
+use rig::folder::Folder;
 use rig::{json_has_shape, run, text_has_shape};
 
-/// A folder of this test's own, which is deleted by its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("mlx5-outputs-{}-{name}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().unwrap().to_owned()
-    }
-
-    /// A file with this result.
-    fn kept(&self, run: &Run) -> String {
-        let file = self.path("run.json");
-        fs::write(&file, serde_json::to_string(run).unwrap()).unwrap();
-        file
-    }
+/// A file with this result.
+fn kept(folder: &Folder, run: &Run) -> String {
+    let file = path(folder, "run.json");
+    fs::write(&file, serde_json::to_string(run).unwrap()).unwrap();
+    file
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn path(folder: &Folder, name: &str) -> String {
+    folder.file(name).to_str().unwrap().to_owned()
 }
 
 /// By definition: the smallest time that so many percent are no longer than.
@@ -49,14 +32,14 @@ fn reference(sorted: &[u64], percent: f64) -> u64 {
 #[test]
 fn table_and_json_have_their_shape() {
     let folder = Folder::new("shape");
-    let file = folder.kept(&sweep(&[8, 4096]));
+    let file = kept(&folder, &sweep(&[8, 4096]));
     let text = run(&["perf", "show", &file], 0).out;
     assert!(text.contains("evil.example") && !text.contains('\u{1b}'), "{text:?}");
     text_has_shape("perf_show", &text);
     let json = run(&["perf", "show", &file, "--json"], 0);
     json_has_shape("perf_show", &json.json());
     // What it prints it takes.
-    let again = folder.path("again.json");
+    let again = path(&folder, "again.json");
     fs::write(&again, &json.out).unwrap();
     let second = run(&["perf", "show", &again, "--json"], 0);
     assert_eq!(second.report(), json.report());
@@ -67,8 +50,8 @@ fn table_and_json_have_their_shape() {
 fn all_forms_have_the_percentiles_that_follow_from_the_raw_times() {
     let folder = Folder::new("agree");
     let measured = sweep(&[8, 4096]);
-    let file = folder.kept(&measured);
-    let log = folder.path("run.hlog");
+    let file = kept(&folder, &measured);
+    let log = path(&folder, "run.hlog");
     let csv = run(&["perf", "show", &file, "--csv", "-", "--hdr-log", &log], 0).out;
     let table = run(&["perf", "show", &file], 0).out;
     let json = run(&["perf", "show", &file, "--json"], 0).report();
@@ -133,7 +116,7 @@ fn a_csv_line_has_no_more_cells_than_names() {
     // Points of a file may differ in what was asked for.
     measured.points[1].latency.as_mut().unwrap().percentiles.pop();
     measured.points[0].cpu = None;
-    let csv = run(&["perf", "show", &folder.kept(&measured), "--csv", "-"], 0).out;
+    let csv = run(&["perf", "show", &kept(&folder, &measured), "--csv", "-"], 0).out;
     let cells: Vec<usize> = csv.lines().map(|line| line.split(',').count()).collect();
     assert_eq!(cells.len(), 3);
     assert!(cells.iter().all(|count| *count == cells[0]), "{csv}");
@@ -144,16 +127,16 @@ fn a_csv_line_has_no_more_cells_than_names() {
 fn what_cannot_be_read_or_written_is_said_before_anything_is_written() {
     let folder = Folder::new("wrong");
     let measured = sweep(&[64]);
-    let file = folder.kept(&measured);
-    let missing = run(&["perf", "show", &folder.path("none.json")], 3);
+    let file = kept(&folder, &measured);
+    let missing = run(&["perf", "show", &path(&folder, "none.json")], 3);
     assert!(
         missing.err.contains("cannot read") && missing.err.contains("none.json"),
         "{}",
         missing.err
     );
 
-    let elsewhere = folder.path("no/such/folder/page.html");
-    let csv = folder.path("run.csv");
+    let elsewhere = path(&folder, "no/such/folder/page.html");
+    let csv = path(&folder, "run.csv");
     let refused = run(&["perf", "show", &file, "--report", &elsewhere, "--csv", &csv], 3);
     assert!(refused.err.contains("cannot write"), "{}", refused.err);
     assert!(fs::read_to_string(&csv).unwrap_or_default().is_empty());
@@ -161,7 +144,7 @@ fn what_cannot_be_read_or_written_is_said_before_anything_is_written() {
     let both = run(&["perf", "show", &file, "--csv", "-", "--hdr-log", "-"], 3);
     assert!(both.err.contains("standard output takes one thing"), "{}", both.err);
 
-    let text = folder.path("text.json");
+    let text = path(&folder, "text.json");
     fs::write(&text, "{\"report\": 7}").unwrap();
     assert!(run(&["perf", "show", &text], 3).err.contains("no result"));
     fs::write(&text, "{\"report\": {\"kind\": \"lat\"}}").unwrap();
@@ -171,6 +154,6 @@ fn what_cannot_be_read_or_written_is_said_before_anything_is_written() {
     let mut damaged = measured.clone();
     damaged.points[0].latency.as_mut().unwrap().count += 1;
     let told =
-        run(&["perf", "show", &folder.kept(&damaged), "--report", &folder.path("a.html")], 3);
+        run(&["perf", "show", &kept(&folder, &damaged), "--report", &path(&folder, "a.html")], 3);
     assert!(told.err.contains("damaged") && told.err.contains("64 bytes"), "{}", told.err);
 }

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
+use rig::folder::Folder;
 use rig::{Printed, finish, json_has_shape, mlx5, run, text_has_shape};
 use serde_json::Value;
 
@@ -18,28 +19,6 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PYTHON: &str = "/usr/bin/python3";
 /// Makes three writes, of which the second is refused.
 const WRITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/write.py");
-
-/// A folder that goes when the test is over.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("mlx5-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder).expect("a folder of its own");
-        Folder(folder)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// What one side of a connection did: the lines of its trace, its recording, what it printed.
 struct Side {
@@ -458,7 +437,7 @@ fn each_process_has_a_stream_and_a_recording_of_its_own() {
     let of_second = printed.err.lines().filter(|line| line.contains("] ")).count();
     assert!(of_second > 5, "{}", printed.err);
     let mut files: Vec<PathBuf> =
-        fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().path()).collect();
+        fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     assert_eq!(files.len(), 2, "{files:?}");
     assert_eq!(files[0], recording);

@@ -6,6 +6,7 @@
 
 #![allow(dead_code, reason = "no test needs all of it")]
 
+pub mod folder;
 pub mod looked_into;
 
 use std::path::PathBuf;

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Display, Formatter, Write as _};
 
+use crate::perf::result::figures::Figures;
 use crate::perf::result::{Comparison, Point, Run};
 
 /// Cells, the first line of them names. All columns are aligned to the right but the first ones.
@@ -83,53 +84,17 @@ fn text(run: &Run) -> Result<String, fmt::Error> {
 }
 
 fn points(run: &Run) -> Table {
+    let Figures { names, lines } = Figures::of(run, |percent| format!("p{percent}"));
+    let mut table = Table { lines: vec![names], left: 1 };
+    table.lines.extend(lines);
     let ways = run.points.iter().any(|point| point.via != run.points[0].via);
-    let open = run.points.iter().any(|point| point.planned_per_second.is_some());
-    let validated = run.points.iter().any(|point| point.validated.is_some());
-    let latencies = || run.points.iter().flat_map(|point| &point.latency);
-    // All points are asked for the same; a file may say otherwise, and then has empty cells.
-    let percents: Vec<f64> = latencies()
-        .next()
-        .map_or(vec![], |latency| latency.percentiles.iter().map(|asked| asked.percent).collect());
-    let mut names = vec![];
-    names.extend(ways.then(|| "via".to_owned()));
-    names.extend(["bytes", "messages", "msg/s", "Gbit/s"].map(str::to_owned));
-    names.extend(open.then(|| "planned/s".to_owned()));
-    names.extend(validated.then(|| "validated".to_owned()));
-    if latencies().next().is_some() {
-        names.push("min".to_owned());
-        names.extend(percents.iter().map(|percent| format!("p{percent}")));
-        names.extend(["max", "mean", "deviation"].map(str::to_owned));
-    }
-    let mut table = Table { lines: vec![names], left: usize::from(ways) };
-    for point in &run.points {
-        let mut line = vec![];
-        line.extend(ways.then(|| point.via.to_string()));
-        line.extend([
-            point.size.to_string(),
-            point.messages.to_string(),
-            format!("{:.0}", point.messages_per_second()),
-            format!("{:.3}", point.gigabits_per_second()),
-        ]);
-        let optional =
-            |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.0}"));
-        line.extend(open.then(|| optional(point.planned_per_second)));
-        line.extend(validated.then(|| optional(point.validated.map(|count| count as f64))));
-        if let Some(latency) = &point.latency {
-            line.push(micros(latency.min_ns as f64));
-            line.extend(percents.iter().map(|&percent| {
-                latency.asked(percent).map_or("–".to_owned(), |ns| micros(ns as f64))
-            }));
-            line.push(micros(latency.max_ns as f64));
-            line.extend([micros(latency.mean_ns), micros(latency.deviation_ns)]);
+    if !ways {
+        table.left = 0;
+        for line in &mut table.lines {
+            line.remove(0);
         }
-        table.lines.push(line);
     }
     table
-}
-
-fn micros(ns: f64) -> String {
-    format!("{:.3}", ns / 1000.0)
 }
 
 /// What names a point's lines in the tables below the first.

@@ -6,6 +6,7 @@ use super::curve::{Curve, has_both};
 use super::markup::Markup;
 use super::scale::{amount, bytes, time};
 use crate::perf::result::environment::Environment;
+use crate::perf::result::figures::Figures;
 use crate::perf::result::{Kind, Point, Run};
 
 /// A table that scrolls by itself where the window is narrower. The first columns are names.
@@ -104,49 +105,9 @@ fn leading<'a, 'b>(run: &Run, curves: &'a [Curve<'b>]) -> impl Iterator<Item = &
 
 /// Every point, and every percentile that was asked for.
 pub fn points(out: &mut Markup, run: &Run) {
-    let latencies = || run.points.iter().flat_map(|point| &point.latency);
-    let percents: Vec<f64> = latencies()
-        .next()
-        .map_or(vec![], |latency| latency.percentiles.iter().map(|asked| asked.percent).collect());
-    let open = run.points.iter().any(|point| point.planned_per_second.is_some());
-    let validated = run.points.iter().any(|point| point.validated.is_some());
-    let micros = |ns: f64| format!("{:.3}", ns / 1000.0);
-    let timed = latencies().next().map(|latency| format!("times in µs: {}", latency.timed));
-    let mut names: Vec<String> =
-        ["via", "bytes", "messages", "msg/s", "Gbit/s"].map(str::to_owned).into();
-    names.extend(open.then(|| "planned/s".to_owned()));
-    names.extend(validated.then(|| "validated".to_owned()));
-    if timed.is_some() {
-        names.push("min".to_owned());
-        names.extend(percents.iter().map(|percent| format!("{percent}%")));
-        names.extend(["max", "mean", "deviation"].map(str::to_owned));
-    }
-    let lines: Vec<Vec<String>> = run
-        .points
-        .iter()
-        .map(|point| {
-            let mut line = vec![
-                point.via.to_string(),
-                point.size.to_string(),
-                point.messages.to_string(),
-                format!("{:.0}", point.messages_per_second()),
-                format!("{:.3}", point.gigabits_per_second()),
-            ];
-            let optional =
-                |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.0}"));
-            line.extend(open.then(|| optional(point.planned_per_second)));
-            line.extend(validated.then(|| optional(point.validated.map(|count| count as f64))));
-            if let Some(latency) = &point.latency {
-                line.push(micros(latency.min_ns as f64));
-                line.extend(percents.iter().map(|&percent| {
-                    latency.asked(percent).map_or("–".to_owned(), |ns| micros(ns as f64))
-                }));
-                line.push(micros(latency.max_ns as f64));
-                line.extend([micros(latency.mean_ns), micros(latency.deviation_ns)]);
-            }
-            line
-        })
-        .collect();
+    let Figures { names, lines } = Figures::of(run, |percent| format!("{percent}%"));
+    let timed = run.points.iter().find_map(|point| point.latency.as_ref());
+    let timed = timed.map(|latency| format!("times in µs: {}", latency.timed));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let title = timed.map_or("All figures".to_owned(), |timed| format!("All figures ({timed})"));
     table(out, "figures", &title, &names, 1, &lines);

@@ -3,6 +3,7 @@
 
 pub mod distribution;
 pub mod environment;
+pub mod figures;
 pub(super) mod raw;
 
 use std::fmt;
