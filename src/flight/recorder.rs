@@ -63,7 +63,8 @@ impl Inner {
     /// A send WQE, which begins at `at`, and has no more than `most` blocks.
     ///
     /// # Safety
-    /// As [`Recorder::posted`].
+    /// `ring` holds a send ring of the given shape in readable memory. Nobody writes its WQEs during the
+    /// call.
     #[inline(always)]
     unsafe fn send(
         &mut self,
@@ -95,7 +96,8 @@ impl Inner {
     /// A receive WQE.
     ///
     /// # Safety
-    /// As [`Recorder::receive`].
+    /// `size` bytes at `wqe` are readable and aligned to eight, and `size` is a multiple of eight. Nobody
+    /// writes them during the call.
     unsafe fn receive(&mut self, wqe: *const u8, size: usize, index: u16, found: bool) {
         let moment = self.moment(Clock::now());
         let entry = Wqe { moment, size: size as u32, index, found };
@@ -216,32 +218,31 @@ impl Recorder {
         }
     }
 
-    /// Send WQEs up to `head` were written and rung.
+    /// Records send WQEs up to `head`, which this queue wrote and rang.
     ///
     /// # Safety
-    /// `ring` is a send ring of that shape, in memory that is readable, and the WQEs are not written
-    /// meanwhile.
+    /// `ring` is a send ring of shape `shape` in readable memory. Nobody writes its WQEs during the call.
     #[inline(never)]
     pub(crate) unsafe fn posted(&mut self, ring: NonNull<u8>, shape: Shape, head: Counter) {
-        // SAFETY: passed on.
+        // SAFETY: this function's contract on `ring`, `shape` and the WQEs is the callee's.
         let Some((inner, tick)) = (unsafe { self.sends(ring, shape, head) }) else { return };
         let (kind, register) = (inner.kind, inner.register);
         let bell = Doorbell { kind, record: head.low16().into(), register: Some(register) };
         inner.bell(bell, tick);
     }
 
-    /// As [`posted`](Self::posted), of what others rang.
+    /// Records send WQEs up to `head` that another producer wrote and rang.
     ///
     /// # Safety
-    /// As there.
+    /// `ring` is a send ring of shape `shape` in readable memory. Nobody writes its WQEs during the call.
     #[inline(never)]
     pub(crate) unsafe fn adopted(&mut self, ring: NonNull<u8>, shape: Shape, head: Counter) {
-        // SAFETY: passed on.
+        // SAFETY: this function's contract on `ring`, `shape` and the WQEs is the callee's.
         unsafe { self.sends(ring, shape, head) };
     }
 
     /// # Safety
-    /// As [`posted`](Self::posted).
+    /// `ring` is a send ring of shape `shape` in readable memory. Nobody writes its WQEs during the call.
     #[inline(always)]
     unsafe fn sends(
         &mut self,
@@ -255,21 +256,22 @@ impl Recorder {
         let mut left = head.since(inner.head).min(shape.entries());
         while left != 0 {
             let at = head.plus(left.wrapping_neg());
-            // SAFETY: passed on.
+            // SAFETY: `ring` is readable as this function's contract says, and `at` lies within a lap
+            // of `head`.
             left -= unsafe { inner.send((ring, shape), at, left, tick, false) };
         }
         inner.head = head;
         Some((inner, tick))
     }
 
-    /// A receive WQE was written.
+    /// Records a receive WQE.
     ///
     /// # Safety
-    /// `size` bytes at `wqe` are readable, and aligned to eight; a multiple of eight. They are not
-    /// written meanwhile.
+    /// `size` bytes at `wqe` are readable and aligned to eight, and `size` is a multiple of eight. Nobody
+    /// writes them during the call.
     pub(crate) unsafe fn receive(&mut self, wqe: *const u8, size: usize, index: u16) {
         if let Some(inner) = &mut self.0 {
-            // SAFETY: passed on.
+            // SAFETY: `size` bytes at `wqe` are readable and aligned, as this function's contract says.
             unsafe { inner.receive(wqe, size, index, false) }
         }
     }
@@ -295,11 +297,11 @@ impl Recorder {
     /// The send WQE at `at` failed, and its CQE is not recorded yet: it is read again.
     ///
     /// # Safety
-    /// As [`posted`](Self::posted).
+    /// `ring` is a send ring of shape `shape` in readable memory. Nobody writes its WQEs during the call.
     #[cold]
     pub(crate) unsafe fn found_send(&mut self, ring: NonNull<u8>, shape: Shape, at: Counter) {
         if let Some(inner) = &mut self.0 {
-            // SAFETY: passed on.
+            // SAFETY: `ring` is readable as this function's contract says; a ring holds every index.
             unsafe { inner.send((ring, shape), at, shape.entries(), Clock::now(), true) };
         }
     }
@@ -307,11 +309,12 @@ impl Recorder {
     /// The same of a receive WQE.
     ///
     /// # Safety
-    /// As [`receive`](Self::receive).
+    /// `size` bytes at `wqe` are readable and aligned to eight, and `size` is a multiple of eight. Nobody
+    /// writes them during the call.
     #[cold]
     pub(crate) unsafe fn found_receive(&mut self, wqe: *const u8, size: usize, index: u16) {
         if let Some(inner) = &mut self.0 {
-            // SAFETY: passed on.
+            // SAFETY: `size` bytes at `wqe` are readable and aligned, as this function's contract says.
             unsafe { inner.receive(wqe, size, index, true) }
         }
     }

@@ -284,7 +284,9 @@ fn has_optional_access(access: c_uint) -> bool {
 /// `access` does not need the newer.
 ///
 /// # Safety
-/// As `ibv_reg_mr`.
+/// - `pd` is alive.
+/// - `length` bytes at `addr` stay mapped until the region is deregistered, and the caller accepts what the
+///   HCA writes there under `access`.
 #[inline]
 pub unsafe fn __ibv_reg_mr(
     pd: *mut ibv_pd,
@@ -306,7 +308,9 @@ pub unsafe fn __ibv_reg_mr(
 /// What C calls `ibv_reg_mr_iova`; see [`__ibv_reg_mr`].
 ///
 /// # Safety
-/// As `ibv_reg_mr_iova`.
+/// - `pd` is alive.
+/// - `length` bytes at `addr` stay mapped until the region is deregistered, and the caller accepts what the
+///   HCA writes there under `access`. `iova` is the address that WQEs and peers use for `addr`.
 #[inline]
 pub unsafe fn __ibv_reg_mr_iova(
     pd: *mut ibv_pd,
@@ -334,7 +338,7 @@ pub unsafe fn __ibv_reg_mr_iova(
 pub unsafe fn ibv_alloc_mw(pd: *mut ibv_pd, type_: ibv_mw_type::Type) -> Option<*mut ibv_mw> {
     // SAFETY: the caller keeps `pd` alive and with it its context.
     match unsafe { (*(*pd).context).ops.alloc_mw } {
-        // SAFETY: as above.
+        // SAFETY: the caller keeps `pd` alive, which is all that `alloc_mw` asks for.
         Some(alloc_mw) => Some(unsafe { alloc_mw(pd, type_) }),
         None => fail(EOPNOTSUPP),
     }
