@@ -70,7 +70,9 @@ macro_rules! domain {
             /// # Errors
             /// Those of [`Command::create`].
             pub fn new(context: &Context) -> Result<Self> {
-                let object = Command::new(opcode::$create, $size::SIZE).create(context)?;
+                let command = Command::new(opcode::$create, $size::SIZE);
+                // SAFETY: a domain names no other object, and gives access to no memory.
+                let object = unsafe { command.create(context)? };
                 let number = object.reply().get($number::$field) as u32;
                 Ok(Self { object: Arc::new(object), number })
             }

@@ -107,7 +107,9 @@ impl Rq {
             .set(modify_rq_in::MODIFY_BITMASK, COUNTER_SET)
             .set(rqc::STATE.within(modify_rq_in::CTX), RDY)
             .set(rqc::COUNTER_SET_ID.within(modify_rq_in::CTX), number);
-        self.object().modify(&command).map(|_| ())
+        // SAFETY: the queue stays in RDY, and the only field that is selected names its counters,
+        // which the card does not let go while they are named.
+        unsafe { self.object().modify(&command) }.map(|_| ())
     }
 
     /// Takes it through reset to ready, after it has failed: what was posted is gone. The
@@ -231,12 +233,15 @@ impl RqBuilder<'_> {
             (wq::LOG_WQ_SZ, entries.ilog2().into()),
         ];
         let inner = rqc::WQ.within(create_rq_in::CTX);
-        let mut object = Command::new(opcode::CREATE_RQ, create_rq_in::SIZE)
+        let command = Command::new(opcode::CREATE_RQ, create_rq_in::SIZE)
             .fields(create_rq_in::CTX, own)
             .fields(inner, ring)
             .fields(inner, places(&memory))
-            .reply(create_rq_out::SIZE)
-            .create(context)?;
+            .reply(create_rq_out::SIZE);
+        // SAFETY: ring and record are parts of umems that nothing else may take while the queue holds
+        // them. It keeps all that it names: domain, counters and CQ.
+        let mut object = unsafe { command.create(context)? };
+        object.keep(memory.hold());
         object.keep((self.pd.keep(), self.counters));
         let number = object.reply().get(create_rq_out::RQN) as u32;
         let cq = (cq.id, self.cq.owner());

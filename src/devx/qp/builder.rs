@@ -355,13 +355,16 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             (qpc::DBR_UMEM_ID, memory.record.umem().into()),
             (qpc::DBR_ADDR, memory.record.offset()),
         ];
-        let mut object = Command::new(opcode::CREATE_QP, create_qp_in::SIZE)
+        let command = Command::new(opcode::CREATE_QP, create_qp_in::SIZE)
             .fields(create_qp_in::QPC, fields)
             .set(create_qp_in::WQ_UMEM_VALID, 1u32)
             .set(create_qp_in::WQ_UMEM_ID, memory.ring.umem())
             .set(create_qp_in::WQ_UMEM_OFFSET, memory.ring.offset())
-            .reply(create_qp_out::SIZE)
-            .create(context)?;
+            .reply(create_qp_out::SIZE);
+        // SAFETY: rings and record are parts of umems that nothing else may take while `QpInner` holds
+        // them. It keeps all that the command names: domains, CQs, shared receive queue, UAR.
+        let mut object = unsafe { command.create(context)? };
+        object.keep(memory.hold());
         if let Some(domain) = self.domain {
             object.keep(domain);
         }
