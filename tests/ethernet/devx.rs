@@ -413,7 +413,7 @@ fn queues_lie_where_they_are_told_to() {
     assert_eq!((rq.max_wr(), rq.max_sge()), (16, 1));
     // What is taken is taken, and what does not fit is told.
     for (made, part) in [
-        (build().ring(&memory, 4096).build(), "taken"),
+        (build().ring(&memory, 4096).build(), "overlaps"),
         (build().ring(&memory, 64).build(), "multiple"),
         (build().ring(&memory, 5 * 4096).build(), "ends"),
         (build().record(&memory, 4 * 4096 + 68).build(), "multiple"),
