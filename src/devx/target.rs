@@ -23,8 +23,8 @@ use crate::ring::source::{CqId, CqOwner, Member, ObjectId, QueueOwner, ReceiveVi
 use crate::ring::{CompletionSource, QueueError, ReceiveSource, SharedReceiveSource};
 use crate::verbs::state::{CanReceive, Init, Reset, Rtr, State};
 use crate::verbs::{
-    Access, Claims, Context, Dct, DctRtrAttributes, Error, InitAttributes, Result, WorkQueue,
-    check_mtu,
+    Access, Claims, Context, Dct, DctRtrAttributes, DomainId, Error, InitAttributes, Result,
+    WorkQueue, check_mtu,
 };
 
 /// `qp.h`, `MLX5_ATOMIC_MODE_IB_COMP`: atomics of eight bytes, as InfiniBand has them.
@@ -360,6 +360,10 @@ unsafe impl<S: CanReceive> Receives for DcTarget<S> {
 
     fn receives(&self) -> Result<ReceiveView> {
         Err(QueueError::NoQueue.into())
+    }
+
+    fn domain(&self) -> Option<DomainId> {
+        None
     }
 
     fn member(&self) -> Member {

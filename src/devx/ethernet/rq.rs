@@ -16,7 +16,7 @@ use super::queue::{Queue, places};
 use crate::ring::source::handover::Receives;
 use crate::ring::source::{Member, QueueOwner, ReceiveView};
 use crate::ring::{CompletionSource, ReceiveSource};
-use crate::verbs::{Context, Error, RawPacket, Result, WorkQueue};
+use crate::verbs::{Context, DomainId, Error, RawPacket, Result, WorkQueue};
 
 /// A ring of WQEs (`mlx5_ifc.h`, `MLX5_WQ_TYPE_CYCLIC`).
 const CYCLIC: u64 = 1;
@@ -36,6 +36,8 @@ const RDY: u64 = 1;
 #[derive(Clone)]
 pub struct Rq {
     queue: Arc<Queue>,
+    /// Its protection domain, which the queue's object keeps.
+    pd: DomainId,
     entries: u32,
     stride: u32,
 }
@@ -246,7 +248,7 @@ impl RqBuilder<'_> {
         let number = object.reply().get(create_rq_out::RQN) as u32;
         let cq = (cq.id, self.cq.owner());
         let queue = Queue::new(object, number, WorkQueue::Receive, cq, memory)?;
-        Ok(Rq { queue: Arc::new(queue), entries, stride })
+        Ok(Rq { queue: Arc::new(queue), pd: self.pd.id(), entries, stride })
     }
 }
 
@@ -267,6 +269,10 @@ unsafe impl Receives for Rq {
             number: self.number(),
             cq: self.queue.cq(),
         })
+    }
+
+    fn domain(&self) -> Option<DomainId> {
+        Some(self.pd)
     }
 
     fn member(&self) -> Member {

@@ -18,8 +18,8 @@ use crate::devx::{Command, Group, QueueCounters, Uar, UarKind, Umem, XrcDomain};
 use crate::ring::source::{CqId, CqOwner, ObjectId, SrqOwner};
 use crate::ring::{CompletionSource, SharedReceiveSource};
 use crate::verbs::{
-    Capacities, Claims, Context, DciStreams, Error, HasQueues, QpState, Rc, Receives, Reset,
-    Result, ScatterToCqe,
+    Capacities, Claims, Context, DciStreams, DomainId, Error, HasQueues, QpState, Rc, Receives,
+    Reset, Result, ScatterToCqe,
 };
 
 /// `qp.h`, `MLX5_QP_PM_MIGRATED`
@@ -80,7 +80,7 @@ impl Shared {
 #[must_use = "nothing is made before build"]
 pub struct QueuePairBuilder<T: ByCommand> {
     context: Context,
-    pd: (Result<u32>, Box<dyn Any + Send + Sync>),
+    pd: (Result<u32>, Box<dyn Any + Send + Sync>, DomainId),
     send_cq: Result<Target>,
     receive_cq: Option<Result<Target>>,
     capacities: Capacities,
@@ -160,7 +160,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
     ) -> Self {
         Self {
             context: pd.context().clone(),
-            pd: (pd.number(), pd.keep()),
+            pd: (pd.number(), pd.keep(), pd.id()),
             send_cq: Target::new(cq),
             receive_cq: None,
             capacities,
@@ -387,6 +387,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             uar,
             counters: self.counters,
             memory,
+            pd: self.pd.2,
             _pd: self.pd.1,
         })))
     }
