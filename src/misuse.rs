@@ -70,6 +70,41 @@
 //! }
 //! ```
 //!
+//! Commands that create or change an object can give the card access to any memory, and start WQEs
+//! again whose memory was given back. They take a promise; queries take none:
+//! ```compile_fail,E0133
+//! # use mlx5::{devx::*, verbs::*};
+//! fn create(command: &Command, context: &Context) {
+//!     let _ = command.create(context);
+//! }
+//! ```
+//! ```compile_fail,E0133
+//! # use mlx5::{devx::*, verbs::*};
+//! fn execute(command: &Command, context: &Context) {
+//!     let _ = command.execute(context);
+//! }
+//! ```
+//! ```compile_fail,E0133
+//! # use mlx5::devx::*;
+//! fn change(key: &Mkey, command: &Command) {
+//!     let _ = key.object().modify(command);
+//! }
+//! ```
+//! ```compile_fail,E0133
+//! # use mlx5::{devx::*, ring::owned::Channel};
+//! fn reset(channel: &Channel, command: &Command) {
+//!     let _ = channel.queue_pair().modify_by(command);
+//! }
+//! ```
+//! ```
+//! # use mlx5::{devx::*, ring::owned::Channel, verbs::*};
+//! fn ask(context: &Context, key: &Mkey, channel: &Channel, command: &Command) {
+//!     let _ = command.query(context);
+//!     let _ = key.object().query(command);
+//!     let _ = channel.queue_pair().query_by(command);
+//! }
+//! ```
+//!
 //! What was seen of the next completion is not looked at once a poll has taken it:
 //! ```compile_fail,E0499
 //! # use mlx5::ring::*;

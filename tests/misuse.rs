@@ -5,10 +5,15 @@
 
 use mlx5::Error;
 use mlx5::connect::LocalPort;
-use mlx5::ring::owned::{Channel, Receiver, Slice};
-use mlx5::ring::{Completions, QueueError, ReceiveConfig, SendConfig, SendQueue};
+use mlx5::ring::owned::{Channel, Event, OwnedOperation, Receiver, Slice};
+use mlx5::ring::{Completions, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{Access, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rc, Rts};
+use mlx5::wqe::{FetchAdd, Inline, Read, Send, Write};
 use mlx5_model as _;
+
+#[path = "rig/process.rs"]
+#[allow(dead_code, reason = "no test here runs examples")]
+mod process;
 
 /// A card, opened, with what its queue pairs need.
 struct Card {
@@ -19,10 +24,28 @@ struct Card {
 
 impl Card {
     fn new() -> Self {
-        let context = Context::open_first().unwrap();
+        Self::of(Context::open_first().unwrap())
+    }
+
+    fn of(context: Context) -> Self {
         let local = LocalPort::new(&context, 1, None).unwrap();
         let pd = ProtectionDomain::new(&context).unwrap();
         Self { context, local, pd }
+    }
+
+    /// Memory of 64 bytes in its domain.
+    fn slice(&self) -> Slice {
+        Slice::new(self.pd.allocate(64, Access::LOCAL_WRITE | Access::REMOTE_READ).unwrap())
+    }
+
+    /// A channel over a queue pair that is connected to itself.
+    fn channel(&self) -> Channel {
+        let cq = self.cq();
+        let qp = QueuePair::builder(&self.pd, &cq).max_send_sge(2).max_recv_sge(2);
+        let qp = qp.max_inline_data(16).build().unwrap().init(&self.local.init()).unwrap();
+        let mut completions = Completions::new(&cq).unwrap();
+        let receiver = Receiver::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();
+        Channel::new(self.connect(qp), receiver, completions, SendConfig::default()).unwrap()
     }
 
     fn cq(&self) -> CompletionQueue {
@@ -119,4 +142,81 @@ fn room_for_what_may_still_complete_is_not_given_away() {
     drop(completions);
     let mut completions = Completions::new(&cq).unwrap();
     receive(&mut completions, &queue_pair()).unwrap();
+}
+
+/// Posts `operation` alone and in a batch, which is refused: it names memory of another domain.
+fn refused<O: OwnedOperation<Rc>>(channel: &mut Channel, operation: O) -> O {
+    let slices = operation.slices().len();
+    let refused = channel.post(1, operation).unwrap_err();
+    assert_eq!(refused.error, PostError::PdMismatch);
+    assert!(refused.to_string().contains("another protection domain or device"), "{refused}");
+    let mut batch = channel.batch();
+    let refused = batch.append(2, refused.operation).unwrap_err();
+    assert_eq!((refused.error, batch.len()), (PostError::PdMismatch, 0));
+    drop(batch);
+    assert_eq!(refused.operation.slices().len(), slices);
+    refused.operation
+}
+
+/// A channel of one domain and memory of another: no request, no receive, and nothing is lost.
+fn keeps_memory_of_others_out(card: &Card, other: &Card) {
+    let mut channel = card.channel();
+    let target = card.slice();
+    let remote = target.remote();
+    let foreign = refused(&mut channel, Write::new(other.slice(), remote)).into_payload();
+    let foreign = refused(&mut channel, Send::new(foreign)).into_payload();
+    let foreign = refused(&mut channel, Read::new(foreign, remote)).into_payload();
+    let foreign = refused(&mut channel, FetchAdd::new(foreign, remote, 1)).into_old();
+    let lists = [vec![card.slice(), foreign], vec![other.slice(), card.slice()]];
+    for list in lists {
+        let list = refused(&mut channel, Read::new(list, remote)).into_payload();
+        let refused = channel.post_receive(3, list).unwrap_err();
+        assert_eq!((refused.error, refused.operation.len()), (PostError::PdMismatch, 2));
+    }
+    let refused = channel.post_receive(4, other.slice()).unwrap_err();
+    assert_eq!(refused.error, PostError::PdMismatch);
+    // All of it is the program's again: the region has no other slice.
+    assert!(refused.operation.into_region().is_ok());
+    // And the channel works with memory of its own, alone, in a list, and with none.
+    channel.post_receive(5, vec![card.slice(), card.slice()]).unwrap();
+    channel.post(6, Send::new(Inline(b"arrives"))).unwrap();
+    channel.post(7, Read::new(card.slice(), remote).signaled()).unwrap();
+    let mut done = Vec::new();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while done.len() < 3 && std::time::Instant::now() < deadline {
+        if let Some(Event::Returned(returned)) = channel.poll().unwrap() {
+            done.push((returned.id, returned.buffers.slices().len()));
+        }
+    }
+    done.sort_unstable();
+    assert_eq!(done, [(5, 2), (6, 0), (7, 1)]);
+}
+
+#[test]
+fn memory_of_another_domain_is_refused_and_given_back() {
+    let card = Card::new();
+    let pd = ProtectionDomain::new(&card.context).unwrap();
+    let other = Card { context: card.context.clone(), local: Card::new().local, pd };
+    keeps_memory_of_others_out(&card, &other);
+    keeps_memory_of_others_out(&other, &card);
+}
+
+#[test]
+fn memory_of_another_device_is_refused_and_given_back() {
+    let name = "memory_of_another_device_is_refused_and_given_back";
+    if let Some(text) = process::where_it_says("MLX5_MODEL_DEVICES", "2", &["--exact", name]) {
+        assert!(text.contains("1 passed"), "{text}");
+        return;
+    }
+    let devices = mlx5::verbs::devices().unwrap();
+    assert_eq!(devices.len(), 2);
+    let [one, other] = [0, 1].map(|at| Card::of(devices[at].open().unwrap()));
+    assert_ne!(one.context.name(), other.context.name());
+    keeps_memory_of_others_out(&one, &other);
+    keeps_memory_of_others_out(&other, &one);
+}
+
+#[test]
+fn memory_of_another_opening_of_the_device_is_refused() {
+    keeps_memory_of_others_out(&Card::new(), &Card::new());
 }

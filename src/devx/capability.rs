@@ -47,7 +47,7 @@ impl Capabilities<'_> {
     /// capabilities say. Two or three calls into the kernel for the first look, none for others.
     ///
     /// # Errors
-    /// Those of [`Command::execute`]: of a group that the card claims, or of the general ones.
+    /// Those of [`Command::query`]: of a group that the card claims, or of the general ones.
     pub fn group(&self, group: Group) -> Result<Option<Arc<GroupValues>>> {
         if let Some(known) = self.known(group) {
             return Ok(known);
@@ -137,7 +137,7 @@ impl Capabilities<'_> {
         let reply = Command::new(opcode::QUERY_HCA_CAP, query_hca_cap_in::SIZE)
             .op_mod(group.number() << 1 | current)
             .reply(query_hca_cap_out::SIZE)
-            .execute(self.context)?;
+            .query(self.context)?;
         Ok(reply.bytes(query_hca_cap_out::CAPABILITY).into())
     }
 }

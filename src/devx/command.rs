@@ -30,7 +30,7 @@ const ANYONES: [u16; 3] =
 /// let context = mlx5::verbs::Context::open_first()?;
 /// let query = Command::new(opcode::QUERY_ADAPTER, query_adapter_in::SIZE)
 ///     .reply(query_adapter_out::SIZE);
-/// let reply = query.execute(&context)?;
+/// let reply = query.query(&context)?;
 /// let vendor = query_adapter_param_block::VSD_VENDOR_ID
 ///     .within(query_adapter_out::QUERY_ADAPTER_STRUCT);
 /// println!("made by {:#06x}", reply.get(vendor));
@@ -158,12 +158,35 @@ impl Command {
         &self.sent
     }
 
-    /// Has the card execute it, as a command that makes nothing. One call into the kernel.
+    /// Executes a command that only asks. One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel, [`Error::NoDevx`] if the
-    /// context may give no commands but those that ask for capabilities, [`Error::Attribute`] if it cannot be sent.
-    pub fn execute(&self, context: &Context) -> Result<Reply> {
+    /// - [`Error::Attribute`] if the opcode is none that only asks
+    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
+    /// - [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands but those that ask for capabilities.
+    pub fn query(&self, context: &Context) -> Result<Reply> {
+        self.check_query()?;
+        // SAFETY: the command changes no object and gives the card access to no memory, as was just
+        // checked.
+        unsafe { self.execute(context) }
+    }
+
+    /// Executes a general command, which belongs to no object. One call into the kernel.
+    ///
+    /// [`query`](Self::query) is the safe form for commands that only ask.
+    ///
+    /// # Errors
+    /// - [`Error::Attribute`] if the command cannot be sent.
+    /// - [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands but those that ask for capabilities.
+    ///
+    /// # Safety
+    /// - The command gives the card no access to memory that a Rust reference covers, that is freed
+    ///   while the access lasts, or in which a queue of this crate has its ring or doorbell record.
+    /// - The command does not change the state, the counters or the memory of a queue that this
+    ///   crate posts to or polls.
+    pub unsafe fn execute(&self, context: &Context) -> Result<Reply> {
         self.run(context, "mlx5dv_devx_general_cmd", |command, reply| {
             // SAFETY: the context is open, and both buffers live through the call and are as long
             // as they are said to be.
@@ -192,6 +215,16 @@ impl Command {
         let result = make(&self.bytes, &mut reply);
         judge(self, call, result, &reply)?;
         Ok(Reply { bytes: reply })
+    }
+
+    /// Fails unless the opcode is one that only asks.
+    pub(super) fn check_query(&self) -> Result<()> {
+        if opcode::is_query(self.opcode()) {
+            return Ok(());
+        }
+        let rule = "safe queries take commands that only ask (QUERY_*): send others by the unsafe \
+                    execute, create or modify";
+        Err(Error::attribute("opcode", self.name(), rule))
     }
 
     /// Whether it can be sent at all.

@@ -26,24 +26,39 @@ use sealed::Sealed;
 /// user, which owns both. Changing what verbs made behind their back is for what they cannot do
 /// themselves: libmlx5 and the kernel do not hear of it.
 pub trait CommandTarget: Sealed {
-    /// Asks about it by a command that names it. One call into the kernel.
+    /// Asks about the object by a command that names it. One call into the kernel.
     ///
     /// # Errors
-    /// As [`Command::execute`]; [`Error::Withheld`] with EINVAL also if the command names another
-    /// object, or does not ask.
+    /// - [`Error::Attribute`] if the opcode is none that only asks
+    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
+    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     fn query_by(&self, command: &Command) -> Result<Reply>;
 
-    /// Changes it by a command that names it. One call into the kernel.
+    /// Changes the object by a command that names it. One call into the kernel.
     ///
     /// # Errors
-    /// As [`query_by`](Self::query_by).
-    fn modify_by(&self, command: &Command) -> Result<Reply>;
+    /// - [`Error::Attribute`] if the command cannot be sent.
+    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
+    ///
+    /// # Safety
+    /// - The command does not take a queue that this crate posts to or polls to RESET, and changes
+    ///   neither its ring, its doorbell record, its counters nor its CQ. A queue that goes to RESET
+    ///   and back executes the WQEs in its ring again, after their memory was given back.
+    /// - Memory that the change lets the card read or write stays registered as long as it may. No
+    ///   Rust reference covers what the card may write, no `&mut` what it may read, and no queue of
+    ///   this crate has its ring or doorbell record there.
+    /// - Each object that the command names exists as long as this one, or until another change
+    ///   takes it out.
+    unsafe fn modify_by(&self, command: &Command) -> Result<Reply>;
 
     /// What the card knows of it. One call into the kernel, with one before that asks libmlx5 for its
     /// number where verbs do not tell it.
     ///
     /// # Errors
-    /// As [`query_by`](Self::query_by); [`Error::Attribute`] where no command asks for it.
+    /// [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel, [`Error::Attribute`] where
+    /// no command asks for such an object.
     fn object_context(&self) -> Result<ObjectContext>;
 }
 
@@ -83,10 +98,11 @@ macro_rules! targets {
 
         impl<$($generics)*> CommandTarget for $type {
             fn query_by(&self, command: &Command) -> Result<Reply> {
+                command.check_query()?;
                 let $self = self;
                 command.run($context, stringify!($query), |command, reply| {
-                    // SAFETY: the object is alive, and both buffers live through the call and are
-                    // as long as they are said to be.
+                    // SAFETY: the object is alive, and both buffers live through the call and have
+                    // the lengths that are passed. The command only asks, as was checked above.
                     unsafe {
                         dv::$query(
                             Raw::raw($self),
@@ -99,10 +115,11 @@ macro_rules! targets {
                 })
             }
 
-            fn modify_by(&self, command: &Command) -> Result<Reply> {
+            unsafe fn modify_by(&self, command: &Command) -> Result<Reply> {
                 let $self = self;
                 command.run($context, stringify!($modify), |command, reply| {
-                    // SAFETY: as above.
+                    // SAFETY: the object is alive, and both buffers live through the call and have
+                    // the lengths that are passed. The caller answers for what the command changes.
                     unsafe {
                         dv::$modify(
                             Raw::raw($self),
@@ -146,8 +163,9 @@ impl CommandTarget for Object {
         self.query(command)
     }
 
-    fn modify_by(&self, command: &Command) -> Result<Reply> {
-        self.modify(command)
+    unsafe fn modify_by(&self, command: &Command) -> Result<Reply> {
+        // SAFETY: passed on; the contract of `modify` is the same.
+        unsafe { self.modify(command) }
     }
 
     fn object_context(&self) -> Result<ObjectContext> {

@@ -39,7 +39,8 @@ impl QueueCounters {
             "a set of counters",
         )?;
         let command = Command::new(opcode::ALLOC_Q_COUNTER, alloc_q_counter_in::SIZE);
-        let object = command.create(context)?;
+        // SAFETY: a set of counters names no other object, and gives access to no memory.
+        let object = unsafe { command.create(context)? };
         let number = object.reply().get(alloc_q_counter_out::COUNTER_SET_ID) as u8;
         Ok(QueueCounters { object: Arc::new(object), number })
     }
@@ -92,7 +93,7 @@ impl QueueCounters {
     /// it, it refuses to go.
     ///
     /// # Errors
-    /// [`Error::NoCapability`](crate::Error::NoCapability), those of [`Command::execute`].
+    /// [`Error::NoCapability`](crate::Error::NoCapability), those of [`Object::query`].
     pub fn count<T: Transport>(&self, qp: &QueuePair<T, Rts>) -> Result<()> {
         /// `qp.h`, `MLX5_QP_OPTPAR_COUNTER_SET_ID`
         const COUNTER_SET: u32 = 1 << 25;

@@ -198,7 +198,8 @@ impl CompletionQueue {
                 [(cqc::CQ_PERIOD, period), (cqc::CQ_MAX_COUNT, completions)],
             )
             .reply(modify_cq_out::SIZE);
-        self.inner.object.modify(&change).map(|_| ())
+        // SAFETY: the fields that are selected say when events come, and nothing else.
+        unsafe { self.inner.object.modify(&change) }.map(|_| ())
     }
 
     /// Its context as the card shows it, laid out as [`cqc`](super::ifc::cqc). QUERY_CQ.
@@ -389,14 +390,17 @@ impl CompletionQueueBuilder {
             (cqc::DBR_UMEM_ID, memory.record.umem().into()),
             (cqc::DBR_ADDR, memory.record.offset()),
         ];
-        let object = Command::new(opcode::CREATE_CQ, create_cq_in::SIZE)
+        let command = Command::new(opcode::CREATE_CQ, create_cq_in::SIZE)
             .fields(create_cq_in::CQ_CONTEXT, fields)
             .fields(create_cq_in::CQ_CONTEXT, self.layout.fields())
             .set(create_cq_in::CQ_UMEM_VALID, 1u32)
             .set(create_cq_in::CQ_UMEM_ID, memory.ring.umem())
             .set(create_cq_in::CQ_UMEM_OFFSET, memory.ring.offset())
-            .reply(create_cq_out::SIZE)
-            .create(context)?;
+            .reply(create_cq_out::SIZE);
+        // SAFETY: ring and record are parts of umems that nothing else may take while `inner` holds
+        // them. `inner` keeps the UAR, and drops all after the CQ.
+        let mut object = unsafe { command.create(context)? };
+        object.keep(memory.hold());
         let number = object.reply().get(create_cq_out::CQN) as u32;
         let inner = CqInner {
             object,

@@ -10,12 +10,12 @@ use mlx5_sys::ifc::{
 };
 
 use super::{Command, Object};
-use crate::verbs::{self, Context, Result};
+use crate::verbs::{self, Context, DomainId, Result};
 
 pub(crate) mod sealed {
     use std::any::Any;
 
-    use crate::verbs::{Context, Result};
+    use crate::verbs::{Context, DomainId, Result};
 
     /// What stands behind a number, whoever made it.
     pub trait Numbered {
@@ -28,6 +28,8 @@ pub(crate) mod sealed {
         fn number(&self) -> Result<u32>;
         /// What keeps it alive.
         fn keep(&self) -> Box<dyn Any + Send + Sync>;
+        /// Tells it from others, as long as it lives.
+        fn id(&self) -> DomainId;
     }
 }
 pub(crate) use sealed::Numbered;
@@ -47,6 +49,10 @@ impl Numbered for verbs::ProtectionDomain {
 
     fn keep(&self) -> Box<dyn Any + Send + Sync> {
         Box::new(self.clone())
+    }
+
+    fn id(&self) -> DomainId {
+        self.id()
     }
 }
 
@@ -70,7 +76,9 @@ macro_rules! domain {
             /// # Errors
             /// Those of [`Command::create`].
             pub fn new(context: &Context) -> Result<Self> {
-                let object = Command::new(opcode::$create, $size::SIZE).create(context)?;
+                let command = Command::new(opcode::$create, $size::SIZE);
+                // SAFETY: a domain names no other object, and gives access to no memory.
+                let object = unsafe { command.create(context)? };
                 let number = object.reply().get($number::$field) as u32;
                 Ok(Self { object: Arc::new(object), number })
             }
@@ -102,6 +110,10 @@ macro_rules! domain {
 
             fn keep(&self) -> Box<dyn Any + Send + Sync> {
                 Box::new(self.object.clone())
+            }
+
+            fn id(&self) -> DomainId {
+                DomainId::at(Arc::as_ptr(&self.object))
             }
         }
 

@@ -119,16 +119,16 @@ impl fmt::Display for VportCounters {
 }
 
 /// Commands that ask about the function. Each is one call into the kernel and has the errors of
-/// [`Command::execute`].
+/// [`Command::query`].
 impl Context {
     /// Who made the board.
     ///
     /// # Errors
-    /// As [`Command::execute`].
+    /// Those of [`Command::query`].
     pub fn adapter(&self) -> Result<Adapter> {
         use query_adapter_param_block as block;
         let query = Command::new(opcode::QUERY_ADAPTER, query_adapter_in::SIZE);
-        let reply = query.reply(query_adapter_out::SIZE).execute(self)?;
+        let reply = query.reply(query_adapter_out::SIZE).query(self)?;
         let bytes = reply.bytes(query_adapter_out::QUERY_ADAPTER_STRUCT);
         let psid = &bytes[block::VSD_CONTD_PSID.bytes()];
         let text = String::from_utf8_lossy(psid);
@@ -143,10 +143,10 @@ impl Context {
     /// firmware has, a bit each.
     ///
     /// # Errors
-    /// As [`Command::execute`].
+    /// Those of [`Command::query`].
     pub fn command_interface(&self) -> Result<(u16, u32)> {
         let query = Command::new(opcode::QUERY_ISSI, query_issi_in::SIZE);
-        let reply = query.reply(query_issi_out::SIZE).execute(self)?;
+        let reply = query.reply(query_issi_out::SIZE).query(self)?;
         let supported = reply.get(query_issi_out::SUPPORTED_ISSI_DW0) as u32;
         Ok((reply.get(query_issi_out::CURRENT_ISSI) as u16, supported))
     }
@@ -154,10 +154,10 @@ impl Context {
     /// State of the function's virtual port.
     ///
     /// # Errors
-    /// As [`Command::execute`].
+    /// Those of [`Command::query`].
     pub fn vport_state(&self) -> Result<VportState> {
         let query = Command::new(opcode::QUERY_VPORT_STATE, query_vport_state_in::SIZE);
-        let reply = query.reply(query_vport_state_out::SIZE).execute(self)?;
+        let reply = query.reply(query_vport_state_out::SIZE).query(self)?;
         Ok(VportState {
             admin: reply.get(query_vport_state_out::ADMIN_STATE) as u8,
             up: reply.get(query_vport_state_out::STATE) == 1,
@@ -167,7 +167,7 @@ impl Context {
     /// What went through the function's virtual port since it was made, or last cleared.
     ///
     /// # Errors
-    /// As [`Command::execute`]; [`Error::NoCapability`](crate::Error::NoCapability).
+    /// Those of [`Command::query`], and [`Error::NoCapability`](crate::Error::NoCapability).
     pub fn vport_counters(&self) -> Result<VportCounters> {
         self.capabilities().require(
             Group::General,
@@ -175,19 +175,19 @@ impl Context {
             "the counters of a virtual port",
         )?;
         let query = Command::new(opcode::QUERY_VPORT_COUNTER, query_vport_counter_in::SIZE);
-        let reply = query.reply(query_vport_counter_out::SIZE).execute(self)?;
+        let reply = query.reply(query_vport_counter_out::SIZE).query(self)?;
         Ok(VportCounters::read(|field| reply.get(field)))
     }
 
     /// The virtual port's context on InfiniBand, by name: LIDs, GUIDs, states, capability masks.
     ///
     /// # Errors
-    /// As [`Command::execute`].
+    /// Those of [`Command::query`].
     pub fn hca_vport_context(&self, port: u8) -> Result<ObjectContext> {
         let query = Command::new(opcode::QUERY_HCA_VPORT_CONTEXT, query_hca_vport_context_in::SIZE)
             .set(query_hca_vport_context_in::PORT_NUM, port)
             .reply(query_hca_vport_context_out::SIZE);
-        let reply = query.execute(self)?;
+        let reply = query.query(self)?;
         let bytes = reply.bytes(query_hca_vport_context_out::HCA_VPORT_CONTEXT);
         Ok(ObjectContext::of(&hca_vport_context::LAYOUT, bytes))
     }
@@ -195,10 +195,10 @@ impl Context {
     /// The virtual port's context on Ethernet, by name: addresses, MTU, GUIDs.
     ///
     /// # Errors
-    /// As [`Command::execute`].
+    /// Those of [`Command::query`].
     pub fn nic_vport_context(&self) -> Result<ObjectContext> {
         let query = Command::new(opcode::QUERY_NIC_VPORT_CONTEXT, query_nic_vport_context_in::SIZE);
-        let reply = query.reply(query_nic_vport_context_out::SIZE).execute(self)?;
+        let reply = query.reply(query_nic_vport_context_out::SIZE).query(self)?;
         let bytes = reply.bytes(query_nic_vport_context_out::NIC_VPORT_CONTEXT);
         Ok(ObjectContext::of(&nic_vport_context::LAYOUT, bytes))
     }

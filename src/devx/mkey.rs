@@ -9,6 +9,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::domain::Domain;
+use super::umem::Hold;
 use super::{Command, Group, Object, Reply, Umem};
 use crate::verbs::{Access, Context, Error, Result};
 use crate::wqe::{ConfigureKey, LocalInvalidate, Sge};
@@ -185,10 +186,14 @@ impl<'a> MkeyBuilder<'a> {
     /// memory that was pinned once for any number of keys. It keeps the umem. One call into the
     /// kernel.
     ///
+    /// The range must not overlap the ring or doorbell record of a queue: who can write there can
+    /// forge WQEs and CQEs. As long as the key lives, no queue can be made there either.
+    ///
     /// # Errors
-    /// [`Error::Attribute`]: beyond the umem, with rights that the umem was not registered with (of
-    /// atomics, those of reads and writes), of another opened device, or at an address that is not as
-    /// far into a page of 4 KiB as the memory is; those of [`Command::create`].
+    /// - [`Error::Attribute`]: beyond the umem, overlapping a ring or doorbell record, with rights
+    ///   that the umem was not registered with (of atomics, those of reads and writes), of another
+    ///   opened device, or at an address that is not as far into a page of 4 KiB as the memory is.
+    /// - Those of [`Command::create`].
     pub fn direct(self, umem: &Umem, offset: usize, length: usize) -> Result<Mkey> {
         const PAGE: u64 = 4096;
         if umem.context().as_raw() != self.pd.context().as_raw() {
@@ -220,7 +225,11 @@ impl<'a> MkeyBuilder<'a> {
         let octwords = (address % PAGE + length).div_ceil(PAGE).div_ceil(2) as usize;
         let log_size = PAGE.ilog2();
         let leads = Leads { mode: MTT, free: false, address, length, octwords, log_size };
-        self.make(&leads, Some((umem, offset)), [])
+        let hold = umem.lend(offset, length as usize)?;
+        // SAFETY: the umem stays registered as long as the key. Nobody gets references to its memory:
+        // this crate gives none, and who registered memory of his own has promised so. No queue lies
+        // in the range, nor will while the key holds it.
+        unsafe { self.make(&leads, Some((umem, offset, hold)), []) }
     }
 
     /// A key that leads nowhere, with room for so many entries: a send queue
@@ -231,7 +240,8 @@ impl<'a> MkeyBuilder<'a> {
     /// for, those of [`Command::create`].
     pub fn free(self, entries: u32) -> Result<Mkey> {
         let leads = self.listed(KLMS, entries as usize, 0)?;
-        self.updatable().make(&Leads { free: true, ..leads }, None, [])
+        // SAFETY: the key leads to no memory.
+        unsafe { self.updatable().make(&Leads { free: true, ..leads }, None, []) }
     }
 
     /// A key over pieces of memory behind other keys, one after the other (KLMs). One call into the
@@ -243,10 +253,13 @@ impl<'a> MkeyBuilder<'a> {
     /// [`Command::create`].
     ///
     /// # Safety
-    /// As if each piece were registered with these rights: as long as the key lives, the pieces'
-    /// memory may be read, and written as far as the rights go, by this host's requests and by every
-    /// peer of a queue pair of the domain. Of a region that lends its memory as `&[u8]`, no more may
-    /// be granted than it was registered with.
+    /// As long as the key lives, for each piece:
+    /// - The key of the piece exists, and its memory stays registered.
+    /// - No Rust reference covers memory that the rights let requests of this host or peers write, and
+    ///   no `&mut` covers any of the pieces' memory. Of a region that lends its memory as `&[u8]`, no
+    ///   more is granted than it was registered with.
+    /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps queues
+    ///   out only as long as that key itself lives.
     pub unsafe fn list(self, pieces: &[Sge]) -> Result<Mkey> {
         const LONGEST: u32 = i32::MAX as u32;
         if let Some(piece) = pieces.iter().find(|piece| !(1..=LONGEST).contains(&piece.length)) {
@@ -257,7 +270,8 @@ impl<'a> MkeyBuilder<'a> {
         let leads = self.listed(KLMS, pieces.len(), length)?;
         let entry =
             |piece: &Sge| [u64::from(piece.length) << 32 | u64::from(piece.lkey), piece.addr];
-        self.make(&leads, None, pieces.iter().flat_map(entry))
+        // SAFETY: passed on; the contract of `make` is the same.
+        unsafe { self.make(&leads, None, pieces.iter().flat_map(entry)) }
     }
 
     /// A key over pieces of `size` bytes each, a power of two from 4 KiB to 2 GiB, of which the first
@@ -269,7 +283,13 @@ impl<'a> MkeyBuilder<'a> {
     /// [`Error::NoCapability`] where the card has no such keys, or none of pieces so small.
     ///
     /// # Safety
-    /// As [`list`](Self::list).
+    /// As long as the key lives, for each piece:
+    /// - The key of the piece exists, and its memory stays registered.
+    /// - No Rust reference covers memory that the rights let requests of this host or peers write, and
+    ///   no `&mut` covers any of the pieces' memory. Of a region that lends its memory as `&[u8]`, no
+    ///   more is granted than it was registered with.
+    /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps queues
+    ///   out only as long as that key itself lives.
     pub unsafe fn equal(self, size: u64, length: u64, pieces: &[Piece]) -> Result<Mkey> {
         if !size.is_power_of_two() || !(12..=31).contains(&size.ilog2()) {
             let rule = "a power of two from 4 KiB to 2 GiB";
@@ -292,7 +312,8 @@ impl<'a> MkeyBuilder<'a> {
         }
         let leads = Leads { log_size, ..self.listed(KSM, pieces.len(), length)? };
         let entry = |piece: &Piece| [u64::from(piece.lkey), piece.addr];
-        self.make(&leads, None, pieces.iter().flat_map(entry))
+        // SAFETY: passed on; the contract of `make` is the same.
+        unsafe { self.make(&leads, None, pieces.iter().flat_map(entry)) }
     }
 
     /// A key over a list with room for so many entries.
@@ -311,10 +332,16 @@ impl<'a> MkeyBuilder<'a> {
         Ok(Leads { mode, free: false, address, length, octwords, log_size: 0 })
     }
 
-    fn make(
+    /// Makes a key over a range of a umem, or over `list`.
+    ///
+    /// # Safety
+    /// As long as the key lives, the memory that it leads to stays registered. No Rust reference
+    /// covers what its rights let the card write, and no `&mut` covers any of it. No queue has its
+    /// ring or doorbell record there.
+    unsafe fn make(
         self,
         leads: &Leads,
-        umem: Option<(&Umem, usize)>,
+        umem: Option<(&Umem, usize, Hold)>,
         list: impl IntoIterator<Item = u64>,
     ) -> Result<Mkey> {
         let context = self.pd.context();
@@ -367,16 +394,19 @@ impl<'a> MkeyBuilder<'a> {
             )
             .set(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, given as u64)
             .tail(words);
-        if let Some((umem, offset)) = umem {
+        let entries = if umem.is_some() { 0 } else { leads.octwords as u32 };
+        if let Some((umem, offset, _)) = &umem {
             command = command
                 .set(create_mkey_in::MKEY_UMEM_VALID, true)
                 .set(create_mkey_in::MKEY_UMEM_ID, umem.number())
-                .set(create_mkey_in::MKEY_UMEM_OFFSET, offset as u64);
+                .set(create_mkey_in::MKEY_UMEM_OFFSET, *offset as u64);
         }
-        let mut object = command.create(context)?;
+        // SAFETY: the object keeps its domain and the range of a umem that it leads to. The rest is
+        // what the caller guarantees.
+        let mut object = unsafe { command.create(context)? };
         object.keep(self.pd.keep());
-        if let Some((umem, _)) = umem {
-            object.keep(umem.clone());
+        if let Some((.., hold)) = umem {
+            object.keep(hold);
         }
         let index = object.reply().get(create_mkey_out::MKEY_INDEX) as u32;
         Ok(Mkey {
@@ -384,7 +414,7 @@ impl<'a> MkeyBuilder<'a> {
             key: index << 8 | u32::from(variant),
             address: leads.address,
             length: leads.length,
-            entries: if umem.is_some() { 0 } else { leads.octwords as u32 },
+            entries,
         })
     }
 }

@@ -28,26 +28,42 @@ pub struct Object {
     context: Context,
 }
 
-// SAFETY: libmlx5 allows calls on one object from several threads: each is one ioctl with the
-// object's handle, which does not change.
+// SAFETY: libmlx5 allows calls on one object from any thread: each is one ioctl with the object's
+// handle, which does not change. What is kept is `Send`.
 unsafe impl Send for Object {}
-// SAFETY: as above.
+// SAFETY: libmlx5 allows calls on one object from several threads at once, see above. What is kept
+// is `Sync`.
 unsafe impl Sync for Object {}
 
 impl Command {
-    /// Has the card execute it, as a command that makes an object. One call into the kernel.
+    /// Executes a command that creates an object. One call into the kernel.
     ///
     /// The kernel itself says in it that buffers and doorbell records lie in umems, and whose it
-    /// is.
+    /// is. [`Mkey`](super::Mkey), [`QueuePair`](super::QueuePair) and the other types of this module
+    /// create their objects without `unsafe`.
     ///
     /// # Errors
-    /// As [`execute`](Self::execute).
-    pub fn create(&self, context: &Context) -> Result<Object> {
+    /// - [`Error::Attribute`] if the command cannot be sent.
+    /// - [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel.
+    /// - [`Error::NoDevx`] if the context may give no commands.
+    ///
+    /// # Safety
+    /// As long as the object exists:
+    /// - Each object that the command names by number (protection domain, umem, CQ, queue, key, UAR)
+    ///   exists, too.
+    /// - The memory that a memory key leads to, directly or through other keys, stays registered.
+    ///   No Rust reference covers what the key lets the card write, and no `&mut` covers what it
+    ///   lets the card read. No queue of this crate has its ring or doorbell record there.
+    /// - A queue's ring and doorbell record lie in parts of umems that no other queue has, that no
+    ///   key leads to, and that no Rust reference covers.
+    /// - WQEs that the caller writes to a queue's ring fulfill the contract of
+    ///   [`SendQueue::post`](crate::ring::SendQueue::post).
+    pub unsafe fn create(&self, context: &Context) -> Result<Object> {
         const CALL: &str = "mlx5dv_devx_obj_create";
         let mut made = None;
         let reply = self.run(context, CALL, |command, reply| {
-            // SAFETY: the context is open, and both buffers live through the call and are as long
-            // as they are said to be.
+            // SAFETY: the context is open, and both buffers live through the call and have the
+            // lengths that are passed.
             let object = unsafe {
                 mlx5dv_devx_obj_create(
                     context.as_raw().as_ptr(),
@@ -84,14 +100,18 @@ impl Object {
         self.kept.push(Box::new(what));
     }
 
-    /// Asks about it by a command that names it. One call into the kernel.
+    /// Asks about the object by a command that names it. One call into the kernel.
     ///
     /// # Errors
-    /// As [`Command::execute`]; [`Error::Withheld`] with EINVAL also if the command names another.
+    /// - [`Error::Attribute`] if the opcode is none that only asks
+    ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
+    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     pub fn query(&self, command: &Command) -> Result<Reply> {
+        command.check_query()?;
         command.run(&self.context, "mlx5dv_devx_obj_query", |command, reply| {
-            // SAFETY: the object is alive, and both buffers live through the call and are as long
-            // as they are said to be.
+            // SAFETY: the object is alive, and both buffers live through the call and have the
+            // lengths that are passed. The command only asks, as was checked above.
             unsafe {
                 mlx5dv_devx_obj_query(
                     self.object.as_ptr(),
@@ -104,13 +124,26 @@ impl Object {
         })
     }
 
-    /// Changes it by a command that names it. One call into the kernel.
+    /// Changes the object by a command that names it. One call into the kernel.
     ///
     /// # Errors
-    /// As [`query`](Self::query).
-    pub fn modify(&self, command: &Command) -> Result<Reply> {
+    /// - [`Error::Attribute`] if the command cannot be sent.
+    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
+    ///
+    /// # Safety
+    /// - The command does not take a queue that this crate posts to or polls to RESET, and changes
+    ///   neither its ring, its doorbell record, its counters nor its CQ. A queue that goes to RESET
+    ///   and back executes the WQEs in its ring again, after their memory was given back.
+    /// - Memory that the change lets the card read or write fulfills what
+    ///   [`Command::create`] asks of a new object: it stays registered, no Rust reference covers it,
+    ///   and it holds no ring or doorbell record.
+    /// - Each object that the command names exists as long as this one, or until another change
+    ///   takes it out.
+    pub unsafe fn modify(&self, command: &Command) -> Result<Reply> {
         command.run(&self.context, "mlx5dv_devx_obj_modify", |command, reply| {
-            // SAFETY: as above.
+            // SAFETY: the object is alive, and both buffers live through the call and have the
+            // lengths that are passed. The caller answers for what the command changes.
             unsafe {
                 mlx5dv_devx_obj_modify(
                     self.object.as_ptr(),
@@ -157,10 +190,13 @@ impl Object {
 
 impl Drop for Object {
     fn drop(&mut self) {
-        // SAFETY: made by this crate, destroyed once: here, or by `destroy`, which forgets it. What
-        // it stands on is dropped after. A failure can be neither reported nor mended here; the
-        // kernel destroys the object with the opened device then.
-        unsafe { mlx5dv_devx_obj_destroy(self.object.as_ptr()) };
+        // SAFETY: created by this crate, destroyed once: here, or by `destroy`, which forgets `self`.
+        let result = unsafe { mlx5dv_devx_obj_destroy(self.object.as_ptr()) };
+        if result != 0 {
+            // The card may go on using what the object stands on. The kernel destroys the object
+            // with the opened device.
+            std::mem::forget(std::mem::take(&mut self.kept));
+        }
     }
 }
 

@@ -54,7 +54,8 @@ pub struct Answer {
 // SAFETY: libmlx5 allows calls on one channel from several threads: each is one system call on its
 // descriptor, which does not change.
 unsafe impl Send for AsyncCommands {}
-// SAFETY: as above; what is outstanding is behind a lock.
+// SAFETY: libmlx5 allows calls on one channel from several threads at once, see above. What is
+// outstanding is behind a lock.
 unsafe impl Sync for AsyncCommands {}
 
 impl AsyncCommands {
@@ -81,8 +82,11 @@ impl AsyncCommands {
     ///
     /// # Errors
     /// [`Error::Withheld`], with EAGAIN while too many bytes of replies are outstanding or unread;
-    /// [`Error::Attribute`] if the command cannot be sent, or if the object is another device's.
+    /// [`Error::Attribute`] if the opcode is none that only asks
+    /// ([`is_query`](mlx5_sys::ifc::opcode::is_query)), if the command cannot be sent, or if the
+    /// object is another device's.
     pub fn query(&self, object: &Object, command: &Command, cookie: u64) -> Result<()> {
+        command.check_query()?;
         command.check(&self.context)?;
         if object.context().as_raw() != self.context.as_raw() {
             let rule = "it belongs to another opened device than the channel";
@@ -90,8 +94,8 @@ impl AsyncCommands {
         }
         let key = self.remember(command, cookie);
         let bytes = command.as_bytes();
-        // SAFETY: object and channel are alive, and the command is as long as it is said to be; the
-        // kernel copies it before it returns.
+        // SAFETY: object and channel are alive, and the command has the length that is passed. The
+        // kernel copies it before it returns. The command only asks, as was checked above.
         let result = unsafe {
             mlx5dv_devx_obj_query_async(
                 object.as_raw().as_ptr(),

@@ -23,11 +23,12 @@ impl Psv {
     /// # Errors
     /// Those of [`Command::create`].
     pub fn new(pd: &impl Domain) -> Result<Psv> {
-        let mut object = Command::new(opcode::CREATE_PSV, create_psv_in::SIZE)
+        let command = Command::new(opcode::CREATE_PSV, create_psv_in::SIZE)
             .set(create_psv_in::NUM_PSV, 1u32)
             .set(create_psv_in::PD, pd.number()?)
-            .reply(create_psv_out::SIZE)
-            .create(pd.context())?;
+            .reply(create_psv_out::SIZE);
+        // SAFETY: the PSV keeps its domain, and lies in the card's own memory.
+        let mut object = unsafe { command.create(pd.context())? };
         object.keep(pd.keep());
         let number = object.reply().get(create_psv_out::PSV0_INDEX) as u32;
         Ok(Psv { object, number })

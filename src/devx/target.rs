@@ -23,8 +23,8 @@ use crate::ring::source::{CqId, CqOwner, Member, ObjectId, QueueOwner, ReceiveVi
 use crate::ring::{CompletionSource, QueueError, ReceiveSource, SharedReceiveSource};
 use crate::verbs::state::{CanReceive, Init, Reset, Rtr, State};
 use crate::verbs::{
-    Access, Claims, Context, Dct, DctRtrAttributes, Error, InitAttributes, Result, WorkQueue,
-    check_mtu,
+    Access, Claims, Context, Dct, DctRtrAttributes, DomainId, Error, InitAttributes, Result,
+    WorkQueue, check_mtu,
 };
 
 /// `qp.h`, `MLX5_ATOMIC_MODE_IB_COMP`: atomics of eight bytes, as InfiniBand has them.
@@ -238,7 +238,7 @@ impl DcTarget<Init> {
         check_mtu(attributes.path_mtu, &port)?;
         let route = address.global;
         let priority = if port.is_ethernet() { address.service_level & 7 } else { 0 };
-        Command::new(opcode::CREATE_DCT, create_dct_in::SIZE)
+        let command = Command::new(opcode::CREATE_DCT, create_dct_in::SIZE)
             .reply(create_dct_out::SIZE)
             .fields(create_dct_in::DCT_CONTEXT_ENTRY, self.inner.known.iter().copied())
             .fields(
@@ -252,8 +252,10 @@ impl DcTarget<Init> {
                     (dctc::HOP_LIMIT, route.map_or(0, |route| route.hop_limit.into())),
                     (dctc::ETH_PRIO, priority.into()),
                 ],
-            )
-            .create(self.context())
+            );
+        // SAFETY: `TargetInner` keeps all that the command names: domain, CQ and shared receive queue.
+        // The target has no ring of its own, and peers reach only what keys of its domain allow.
+        unsafe { command.create(self.context()) }
     }
 }
 
@@ -282,7 +284,8 @@ impl DcTarget<Rtr> {
     pub fn arm_key_violation(&self) -> Result<()> {
         let command = Command::new(opcode::ARM_DCT_FOR_KEY_VIOLATION, arm_dct_in::SIZE)
             .set(arm_dct_in::DCT_NUMBER, self.number());
-        self.object().modify(&command).map(drop)
+        // SAFETY: the command asks for an event, and changes nothing else.
+        unsafe { self.object().modify(&command) }.map(drop)
     }
 
     /// The object, for commands that this crate does not wrap.
@@ -357,6 +360,10 @@ unsafe impl<S: CanReceive> Receives for DcTarget<S> {
 
     fn receives(&self) -> Result<ReceiveView> {
         Err(QueueError::NoQueue.into())
+    }
+
+    fn domain(&self) -> Option<DomainId> {
+        None
     }
 
     fn member(&self) -> Member {

@@ -18,8 +18,9 @@ const ADAPTER_PAGE: usize = 4096;
 /// Memory that commands name by number and offset: where rings, doorbell records, and what keys give
 /// access to, lie.
 ///
-/// It is pinned as long as it is registered. The rings of one may take any parts of it that do not
-/// overlap, which is checked when they are made.
+/// It is pinned as long as it is registered. Rings and doorbell records take parts of it, and
+/// [direct keys](super::MkeyBuilder::direct) lead to parts of it. Keys may overlap each other; a ring
+/// or record overlaps neither another one nor a key. Queues and keys check that when they are made.
 ///
 /// Clones are cheap and name the same memory, which is deregistered when the last of them, and the
 /// last object that lies in it, is gone.
@@ -35,17 +36,59 @@ struct UmemInner {
     start: Option<NonNull<u8>>,
     length: usize,
     access: Access,
-    taken: Mutex<Vec<(usize, usize)>>,
+    ranges: Mutex<Ranges>,
     /// Unmapped after it is deregistered.
     pages: Option<Pages>,
     context: Context,
 }
 
-// SAFETY: the memory is reached by raw pointers through parts that do not overlap; libibverbs allows
-// its calls from several threads.
+// SAFETY: the memory is reached by raw pointers alone, through parts that do not overlap. libibverbs
+// allows its calls from any thread.
 unsafe impl Send for UmemInner {}
-// SAFETY: as above.
+// SAFETY: what changes is behind a lock. Parts of the memory do not overlap, so that their owners do
+// not meet. libibverbs allows its calls from several threads at once.
 unsafe impl Sync for UmemInner {}
+
+/// The ranges of a umem that are in use.
+#[derive(Default)]
+struct Ranges {
+    next: u64,
+    used: Vec<Used>,
+}
+
+struct Used {
+    serial: u64,
+    start: usize,
+    end: usize,
+    by: User,
+}
+
+/// What a range of a umem is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum User {
+    /// A ring or a doorbell record, which has its range for itself.
+    Queue,
+    /// A memory key, through which the card and peers reach the range.
+    Key,
+}
+
+/// The use of a range of a umem, which ends when this is dropped.
+struct Range {
+    umem: Umem,
+    serial: u64,
+}
+
+impl Drop for Range {
+    fn drop(&mut self) {
+        let mut ranges = self.umem.inner.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        ranges.used.retain(|used| used.serial != self.serial);
+    }
+}
+
+/// Keeps ranges in use as long as it lives, for [`Object::keep`](super::Object::keep).
+pub(crate) struct Hold {
+    _ranges: Vec<Arc<Range>>,
+}
 
 impl Drop for UmemInner {
     fn drop(&mut self) {
@@ -114,11 +157,11 @@ impl Umem {
     }
 
     /// Takes `length` bytes from `offset` on, for a ring or a record that `what` names in errors.
-    /// They are free again when the result is dropped.
+    /// They are free again when the result and what [holds](Memory::hold) it are dropped.
     ///
     /// # Errors
-    /// [`Error::Attribute`]: not aligned to `alignment`, beyond the end, taken by another, or not
-    /// mapped here.
+    /// [`Error::Attribute`]: not aligned to `alignment`, beyond the end, in use by a queue or a key,
+    /// or not mapped here.
     pub(crate) fn part(
         &self,
         what: &'static str,
@@ -142,13 +185,44 @@ impl Umem {
             let rule = format!("it starts at a multiple of {alignment}, here and in the umem");
             return Err(refuse(rule));
         }
-        let mut taken = self.inner.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((first, last)) = taken.iter().find(|it| offset < it.1 && it.0 < end) {
-            return Err(refuse(format!("{first:#x} to {last:#x} are taken by another queue")));
+        let range = self.take(offset, end, User::Queue).map_err(refuse)?;
+        Ok(Part { range: Arc::new(range), start, offset, length })
+    }
+
+    /// Takes `length` bytes from `offset` on, which lie within the umem, for a memory key.
+    ///
+    /// # Errors
+    /// [`Error::Attribute`]: in use by a queue.
+    pub(super) fn lend(&self, offset: usize, length: usize) -> Result<Hold> {
+        let range = self.take(offset, offset + length, User::Key).map_err(|rule| {
+            let value = format_args!("{length} bytes at {offset:#x} of a umem");
+            Error::attribute("memory of a key", value, rule)
+        })?;
+        Ok(Hold { _ranges: vec![Arc::new(range)] })
+    }
+
+    /// Takes a range, or says which one it overlaps.
+    fn take(&self, start: usize, end: usize, by: User) -> std::result::Result<Range, String> {
+        let mut ranges = self.inner.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_the_way = ranges.used.iter().find(|used| {
+            let overlaps = start < used.end && used.start < end;
+            overlaps && (by == User::Queue || used.by == User::Queue)
+        });
+        if let Some(other) = in_the_way {
+            let owner = match other.by {
+                User::Queue => "a ring or doorbell record",
+                User::Key => "a memory key",
+            };
+            return Err(format!(
+                "{start:#x} to {end:#x} overlaps {:#x} to {:#x} of {owner}: use another range, or \
+                 drop that first",
+                other.start, other.end
+            ));
         }
-        taken.push((offset, end));
-        drop(taken);
-        Ok(Part { umem: self.clone(), start, offset, length })
+        let serial = ranges.next;
+        ranges.next += 1;
+        ranges.used.push(Used { serial, start, end, by });
+        Ok(Range { umem: self.clone(), serial })
     }
 }
 
@@ -235,7 +309,8 @@ impl UmemBuilder {
                 let access = self.access.bits();
                 mlx5dv_devx_umem_reg(context, start.as_ptr().cast(), length, access)
             }),
-            // SAFETY: as above.
+            // SAFETY: the context is open, the memory is mapped, as the caller vouches, and `asked`
+            // lives through the call.
             Some(_) => ("mlx5dv_devx_umem_reg_ex", unsafe {
                 let mut asked = self.asked(start.as_ptr().cast(), length);
                 mlx5dv_devx_umem_reg_ex(context, &mut asked)
@@ -297,23 +372,24 @@ impl UmemBuilder {
     ) -> Umem {
         // SAFETY: just made; its number does not change.
         let number = unsafe { (*umem.as_ptr()).umem_id };
-        let (access, context, taken) = (self.access, self.context, Mutex::default());
-        let inner = UmemInner { umem, number, start, length, access, taken, pages, context };
+        let (access, context, ranges) = (self.access, self.context, Mutex::default());
+        let inner = UmemInner { umem, number, start, length, access, ranges, pages, context };
         Umem { inner: Arc::new(inner) }
     }
 }
 
 /// A part of a umem that a ring or a record has for itself.
 pub(crate) struct Part {
-    umem: Umem,
+    range: Arc<Range>,
     start: NonNull<u8>,
     offset: usize,
     length: usize,
 }
 
-// SAFETY: a description of memory; whoever has it sees to who writes there.
+// SAFETY: the pointer may be used on any thread. Each use of it is `unsafe`, and answers for who else
+// writes there.
 unsafe impl Send for Part {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives copies of the pointer alone, whose uses are `unsafe`.
 unsafe impl Sync for Part {}
 
 impl Part {
@@ -329,7 +405,7 @@ impl Part {
 
     /// The umem's number.
     pub(crate) fn umem(&self) -> u32 {
-        self.umem.number()
+        self.range.umem.number()
     }
 
     /// Writes `byte` all over it.
@@ -337,15 +413,9 @@ impl Part {
     /// # Safety
     /// Neither card nor process uses it now.
     pub(crate) unsafe fn fill(&self, byte: u8) {
-        // SAFETY: mapped as long as the umem, and used by nobody, as the caller vouches.
+        // SAFETY: mapped as long as the umem, which `range` keeps. The caller guarantees that neither
+        // card nor process uses it now.
         unsafe { self.start.write_bytes(byte, self.length) }
-    }
-}
-
-impl Drop for Part {
-    fn drop(&mut self) {
-        let mut taken = self.umem.inner.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        taken.retain(|part| part.0 != self.offset);
     }
 }
 
@@ -368,6 +438,13 @@ const RECORD: usize = 8;
 pub(crate) const RING_ALIGNMENT: usize = ADAPTER_PAGE;
 
 impl Memory {
+    /// Keeps both in use, for the object that lies there to [keep](super::Object::keep): if the card
+    /// does not let go of the object, its memory is not given to another queue or key.
+    pub(crate) fn hold(&self) -> Hold {
+        let ranges = [&self.ring, &self.record].map(|part| Arc::clone(&part.range));
+        Hold { _ranges: ranges.into() }
+    }
+
     /// Takes places for a ring of so many bytes and a record: those that were asked for, in a umem
     /// of their own the others.
     pub(crate) fn of(

@@ -47,6 +47,11 @@ pub enum PostError {
         "the completion queue could overrun: as many completions are outstanding as it was given room for"
     )]
     CqOverrun,
+    /// Memory of another protection domain or device than the queue's.
+    #[error(
+        "the memory is of another protection domain or device than the queue: register it with the queue's domain"
+    )]
+    PdMismatch,
     /// The QP has left RTS: an error completion of this queue was seen.
     #[error(
         "the QP is no longer in RTS: a request failed; take it through RESET and restart the queue"

@@ -67,6 +67,7 @@ pub use mkey::{Mkey, MkeyBuilder};
 pub use mr::{MemoryRegion, ReclaimError, RegisterError};
 pub use mw::{MemoryWindow, Type1, Type2, WindowType};
 pub use pages::{HugePageSize, Pages};
+pub(crate) use pd::DomainId;
 pub use pd::ProtectionDomain;
 pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes, PortState};

@@ -25,9 +25,9 @@ pub(crate) struct PdInner {
     context: Context,
 }
 
-// SAFETY: libibverbs allows calls on one PD from several threads.
+// SAFETY: libibverbs allows calls on one PD from any thread.
 unsafe impl Send for PdInner {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows calls on one PD from several threads at once.
 unsafe impl Sync for PdInner {}
 
 impl Drop for PdInner {
@@ -35,6 +35,17 @@ impl Drop for PdInner {
         // SAFETY: allocated by this crate, freed once, here, while its context is still open;
         // regions and queue pairs held an Arc of it and are gone.
         unsafe { ibv_dealloc_pd(self.pd.as_ptr()) };
+    }
+}
+
+/// Tells protection domains apart, across all devices. No two that live have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DomainId(usize);
+
+impl DomainId {
+    /// The id of a domain that `object` stands for, which lives as long and does not move.
+    pub(crate) fn at<T>(object: *const T) -> DomainId {
+        DomainId(object.addr())
     }
 }
 
@@ -70,6 +81,11 @@ impl ProtectionDomain {
     /// The device it belongs to.
     pub fn context(&self) -> &Context {
         &self.inner.context
+    }
+
+    /// Tells it from other domains, as long as `self` or a clone lives.
+    pub(crate) fn id(&self) -> DomainId {
+        DomainId::at(self.inner.pd.as_ptr())
     }
 
     /// The domain, for calls that this crate does not wrap. It lives as long as `self`.

@@ -15,7 +15,9 @@ use mlx5_sys::verbs::{
 };
 
 use super::error::{check, non_null};
-use super::{CompletionQueue, CompletionQueueHandle, Context, Error, ProtectionDomain, Result};
+use super::{
+    CompletionQueue, CompletionQueueHandle, Context, DomainId, Error, ProtectionDomain, Result,
+};
 
 /// What errors call it.
 const QUEUE: &str = "striding receive queue";
@@ -116,6 +118,11 @@ impl StridingQueue {
 
     pub(crate) fn cq(&self) -> &CompletionQueueHandle {
         &self.inner.cq
+    }
+
+    /// The domain of the memory that its WQEs may name.
+    pub(crate) fn domain(&self) -> DomainId {
+        self.inner.pd.id()
     }
 
     /// Makes its ring somebody's alone, if it is nobody's; for good, since what was posted by one

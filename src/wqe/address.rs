@@ -64,6 +64,11 @@ pub struct To<O, A> {
 }
 
 impl<O, A> To<O, A> {
+    #[inline(always)]
+    pub(crate) fn operation(&self) -> &O {
+        &self.operation
+    }
+
     /// What is done there.
     pub fn into_operation(self) -> O {
         self.operation

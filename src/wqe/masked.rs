@@ -176,6 +176,11 @@ impl<N: Number, W: OldValue> MaskedCompareSwap<N, W> {
         Self { old, remote, compare, swap, flags: 0 }
     }
 
+    #[inline(always)]
+    pub(crate) fn old(&self) -> &W {
+        &self.old
+    }
+
     /// Where the old value goes.
     pub fn into_old(self) -> W {
         self.old
@@ -213,6 +218,11 @@ impl<N: Number, W: OldValue> MaskedFetchAdd<N, W> {
     pub const fn fields(mut self, ends: N) -> Self {
         self.ends = ends;
         self
+    }
+
+    #[inline(always)]
+    pub(crate) fn old(&self) -> &W {
+        &self.old
     }
 
     /// Where the old value goes.

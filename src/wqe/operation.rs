@@ -41,6 +41,11 @@ impl<P: Payload> Send<P> {
         Self { payload, flags: 0 }
     }
 
+    #[inline(always)]
+    pub(crate) fn payload(&self) -> &P {
+        &self.payload
+    }
+
     /// What it carries.
     pub fn into_payload(self) -> P {
         self.payload
@@ -67,6 +72,11 @@ impl<P: Payload> SendImm<P> {
         Self { payload, imm, flags: 0 }
     }
 
+    #[inline(always)]
+    pub(crate) fn payload(&self) -> &P {
+        &self.payload
+    }
+
     /// What it carries.
     pub fn into_payload(self) -> P {
         self.payload
@@ -91,6 +101,11 @@ impl<P: Payload> Write<P> {
     /// Writes `payload` to `remote`.
     pub const fn new(payload: P, remote: Remote) -> Self {
         Self { payload, remote, flags: 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn payload(&self) -> &P {
+        &self.payload
     }
 
     /// What it carries.
@@ -121,6 +136,11 @@ impl<P: Payload> WriteImm<P> {
         Self { payload, remote, imm, flags: 0 }
     }
 
+    #[inline(always)]
+    pub(crate) fn payload(&self) -> &P {
+        &self.payload
+    }
+
     /// What it carries.
     pub fn into_payload(self) -> P {
         self.payload
@@ -145,6 +165,11 @@ impl<P: SgeList> Read<P> {
     /// Reads from `remote` into the memory of `into`.
     pub const fn new(into: P, remote: Remote) -> Self {
         Self { payload: into, remote, flags: 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn payload(&self) -> &P {
+        &self.payload
     }
 
     /// What it carries.
@@ -175,6 +200,11 @@ impl<W: OldValue> CompareSwap<W> {
         Self { old, remote, compare, swap, flags: 0 }
     }
 
+    #[inline(always)]
+    pub(crate) fn old(&self) -> &W {
+        &self.old
+    }
+
     /// Where the old value goes.
     pub fn into_old(self) -> W {
         self.old
@@ -203,6 +233,11 @@ impl<W: OldValue> FetchAdd<W> {
     /// Values are in host byte order. `remote` is a multiple of 8.
     pub const fn new(old: W, remote: Remote, add: u64) -> Self {
         Self { old, remote, add, flags: 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn old(&self) -> &W {
+        &self.old
     }
 
     /// Where the old value goes.

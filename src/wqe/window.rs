@@ -33,6 +33,11 @@ impl<P: Payload> SendInvalidate<P> {
         Self { payload, rkey, flags: 0 }
     }
 
+    #[inline(always)]
+    pub(crate) fn payload(&self) -> &P {
+        &self.payload
+    }
+
     /// What it carries.
     pub fn into_payload(self) -> P {
         self.payload

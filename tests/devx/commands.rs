@@ -3,12 +3,12 @@
 
 use mlx5::Error;
 use mlx5::devx::ifc::{
-    Field, alloc_pd_in, cmd_in, create_mkey_in, create_mkey_out, mkc, opcode, query_adapter_in,
-    query_adapter_out, query_adapter_param_block, query_mkey_in, query_mkey_out,
+    Field, alloc_pd_in, cmd_in, create_mkey_in, create_mkey_out, mkc, opcode, qp_2rst_in,
+    query_adapter_in, query_adapter_out, query_adapter_param_block, query_mkey_in, query_mkey_out,
     query_roce_address_in, status,
 };
-use mlx5::devx::{Command, Object};
-use mlx5::verbs::{Context, ProtectionDomain};
+use mlx5::devx::{AsyncCommands, Command, CommandTarget, Object, Reply};
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair, Rc};
 use mlx5_model as _;
 
 fn context() -> Context {
@@ -32,6 +32,18 @@ pub fn make_key(pd: u32, entries: u32) -> Command {
         .set(create_mkey_in::TRANSLATIONS_OCTWORD_ACTUAL_SIZE, 0u32)
 }
 
+/// Creates what gives access to no memory: a key without entries, a domain, a PSV, a TIS.
+pub fn create(command: &Command, context: &Context) -> Result<Object, Error> {
+    // SAFETY: the object leads to no memory, has no ring, and is on no queue's way.
+    unsafe { command.create(context) }
+}
+
+/// Sends a general command that changes nothing, or that is refused.
+pub fn execute(command: &Command, context: &Context) -> Result<Reply, Error> {
+    // SAFETY: no queue and no memory changes.
+    unsafe { command.execute(context) }
+}
+
 fn pdn(pd: &ProtectionDomain) -> u32 {
     pd.number().unwrap()
 }
@@ -50,7 +62,7 @@ fn query(number: u64) -> Command {
 fn a_command_is_executed_and_answered() {
     let reply = Command::new(opcode::QUERY_ADAPTER, query_adapter_in::SIZE)
         .reply(query_adapter_out::SIZE)
-        .execute(&context())
+        .query(&context())
         .unwrap();
     let block = reply.bytes(query_adapter_out::QUERY_ADAPTER_STRUCT);
     assert_eq!(query_adapter_param_block::VSD_VENDOR_ID.get(block), 0x15b3);
@@ -64,7 +76,7 @@ fn any_bytes_can_be_sent_and_what_comes_back_is_given() {
     let raw = Command::from_bytes(bytes).reply(query_adapter_out::SIZE);
     let built = Command::new(opcode::QUERY_ADAPTER, 16).reply(query_adapter_out::SIZE);
     let context = context();
-    assert_eq!(raw.execute(&context).unwrap(), built.execute(&context).unwrap());
+    assert_eq!(raw.query(&context).unwrap(), built.query(&context).unwrap());
 }
 
 #[test]
@@ -72,7 +84,7 @@ fn a_refusal_has_status_syndrome_and_what_was_sent() {
     let error = Command::new(opcode::QUERY_ROCE_ADDRESS, query_roce_address_in::SIZE)
         .set(query_roce_address_in::ROCE_ADDRESS_INDEX, 0xffffu32)
         .reply(0x30)
-        .execute(&context())
+        .query(&context())
         .unwrap_err();
     let Error::Refused(refused) = &error else { panic!("{error}") };
     assert_eq!(refused.opcode(), opcode::QUERY_ROCE_ADDRESS);
@@ -89,16 +101,16 @@ fn the_kernel_withholds_what_is_not_general() {
     let context = context();
     // Makes an object, which this call does not take.
     let command = Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE);
-    let error = command.execute(&context).unwrap_err();
+    let error = execute(&command, &context).unwrap_err();
     let Error::Withheld(withheld) = &error else { panic!("{error}") };
     assert_eq!(withheld.errno().0, libc::EINVAL);
     assert_eq!(withheld.call(), "mlx5dv_devx_general_cmd");
     assert!(error.to_string().contains("ALLOC_PD"), "{error}");
     // Only asks, and this call takes what makes objects.
-    let error = Command::new(opcode::QUERY_ADAPTER, 16).create(&context).unwrap_err();
+    let error = create(&Command::new(opcode::QUERY_ADAPTER, 16), &context).unwrap_err();
     assert!(matches!(error, Error::Withheld(_)), "{error}");
     // Nothing at all.
-    let error = Command::from_bytes([0xff; 16]).execute(&context).unwrap_err();
+    let error = execute(&Command::from_bytes([0xff; 16]), &context).unwrap_err();
     assert!(matches!(error, Error::Withheld(_)), "{error}");
 }
 
@@ -117,7 +129,8 @@ fn what_cannot_be_sent_is_told_before_it_is() {
         (adapter().tail([0; 1 << 13]), ["command", "65552 bytes", "16 to 65535"]),
         (Command::from_bytes([]), ["command", "0 bytes", "16 to 65535"]),
     ] {
-        for error in [command.execute(&context).unwrap_err(), command.create(&context).unwrap_err()]
+        for error in
+            [execute(&command, &context).unwrap_err(), create(&command, &context).unwrap_err()]
         {
             assert!(matches!(error, Error::Attribute { .. }), "{error}");
             let text = error.to_string();
@@ -132,17 +145,18 @@ fn what_cannot_be_sent_is_told_before_it_is() {
 fn an_object_is_made_asked_about_and_destroyed() {
     let context = context();
     let pd = ProtectionDomain::new(&context).unwrap();
-    let key = make_key(pdn(&pd), 4).create(&context).unwrap();
+    let key = create(&make_key(pdn(&pd), 4), &context).unwrap();
     let reply = key.query(&query(number(&key))).unwrap();
     let entry = reply.bytes(query_mkey_out::MEMORY_KEY_MKEY_ENTRY);
     assert_eq!(mkc::PD.get(entry), u64::from(pdn(&pd)));
     assert_eq!(mkc::TRANSLATIONS_OCTWORD_SIZE.get(entry), 4);
     // Only the object that the call names can be named in the command.
-    let other = make_key(pdn(&pd), 4).create(&context).unwrap();
+    let other = create(&make_key(pdn(&pd), 4), &context).unwrap();
     let error = key.query(&query(number(&other))).unwrap_err();
     assert!(matches!(error, Error::Withheld(_)), "{error}");
     // Keys cannot be changed by command.
-    let error = key.modify(&query(number(&key))).unwrap_err();
+    // SAFETY: the command only asks.
+    let error = unsafe { key.modify(&query(number(&key))) }.unwrap_err();
     assert!(matches!(error, Error::Withheld(_)), "{error}");
     key.destroy().unwrap();
     drop(other);
@@ -155,7 +169,7 @@ fn an_object_keeps_what_it_stands_on_until_it_is_gone() {
     let pd = ProtectionDomain::new(&context).unwrap();
     let stands_on = Arc::new(());
     for way in 0..3 {
-        let mut key = make_key(pdn(&pd), 1).create(&context).unwrap();
+        let mut key = create(&make_key(pdn(&pd), 1), &context).unwrap();
         key.keep(stands_on.clone());
         key.keep(pd.clone());
         assert_eq!(Arc::strong_count(&stands_on), 2);
@@ -174,10 +188,45 @@ fn a_context_stays_open_as_long_as_its_objects() {
     let key = {
         let context = context();
         let pd = ProtectionDomain::new(&context).unwrap();
-        let mut key = make_key(pdn(&pd), 1).create(&context).unwrap();
+        let mut key = create(&make_key(pdn(&pd), 1), &context).unwrap();
         key.keep(pd);
         key
     };
     key.query(&query(number(&key))).unwrap();
     std::thread::spawn(move || key.destroy().unwrap()).join().unwrap();
+}
+
+#[test]
+fn safe_queries_refuse_commands_that_change_something() {
+    let context = context();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let key = create(&make_key(pdn(&pd), 4), &context).unwrap();
+    let cq = CompletionQueue::new(&context, 16).unwrap();
+    let qp = QueuePair::<Rc, _>::builder(&pd, &cq).build().unwrap();
+    let commands = AsyncCommands::new(&context).unwrap();
+    let changes = [
+        make_key(pdn(&pd), 4),
+        Command::new(opcode::QP_2RST, qp_2rst_in::SIZE).set(qp_2rst_in::QPN, qp.number()),
+        Command::new(opcode::MODIFY_SQ, 0x100),
+        Command::new(opcode::DESTROY_MKEY, 16),
+        // Opcodes without a name, which the card alone knows.
+        Command::new(0xb05, 16),
+        Command::from_bytes([0x0b, 0x05, 0, 0]).tail([0, 0]),
+    ];
+    for command in changes {
+        let errors = [
+            command.query(&context).unwrap_err(),
+            key.query(&command).unwrap_err(),
+            qp.query_by(&command).unwrap_err(),
+            commands.query(&key, &command, 0).unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, Error::Attribute { .. }), "{error}");
+            let said = error.to_string();
+            for part in ["opcode is ", &command.name().to_string(), "QUERY_*", "unsafe"] {
+                assert!(said.contains(part), "{part:?} is missing in {said:?}");
+            }
+        }
+    }
+    assert_eq!(commands.outstanding(), 0);
 }

@@ -6,6 +6,7 @@ use mlx5::devx::{Command, Traffic};
 use mlx5::verbs::{LinkLayer, QueuePair, Rc};
 use mlx5::{Error, ring::Completions, wqe::Write};
 
+use crate::commands::execute;
 use crate::rig::{Rig, wait};
 
 fn rig() -> Rig {
@@ -73,13 +74,13 @@ fn packets_are_counted_as_they_go() {
 fn what_the_kernel_passes_and_the_card_does_not_do_is_refused_by_the_card() {
     let context = rig().context;
     for code in [opcode::QUERY_LAG, opcode::QUERY_CONG_STATUS, opcode::QUERY_VNIC_ENV, 0xb05] {
-        let error = Command::new(code, 0x20).reply(0x100).execute(&context).unwrap_err();
+        let error = execute(&Command::new(code, 0x20).reply(0x100), &context).unwrap_err();
         let Error::Refused(refused) = &error else { panic!("{error}") };
         assert_eq!(refused.status(), status::BAD_OP_ERR, "{error}");
     }
     // What the kernel keeps to itself does not get so far.
     for code in [opcode::QUERY_HCA_VPORT_GID, opcode::SET_ISSI, opcode::TEARDOWN_HCA] {
-        let error = Command::new(code, 0x20).reply(0x100).execute(&context).unwrap_err();
+        let error = execute(&Command::new(code, 0x20).reply(0x100), &context).unwrap_err();
         assert!(matches!(error, Error::Withheld(_)), "{error}");
     }
 }

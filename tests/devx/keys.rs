@@ -4,7 +4,7 @@
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
 use mlx5::devx::ifc::{mkc, query_mkey_out};
-use mlx5::devx::{Mkey, Piece, ProtectionDomain, Umem};
+use mlx5::devx::{CompletionQueue, Mkey, Piece, ProtectionDomain, Umem};
 use mlx5::verbs::{self, Access, Pages};
 use mlx5::wqe::{FetchAdd, Read, Remote, Send, Sge, Word, Write};
 use mlx5_model as _;
@@ -239,6 +239,84 @@ fn what_a_direct_key_cannot_be_is_told() {
     let elsewhere = umem(&Pair::new(Setup::default()).b, 4096, BOTH);
     let error = build().direct(&elsewhere, 0, 1).unwrap_err();
     assert!(error.to_string().contains("another opened device"), "{error}");
+}
+
+/// A CQ of 64 entries in a umem: ring of 4096 bytes, record of 8.
+fn cq_in(umem: &Umem, ring: usize, record: usize) -> Result<CompletionQueue, Error> {
+    let builder = CompletionQueue::builder(umem.context(), 64);
+    builder.ring(umem, ring).record(umem, record).build()
+}
+
+fn refused<T: std::fmt::Debug>(made: Result<T, Error>, parts: &[&str]) {
+    let error = made.unwrap_err();
+    assert!(matches!(error, Error::Attribute { .. }), "{error}");
+    for part in parts {
+        assert!(error.to_string().contains(part), "{part:?} is missing in {error}");
+    }
+}
+
+#[test]
+fn direct_keys_over_rings_and_records_are_refused() {
+    let pair = pair();
+    let memory = umem(&pair.a, 4 << 12, BOTH);
+    let key = |offset, length| {
+        Mkey::builder(&pair.a.pd).access(Access::LOCAL_WRITE).direct(&memory, offset, length)
+    };
+    let cq = cq_in(&memory, 0, 0x1000).unwrap();
+    let (ring, record) =
+        ("0x0 to 0x1000 of a ring", "0x1000 to 0x1008 of a ring or doorbell record");
+    refused(key(0, 4096), &["4096 bytes at 0x0", "0x0 to 0x1000 overlaps", ring]);
+    refused(key(0, 4 << 12), &["0x0 to 0x4000 overlaps"]);
+    refused(key(0xfff, 1), &["0xfff to 0x1000 overlaps", ring]);
+    refused(key(0x1007, 100), &["0x1007 to 0x106b overlaps", record]);
+    // A key that only reads shows WQEs and CQEs, and is refused as well.
+    refused(Mkey::builder(&pair.a.pd).direct(&memory, 64, 1), &[ring]);
+    let beside = key(0x1008, 0x2ff8).unwrap();
+    drop(cq);
+    let whole = key(0, 4 << 12).unwrap();
+    drop((beside, whole));
+}
+
+#[test]
+fn queues_under_direct_keys_are_refused_until_the_last_key_is_gone() {
+    let pair = pair();
+    let memory = umem(&pair.a, 4 << 12, BOTH);
+    let key = |offset, length| {
+        Mkey::builder(&pair.a.pd).access(Access::LOCAL_WRITE).direct(&memory, offset, length)
+    };
+    // Keys may overlap each other.
+    let keys = [key(0x1000, 1).unwrap(), key(0xff0, 0x1010).unwrap()];
+    refused(cq_in(&memory, 0x1000, 0), &["ring is at 0x1000", "0x1000 to 0x1001 of a memory key"]);
+    refused(cq_in(&memory, 0x2000, 0xff0), &["doorbell record", "0xff0 to 0x2000 of a memory key"]);
+    let [first, second] = keys;
+    drop(first);
+    refused(cq_in(&memory, 0x1000, 0), &["0xff0 to 0x2000 of a memory key"]);
+    drop(second);
+    let cq = cq_in(&memory, 0x1000, 0).unwrap();
+    // What was refused has left nothing behind.
+    refused(key(0, 4 << 12), &["of a ring"]);
+    drop(cq);
+    // Nor has a key that the card, or this crate, refused after its range was looked at.
+    refused(Mkey::builder(&pair.a.pd).address(!4095).direct(&memory, 0, 4096), &["2^64"]);
+    drop(cq_in(&memory, 0, 0x1000).unwrap());
+    // A key that is leaked is still the card's.
+    std::mem::forget(key(0, 4096).unwrap());
+    refused(cq_in(&memory, 0, 0x1000), &["0x0 to 0x1000 of a memory key"]);
+}
+
+#[test]
+fn parts_of_queues_that_share_a_umem_end_one_by_one() {
+    let pair = pair();
+    let memory = umem(&pair.a, 4 << 12, BOTH);
+    let key = |offset| Mkey::builder(&pair.a.pd).direct(&memory, offset, 8);
+    let [one, other] =
+        [cq_in(&memory, 0, 0x2000).unwrap(), cq_in(&memory, 0x1000, 0x2008).unwrap()];
+    drop(one);
+    refused(key(0x2008), &["0x2008 to 0x2010 of a ring or doorbell record"]);
+    refused(key(0x1ff8), &["0x1000 to 0x2000 of a ring"]);
+    drop((key(0x2000).unwrap(), key(0).unwrap()));
+    drop(other);
+    drop((key(0x2008).unwrap(), key(0x1ff8).unwrap()));
 }
 
 #[test]

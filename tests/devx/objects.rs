@@ -10,6 +10,8 @@ use mlx5::devx::{Command, Mkey, ProtectionDomain, Psv, QueueCounters, TransportD
 use mlx5::verbs::{self, Context};
 use mlx5_model as _;
 
+use crate::commands::{create, execute};
+
 fn context() -> Context {
     Context::open_first().unwrap()
 }
@@ -58,9 +60,9 @@ fn what_stands_on_a_domain_keeps_it() {
 fn a_domain_in_use_is_not_destroyed() {
     let context = context();
     // By hand, so that nothing keeps anything.
-    let pd = Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE).create(&context).unwrap();
+    let pd = create(&Command::new(opcode::ALLOC_PD, alloc_pd_in::SIZE), &context).unwrap();
     let number = pd.reply().get(alloc_pd_out::PD);
-    let psv = make_psv(1, number).create(&context).unwrap();
+    let psv = create(&make_psv(1, number), &context).unwrap();
     let failed = pd.destroy().unwrap_err();
     assert!(failed.error.errno().is_some(), "{failed}");
     let pd = failed.object;
@@ -82,11 +84,11 @@ fn a_psv_needs_a_domain_and_is_made_alone() {
     let of_verbs = verbs::ProtectionDomain::new(&context).unwrap();
     let psvs = [Psv::new(&pd).unwrap(), Psv::new(&of_verbs).unwrap()];
     assert_ne!(psvs[0].number(), psvs[1].number());
-    let (status, text) = refused(&make_psv(1, 0xff_fff0).create(&context).unwrap_err());
+    let (status, text) = refused(&create(&make_psv(1, 0xff_fff0), &context).unwrap_err());
     assert_eq!(status, status::BAD_RES_ERR, "{text}");
     assert!(text.contains("CREATE_PSV") && text.contains("pd = 0xfffff0"), "{text}");
     // Several at once could not go by themselves, so the kernel withholds it.
-    let error = make_psv(2, pd.number().into()).create(&context).unwrap_err();
+    let error = create(&make_psv(2, pd.number().into()), &context).unwrap_err();
     assert!(matches!(error, Error::Withheld(_)), "{error}");
 }
 
@@ -95,18 +97,17 @@ fn objects_of_one_opened_device_are_not_reached_from_another() {
     let (own, other) = (context(), context());
     let pd = ProtectionDomain::new(&other).unwrap();
     let foreign: u64 = pd.number().into();
-    let (status, text) = refused(&make_psv(1, foreign).create(&own).unwrap_err());
+    let (status, text) = refused(&create(&make_psv(1, foreign), &own).unwrap_err());
     assert_eq!(status, status::BAD_RES_ERR, "{text}");
     let domain = TransportDomain::new(&other).unwrap();
     let tis = Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
         .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain.number());
-    assert_eq!(refused(&tis.create(&own).unwrap_err()).0, status::BAD_RES_ERR);
-    assert!(tis.create(&other).is_ok());
+    assert_eq!(refused(&create(&tis, &own).unwrap_err()).0, status::BAD_RES_ERR);
+    assert!(create(&tis, &other).is_ok());
     // Nor is one destroyed by a command of another.
-    let free = Command::new(opcode::DEALLOC_PD, dealloc_pd_in::SIZE)
-        .set(dealloc_pd_in::PD, foreign)
-        .execute(&own);
-    assert!(matches!(free, Err(Error::Withheld(_))));
+    let free =
+        Command::new(opcode::DEALLOC_PD, dealloc_pd_in::SIZE).set(dealloc_pd_in::PD, foreign);
+    assert!(matches!(execute(&free, &own), Err(Error::Withheld(_))));
     Psv::new(&pd).unwrap();
 }
 

@@ -6,6 +6,7 @@ use mlx5::devx::{AsyncCommands, Command, Group};
 use mlx5::verbs::{CompletionQueue, Context, Devx};
 use mlx5_model as _;
 
+use crate::commands::create;
 use crate::rig::process::where_it_says;
 
 /// The only test that runs where commands are refused.
@@ -22,8 +23,8 @@ fn a_context_without_devx_has_verbs_and_capabilities_but_no_commands() {
     CompletionQueue::new(&context, 16).unwrap();
     let command = Command::new(opcode::QUERY_ADAPTER, 16).reply(0x110);
     let errors = [
-        command.execute(&context).unwrap_err(),
-        Command::new(opcode::ALLOC_PD, 16).create(&context).unwrap_err(),
+        command.query(&context).unwrap_err(),
+        create(&Command::new(opcode::ALLOC_PD, 16), &context).unwrap_err(),
         AsyncCommands::new(&context).unwrap_err(),
     ];
     for error in errors {

@@ -184,8 +184,8 @@ fn a_queue_lies_where_it_was_placed_and_nothing_else_does() {
         assert_eq!(wqe[24..32], (memory.address() + id as u64).to_be_bytes());
     }
     for (wrong, says) in [
-        (builder().ring(&umem, 4096), "taken"),
-        (builder().record(&umem, 64), "taken"),
+        (builder().ring(&umem, 4096), "overlaps"),
+        (builder().record(&umem, 64), "overlaps"),
         (builder().ring(&umem, 2 * 4096 + 64), "multiple"),
         (builder().record(&umem, 84), "multiple"),
         (builder().ring(&umem, 4 * 4096), "ends at"),

@@ -14,6 +14,7 @@ use mlx5::verbs::{
     SharedReceiveQueue, XrcDomain,
 };
 
+use crate::commands::{create, make_key};
 use crate::rig::Rig;
 
 fn rig() -> Rig {
@@ -130,12 +131,13 @@ fn a_command_has_to_name_the_object_that_it_is_given_on() {
     withheld(cq.query_by(&query(qp.number())));
     // A change is no query, and a query no change.
     let fail = Command::new(opcode::QP_2ERR, qp_2err_in::SIZE).set(qp_2err_in::QPN, qp.number());
-    withheld(qp.query_by(&fail));
-    withheld(qp.modify_by(&query(qp.number())));
+    assert!(matches!(qp.query_by(&fail), Err(Error::Attribute { .. })));
+    // SAFETY: the command only asks.
+    withheld(unsafe { qp.modify_by(&query(qp.number())) });
     // Destroying is left to who made it.
-    withheld(
-        qp.modify_by(&Command::new(opcode::DESTROY_QP, 16).set(query_qp_in::QPN, qp.number())),
-    );
+    let destroy = Command::new(opcode::DESTROY_QP, 16).set(query_qp_in::QPN, qp.number());
+    // SAFETY: the kernel withholds the command.
+    withheld(unsafe { qp.modify_by(&destroy) });
     drop(other);
 }
 
@@ -148,7 +150,8 @@ fn what_verbs_made_is_changed_by_command() {
         rig.connect(rig.init(builder()), rig.init(builder()))
     };
     let fail = Command::new(opcode::QP_2ERR, qp_2err_in::SIZE).set(qp_2err_in::QPN, a.number());
-    a.modify_by(&fail).unwrap();
+    // SAFETY: in ERROR no WQE is executed, and nothing is posted here.
+    unsafe { a.modify_by(&fail) }.unwrap();
     assert_eq!(a.object_context().unwrap().get(qpc::STATE), 6);
     assert_eq!(b.object_context().unwrap().get(qpc::STATE), 3);
 
@@ -158,7 +161,8 @@ fn what_verbs_made_is_changed_by_command() {
         .set(modify_cq_in::CQN, cqn)
         .set(modify_cq_in::MODIFY_FIELD_SELECT_RESIZE_FIELD_SELECT, 3u32)
         .fields(modify_cq_in::CQ_CONTEXT, [(cqc::CQ_PERIOD, 17u32), (cqc::CQ_MAX_COUNT, 9)]);
-    cq.modify_by(&moderate).unwrap();
+    // SAFETY: the command says when events come, and nothing else.
+    unsafe { cq.modify_by(&moderate) }.unwrap();
     let context = cq.object_context().unwrap();
     assert_eq!((context.get(cqc::CQ_PERIOD), context.get(cqc::CQ_MAX_COUNT)), (17, 9));
     cq.moderate(4, Duration::from_micros(5)).unwrap();
@@ -177,12 +181,12 @@ fn what_verbs_made_is_changed_by_command() {
 fn objects_of_commands_show_their_contexts_the_same_way() {
     let context = Context::open_first().unwrap();
     let pd = ProtectionDomain::new(&context).unwrap();
-    let key = crate::commands::make_key(pd.number().unwrap(), 4).create(&context).unwrap();
+    let key = create(&make_key(pd.number().unwrap(), 4), &context).unwrap();
     let shown = key.object_context().unwrap();
     assert_eq!(shown.layout().name, "mkc");
     assert_eq!(shown.get(mkc::PD), pd.number().unwrap().into());
     assert!(shown.to_string().contains("translations_octword_size = 4"), "{shown}");
-    let domain = Command::new(opcode::ALLOC_PD, 16).create(&context).unwrap();
+    let domain = create(&Command::new(opcode::ALLOC_PD, 16), &context).unwrap();
     let error = domain.object_context().unwrap_err();
     assert!(error.to_string().contains("ALLOC_PD"), "{error}");
 }

@@ -413,7 +413,7 @@ fn queues_lie_where_they_are_told_to() {
     assert_eq!((rq.max_wr(), rq.max_sge()), (16, 1));
     // What is taken is taken, and what does not fit is told.
     for (made, part) in [
-        (build().ring(&memory, 4096).build(), "taken"),
+        (build().ring(&memory, 4096).build(), "overlaps"),
         (build().ring(&memory, 64).build(), "multiple"),
         (build().ring(&memory, 5 * 4096).build(), "ends"),
         (build().record(&memory, 4 * 4096 + 68).build(), "multiple"),
@@ -498,8 +498,34 @@ fn what_something_leads_to_stays() {
     );
     // The kernel lets nobody destroy by command what it has a handle for.
     let destroy = raw.set(mlx5::devx::ifc::destroy_rq_in::RQN, other.rq.number());
-    assert!(matches!(destroy.execute(&rig.context), Err(Error::Withheld(_))));
+    // SAFETY: the kernel withholds the command.
+    assert!(matches!(unsafe { destroy.execute(&rig.context) }, Err(Error::Withheld(_))));
     drop((flow, tir));
+}
+
+#[test]
+fn a_queue_that_the_card_keeps_keeps_its_memory() {
+    use mlx5::devx::ifc::{create_rqt_in, create_rqt_out, opcode, rqtc};
+    use mlx5::devx::{Command, Mkey};
+    let rig = rig();
+    let umem = Umem::new(&rig.context, Pages::new(2 << 12).unwrap()).unwrap();
+    let cq = rig.cq(64);
+    let builder = Rq::builder(&rig.pd, &cq).max_wr(64);
+    let rq = builder.ring(&umem, 0).record(&umem, 4096).build().unwrap();
+    let command = Command::new(opcode::CREATE_RQT, create_rqt_in::SIZE)
+        .set(rqtc::RQT_MAX_SIZE.within(create_rqt_in::RQT_CONTEXT), 1u32)
+        .set(rqtc::RQT_ACTUAL_SIZE.within(create_rqt_in::RQT_CONTEXT), 1u32)
+        .tail_bytes(&rq.number().to_be_bytes())
+        .reply(create_rqt_out::SIZE);
+    // SAFETY: the card keeps the queue as long as the table, and nothing is posted to it.
+    let table = unsafe { command.create(&rig.context) }.unwrap();
+    // The card refuses to let it go.
+    drop(rq);
+    for (offset, what) in [(0, "0x0 to 0x400 of a ring"), (4096, "0x1000 to 0x1008 of a ring")] {
+        let error = Mkey::builder(&rig.pd).direct(&umem, offset, 8).unwrap_err();
+        assert!(error.to_string().contains(what), "{what:?} is missing in {error}");
+    }
+    table.destroy().unwrap();
 }
 
 #[test]

@@ -215,3 +215,36 @@ opcodes! {
     QUERY_VHCA_STATE = 0xb0d,
     MODIFY_VHCA_STATE = 0xb0e,
 }
+
+/// Returns whether a command only asks: it creates, changes and destroys no object.
+///
+/// True for `QUERY_*`, `FPGA_QUERY_*`, `GET_DROPPED_PACKET_LOG` and `NOP`; false for every opcode
+/// that has no name here. Some of these commands can also zero the counters that they read.
+pub const fn is_query(opcode: u16) -> bool {
+    let Some(name) = name(opcode) else { return false };
+    let asks = matches!(
+        name.as_bytes(),
+        [b'Q', b'U', b'E', b'R', b'Y', b'_', ..]
+            | [b'F', b'P', b'G', b'A', b'_', b'Q', b'U', b'E', b'R', b'Y', b'_', ..]
+    );
+    asks || matches!(opcode, GET_DROPPED_PACKET_LOG | NOP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_query_accepts_only_commands_that_change_nothing() {
+        for asks in [QUERY_HCA_CAP, QUERY_QP, QUERY_GENERAL_OBJECT, FPGA_QUERY_QP, NOP] {
+            assert!(is_query(asks), "{asks:#x}");
+        }
+        for opcode in 0..=u16::MAX {
+            let name = name(opcode).unwrap_or("");
+            let changes = ["CREATE", "MODIFY", "DESTROY", "ALLOC", "SET", "ARM", "2", "SYNC"];
+            if name.is_empty() || changes.iter().any(|word| name.contains(word)) {
+                assert!(!is_query(opcode), "{name} ({opcode:#x})");
+            }
+        }
+    }
+}

@@ -68,7 +68,8 @@ impl Queue {
         let (claims, destroyed) = (Claims::default(), Arc::default());
         let object = Some(object);
         let queue = Queue { object, number, kind, claims, destroyed, cq, memory };
-        queue.modify(RST, RDY)?;
+        // SAFETY: nobody else has the queue yet.
+        unsafe { queue.modify(RST, RDY)? };
         Ok(queue)
     }
 
@@ -119,7 +120,12 @@ impl Queue {
         })
     }
 
-    fn modify(&self, from: u64, to: u64) -> Result<()> {
+    /// Moves the queue from one state to another.
+    ///
+    /// # Safety
+    /// If one of them is RST: the queue's claims are reserved, or nobody else has the queue yet, so
+    /// that no queue of this crate posts to it.
+    unsafe fn modify(&self, from: u64, to: u64) -> Result<()> {
         let command = match self.kind {
             WorkQueue::Send => Command::new(opcode::MODIFY_SQ, modify_sq_in::SIZE)
                 .set(modify_sq_in::SQN, self.number)
@@ -130,22 +136,28 @@ impl Queue {
                 .set(modify_rq_in::RQ_STATE, from)
                 .set(rqc::STATE.within(modify_rq_in::CTX), to),
         };
-        self.object().modify(&command).map(|_| ())
+        // SAFETY: the state is all that changes, and no queue of this crate posts to one that goes
+        // through RST, as the caller guarantees.
+        unsafe { self.object().modify(&command) }.map(|_| ())
     }
 
     /// Starts anew from wherever it is: through reset, with nothing posted.
     pub(super) fn restart(&self) -> Result<()> {
-        self.claims.check_free()?;
-        if self.code()? == RDY {
-            self.modify(RDY, ERR)?;
+        let reserved = self.claims.reserve()?;
+        // SAFETY: the claims are reserved until the end of this block. In RST the card does not look
+        // at the record.
+        unsafe {
+            if self.code()? == RDY {
+                self.modify(RDY, ERR)?;
+            }
+            if self.code()? == ERR {
+                self.modify(ERR, RST)?;
+            }
+            self.memory.record.fill(0);
+            self.modify(RST, RDY)?;
         }
-        if self.code()? == ERR {
-            self.modify(ERR, RST)?;
-        }
-        // SAFETY: the card does not look at it in reset, and no queue of this crate claims it.
-        unsafe { self.memory.record.fill(0) };
-        self.claims.reset();
-        self.modify(RST, RDY)
+        reserved.was_reset();
+        Ok(())
     }
 
     /// Fails unless it is ready.

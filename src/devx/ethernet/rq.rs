@@ -16,7 +16,7 @@ use super::queue::{Queue, places};
 use crate::ring::source::handover::Receives;
 use crate::ring::source::{Member, QueueOwner, ReceiveView};
 use crate::ring::{CompletionSource, ReceiveSource};
-use crate::verbs::{Context, Error, RawPacket, Result, WorkQueue};
+use crate::verbs::{Context, DomainId, Error, RawPacket, Result, WorkQueue};
 
 /// A ring of WQEs (`mlx5_ifc.h`, `MLX5_WQ_TYPE_CYCLIC`).
 const CYCLIC: u64 = 1;
@@ -36,6 +36,8 @@ const RDY: u64 = 1;
 #[derive(Clone)]
 pub struct Rq {
     queue: Arc<Queue>,
+    /// Its protection domain, which the queue's object keeps.
+    pd: DomainId,
     entries: u32,
     stride: u32,
 }
@@ -107,7 +109,9 @@ impl Rq {
             .set(modify_rq_in::MODIFY_BITMASK, COUNTER_SET)
             .set(rqc::STATE.within(modify_rq_in::CTX), RDY)
             .set(rqc::COUNTER_SET_ID.within(modify_rq_in::CTX), number);
-        self.object().modify(&command).map(|_| ())
+        // SAFETY: the queue stays in RDY, and the only field that is selected names its counters,
+        // which the card does not let go while they are named.
+        unsafe { self.object().modify(&command) }.map(|_| ())
     }
 
     /// Takes it through reset to ready, after it has failed: what was posted is gone. The
@@ -231,17 +235,20 @@ impl RqBuilder<'_> {
             (wq::LOG_WQ_SZ, entries.ilog2().into()),
         ];
         let inner = rqc::WQ.within(create_rq_in::CTX);
-        let mut object = Command::new(opcode::CREATE_RQ, create_rq_in::SIZE)
+        let command = Command::new(opcode::CREATE_RQ, create_rq_in::SIZE)
             .fields(create_rq_in::CTX, own)
             .fields(inner, ring)
             .fields(inner, places(&memory))
-            .reply(create_rq_out::SIZE)
-            .create(context)?;
+            .reply(create_rq_out::SIZE);
+        // SAFETY: ring and record are parts of umems that nothing else may take while the queue holds
+        // them. It keeps all that it names: domain, counters and CQ.
+        let mut object = unsafe { command.create(context)? };
+        object.keep(memory.hold());
         object.keep((self.pd.keep(), self.counters));
         let number = object.reply().get(create_rq_out::RQN) as u32;
         let cq = (cq.id, self.cq.owner());
         let queue = Queue::new(object, number, WorkQueue::Receive, cq, memory)?;
-        Ok(Rq { queue: Arc::new(queue), entries, stride })
+        Ok(Rq { queue: Arc::new(queue), pd: self.pd.id(), entries, stride })
     }
 }
 
@@ -262,6 +269,10 @@ unsafe impl Receives for Rq {
             number: self.number(),
             cq: self.queue.cq(),
         })
+    }
+
+    fn domain(&self) -> Option<DomainId> {
+        Some(self.pd)
     }
 
     fn member(&self) -> Member {

@@ -48,9 +48,10 @@ impl Rqt {
         )?;
         let command = Command::new(opcode::CREATE_RQT, create_rqt_in::SIZE)
             .set(rqtc::RQT_MAX_SIZE.within(create_rqt_in::RQT_CONTEXT), room as u64);
-        let object = listed(command, create_rqt_in::RQT_CONTEXT, queues)
-            .reply(create_rqt_out::SIZE)
-            .create(context)?;
+        let command = listed(command, create_rqt_in::RQT_CONTEXT, queues);
+        let command = command.reply(create_rqt_out::SIZE);
+        // SAFETY: the table keeps the queues that it names, and gives access to no memory itself.
+        let object = unsafe { command.create(context)? };
         let number = object.reply().get(create_rqt_out::RQTN) as u32;
         let queues = Mutex::new(queues.iter().map(|queue| (*queue).clone()).collect());
         Ok(Rqt { inner: Arc::new(RqtInner { object, number, room, queues }) })
@@ -77,7 +78,10 @@ impl Rqt {
         let command = Command::new(opcode::MODIFY_RQT, modify_rqt_in::SIZE)
             .set(modify_rqt_in::RQTN, self.number())
             .set(rqt_bitmask::RQN_LIST.within(modify_rqt_in::BITMASK), 1u32);
-        self.inner.object.modify(&listed(command, modify_rqt_in::CTX, queues))?;
+        let command = listed(command, modify_rqt_in::CTX, queues);
+        // SAFETY: the table keeps the queues that it named and, from the next line on, those that it
+        // names now. No queue changes.
+        unsafe { self.inner.object.modify(&command)? };
         *listed_now = queues.iter().map(|queue| (*queue).clone()).collect();
         Ok(())
     }

@@ -246,12 +246,15 @@ impl SqBuilder<'_> {
             (wq::LOG_WQ_SZ, blocks.ilog2().into()),
         ];
         let inner = sqc::WQ.within(create_sq_in::CTX);
-        let mut object = Command::new(opcode::CREATE_SQ, create_sq_in::SIZE)
+        let command = Command::new(opcode::CREATE_SQ, create_sq_in::SIZE)
             .fields(create_sq_in::CTX, own)
             .fields(inner, ring)
             .fields(inner, places(&memory))
-            .reply(create_sq_out::SIZE)
-            .create(context)?;
+            .reply(create_sq_out::SIZE);
+        // SAFETY: ring and record are parts of umems that nothing else may take while the queue holds
+        // them. It keeps all that it names: domain, TIS, UAR and CQ.
+        let mut object = unsafe { command.create(context)? };
+        object.keep(memory.hold());
         object.keep((self.pd.keep(), self.tis.clone(), uar.clone()));
         let number = object.reply().get(create_sq_out::SQN) as u32;
         let cq = (cq.id, self.cq.owner());

@@ -119,10 +119,12 @@ impl Tir {
         keep: impl std::any::Any + Send + Sync,
         table: Option<Mutex<Rqt>>,
     ) -> Result<Tir> {
-        let mut object = command
+        let command = command
             .set(tirc::TRANSPORT_DOMAIN.within(create_tir_in::CTX), domain.number())
-            .reply(create_tir_out::SIZE)
-            .create(domain.context())?;
+            .reply(create_tir_out::SIZE);
+        // SAFETY: the TIR keeps what it names, its domain and a queue or table, and gives access to no
+        // memory itself.
+        let mut object = unsafe { command.create(domain.context())? };
         object.keep((keep, domain.clone()));
         let number = object.reply().get(create_tir_out::TIRN) as u32;
         Ok(Tir { inner: Arc::new(TirInner { object, number, table }) })
@@ -143,7 +145,9 @@ impl Tir {
             .set(modify_tir_in::TIRN, self.number())
             .set(modify_tir_bitmask::INDIRECT_TABLE.within(modify_tir_in::BITMASK), 1u32)
             .set(tirc::INDIRECT_TABLE.within(modify_tir_in::CTX), table.number());
-        self.inner.object.modify(&command)?;
+        // SAFETY: the TIR keeps the table that it named and, from the next line on, the one that it
+        // names now. No queue changes.
+        unsafe { self.inner.object.modify(&command)? };
         *now = table.clone();
         Ok(())
     }
@@ -158,7 +162,8 @@ impl Tir {
             .set(modify_tir_in::TIRN, self.number())
             .set(modify_tir_bitmask::HASH.within(modify_tir_in::BITMASK), 1u32);
         let command = spread(command, modify_tir_in::CTX, key, by);
-        self.inner.object.modify(&command).map(|_| ())
+        // SAFETY: the only field that is selected says how packets are hashed.
+        unsafe { self.inner.object.modify(&command) }.map(|_| ())
     }
 
     fn table(&self) -> Result<&Mutex<Rqt>> {

@@ -30,10 +30,11 @@ impl Tis {
     /// # Errors
     /// Those of [`Command::create`].
     pub fn new(domain: &TransportDomain) -> Result<Tis> {
-        let mut object = Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
+        let command = Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
             .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain.number())
-            .reply(create_tis_out::SIZE)
-            .create(domain.context())?;
+            .reply(create_tis_out::SIZE);
+        // SAFETY: the TIS keeps its domain, and gives access to no memory.
+        let mut object = unsafe { command.create(domain.context())? };
         object.keep(domain.clone());
         let number = object.reply().get(create_tis_out::TISN) as u32;
         Ok(Tis { object: Arc::new(object), number })
@@ -71,7 +72,8 @@ impl Tis {
             .set(modify_tis_in::TISN, self.number)
             .set(modify_tis_bitmask::PRIO.within(modify_tis_in::BITMASK), 1u32)
             .set(field(tisc::PRIO), priority << 1);
-        self.object.modify(&command).map(|_| ())
+        // SAFETY: the only field that is selected is the priority of packets.
+        unsafe { self.object.modify(&command) }.map(|_| ())
     }
 
     /// The device it belongs to.

@@ -105,9 +105,12 @@ impl ProcessDevice {
     /// Asks by a firmware command about the object of a handle, which the command has to name.
     ///
     /// # Errors
-    /// [`Error::Refused`] by the card; [`Error::Withheld`] by the kernel: ENOENT or EINVAL where the
-    /// handle is of another object, or of none.
+    /// [`Error::Attribute`] if the opcode is none that only asks
+    /// ([`is_query`](mlx5_sys::ifc::opcode::is_query)); [`Error::Refused`] by the card;
+    /// [`Error::Withheld`] by the kernel: ENOENT or EINVAL where the handle is of another object, or
+    /// of none.
     pub fn query(&self, handle: u32, command: &Command) -> Result<Reply> {
+        command.check_query()?;
         let mut reply = vec![0; command.reply_size()];
         let made = Request::new(object::DEVX_OBJ, 0x1003)
             .handle(0x1000, handle)

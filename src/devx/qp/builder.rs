@@ -18,8 +18,8 @@ use crate::devx::{Command, Group, QueueCounters, Uar, UarKind, Umem, XrcDomain};
 use crate::ring::source::{CqId, CqOwner, ObjectId, SrqOwner};
 use crate::ring::{CompletionSource, SharedReceiveSource};
 use crate::verbs::{
-    Capacities, Claims, Context, DciStreams, Error, HasQueues, QpState, Rc, Receives, Reset,
-    Result, ScatterToCqe,
+    Capacities, Claims, Context, DciStreams, DomainId, Error, HasQueues, QpState, Rc, Receives,
+    Reset, Result, ScatterToCqe,
 };
 
 /// `qp.h`, `MLX5_QP_PM_MIGRATED`
@@ -80,7 +80,7 @@ impl Shared {
 #[must_use = "nothing is made before build"]
 pub struct QueuePairBuilder<T: ByCommand> {
     context: Context,
-    pd: (Result<u32>, Box<dyn Any + Send + Sync>),
+    pd: (Result<u32>, Box<dyn Any + Send + Sync>, DomainId),
     send_cq: Result<Target>,
     receive_cq: Option<Result<Target>>,
     capacities: Capacities,
@@ -160,7 +160,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
     ) -> Self {
         Self {
             context: pd.context().clone(),
-            pd: (pd.number(), pd.keep()),
+            pd: (pd.number(), pd.keep(), pd.id()),
             send_cq: Target::new(cq),
             receive_cq: None,
             capacities,
@@ -355,13 +355,16 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             (qpc::DBR_UMEM_ID, memory.record.umem().into()),
             (qpc::DBR_ADDR, memory.record.offset()),
         ];
-        let mut object = Command::new(opcode::CREATE_QP, create_qp_in::SIZE)
+        let command = Command::new(opcode::CREATE_QP, create_qp_in::SIZE)
             .fields(create_qp_in::QPC, fields)
             .set(create_qp_in::WQ_UMEM_VALID, 1u32)
             .set(create_qp_in::WQ_UMEM_ID, memory.ring.umem())
             .set(create_qp_in::WQ_UMEM_OFFSET, memory.ring.offset())
-            .reply(create_qp_out::SIZE)
-            .create(context)?;
+            .reply(create_qp_out::SIZE);
+        // SAFETY: rings and record are parts of umems that nothing else may take while `QpInner` holds
+        // them. It keeps all that the command names: domains, CQs, shared receive queue, UAR.
+        let mut object = unsafe { command.create(context)? };
+        object.keep(memory.hold());
         if let Some(domain) = self.domain {
             object.keep(domain);
         }
@@ -384,6 +387,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             uar,
             counters: self.counters,
             memory,
+            pd: self.pd.2,
             _pd: self.pd.1,
         })))
     }

@@ -29,8 +29,8 @@ use super::umem::Memory;
 use super::{Command, Object, QueueCounters, Uar};
 use crate::ring::source::{CqId, CqOwner, ObjectId, SrqOwner};
 use crate::verbs::{
-    Capacities, Claims, Context, Dci, QpState, QueuePairAttributes, Rc, Result, State, Transport,
-    Uc, Ud, XrcRecv, XrcSend,
+    Capacities, Claims, Context, Dci, DomainId, QpState, QueuePairAttributes, Rc, Result, State,
+    Transport, Uc, Ud, XrcRecv, XrcSend,
 };
 
 mod sealed {
@@ -114,7 +114,9 @@ struct QpInner {
     counters: Option<QueueCounters>,
     /// Where it lies, longer than the card knows it.
     memory: Memory,
-    /// What keeps its protection domain alive.
+    /// Its protection domain.
+    pd: DomainId,
+    /// What keeps that alive.
     _pd: Box<dyn std::any::Any + Send + Sync>,
 }
 

@@ -13,7 +13,7 @@ use crate::ring::source::{
     Member, ObjectId, POSTABLE, QueueOwner, ReceiveView, SENDABLE, SendView, require,
 };
 use crate::ring::{QueueError, ReceiveSource, SendSource};
-use crate::verbs::{self, Error, Result, Rts, Transport, WorkQueue, state::CanReceive};
+use crate::verbs::{self, DomainId, Error, Result, Rts, Transport, WorkQueue, state::CanReceive};
 use crate::wqe::Limits;
 
 impl QueueOwner for QpInner {
@@ -115,6 +115,10 @@ unsafe impl<T: verbs::Receives, S: CanReceive> Receives for QueuePair<T, S> {
             number: inner.number,
             cq: inner.receive_cq.0,
         })
+    }
+
+    fn domain(&self) -> Option<DomainId> {
+        Some(self.inner.pd)
     }
 
     fn member(&self) -> Member {

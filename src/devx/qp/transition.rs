@@ -55,6 +55,8 @@ impl QpInner {
         step.mask |= bit::IBV_QP_ACCESS_FLAGS.0;
     }
 
+    /// Gives a command that takes the queue pair on to its next state, or changes attributes in the
+    /// state that it is in.
     fn execute(&self, step: &Step) -> Result<()> {
         // Every move is laid out as the first.
         let command = Command::new(step.opcode, rst2init_qp_in::SIZE)
@@ -66,13 +68,20 @@ impl QpInner {
             let named = qpc::COUNTER_SET_ID.within(rst2init_qp_in::QPC);
             command = command.set(named, counters.number());
         }
-        self.object().modify(&command).map(drop)
+        // SAFETY: no step leads to RESET, and none has fields for rings, record, CQs or counters of
+        // WQEs. `QpInner` keeps the set of counters that it names.
+        unsafe { self.object().modify(&command) }.map(drop)
     }
 
-    /// A move that says nothing but where to.
-    fn drop_to(&self, opcode: u16) -> Result<()> {
+    /// Moves to ERROR (`QP_2ERR`) or to RESET (`QP_2RST`).
+    ///
+    /// # Safety
+    /// For `QP_2RST`: no queue of this crate posts to the queue pair before it was restarted.
+    unsafe fn drop_to(&self, opcode: u16) -> Result<()> {
         let command = Command::new(opcode, qp_2rst_in::SIZE).set(qp_2rst_in::QPN, self.number);
-        self.object().modify(&command).map(drop)
+        // SAFETY: the state is all that changes. In ERROR no WQE is executed; for RESET the caller
+        // guarantees that nothing is posted.
+        unsafe { self.object().modify(&command) }.map(drop)
     }
 
     /// SQERR2RTS.
@@ -253,7 +262,8 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     /// # Errors
     /// [`Error::Refused`].
     pub fn to_error(self) -> Moved<T, state::Error, S> {
-        let done = self.inner.drop_to(opcode::QP_2ERR);
+        // SAFETY: it is not RESET that it goes to.
+        let done = unsafe { self.inner.drop_to(opcode::QP_2ERR) };
         self.moved(done)
     }
 
@@ -266,12 +276,15 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     /// # Errors
     /// [`Error::QueueInUse`] while the direct path owns one of its queues, [`Error::Refused`].
     pub fn reset(self) -> Moved<T, Reset, S> {
-        if let Err(error) = self.inner.claims.check_free() {
-            return Err(TransitionError { queue_pair: self, error });
-        }
-        // SAFETY: no queue of the direct path is there.
+        let inner = Arc::clone(&self.inner);
+        let reserved = match inner.claims.reserve() {
+            Ok(reserved) => reserved,
+            Err(error) => return Err(TransitionError { queue_pair: self, error }),
+        };
+        // SAFETY: no queue of the direct path owns a ring, nor can one claim it while the claims are
+        // reserved.
         let reset = unsafe { self.reset_under_queues()? };
-        reset.inner.claims.reset();
+        reserved.was_reset();
         Ok(reset)
     }
 
@@ -284,7 +297,9 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     /// # Safety
     /// Queues that own its rings post nothing until they have been restarted.
     pub unsafe fn reset_under_queues(self) -> Moved<T, Reset, S> {
-        let done = self.inner.drop_to(opcode::QP_2RST);
+        // SAFETY: queues that own its rings post nothing before their restart, as the caller
+        // guarantees.
+        let done = unsafe { self.inner.drop_to(opcode::QP_2RST) };
         if done.is_ok() {
             // SAFETY: in RESET the card does not look at the record; queues do not write it, as the
             // caller vouches.

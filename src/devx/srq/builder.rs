@@ -147,7 +147,10 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
             stride,
             limit: self.limit,
         };
-        let mut object = kind.create(&place).create(context)?;
+        // SAFETY: list and record are parts of umems that nothing else may take while `SrqInner` holds
+        // them. It keeps all that the command names: domains and CQ.
+        let mut object = unsafe { kind.create(&place).create(context)? };
+        object.keep(memory.hold());
         object.keep(self.pd.keep());
         if let Some((domain, _)) = self.xrc {
             object.keep(domain.clone());

@@ -92,7 +92,9 @@ impl SharedReceiveQueue {
             let rule = format!("the queue holds {}", self.capacity());
             return Err(Error::attribute("limit", receives, rule));
         }
-        self.object().modify(&self.inner.kind.arm(self.inner.number, receives)).map(drop)
+        let command = self.inner.kind.arm(self.inner.number, receives);
+        // SAFETY: the command sets the limit below which an event comes, and nothing else.
+        unsafe { self.object().modify(&command) }.map(drop)
     }
 
     /// What the card knows of it. One command.

@@ -5,8 +5,8 @@ use core::hint::black_box;
 use core::mem::ManuallyDrop;
 use core::ptr::read;
 
-use super::OwnedOperation;
 use super::flight::{Flight, Refused};
+use super::{OwnedOperation, Slice};
 use crate::lint::Refusal;
 use crate::ring::{self, PostError, SendQueue};
 use crate::verbs::{Rc, Transport};
@@ -52,6 +52,9 @@ impl<'c, T: Transport> Batch<'c, T> {
         id: u64,
         operation: O,
     ) -> Result<(), Refused<O>> {
+        if Slice::any_foreign(operation.slices(), self.flight.domain) {
+            return Err(Refused::foreign(operation));
+        }
         let slot = self.requests.slot();
         if self.requests.append_ready(id, &operation) {
             // SAFETY: a slot of the ring.

@@ -5,7 +5,7 @@ use core::mem::MaybeUninit;
 use super::flight::{Event, Flight, Outcome, Refused, Returned};
 use super::operation::OwnedPayload;
 use super::receiver::Receiver;
-use super::{Batch, Buffers, OwnedOperation};
+use super::{Batch, Buffers, OwnedOperation, Slice};
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
 use crate::ring::completion::Found;
 use crate::ring::give_back::Mark;
@@ -93,7 +93,8 @@ impl<T: Transport> Channel<T> {
             return Err(QueueError::ForeignCq.into());
         }
         let send = SendQueue::new(&qp, &mut completions, config)?;
-        let sends = Flight::new(&send.ring);
+        let domain = qp.domain().ok_or(QueueError::NoQueue)?;
+        let sends = Flight::new(&send.ring, domain);
         // So that one that finds nothing looks at the other.
         completions.watch(receive_completions.is_some());
         Ok(Self { qp, send, receive: receiver, completions, receive_completions, sends })
@@ -103,9 +104,13 @@ impl<T: Transport> Channel<T> {
     ///
     /// # Errors
     /// [`Refused`], which gives the operation back. [`PostError::QueueFull`] also where retired
-    /// requests have not been given back yet.
+    /// requests have not been given back yet; [`PostError::PdMismatch`] for memory of another
+    /// protection domain or device.
     #[inline]
     pub fn post<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
+        if Slice::any_foreign(operation.slices(), self.sends.domain) {
+            return Err(Refused::foreign(operation));
+        }
         self.send.ring.doorbell.timing.begin();
         let cursor = self.send.ring.cursor;
         // SAFETY: all memory that the request names is in slices, which are the flight's in a

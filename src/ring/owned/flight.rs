@@ -10,6 +10,7 @@ use crate::ring::cursor::Counter;
 use crate::ring::give_back::Mark;
 use crate::ring::send_ring::SendRing;
 use crate::ring::shadow::Entry;
+use crate::verbs::DomainId;
 
 /// A request that was not posted, with the error and everything it was to own.
 pub struct Refused<O> {
@@ -17,6 +18,14 @@ pub struct Refused<O> {
     pub error: PostError,
     /// The operation, or the receive's memory.
     pub operation: O,
+}
+
+impl<O> Refused<O> {
+    /// It names memory of another protection domain than the queue's.
+    #[cold]
+    pub(super) fn foreign(operation: O) -> Self {
+        Self { error: PostError::PdMismatch, operation }
+    }
 }
 
 impl<O> fmt::Debug for Refused<O> {
@@ -98,6 +107,8 @@ struct Place {
 #[derive(Debug)]
 pub(super) struct Flight {
     memory: Box<[Place]>,
+    /// The domain of the memory that requests may name.
+    pub(super) domain: DomainId,
     /// From the address of the entry in the ring's shadow that is behind a slot's, to that of the
     /// slot's place here.
     from_shadow: usize,
@@ -110,13 +121,13 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    pub(super) fn new(ring: &SendRing) -> Self {
+    pub(super) fn new(ring: &SendRing, domain: DomainId) -> Self {
         const { assert!(size_of::<Place>() == size_of::<Entry>()) };
         let place = |_| Place { buffers: Buffers::None, _unused: 0 };
         let mut memory: Box<[Place]> = (0..ring.cursor.shape().entries()).map(place).collect();
         let behind_first = ring.shadow.first().addr().get() + size_of::<Entry>();
         let from_shadow = memory.as_mut_ptr().addr().wrapping_sub(behind_first);
-        Self { memory, from_shadow, open: false, retired: None }
+        Self { memory, domain, from_shadow, open: false, retired: None }
     }
 
     /// Adds the memory of the WQE in that slot.

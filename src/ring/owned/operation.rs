@@ -1,5 +1,7 @@
 //! Operations whose memory is owned.
 
+use core::slice::from_ref;
+
 use super::{Buffers, Slice};
 use crate::verbs::Transport;
 use crate::wqe::{
@@ -10,11 +12,19 @@ use crate::wqe::{
 
 /// A payload that owns the memory it names, or copies it.
 pub trait OwnedPayload: Payload {
+    /// The slices that it names.
+    fn slices(&self) -> &[Slice];
+
     /// The memory.
     fn into_buffers(self) -> Buffers;
 }
 
 impl OwnedPayload for Slice {
+    #[inline(always)]
+    fn slices(&self) -> &[Slice] {
+        from_ref(self)
+    }
+
     #[inline(always)]
     fn into_buffers(self) -> Buffers {
         self.into()
@@ -22,6 +32,11 @@ impl OwnedPayload for Slice {
 }
 
 impl OwnedPayload for Vec<Slice> {
+    #[inline(always)]
+    fn slices(&self) -> &[Slice] {
+        self
+    }
+
     fn into_buffers(self) -> Buffers {
         self.into()
     }
@@ -30,6 +45,11 @@ impl OwnedPayload for Vec<Slice> {
 macro_rules! copied {
     ($([$($generics:tt)*] $type:ty;)*) => { $(
         impl<$($generics)*> OwnedPayload for $type {
+            #[inline(always)]
+            fn slices(&self) -> &[Slice] {
+                &[]
+            }
+
             #[inline(always)]
             fn into_buffers(self) -> Buffers {
                 Buffers::None
@@ -46,16 +66,25 @@ copied! {
 
 /// An operation that names memory by slices only, so that it can be posted without `unsafe`.
 pub trait OwnedOperation<T: Transport>: PostOn<T> {
+    /// The slices that it names.
+    fn slices(&self) -> &[Slice];
+
     /// The memory.
     fn into_buffers(self) -> Buffers;
 }
 
 macro_rules! owned {
-    ($([$($generics:tt)*] $type:ty, |$this:ident| $buffers:expr;)*) => { $(
+    ($([$($generics:tt)*] $type:ty, |$this:ident| $slices:expr => $buffers:expr;)*) => { $(
         impl<T: Transport, $($generics)*> OwnedOperation<T> for $type
         where
             $type: PostOn<T>,
         {
+            #[inline(always)]
+            fn slices(&self) -> &[Slice] {
+                let $this = self;
+                $slices
+            }
+
             #[inline(always)]
             fn into_buffers(self) -> Buffers {
                 let $this = self;
@@ -66,27 +95,37 @@ macro_rules! owned {
 }
 
 owned! {
-    [] Nop, |_nop| Buffers::None;
-    [P: OwnedPayload] Send<P>, |send| send.into_payload().into_buffers();
-    [P: OwnedPayload] SendImm<P>, |send| send.into_payload().into_buffers();
-    [P: OwnedPayload] SendInvalidate<P>, |send| send.into_payload().into_buffers();
-    [P: OwnedPayload] Write<P>, |write| write.into_payload().into_buffers();
-    [P: OwnedPayload] WriteImm<P>, |write| write.into_payload().into_buffers();
-    [P: OwnedPayload + SgeList] Read<P>, |read| read.into_payload().into_buffers();
-    [] CompareSwap<Slice>, |swap| swap.into_old().into();
-    [] FetchAdd<Slice>, |add| add.into_old().into();
-    [N: Number] MaskedCompareSwap<N, Slice>, |swap| swap.into_old().into();
-    [N: Number] MaskedFetchAdd<N, Slice>, |add| add.into_old().into();
-    [P: OwnedPayload, A: Address] To<Send<P>, A>, |to| payload(to.into_operation().into_payload());
-    [P: OwnedPayload, A: Address] To<SendImm<P>, A>,
-        |to| payload(to.into_operation().into_payload());
-    [P: OwnedPayload, A: Address] To<Write<P>, A>, |to| payload(to.into_operation().into_payload());
-    [P: OwnedPayload, A: Address] To<WriteImm<P>, A>,
-        |to| payload(to.into_operation().into_payload());
-    [P: OwnedPayload + SgeList, A: Address] To<Read<P>, A>,
-        |to| payload(to.into_operation().into_payload());
-    [A: Address] To<CompareSwap<Slice>, A>, |to| to.into_operation().into_old().into();
-    [A: Address] To<FetchAdd<Slice>, A>, |to| to.into_operation().into_old().into();
+    [] Nop, |_nop| &[] => Buffers::None;
+    [P: OwnedPayload] Send<P>, |send|
+        send.payload().slices() => send.into_payload().into_buffers();
+    [P: OwnedPayload] SendImm<P>, |send|
+        send.payload().slices() => send.into_payload().into_buffers();
+    [P: OwnedPayload] SendInvalidate<P>, |send|
+        send.payload().slices() => send.into_payload().into_buffers();
+    [P: OwnedPayload] Write<P>, |write|
+        write.payload().slices() => write.into_payload().into_buffers();
+    [P: OwnedPayload] WriteImm<P>, |write|
+        write.payload().slices() => write.into_payload().into_buffers();
+    [P: OwnedPayload + SgeList] Read<P>, |read|
+        read.payload().slices() => read.into_payload().into_buffers();
+    [] CompareSwap<Slice>, |swap| from_ref(swap.old()) => swap.into_old().into();
+    [] FetchAdd<Slice>, |add| from_ref(add.old()) => add.into_old().into();
+    [N: Number] MaskedCompareSwap<N, Slice>, |swap| from_ref(swap.old()) => swap.into_old().into();
+    [N: Number] MaskedFetchAdd<N, Slice>, |add| from_ref(add.old()) => add.into_old().into();
+    [P: OwnedPayload, A: Address] To<Send<P>, A>, |to|
+        to.operation().payload().slices() => payload(to.into_operation().into_payload());
+    [P: OwnedPayload, A: Address] To<SendImm<P>, A>, |to|
+        to.operation().payload().slices() => payload(to.into_operation().into_payload());
+    [P: OwnedPayload, A: Address] To<Write<P>, A>, |to|
+        to.operation().payload().slices() => payload(to.into_operation().into_payload());
+    [P: OwnedPayload, A: Address] To<WriteImm<P>, A>, |to|
+        to.operation().payload().slices() => payload(to.into_operation().into_payload());
+    [P: OwnedPayload + SgeList, A: Address] To<Read<P>, A>, |to|
+        to.operation().payload().slices() => payload(to.into_operation().into_payload());
+    [A: Address] To<CompareSwap<Slice>, A>, |to|
+        from_ref(to.operation().old()) => to.into_operation().into_old().into();
+    [A: Address] To<FetchAdd<Slice>, A>, |to|
+        from_ref(to.operation().old()) => to.into_operation().into_old().into();
 }
 
 #[inline(always)]

@@ -2,10 +2,11 @@
 
 use core::mem::replace;
 
-use super::Buffers;
 use super::flight::{Refused, put};
 use super::operation::OwnedPayload;
-use crate::ring::{Completions, ReceiveConfig, ReceiveQueue, ReceiveSource};
+use super::{Buffers, Slice};
+use crate::ring::{Completions, QueueError, ReceiveConfig, ReceiveQueue, ReceiveSource};
+use crate::verbs::DomainId;
 use crate::wqe::SgeList;
 
 /// A receive queue that owns the memory of its receives: what a [`Channel`](super::Channel) is
@@ -18,32 +19,39 @@ pub struct Receiver {
     /// What is posted to it by [`post`](Self::post) has its memory in the queue's own places. No other receive
     /// is posted to it.
     queue: ReceiveQueue,
+    /// The domain of the memory that receives may name.
+    domain: DomainId,
 }
 
 impl Receiver {
     /// As [`ReceiveQueue::new`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`ReceiveQueue::new`].
     pub fn new<Q: ReceiveSource>(
         qp: &Q,
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> crate::Result<Self> {
-        Ok(Self { queue: ReceiveQueue::new(qp, completions, config)? })
+        let domain = qp.domain().ok_or(QueueError::NoQueue)?;
+        Ok(Self { queue: ReceiveQueue::new(qp, completions, config)?, domain })
     }
 
     /// Posts a receive into `memory`, a [`Slice`](super::Slice) or a `Vec` of them. It comes back
     /// with the completion, by [`Channel::poll`](super::Channel::poll).
     ///
     /// # Errors
-    /// [`Refused`], which gives the memory back.
+    /// [`Refused`], which gives the memory back: with [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
+    /// protection domain or device.
     #[inline]
     pub fn post<P: OwnedPayload + SgeList>(
         &mut self,
         id: u64,
         memory: P,
     ) -> Result<(), Refused<P>> {
+        if Slice::any_foreign(memory.slices(), self.domain) {
+            return Err(Refused::foreign(memory));
+        }
         let queue = &mut self.queue;
         let head = queue.cursor.head();
         // SAFETY: the queue's own state, from its head on.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::verbs::MemoryRegion;
+use crate::verbs::{DomainId, MemoryRegion};
 use crate::wqe::{Remote, Segment, Sge, data_segment};
 
 /// A part of a memory region that nobody else holds.
@@ -24,6 +24,8 @@ pub(super) struct Part {
     /// empty, or longer than a segment's length says.
     segment: Segment,
     region: Arc<MemoryRegion>,
+    /// That of the region.
+    domain: DomainId,
     offset: usize,
     length: usize,
     /// Of the first slice of a list in flight: length and capacity of the list.
@@ -32,7 +34,8 @@ pub(super) struct Part {
 
 impl Part {
     fn new(region: Arc<MemoryRegion>, offset: usize, length: usize) -> Self {
-        let mut part = Self { segment: [0; 2], region, offset, length, list: [0; 2] };
+        let domain = region.protection_domain().id();
+        let mut part = Self { segment: [0; 2], region, domain, offset, length, list: [0; 2] };
         part.resize(length);
         part
     }
@@ -181,6 +184,12 @@ impl Slice {
     #[inline(always)]
     pub(crate) fn segment(&self) -> Segment {
         self.part.segment
+    }
+
+    /// Whether one of these slices is of another protection domain.
+    #[inline(always)]
+    pub(super) fn any_foreign(slices: &[Slice], domain: DomainId) -> bool {
+        slices.iter().any(|slice| slice.part.domain != domain)
     }
 
     /// As one pointer, which owns it.

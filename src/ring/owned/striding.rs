@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::slice::from_ref;
 use std::sync::Arc;
 
 use super::Slice;
 use crate::cqe::{Failure, FrameInfo, Unclaimed};
 use crate::ring::striding::{StridingEvent, StridingReceives};
 use crate::ring::{PollError, PostError};
-use crate::verbs::{CompletionQueue, StridingQueue};
+use crate::verbs::{CompletionQueue, DomainId, StridingQueue};
 
 /// A [`StridingReceives`] that owns the memory of its WQEs, and gives it out frame by frame.
 ///
@@ -18,6 +19,8 @@ use crate::verbs::{CompletionQueue, StridingQueue};
 /// nothing else.
 pub struct StridingReceiver {
     raw: StridingReceives,
+    /// The domain of the memory that WQEs may name.
+    domain: DomainId,
     /// Memory of the posted WQEs, oldest first.
     posted: VecDeque<Arc<Slice>>,
     /// Memory of those that are used up, whose frames may still be somebody's.
@@ -52,7 +55,8 @@ impl StridingReceiver {
     /// As there.
     pub fn new(queue: &StridingQueue, cq: &CompletionQueue) -> crate::Result<Self> {
         let raw = StridingReceives::new(queue, cq)?;
-        Ok(Self { raw, posted: VecDeque::new(), spent: Vec::new() })
+        let domain = queue.domain();
+        Ok(Self { raw, domain, posted: VecDeque::new(), spent: Vec::new() })
     }
 
     /// WQEs that may still be posted.
@@ -63,8 +67,12 @@ impl StridingReceiver {
     /// Posts a WQE over memory of at least [`StridingQueue::wqe_bytes`].
     ///
     /// # Errors
-    /// [`PostError`], with the memory.
+    /// [`PostError`], with the memory: [`PostError::PdMismatch`] for memory of another protection
+    /// domain or device.
     pub fn post(&mut self, memory: Slice) -> Result<(), (PostError, Slice)> {
+        if Slice::any_foreign(from_ref(&memory), self.domain) {
+            return Err((PostError::PdMismatch, memory));
+        }
         let sge = memory.sge();
         // SAFETY: the slice is held until the WQE is used up or failed, by this queue alone and by
         // frames, which read where one was reported. If the queue is dropped before, so is the slice,

@@ -59,7 +59,7 @@ pub(crate) mod handover {
         SrqOwner,
     };
     use crate::Result;
-    use crate::verbs::Context;
+    use crate::verbs::{Context, DomainId};
 
     /// Of a send queue.
     ///
@@ -90,6 +90,9 @@ pub(crate) mod handover {
         /// # Errors
         /// [`Error::Queue`](crate::Error::Queue).
         fn receives(&self) -> Result<ReceiveView>;
+
+        /// The domain of the memory that its receives may name; `None` if it has no ring of its own.
+        fn domain(&self) -> Option<DomainId>;
 
         /// By what completions of a shared receive queue name it.
         fn member(&self) -> Member;

@@ -21,8 +21,8 @@ use super::{
 use crate::ring::QueueError;
 use crate::ring::srq::{self, UserIndex};
 use crate::verbs::{
-    self, CompletionQueue, CompletionQueueHandle, Errno, Error, QueuePair, QueuePairHandle, Rts,
-    SharedReceiveQueue, Transport, WorkQueue, state::CanReceive,
+    self, CompletionQueue, CompletionQueueHandle, DomainId, Errno, Error, QueuePair,
+    QueuePairHandle, Rts, SharedReceiveQueue, Transport, WorkQueue, state::CanReceive,
 };
 use crate::wqe::Limits;
 
@@ -337,6 +337,10 @@ unsafe impl<T: verbs::Receives, S: CanReceive> Receives for QueuePair<T, S> {
         }
         // SAFETY: it is alive.
         Ok(unsafe { QpView::new(self.as_raw()) }?.receives()?)
+    }
+
+    fn domain(&self) -> Option<DomainId> {
+        QueuePair::domain(self)
     }
 
     fn member(&self) -> Member {

@@ -65,19 +65,70 @@ impl Claims {
         self.taken.fetch_and(!(queue as u8), Ordering::Release);
     }
 
-    /// Whether the pair may be reset.
+    /// Claims both queues for a reset of the pair: until the reservation is dropped, no queue of the
+    /// direct path can claim one.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`] while one of the queues is claimed.
-    pub(crate) fn check_free(&self) -> Result<()> {
-        let taken = self.taken.load(Ordering::Acquire);
-        let taken =
-            [WorkQueue::Send, WorkQueue::Receive].into_iter().find(|q| taken & *q as u8 != 0);
-        taken.map_or(Ok(()), |queue| Err(Error::QueueInUse { queue: queue.name() }))
+    /// [`Error::QueueInUse`] while one of the queues is claimed, or another reset is under way.
+    pub(crate) fn reserve(&self) -> Result<Reservation<'_>> {
+        const BOTH: u8 = WorkQueue::Send as u8 | WorkQueue::Receive as u8;
+        let reserve = |taken| (taken & BOTH == 0).then_some(taken | BOTH);
+        match self.taken.fetch_update(Ordering::Acquire, Ordering::Relaxed, reserve) {
+            Ok(before) => Ok(Reservation { claims: self, after: before }),
+            Err(taken) => {
+                let send = taken & WorkQueue::Send as u8 != 0;
+                let queue = if send { WorkQueue::Send } else { WorkQueue::Receive };
+                Err(Error::QueueInUse { queue: queue.name() })
+            }
+        }
+    }
+}
+
+/// The claim of both queues during a reset.
+pub(crate) struct Reservation<'a> {
+    claims: &'a Claims,
+    /// What the claims are when the reservation ends.
+    after: u8,
+}
+
+impl Reservation<'_> {
+    /// Ends the reservation after a reset that succeeded: nothing is outstanding any more.
+    pub(crate) fn was_reset(mut self) {
+        self.after = 0;
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.claims.taken.store(self.after, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_queue_can_be_claimed_during_a_reset() {
+        let claims = Claims::default();
+        let reserved = claims.reserve().unwrap();
+        for queue in [WorkQueue::Send, WorkQueue::Receive] {
+            assert!(matches!(claims.claim(queue), Err(Error::QueueInUse { .. })));
+        }
+        assert!(claims.reserve().is_err());
+        reserved.was_reset();
+        claims.claim(WorkQueue::Send).unwrap();
+        assert!(matches!(claims.reserve(), Err(Error::QueueInUse { queue: "send queue" })));
     }
 
-    /// The pair was reset: nothing is outstanding.
-    pub(crate) fn reset(&self) {
-        self.taken.store(0, Ordering::Release);
+    #[test]
+    fn outstanding_work_is_forgotten_by_a_reset_that_succeeds_alone() {
+        let claims = Claims::default();
+        claims.claim(WorkQueue::Receive).unwrap();
+        claims.release(WorkQueue::Receive, false);
+        drop(claims.reserve().unwrap());
+        assert!(matches!(claims.claim(WorkQueue::Receive), Err(Error::Queue(_))));
+        claims.reserve().unwrap().was_reset();
+        claims.claim(WorkQueue::Receive).unwrap();
     }
 }

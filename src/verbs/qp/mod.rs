@@ -43,7 +43,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use mlx5_sys::verbs::{ibv_destroy_qp, ibv_qp};
 
 use super::td::ParentDomain;
-use super::{CompletionQueueHandle, Context, ProtectionDomain, SharedReceiveQueue, XrcDomain};
+use super::{
+    CompletionQueueHandle, Context, DomainId, ProtectionDomain, SharedReceiveQueue, XrcDomain,
+};
 
 /// A queue pair of transport `T` that the program has moved to state `S`.
 ///
@@ -157,6 +159,12 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     /// What keeps the queue pair alive.
     pub fn handle(&self) -> QueuePairHandle {
         QueuePairHandle { inner: Arc::clone(&self.inner) }
+    }
+
+    /// The domain of the memory that its requests may name; none of answering ends of extended
+    /// reliable connections.
+    pub(crate) fn domain(&self) -> Option<DomainId> {
+        self.inner.parents.pd().map(ProtectionDomain::id)
     }
 
     /// The queue pair, for calls that this crate does not wrap. It lives as long as `self`.

@@ -125,9 +125,13 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     /// # Errors
     /// [`Error::QueueInUse`] while the direct path owns one of its queues, [`Error::Call`].
     pub fn reset(self) -> Moved<T, Reset, S> {
-        let checked = self.inner.claims.check_free();
-        let reset = self.step(checked, zeroed(), 0)?;
-        reset.inner.claims.reset();
+        let inner = Arc::clone(&self.inner);
+        let reserved = match inner.claims.reserve() {
+            Ok(reserved) => reserved,
+            Err(error) => return Err(TransitionError { queue_pair: self, error }),
+        };
+        let reset = self.step(Ok(()), zeroed(), 0)?;
+        reserved.was_reset();
         Ok(reset)
     }
 
