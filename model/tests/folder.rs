@@ -177,32 +177,32 @@ fn victims(temporary: &Temporary) -> Vec<(PathBuf, PathBuf)> {
 
 /// Another user puts links to a file of the victim where the model is about to write.
 fn links() -> i32 {
-    let temporary = Temporary::new("links", 0o1777);
     let precious = Temporary::new("precious", 0o755);
     let file = precious.0.join("file");
     fs::write(&file, "precious").expect("a file");
     std::os::unix::fs::chown(&file, Some(VICTIM), Some(VICTIM)).expect("its owner");
-    places(&[("TMPDIR", &temporary.0)]);
-    As::user(ATTACKER, || drop(opens())).runs();
-    let victim = As::user(VICTIM, || drop(opens()));
-    As::user(ATTACKER, || {
-        for (_, name) in victims(&temporary) {
-            // Where it is known to write, and where it would know by its number.
-            for root in
-                [name.clone(), PathBuf::from(format!("{}.{}", name.display(), victim.child))]
-            {
+    // Under the name of the tree, and under one that the process's number is part of.
+    for numbered in [false, true] {
+        let temporary = Temporary::new("links", 0o1777);
+        places(&[("TMPDIR", &temporary.0)]);
+        As::user(ATTACKER, || drop(opens())).runs();
+        let victim = As::user(VICTIM, || drop(opens()));
+        As::user(ATTACKER, || {
+            for (_, name) in victims(&temporary) {
+                let number = if numbered { format!(".{}", victim.child) } else { String::new() };
+                let root = PathBuf::from(format!("{}{number}", name.display()));
                 let folder = root.join("sys/class/infiniband_verbs");
                 fs::create_dir_all(&folder).expect("a folder");
-                for path in [&root, &folder] {
+                for path in folder.ancestors().take_while(|path| *path != temporary.0) {
                     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).expect("a mode");
                 }
                 symlink(&file, folder.join("abi_version")).expect("a link");
             }
-        }
-    })
-    .runs();
-    victim.runs();
-    assert_eq!(fs::read_to_string(&file).expect("a file"), "precious");
+        })
+        .runs();
+        victim.runs();
+        assert_eq!(fs::read_to_string(&file).expect("a file"), "precious");
+    }
     0
 }
 
@@ -328,11 +328,8 @@ fn drafts_of_killed_starts_are_removed() {
     let run = || devices(&[("TMPDIR", &temporary.0)], Path::new("/"));
     run();
     let all = files(&temporary.0);
-    // A start that is killed while it writes: stopped by the size that files may have.
-    let names = temporary.names();
-    let tree = files(&temporary.0)[0].ancestors().nth(1).expect("a folder").to_owned();
-    let private = temporary.0.join(&names[0]);
-    assert_ne!(tree, private);
+    // A start that is killed while it writes: by the size that files may have.
+    let private = temporary.0.join(&temporary.names()[0]);
     fs::remove_file(&all[0]).expect("a file");
     let mut command = Model::default().command("sh");
     command.args(["-c", "ulimit -f 0; exec ibv_devices"]);
