@@ -14,7 +14,7 @@ use mlx5_sys::dv;
 use mlx5_sys::verbs::{ibv_qp_state, ibv_wc_status};
 use support::random::Random;
 use support::role::{Player, play};
-use support::target::{make, meet, reach, target};
+use support::target::{make, meet, meet_on_demand, reach, target};
 use support::verbs::{
     Address, DEPTH, Device, LENGTH, PATIENCE, Station, Timing, connect, exchange,
 };
@@ -423,7 +423,7 @@ fn memory_of_the_peer_that_goes_away_is_an_error_of_the_request() {
         |station, id, peer| station.read(id, 0, LENGTH, peer),
     ];
     for (index, post) in operations.into_iter().enumerate() {
-        let peer = meet(&station, &mut player, index + 1, Timing::PATIENT);
+        let peer = meet_on_demand(&station, &mut player, index + 1, Timing::PATIENT);
         reach(&station, peer);
         // It is unmapped while the requests arrive.
         player.tell(format_args!("unmap {}", index + 1));
@@ -442,7 +442,7 @@ fn memory_of_the_peer_that_goes_away_is_an_error_of_the_request() {
 fn own_memory_that_goes_away_is_an_error_of_the_request() {
     let device = Device::open(0);
     let mut player = Player::of("target");
-    let station = Station::new(device);
+    let station = Station::on_demand(device);
     let peer = make(&mut player);
     player.tell(format_args!("connect 0 {}", station.address()));
     assert_eq!(player.hear(), "connected");
@@ -471,7 +471,7 @@ fn own_memory_that_goes_away_is_an_error_of_the_request() {
 #[test]
 fn memory_for_a_message_that_goes_away_is_an_error_on_both_sides() {
     let device = Device::open(0);
-    let (one, other) = (Station::new(device), Station::new(device));
+    let (one, other) = (Station::new(device), Station::on_demand(device));
     let healthy = (Station::new(device), Station::new(device));
     connect(&one, &other);
     connect(&healthy.0, &healthy.1);

@@ -3,7 +3,7 @@
 use super::role::{Player, hear, say};
 use super::verbs::{Address, Device, LENGTH, Station, Timing};
 
-/// Makes stations as asked (`make`), connects them (`connect INDEX ADDRESS`), and is written to;
+/// Makes stations as asked (`make`, `make-on-demand`), connects them (`connect INDEX ADDRESS`), and is written to;
 /// writes until it is killed (`stream INDEX`), takes a buffer away (`unmap INDEX`).
 pub fn target() -> i32 {
     let device = Device::open(0);
@@ -14,8 +14,9 @@ pub fn target() -> i32 {
         let order = words.next().unwrap_or_default();
         let rest: Vec<&str> = words.collect();
         match order {
-            "make" => {
-                let station = Station::new(device);
+            "make" | "make-on-demand" => {
+                let make = if order == "make" { Station::new } else { Station::on_demand };
+                let station = make(device);
                 say(station.address());
                 stations.push(station);
                 peers.push(None);
@@ -57,6 +58,27 @@ pub fn make(player: &mut Player) -> Address {
 /// Connects a station of this process with one of a player.
 pub fn meet(station: &Station, player: &mut Player, index: usize, timing: Timing) -> Address {
     let peer = make(player);
+    introduce(station, player, (index, peer), timing)
+}
+
+/// The same with a station whose buffer is registered on demand.
+pub fn meet_on_demand(
+    station: &Station,
+    player: &mut Player,
+    index: usize,
+    timing: Timing,
+) -> Address {
+    player.tell("make-on-demand");
+    let peer = player.hear().parse().expect("an address");
+    introduce(station, player, (index, peer), timing)
+}
+
+fn introduce(
+    station: &Station,
+    player: &mut Player,
+    (index, peer): (usize, Address),
+    timing: Timing,
+) -> Address {
     player.tell(format_args!("connect {index} {}", station.address()));
     assert_eq!(player.hear(), "connected");
     station.connect(peer, timing);

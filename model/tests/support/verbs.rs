@@ -12,6 +12,11 @@ use mlx5_sys::verbs::*;
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of a station's buffer.
 pub const LENGTH: usize = 64 << 10;
+/// What peers may do with a station's buffer: everything.
+pub const ACCESS: u32 = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
+    | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
+    | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
+    | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
 /// Requests a send queue holds, and receives a receive queue.
 pub const DEPTH: u32 = 64;
 
@@ -166,10 +171,17 @@ impl Station {
 
     /// The same, whose completion queue has room for so many.
     pub fn with_completions(device: Device, room: u32) -> Self {
-        let access = ibv_access_flags::IBV_ACCESS_LOCAL_WRITE.0
-            | ibv_access_flags::IBV_ACCESS_REMOTE_WRITE.0
-            | ibv_access_flags::IBV_ACCESS_REMOTE_READ.0
-            | ibv_access_flags::IBV_ACCESS_REMOTE_ATOMIC.0;
+        Self::made(device, room, 0)
+    }
+
+    /// A station whose buffer is registered on demand: what the process unmaps, the card cannot
+    /// reach.
+    pub fn on_demand(device: Device) -> Self {
+        Self::made(device, 4 * DEPTH, ibv_access_flags::IBV_ACCESS_ON_DEMAND.0)
+    }
+
+    fn made(device: Device, room: u32, further: u32) -> Self {
+        let access = ACCESS | further;
         // SAFETY: the context is open; a new anonymous mapping is registered as long as the
         // station lives.
         unsafe {
@@ -396,7 +408,7 @@ impl Station {
     }
 
     /// Takes memory of the own buffer away, or gives it back, empty. Its addresses stay reserved, so
-    /// that nobody else's memory comes to lie there.
+    /// that nobody else's memory comes to lie there. A card notices only of a buffer on demand.
     pub fn remap(&self, part: Range<usize>, there: bool) {
         assert!(part.end <= LENGTH);
         // SAFETY: in place of pages of the buffer, which no reference points into.

@@ -5,6 +5,7 @@ use libc::{c_int, c_long, c_ulong, c_void, off_t, size_t, ssize_t};
 use super::descriptors::{self, Descriptor, owned};
 use super::discovery::{Discovery, discovery};
 use super::errno::{errno, set_errno};
+use super::pins::{self, Door};
 use super::running::Running;
 use super::{ioctl, real, uar, visitor};
 
@@ -45,7 +46,7 @@ interpose! {
                 return uar::map(running, address, length, protection, flags, fd, offset);
             }
         }
-        real::mmap(address, length, protection, flags, fd, offset)
+        pins::map(Door::Library, address, length, protection, flags, fd, offset)
     }
     mmap64(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void {
         if fd >= 0 && owned(fd) {
@@ -53,21 +54,33 @@ interpose! {
                 return uar::map(running, address, length, protection, flags, fd, offset);
             }
         }
-        real::mmap64(address, length, protection, flags, fd, offset)
+        pins::map(Door::Library, address, length, protection, flags, fd, offset)
     }
     // Libraries that watch mappings (UCX) put a jump into whatever `mmap` and `munmap` they find,
     // which may be those here, and go on to the kernel this way. In C it is variadic: what a caller
     // does not pass is not looked at by the kernel either.
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
         match number {
-            libc::SYS_mmap if owned(e as c_int) => {
-                if let Some(running) = Running::current() {
-                    let (flags, fd) = (d as c_int, e as c_int);
-                    let (at, length) = (a as *mut c_void, b as size_t);
-                    return uar::map(running, at, length, c as c_int, flags, fd, f) as c_long;
+            libc::SYS_mmap => {
+                let (at, length, flags, fd) = (a as *mut c_void, b as size_t, d as c_int, e as c_int);
+                if owned(fd) {
+                    if let Some(running) = Running::current() {
+                        return uar::map(running, at, length, c as c_int, flags, fd, f) as c_long;
+                    }
                 }
+                return pins::map(Door::Kernel, at, length, c as c_int, flags, fd, f) as c_long;
             }
-            libc::SYS_munmap => uar::unmapping(a as usize, b as usize),
+            libc::SYS_munmap => {
+                return pins::unmap(Door::Kernel, a as *mut c_void, b as size_t).into();
+            }
+            libc::SYS_mremap => {
+                let (at, to) = (a as *mut c_void, e as *mut c_void);
+                let (old, new, flags) = (b as size_t, c as size_t, d as c_int);
+                return pins::remap(Door::Kernel, at, old, new, flags, to) as c_long;
+            }
+            libc::SYS_madvise => {
+                return pins::advise(Door::Kernel, a as *mut c_void, b as size_t, c as c_int).into();
+            }
             libc::SYS_pidfd_getfd => {
                 let copy = real::syscall(number, a, b, c, d, e, f);
                 if copy >= 0 {
@@ -80,8 +93,13 @@ interpose! {
         real::syscall(number, a, b, c, d, e, f)
     }
     munmap(address: *mut c_void, length: size_t) -> c_int {
-        uar::unmapping(address as usize, length);
-        real::munmap(address, length)
+        pins::unmap(Door::Library, address, length)
+    }
+    mremap(address: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void) -> *mut c_void {
+        pins::remap(Door::Library, address, old, new, flags, to)
+    }
+    madvise(address: *mut c_void, length: size_t, advice: c_int) -> c_int {
+        pins::advise(Door::Library, address, length, advice)
     }
     close(fd: c_int) -> c_int {
         if owned(fd) {

@@ -218,7 +218,7 @@ fn make(
     context(cqc::LOG_CQ_SIZE, u64::from(entries.ilog2()));
     context(cqc::UAR_PAGE, u64::from(uar));
     context(cqc::C_EQN_OR_APU_ELEMENT, u64::from(eqn));
-    context(cqc::DBR_ADDR, given.db_addr);
+    context(cqc::DBR_ADDR, record.bus(given.db_addr));
     command.pages(buffer.pages());
     let number = create_cq_out::CQN.get(&function.run(command)?) as u32;
 

@@ -31,6 +31,7 @@ mod event;
 mod file;
 mod flow;
 mod flow_matcher;
+mod folder;
 mod function;
 mod identity;
 #[cfg(target_arch = "x86_64")]
@@ -44,6 +45,7 @@ mod mw;
 mod path;
 mod paths;
 mod pd;
+mod pins;
 mod poll;
 mod port;
 mod qp;

@@ -37,7 +37,7 @@ pub(super) struct Mr {
 /// What keeps a region's memory where it is.
 enum Held {
     /// It was pinned.
-    Pinned { _umem: Umem },
+    Pinned(Umem),
     /// Nothing does: the card finds what the process has there at the moment.
     OnDemand,
     /// A mapping of the model's own.
@@ -132,7 +132,7 @@ fn create(file: &CommandFile, uid: u16, asked: Asked) -> Result<Mr> {
         Held::OnDemand
     } else {
         let writable = asked.access & writing != 0;
-        Held::Pinned { _umem: Umem::pin(file.running, asked.start, asked.length, writable)? }
+        Held::Pinned(Umem::pin(file.running, asked.start, asked.length, writable)?)
     };
     if asked.is_implicit() {
         return whole(file, asked);
@@ -219,7 +219,11 @@ fn build(file: &CommandFile, uid: u16, asked: Asked, held: Held) -> Result<Mr> {
     context(mkc::TRANSLATIONS_OCTWORD_SIZE, octowords);
     context(mkc::LOG_PAGE_SIZE, u64::from(shift));
     let first = asked.start >> shift;
-    command.pages((0..entries).map(|page| (first + page) << shift | PRESENT));
+    let bus = |address: u64| match &held {
+        Held::Pinned(umem) => umem.bus(address),
+        Held::OnDemand | Held::DmaBuf { .. } | Held::Device => address,
+    };
+    command.pages((0..entries).map(|page| bus((first + page) << shift) | PRESENT));
     command.pages(std::iter::repeat_n(0, (octowords * 2 - entries) as usize));
     finish(file, uid, asked, (command, variant), held)
 }
@@ -301,7 +305,7 @@ pub(super) fn reregister(file: &CommandFile, request: &Request) -> Result<()> {
     let uid = state.context()?.uid;
     let old = state.get::<Mr>(asked.mr_handle)?;
     // What is not the process's memory by address cannot be made anew.
-    if !matches!(old.held, Held::Pinned { .. } | Held::OnDemand) {
+    if !matches!(old.held, Held::Pinned(_) | Held::OnDemand) {
         return Err(Errno::EOPNOTSUPP);
     }
     let before = Asked {

@@ -419,7 +419,7 @@ fn make(
     context(qpc::USER_INDEX, u64::from(given.uidx));
     context(qpc::CQN_SND, u64::from(send_cq.number));
     context(qpc::CQN_RCV, recv_cq.map_or(0, |cq| u64::from(cq.number)));
-    context(qpc::DBR_ADDR, given.db_addr);
+    context(qpc::DBR_ADDR, record.bus(given.db_addr));
     context(qpc::LATENCY_SENSITIVE, 1);
     context(qpc::WQ_SIGNATURE, u64::from(given.flags & flag::SIGNATURE != 0));
     context(qpc::BLOCK_LB_MC, u64::from(asked.flags & BLOCK_LOOPBACK != 0));

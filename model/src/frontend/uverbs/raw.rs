@@ -72,15 +72,17 @@ pub(super) fn make(
     parts: &Parts<'_>,
 ) -> Result<(Raw, u32, CreateQpDriverReply)> {
     let given = parts.given;
+    let record = Umem::pin_record(file.running, given.db_addr)?;
+    let record_address = record.bus(given.db_addr);
     let mut raw = Raw {
         uid: parts.uid,
         send: None,
         receive: None,
         tir: None,
         _buffers: Vec::new(),
-        _record: Some(Umem::pin_record(file.running, given.db_addr)?),
+        _record: Some(record),
     };
-    let made = fill(file, parts, &mut raw);
+    let made = fill(file, parts, record_address, &mut raw);
     if let Err(error) = made {
         let _ = destroy(file, &raw);
         return Err(error);
@@ -105,7 +107,7 @@ pub(super) fn make(
     Ok((raw, number.ok_or(Errno::EINVAL)?, reply))
 }
 
-fn fill(file: &CommandFile, parts: &Parts<'_>, raw: &mut Raw) -> Result<()> {
+fn fill(file: &CommandFile, parts: &Parts<'_>, record: u64, raw: &mut Raw) -> Result<()> {
     let function = file.function();
     let given = parts.given;
     if given.sq_wqe_count != 0 {
@@ -133,7 +135,7 @@ fn fill(file: &CommandFile, parts: &Parts<'_>, raw: &mut Raw) -> Result<()> {
         ring(wq::WQ_TYPE, CYCLIC);
         ring(wq::PD, parts.pdn.into());
         ring(wq::UAR_PAGE, uar.into());
-        ring(wq::DBR_ADDR, given.db_addr);
+        ring(wq::DBR_ADDR, record);
         ring(wq::LOG_WQ_STRIDE, 6);
         ring(wq::LOG_WQ_SZ, given.sq_wqe_count.ilog2().into());
         ring(wq::PAGE_OFFSET, offset(&buffer)?);
@@ -156,7 +158,7 @@ fn fill(file: &CommandFile, parts: &Parts<'_>, raw: &mut Raw) -> Result<()> {
             user_index: given.uidx,
             cqn: cq.number,
             pdn: parts.pdn,
-            record: given.db_addr,
+            record,
             wqes,
             shift,
             strips: parts.strips,

@@ -73,6 +73,16 @@ macro_rules! next {
         // SAFETY: the caller keeps the function's own contract.
         unsafe { next($first, $second, $third) }
     }};
+    (@call $next:ident; $first:ident: $ft:ty, $second:ident: $st:ty, $third:ident: $tt:ty, $fourth:ident: $qt:ty, $fifth:ident: $pt:ty; $result:ty; variadic) => {{
+        // SAFETY: the symbol of this name has this type in every C library of Linux.
+        let next = unsafe {
+            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($ft, $st, $tt, $qt, ...) -> $result>(
+                $next.address(),
+            )
+        };
+        // SAFETY: the caller keeps the function's own contract.
+        unsafe { next($first, $second, $third, $fourth, $fifth) }
+    }};
     (@call $next:ident; $first:ident: $ft:ty, $second:ident: $st:ty, $third:ident: $tt:ty, $fourth:ident: $qt:ty; $result:ty; variadic) => {{
         // SAFETY: the symbol of this name has this type in every C library of Linux.
         let next = unsafe {
@@ -115,8 +125,9 @@ next! {
     fcntl(fd: c_int, command: c_int, argument: usize; variadic) -> c_int;
     fcntl64(fd: c_int, command: c_int, argument: usize; variadic) -> c_int;
     mmap(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
-    mmap64(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
     munmap(address: *mut c_void, length: size_t) -> c_int;
+    madvise(address: *mut c_void, length: size_t, advice: c_int) -> c_int;
+    mremap(address: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void; variadic) -> *mut c_void;
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
     close(fd: c_int) -> c_int;
     read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t;

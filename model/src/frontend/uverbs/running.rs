@@ -8,6 +8,7 @@ use super::descriptors::{self, Descriptors};
 use super::discovery::{Discovery, discovery};
 use super::errno::{Errno, Result};
 use super::function::{Function, Interrupts};
+use super::pins::{Bus, Pins};
 use super::uar::Registers;
 use super::umem::Records;
 use super::{trap, visitor};
@@ -34,6 +35,8 @@ pub(super) struct Running {
     pub pinned: AtomicU64,
     /// Those of doorbell records.
     pub records: Records,
+    /// Where pinned pages are.
+    pub pins: Arc<Pins>,
 }
 
 static RUNNING: AtomicPtr<Running> = AtomicPtr::new(std::ptr::null_mut());
@@ -86,7 +89,8 @@ impl Running {
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         }
         let guarded = trap::installed() || trap::install();
-        let memory = Arc::new(ProcessMemory::new(guarded));
+        let pins = Arc::new(Pins::default());
+        let memory = Arc::new(Bus { memory: ProcessMemory::new(guarded), pins: pins.clone() });
         let identities: Vec<Identity> = identities(offer.devices.len(), offer.config.link, seed())
             .into_iter()
             .map(|identity| offer.config.applied_to(identity))
@@ -142,6 +146,7 @@ impl Running {
             registers: Registers::new()?,
             pinned: AtomicU64::new(0),
             records: Records::default(),
+            pins,
         })
     }
 }

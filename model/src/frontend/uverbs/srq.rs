@@ -183,6 +183,7 @@ fn make(
     let length = u64::from(wqes) * u64::from(stride);
     let buffer = Umem::pin(file.running, given.buf_addr, length, false)?;
     let record = Umem::pin_record(file.running, given.db_addr)?;
+    let record_address = record.bus(given.db_addr);
     let events = cq::events(file, state, asked.events)?;
 
     let offset = buffer.offset()?;
@@ -222,7 +223,7 @@ fn make(
                 (wq::LOG_WQ_SZ, u64::from(wqes.ilog2())),
                 (wq::PAGE_OFFSET, offset),
                 (wq::PD, u64::from(pdn)),
-                (wq::DBR_ADDR, given.db_addr),
+                (wq::DBR_ADDR, record_address),
             ] {
                 context(field.within(xrqc::WQ), value);
             }
@@ -248,7 +249,7 @@ fn make(
             context(wq::LOG_WQ_SZ, u64::from(wqes.ilog2()));
             context(wq::PAGE_OFFSET, offset);
             context(wq::PD, u64::from(pdn));
-            context(wq::DBR_ADDR, given.db_addr);
+            context(wq::DBR_ADDR, record_address);
             command.pages(buffer.pages());
             (create_rmp_out::RMPN.get(&function.run(command)?) as u32, None, None)
         }
@@ -278,8 +279,8 @@ fn make(
             context(xrc_srqc::XRCD, u64::from(xrcdn));
             context(xrc_srqc::CQN, u64::from(cqn));
             context(xrc_srqc::USER_INDEX, u64::from(given.uidx));
-            context(xrc_srqc::DB_RECORD_ADDR_H, given.db_addr >> 32);
-            context(xrc_srqc::DB_RECORD_ADDR_L, given.db_addr >> 2 & 0x3fff_ffff);
+            context(xrc_srqc::DB_RECORD_ADDR_H, record_address >> 32);
+            context(xrc_srqc::DB_RECORD_ADDR_L, record_address >> 2 & 0x3fff_ffff);
             command.pages(buffer.pages());
             let number = create_xrc_srq_out::XRC_SRQN.get(&function.run(command)?) as u32;
             (number, Some(domain), Some(completions))

@@ -3,18 +3,17 @@
 //!
 //! Directory streams, relative opens, symbolic links and everything else that programs do with
 //! sysfs then works without being imitated. The tree depends on the cards alone, so its folder is
-//! named after its contents and shared by the processes of a user; it is written under another
-//! name and renamed when it is whole. RDMA devices that the kernel does offer stay visible through
-//! links.
+//! named after its contents and shared by the processes of a user (`folder`). RDMA devices that the
+//! kernel does offer stay visible through links.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::config::Node;
+use super::folder::{self, Entry};
 use super::identity::{BOARD_ID, BUS, Device, HCA_TYPE, PART, VENDOR};
 use crate::card::{Link, PortState};
 
@@ -35,14 +34,6 @@ const REDIRECTED: [&str; 4] = [
     "/sys/devices/pci6d35:00",
     "/sys/bus/pci/devices/6d35:",
 ];
-
-/// One thing in the tree.
-enum Entry {
-    File(String),
-    Link(String),
-    /// A file that its owner may not open.
-    Forbidden,
-}
 
 /// The tree of a machine with these devices.
 #[derive(Debug)]
@@ -103,7 +94,7 @@ impl Tree {
             keep(&mut entries, &format!("{CLASS}/{class}"), &format!("sys/class/{class}"));
         }
         keep(&mut entries, NODES, "dev/infiniband");
-        Ok(Self { root: settle(&entries)?, first, devices: devices.len() })
+        Ok(Self { root: folder::settle(&entries)?, first, devices: devices.len() })
     }
 
     /// Where a path leads; the same path if it is none of the tree's.
@@ -290,81 +281,6 @@ fn cpu_mask() -> String {
         })
         .collect();
     words.join(",")
-}
-
-/// Writes the tree, if no other process has, and gives its folder.
-fn settle(entries: &[(String, Entry)]) -> io::Result<PathBuf> {
-    let mut sum = 0xcbf2_9ce4_8422_2325_u64;
-    let mut add = |bytes: &[u8]| {
-        for byte in bytes.iter().chain(&[0]) {
-            sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
-    for (path, entry) in entries {
-        add(path.as_bytes());
-        match entry {
-            Entry::File(text) | Entry::Link(text) => add(text.as_bytes()),
-            Entry::Forbidden => add(b"forbidden"),
-        }
-    }
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for base in [std::env::temp_dir(), PathBuf::from("/tmp"), PathBuf::from("/dev/shm")] {
-        match write(&base, sum, entries) {
-            Ok(root) => return Ok(root),
-            Err(error) => {
-                let text = format!("{}: {error}", base.display());
-                last = io::Error::new(error.kind(), text);
-            }
-        }
-    }
-    Err(last)
-}
-
-fn write(base: &Path, sum: u64, entries: &[(String, Entry)]) -> io::Result<PathBuf> {
-    // SAFETY: geteuid has no preconditions.
-    let user = unsafe { libc::geteuid() };
-    let root = base.join(format!("mlx5-model-{user}-{sum:016x}"));
-    match fs::symlink_metadata(&root) {
-        Ok(found) if found.is_dir() && found.uid() == user => return Ok(root),
-        Ok(_) => {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                format!("{} belongs to another user", root.display()),
-            ));
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error),
-    }
-    let draft = base.join(format!("mlx5-model-{user}-{sum:016x}.{}", std::process::id()));
-    let mut folder = fs::DirBuilder::new();
-    folder.recursive(true).mode(0o700);
-    let made = (|| {
-        folder.create(&draft)?;
-        for (path, entry) in entries {
-            let path = draft.join(path);
-            if let Some(parent) = path.parent() {
-                folder.create(parent)?;
-            }
-            match entry {
-                Entry::File(text) => fs::write(&path, text)?,
-                Entry::Link(target) => symlink(target, &path)?,
-                Entry::Forbidden => {
-                    fs::write(&path, "")?;
-                    fs::set_permissions(&path, fs::Permissions::from_mode(0o000))?;
-                }
-            }
-        }
-        fs::rename(&draft, &root)
-    })();
-    match made {
-        Ok(()) => Ok(root),
-        Err(error) => {
-            // What cannot be removed is a leftover in the folder of temporary files.
-            let _ = fs::remove_dir_all(&draft);
-            // Another process may have been faster.
-            if root.is_dir() { Ok(root) } else { Err(error) }
-        }
-    }
 }
 
 #[cfg(test)]

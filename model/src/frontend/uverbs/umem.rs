@@ -2,11 +2,13 @@
 //! of locked memory.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 
 use super::errno::{Errno, Result};
 use super::lock;
+use super::pins::Pin;
 use super::running::Running;
 
 /// Pages that hold doorbell records, by address: many records share one, which is pinned once.
@@ -19,8 +21,15 @@ pub(super) const PAGE: u64 = 4096;
 /// Pinned memory; the count goes back when it is dropped.
 #[derive(Debug)]
 pub(super) struct Umem {
-    running: &'static Running,
+    counted: Counted,
     address: u64,
+    pin: Pin,
+}
+
+/// Pages that count against the limit of locked memory.
+#[derive(Debug)]
+struct Counted {
+    running: &'static Running,
     pages: u64,
 }
 
@@ -50,11 +59,19 @@ impl Umem {
         }
         let pages = (last - first) / PAGE;
         let pinned = running.pinned.fetch_add(pages, Ordering::AcqRel) + pages;
-        let umem = Self { running, address, pages };
+        let counted = Counted { running, pages };
         if pinned > limit() && !may_lock() {
             return Err(Errno::ENOMEM);
         }
-        if mapped(first, last, writable) { Ok(umem) } else { Err(Errno::EFAULT) }
+        if !mapped(first, last, writable) {
+            return Err(Errno::EFAULT);
+        }
+        Ok(Self { counted, address, pin: running.pins.pin(first..last)? })
+    }
+
+    /// Bus address of an address in this memory.
+    pub fn bus(&self, address: u64) -> u64 {
+        self.pin.bus(address)
     }
 
     /// Pins the page of a doorbell record, if none of its records has done so yet.
@@ -64,7 +81,9 @@ impl Umem {
     pub fn pin_record(running: &'static Running, address: u64) -> Result<Arc<Self>> {
         let page = address / PAGE;
         let mut pages = lock(&running.records.0);
-        if let Some(umem) = pages.get(&page).and_then(Weak::upgrade) {
+        // A page that was moved aside is another one than the program has there now.
+        let known = pages.get(&page).and_then(Weak::upgrade);
+        if let Some(umem) = known.filter(|umem| umem.pin.is_in_place()) {
             return Ok(umem);
         }
         let umem = Arc::new(Self::pin(running, page * PAGE, PAGE, true)?);
@@ -73,10 +92,10 @@ impl Umem {
         Ok(umem)
     }
 
-    /// Addresses of its pages of 4 KiB.
+    /// Bus addresses of its pages of 4 KiB.
     pub fn pages(&self) -> impl Iterator<Item = u64> + use<> {
-        let first = self.address / PAGE * PAGE;
-        (0..self.pages).map(move |page| first + page * PAGE)
+        let first = self.bus(self.address / PAGE * PAGE);
+        (0..self.counted.pages).map(move |page| first + page * PAGE)
     }
 
     /// Where it starts in its first page, in units of 64 bytes, as queue contexts want it: EINVAL
@@ -87,7 +106,7 @@ impl Umem {
     }
 }
 
-impl Drop for Umem {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.running.pinned.fetch_sub(self.pages, Ordering::AcqRel);
     }
@@ -114,6 +133,26 @@ fn may_lock() -> bool {
     asked == 0 && sets[0] & 1 << CAP_IPC_LOCK != 0
 }
 
+/// A line of `/proc/self/maps`: the range of addresses, and what follows.
+fn mapping(line: &str) -> Option<(Range<u64>, &str)> {
+    let (range, rest) = line.split_once(' ')?;
+    let (start, end) = range.split_once('-')?;
+    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
+    Some((start..end, rest))
+}
+
+/// The parts of a range of pages that lie in one mapping each. Page by page where the kernel does
+/// not say.
+pub(super) fn mappings(range: &Range<u64>) -> Vec<Range<u64>> {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
+        let starts = range.clone().step_by(PAGE as usize);
+        return starts.map(|start| start..start + PAGE).collect();
+    };
+    let part = |mapped: Range<u64>| range.start.max(mapped.start)..range.end.min(mapped.end);
+    let parts = maps.lines().filter_map(mapping).map(|(mapped, _)| part(mapped));
+    parts.filter(|part| part.start < part.end).collect()
+}
+
 /// Whether every page is mapped with the rights.
 fn mapped(first: u64, last: u64, writable: bool) -> bool {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else {
@@ -121,13 +160,7 @@ fn mapped(first: u64, last: u64, writable: bool) -> bool {
         return true;
     };
     let mut at = first;
-    for line in maps.lines() {
-        let Some((range, rest)) = line.split_once(' ') else { continue };
-        let Some((start, end)) = range.split_once('-') else { continue };
-        let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
-        else {
-            continue;
-        };
+    for (Range { start, end }, rest) in maps.lines().filter_map(mapping) {
         if end <= at {
             continue;
         }

@@ -86,12 +86,13 @@ pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
     {
         return Err(Errno::EINVAL);
     }
+    let record = Umem::pin_record(file.running, given.db_addr)?;
     let ring = Ring {
         uid,
         user_index: given.user_index,
         cqn: state.get::<cq::Cq>(cq)?.number,
         pdn: state.get::<Pd>(pd)?.number,
-        record: given.db_addr,
+        record: record.bus(given.db_addr),
         wqes: given.rq_wqe_count,
         shift: given.rq_wqe_shift,
         strips: flags & STRIPS != 0,
@@ -99,7 +100,6 @@ pub(super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<
     };
     let length = u64::from(given.rq_wqe_count) << given.rq_wqe_shift;
     let buffer = Umem::pin(file.running, given.buf_addr, length, false)?;
-    let record = Umem::pin_record(file.running, given.db_addr)?;
     let number = raw::create_rq(file, &ring, &buffer)?;
     let handle = state.enter(Object::Wq(Wq {
         number,

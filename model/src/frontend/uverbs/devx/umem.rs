@@ -22,7 +22,7 @@ pub(in super::super) struct DevxUmem {
 
 /// What it is of.
 enum Memory {
-    Pinned(#[allow(dead_code, reason = "kept pinned")] Umem),
+    Pinned(Umem),
     Mapped(#[allow(dead_code, reason = "kept mapped")] Mapping),
 }
 
@@ -67,7 +67,11 @@ pub(in super::super) fn register(file: &CommandFile, attributes: &mut Attributes
     };
     let shift = page_shift(start, length, sizes).ok_or(Errno::EINVAL)?;
     let (page, first) = (1u64 << shift, start >> shift << shift);
-    let pages = (first..start + length).step_by(page as usize);
+    let bus = |address: u64| match &memory {
+        Memory::Pinned(pinned) => pinned.bus(address),
+        Memory::Mapped(_) => address,
+    };
+    let pages = (first..start + length).step_by(page as usize).map(bus);
     let mut command =
         Command::new(opcode::CREATE_UMEM, create_umem_in::SIZE, create_umem_out::SIZE);
     command.set(create_umem_in::UID, uid);

@@ -1,0 +1,315 @@
+//! The folder tree that stands for sysfs: where it lies, and that nobody but its user can change it.
+//!
+//! Each user has one private folder (mode 0700) for all its processes. Every file is created in it
+//! with `O_EXCL` and without following links, and a folder of another owner or mode is never used.
+//! So other users of the machine can neither replace the tree nor choose what is written to. If
+//! another user has taken the folder's usual name, a folder with a random name replaces it.
+//!
+//! A tree is written as a draft and renamed when it is complete. The writer holds a lock on its
+//! draft, so a later start can tell a draft whose writer was killed, and removes it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use super::real;
+
+/// An entry of the tree.
+pub(super) enum Entry {
+    /// A file with this text.
+    File(String),
+    /// A symbolic link to this target.
+    Link(String),
+    /// A file that its owner may not open.
+    Forbidden,
+}
+
+/// What names of drafts begin with.
+const DRAFT: &str = "draft-";
+/// How many random names are tried.
+const ATTEMPTS: u32 = 16;
+
+/// Returns the folder with these entries, by relative path. Writes it if no process of this user
+/// has, or if files of it were removed.
+///
+/// # Errors
+/// If no place can be used: each place with its reason.
+pub(super) fn settle(entries: &[(String, Entry)]) -> io::Result<PathBuf> {
+    let name = format!("{:016x}", sum(entries));
+    let mut reasons = Vec::new();
+    for base in bases() {
+        match private(&base).and_then(|folder| tree(&folder, &name, entries)) {
+            Ok(root) => return Ok(root),
+            Err(error) => reasons.push(format!("{}: {error}", base.display())),
+        }
+    }
+    reasons.push("set XDG_RUNTIME_DIR or TMPDIR to a folder of this user".into());
+    Err(io::Error::other(reasons.join("; ")))
+}
+
+/// Hash of all entries (FNV-1a).
+fn sum(entries: &[(String, Entry)]) -> u64 {
+    let mut sum = 0xcbf2_9ce4_8422_2325_u64;
+    let mut add = |bytes: &[u8]| {
+        for byte in bytes.iter().chain(&[0]) {
+            sum = (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for (path, entry) in entries {
+        add(path.as_bytes());
+        match entry {
+            Entry::File(text) | Entry::Link(text) => add(text.as_bytes()),
+            Entry::Forbidden => add(b"forbidden"),
+        }
+    }
+    sum
+}
+
+/// Places to look at, best first.
+fn bases() -> Vec<PathBuf> {
+    // The XDG specification has relative paths ignored.
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let mut bases: Vec<PathBuf> = runtime.into_iter().filter(|path| path.is_absolute()).collect();
+    for base in [std::env::temp_dir(), PathBuf::from("/tmp"), PathBuf::from("/dev/shm")] {
+        if !bases.contains(&base) {
+            bases.push(base);
+        }
+    }
+    bases
+}
+
+fn user() -> u32 {
+    // SAFETY: geteuid has no preconditions.
+    unsafe { libc::geteuid() }
+}
+
+/// Returns this user's private folder in `base`, and makes it if necessary.
+fn private(base: &Path) -> io::Result<PathBuf> {
+    let base = absolute(base)?;
+    let about = fs::metadata(&base)?;
+    let denied = |why: &str| io::Error::new(io::ErrorKind::PermissionDenied, why);
+    if about.uid() != 0 && about.uid() != user() && is_mapped(about.uid()) {
+        return Err(denied("belongs to another user"));
+    }
+    // Without the sticky bit others could rename the folder and put theirs in its place.
+    if about.mode() & 0o022 != 0 && about.mode() & libc::S_ISVTX == 0 {
+        return Err(denied("others can write to it and its sticky bit is not set"));
+    }
+    let usual = base.join(format!("mlx5-model-{}", user()));
+    match make(&usual) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made.map(|()| usual),
+    }
+    if is_private(&usual) {
+        return Ok(usual);
+    }
+    let prefix = format!("mlx5-model-{}.", user());
+    let mut others: Vec<PathBuf> = fs::read_dir(&base)?
+        .flatten()
+        .filter(|entry| entry.file_name().as_bytes().starts_with(prefix.as_bytes()))
+        .map(|entry| entry.path())
+        .filter(|path| is_private(path))
+        .collect();
+    others.sort();
+    match others.into_iter().next() {
+        Some(folder) => Ok(folder),
+        None => make_random(&base, &prefix),
+    }
+}
+
+/// Whether a path is a folder, and no link to one, that only this user can enter.
+fn is_private(path: &Path) -> bool {
+    fs::symlink_metadata(path)
+        .is_ok_and(|found| found.is_dir() && found.uid() == user() && found.mode() & 0o077 == 0)
+}
+
+/// Whether a user number is that of a user. In a user namespace the kernel shows one number for all
+/// users that the namespace does not have, among them the machine's root.
+fn is_mapped(user: u32) -> bool {
+    let Ok(map) = fs::read_to_string("/proc/self/uid_map") else { return true };
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(|number| number.parse::<u64>());
+        let (Some(Ok(first)), _, Some(Ok(count))) =
+            (numbers.next(), numbers.next(), numbers.next())
+        else {
+            return true;
+        };
+        (first..first.saturating_add(count)).contains(&u64::from(user))
+    })
+}
+
+/// The path without links, from the root on. Relative paths count from the working directory of
+/// now: programs may change theirs later.
+fn absolute(path: &Path) -> io::Result<PathBuf> {
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let mut found = vec![0u8; libc::PATH_MAX as usize];
+    // SAFETY: the path is a C string, and the buffer has the PATH_MAX bytes that the call may write.
+    let answer = unsafe { real::realpath(path.as_ptr(), found.as_mut_ptr().cast()) };
+    if answer.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let length = found.iter().position(|byte| *byte == 0).unwrap_or(found.len());
+    found.truncate(length);
+    Ok(PathBuf::from(std::ffi::OsString::from_vec(found)))
+}
+
+fn make(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
+}
+
+/// Makes a folder whose name nobody can know before.
+fn make_random(base: &Path, prefix: &str) -> io::Result<PathBuf> {
+    for _ in 0..ATTEMPTS {
+        let mut random = [0; 8];
+        // SAFETY: the buffer has the length given.
+        let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+        if got != random.len() as isize {
+            return Err(io::Error::last_os_error());
+        }
+        let path = base.join(format!("{prefix}{:016x}", u64::from_ne_bytes(random)));
+        match make(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Returns the complete tree in a private folder.
+fn tree(folder: &Path, name: &str, entries: &[(String, Entry)]) -> io::Result<PathBuf> {
+    sweep(folder);
+    let root = folder.join(name);
+    if is_complete(&root, entries) {
+        return Ok(root);
+    }
+    let draft = Draft::new(folder)?;
+    draft.fill(entries)?;
+    if fs::rename(&draft.path, &root).is_ok() {
+        return Ok(root);
+    }
+    // Another process was faster, or the tree there has lost files.
+    if !is_complete(&root, entries) {
+        draft.replace(&root)?;
+    }
+    Ok(root)
+}
+
+/// Whether nothing of a tree is missing. Nobody but this user can change a file in place.
+fn is_complete(root: &Path, entries: &[(String, Entry)]) -> bool {
+    entries.iter().all(|(path, entry)| {
+        let path = root.join(path);
+        match entry {
+            Entry::File(text) => fs::symlink_metadata(path)
+                .is_ok_and(|found| found.is_file() && found.len() == text.len() as u64),
+            Entry::Link(target) => {
+                fs::read_link(path).is_ok_and(|found| found == Path::new(target))
+            }
+            Entry::Forbidden => fs::symlink_metadata(path).is_ok_and(|found| found.is_file()),
+        }
+    })
+}
+
+/// Takes the lock on a folder, unless another process has it.
+fn lock(path: &Path) -> io::Result<File> {
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    let folder = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    // SAFETY: flock passes no memory, and the descriptor is open.
+    match unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(folder),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Removes drafts whose writers are gone. What cannot be removed stays, and harms nothing.
+fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_name().as_bytes().starts_with(DRAFT.as_bytes()) {
+            continue;
+        }
+        let path = entry.path();
+        let removed = lock(&path).and_then(|_held| fs::remove_dir_all(&path));
+        if let Err(error) = removed {
+            tracing::debug!(path = %path.display(), %error, "a draft stays");
+        }
+    }
+}
+
+/// A tree that is being written. Removed when it is dropped, unless it was renamed.
+struct Draft {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl Draft {
+    fn new(folder: &Path) -> io::Result<Self> {
+        for _ in 0..ATTEMPTS {
+            let path = make_random(folder, DRAFT)?;
+            // Another start may have taken it for one that was left, before it was locked.
+            match lock(&path) {
+                Ok(held) if held.metadata()?.nlink() > 0 => return Ok(Self { path, _lock: held }),
+                Ok(_) => {}
+                Err(error) => tracing::debug!(%error, "a new draft was swept away"),
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    fn fill(&self, entries: &[(String, Entry)]) -> io::Result<()> {
+        let mut folder = DirBuilder::new();
+        folder.recursive(true).mode(0o700);
+        let create = |path: &Path, mode: u32| {
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(mode)
+                .custom_flags(libc::O_NOFOLLOW)
+                .open(path)
+        };
+        for (path, entry) in entries {
+            let path = self.path.join(path);
+            if let Some(parent) = path.parent() {
+                folder.create(parent)?;
+            }
+            match entry {
+                Entry::File(text) => create(&path, 0o600)?.write_all(text.as_bytes())?,
+                Entry::Link(target) => symlink(target, &path)?,
+                Entry::Forbidden => drop(create(&path, 0o000)?),
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the draft in the place of what is there, which goes with it.
+    fn replace(&self, root: &Path) -> io::Result<()> {
+        let name = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes());
+        let (draft, old) = (name(&self.path)?, name(root)?);
+        // SAFETY: both paths are C strings.
+        let swapped = unsafe {
+            let here = libc::AT_FDCWD;
+            libc::renameat2(here, draft.as_ptr(), here, old.as_ptr(), libc::RENAME_EXCHANGE)
+        };
+        if swapped == 0 {
+            return Ok(());
+        }
+        // File systems without the exchange.
+        let aside = self.path.with_extension("old");
+        fs::rename(root, &aside)?;
+        fs::rename(&self.path, root)?;
+        fs::remove_dir_all(&aside)
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        // Not there if it was renamed. If it cannot be removed, a later start tries again.
+        if let Err(error) = fs::remove_dir_all(&self.path) {
+            if error.kind() != io::ErrorKind::NotFound {
+                tracing::debug!(path = %self.path.display(), %error, "a draft stays");
+            }
+        }
+    }
+}
