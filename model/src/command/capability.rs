@@ -29,6 +29,8 @@ pub const LOG_MAX_KLMS: u32 = 12;
 pub const LOG_MIN_ENTITY: u32 = 12;
 /// log2 of the longest message.
 pub const LOG_MAX_MESSAGE: u32 = 30;
+/// log2 of the bytes of the largest atomic.
+pub const LOG_MAX_ATOMIC: u32 = 5;
 /// log2 of READs and atomics in flight, either way.
 pub const LOG_MAX_READS: u32 = 4;
 /// log2 of streams of an initiator of dynamic connections.

@@ -8,7 +8,7 @@ use mlx5_sys::ifc::{
     query_dct_in, query_dct_out,
 };
 
-use super::capability::{LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
+use super::capability::{LOG_MAX_ATOMIC, LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
 use super::qp::free_number;
 use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
@@ -42,7 +42,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     if !(1..=5).contains(&field(dctc::MTU)) {
         return Err(Refusal::QpMtu);
     }
-    if field(dctc::RAE) == 1 && !(1..=3).contains(&field(dctc::ATOMIC_MODE)) {
+    if field(dctc::RAE) == 1 && !(1..=LOG_MAX_ATOMIC).contains(&field(dctc::ATOMIC_MODE)) {
         return Err(Refusal::QpAtomicMode);
     }
     counter::may_name(card, field(dctc::COUNTER_SET_ID), user)?;

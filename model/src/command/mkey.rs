@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{
 use super::capability::{LOG_MAX_KLMS, LOG_MIN_ENTITY};
 use super::{Refusal, buffer, context, get, owned, uid, umem};
 use crate::card::Card;
-use crate::object::{Klm, Mkey, Translation};
+use crate::object::{Klm, KlmList, Mkey, Translation};
 
 /// Access modes (`mlx5_ifc.h`, `MLX5_MKC_ACCESS_MODE_*`).
 const PHYSICAL: u32 = 0;
@@ -38,7 +38,7 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         PHYSICAL if uid(input) != 0 => return Err(Refusal::MkeyPhysicalUser),
         PHYSICAL => Translation::Physical,
         MTT => pages(card, input, &mkc)?,
-        KLMS => Translation::Klms(klms(input, &mkc)?),
+        KLMS => Translation::Klms(KlmList::new(klms(input, &mkc)?)),
         KSM => ksm(input, &mkc)?,
         MEMIC => memic(card, &mkc, uid(input))?,
         _ => return Err(Refusal::MkeyAccessMode),

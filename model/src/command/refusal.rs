@@ -139,7 +139,7 @@ refusals! {
     QpMtu = 0x5c_060c, BadParameter, "mtu is none of 256 to 4096 bytes";
     QpMessage = 0x5c_060d, BadParameter, "log_msg_max is above the capability";
     QpReadDepth = 0x5c_060e, BadParameter, "log_rra_max or log_sra_max is above the capability";
-    QpAtomicMode = 0x5c_060f, BadParameter, "atomic_mode must be 8 bytes where rae is set";
+    QpAtomicMode = 0x5c_060f, BadParameter, "atomic_mode must be 1 to 5 (at most 32 bytes) where rae is set";
     QpPadding = 0x5c_0611, BadParameter, "padding of received packets is not offered";
     QpStreams = 0x5c_0618, BadSize, "log_num_dci_stream_channels or log_num_dci_errored_streams is above the capability";
     QpStream = 0x5c_0619, BadParameter, "the stream of the initiator has not failed, or it has no streams";

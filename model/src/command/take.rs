@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::{Field, ads, qpc};
 
-use super::capability::{LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
+use super::capability::{LOG_MAX_ATOMIC, LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
 use super::{Refusal, get};
 use crate::card::Card;
 
@@ -64,8 +64,8 @@ pub fn take(
         Take::Optional(RRE) => copy(&[qpc::RRE]),
         Take::Optional(RWE) => copy(&[qpc::RWE]),
         Take::Optional(RAE) => {
-            // `qp.h`: mode 1 is IB's eight bytes, modes 2 and 3 allow up to as many.
-            if field(qpc::RAE) == 1 && !(1..=3).contains(&field(qpc::ATOMIC_MODE)) {
+            // `qp.h`: modes 1 and 2 are eight bytes, 3 and above up to `1 << mode`.
+            if field(qpc::RAE) == 1 && !(1..=LOG_MAX_ATOMIC).contains(&field(qpc::ATOMIC_MODE)) {
                 return Err(Refusal::QpAtomicMode);
             }
             copy(&[qpc::RAE, qpc::ATOMIC_MODE]);

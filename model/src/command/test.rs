@@ -36,6 +36,14 @@ pub struct Rig {
     next: u64,
 }
 
+/// Processor time that this thread has used: what a busy machine does not change.
+pub fn thread_time() -> std::time::Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the struct outlives the call, which fills it.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+    std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// A command under construction.
 #[derive(Clone)]
 pub struct Command(pub Vec<u8>);

@@ -124,6 +124,8 @@ impl Memory for ProcessMemory {
             if !head.is_empty() {
                 kernel::write(address, head)?;
             }
+            // The kernel's copies are plain stores.
+            std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
             return kernel::write(last, &from[head.len()..]);
         }
         // Stores of one `rep movsb` may become visible in any order among themselves, but not

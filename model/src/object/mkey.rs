@@ -12,7 +12,7 @@ pub enum Translation {
     /// Through a list of pages, which starts with the one that holds the start address.
     Pages(Pages),
     /// Through other keys, one piece after the other from the start address on.
-    Klms(Vec<Klm>),
+    Klms(KlmList),
     /// Through other keys, each for as many bytes: log2 of that, and the keys in turn.
     Ksms(u32, Vec<Klm>),
     /// To the card's own memory: a bus address that the addresses from zero on count from.
@@ -34,27 +34,106 @@ pub struct Klm {
     pub address: u64,
 }
 
-/// A part of a list of [`Klm`]s.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
-    /// One piece.
-    Piece(Klm),
-    /// Pieces of these entries in turn, and all of that so many times.
-    Repeated(u32, &'a [Klm]),
+/// Pieces of memory behind other keys, one after the other, indexed by where each starts: finding
+/// a byte takes the logarithm of the list's length.
+#[derive(Clone, Debug, Default)]
+pub struct KlmList {
+    entries: Vec<Klm>,
+    /// Each part that has bytes: its first byte's offset, and its place in the list.
+    parts: Vec<(u64, usize)>,
+    /// Of a pattern's entries: bytes before each in one cycle. Zero elsewhere.
+    within: Vec<u64>,
 }
 
-impl Part<'_> {
-    /// Bytes.
-    pub fn length(&self) -> u64 {
-        match self {
-            Self::Piece(klm) => klm.length.into(),
-            Self::Repeated(times, entries) => u64::from(*times) * Self::cycle(entries),
+/// A piece of a [`KlmList`] from one of its bytes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KlmPiece {
+    /// The other key.
+    pub key: u32,
+    /// Virtual address of the byte behind it; `None` beyond the end of all addresses.
+    pub address: Option<u64>,
+    /// Bytes from there to the end of the piece, at least one.
+    pub length: u64,
+}
+
+impl KlmList {
+    /// Indexes a list. What follows a pattern that claims more entries than the list has is never
+    /// found.
+    pub fn new(entries: Vec<Klm>) -> Self {
+        let mut list = Self { entries, parts: Vec::new(), within: Vec::new() };
+        list.index();
+        list
+    }
+
+    /// Replaces entries from `offset` on; a list that is too short grows.
+    pub fn replace(&mut self, offset: usize, entries: &[Klm]) {
+        let end = offset + entries.len();
+        if self.entries.len() < end {
+            self.entries.resize(end, Klm::default());
+        }
+        self.entries[offset..end].copy_from_slice(entries);
+        self.index();
+    }
+
+    fn index(&mut self) {
+        self.parts.clear();
+        self.within.clear();
+        self.within.resize(self.entries.len(), 0);
+        let (mut start, mut at) = (0u64, 0);
+        while let Some(first) = self.entries.get(at) {
+            let (length, next) = match first.pattern() {
+                None => (first.length.into(), at + 1),
+                Some((times, count)) => {
+                    let next = at + 1 + count;
+                    if next > self.entries.len() {
+                        return;
+                    }
+                    let mut cycle = 0;
+                    for entry in at + 1..next {
+                        self.within[entry] = cycle;
+                        cycle += u64::from(self.entries[entry].repeated());
+                    }
+                    (u64::from(times) * cycle, next)
+                }
+            };
+            if length > 0 {
+                self.parts.push((start, at));
+            }
+            // Keys have fewer bytes than that.
+            let Some(end) = start.checked_add(length) else { return };
+            (start, at) = (end, next);
         }
     }
 
-    /// Bytes of one turn.
-    pub fn cycle(entries: &[Klm]) -> u64 {
-        entries.iter().map(|entry| u64::from(entry.repeated())).sum()
+    /// The piece that holds the byte at an offset; `None` behind the last one.
+    pub fn find(&self, offset: u64) -> Option<KlmPiece> {
+        let part = self.parts.partition_point(|(start, _)| *start <= offset).checked_sub(1)?;
+        let (start, at) = self.parts[part];
+        let (first, skip) = (self.entries[at], offset - start);
+        let Some((times, count)) = first.pattern() else {
+            let length = u64::from(first.length).checked_sub(skip).filter(|left| *left > 0)?;
+            return Some(KlmPiece {
+                key: first.key,
+                address: first.address.checked_add(skip),
+                length,
+            });
+        };
+        let range = at + 1..at + 1 + count;
+        let last = range.end.checked_sub(1)?;
+        let cycle = self.within[last] + u64::from(self.entries[last].repeated());
+        let (turn, skip) = (skip.checked_div(cycle)?, skip % cycle);
+        if turn >= times.into() {
+            return None;
+        }
+        let before = self.within[range].partition_point(|before| *before <= skip);
+        let entry = self.entries[at + before];
+        let skip = skip - self.within[at + before];
+        let further = turn * u64::from(entry.stride());
+        Some(KlmPiece {
+            key: entry.key,
+            address: entry.address.checked_add(further).and_then(|at| at.checked_add(skip)),
+            length: u64::from(entry.repeated()) - skip,
+        })
     }
 }
 
@@ -62,17 +141,10 @@ impl Klm {
     /// In a key's place: the header of a strided pattern.
     const REPEAT: u32 = 0x400;
 
-    /// Takes the first part off a list; `None` if it is empty, or ends within a pattern.
-    pub fn split<'a>(list: &mut &'a [Self]) -> Option<Part<'a>> {
-        let (first, rest) = list.split_first()?;
-        *list = rest;
-        if first.key != Self::REPEAT {
-            return Some(Part::Piece(*first));
-        }
-        let entries = usize::from(first.address as u16);
-        let (entries, rest) = rest.split_at_checked(entries)?;
-        *list = rest;
-        Some(Part::Repeated((first.address >> 32) as u32, entries))
+    /// Of the header of a strided pattern: how often it is repeated, and how many entries follow.
+    fn pattern(&self) -> Option<(u32, usize)> {
+        let header = self.key == Self::REPEAT;
+        header.then(|| ((self.address >> 32) as u32, usize::from(self.address as u16)))
     }
 
     /// Of a pattern's entry: bytes of each piece.

@@ -29,7 +29,7 @@ pub use eq::Eq;
 pub use ethernet::{Half, Rqt, Strides, Tir, Tis};
 pub use groups::Groups;
 pub use memic::{Memic, Run};
-pub use mkey::{Klm, Mkey, Part, Translation};
+pub use mkey::{Klm, KlmList, KlmPiece, Mkey, Translation};
 pub use pages::Pages;
 pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};
 pub use srq::{Srq, SrqContext, SrqQueue, Xrc};

@@ -150,6 +150,12 @@ impl Qp {
         shares.then(|| self.get(qpc::SRQN_RMPN_XRQN))
     }
 
+    /// Bytes of the longest message that it sends or receives: QPC's `log_msg_max` is taken as it
+    /// stands, so 0 allows one byte.
+    pub fn longest_message(&self) -> u64 {
+        1 << self.get(qpc::LOG_MSG_MAX)
+    }
+
     /// Whether its send queue has no doorbell record: the doorbell itself says what is posted.
     pub fn is_recordless(&self) -> bool {
         self.get(qpc::SEND_DBR_MODE) == 1

@@ -49,6 +49,8 @@ pub struct Connection {
     pub rc: Rc,
     /// Whether it is among those that have something to send.
     pub listed: bool,
+    /// When its initiator's last packet came, by the card's clock.
+    pub used: u64,
 }
 
 /// What a queue pair that is a target has beside its context.
@@ -66,6 +68,8 @@ pub struct Target {
     pub connections: HashMap<Peer, Connection>,
     /// Those that have something to send.
     pub ready: VecDeque<Peer>,
+    /// When connections whose initiators are gone were last looked for.
+    pub swept: u64,
 }
 
 impl Target {
@@ -78,6 +82,7 @@ impl Target {
             violations: 0,
             connections: HashMap::new(),
             ready: VecDeque::new(),
+            swept: 0,
         }
     }
 

@@ -51,17 +51,19 @@ impl Card {
             let end = umr.offset + entries.len();
             let room = mkey.get(mkc::TRANSLATIONS_OCTWORD_SIZE) as usize;
             // Pages are bus addresses, which are not for programs to choose.
-            let (Translation::Klms(list) | Translation::Ksms(_, list)) = &mut mkey.translation
-            else {
-                return Err(REFUSED);
-            };
             if end > room {
                 return Err(REFUSED);
             }
-            if list.len() < end {
-                list.resize(end, Klm::default());
+            match &mut mkey.translation {
+                Translation::Klms(list) => list.replace(umr.offset, &entries),
+                Translation::Ksms(_, list) => {
+                    if list.len() < end {
+                        list.resize(end, Klm::default());
+                    }
+                    list[umr.offset..end].copy_from_slice(&entries);
+                }
+                _ => return Err(REFUSED),
             }
-            list[umr.offset..end].copy_from_slice(&entries);
         }
         mkey.context = context;
         Ok(())

@@ -21,6 +21,8 @@ use mlx5_sys::ifc::cqc;
 use super::cq::{CQE, Entry};
 use super::event::COUNTER;
 use crate::card::Card;
+use crate::memory::{Fault, Memory};
+use crate::object::Pages;
 use crate::trace::{Call, Observed};
 
 /// Mini CQEs in the longest block.
@@ -62,6 +64,26 @@ pub enum Layout {
     Basic,
     /// Each slot says how many are in it.
     Enhanced,
+}
+
+impl Layout {
+    /// Writes a CQE, or a slot of mini CQEs: the byte by which software sees that it is there last,
+    /// after all others. That is the last byte, and in the enhanced layout the one before it.
+    pub(super) fn store(
+        self,
+        pages: &Pages,
+        memory: &dyn Memory,
+        at: usize,
+        bytes: &[u8],
+    ) -> Result<(), Fault> {
+        match (self, bytes.split_last()) {
+            (Self::Enhanced, Some((last, rest))) => {
+                pages.write(memory, at + rest.len(), std::slice::from_ref(last))?;
+                pages.publish(memory, at, rest)
+            }
+            _ => pages.publish(memory, at, bytes),
+        }
+    }
 }
 
 /// What a compressing CQ holds back.
@@ -250,7 +272,7 @@ impl Card {
         slot[63] = (minis.len() as u8 - 1) << 4 | FORMAT_COMPRESSED << FORMAT_SHIFT;
         compression.before = minis.last().copied();
         let place = ((producer & (cq.entries - 1)) as usize + 1) * cq.cqe_size - 64;
-        if let Err(fault) = cq.pages.publish(&*self.memory, place, &slot) {
+        if let Err(fault) = Layout::Enhanced.store(&cq.pages, &*self.memory, place, &slot) {
             return self.lose_ring(cqn, fault);
         }
         cq.producer = producer.wrapping_add(minis.len() as u32) & COUNTER;
@@ -320,12 +342,15 @@ pub(crate) fn asked_for(context: &[u8]) -> Result<Option<Compression>, ()> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
     use mlx5_sys::ifc::create_cq_in;
 
     use super::super::Syndrome;
     use super::super::test::Queue;
     use super::super::{Completion, Opcode, Origin};
     use super::*;
+    use crate::memory::test::Flat;
 
     fn compressing(format: u64) -> Queue {
         let field = |f: mlx5_sys::ifc::Field| f.within(create_cq_in::CQ_CONTEXT);
@@ -391,6 +416,69 @@ mod tests {
             },
             |qp| qp,
         )
+    }
+
+    /// Memory that keeps the order in which bytes of a ring are stored.
+    struct Ordered {
+        below: Arc<Flat>,
+        ring: std::ops::Range<u64>,
+        stored: Mutex<Vec<u64>>,
+    }
+
+    impl Memory for Ordered {
+        fn read(&self, address: u64, to: &mut [u8]) -> Result<(), Fault> {
+            self.below.read(address, to)
+        }
+
+        fn write(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+            if self.ring.contains(&address) {
+                let bytes = address..address + from.len() as u64;
+                self.stored.lock().unwrap().extend(bytes.map(|at| at - self.ring.start));
+            }
+            self.below.write(address, from)
+        }
+
+        fn update(
+            &self,
+            address: u64,
+            change: &mut dyn FnMut([u8; 8]) -> [u8; 8],
+        ) -> Result<[u8; 8], Fault> {
+            self.below.update(address, change)
+        }
+
+        fn publish(&self, address: u64, from: &[u8]) -> Result<(), Fault> {
+            self.write(address, from)
+        }
+    }
+
+    #[test]
+    fn the_byte_that_software_looks_at_is_stored_last() {
+        for (mut queue, owner) in [(compressing(0), 63), (enhanced(), 62), (Queue::new(), 63)] {
+            let ordered = Arc::new(Ordered {
+                below: Arc::clone(&queue.rig.memory),
+                ring: queue.ring..queue.ring + 1024,
+                stored: Mutex::default(),
+            });
+            queue.rig.card.memory = Arc::clone(&ordered) as Arc<dyn Memory>;
+            // One alone, and then four that are alike.
+            queue.rig.card.complete(&received(&queue, 7, 50));
+            queue.rig.card.release_cqes();
+            for i in 0..4 {
+                queue.rig.card.complete(&queue.sent(i, Ok(())));
+            }
+            queue.rig.card.release_cqes();
+            let stored = ordered.stored.lock().unwrap();
+            let written: std::collections::BTreeSet<u64> =
+                stored.iter().map(|at| at / 64).collect();
+            assert!(written.len() > 1);
+            for slot in written {
+                let last = stored.iter().rfind(|at| **at / 64 == slot).unwrap();
+                // The second slot of a block in the basic layout is its title's to show.
+                if owner == 62 || queue.cqe(slot)[60..] != [0; 4] {
+                    assert_eq!(last % 64, owner, "slot {slot}");
+                }
+            }
+        }
     }
 
     #[test]

@@ -34,8 +34,10 @@ impl Card {
         }
         entry[CQE + 63] = entry[CQE + 63] & !1 | u8::from(cq.producer & cq.entries != 0);
         let iteration = cq.iteration();
+        let mut layout = Layout::Basic;
         if let Some(compression) = &mut cq.compression {
-            if compression.layout() == Layout::Enhanced {
+            layout = compression.layout();
+            if layout == Layout::Enhanced {
                 entry[CQE + 62] = iteration;
             }
             compression.wrote(entry);
@@ -44,7 +46,7 @@ impl Card {
         let index = if cq.is_collapsed() { 0 } else { cq.producer & (cq.entries - 1) };
         let slot = index as usize * cq.cqe_size;
         let bytes = if cq.cqe_size == 128 { &entry[..] } else { &entry[CQE..] };
-        if let Err(fault) = cq.pages.publish(&*self.memory, slot, bytes) {
+        if let Err(fault) = layout.store(&cq.pages, &*self.memory, slot, bytes) {
             return self.lose_ring(cqn, fault);
         }
         if let Some(Tapping { tap, .. }) = &self.tapping {

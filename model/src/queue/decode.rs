@@ -208,7 +208,8 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
         fence: match control.flags >> 5 {
             0 => Fence::None,
             1 => Fence::Small,
-            2..=4 => Fence::Full,
+            2 | 4 => Fence::Full,
+            3 => Fence::Strong,
             _ => return Err(Syndrome::LocalQpOperation),
         },
         signal: if control.flags & 0x08 == 0 { Signal::OnError } else { Signal::Always },

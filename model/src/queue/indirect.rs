@@ -6,44 +6,27 @@ use super::Domain;
 use super::translate::{Access, Denied};
 use crate::card::Card;
 use crate::memory::Fault;
-use crate::object::{Klm, Part};
-
-/// A walk over the pieces of an access.
-struct Walk<'a> {
-    card: &'a Card,
-    domain: Domain,
-    /// What is wanted of the keys below, and how many more may lie below each other.
-    access: (Access, u32),
-    /// Bytes of the list before the access.
-    skip: u64,
-    /// What is left of the access.
-    left: Range<usize>,
-}
+use crate::object::{Klm, KlmList};
 
 impl Card {
-    /// As [`Card::pieces`], of an access that starts `skip` bytes into a list; `access` is that to the
-    /// keys in the list.
+    /// Does what [`Card::pieces`] does, for an access that starts `skip` bytes into a list; `access`
+    /// is the access to the keys in the list. Each piece takes the logarithm of the list's length.
     pub(super) fn listed(
         &self,
         domain: Domain,
-        mut list: &[Klm],
-        skip: u64,
-        bytes: Range<usize>,
+        list: &KlmList,
+        mut skip: u64,
+        mut bytes: Range<usize>,
         access: (Access, u32),
         work: &mut dyn FnMut(u64, Range<usize>) -> Result<(), Fault>,
     ) -> Result<(), Denied> {
-        let mut walk = Walk { card: self, domain, access, skip, left: bytes };
-        while !walk.left.is_empty() {
-            let part = Klm::split(&mut list).ok_or(Denied::Bounds)?;
-            let length = part.length();
-            if walk.skip >= length {
-                walk.skip -= length;
-                continue;
-            }
-            match part {
-                Part::Piece(klm) => walk.piece(klm.key, klm.address, length, work)?,
-                Part::Repeated(times, entries) => walk.repeated(times, entries, work)?,
-            }
+        while !bytes.is_empty() {
+            let piece = list.find(skip).ok_or(Denied::Bounds)?;
+            let at = piece.address.ok_or(Denied::Bounds)?;
+            let n = piece.length.min(bytes.len() as u64) as usize;
+            self.pieces(domain, piece.key, at, bytes.start..bytes.start + n, access, work)?;
+            skip = skip.checked_add(n as u64).ok_or(Denied::Bounds)?;
+            bytes.start += n;
         }
         Ok(())
     }
@@ -73,58 +56,13 @@ impl Card {
     }
 }
 
-impl Walk<'_> {
-    /// The next piece: what the access has of it.
-    fn piece(
-        &mut self,
-        key: u32,
-        address: u64,
-        length: u64,
-        work: &mut dyn FnMut(u64, Range<usize>) -> Result<(), Fault>,
-    ) -> Result<(), Denied> {
-        if self.skip >= length {
-            self.skip -= length;
-            return Ok(());
-        }
-        let n = (length - self.skip).min(self.left.len() as u64) as usize;
-        let at = address.checked_add(self.skip).ok_or(Denied::Bounds)?;
-        let now = self.left.start..self.left.start + n;
-        self.card.pieces(self.domain, key, at, now, self.access, work)?;
-        (self.skip, self.left.start) = (0, self.left.start + n);
-        Ok(())
-    }
-
-    /// The pieces of a strided pattern, which is longer than what is skipped.
-    fn repeated(
-        &mut self,
-        times: u32,
-        entries: &[Klm],
-        work: &mut dyn FnMut(u64, Range<usize>) -> Result<(), Fault>,
-    ) -> Result<(), Denied> {
-        let cycle = Part::cycle(entries);
-        let first = self.skip.checked_div(cycle).ok_or(Denied::Bounds)?;
-        self.skip %= cycle;
-        for turn in first..u64::from(times) {
-            for entry in entries {
-                if self.left.is_empty() {
-                    return Ok(());
-                }
-                let further = turn * u64::from(entry.stride());
-                let at = entry.address.checked_add(further).ok_or(Denied::Bounds)?;
-                self.piece(entry.key, at, entry.repeated().into(), work)?;
-            }
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use mlx5_sys::ifc::{Field, create_mkey_in, mkc};
     use proptest::prelude::*;
 
     use super::*;
-    use crate::command::test::Rig;
+    use crate::command::test::{Rig, thread_time};
 
     /// Where the region of the rig starts, and the first of its pages' bytes.
     const START: u64 = 0x7000_0100;
@@ -233,8 +171,31 @@ mod tests {
         else {
             panic!("a key over keys")
         };
-        *list = vec![itself];
+        *list = KlmList::new(vec![itself]);
         assert_eq!(read(&rig, key, 0, 8), Err(Denied::Key));
+    }
+
+    #[test]
+    fn finding_a_piece_does_not_walk_the_list() {
+        // 2^16 pieces of one byte, each behind so many empty ones that a walk from the list's
+        // start takes hours.
+        const PIECES: usize = 1 << 16;
+        let mut list = Vec::new();
+        for at in 0..PIECES {
+            list.extend([Klm::default(); 15]);
+            list.push(Klm { length: 1, key: 7, address: at as u64 });
+        }
+        let list = KlmList::new(list);
+        let begin = thread_time();
+        for _ in 0..4 {
+            for at in 0..PIECES as u64 {
+                let piece = list.find(at).unwrap();
+                assert_eq!((piece.address, piece.length), (Some(at), 1));
+            }
+        }
+        assert_eq!(list.find(PIECES as u64), None);
+        let spent = thread_time() - begin;
+        assert!(spent.as_secs() < 20, "{spent:?}");
     }
 
     proptest! {

@@ -15,6 +15,16 @@ const END: u32 = 0x100;
 pub(super) const TWO_GIB: u32 = 0x8000_0000;
 
 impl Card {
+    /// Receives that are posted to a queue pair's own receive queue and not taken, as its doorbell
+    /// record says now; `None` where it has none or the record cannot be read.
+    pub(crate) fn posted_receives(&self, qp: u32) -> Option<u32> {
+        let qp = self.objects.qps.get(&qp).filter(|qp| qp.rq.wqes > 0)?;
+        let mut word = [0; 4];
+        self.memory.read(qp.record(), &mut word).ok()?;
+        let posted = (u32::from_be_bytes(word) as u16).wrapping_sub(qp.rq.taken);
+        Some(u32::from(posted).min(qp.rq.wqes))
+    }
+
     /// Takes the next receive WQE of a queue pair (or of the SRQ behind it); `None` where nothing is
     /// posted. Looks at the doorbell record when it has taken all it knew of: posting a receive
     /// rings no register.

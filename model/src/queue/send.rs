@@ -97,7 +97,7 @@ impl Card {
         }
         observe(&self.tapping, &bytes);
         match decode::request(qp.service, &bytes) {
-            Ok(wqe) if wqe.length() > 1 << qp.get(qpc::LOG_MSG_MAX) => {
+            Ok(wqe) if wqe.length() > qp.longest_message() => {
                 malformed(control.opcode, Syndrome::LocalLength)
             }
             Ok(wqe) => Fetch::Wqe(wqe),

@@ -9,6 +9,8 @@ pub enum Fence {
     Small,
     /// Waits until every READ and atomic before it has its answer.
     Full,
+    /// Strong ordering: waits until every request before it is complete.
+    Strong,
 }
 
 /// When a request that succeeded writes a CQE (`fm_ce_se` bits 3:2).

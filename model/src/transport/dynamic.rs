@@ -3,19 +3,25 @@
 //! A target has no packet sequence of its own. An initiator opens a connection, which must show the
 //! target's key; from then on a responder like that of a reliable connection serves it, until the
 //! initiator gives the connection up or opens another one. A request that is refused ends its
-//! connection, not the target.
+//! connection, not the target. A wrong key opens nothing and ends nothing. Connections whose
+//! initiators were not heard of for [`EXPIRY`] end when others connect.
 
 use mlx5_sys::ifc::query_q_counter_out;
 
 use super::Parameters;
-use super::rc::Rc;
+use super::rc::{self, Rc};
 use crate::card::Card;
 use crate::object::{Connection, Drain, Peer, State, Target};
 use crate::queue::TargetEvent;
-use crate::wire::{DcEth, Header, NakCode, Opcode};
+use crate::wire::{DcEth, Header, Opcode};
 
-/// Connections that a target has at most. Those whose initiators are gone without a word count.
+/// Connections that a target has at most.
 const CONNECTIONS: usize = 1 << 16;
+/// Nanoseconds after its last packet until a connection's initiator counts as gone: many times what
+/// an initiator that has nothing to send stays connected ([`rc::IDLE`]).
+const EXPIRY: u64 = 30 * rc::IDLE;
+/// Nanoseconds between searches for such connections: each looks at all of them.
+const SWEEP: u64 = rc::IDLE;
 
 impl Card {
     /// A packet for a target.
@@ -45,6 +51,7 @@ impl Card {
                 (_, false) => return,
             }
             let Some(open) = target.connections.get_mut(&peer) else { return };
+            open.used = card.clock.now();
             open.rc.receive(card, header, payload);
             target.list(peer);
         });
@@ -117,30 +124,49 @@ impl Card {
 }
 
 impl Target {
-    /// Lets an initiator in, or tells it that its key is wrong. Another connection of its ends.
+    /// Lets an initiator in, which ends another connection of its, or tells it that its key is wrong.
     fn open(&mut self, card: &mut Card, own: &Parameters, header: &Header, peer: Peer) {
         let Some(shown) = header.dynamic else { return };
         let lets_in = self.drain == Drain::Active
             && card.objects.qps.get(&own.number).is_some_and(|qp| qp.state == State::Rtr);
-        let room = self.connections.len() < CONNECTIONS || self.connections.contains_key(&peer);
-        if !lets_in || !room {
+        if !lets_in {
             return;
         }
-        self.close(card, &peer);
-        let mut rc = Rc::default();
-        if shown.key == self.key() {
-            rc.open(*own);
-            card.count(own.number, query_q_counter_out::RX_DCT_CONNECT);
-        } else {
+        if shown.key != self.key() {
             tracing::debug!(target = own.number, from = peer.number, "the access key is wrong");
             self.violations = self.violations.saturating_add(1);
             if std::mem::take(&mut self.armed) {
                 card.target_event(own.number, TargetEvent::KeyViolation);
             }
-            rc.refuse_all(*own, header, NakCode::InvalidRequest);
+            rc::refuse_connect(card, own, header.psn);
+            return;
         }
-        let open = Connection { id: shown.connection, rc, listed: false };
+        self.sweep(card);
+        if self.connections.len() >= CONNECTIONS && !self.connections.contains_key(&peer) {
+            tracing::warn!(target = own.number, "no room for another connection");
+            return;
+        }
+        self.close(card, &peer);
+        let mut rc = Rc::default();
+        rc.open(*own);
+        card.count(own.number, query_q_counter_out::RX_DCT_CONNECT);
+        let used = card.clock.now();
+        let open = Connection { id: shown.connection, rc, listed: false, used };
         self.connections.insert(peer, open);
+    }
+
+    /// Ends connections whose initiators are gone.
+    fn sweep(&mut self, card: &mut Card) {
+        let now = card.clock.now();
+        if now < self.swept.saturating_add(SWEEP) {
+            return;
+        }
+        self.swept = now;
+        let gone = |open: &Connection| !open.listed && open.used.saturating_add(EXPIRY) <= now;
+        let mut peers: Vec<Peer> =
+            self.connections.iter().filter(|(_, open)| gone(open)).map(|(peer, _)| *peer).collect();
+        peers.sort_unstable();
+        peers.iter().for_each(|peer| self.close(card, peer));
     }
 
     /// Ends a connection. What it has taken a receive for and not brought to its end is reported.

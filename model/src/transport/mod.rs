@@ -38,6 +38,8 @@ use unreliable::Unreliable;
 
 /// Packets put into the outbox before it has to be carried away.
 const OUTBOX: usize = 64;
+/// Turns that queue pairs take in one call of [`Card::pump`]: WQEs that send nothing fill no outbox.
+const TURNS: usize = 1024;
 
 impl Card {
     /// A send queue may have work: it is fetched and executed as far as window and fences allow
@@ -120,9 +122,18 @@ impl Card {
 
     fn is_for_port(&self, route: &Route) -> bool {
         match route {
-            Route::InfiniBand { destination, .. } => *destination == self.identity.lid,
-            Route::Ethernet { global, .. } => self.identity.gids.contains(&global.destination),
+            Route::InfiniBand { destination, global, .. } => {
+                // A GRH has to name the port as well (IBA 1.3, 8.4.4 and 9.6.1.1).
+                *destination == self.identity.lid
+                    && global.as_ref().is_none_or(|global| self.has_gid(&global.destination))
+            }
+            Route::Ethernet { global, .. } => self.has_gid(&global.destination),
         }
+    }
+
+    /// Whether a GID is one of the port's; an empty entry of the table is none.
+    fn has_gid(&self, gid: &[u8; 16]) -> bool {
+        *gid != [0; 16] && self.identity.gids.contains(gid)
     }
 
     /// Fires every timer that is due.
@@ -250,7 +261,10 @@ impl Card {
 
     fn fill_outbox(&mut self) -> bool {
         let mut any = false;
-        while self.outbox.len() < OUTBOX {
+        for _ in 0..TURNS {
+            if self.outbox.len() >= OUTBOX {
+                break;
+            }
             let Some(qp) = self.port.next_ready() else { break };
             any = true;
             let Some(object) = self.objects.qps.get(&qp) else { continue };

@@ -2,9 +2,10 @@
 
 use mlx5_sys::ifc::{Field, ads, qpc};
 
-use super::rc::Migration;
+use super::rc::{Migration, WINDOW};
 use super::{p_key, timing};
 use crate::card::{Identity, Link};
+use crate::command::capability::LOG_MAX_ATOMIC;
 use crate::object::{Qp, Service};
 use crate::queue::Domain;
 use crate::wire::{DcEth, Global, Route};
@@ -45,6 +46,8 @@ pub struct Parameters {
     pub responder_depth: u32,
     /// Longest message.
     pub message: u64,
+    /// Every so many packets of a message ask for an acknowledge, and the last one does.
+    pub ack_interval: u32,
     /// Timeout in nanoseconds.
     pub timeout: Option<u64>,
     /// Repetitions before a request fails.
@@ -57,8 +60,9 @@ pub struct Parameters {
     pub remote_read: bool,
     /// Whether the peer may WRITE.
     pub remote_write: bool,
-    /// Whether the peer may do atomics.
-    pub remote_atomic: bool,
+    /// Sizes of the atomics that the peer may do, in bytes, as the sum of their powers of two; 0
+    /// where it may do none.
+    pub atomic_sizes: u32,
     /// Of an initiator with streams: how many may have failed before it does itself.
     pub streams: Option<usize>,
     /// Whether receives come from an SRQ.
@@ -73,10 +77,6 @@ impl Parameters {
     /// Reads a context.
     pub fn of(qp: &Qp, identity: &Identity) -> Self {
         let path = |field: Field| qp.get(field.within(qpc::PRIMARY_ADDRESS_PATH));
-        let message = match qp.get(qpc::LOG_MSG_MAX) {
-            0 => 31,
-            log => log.min(31),
-        };
         let own = 128 << qp.get(qpc::MTU).clamp(1, 5);
         Self {
             number: qp.number,
@@ -97,14 +97,20 @@ impl Parameters {
             q_key: qp.get(qpc::Q_KEY),
             initiator_depth: 1 << qp.get(qpc::LOG_SRA_MAX),
             responder_depth: 1 << qp.get(qpc::LOG_RRA_MAX),
-            message: 1 << message,
+            message: qp.longest_message(),
+            // Without an acknowledge from half a window on, the window is used up and nothing moves.
+            ack_interval: 1 << qp.get(qpc::LOG_ACK_REQ_FREQ).min(WINDOW.ilog2() - 1),
             timeout: timing::timeout(path(ads::ACK_TIMEOUT)),
             retries: qp.get(qpc::RETRY_COUNT) as u8,
             rnr_retries: qp.get(qpc::RNR_RETRY) as u8,
             rnr_timer: qp.get(qpc::MIN_RNR_NAK) as u8,
             remote_read: qp.get(qpc::RRE) != 0,
             remote_write: qp.get(qpc::RWE) != 0,
-            remote_atomic: qp.get(qpc::RAE) != 0,
+            atomic_sizes: if qp.get(qpc::RAE) != 0 {
+                atomic_sizes(qp.get(qpc::ATOMIC_MODE))
+            } else {
+                0
+            },
             streams: streams(qp),
             shared_receive: qp.shared_receive().is_some(),
             send_psn: qp.get(qpc::NEXT_SEND_PSN),
@@ -151,6 +157,16 @@ fn leads_back(to: &Route, from: &Route) -> bool {
             same(global, other)
         }
         _ => false,
+    }
+}
+
+/// Sizes that an `atomic_mode` (`qp.h`, `MLX5_ATOMIC_MODE_*`) allows: 1 and 2 are eight bytes alone,
+/// and each greater mode is up to `1 << mode` bytes.
+fn atomic_sizes(mode: u32) -> u32 {
+    match mode {
+        0 => 0,
+        1 | 2 => 8,
+        log => (4..=1 << log.min(LOG_MAX_ATOMIC)).filter(|size: &u32| size.is_power_of_two()).sum(),
     }
 }
 

@@ -18,6 +18,7 @@ use super::qp::{Asked, Qp, flag};
 use super::qp_modify::{INIT, RESET, RTR, mask};
 use super::srq::Srq;
 use crate::card::Link;
+use crate::command::capability::LOG_MAX_ATOMIC;
 
 /// The context of a target as far as it is known.
 pub(super) struct Target {
@@ -89,12 +90,12 @@ pub(super) fn modify(
         for (right, field) in RIGHTS {
             target.set(field, u64::from(asked.qp_access_flags & right != 0));
         }
-        // MLX5_ATOMIC_MODE_DCT_CX: operands of up to the capability, or IB's eight bytes.
+        // Linux (`qp.c`, `atomic_size_to_mode`) allows the largest atomic that the card has.
         let atomics = asked.qp_access_flags & RIGHTS[2].0 != 0;
         if atomics && !function.caps.has(cmd_hca_cap::ATOMIC) {
             return Err(Errno::EOPNOTSUPP);
         }
-        target.set(dctc::ATOMIC_MODE, u64::from(atomics));
+        target.set(dctc::ATOMIC_MODE, u64::from(atomics) * u64::from(LOG_MAX_ATOMIC));
         target.set(dctc::PORT, asked.port_num);
         target.set(dctc::PKEY_INDEX, asked.pkey_index);
         qp.port = asked.port_num;

@@ -14,6 +14,7 @@ use super::legacy::Request;
 use super::pd::Pd;
 use super::qp::{Kind, Qp};
 use super::{dct, path, user};
+use crate::command::capability::LOG_MAX_ATOMIC;
 
 /// States (`enum ib_qp_state`).
 pub(super) const RESET: u8 = 0;
@@ -449,8 +450,8 @@ fn attributes(context: &mut [u8], file: &CommandFile, qp: &Qp, asked: &ModifyQp)
         set(qpc::RWE, write);
         set(qpc::RRE, read);
         set(qpc::RAE, atomic);
-        // MLX5_ATOMIC_MODE_IB_COMP
-        set(qpc::ATOMIC_MODE, atomic);
+        // Linux (`qp.c`, `atomic_size_to_mode`) allows the largest atomic that the card has.
+        set(qpc::ATOMIC_MODE, atomic * u64::from(LOG_MAX_ATOMIC));
     }
     if has(MIN_RNR_TIMER) {
         set(qpc::MIN_RNR_NAK, u64::from(asked.min_rnr_timer));

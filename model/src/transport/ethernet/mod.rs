@@ -56,12 +56,15 @@ impl Ethernet {
         self.flush(card, qp);
     }
 
-    /// Completes everything posted as flushed, in order.
+    /// Completes as flushed, in order, as many WQEs as the rings hold.
     pub(super) fn flush(&mut self, card: &mut Card, qp: u32) {
         let flushed = |origin, index| {
             Outcome::Completion(Held::new(qp, origin, index, Err(Syndrome::Flushed)))
         };
-        loop {
+        // A doorbell record may claim any number of WQEs, and change while it is read.
+        let (blocks, receives) =
+            card.objects.qps.get(&qp).map_or((0, 0), |qp| (qp.sq.blocks, qp.rq.wqes));
+        for _ in 0..blocks {
             let (index, opcode) = match card.fetch_send(qp) {
                 Fetch::Empty => break,
                 Fetch::Wqe(wqe) => (wqe.index, wqe.opcode),
@@ -73,7 +76,8 @@ impl Ethernet {
         if let Some(wqe) = receiver::give_up(card, qp) {
             card.port.hold(flushed(Origin::Responder(Opcode::Send), wqe));
         }
-        while let Ok(Some(wqe)) = card.take_receive(qp) {
+        for _ in 0..receives {
+            let Ok(Some(wqe)) = card.take_receive(qp) else { break };
             card.port.hold(flushed(Origin::Responder(Opcode::Send), wqe.index));
         }
     }

@@ -3,12 +3,15 @@
 use mlx5_sys::ifc::{qpc, sqc};
 
 use super::super::{Held, Outcome};
-use super::{Ethernet, fits, segments};
+use super::{Ethernet, MTU, fits, segments};
 use crate::card::Card;
+use crate::command::capability::LOG_MAX_LSO;
 use crate::command::steering::SNIFFER_TX;
 use crate::object::{Half, State};
-use crate::queue::{Domain, EthernetSegment, Fetch, Origin, SendWqe, Signal, Syndrome};
-use crate::wire::ethernet::{self, HEADER, Headers, VLAN};
+use crate::queue::{
+    Access, Data, Domain, EthernetSegment, Fetch, Origin, SendWqe, Signal, Syndrome,
+};
+use crate::wire::ethernet::{self, HEADER, Headers, TAG, VLAN};
 
 /// WQEs that one queue sends before the next has its turn.
 const QUANTUM: usize = 16;
@@ -54,6 +57,32 @@ impl Ethernet {
     }
 }
 
+/// The most bytes, header included, that a WQE of this opcode may describe: a frame with a tag, or
+/// one large send. A card reads no more for a DUMP than one frame holds.
+fn limit(opcode: u8) -> u64 {
+    let frame = (HEADER + TAG + MTU) as u64;
+    if opcode == TSO { 1 << LOG_MAX_LSO } else { frame }
+}
+
+/// Checks length and keys of a gather list before memory is set aside for it.
+fn check(card: &Card, domain: Domain, wqe: &SendWqe, header: usize) -> Result<(), Syndrome> {
+    if header as u64 + wqe.length() > limit(wqe.opcode) {
+        tracing::debug!(qp = domain.qp, length = wqe.length(), "a WQE describes too many bytes");
+        return Err(Syndrome::LocalLength);
+    }
+    for data in &wqe.data {
+        if let Data::Pointer { length, key, address } = data {
+            card.check(domain, *key, *address, (*length).into(), Access::LocalRead).map_err(
+                |denied| {
+                    tracing::debug!(qp = domain.qp, ?denied, "cannot gather");
+                    Syndrome::LocalProtection
+                },
+            )?;
+        }
+    }
+    Ok(())
+}
+
 /// Sends what a request asks for: how many bytes it took from memory.
 fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
     if wqe.opcode == NOP {
@@ -61,6 +90,8 @@ fn send(card: &mut Card, qp: u32, wqe: &SendWqe) -> Result<u32, Syndrome> {
     }
     let object = card.objects.qps.get(&qp).ok_or(Syndrome::LocalQpOperation)?;
     let domain = Domain { pd: object.get(qpc::PD), qp };
+    let header = wqe.ethernet.as_ref().map_or(0, |segment| segment.header.len());
+    check(card, domain, wqe, header)?;
     let length = wqe.length() as usize;
     let gather = |card: &Card, to: &mut [u8]| {
         card.gather(domain, &wqe.data, 0, to).map_err(|denied| {

@@ -7,7 +7,7 @@ use super::rendezvous::Fetched;
 use super::requester::{Kind, Requester};
 use crate::card::Card;
 use crate::queue::Syndrome;
-use crate::wire::{Acknowledge, Header, NakCode, Opcode};
+use crate::wire::{Acknowledge, Aeth, Header, NakCode, Opcode};
 
 /// How far an acknowledge reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,9 @@ impl Requester {
         }
         let before = self.unacknowledged;
         let syndrome = header.aeth.map(|aeth| aeth.syndrome);
+        if let Some(Aeth { syndrome: Acknowledge::Ack(code), msn }) = header.aeth {
+            self.credit.update(msn, code);
+        }
         let reach = match (header.opcode, syndrome) {
             (Opcode::Acknowledge, Some(Acknowledge::Ack(_))) => self.acknowledge(card, own, psn),
             (Opcode::Acknowledge, Some(_)) => self.acknowledge(card, own, psn.previous()),

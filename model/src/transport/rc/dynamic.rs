@@ -13,12 +13,15 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{Held, Outcome, Parameters, unreliable};
+use super::super::{Held, Outcome, Parameters, Psn, unreliable};
 use super::requester::{Kind, Request, Requester};
 use super::to_peer;
 use crate::card::Card;
 use crate::queue::{Address, Origin, SendWqe, Signal, Syndrome};
-use crate::wire::{DcEth, Global, Opcode, Route};
+use crate::wire::{Acknowledge, Aeth, DcEth, Global, NakCode, Opcode, Route};
+
+/// Nanoseconds that an initiator with nothing to send stays connected.
+pub(in super::super) const IDLE: u64 = 1_000_000_000;
 
 /// A GID that no port has.
 const NOBODY: [u8; 16] = [0xff; 16];
@@ -37,6 +40,8 @@ struct Connection {
 #[derive(Debug, Default)]
 pub(super) struct Initiator {
     connection: Option<Connection>,
+    /// When it gives the connection up if nothing is to be sent until then.
+    idle_until: Option<u64>,
     /// Fetched, and for somebody else or of a stream that has failed.
     waiting: Option<Box<(SendWqe, Kind)>>,
     /// Streams that have failed and were not reset since.
@@ -120,9 +125,27 @@ impl Requester {
         true
     }
 
+    /// When the connection is to be given up, if everything is answered.
+    pub(super) fn idle_deadline(&self) -> Option<u64> {
+        self.initiator.idle_until.filter(|_| self.requests.is_empty())
+    }
+
+    /// Everything is answered: from now on the connection is idle.
+    pub(super) fn start_idle(&mut self, now: u64) {
+        self.initiator.idle_until = self.initiator.connection.map(|_| now + IDLE);
+    }
+
+    /// Gives up a connection that was idle for too long.
+    pub(super) fn rest(&mut self, card: &mut Card, own: &Parameters, now: u64) {
+        if self.idle_deadline().is_some_and(|until| until <= now) {
+            self.disconnect(card, own);
+        }
+    }
+
     /// Tells the target, if there is one, that nothing more comes.
     pub(super) fn disconnect(&mut self, card: &mut Card, own: &Parameters) {
         let toward = self.toward(own);
+        self.initiator.idle_until = None;
         if self.initiator.connection.take().is_some() {
             card.outbox.push_back(to_peer(&toward, Opcode::Disconnect, self.next).bare());
         }
@@ -151,6 +174,15 @@ impl Requester {
         (self.unacknowledged, self.high) = (self.next, self.next);
         true
     }
+}
+
+/// Tells an initiator that its key is wrong. Nothing is kept of it: where this is lost, the
+/// initiator asks again.
+pub(in super::super) fn refuse_connect(card: &mut Card, own: &Parameters, psn: u32) {
+    let mut header = to_peer(own, Opcode::Acknowledge, Psn::new(psn));
+    let syndrome = Acknowledge::Nak(NakCode::InvalidRequest);
+    header.aeth = Some(Aeth { syndrome, msn: 0 });
+    card.outbox.push_back(header.bare());
 }
 
 /// Completes a request as flushed.

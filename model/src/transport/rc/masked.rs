@@ -37,8 +37,8 @@ impl Responder {
         let size = reth.length as usize;
         let swap = header.opcode == Opcode::MaskedCompareSwap;
         let operands = if swap { 4 } else { 2 };
-        if !own.remote_atomic
-            || !matches!(size, 4 | 8 | 16 | 32)
+        if !reth.length.is_power_of_two()
+            || reth.length & own.atomic_sizes == 0
             || payload.len() != operands * size
             || reth.address % size as u64 != 0
             || self.fetches_owed(false) >= own.responder_depth as usize

@@ -5,6 +5,7 @@
 //! nothing but [`Rc`], which holds both sides' state. `migration` moves both to another path.
 
 mod answer;
+mod credits;
 mod dynamic;
 mod masked;
 mod migration;
@@ -21,8 +22,10 @@ use crate::card::Card;
 use crate::object::{Service, State};
 use crate::queue::{Fetch, HEADER, Opcode, Origin, QpEvent, Syndrome, TagEvent, Tagged};
 use crate::wire::{DcEth, Header, NakCode};
+pub(super) use dynamic::{IDLE, refuse_connect};
 pub use migration::Migration;
 use requester::Requester;
+pub use requester::WINDOW;
 use responder::{Incoming, Responder};
 
 /// Packets one queue pair sends before the next has its turn.
@@ -160,7 +163,11 @@ impl Rc {
     pub(super) fn expire(&mut self, card: &mut Card, qp: u32, now: u64) {
         match self.requester.expire(card, qp, now) {
             Ok(true) => self.wake(card, qp),
-            Ok(false) => {}
+            Ok(false) => {
+                if let Some(own) = self.parameters {
+                    self.requester.rest(card, &own, now);
+                }
+            }
             Err(Syndrome::TransportRetriesExceeded) if self.may_migrate() => {
                 self.migrate(card, qp);
                 self.requester.rewind();
@@ -271,12 +278,6 @@ impl Rc {
     pub(super) fn open(&mut self, own: Parameters) {
         self.parameters = Some(own);
         self.responder.open(&own);
-    }
-
-    /// Refuses all that a dynamic connection may bring, which starts with this packet.
-    pub(super) fn refuse_all(&mut self, own: Parameters, header: &Header, code: NakCode) {
-        self.open(Parameters { receive_psn: header.psn, ..own });
-        self.refused = Some(code);
     }
 
     /// Ends a dynamic connection: what is owed to software is told, and with it that a message will

@@ -7,9 +7,6 @@ use crate::card::Card;
 use crate::queue::Syndrome;
 use crate::wire::{AtomicEth, Opcode, Reth};
 
-/// An acknowledge is asked for with every packet of this many, and with the last of a message.
-const ACK_INTERVAL: u32 = 32;
-
 impl Requester {
     /// Sends the packet at the cursor of a SEND or WRITE. `false` if its memory is not there.
     pub(super) fn send_packet(&mut self, card: &mut Card, own: &Parameters) -> bool {
@@ -29,7 +26,7 @@ impl Requester {
         let mut header = to_peer(own, opcode, psn);
         header.xrc_srq = request.wqe.xrc_srq;
         header.solicited = ends && request.wqe.solicited;
-        header.ack_request = ends || index % ACK_INTERVAL == ACK_INTERVAL - 1;
+        header.ack_request = ends || index % own.ack_interval == own.ack_interval - 1;
         header.immediate = opcode.has_immediate().then_some(request.wqe.immediate);
         if let (true, Some(remote)) = (opcode.has_reth(), request.wqe.remote) {
             header.reth = Some(Reth {

@@ -65,7 +65,7 @@ impl Requester {
     fn push(&mut self, own: &Parameters, wqe: SendWqe, kind: Kind, length: u64, fetched: Fetched) {
         let (first, packets) = (self.next, own.packets(length));
         self.next = first.plus(packets);
-        self.messages = (self.messages + 1) & 0xff_ffff;
+        let ssn = self.number(packets);
         self.requests.push_back(Request {
             wqe,
             kind,
@@ -75,6 +75,7 @@ impl Requester {
             answered: 0,
             inline: None,
             fetched: Some(fetched),
+            ssn,
         });
     }
 }

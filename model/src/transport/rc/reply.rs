@@ -2,14 +2,13 @@
 //! the completions that may be seen only after them.
 
 use super::super::{Outcome, Parameters, Psn};
+use super::credits::{self, NOT_COUNTED};
 use super::responder::{Refused, Responder};
 use super::to_peer;
 use crate::card::Card;
+use crate::object::Service;
 use crate::queue::{Access, Domain, LARGEST, QpEvent};
 use crate::wire::{Acknowledge, Aeth, NakCode, Opcode, Reth};
-
-/// Credit code that says credits are not counted.
-const NO_CREDITS: u8 = 31;
 
 /// What an atomic found.
 #[derive(Clone, Copy, Debug)]
@@ -59,14 +58,14 @@ impl Responder {
             let mut done = true;
             match reply {
                 Reply::Ack { psn, messages } => {
-                    let syndrome = Acknowledge::Ack(NO_CREDITS);
+                    let syndrome = Acknowledge::Ack(credit(card, own));
                     send(card, own, Opcode::Acknowledge, *psn, syndrome, *messages, None);
                 }
                 Reply::Nak { psn, syndrome, messages } => {
                     send(card, own, Opcode::Acknowledge, *psn, *syndrome, *messages, None);
                 }
                 Reply::Atomic { psn, original, messages, .. } => {
-                    let syndrome = Acknowledge::Ack(NO_CREDITS);
+                    let syndrome = Acknowledge::Ack(credit(card, own));
                     let opcode = match original {
                         Original::Value(_) => Opcode::AtomicAcknowledge,
                         Original::Bytes(..) => Opcode::MaskedAcknowledge,
@@ -103,6 +102,15 @@ impl Responder {
         }
         Ok(())
     }
+}
+
+/// The credit code for a queue pair: its posted receives. Those of shared receive queues are no
+/// one connection's and are not counted.
+fn credit(card: &Card, own: &Parameters) -> u8 {
+    if own.shared_receive || own.service != Service::Rc {
+        return NOT_COUNTED;
+    }
+    card.posted_receives(own.number).map_or(NOT_COUNTED, credits::code)
 }
 
 fn send(
@@ -151,8 +159,9 @@ fn read_response(
     let done = u64::from(index) * u64::from(own.mtu);
     let length = (u64::from(reth.length) - done).min(own.mtu.into()) as usize;
     let mut header = to_peer(own, opcode, first.plus(index));
-    header.aeth =
-        opcode.has_aeth().then_some(Aeth { syndrome: Acknowledge::Ack(NO_CREDITS), msn: messages });
+    header.aeth = opcode
+        .has_aeth()
+        .then(|| Aeth { syndrome: Acknowledge::Ack(credit(card, own)), msn: messages });
     let address = reth.address.wrapping_add(done);
     let frame = header.frame(length, |to| match to.is_empty() {
         true => Ok(()),

@@ -5,13 +5,15 @@ use std::collections::VecDeque;
 use mlx5_sys::ifc::query_q_counter_out;
 
 use super::super::{Held, Outcome, Parameters, Psn};
+use super::credits::credits;
 use super::dynamic::Initiator;
 use super::rendezvous::Fetched;
 use crate::card::Card;
+use crate::object::Service;
 use crate::queue::{Fence, Fetch, Origin, SendWqe, Signal, Syndrome};
 
 /// Packets of SENDs and WRITEs that may be unacknowledged.
-const WINDOW: u32 = 128;
+pub const WINDOW: u32 = 128;
 /// Requests that may be in flight.
 const REQUESTS: usize = 256;
 /// RNR retry count that stands for any number.
@@ -84,6 +86,11 @@ impl Kind {
         }
     }
 
+    /// Whether the peer takes a receive for it.
+    fn takes_receive(self) -> bool {
+        matches!(self, Self::Send { .. } | Self::SendInvalidate | Self::Write { immediate: true })
+    }
+
     /// Whether the answer carries data, so that an acknowledge does not do.
     pub(super) fn is_fetch(self) -> bool {
         matches!(self, Self::Read | Self::CompareSwap | Self::FetchAdd | Self::Masked { .. })
@@ -107,12 +114,58 @@ pub(super) struct Request {
     pub(super) inline: Option<Vec<u8>>,
     /// Of what no WQE asked for: the message that it fetches, or its end.
     pub(super) fetched: Option<Fetched>,
+    /// Send sequence number (SSN): messages up to this one, 24 bits.
+    pub(super) ssn: u32,
 }
 
 impl Request {
     pub(super) fn last(&self) -> Psn {
         self.first.plus(self.packets).previous()
     }
+}
+
+/// End-to-end flow control (IBA 1.3, 9.7.7.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Credit {
+    /// The peer has told of receives for messages up to this SSN.
+    Limited(u32),
+    /// The peer does not count them.
+    Unlimited,
+}
+
+impl Default for Credit {
+    fn default() -> Self {
+        Self::Limited(0)
+    }
+}
+
+impl Credit {
+    /// An acknowledge came: `code` tells of the receives posted behind the message `msn`.
+    pub(super) fn update(&mut self, msn: u32, code: u8) {
+        let Some(receives) = credits(code) else {
+            *self = Self::Unlimited;
+            return;
+        };
+        let limit = msn.wrapping_add(receives) & 0xff_ffff;
+        match self {
+            Self::Limited(before) if !is_newer(limit, *before) => {}
+            _ => *self = Self::Limited(limit),
+        }
+    }
+
+    /// Whether a message that takes a receive may be sent: one beyond the limit always may.
+    fn allows(self, ssn: u32) -> bool {
+        match self {
+            Self::Unlimited => true,
+            Self::Limited(limit) => !is_newer(ssn, limit.wrapping_add(1) & 0xff_ffff),
+        }
+    }
+}
+
+/// Whether a 24-bit message number comes after another.
+fn is_newer(one: u32, other: u32) -> bool {
+    let ahead = one.wrapping_sub(other) & 0xff_ffff;
+    ahead != 0 && ahead < 1 << 23
 }
 
 /// Requester side of a queue pair.
@@ -131,8 +184,10 @@ pub(super) struct Requester {
     pub(super) unacknowledged: Psn,
     /// One past the newest PSN sent.
     pub(super) high: Psn,
-    /// Messages sent.
+    /// Messages to send so far: SSN of the newest.
     pub(super) messages: u32,
+    /// The newest message for which the peer has told of a receive (LSN).
+    pub(super) credit: Credit,
     pub(super) retries: u8,
     pub(super) rnr_retries: u8,
     /// Set after going back for a lost answer, until something is answered.
@@ -148,8 +203,14 @@ pub(super) struct Requester {
 impl Requester {
     pub(super) fn start(&mut self, own: &Parameters) {
         let psn = Psn::new(own.send_psn);
+        // What takes receives from shared queues counts none of them.
+        let credit = match own.service {
+            Service::Rc => Credit::default(),
+            _ => Credit::Unlimited,
+        };
         *self = Self {
             started: true,
+            credit,
             next: psn,
             unacknowledged: psn,
             high: psn,
@@ -173,7 +234,7 @@ impl Requester {
     }
 
     pub(super) fn deadline(&self) -> Option<u64> {
-        self.rnr_until.or(self.ack_until)
+        self.rnr_until.or(self.ack_until).or_else(|| self.idle_deadline())
     }
 
     /// Sends requests, as many as `budget` and the window allow. An error is the oldest request's.
@@ -187,9 +248,10 @@ impl Requester {
         loop {
             let toward = self.toward(own);
             self.send(card, &toward, fetch, budget)?;
-            if self.rnr_until.is_some() || !self.turn(card, own) {
+            if *budget == 0 || self.rnr_until.is_some() || !self.turn(card, own) {
                 return Ok(());
             }
+            *budget -= 1;
         }
     }
 
@@ -216,6 +278,8 @@ impl Requester {
                 Kind::Nop => {
                     self.cursor += 1;
                     self.retire_idle(card, own);
+                    // WQEs that send nothing take turns as well: there may be any number of them.
+                    *budget -= 1;
                     continue;
                 }
                 Kind::Umr => {
@@ -312,7 +376,7 @@ impl Requester {
         let inline = (length > 0 && length <= room).then(Vec::new);
         let first = self.next;
         self.next = first.plus(packets);
-        self.messages = (self.messages + 1) & 0xff_ffff;
+        let ssn = self.number(packets);
         let fetched = None;
         self.requests.push_back(Request {
             wqe,
@@ -323,7 +387,16 @@ impl Requester {
             answered: 0,
             inline,
             fetched,
+            ssn,
         });
+    }
+
+    /// SSN of the next request: only what has packets is a message.
+    pub(super) fn number(&mut self, packets: u32) -> u32 {
+        if packets > 0 {
+            self.messages = (self.messages + 1) & 0xff_ffff;
+        }
+        self.messages
     }
 
     /// READs and atomics before the cursor that have no answer yet.
@@ -333,7 +406,12 @@ impl Requester {
 
     /// Whether a fence holds the request at the cursor back.
     fn is_fenced(&self) -> bool {
-        self.requests[self.cursor].wqe.fence == Fence::Full && self.fetches() > 0
+        match self.requests[self.cursor].wqe.fence {
+            Fence::None | Fence::Small => false,
+            Fence::Full => self.fetches() > 0,
+            // What is complete is no longer listed.
+            Fence::Strong => self.cursor > 0,
+        }
     }
 
     /// Executes the UMR at the cursor. What it was is then nothing any more, so that going back for
@@ -372,6 +450,9 @@ impl Requester {
         if request.kind.is_fetch() && self.fetches() >= own.initiator_depth as usize {
             return false;
         }
+        if request.kind.takes_receive() && !self.credit.allows(request.ssn) {
+            return false;
+        }
         // The oldest one may be on its way again, from its middle.
         self.cursor == 0
             || request.first.after(self.unacknowledged) + request.packets <= Psn::WINDOW
@@ -386,6 +467,9 @@ impl Requester {
             self.sent = 0;
         }
         self.unacknowledged = request.first.plus(request.packets);
+        if own.service == Service::Dc && self.requests.is_empty() {
+            self.start_idle(card.clock.now());
+        }
         if let Some(fetched) = request.fetched {
             fetched.done(card, own.number, request.length as u32);
         } else if request.wqe.signal == Signal::Always {

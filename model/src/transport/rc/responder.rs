@@ -548,7 +548,7 @@ impl Responder {
         atomic: AtomicEth,
         domain: Domain,
     ) -> Result<(), Refused> {
-        if !own.remote_atomic
+        if own.atomic_sizes & 8 == 0
             || atomic.address % 8 != 0
             || self.fetches_owed(false) >= own.responder_depth as usize
         {

@@ -16,7 +16,7 @@ const REMOTE_ACCESS: u8 = 0x13;
 type Spoiled<'a> = (&'a dyn Fn(&mut Post), u8);
 
 /// An atomic under masks of `size` bytes at the peer's `at`, with the old value to `to`.
-fn masked(own: &Side, key: u32, (size, at, to): (u32, u64, u64), operands: &[u128]) -> Post {
+pub fn masked(own: &Side, key: u32, (size, at, to): (u32, u64, u64), operands: &[u128]) -> Post {
     let swap = operands.len() == 4;
     let mut post = Post::new(if swap { 0x14 } else { 0x15 });
     post.modifier = 8 | (size.ilog2() - 2) as u8;
@@ -136,7 +136,7 @@ fn the_card_copies_in_the_order_it_was_told() {
     read.remote = (Side::address(0), peer.key);
     own.post(&read);
     let mut then = copy(own, 300, 400_000, 7);
-    then.fence = true;
+    then.fence = 4;
     own.post(&then);
     pair.settle();
     let [own, _] = &mut pair.sides;

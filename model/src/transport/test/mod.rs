@@ -6,13 +6,16 @@
 //! [`timing`] measures waits on the manual clock, [`unreliable`] and
 //! [`datagram`] lose what nobody repeats, [`counters`] counts what goes wrong, [`shared`] takes receives from one queue for several,
 //! [`windows`] binds keys and takes them back, [`xrc`] sends to queues that requests name,
-//! [`dynamic`] connects to whoever a request is for.
+//! [`dynamic`] connects to whoever a request is for, [`limits`] asks for work without end,
+//! [`rules`] holds to the specification's rules.
 
 mod counters;
 mod datagram;
 mod dynamic;
 mod errors;
 mod extended;
+mod limits;
+mod rules;
 mod shared;
 pub mod side;
 mod tags;
@@ -53,6 +56,12 @@ pub struct Setup {
     pub streams: [u32; 2],
     /// What the peer may do: READ, WRITE, atomics.
     pub access: [bool; 3],
+    /// Which atomics (QPC, `atomic_mode`).
+    pub atomic_mode: u32,
+    /// log2 of the packets from one that asks for an acknowledge to the next.
+    pub log_ack_frequency: u32,
+    /// log2 of the longest message's bytes.
+    pub log_message: u32,
 }
 
 impl Default for Setup {
@@ -75,6 +84,9 @@ impl Default for Setup {
             grh: false,
             streams: [0; 2],
             access: [true; 3],
+            atomic_mode: 5,
+            log_ack_frequency: 8,
+            log_message: 30,
         }
     }
 }

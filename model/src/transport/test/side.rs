@@ -59,7 +59,8 @@ pub struct Post {
     pub opcode: u8,
     pub modifier: u8,
     pub signaled: bool,
-    pub fence: bool,
+    /// `fm_ce_se` bits 7:5.
+    pub fence: u8,
     pub solicited: bool,
     pub immediate: u32,
     pub remote: (u64, u32),
@@ -80,7 +81,7 @@ impl Post {
             opcode,
             modifier: 0,
             signaled: true,
-            fence: false,
+            fence: 0,
             solicited: false,
             immediate: 0,
             remote: (0, 0),
@@ -251,6 +252,9 @@ impl Side {
             .set(field(qpc::RRE), setup.access[0])
             .set(field(qpc::RWE), setup.access[1])
             .set(field(qpc::RAE), setup.access[2])
+            .set(field(qpc::ATOMIC_MODE), setup.atomic_mode)
+            .set(field(qpc::LOG_ACK_REQ_FREQ), setup.log_ack_frequency)
+            .set(field(qpc::LOG_MSG_MAX), setup.log_message)
             .set(field(qpc::MTU), setup.mtu.ilog2() - 7)
             .set(field(qpc::REMOTE_QPN), qp)
             .set(field(qpc::LOG_RRA_MAX), setup.depth.ilog2())
@@ -284,6 +288,11 @@ impl Side {
     pub fn break_off(&mut self) {
         let command = Command::new(opcode::QP_2ERR, 0x10).set(rst2init_qp_in::QPN, self.qp);
         self.rig.run(&command).expect("accepted");
+    }
+
+    /// Where the doorbell record and the send queue lie on the bus.
+    pub fn places(&self) -> (u64, std::ops::Range<u64>) {
+        (self.record, self.sq_ring..self.sq_ring + u64::from(BLOCKS) * 64)
     }
 
     pub fn state(&self) -> State {
@@ -372,9 +381,7 @@ impl Side {
         wqe[..4].copy_from_slice(&first.to_be_bytes());
         wqe[4..8].copy_from_slice(&(self.qp << 8 | ds).to_be_bytes());
         wqe[9..11].copy_from_slice(&post.stream.to_be_bytes());
-        wqe[11] = u8::from(post.fence) << 7
-            | u8::from(post.signaled) << 3
-            | u8::from(post.solicited) << 1;
+        wqe[11] = post.fence << 5 | u8::from(post.signaled) << 3 | u8::from(post.solicited) << 1;
         wqe[12..16].copy_from_slice(&post.immediate.to_be_bytes());
         let size = u64::from(BLOCKS) * 64;
         for (at, chunk) in wqe.chunks(16).enumerate() {

@@ -177,7 +177,7 @@ fn a_fence_waits_for_the_read_before_it() {
         let mut write = super::side::Post::new(0x08);
         write.data = vec![(0, 8, own.key)];
         write.remote = (Side::address(0), peer.key);
-        write.fence = fence;
+        write.fence = u8::from(fence) * 4;
         own.write(&write);
         own.ring(0);
         own.rig.card.pump();

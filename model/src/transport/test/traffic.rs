@@ -252,7 +252,7 @@ fn random_traffic(seed: u64, rate: u64, setup: Setup) {
                 let mut post = Post::new(opcode);
                 post.immediate = random.draw() as u32;
                 post.signaled = random.draw() % 3 != 0;
-                post.fence = random.draw() % 4 == 0;
+                post.fence = if random.draw() % 4 == 0 { 4 } else { 0 };
                 post.data = vec![(from, length, key)];
                 post.remote = (Side::address(writes + place), pair.sides[peer].key);
                 let mut receive = None;

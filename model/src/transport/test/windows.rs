@@ -273,7 +273,7 @@ fn a_binding_happens_once_whatever_is_lost() {
                 read.data = vec![(0x1_0000, 2000, own.key)];
                 expected.push((own.post(&read), 0));
                 let mut end = unbind(free + 1);
-                end.fence = true;
+                end.fence = 4;
                 expected.push((own.post(&end), 0));
                 free &= !0xff;
             }
@@ -302,7 +302,7 @@ fn a_fenced_change_waits_for_answers() {
     read.data = vec![(AT, 64, free + 1)];
     own.post(&read);
     let mut end = unbind(free + 1);
-    end.fence = true;
+    end.fence = 4;
     own.post(&end);
     peer.put(0, &[7; 64]);
     pair.settle();

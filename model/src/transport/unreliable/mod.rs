@@ -168,7 +168,7 @@ impl Unreliable {
         }
     }
 
-    /// Completes everything posted as flushed, in order.
+    /// Completes as flushed, in order, as many WQEs as the rings hold.
     pub(super) fn flush(&mut self, card: &mut Card, qp: u32) {
         self.flush_sends(card, qp);
         let flushed = |index| {
@@ -179,13 +179,15 @@ impl Unreliable {
             card.port.hold(flushed(index));
         }
         if !self.parameters.is_some_and(|own| own.shared_receive) {
-            while let Ok(Some(wqe)) = card.take_receive(qp) {
+            let receives = card.objects.qps.get(&qp).map_or(0, |qp| qp.rq.wqes);
+            for _ in 0..receives {
+                let Ok(Some(wqe)) = card.take_receive(qp) else { break };
                 card.port.hold(flushed(wqe.index));
             }
         }
     }
 
-    /// Completes what is posted to the send queue as flushed.
+    /// Completes as flushed as many WQEs of the send queue as its ring holds.
     pub(super) fn flush_sends(&mut self, card: &mut Card, qp: u32) {
         let flushed = |index, opcode| {
             let origin = Origin::Requester { opcode };
@@ -194,7 +196,9 @@ impl Unreliable {
         if let Some((index, opcode)) = self.sender.take() {
             card.port.hold(flushed(index, opcode));
         }
-        loop {
+        // A doorbell record may claim any number of WQEs, and change while it is read.
+        let blocks = card.objects.qps.get(&qp).map_or(0, |qp| qp.sq.blocks);
+        for _ in 0..blocks {
             match card.fetch_send(qp) {
                 Fetch::Empty => break,
                 Fetch::Wqe(wqe) => card.port.hold(flushed(wqe.index, wqe.opcode)),

@@ -502,3 +502,49 @@ fn headers_have_to_be_in_the_wqe_as_far_as_the_queue_says() {
         }
     }
 }
+
+#[test]
+fn a_wqe_that_describes_too_much_is_refused_before_memory_is_set_aside() {
+    const LENGTH: u8 = 0x01;
+    const PROTECTION: u8 = 0x04;
+    let peak = || {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
+    };
+    let header = &tcp(0x0101, 0)[..54];
+    // A frame, a DUMP and a large send of 1,000 MiB behind a key of 4 KiB, and one of each that
+    // is short enough and lies outside the key.
+    for (opcode, length, syndrome) in [
+        (0x0a, 1000 << 20, LENGTH),
+        (0x23, 1000 << 20, LENGTH),
+        (0x0e, 1000 << 20, LENGTH),
+        (0x0a, 1000, PROTECTION),
+        (0x23, 1000, PROTECTION),
+        (0x0e, 200 << 10, PROTECTION),
+    ] {
+        let mut side = Side::new();
+        let before = peak();
+        let data = pointer(length, side.key, START + 0xe00);
+        let segments = match opcode {
+            0x23 => data.to_vec(),
+            _ => [&segment(0, 1000, header)[..], &data].concat(),
+        };
+        side.post(opcode, &segments);
+        let cqe = side.sent(0);
+        assert_eq!((cqe[63] >> 4, cqe[55]), (13, syndrome), "opcode {opcode:#x}, {length} bytes");
+        let grown = peak() - before;
+        assert!(grown < 500, "{grown} MiB were set aside for opcode {opcode:#x}");
+    }
+}
+
+#[test]
+fn a_flush_takes_no_more_than_the_ring_holds() {
+    let mut side = Side::new();
+    // The record claims far more than the 16 blocks there are.
+    side.rig.write(side.send.1 + 4, &0xff00u32.to_be_bytes());
+    let sq = side.sq;
+    side.rig.card.fail(sq);
+    let fetched = side.rig.card.objects.qps[&sq].sq.fetched;
+    assert!(fetched <= 16, "{fetched} WQEs were flushed");
+}

@@ -1,0 +1,321 @@
+//! Rules of the InfiniBand specification and of the queue pair's context, one test each. The table
+//! in docs/model.md names them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::datagram::{datagram, datagrams};
+use super::side::{Post, Side};
+use super::{Pair, Setup};
+use crate::object::{Service, State};
+use crate::transport::Parameters;
+use crate::wire::{Acknowledge, Header, NakCode};
+
+const WRITE: u8 = 0x08;
+const SEND: u8 = 0x0a;
+const LOCAL_LENGTH: u8 = 0x01;
+
+/// Headers of the packets that leave a side, in order.
+fn listen(pair: &mut Pair, setup: Setup, side: usize) -> Rc<RefCell<Vec<Header>>> {
+    let seen = Rc::new(RefCell::new(Vec::new()));
+    let list = Rc::clone(&seen);
+    pair.drop = Box::new(move |from, frame| {
+        if from == side {
+            let header = Header::decode(setup.link, &frame.0).expect("a packet").0;
+            list.borrow_mut().push(header);
+        }
+        false
+    });
+    seen
+}
+
+#[test]
+fn acknowledges_are_requested_as_often_as_the_context_says() {
+    // More than half of a window is never sent without a request.
+    for (log_ack_frequency, interval) in [(0, 1), (2, 4), (5, 32), (6, 64), (8, 64), (15, 64)] {
+        let setup = Setup { mtu: 256, log_ack_frequency, ..Setup::default() };
+        let mut pair = Pair::new(setup);
+        let seen = listen(&mut pair, setup, 0);
+        let [own, peer] = &mut pair.sides;
+        own.write_to(0, 256 * 200, peer.key);
+        pair.settle();
+        assert_eq!(pair.now(), 0, "no timer was needed");
+        assert_eq!(pair.sides[0].outcomes(0), [(0, 0)]);
+        for (index, header) in seen.borrow().iter().enumerate() {
+            let expected = index % interval == interval - 1 || index == 199;
+            assert_eq!(header.ack_request, expected, "{log_ack_frequency}: packet {index}");
+        }
+        assert_eq!(seen.borrow().len(), 200);
+    }
+}
+
+#[test]
+fn an_acknowledge_tells_of_the_posted_receives() {
+    for (posted, code) in [(1, 0), (2, 1), (6, 4), (7, 5), (8, 5), (9, 6), (32, 9)] {
+        let setup = Setup::default();
+        let mut pair = Pair::new(setup);
+        let seen = listen(&mut pair, setup, 1);
+        let [own, peer] = &mut pair.sides;
+        for _ in 0..posted {
+            peer.receive(&[(0, 8, peer.key)]);
+        }
+        own.send(8);
+        pair.settle();
+        let told: Vec<_> =
+            seen.borrow().iter().map(|header| header.aeth.unwrap().syndrome).collect();
+        assert_eq!(told, [Acknowledge::Ack(code)], "{posted} receives, one of them used");
+    }
+    // Receives of a shared queue are no one connection's.
+    let setup = Setup { shared_receive: true, ..Setup::default() };
+    let mut pair = Pair::new(setup);
+    let seen = listen(&mut pair, setup, 1);
+    let [own, peer] = &mut pair.sides;
+    peer.receive(&[(0, 8, peer.key)]);
+    own.send(8);
+    pair.settle();
+    assert_eq!(seen.borrow()[0].aeth.unwrap().syndrome, Acknowledge::Ack(31));
+}
+
+#[test]
+fn a_send_waits_for_a_receive_that_the_peer_has_told_of() {
+    let setup = Setup { rnr_timer: 12, ..Setup::default() };
+    let mut pair = Pair::new(setup);
+    let seen = listen(&mut pair, setup, 0);
+    let [own, peer] = &mut pair.sides;
+    peer.receive(&[(0, 8, peer.key)]);
+    let send = {
+        let mut post = Post::new(SEND);
+        post.data = vec![(0, 8, own.key)];
+        post
+    };
+    for _ in 0..5 {
+        own.write(&send);
+    }
+    own.ring(4);
+    pair.settle();
+    // The first is answered with no further receive; one message beyond that may be tried.
+    let sent = |seen: &RefCell<Vec<Header>>| seen.borrow().iter().map(|h| h.psn).max().unwrap();
+    assert_eq!(sent(&seen), 0x123 + 1, "two of five were sent");
+    // WRITEs take no receive: those before a SEND wait for nothing.
+    assert_eq!(pair.sides[0].outcomes(0), [(0, 0)]);
+    let peer = &mut pair.sides[1];
+    for _ in 0..4 {
+        peer.receive(&[(0, 8, peer.key)]);
+    }
+    assert!(pair.tick().is_some(), "the peer asked to wait");
+    assert_eq!(pair.sides[0].outcomes(0), [(1, 0), (2, 0), (3, 0), (4, 0)]);
+    assert_eq!(pair.sides[1].outcomes(1).len(), 5);
+}
+
+#[test]
+fn messages_without_a_receive_need_no_credit() {
+    let setup = Setup::default();
+    let mut pair = Pair::new(setup);
+    let seen = listen(&mut pair, setup, 0);
+    let [own, peer] = &mut pair.sides;
+    let mut write = Post::new(WRITE);
+    write.data = vec![(0, 8, own.key)];
+    write.remote = (Side::address(0), peer.key);
+    for _ in 0..10 {
+        own.write(&write);
+    }
+    own.ring(9);
+    own.rig.card.pump();
+    assert_eq!(own.rig.card.outbox.len(), 10);
+    pair.settle();
+    assert_eq!((pair.sides[0].outcomes(0).len(), seen.borrow().len()), (10, 10));
+}
+
+#[test]
+fn atomics_have_the_sizes_that_the_mode_allows() {
+    const INVALID_REQUEST: u8 = 0x12;
+    for (atomic_mode, allowed) in
+        [(1, &[8][..]), (2, &[8]), (3, &[4, 8]), (4, &[4, 8, 16]), (5, &[4, 8, 16, 32])]
+    {
+        for size in [4u32, 8, 16, 32] {
+            let mut pair = Pair::new(Setup { atomic_mode, ..Setup::default() });
+            let key = pair.sides[1].key;
+            let [own, _] = &mut pair.sides;
+            own.post(&super::extended::masked(own, key, (size, 0, 64), &[1, 0]));
+            pair.settle();
+            let syndrome = if allowed.contains(&size) { 0 } else { INVALID_REQUEST };
+            let context = format!("mode {atomic_mode}, {size} bytes");
+            assert_eq!(pair.sides[0].outcomes(0), [(0, syndrome)], "{context}");
+        }
+        let mut pair = Pair::new(Setup { atomic_mode, ..Setup::default() });
+        let [own, peer] = &mut pair.sides;
+        let mut add = Post::new(0x12);
+        add.data = vec![(64, 8, own.key)];
+        add.remote = (Side::address(0), peer.key);
+        add.operands = (3, 0);
+        own.post(&add);
+        pair.settle();
+        assert_eq!(pair.sides[0].outcomes(0), [(0, 0)], "InfiniBand's own, mode {atomic_mode}");
+    }
+}
+
+#[test]
+fn a_strong_fence_waits_for_all_before_it() {
+    const FENCE: u8 = 2;
+    const STRONG: u8 = 3;
+    for (fence, packets) in [(0, 2), (FENCE, 2), (STRONG, 1)] {
+        let mut pair = Pair::new(Setup::default());
+        let [own, peer] = &mut pair.sides;
+        let mut write = Post::new(WRITE);
+        write.data = vec![(0, 8, own.key)];
+        write.remote = (Side::address(0), peer.key);
+        own.write(&write);
+        write.fence = fence;
+        own.write(&write);
+        own.ring(0);
+        own.rig.card.pump();
+        assert_eq!(own.rig.card.outbox.len(), packets, "fence {fence}");
+        pair.settle();
+        assert_eq!(pair.now(), 0);
+        assert_eq!(pair.sides[0].outcomes(0), [(0, 0), (1, 0)]);
+    }
+    // Nothing before it is nothing to wait for, also behind a NOP.
+    let mut pair = Pair::new(Setup::default());
+    let [own, peer] = &mut pair.sides;
+    own.write(&Post::new(0));
+    let mut write = Post::new(WRITE);
+    write.data = vec![(0, 8, own.key)];
+    write.remote = (Side::address(0), peer.key);
+    write.fence = STRONG;
+    own.write(&write);
+    own.ring(0);
+    pair.settle();
+    assert_eq!(pair.sides[0].outcomes(0), [(0, 0), (1, 0)]);
+}
+
+#[test]
+fn a_message_limit_of_zero_is_one_byte_everywhere() {
+    for service in [Service::Rc, Service::Uc] {
+        let setup = Setup { service, log_message: 0, ..Setup::default() };
+        let mut pair = Pair::new(setup);
+        let [own, peer] = &mut pair.sides;
+        let qp = &own.rig.card.objects.qps[&own.qp];
+        assert_eq!(Parameters::of(qp, &own.rig.card.identity).message, 1);
+        assert_eq!(qp.longest_message(), 1);
+        let one = own.write_to(0, 1, peer.key);
+        let two = own.write_to(0, 2, peer.key);
+        pair.settle();
+        assert_eq!(pair.sides[0].outcomes(0), [(one, 0), (two, LOCAL_LENGTH)]);
+    }
+}
+
+#[test]
+fn a_global_header_has_to_name_the_port() {
+    let setup = Setup { grh: true, ..datagrams() };
+    for spoiled in [false, true] {
+        let mut pair = Pair::new(setup);
+        let mut post = datagram(&pair, setup, 8);
+        if spoiled {
+            *post.address.last_mut().unwrap() ^= 0x40;
+        }
+        let [own, peer] = &mut pair.sides;
+        peer.receive(&[(0, 64, peer.key)]);
+        own.post(&post);
+        pair.settle();
+        assert_eq!(pair.sides[0].outcomes(0), [(0, 0)]);
+        assert_eq!(pair.sides[1].outcomes(1).is_empty(), spoiled);
+        assert_eq!(pair.sides[1].state(), State::Rts);
+    }
+    // An empty entry of the GID table is no GID.
+    let mut pair = Pair::new(setup);
+    let mut post = datagram(&pair, setup, 8);
+    post.address[32..].fill(0);
+    let [own, peer] = &mut pair.sides;
+    peer.rig.card.identity.gids.push([0; 16]);
+    peer.receive(&[(0, 64, peer.key)]);
+    own.post(&post);
+    pair.settle();
+    assert_eq!(pair.sides[1].outcomes(1), []);
+}
+
+/// Takes the packet with which an initiator connects from the wire.
+fn connect(pair: &mut Pair, target: u32) -> Header {
+    let seen = listen(pair, super::dynamic::setup(), 0);
+    let post = super::dynamic::request(pair, WRITE, 8, target);
+    let index = pair.sides[0].post(&post);
+    pair.settle();
+    assert_eq!(pair.sides[0].outcomes(0), [(index, 0)]);
+    let header = seen.borrow()[0];
+    assert_eq!(header.opcode, crate::wire::Opcode::Connect);
+    header
+}
+
+fn connections(pair: &Pair, target: u32) -> Vec<u32> {
+    let qp = &pair.sides[1].rig.card.objects.qps[&target];
+    qp.target.as_ref().unwrap().connections.values().map(|open| open.id).collect()
+}
+
+#[test]
+fn a_connect_with_a_wrong_key_leaves_the_connection_that_is_there() {
+    let (mut pair, target) = super::dynamic::pair(super::dynamic::setup());
+    let mut forged = connect(&mut pair, target);
+    let before = connections(&pair, target);
+    let dynamic = forged.dynamic.as_mut().unwrap();
+    (dynamic.key, dynamic.connection) = (dynamic.key ^ 1, dynamic.connection ^ 1);
+    let card = &mut pair.sides[1].rig.card;
+    card.receive(&forged.bare());
+    card.pump();
+    let answer = card.take_frame().expect("it is told");
+    let answer = Header::decode(crate::card::Link::InfiniBand, &answer.0).unwrap().0;
+    assert_eq!(answer.aeth.unwrap().syndrome, Acknowledge::Nak(NakCode::InvalidRequest));
+    assert_eq!(answer.dynamic.unwrap().connection, forged.dynamic.unwrap().connection);
+    assert_eq!(connections(&pair, target), before);
+    let seen = listen(&mut pair, super::dynamic::setup(), 0);
+    let post = super::dynamic::request(&pair, WRITE, 8, target);
+    let index = pair.sides[0].post(&post);
+    pair.settle();
+    assert_eq!(pair.sides[0].outcomes(0), [(index, 0)]);
+    assert_eq!(seen.borrow().len(), 1, "it need not connect again");
+}
+
+#[test]
+fn wrong_keys_take_no_room_and_connections_expire() {
+    let (mut pair, target) = super::dynamic::pair(super::dynamic::setup());
+    let first = connect(&mut pair, target);
+    let from = |source: u32, key: u64| {
+        let mut header = first;
+        let dynamic = header.dynamic.as_mut().unwrap();
+        (dynamic.source, dynamic.connection) = (source, source);
+        dynamic.key ^= key;
+        header.bare()
+    };
+    let card = &mut pair.sides[1].rig.card;
+    for source in 0..100 {
+        card.receive(&from(0x4000 + source, 1));
+    }
+    assert_eq!(connections(&pair, target).len(), 1);
+    let card = &mut pair.sides[1].rig.card;
+    for source in 0..100 {
+        card.receive(&from(0x4000 + source, 0));
+        while card.pump() {}
+        card.outbox.clear();
+    }
+    assert_eq!(connections(&pair, target).len(), 101);
+    // One of them is heard of again; nothing is heard of the others.
+    let card = &mut pair.sides[1].rig.card;
+    card.clock.advance(20 * crate::transport::rc::IDLE);
+    card.receive(&from(0x4000, 0));
+    while card.pump() {}
+    card.clock.advance(11 * crate::transport::rc::IDLE);
+    card.receive(&from(0x5000, 0));
+    let mut left = connections(&pair, target);
+    left.sort_unstable();
+    assert_eq!(left, [0x4000, 0x5000]);
+}
+
+#[test]
+fn an_initiator_with_nothing_to_send_gives_its_connection_up() {
+    let (mut pair, target) = super::dynamic::pair(super::dynamic::setup());
+    connect(&mut pair, target);
+    assert_eq!(connections(&pair, target).len(), 1);
+    while pair.tick().is_some() {}
+    assert_eq!(pair.now(), crate::transport::rc::IDLE);
+    assert_eq!(connections(&pair, target), []);
+    connect(&mut pair, target);
+    assert_eq!(connections(&pair, target).len(), 1);
+}
