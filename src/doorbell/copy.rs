@@ -115,6 +115,8 @@ impl BlueFlameCopy {
     pub fn is_available(self) -> bool {
         match self {
             Self::Words => true,
+            // The others are written in assembly, which Miri does not execute.
+            _ if cfg!(miri) => false,
             #[cfg(target_arch = "x86_64")]
             Self::Sse2 => true,
             #[cfg(target_arch = "x86_64")]

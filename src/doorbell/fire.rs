@@ -4,7 +4,7 @@
 //! is in four registers already, the record's word was computed ahead, and the buffers of the
 //! BlueFlame register differ by a constant: [`SendDoorbell::fires`] is asked long before.
 
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(any(not(target_arch = "x86_64"), miri))]
 use core::ptr::NonNull;
 
 use mlx5_sys::doorbell::BF_BUFFER_SIZE;
@@ -54,7 +54,7 @@ impl SendDoorbell {
     pub(crate) fn turn(&mut self) {
         // The compiler would change the one byte that differs, and the next load of all eight would
         // wait until that store has left the store buffer: some eight cycles.
-        #[cfg(target_arch = "x86_64")]
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: one buffer's address becomes the other's, and neither is null.
         unsafe {
             core::arch::asm!(
@@ -64,7 +64,7 @@ impl SendDoorbell {
                 options(nostack)
             );
         }
-        #[cfg(not(target_arch = "x86_64"))]
+        #[cfg(any(not(target_arch = "x86_64"), miri))]
         {
             let next = self.next.as_ptr().map_addr(|addr| addr ^ BF_BUFFER_SIZE);
             // SAFETY: as above.

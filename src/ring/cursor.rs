@@ -207,7 +207,7 @@ impl Cursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::random::Random;
+    use crate::ring::random::{Random, rounds};
 
     #[test]
     fn shapes_are_powers_of_two() {
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn agrees_with_a_deque_from_random_starts() {
         let mut random = Random::from_clock();
-        for _ in 0..200 {
+        for _ in 0..rounds(200) {
             let entries = 1 << random.below(16);
             let shape = Shape::new(entries).unwrap();
             // Starts close to the wraps of 16 and 32 bits as often as anywhere.
@@ -235,7 +235,7 @@ mod tests {
             let mut cursor = Cursor::new(shape, Counter::new(start));
             let mut oracle = std::collections::VecDeque::<u64>::new();
             let mut next = u64::from(start);
-            for _ in 0..400 {
+            for _ in 0..rounds(400) {
                 if random.below(2) == 0 {
                     let n = random.below(entries + 2);
                     let room = u64::from(entries) - oracle.len() as u64;

@@ -45,3 +45,15 @@ impl Random {
         (self.next() % u64::from(limit)) as u32
     }
 }
+
+/// How often a test of random choices repeats: `native` times, and a twentieth of that under Miri,
+/// which takes some thousand times as long.
+pub(crate) const fn rounds(native: u32) -> u32 {
+    if !cfg!(miri) {
+        native
+    } else if native < 40 {
+        2
+    } else {
+        native / 20
+    }
+}

@@ -30,6 +30,10 @@ mod atomic {
     /// Gets the cache line at `address` for writing.
     #[inline(always)]
     pub fn prefetch_write<T>(address: *const T) {
+        // Miri executes no assembly, and has no cache.
+        if cfg!(miri) {
+            return;
+        }
         // SAFETY: a hint, which does nothing where there is no memory.
         unsafe {
             #[cfg(target_arch = "x86_64")]

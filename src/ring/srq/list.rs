@@ -212,7 +212,7 @@ mod tests {
     use std::collections::{HashMap, VecDeque};
 
     use super::*;
-    use crate::ring::random::Random;
+    use crate::ring::random::{Random, rounds};
 
     fn list(wqes: usize, start: u16) -> List {
         List::new((0..wqes as u16).collect(), wqes, start).unwrap()
@@ -231,14 +231,14 @@ mod tests {
     #[test]
     fn a_ring_is_free_from_its_oldest_on_whatever_completes_first() {
         let mut random = Random::from_clock();
-        for _ in 0..100 {
+        for _ in 0..rounds(100) {
             let wqes = 2usize << random.below(6);
             let start = [0, 0xfffe, random.next() as u16][random.below(3) as usize];
             let turned = (0..wqes).map(|at| (usize::from(start) + at) as u16 & (wqes as u16 - 1));
             let mut list = List::new(turned.collect(), wqes, start).unwrap();
             // Position, id, and whether it has completed.
             let mut posted: VecDeque<(u64, u64, bool)> = VecDeque::new();
-            for id in 0..600 {
+            for id in 0..u64::from(rounds(600)) {
                 assert_eq!(list.used() as usize, posted.len(), "{}", random.seed());
                 if random.below(2) == 0 && posted.len() < wqes - 1 {
                     let head = list.head();
@@ -278,14 +278,14 @@ mod tests {
     #[test]
     fn agrees_with_a_deque_whatever_the_order_of_completion() {
         let mut random = Random::from_clock();
-        for _ in 0..100 {
+        for _ in 0..rounds(100) {
             let wqes = 2usize << random.below(6);
             let start = [0, 0xfffe, random.next() as u16][random.below(3) as usize];
             let mut list = list(wqes, start);
             let mut free: VecDeque<u16> = (0..wqes as u16).collect();
             let mut posted = HashMap::new();
             let mut most = wqes - 1;
-            for id in 0..600 {
+            for id in 0..u64::from(rounds(600)) {
                 assert_eq!((list.used() as usize, list.most() as usize), (posted.len(), most));
                 assert_eq!(list.is_full_at(list.head()), posted.len() == most);
                 assert_eq!(list.order().is_some(), posted.is_empty());

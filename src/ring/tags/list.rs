@@ -213,7 +213,7 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ring::random::Random;
+    use crate::ring::random::{Random, rounds};
 
     fn append(list: &mut List, id: u64, reported: bool) -> TagHandle {
         let (index, _) = list.next().expect("room");
@@ -259,10 +259,10 @@ mod tests {
     #[test]
     fn any_reports_leave_every_index_free_or_in_use() {
         let mut random = Random::from_clock();
-        for _ in 0..50 {
+        for _ in 0..rounds(50) {
             let mut list = List::new((0..9).collect(), 8).unwrap();
             let mut handles = Vec::new();
-            for id in 0..400 {
+            for id in 0..u64::from(rounds(400)) {
                 let index = random.below(11) as u16;
                 match random.below(6) {
                     0 | 1 if list.next().is_some() => {

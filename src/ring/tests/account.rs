@@ -7,7 +7,7 @@ use mlx5_sys::wqe::opcode;
 
 use super::*;
 use crate::cqe::{Completion, UnclaimedReason};
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::ring::{Batch, PostError};
 use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge};
 
@@ -90,7 +90,7 @@ impl Mixed {
 #[test]
 fn every_way_of_posting_keeps_one_account() {
     let mut random = Random::from_clock();
-    for _ in 0..60 {
+    for _ in 0..rounds(60) {
         let (blocks, cqes) = (4 << random.below(4), 2 << random.below(4));
         let start = [0, 0x1_0000 - 1 - random.below(20)][random.below(2) as usize];
         let half = [0, HALF][random.below(2) as usize];
@@ -110,7 +110,7 @@ fn every_way_of_posting_keeps_one_account() {
                 Ok(())
             }
         };
-        for _ in 0..400 {
+        for _ in 0..rounds(400) {
             let count = 1 + random.below(3);
             let requests: Vec<_> = (0..count)
                 .map(|_| Mixed { kind: random.below(5), signaled: random.below(2) == 0 })

@@ -7,7 +7,7 @@ use super::*;
 use crate::cqe::{Completion, SendOperation, Status};
 use crate::ring::armed::Either;
 use crate::ring::cursor::Cursor;
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::ring::variable::{Bytes, Immediate, Offset, Variable};
 use crate::ring::{Armed, FireError, Form, PostError};
 use crate::text;
@@ -91,7 +91,7 @@ where
     V: Variable<O>,
 {
     let mut random = Random::from_clock();
-    for round in 0..8 {
+    for round in 0..rounds(8) {
         let blocks = 8 << random.below(4);
         let start = match random.below(3) {
             0 => 0,
@@ -108,7 +108,7 @@ where
         let card = (&twin.sq.buffer, &twin.sq.record, &twin.sq.page);
         let mut waiting = std::collections::VecDeque::new();
         let mut id = 0;
-        for _ in 0..25 {
+        for _ in 0..rounds(25) {
             for _ in 0..1 + random.below(5) {
                 let (before, values, after) = make(&mut random);
                 match armed.arm(id, before) {
@@ -296,7 +296,7 @@ fn as_many_unsignaled_requests_as_there_are_blocks_wait_for_a_signaled_one() {
     let mut twin = Twin::new(16, 4, 0, HALF);
     let mut armed = Armed::<_, Form<Eight, Bytes>>::new(&mut twin.sq.queue);
     let unsignaled = Write::new(InlineBytes([0; 8]), Remote::new(0x1000, 7));
-    for round in 0..40 {
+    for round in 0..rounds(40) {
         for id in 0..15 {
             armed.arm(id, unsignaled).unwrap();
         }

@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 use super::*;
 use crate::cqe::Completion;
 use crate::ring::PollError;
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::verbs::CqeCompression;
 use crate::wqe::{Read, Remote, Send, Sge};
 
@@ -135,11 +135,11 @@ type Like = (Run, u64);
 fn folded_as_whole(enhanced: bool) {
     let mut random = Random::from_clock();
     let mut folded = 0;
-    for round in 0..90 {
+    for round in 0..rounds(90) {
         let cqes = 8 << random.below(5);
         let cqe_size = [64, 128][random.below(2) as usize];
         let start = [0, 0xff_fff0, random.below(0x100_0000)][random.below(3) as usize];
-        let format = FORMATS[round % 3];
+        let format = FORMATS[round as usize % 3];
         let mut sides = [false, enhanced]
             .map(|enhanced| Side::of(Cq::of(cqes, cqe_size, start, enhanced), format));
         let mut before: Option<Like> = None;
@@ -274,7 +274,7 @@ fn folded_as_whole(enhanced: bool) {
 #[test]
 fn damaged_blocks_end_polling_and_do_no_harm() {
     let mut random = Random::from_clock();
-    for _ in 0..1000 {
+    for _ in 0..rounds(1000) {
         let (cqes, cqe_size) = (4 << random.below(5), [64, 128][random.below(2) as usize]);
         let (start, enhanced) = (random.below(0x100_0000), random.below(2) == 0);
         let mut side = Side::of(Cq::of(cqes, cqe_size, start, enhanced), FORMATS[0]);

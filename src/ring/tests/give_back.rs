@@ -8,7 +8,7 @@ use mlx5_sys::wqe::opcode;
 use super::{Cq, Sq, cqe};
 use crate::cqe::Completion;
 use crate::ring::PostError;
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::wqe::{Inline, InlineBytes, Nop, Send};
 
 const BLOCKS: u32 = 32;
@@ -121,9 +121,9 @@ impl Case {
 #[test]
 fn requests_are_given_back_in_order_and_keep_their_place_until_then() {
     let mut random = Random::from_clock();
-    for _ in 0..100 {
+    for _ in 0..rounds(100) {
         let mut case = Case::new(&mut random);
-        for _ in 0..200 {
+        for _ in 0..rounds(200) {
             match random.below(8) {
                 0 | 1 => case.complete(&mut random),
                 2 => case.drop_a_batch(),

@@ -79,7 +79,9 @@ impl Memory {
     }
 
     fn be32(&self, offset: usize) -> u32 {
-        u32::from_be_bytes(self.read()[offset..offset + 4].try_into().unwrap())
+        assert!(offset + 4 <= self.bytes);
+        // SAFETY: within the allocation, and aligned.
+        u32::from_be(unsafe { self.at(offset).cast::<u32>().read_volatile() })
     }
 }
 

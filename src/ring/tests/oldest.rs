@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::cqe::{Completion, SendOperation, UnclaimedReason};
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::ring::{Batch, PostError, Queues};
 use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge, Write};
 
@@ -129,7 +129,7 @@ enum Way<'q> {
 #[test]
 fn the_account_is_the_oracles() {
     let mut random = Random::from_clock();
-    for _ in 0..150 {
+    for _ in 0..rounds(150) {
         let (blocks, cqes) = (1 << (2 + random.below(4)), 1 << (1 + random.below(5)));
         let start = [0, 0xfff9, random.below(0x1_0000)][random.below(3) as usize];
         let mut cq = Cq::new(cqes, 64, random.below(0x100_0000));
@@ -137,7 +137,7 @@ fn the_account_is_the_oracles() {
         // Id, index, blocks, signaled, operation.
         let mut posted = VecDeque::<(u64, u32, u32, bool, SendOperation)>::new();
         let (mut head, mut id) = (start, 0);
-        for _ in 0..600 {
+        for _ in 0..rounds(600) {
             let used: u32 = posted.iter().map(|request| request.2).sum();
             let signals = posted.iter().filter(|request| request.3).count() as u32;
             assert_eq!(sq.queue.free_blocks(), blocks - used, "{}", random.seed());

@@ -2,7 +2,7 @@
 //! a length that the compiler does not know, which have none.
 
 use super::*;
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::ring::{BlueFlameCopy, PostError};
 use crate::verbs::{Transport, Ud};
 use crate::wqe::{
@@ -103,7 +103,7 @@ fn laps<T: Transport>(
 ) {
     for half in [HALF, 0] {
         let mut quick = 0;
-        for _ in 0..20 {
+        for _ in 0..rounds(20) {
             let mut all = Triplets::<T>::new(half, starts(random));
             for _ in 0..6 {
                 let mut last = None;

@@ -9,14 +9,14 @@ use super::*;
 use crate::cqe::{
     Completion, Failure, QueueKind, ReceiveKind, SendDone, SendOperation, Status, UnclaimedReason,
 };
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::ring::{PollError, PostError};
 use crate::wqe::{FetchAdd, Inline, Nop, Read, Remote, Send, Sge, Word};
 
 #[test]
 fn completions_retire_what_was_posted_before_them() {
     let mut random = Random::from_clock();
-    for _ in 0..60 {
+    for _ in 0..rounds(60) {
         let (cqes, cqe_size) = (4 << random.below(3), [64, 128][random.below(2) as usize]);
         // Starts where 24 and 16 bits wrap, and where laps change.
         let cq_start = [0, 0xff_fff0, random.below(0x100_0000)][random.below(3) as usize];
@@ -28,7 +28,7 @@ fn completions_retire_what_was_posted_before_them() {
         let mut head = sq_start;
         let mut free = 32;
         let mut id = 0;
-        for _ in 0..500 {
+        for _ in 0..rounds(500) {
             let signaled = random.below(3) == 0;
             let bytes = vec![7; random.below(190) as usize];
             let blocks = if bytes.is_empty() { 1 } else { (16 + 4 + bytes.len()).div_ceil(64) };
@@ -365,7 +365,7 @@ fn arming_names_sequence_command_index_and_cq() {
 #[test]
 fn discarding_keeps_the_others_in_order() {
     let mut random = Random::from_clock();
-    for _ in 0..200 {
+    for _ in 0..rounds(200) {
         let cqe_size = [64, 128][random.below(2) as usize];
         let start = [0, 0xff_fffa, 6][random.below(3) as usize];
         let mut cq = Cq::new(8, cqe_size, start);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ring::PostError;
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::text;
 use crate::wqe::{
     CompareSwap, FetchAdd, Inline, InlineGather, Nop, Read, Remote, Send, SendImm, Sge, Word,
@@ -164,7 +164,7 @@ impl Request {
 #[test]
 fn wqes_records_and_registers_are_as_the_oracle_lays_them_out() {
     let mut random = Random::from_clock();
-    for _ in 0..120 {
+    for _ in 0..rounds(120) {
         let blocks = 8 << random.below(4);
         let start = match random.below(3) {
             0 => 0,
@@ -312,7 +312,7 @@ fn two_gib_is_said_with_zero() {
 #[test]
 fn receives_end_with_a_terminator_unless_full() {
     let mut random = Random::from_clock();
-    for _ in 0..100 {
+    for _ in 0..rounds(100) {
         let (entries, max_sge) = (4 << random.below(3), 1 << random.below(3));
         let start = [0, 0xfffe, random.below(0x1_0000)][random.below(3) as usize];
         let mut cq = Cq::new(64, 64, 0);

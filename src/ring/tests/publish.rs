@@ -5,7 +5,7 @@ use mlx5_sys::wqe::opcode;
 
 use super::*;
 use crate::cqe::{Completion, SendDone, SendOperation};
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::ring::{PostError, Publish, QueueError};
 use crate::wqe::Nop;
 
@@ -99,7 +99,7 @@ fn what_is_not_told_is_not_promised() {
 #[test]
 fn the_lag_cannot_cause_an_overrun() {
     let mut random = Random::from_clock();
-    for _ in 0..60 {
+    for _ in 0..rounds(60) {
         let cqes = 1 << (2 + random.below(4));
         let start = [0, 0xff_fff8, random.below(0x100_0000)][random.below(3) as usize];
         let mut cq = Cq::new(cqes, [64, 128][random.below(2) as usize], start);
@@ -107,7 +107,7 @@ fn the_lag_cannot_cause_an_overrun() {
         let mut sq = Sq::new(&mut cq, 64, 0, HALF);
         let (mut posted, mut completed, mut taken) = (0, 0, 0);
         let mut most = 0;
-        for _ in 0..800 {
+        for _ in 0..rounds(800) {
             // SAFETY: no card is there.
             match unsafe { sq.queue.post(posted, Nop::new().signaled()) } {
                 Ok(()) => {

@@ -7,7 +7,7 @@ use mlx5_sys::cqe::opcode;
 use super::{Cq, Rq, cqe};
 use crate::cqe::Completion;
 use crate::ring::PostError;
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::wqe::Sge;
 
 /// A receive's segments as they must lie in the ring.
@@ -142,7 +142,7 @@ impl Case {
 #[test]
 fn receives_in_every_way_are_where_the_card_looks() {
     let mut random = Random::from_clock();
-    for _ in 0..200 {
+    for _ in 0..rounds(200) {
         let mut case = Case::new(&mut random);
         for _ in 0..60 {
             match random.below(4) {

@@ -9,7 +9,7 @@ use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, opcode};
 
 use super::*;
 use crate::cqe::{Completion, Status};
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::ring::{PostError, Producer, Retirer};
 use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge};
 
@@ -73,7 +73,7 @@ macro_rules! post {
 #[test]
 fn alone_it_does_what_an_exclusive_queue_does() {
     let mut random = Random::from_clock();
-    for _ in 0..60 {
+    for _ in 0..rounds(60) {
         let (blocks, cqes) = (4 << random.below(4), 2 << random.below(4));
         let start = [0, 0x1_0000 - 1 - random.below(20), u32::MAX - random.below(20)];
         let start = start[random.below(3) as usize];
@@ -83,7 +83,7 @@ fn alone_it_does_what_an_exclusive_queue_does() {
         let mut shared = share(Sq::new(&mut shared_cq, blocks, start, half));
         let mut signaled = VecDeque::new();
         let mut head = start;
-        for id in 0..400 {
+        for id in 0..u64::from(rounds(400)) {
             let request = Request::random(&mut random);
             let expected = post!(exclusive.queue, id, request);
             assert_eq!(post!(shared.producer, id, request), expected, "seed {}", random.seed());
@@ -202,7 +202,7 @@ impl Card {
 /// order of place and of each thread, once; all completions come back with their ids.
 #[test]
 fn many_threads_post_whole_wqes_in_order() {
-    const EACH: u32 = 400;
+    const EACH: u32 = rounds(400);
     /// Blocks of the longest request.
     const LONGEST: u32 = 3;
     let mut random = Random::from_clock();

@@ -8,7 +8,7 @@ use mlx5_sys::cqe::opcode;
 use super::{Cq, Memory, QPN, cqe};
 use crate::cqe::Completion;
 use crate::doorbell::Record;
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::ring::source::ObjectId;
 use crate::ring::srq::{SrqParts, UserIndex};
 use crate::ring::{PostError, QueueTable, Queues, SharedReceives};
@@ -85,7 +85,7 @@ fn case(random: &mut Random) {
     let mut free: VecDeque<u16> = (0..wqes).map(|at| (wqes * SPARE - 1 - at) as u16).collect();
     let mut posted: HashMap<u16, (u64, u16, Vec<u8>)> = HashMap::new();
     let mut count = start;
-    for id in 0..400u64 {
+    for id in 0..u64::from(rounds(400)) {
         if random.below(2) == 0 {
             let expected = match () {
                 () if posted.len() < most => Ok(()),
@@ -169,7 +169,7 @@ fn case(random: &mut Random) {
 #[test]
 fn wqes_are_linked_as_they_become_free() {
     let mut random = Random::from_clock();
-    for _ in 0..60 {
+    for _ in 0..rounds(60) {
         case(&mut random);
     }
 }

@@ -3,7 +3,7 @@
 use super::armed::{Twin, bytes, remote, same, sge};
 use super::*;
 use crate::cqe::Completion;
-use crate::ring::random::Random;
+use crate::ring::random::{Random, rounds};
 use crate::ring::variable::{Bytes, Immediate, Offset, Variable};
 use crate::ring::{PostError, Template};
 use crate::wqe::{
@@ -21,7 +21,7 @@ where
     M: Fn(&mut Random, bool) -> (V::Values, O),
 {
     let mut random = Random::from_clock();
-    for round in 0..8 {
+    for round in 0..rounds(8) {
         let blocks = 8 << random.below(4);
         let start = match random.below(3) {
             0 => 0,
@@ -187,7 +187,7 @@ fn as_many_unsignaled_requests_as_there_are_blocks_wait_for_a_signaled_one() {
     let write = Write::new(InlineBytes([0; 8]), remote);
     let mut twin = Twin::new(16, 4, 0, HALF);
     let mut template = Template::<_, _, Bytes>::new(&mut twin.sq.queue, write).unwrap();
-    for round in 0..40 {
+    for round in 0..rounds(40) {
         // SAFETY: no card is there.
         unsafe {
             for id in 0..15 {
