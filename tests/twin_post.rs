@@ -11,6 +11,7 @@
 mod rig;
 
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
 
 use mlx5::cqe::Completion;
 use mlx5::ring::{
@@ -33,6 +34,9 @@ const POSTS_OF_CASE: u32 = 200;
 const MEMORY: usize = 1 << 14;
 /// Room in every receive: the longest message here.
 const RECEIVE: usize = 4096;
+
+/// Held by each test: one of them takes all stores to registers for its own.
+static REGISTERS: Mutex<()> = Mutex::new(());
 
 /// One request of libmlx5 as this crate's operation.
 fn append(batch: &mut Batch<'_>, request: &Request) -> Result<(), PostError> {
@@ -464,6 +468,7 @@ fn twins(rig: &Rig, random: &mut Random, memory: &MemoryRegion, bytes: &[u8], la
 
 #[test]
 fn requests_leave_the_same_bytes_as_libmlx5() {
+    let _registers = REGISTERS.lock().unwrap_or_else(PoisonError::into_inner);
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let _recording = stores::record();
     let mut random = Random::new();
@@ -471,5 +476,116 @@ fn requests_leave_the_same_bytes_as_libmlx5() {
     let bytes = random.bytes(4096);
     for case in 0..POSTS / POSTS_OF_CASE {
         twins(&rig, &mut random, &memory, &bytes, case % 6 == 1);
+    }
+}
+
+/// Payload of which each block of the WQE but the first begins as a WQE of this queue pair does; the
+/// payload begins `before` bytes into a WQE at `counter`.
+fn disguised(length: usize, before: usize, counter: u16, qpn: u32, random: &mut Random) -> Vec<u8> {
+    let mut payload = match random.below(3) {
+        0 => vec![2; length],
+        _ => random.bytes(length),
+    };
+    for block in (1..).take_while(|block| block * 64 < before + length) {
+        let mut ctrl = vec![0];
+        ctrl.extend(counter.wrapping_add(block as u16).to_be_bytes());
+        ctrl.push([0x00, 0x08, 0x0a][random.below(3) as usize]);
+        ctrl.extend((qpn << 8 | random.below(5)).to_be_bytes());
+        // Of the last one there may only be a part, and the rest of its block is of an earlier lap.
+        for (place, byte) in payload[block * 64 - before..].iter_mut().zip(ctrl) {
+            *place = byte;
+        }
+    }
+    payload
+}
+
+#[test]
+fn inline_payload_of_any_size_and_content_is_posted_and_found_right_by_the_lint() {
+    let _registers = REGISTERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let mut random = Random::new();
+    let memory = rig.memory(MEMORY);
+    let shape =
+        Shape { max_send_wr: 64, max_sge: 1, max_inline: 400, signal_all: false, domain: true };
+    let (theirs, ours) = (line(&rig, &shape), line(&rig, &shape));
+    let mut completions = Completions::new(&ours.cq).unwrap();
+    let mut queue = SendQueue::new(&ours.qp, &mut completions, SendConfig::default()).unwrap();
+    // SAFETY: the QPs live to the end of the function.
+    let rings = [&theirs, &ours].map(|line| unsafe { QpMemory::new(line.qp.as_raw()) });
+    assert!(rings.iter().all(|rings| rings.dv.sq.wqe_cnt >= 512), "small enough to look alike");
+    let limit = max_inline(&ours.qp);
+    let remote = Remote::new(memory.remote_address(), memory.rkey());
+    let mut head = 0u16;
+    // Some ten laps.
+    for id in 0..1500 {
+        // Around the ends of blocks, above all.
+        let length = match random.one_in(2) {
+            true => random.below(limit + 1),
+            false => (random.below(6) * 64 + 26 + random.below(12)).min(limit),
+        } as usize;
+        let sends = random.one_in(2);
+        let before = if sends { 20 } else { 36 };
+        let [their_bytes, our_bytes] = [&theirs, &ours]
+            .map(|line| disguised(length, before, head, line.qp.number(), &mut random));
+        if sends {
+            for peer in [&theirs.peer, &ours.peer] {
+                let list = [Sge::new(memory.address(), RECEIVE as u32, memory.lkey())];
+                // SAFETY: QP and memory live to the end.
+                unsafe { verbs::post_receive(peer.as_raw(), id, &list) }.unwrap();
+            }
+        }
+        let address = their_bytes.as_ptr().expose_provenance() as u64;
+        let request = Request {
+            id,
+            opcode: if sends { wr::IBV_WR_SEND } else { wr::IBV_WR_RDMA_WRITE },
+            list: vec![Sge::new(address, length as u32, 0)],
+            inline: true,
+            signaled: true,
+            solicited: false,
+            fenced: false,
+            remote: (remote.addr, remote.rkey),
+            imm: 0,
+            compare: 0,
+            swap_add: 0,
+        };
+        // SAFETY: QP and memory live to the end; inline data is copied.
+        unsafe {
+            verbs::post_send(theirs.qp.as_raw(), &[request]).unwrap();
+            let payload = mlx5::wqe::Inline(&our_bytes);
+            match (sends, random.one_in(2)) {
+                (true, true) => queue.post(id, Send::new(payload).signaled()).unwrap(),
+                (false, true) => queue.post(id, Write::new(payload, remote).signaled()).unwrap(),
+                (true, false) => {
+                    let mut batch = queue.batch();
+                    batch.append(id, Send::new(payload).signaled()).unwrap();
+                    batch.ring();
+                }
+                (false, false) => {
+                    let mut batch = queue.batch();
+                    batch.append(id, Write::new(payload, remote).signaled()).unwrap();
+                    batch.ring();
+                }
+            }
+        }
+        // Looking at a ring is what has the lint go over it.
+        let [their_ring, our_ring] = [0, 1].map(|side: usize| rings[side].send_ring());
+        let at = usize::from(head) * 64 % our_ring.len();
+        assert_eq!(their_ring[at + 7], our_ring[at + 7], "post {id} of {length} bytes");
+        head = head.wrapping_add(u16::from(our_ring[at + 7]).div_ceil(4));
+        assert_eq!(drain(&theirs), [id], "{length} bytes");
+        let drained = completions.drain(&mut queue).map(|completion| match completion.unwrap() {
+            Completion::Send(done) => done.id,
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(drained.collect::<Vec<_>>(), [id], "{length} bytes");
+        for peer in [&theirs, &ours] {
+            // SAFETY: the CQ is alive, and libmlx5's.
+            while let Some(wc) = unsafe { verbs::poll(peer.peer_cq.as_raw()) }.unwrap() {
+                assert_eq!(wc.status, ibv_wc_status::IBV_WC_SUCCESS);
+            }
+        }
+    }
+    for rings in &rings {
+        assert!(lint::looked_at(rings) >= 1500, "the lint saw what was posted");
     }
 }

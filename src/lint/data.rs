@@ -155,6 +155,7 @@ fn list(reader: &mut Reader<'_, '_>, may_inline: bool) -> Option<u64> {
         let count = u32::from_be_bytes(*reader.rest().first_chunk()?);
         if count & INLINE_SEG == 0 {
             let (data, at) = reader.take::<DataSeg>(Segment::Data)?;
+            reader.lists(at);
             entries += 1;
             sound &= entry(reader, &data, at, false);
             bytes += if count == 0 { TWO_GIB } else { count.into() };

@@ -24,9 +24,11 @@
 //! ```
 //!
 //! With the feature `lint`, every send queue of the crate goes over what was written before it rings.
-//! On a defect nothing is rung, and the caller gets `PostError::Refused` with the finding, or, of
-//! calls that return nothing ([`Batch::ring`](crate::ring::Batch::ring)), a panic; the queue is as it
-//! was before. What is only suspicious passes. Not covered are queues that threads
+//! On a defect nothing is rung, the queue is as it was before, and the caller gets
+//! `PostError::Refused` with the finding. Calls that return nothing, such as
+//! [`Batch::ring`](crate::ring::Batch::ring), print the finding on standard error; the next call of the
+//! queue that can fail returns it, and until then nothing is rung. The queue remembers where each WQE
+//! begins, so payload is never taken for a WQE. What is only suspicious passes. Not covered are queues that threads
 //! [share](crate::ring::Producer), whose producers have taken their places in the ring before they
 //! write, and receive queues.
 
@@ -51,5 +53,5 @@ pub use finding::{Finding, Segment};
 pub(crate) use guard::{Guard, Refusal};
 #[cfg(not(feature = "lint"))]
 pub(crate) use off::{Guard, Refusal};
-pub(crate) use queue::Blocks;
 pub use queue::Lint;
+pub(crate) use queue::{Blocks, Starts};

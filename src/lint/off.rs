@@ -1,7 +1,7 @@
 //! What is left of the guard without the feature: nothing.
 
 use super::Facts;
-use super::queue::Blocks;
+use super::queue::Starts;
 
 /// A guard that lets everything pass.
 pub(crate) struct Guard;
@@ -21,13 +21,12 @@ impl Guard {
     pub(crate) fn restart(&mut self) {}
 
     #[inline(always)]
-    pub(crate) fn inspect(&mut self, _: &impl Blocks, _: u16, _: u16) -> Result<(), Refusal> {
+    pub(crate) fn inspect(&mut self, _: &impl Starts, _: u16, _: u16) -> Result<(), Refusal> {
         Ok(())
     }
-}
 
-impl Refusal {
-    pub(crate) fn panic(self) -> ! {
-        match self {}
+    #[inline(always)]
+    pub(crate) fn keep(&mut self, refusal: Refusal) {
+        match refusal {}
     }
 }

@@ -36,6 +36,13 @@ pub(crate) trait Blocks {
     fn block(&self, counter: u16) -> [u8; WQEBB_SIZE];
 }
 
+/// A ring whose writer remembers where each WQE begins.
+#[cfg_attr(not(feature = "lint"), allow(dead_code, reason = "only the guard asks"))]
+pub(crate) trait Starts: Blocks {
+    /// Blocks of the WQE that begins at a counter, if one does.
+    fn blocks_at(&self, counter: u16) -> Option<u32>;
+}
+
 /// A ring as bytes.
 struct Bytes<'a>(&'a [u8]);
 
@@ -195,6 +202,9 @@ impl Lint {
     /// first block on. With what the doorbell record says (its send counter, modulo 2^16), up to there;
     /// else as far as WQEs with the right indices follow each other. Returns how many WQEs it saw.
     ///
+    /// Each WQE begins where the one before ends, by its size. Inline data is never taken for WQEs, and
+    /// neither are the bytes behind a WQE in its last block, which are of an earlier lap.
+    ///
     /// A ring has a power of two of 64-byte blocks; bytes beyond the largest such size are ignored.
     pub fn ring(
         &mut self,
@@ -211,7 +221,7 @@ impl Lint {
     }
 
     /// As [`ring`](Self::ring), of a ring anywhere.
-    pub(crate) fn span(
+    fn span(
         &mut self,
         ring: &impl Blocks,
         record: Option<u16>,
@@ -262,11 +272,8 @@ impl Lint {
             let blocks = ctrl.ds.div_ceil(UNITS).max(1);
             before = Some((counter, ctrl.opcode, ctrl.ds));
             wqes += 1;
-            // The second block of a UMR begins with a key's context, whose rights and queue pair look
-            // like index and number of a NOP now and then.
-            let first = if ctrl.opcode == opcode::UMR { 2 } else { 1 };
-            let within = (first..blocks.min(most - passed))
-                .find(|block| self.begins(ring, counter.wrapping_add(*block as u16)));
+            let left = (most - passed).min(end.map_or(u32::MAX, |end| end - passed));
+            let within = self.swallowed(ring, counter, ctrl, left);
             let taken = if let Some(block) = within {
                 let (segment, offset) = (Segment::Ctrl, 7);
                 let defect = Defect::Overlap { ds: ctrl.ds, block };
@@ -295,6 +302,86 @@ impl Lint {
             self.behind(ring, counter, most - passed, record, report);
         }
         wqes
+    }
+
+    /// The first block of a WQE that is not its own, if its size (ds) takes other WQEs in. `left`
+    /// blocks were written from `counter` on.
+    ///
+    /// Looks only at blocks that begin with a data segment: inline data, operands and the entries of
+    /// keys are anybody's bytes. And a data segment is taken for a ctrl segment only if WQEs without a
+    /// finding follow each other from there to the end of this one.
+    fn swallowed(&self, ring: &impl Blocks, counter: u16, ctrl: Ctrl, left: u32) -> Option<u32> {
+        let blocks = ctrl.ds.div_ceil(UNITS);
+        if blocks < 2 || blocks > left {
+            return None;
+        }
+        let whole = gather(ring, counter, ctrl, blocks);
+        let listed = self.look(counter, &whole, &mut |_| ());
+        (1..blocks).filter(|block| listed >> block & 1 != 0).find(|first| {
+            let mut at = *first;
+            while at < blocks {
+                let counter = counter.wrapping_add(at as u16);
+                if !self.begins(ring, counter) {
+                    return false;
+                }
+                let ctrl = ctrl_at(ring, counter);
+                let own = ctrl.ds.div_ceil(UNITS);
+                if at + own > left {
+                    return false;
+                }
+                let mut is_clean = true;
+                self.look(counter, &gather(ring, counter, ctrl, own), &mut |_| is_clean = false);
+                if !is_clean {
+                    return false;
+                }
+                at += own;
+            }
+            true
+        })
+    }
+
+    /// Checks a WQE alone. Returns which of its blocks begin with a data segment, a bit for each.
+    fn look(&self, counter: u16, wqe: &Contiguous, report: &mut dyn FnMut(Finding)) -> u16 {
+        let (ctrl, size) = (wqe.ctrl, wqe.ctrl.ds as usize * SEGMENT_SIZE);
+        let bytes = &wqe.bytes[..size];
+        check(Checked { facts: &self.facts, ctrl, wqe: counter, bytes, size }, report)
+    }
+
+    /// Goes over the WQEs from `head` up to `end`, whose places the ring's writer remembers.
+    #[cfg_attr(not(feature = "lint"), allow(dead_code, reason = "only the guard asks"))]
+    pub(crate) fn known(
+        &mut self,
+        ring: &impl Starts,
+        head: u16,
+        end: u16,
+        report: &mut dyn FnMut(Finding),
+    ) {
+        let posted = u32::from(end.wrapping_sub(head));
+        let mut passed = 0;
+        while passed < posted {
+            let counter = head.wrapping_add(passed as u16);
+            let ctrl = ctrl_at(ring, counter);
+            let says = ctrl.ds.div_ceil(UNITS).max(1);
+            let blocks = ring.blocks_at(counter).unwrap_or(says).clamp(1, posted - passed);
+            passed += blocks;
+            let defect = match says {
+                _ if ctrl.ds == 0 || says == blocks => {
+                    let wqe = gather(ring, counter, ctrl, blocks.min(LONGEST));
+                    self.one(counter, wqe.ctrl, &wqe.bytes, report);
+                    self.next = Some(head.wrapping_add(passed as u16));
+                    continue;
+                }
+                _ if says < blocks => Defect::Gap { ds: ctrl.ds, blocks: blocks - says },
+                _ if passed < posted => Defect::Overlap { ds: ctrl.ds, block: blocks },
+                _ => Defect::RecordInside { record: end, end: counter.wrapping_add(says as u16) },
+            };
+            let segment = match defect {
+                Defect::RecordInside { .. } => Segment::Record,
+                _ => Segment::Ctrl,
+            };
+            report(Finding { wqe: counter, opcode: ctrl.opcode, segment, offset: 7, defect });
+            self.count(counter, ctrl, blocks, report);
+        }
     }
 
     /// Whether a WQE of this queue begins at a counter, by its ctrl segment.

@@ -353,6 +353,61 @@ fn without_a_record_what_is_written_ends_where_indices_do() {
     assert_eq!(lint.ring(&[0; 1024], None, &mut |finding| panic!("{finding}")), 0);
 }
 
+/// A SEND or WRITE of inline data, of which each block but the first begins as a WQE of this queue does.
+fn disguised(ring: &mut Ring, opcode: u8, length: u32, ds: u8) {
+    let mut body: Vec<u8> = Vec::new();
+    if opcode == opcode::RDMA_WRITE {
+        body.extend(remote(0x1000));
+    }
+    body.extend((1 << 31 | length).to_be_bytes());
+    let end = body.len() + length as usize;
+    for block in 1.. {
+        let at = block * 64 - 16;
+        if at + 8 > end {
+            break;
+        }
+        body.resize(at, 0x11);
+        body.push(0);
+        body.extend(ring.head.wrapping_add(block as u16).to_be_bytes());
+        body.push(opcode::NOP);
+        body.extend((QPN << 8 | u32::from(ds)).to_be_bytes());
+    }
+    body.resize(end.next_multiple_of(16), 2);
+    ring.put(opcode, 8, &[&body]);
+}
+
+#[test]
+fn inline_payload_is_never_taken_for_wqes() {
+    let facts = Facts { max_inline: None, cqes: None, ..facts(Transport::Rc) };
+    for record_is_known in [true, false] {
+        let mut ring = Ring { bytes: vec![0; 512 * 64], head: 0xff00 };
+        let mut lint = Lint::at(facts, ring.head);
+        let mut seen = 0;
+        for post in 0..2000u32 {
+            let opcode = if post % 3 == 0 { opcode::SEND } else { opcode::RDMA_WRITE };
+            disguised(&mut ring, opcode, post * 7 % 800 + 1, (post % 5) as u8);
+            let record = record_is_known.then_some(ring.head);
+            let report = &mut |finding| panic!("post {post}: {finding}");
+            seen += lint.ring(&ring.bytes, record, report);
+            assert_eq!(lint.next(), Some(ring.head), "post {post}");
+        }
+        assert_eq!(seen, 2000);
+    }
+}
+
+#[test]
+fn a_size_that_takes_the_next_wqe_in_is_an_overlap_also_where_its_segments_could_be_data() {
+    let rc = facts(Transport::Rc);
+    let found = around(rc, |ring| {
+        let at = ring.put(opcode::RDMA_WRITE, 8, &[&remote(0x1000), &sge(), &sge()]);
+        ring.put(opcode::SEND, 8, &[&sge(), &sge(), &sge()]);
+        ring.bytes[at + 7] = 8;
+        at
+    });
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(found[0].defect, Defect::Overlap { ds: 8, block: 1 });
+}
+
 #[test]
 fn completions_make_room_again() {
     let facts = Facts { blocks: Some(4), cqes: Some(2), ..facts(Transport::Rc) };

@@ -1,6 +1,8 @@
 //! One WQE: its ctrl segment, and which segments its operation has.
 
-use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, CtrlSeg, FENCE_MASK, SEGMENT_SIZE, SOLICITED, opcode};
+use mlx5_sys::wqe::{
+    CE_ALWAYS, CE_MASK, CtrlSeg, FENCE_MASK, SEGMENT_SIZE, SOLICITED, WQEBB_SIZE, opcode,
+};
 use zerocopy::FromBytes;
 
 use super::facts::Capabilities;
@@ -75,6 +77,8 @@ pub(super) struct Reader<'a, 'r> {
     wqe: u16,
     bytes: &'a [u8],
     at: usize,
+    /// Blocks that begin with a data segment, a bit for each.
+    listed: u16,
     report: &'r mut dyn FnMut(Finding),
 }
 
@@ -92,6 +96,14 @@ impl<'a> Reader<'a, '_> {
     /// Goes on, so many bytes further, no further than the end.
     pub(super) fn skip(&mut self, bytes: usize) {
         self.at = self.at.saturating_add(bytes).min(self.bytes.len());
+    }
+
+    /// A data segment begins at this byte of the WQE.
+    pub(super) fn lists(&mut self, at: usize) {
+        if at % WQEBB_SIZE == 0 {
+            // A WQE has at most 16 blocks.
+            self.listed |= 1u16.checked_shl((at / WQEBB_SIZE) as u32).unwrap_or(0);
+        }
     }
 
     /// Reports a defect of the segment, or at a byte of the WQE within it.
@@ -150,8 +162,8 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// Checks a WQE alone.
-pub(super) fn check(checked: Checked<'_>, report: &mut dyn FnMut(Finding)) {
+/// Checks a WQE alone. Returns which of its blocks begin with a data segment, a bit for each.
+pub(super) fn check(checked: Checked<'_>, report: &mut dyn FnMut(Finding)) -> u16 {
     let Checked { facts, ctrl, wqe, bytes, size } = checked;
     let mut reader = Reader {
         facts,
@@ -160,13 +172,14 @@ pub(super) fn check(checked: Checked<'_>, report: &mut dyn FnMut(Finding)) {
         wqe,
         bytes,
         at: SEGMENT_SIZE,
+        listed: 0,
         report,
     };
     check_ctrl(&mut reader, &ctrl);
     if bytes.len() < size {
         let (needed, left) = (size as u16, bytes.len() as u16);
         reader.report(Segment::Whole, bytes.len(), Defect::SegmentMissing { needed, left });
-        return;
+        return 0;
     }
     if facts.signatures {
         let sum = bytes.iter().fold(0, |sum, byte| sum ^ byte) ^ ctrl.signature;
@@ -190,6 +203,7 @@ pub(super) fn check(checked: Checked<'_>, report: &mut dyn FnMut(Finding)) {
         // What it ends before is reported.
         None => _ = body(&mut reader),
     }
+    reader.listed
 }
 
 /// What the ctrl segment says beside opcode, index, number and size.

@@ -175,9 +175,9 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Posts the batch: the doorbell record, then the register (`docs/ordering.md`). An empty batch
     /// rings nothing. A batch of one short WQE goes by BlueFlame where the register allows it.
     ///
-    /// # Panics
-    /// With the feature `lint`, if something is wrong with a request; nothing is posted then.
-    /// [`try_ring`](Self::try_ring) returns it instead.
+    /// With the feature `lint`, a batch with a defect is not posted: the defect is printed on standard
+    /// error, and the queue's next call that can fail returns it. [`try_ring`](Self::try_ring) returns it
+    /// at once.
     ///
     /// # Safety
     /// The card works on the requests from now on. For each of them, until it is retired:
@@ -189,10 +189,10 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payloads are copied by
     /// [`append`](Self::append) and need nothing.
     #[inline]
-    pub unsafe fn ring(self) {
+    pub unsafe fn ring(mut self) {
         // SAFETY: passed on.
         if let Err(refusal) = unsafe { self.commit() } {
-            refusal.panic()
+            self.keep(refusal);
         }
     }
 
@@ -205,18 +205,24 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// # Safety
     /// As there.
     #[inline]
-    pub unsafe fn try_ring(self) -> Result<(), PostError> {
+    pub unsafe fn try_ring(mut self) -> Result<(), PostError> {
         // SAFETY: passed on.
         unsafe { self.commit() }?;
         Ok(())
     }
 
-    /// As [`ring`](Self::ring), without a panic.
+    /// Keeps the reason why nothing was rung for the queue's next call that can fail.
+    #[inline(always)]
+    pub(super) fn keep(&mut self, refusal: Refusal) {
+        self.queue.ring.guard.keep(refusal);
+    }
+
+    /// Rings the batch, or says why not. Afterwards the batch is only dropped.
     ///
     /// # Safety
-    /// As there.
+    /// As [`ring`](Self::ring).
     #[inline(always)]
-    pub(super) unsafe fn commit(self) -> Result<(), Refusal> {
+    pub(super) unsafe fn commit(&mut self) -> Result<(), Refusal> {
         if self.count != 0 {
             self.queue.ring.doorbell.timing.begin();
             let single = self.count == 1;

@@ -123,7 +123,9 @@ impl SendRing {
     #[inline(always)]
     pub(super) fn inspect(&mut self, next: Counter) -> Result<(), Refusal> {
         let head = self.cursor.head().low16();
-        let written = Written { buffer: self.buffer, blocks: self.cursor.shape().entries() };
+        let shape = self.cursor.shape();
+        let written =
+            Written { buffer: self.buffer, blocks: shape.entries(), shadow: &self.shadow };
         let looked = self.guard.inspect(&written, head, next.low16());
         if looked.is_err() {
             // What was written, and is not posted, must not look posted to polls.
@@ -518,12 +520,14 @@ impl SendRing {
 }
 
 /// A ring that only its queue writes.
-struct Written {
+#[cfg_attr(not(feature = "lint"), allow(dead_code, reason = "only the guard asks"))]
+struct Written<'a> {
     buffer: NonNull<u8>,
     blocks: u32,
+    shadow: &'a Shadow,
 }
 
-impl lint::Blocks for Written {
+impl lint::Blocks for Written<'_> {
     fn count(&self) -> u32 {
         self.blocks
     }
@@ -533,6 +537,12 @@ impl lint::Blocks for Written {
         // SAFETY: a block of the ring, which lives as long as the queue; volatile, since who has the
         // memory registered may overwrite it at any time.
         unsafe { self.buffer.add(slot * WQEBB_SIZE).cast().read_volatile() }
+    }
+}
+
+impl lint::Starts for Written<'_> {
+    fn blocks_at(&self, counter: u16) -> Option<u32> {
+        self.shadow.get(Counter::new(counter.into())).key.blocks()
     }
 }
 

@@ -221,7 +221,8 @@ impl Line {
         if let Some(at) = last.filter(|_| !ring.stopped) {
             // SAFETY: NOPs name no memory.
             if let Err(refusal) = unsafe { self.post(ring, at) } {
-                refusal.panic()
+                ring.guard.keep(refusal);
+                return 0;
             }
             return count;
         }

@@ -45,15 +45,14 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     ///
     /// Inline payloads name no memory.
     ///
-    /// # Panics
-    /// With the feature `lint`, if something is wrong with the request, or with a NOP before it;
-    /// nothing is posted then, and it is armed as it was. [`try_fire`](Self::try_fire) returns it
-    /// instead.
+    /// With the feature `lint`, a request with a defect, or with one in a NOP before it, is not posted
+    /// and stays armed: the defect is printed on standard error, and the queue's next call that can fail
+    /// returns it. [`try_fire`](Self::try_fire) returns it at once.
     #[inline(always)]
-    pub unsafe fn fire(self, values: V::Values) {
+    pub unsafe fn fire(mut self, values: V::Values) {
         // SAFETY: passed on.
         if let Err(refusal) = unsafe { self.go(values) } {
-            refusal.panic()
+            self.ring.guard.keep(refusal);
         }
     }
 
@@ -66,7 +65,7 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// # Safety
     /// As there.
     #[inline(always)]
-    pub unsafe fn try_fire(self, values: V::Values) -> Result<(), PostError> {
+    pub unsafe fn try_fire(mut self, values: V::Values) -> Result<(), PostError> {
         // SAFETY: passed on.
         unsafe { self.go(values) }?;
         Ok(())
@@ -75,8 +74,8 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// # Safety
     /// As [`fire`](Self::fire).
     #[inline(always)]
-    unsafe fn go(self, values: V::Values) -> Result<(), Refusal> {
-        let ring = self.ring;
+    unsafe fn go(&mut self, values: V::Values) -> Result<(), Refusal> {
+        let ring = &mut *self.ring;
         ring.doorbell.timing.begin();
         if O::USUAL_DS == 0 || !self.ready {
             // SAFETY: passed on.

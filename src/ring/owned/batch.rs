@@ -84,12 +84,14 @@ impl<'c, T: Transport> Batch<'c, T> {
     /// Posts the batch: the doorbell record, then the register (`docs/ordering.md`). An empty batch
     /// rings nothing.
     ///
-    /// # Panics
-    /// With the feature `lint`, as [`ring::Batch::ring`](crate::ring::Batch::ring).
+    /// With the feature `lint`, a batch with a defect is not posted: the defect is printed on standard
+    /// error, and the next post returns it. [`try_ring`](Self::try_ring) returns it at once. The memory
+    /// of the requests is given up then.
     #[inline]
     pub fn ring(self) {
-        if let Err(refusal) = self.commit() {
-            refusal.panic()
+        let (rung, mut requests) = self.commit();
+        if let Err(refusal) = rung {
+            requests.keep(refusal);
         }
     }
 
@@ -100,22 +102,22 @@ impl<'c, T: Transport> Batch<'c, T> {
     /// given up then.
     #[inline]
     pub fn try_ring(self) -> Result<(), PostError> {
-        self.commit()?;
+        self.commit().0?;
         Ok(())
     }
 
     #[inline(always)]
-    fn commit(self) -> Result<(), Refusal> {
+    fn commit(self) -> (Result<(), Refusal>, ring::Batch<'c, T>) {
         let this = ManuallyDrop::new(self);
         // SAFETY: both are moved out, and nothing is dropped.
-        let (requests, flight) = unsafe { (read(&this.requests), read(&this.flight)) };
+        let (mut requests, flight) = unsafe { (read(&this.requests), read(&this.flight)) };
         // SAFETY: all memory that the requests name is in slices, which are the flight's; the rest
         // is as in `Channel::post`.
         let rung = unsafe { requests.commit() };
         if rung.is_ok() {
             flight.set_open(false);
         }
-        rung
+        (rung, requests)
     }
 }
 
