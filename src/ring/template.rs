@@ -1,6 +1,5 @@
 //! Requests that differ in a few fields: what they have in common is written once per slot.
 
-use core::borrow::BorrowMut;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -12,7 +11,7 @@ use super::send_ring::SendRing;
 use super::shadow::{self, Entry, Marks};
 use super::slots::ctrl_segment;
 use super::variable::{Place, Variable};
-use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
+use super::{HasSendQueue, PostError, Queues, ReceiveSide, SendQueue, SendSide};
 use crate::doorbell::Unit;
 use crate::lint::Refusal;
 use crate::timing::Phase;
@@ -67,8 +66,9 @@ struct State {
     left: u32,
 }
 
-// SAFETY: `entry` points into private memory of the queue, which the template has for itself and takes
-// along: by value, or by the only reference. So whoever may send the queue may send both.
+// SAFETY: `entry` points into the shadow of the template's queue, and is used only while that queue is
+// borrowed. `HasSendQueue` is sealed: the template holds one queue, by value or by the only reference,
+// so the pointer moves to another thread together with the queue.
 unsafe impl Send for State {}
 
 /// A WQE that is signaled or not.
@@ -92,14 +92,14 @@ const _: () = {
     may_be_sent::<Template<&mut SendQueue, crate::wqe::Nop>>();
 };
 
-impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q, O, V, T> {
+impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q, O, V, T> {
     /// Takes a queue, and a request; what it has in variable fields does not matter, but for the
     /// remote address, which an [`Offset`](super::variable::Offset) is added to. Allocates nothing.
     ///
     /// # Errors
     /// [`PostError`]: no queue like this takes such a request.
     pub fn new(mut queue: Q, operation: O) -> Result<Self, PostError> {
-        let ring = &mut queue.borrow_mut().ring;
+        let ring = &mut queue.queue_mut().ring;
         operation.check(&ring.limits)?;
         // What others have written ahead is forgotten, and what is written here goes unnoticed by
         // polls until it is posted.
@@ -116,20 +116,38 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As [`Batch::ring`](super::Batch::ring).
+    /// The HCA works on the request from now on. Until the request is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
+    ///
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     #[inline(always)]
     pub unsafe fn post(&mut self, id: u64, values: V::Values) -> Result<(), PostError> {
         // SAFETY: passed on.
         unsafe { self.post_as::<false>(id, values) }
     }
 
-    /// As [`post`](Self::post), and asks for a completion, whether or not the operation does.
+    /// Posts the request with these values, signaled, whether or not the operation is.
     ///
     /// # Errors
-    /// As there.
+    /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As there.
+    /// The HCA works on the request from now on. Until the request is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
+    ///
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     #[inline(always)]
     pub unsafe fn post_signaled(&mut self, id: u64, values: V::Values) -> Result<(), PostError> {
         // SAFETY: passed on.
@@ -142,7 +160,7 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
         id: u64,
         values: V::Values,
     ) -> Result<(), PostError> {
-        let ring = &mut self.queue.borrow_mut().ring;
+        let ring = &mut self.queue.queue_mut().ring;
         ring.doorbell.timing.begin();
         if O::USUAL_DS == 0 || ring.ready.is_empty() {
             if O::USUAL_DS != 0 && ring.ready.plain() != 0 {
@@ -169,7 +187,7 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
         id: u64,
         values: V::Values,
     ) -> Result<(), PostError> {
-        let ring = &mut self.queue.borrow_mut().ring;
+        let ring = &mut self.queue.queue_mut().ring;
         if O::USUAL_DS != 0 && self.operation.is_usual(&ring.limits) {
             self.state.draw::<O>(ring);
             if !ring.ready.is_empty() {
@@ -202,13 +220,13 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
 
     /// The queue.
     pub fn queue(&self) -> &SendQueue<T> {
-        self.queue.borrow()
+        self.queue.queue()
     }
 
     /// Forgets what posts took so far, as [`SendQueue::clear_timing`].
     #[cfg(feature = "timing")]
     pub fn clear_timing(&mut self) {
-        self.queue.borrow_mut().clear_timing();
+        self.queue.queue_mut().clear_timing();
     }
 
     /// Gives the queue back.
@@ -418,10 +436,10 @@ impl<O: Operation> Encode for Signaled<'_, O> {
 }
 
 /// Completions can be polled meanwhile.
-impl<Q: BorrowMut<SendQueue<T>>, O, V, T: Transport> Queues for Template<Q, O, V, T> {
+impl<Q: HasSendQueue<T>, O, V, T: Transport> Queues for Template<Q, O, V, T> {
     #[inline(always)]
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
-        self.queue.borrow_mut().send_side(qpn)
+        self.queue.queue_mut().send_side(qpn)
     }
 
     #[inline(always)]
@@ -430,13 +448,11 @@ impl<Q: BorrowMut<SendQueue<T>>, O, V, T: Transport> Queues for Template<Q, O, V
     }
 }
 
-impl<Q: BorrowMut<SendQueue<T>>, O: Operation, V, T: Transport> fmt::Debug
-    for Template<Q, O, V, T>
-{
+impl<Q: HasSendQueue<T>, O: Operation, V, T: Transport> fmt::Debug for Template<Q, O, V, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Template")
             .field("opcode", &O::OPCODE)
-            .field("queue", self.queue.borrow())
+            .field("queue", self.queue.queue())
             .finish()
     }
 }
