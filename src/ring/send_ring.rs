@@ -1,9 +1,12 @@
 //! The send ring: what send queues of all transports have in common.
 
+use core::mem::offset_of;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use mlx5_sys::wqe::{CE_ALWAYS, FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, WQEBB_SIZE};
+use mlx5_sys::wqe::{
+    CE_ALWAYS, CtrlSeg, FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, WQEBB_SIZE,
+};
 
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor};
@@ -95,9 +98,18 @@ impl SendRing {
         Ok(())
     }
 
-    /// Signaled WQEs that are outstanding.
-    pub(super) fn outstanding_signals(&self) -> u32 {
-        self.signals(self.cursor.head(), self.slack)
+    /// Returns whether an outstanding WQE asks for a CQE. The WQEs themselves say so: prepared requests
+    /// reserve a CQ slot where they are unsignaled, too. Costs up to a load per outstanding block.
+    pub(super) fn expects_cqe(&self) -> bool {
+        const FLAGS: usize = offset_of!(CtrlSeg, fm_ce_se);
+        let tail = self.cursor.tail();
+        (0..self.cursor.used()).rev().map(|ahead| tail.plus(ahead)).any(|at| {
+            // SAFETY: a byte of a block of the ring, which lives as long as this structure.
+            let flags = unsafe {
+                self.buffer.add(self.cursor.shape().slot(at) * WQEBB_SIZE + FLAGS).read_volatile()
+            };
+            self.shadow.get(at).key.blocks().is_some() && is_signaled(flags)
+        })
     }
 
     /// What watches the queue is told that the WQEs before `head` were just made known to the card.
