@@ -29,6 +29,7 @@ mod give_back;
 mod has_queue;
 mod keep;
 mod keys;
+mod known;
 pub mod owned;
 mod pair;
 mod peek;

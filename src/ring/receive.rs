@@ -14,6 +14,7 @@ use super::completion::Completions;
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::QueueKeep;
+use super::known::{Membership, Name};
 use super::owned::Buffers;
 use super::receive_batch::{Ahead, ReceiveBatch};
 use super::source::{
@@ -67,6 +68,8 @@ pub struct ReceiveQueue {
     pub(super) to_shadow: usize,
     pub(super) credit: Credit,
     cq: CqId,
+    /// Known to the reader of that CQ.
+    _member: Option<Membership>,
     pub(super) timing: Recorder,
     pub(super) flight: flight::Recorder,
 }
@@ -176,6 +179,7 @@ impl ReceiveQueue {
         // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.
         let mut queue = unsafe { Self::from_parts(parts)? };
         queue.flight.completes_on(completions.cqn());
+        queue._member = completions.admit(Name::Queue(queue.qpn, QueueKind::Receive));
         completions.discard(queue.qpn, QueueKind::Receive);
         Ok(queue)
     }
@@ -217,6 +221,7 @@ impl ReceiveQueue {
             cq: parts.cq,
             owner: parts.owner,
             keep: None,
+            _member: None,
             timing: Recorder::new(),
             flight: flight::Recorder::new(facts, start),
         })
@@ -270,7 +275,14 @@ impl ReceiveQueue {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As [`ReceiveBatch::ring`].
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion, or
+    /// the QP has been moved to RESET or destroyed:
+    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
+    ///   given.
+    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in this
+    ///   process at the address in each entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         let head = self.cursor.head();
@@ -394,8 +406,8 @@ impl ReceiveQueue {
             // SAFETY: a segment of this WQE.
             unsafe { scatter::Segment::read(self.wqe(slot).add(unit * SEGMENT_SIZE)) }
         });
-        // SAFETY: the receive was outstanding until now, so its memory is writable, by the contract
-        // of `ReceiveBatch::ring`, until this completion is reported.
+        // SAFETY: whoever posted the receive promised memory that is mapped at the entries' addresses,
+        // if the QP puts payload into CQEs, and that nobody uses before this completion is reported.
         unsafe { scatter::scatter(data.bytes(), segments) }
     }
 }
@@ -439,12 +451,12 @@ impl<'a> ReceiveSide<'a> {
     }
 
     /// Retires what a success without data in the CQE, of the CQ `cq` and the queue pair `qpn`,
-    /// completes, and returns its id: the oldest receive, or the one that the CQE names if the queue
-    /// is shared. `None`, and nothing changes, if there is none, or it is not of this queue.
+    /// completes, and returns its id: the receive that the CQE names, which is the oldest one unless the
+    /// queue is shared. `None`, and nothing changes, if it is another one, or not of this queue.
     #[inline(always)]
     pub(super) fn retire_plain(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
         let id = match &mut self.of {
-            Of::Own(queue) => queue.retire_plain(cq, qpn),
+            Of::Own(queue) => queue.retire_plain(cq, qpn, cqe),
             Of::Shared(side) => side.retire_plain(cq, qpn, cqe),
         }?;
         self.flight().cqe(cqe);
@@ -471,8 +483,12 @@ impl<'a> ReceiveSide<'a> {
         }
     }
 
-    /// What a responder's CQE, of the CQ `cq`, completes.
+    /// What a responder's CQE, of the CQ `cq`, completes. Nothing is retired if it is unclaimed.
     pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
+        let kind = ReceiveKind::decode(cqe);
+        if kind.is_none() && cqe.opcode() != cqe_opcode::RESP_ERR {
+            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownOpcode, cqe));
+        }
         let taken = match self.of {
             Of::Own(queue) => queue.take(cq, cqe),
             Of::Shared(side) => side.take(cq, cqe),
@@ -492,15 +508,10 @@ impl<'a> ReceiveSide<'a> {
                 opcode: 0,
             })
         };
-        if cqe.opcode() == cqe_opcode::RESP_ERR {
-            return failure(Status::from_syndrome(cqe.syndrome()), cqe.vendor_syndrome());
-        }
-        if !fits {
-            return failure(Status::LocalLength, 0);
-        }
-        match ReceiveKind::decode(cqe) {
+        match kind {
+            None => failure(Status::from_syndrome(cqe.syndrome()), cqe.vendor_syndrome()),
+            Some(_) if !fits => failure(Status::LocalLength, 0),
             Some(kind) => Completion::Receive(ReceiveDone::decode(id, cqe.qpn(), cqe, kind)),
-            None => Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownOpcode, cqe)),
         }
     }
 }
@@ -508,40 +519,63 @@ impl<'a> ReceiveSide<'a> {
 impl ReceiveQueue {
     /// See [`ReceiveSide::retire_plain`].
     #[inline(always)]
-    fn retire_plain(&mut self, cq: CqId, qpn: u32) -> Option<u64> {
-        if self.cq != cq || self.qpn != qpn || self.cursor.used() == 0 {
+    fn retire_plain(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
+        let tail = self.cursor.tail();
+        if self.cq != cq
+            || self.qpn != qpn
+            || self.cursor.used() == 0
+            || tail.low16() != cqe.wqe_counter()
+        {
             return None;
         }
-        let tail = self.cursor.tail();
         self.cursor.retire_known(tail.plus(1));
         let slot = self.cursor.shape().slot(tail);
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
         Some(unsafe { self.shadow.get_unchecked(slot) }.id)
     }
 
-    /// Retires the oldest receive, whatever queue pair a CQE of the CQ `cq` names.
-    pub(super) fn retire_oldest(&mut self, cq: CqId) -> Option<u64> {
-        self.retire_plain(cq, self.qpn)
+    /// Retires the receive that a CQE of the CQ `cq` names, which is the oldest one. The CQE may name any
+    /// queue pair. Returns the counter and the slot of the receive.
+    pub(super) fn retire_named(
+        &mut self,
+        cq: CqId,
+        cqe: &CqeRef<'_>,
+    ) -> Result<(Counter, usize), UnclaimedReason> {
+        if self.cq != cq {
+            return Err(UnclaimedReason::UnknownQueue);
+        }
+        let (tail, named) = (self.cursor.tail(), cqe.wqe_counter());
+        if self.cursor.used() == 0 {
+            return Err(UnclaimedReason::NotOutstanding);
+        }
+        if tail.low16() != named {
+            return Err(UnclaimedReason::NotOldest { oldest: tail.low16(), named });
+        }
+        self.cursor.retire_known(tail.plus(1));
+        Ok((tail, self.cursor.shape().slot(tail)))
     }
 
     /// See [`ReceiveSide::retire_short`].
     #[inline(always)]
     fn retire_short(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
-        if self.cq != cq || self.qpn != qpn || self.cursor.used() == 0 {
-            return None;
-        }
         if cqe.has_inline_data() {
-            let wqe = self.wqe(self.cursor.shape().slot(self.cursor.tail()));
+            let tail = self.cursor.tail();
+            let outstanding = self.cursor.used() != 0 && tail.low16() == cqe.wqe_counter();
+            if self.cq != cq || self.qpn != qpn || !outstanding {
+                return None;
+            }
+            let wqe = self.wqe(self.cursor.shape().slot(tail));
             // SAFETY: the first segment of this WQE.
             let segment = unsafe { scatter::Segment::read(wqe) };
             let (bytes, length) = cqe.short_data()?;
-            // SAFETY: the receive is outstanding, so its memory is writable, by the contract of
-            // `ReceiveBatch::ring`, until this completion is reported.
+            // SAFETY: whoever posted the receive promised memory that is mapped at the entry's address,
+            // if the QP puts payload into CQEs, and that nobody uses before this completion is reported.
+            // `short_data` gives 32 bytes at most.
             if !unsafe { segment.put_short(&bytes, length) } {
                 return None;
             }
         }
-        self.retire_plain(cq, qpn)
+        self.retire_plain(cq, qpn, cqe)
     }
 
     /// Records what a CQE says of the receive at `at`, and how that was, if it failed.
@@ -554,17 +588,13 @@ impl ReceiveQueue {
         self.flight.cqe(cqe);
     }
 
-    /// Retires what any responder's CQE completes: the oldest receive. Returns the id, and whether
-    /// the message, if it is in the CQE, went where the receive says.
+    /// Retires what any responder's CQE completes. Returns the id, and whether the message, if it is in
+    /// the CQE, went where the receive says.
     fn take(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnclaimedReason> {
-        if self.cq != cq || cqe.qpn() != self.qpn {
+        if cqe.qpn() != self.qpn {
             return Err(UnclaimedReason::UnknownQueue);
         }
-        let tail = self.cursor.tail();
-        if !self.cursor.retire(tail.plus(1)) {
-            return Err(UnclaimedReason::NotOutstanding);
-        }
-        let slot = self.cursor.shape().slot(tail);
+        let (tail, slot) = self.retire_named(cq, cqe)?;
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
         let id = unsafe { self.shadow.get_unchecked(slot) }.id;
         self.note(slot, tail, cqe);

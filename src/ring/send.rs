@@ -15,6 +15,7 @@ use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::{QueueKeep, RegisterClaim};
 use super::keys::Run;
+use super::known::Name;
 use super::ready::Ready;
 use super::retire::SendSide;
 use super::send_ring::SendRing;
@@ -222,6 +223,7 @@ impl<T: Transport> SendQueue<T> {
         // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.
         let mut queue = unsafe { Self::from_parts(parts)? };
         queue.ring.doorbell.flight.completes_on(completions.cqn());
+        queue.ring._member = completions.admit(Name::Queue(queue.qpn(), QueueKind::Send));
         queue.ring.guard = Guard::new(|| queue.facts());
         Ok(queue)
     }
@@ -274,6 +276,7 @@ impl<T: Transport> SendQueue<T> {
             ready: Ready::new(),
             owner: parts.owner,
             guard: Guard::new(|| None),
+            _member: None,
         };
         Ok(Self { ring, keep: None, transport: PhantomData })
     }
@@ -347,7 +350,16 @@ impl<T: Transport> SendQueue<T> {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As [`Batch::ring`].
+    /// The HCA works on the request from now on. Until the request is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
+    ///
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         self.ring.doorbell.timing.begin();

@@ -11,6 +11,7 @@ use mlx5_sys::wqe::{
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor};
 use super::keys::Run;
+use super::known::Membership;
 use super::ready::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
 use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
@@ -58,6 +59,8 @@ pub(super) struct SendRing {
     pub(super) ready: Ready,
     pub(super) owner: Arc<dyn QueueOwner>,
     pub(super) guard: Guard,
+    /// Known to the reader of the CQ.
+    pub(super) _member: Option<Membership>,
 }
 
 impl SendRing {

@@ -235,7 +235,7 @@ impl<T: Transport> Channel<T> {
                 return Ok(true);
             }
         }
-        let (mark, received) = (self.send.ring.mark(), self.receive.queue().cursor.tail());
+        let mark = self.send.ring.mark();
         let mut queues = (&mut self.send, self.receive.queue_mut());
         let mut other = MaybeUninit::uninit();
         if self.completions.take_other(&mut queues, &mut other)? {
@@ -275,13 +275,8 @@ impl<T: Transport> Channel<T> {
                 let outcome = Outcome::Failed(failure);
                 Event::Returned(Returned { id: failure.id, buffers, outcome })
             }
-            Completion::Unclaimed(unclaimed) => {
-                if self.receive.queue().cursor.tail() != received {
-                    // It retired a receive, and nobody can say what happened to it.
-                    drop(self.receive.take_retired());
-                }
-                Event::Unclaimed(unclaimed)
-            }
+            // It has retired nothing.
+            Completion::Unclaimed(unclaimed) => Event::Unclaimed(unclaimed),
         };
         into.write(event);
         Ok(true)
