@@ -233,14 +233,14 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Rings the batch, or says why not. Afterwards the batch is only dropped.
     ///
     /// # Safety
-    /// As [`ring`](Self::ring).
+    /// Until each request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self) -> Result<(), Refusal> {
         if self.count != 0 {
             self.queue.ring.doorbell.timing.begin();
             let single = self.count == 1;
-            // SAFETY: `append` wrote the WQEs before `head`, `last` is the last; the rest is the
-            // caller's promise.
+            // SAFETY: `append` wrote the WQEs before `head`, and `last` is the last. Their memory meets
+            // the contract of this function.
             unsafe { self.queue.ring.commit(self.head, self.slack, &self.last, single)? }
             self.queue.ring.set_clear(self.clear);
         }

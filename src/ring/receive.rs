@@ -97,8 +97,8 @@ pub(super) struct ReceiveParts {
     pub(super) owner: Arc<dyn QueueOwner>,
 }
 
-// SAFETY: the ring's memory belongs to the queue alone (`from_raw`'s contract), and the card does
-// not mind which thread stores to it.
+// SAFETY: ring and record are reached through the queue alone (`from_raw`'s contract), by `&mut self`.
+// The HCA does not mind which thread stores to them.
 unsafe impl Send for ReceiveQueue {}
 
 impl ReceiveQueue {
@@ -119,7 +119,8 @@ impl ReceiveQueue {
         let view = qp.receives()?;
         let keep = QueueKeep::receive(qp.owner())?;
         let owner = Arc::clone(keep.owner());
-        // SAFETY: as for `SendQueue::new`.
+        // SAFETY: the result holds the owner, which keeps QP and CQ alive, and the claim on the receive
+        // queue, which keeps other writers away and forbids RESET.
         let mut queue = unsafe { Self::take_over(view, owner, completions, config)? };
         queue.keep = Some(keep);
         Ok(queue)
@@ -146,14 +147,18 @@ impl ReceiveQueue {
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
-        // SAFETY: the caller vouches for the QP.
+        // SAFETY: the caller keeps the QP alive as long as the result, which holds the owner.
         let (view, owner) = unsafe { (QpView::new(qp)?.receives()?, Foreign::owner(qp)) };
-        // SAFETY: passed on.
+        // SAFETY: the view is of the caller's QP, which has no receive outstanding, and which nobody
+        // else posts to.
         unsafe { Self::take_over(view, owner, completions, config) }
     }
 
     /// # Safety
-    /// As [`from_raw`](Self::from_raw), of the receive queue that was looked at, and of what owns it.
+    /// - `view` is of a QP in INIT or later that `owner` keeps alive, with no receive outstanding, whose
+    ///   receives complete in order.
+    /// - Until the result is dropped, nothing else posts to the receive queue, and the QP stays on this
+    ///   side of RESET, except for [`restart`](Self::restart).
     unsafe fn take_over(
         view: ReceiveView,
         owner: Arc<dyn QueueOwner>,
@@ -163,7 +168,7 @@ impl ReceiveQueue {
         if completions.id() != view.cq {
             return Err(QueueError::ForeignCq);
         }
-        // SAFETY: the QP's record; only this queue writes its receive word, as the caller vouches.
+        // SAFETY: the record of a live QP. Only this queue posts, so only it writes the receive word.
         let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
         let wanted = config.receives.min(view.entries);
         let parts = ReceiveParts {
@@ -176,7 +181,7 @@ impl ReceiveQueue {
             cq: view.cq,
             owner,
         };
-        // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.
+        // SAFETY: ring and record are the live QP's, and nothing else posts to it.
         let mut queue = unsafe { Self::from_parts(parts)? };
         queue.flight.completes_on(completions.cqn());
         queue._member = completions.admit(Name::Queue(queue.qpn, QueueKind::Receive));
@@ -286,16 +291,16 @@ impl ReceiveQueue {
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         let head = self.cursor.head();
-        // SAFETY: the queue's own state, from its head on.
+        // SAFETY: `self.ahead` is always of the queue's own head.
         let put = unsafe { self.put_usual(head, self.ahead, id, &list) };
         let Some((next, _)) = put else {
             // Another one as far as the compiler knows, so that only this path needs it in memory.
             let rest = black_box(list);
-            // SAFETY: passed on.
+            // SAFETY: the same contract as this function's.
             return unsafe { self.post_any(id, &rest) };
         };
         self.ahead.next = next;
-        // SAFETY: the receive was written; the rest is passed on.
+        // SAFETY: `put_usual` wrote the receive at the head. Its memory meets this function's contract.
         unsafe { self.commit(head.plus(1)) };
         Ok(())
     }
@@ -367,7 +372,9 @@ impl ReceiveQueue {
     /// Makes everything before `head` known to the card.
     ///
     /// # Safety
-    /// As [`ReceiveBatch::ring`]; the receives before `head` were written.
+    /// - Until each receive is retired, the memory that it names stays registered for local write, and
+    ///   nobody else uses it.
+    /// - The receives before `head` were written.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self, head: Counter) {
         let before = self.cursor.head();
@@ -394,7 +401,7 @@ impl ReceiveQueue {
 
     #[inline(always)]
     pub(super) fn wqe(&self, slot: usize) -> *mut u8 {
-        // SAFETY: a slot of the ring.
+        // SAFETY: the ring has `entries` WQEs of `stride` bytes, and callers give a slot of its shape.
         unsafe { self.buffer.as_ptr().add(slot * self.stride) }
     }
 

@@ -154,6 +154,8 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
         unsafe { self.post_as::<true>(id, values) }
     }
 
+    /// # Safety
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     unsafe fn post_as<const CE: bool>(
         &mut self,
@@ -171,15 +173,15 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
             // SAFETY: passed on.
             return unsafe { self.post_rest::<CE>(id, values) };
         }
-        // SAFETY: passed on; something is in the line.
+        // SAFETY: the same contract as this function's; `is_empty` says that something is in the line.
         unsafe { self.state.post::<O, V, CE>(ring, id, &values)? };
         Ok(())
     }
 
-    /// As [`post`](Self::post), where the line is at its end.
+    /// Posts the request where the line is at its end.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[cold]
     #[inline(never)]
     unsafe fn post_rest<const CE: bool>(
@@ -208,7 +210,8 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
             ring.encode_any::<T, O>(head, slack, id, &self.operation)?
         };
         let place = ring.place(head);
-        // SAFETY: the WQE was just written, and is not posted; the rest is passed on.
+        // SAFETY: `encode_any` has just written the WQE at `head`, of an `O`, and it is not posted. Its
+        // memory meets this function's contract.
         unsafe {
             V::blank(&place);
             V::patch(&values, &place);
@@ -312,7 +315,7 @@ impl State {
     /// Posts the WQE at the head, which is in the line.
     ///
     /// # Safety
-    /// As [`Batch::ring`](super::Batch::ring).
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     unsafe fn post<O: Operation, V: Variable<O>, const CE: bool>(
         &mut self,
@@ -326,18 +329,18 @@ impl State {
         let units = unsafe { self.write::<O, V, CE>(block, id, values) };
         ring.doorbell.timing.stamp(Phase::Encode);
         ring.inspect_next()?;
-        // SAFETY: the WQE at the head is written, since its slot is in the line; the line is only
-        // drawn where the register takes it. What it names is the caller's promise.
+        // SAFETY: the WQE at the head is written, since its slot is in the line, and the line is only
+        // drawn where the register takes it. Its memory meets this function's contract.
         unsafe { ring.doorbell.fire(record, units) };
         ring.step();
         self.step();
         Ok(())
     }
 
-    /// As [`post`](Self::post), where WQEs are not fired.
+    /// Posts the WQE at the head, where WQEs are not fired.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     unsafe fn post_plain<O: Operation, V: Variable<O>, const CE: bool>(
         &mut self,
@@ -430,7 +433,7 @@ impl<O: Operation> Encode for Signaled<'_, O> {
     }
 
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: passed on.
+        // SAFETY: this operation has the size of the one inside, so the writer has space for it.
         unsafe { self.0.put(writer) }
     }
 }

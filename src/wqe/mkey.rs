@@ -280,7 +280,8 @@ impl<L: KeyLayout> EncodeLayout for Protected<L> {
     }
 
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: passed on; the caller has space for the formats, too.
+        // SAFETY: the layout's `check` passed, and there is space for its segments and the formats, which
+        // `body_ds` counts.
         unsafe {
             self.layout.put(writer);
             self.put_formats(writer);

@@ -84,7 +84,7 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     }
 
     /// # Safety
-    /// As [`fire`](Self::fire).
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     unsafe fn go(&mut self, values: V::Values) -> Result<(), Refusal> {
         let ring = &mut *self.ring;
@@ -114,17 +114,17 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
         }
         ring.doorbell.timing.stamp(Phase::Encode);
         ring.inspect_next()?;
-        // SAFETY: the WQE at the head, which was written before; the line is only drawn where the
-        // register takes it. What it names is the caller's promise.
+        // SAFETY: the WQE at the head was written before, and the line is only drawn where the register
+        // takes it. Its memory meets this function's contract.
         unsafe { ring.doorbell.fire(record, units) };
         ring.step();
         Ok(())
     }
 
-    /// As [`fire`](Self::fire), of what is not in the line.
+    /// Fires a request that is not in the line.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[cold]
     #[inline(never)]
     unsafe fn fire_otherwise(

@@ -139,7 +139,7 @@ impl Buffers {
     #[inline(never)]
     unsafe fn free(word: *mut ()) {
         let buffers = ManuallyDrop::new(Self { word });
-        // SAFETY: as the caller vouches.
+        // SAFETY: the word owns a slice or a list, and this is its last use.
         unsafe {
             if buffers.is_one() {
                 drop(Slice::from_raw(word.cast()));

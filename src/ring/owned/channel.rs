@@ -136,7 +136,9 @@ impl<T: Transport> Channel<T> {
     fn post_any<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
         self.sends.forget_unposted(&self.send.ring);
         let cursor = self.send.ring.cursor;
-        // SAFETY: as in `post`.
+        // SAFETY: all memory that the request names is in slices, which the flight owns in a moment, until
+        // a poll has retired the request or the QP was reset. If the channel is dropped before, their
+        // memory is freed after it was deregistered.
         if let Err(error) = unsafe { self.send.post_ref(id, &operation) } {
             return Err(Refused { error, operation });
         }
