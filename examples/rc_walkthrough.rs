@@ -222,7 +222,8 @@ fn wait(channel: &mut Channel, id: u64) -> Result<Slice> {
             Some(Event::Returned(returned)) => match returned.outcome {
                 Outcome::Failed(failure) => return Err(failure.into()),
                 _ if returned.id == id => {
-                    return returned.buffers.one().ok_or("it had no memory".into());
+                    let one = returned.buffers.one();
+                    return one.map_err(|other| format!("not one slice: {other:?}").into());
                 }
                 other => return Err(format!("unexpected completion {other:?}").into()),
             },

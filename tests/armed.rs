@@ -12,11 +12,11 @@ use mlx5::ring::{
     RegisterMemory, RegisterUse, SendConfig, SendQueue, Template,
 };
 use mlx5::verbs::{MemoryRegion, QueuePair, Rc, Rts, ThreadDomain};
-use mlx5::wqe::{InlineBytes, Read, Remote, Send, SendImm, Sge, Write};
+use mlx5::wqe::{Inline, InlineBytes, Read, Remote, Send, SendImm, Sge, Write};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};
 use rig::verbs::QpMemory;
-use rig::{Rig, wait};
+use rig::{PATIENCE, Rig, wait};
 
 const MEMORY: usize = 1 << 14;
 
@@ -368,5 +368,50 @@ fn every_kind_of_register_is_told() {
             assert_eq!(u64::from_le_bytes(read(&line.memory, offset as usize)), id, "{config:?}");
             assert_eq!(sent(&mut line.completions, &mut template), (id, SendOperation::Write));
         }
+    }
+}
+
+/// Unsignaled prepared requests reserve CQ slots, but bring no CQE: a drain posts the marker that does.
+#[test]
+fn unsignaled_prepared_requests_are_drained() {
+    let rig = Rig::new(Mode::Trapped);
+    let mut line = Line::new(&rig);
+    let write = Write::new(InlineBytes([0; 8]), line.remote(0));
+    for (round, last) in [None, Some(false), Some(true)].into_iter().enumerate() {
+        let mut template = Template::<_, _, Bytes>::new(&mut line.send, write).unwrap();
+        for id in 0..3_u64 {
+            // SAFETY: inline payload names no memory of this side.
+            unsafe { template.post(id, id.to_le_bytes()) }.unwrap();
+        }
+        let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(template.into_queue());
+        for id in 3..6_u64 {
+            armed.arm(id, write).unwrap();
+            // SAFETY: as above.
+            unsafe { armed.next().unwrap().fire(id.to_le_bytes()) };
+        }
+        // A request of two blocks is the last of some.
+        if let Some(signaled) = last {
+            let long = Write::new(Inline(&[7; 100]), line.remote(64)).signaled_if(signaled);
+            // SAFETY: as above.
+            unsafe { line.send.post(6, long) }.unwrap();
+        }
+        let silent = last != Some(true);
+        assert_eq!((line.send.is_silent(), line.send.is_idle()), (silent, false), "round {round}");
+        let mut found = Vec::new();
+        let drained =
+            line.completions.drain_sends(
+                &mut line.send,
+                &mut (),
+                77,
+                PATIENCE,
+                |done| match done {
+                    Completion::Send(done) => found.push(done.id),
+                    other => panic!("{other:?}"),
+                },
+            );
+        assert_eq!(drained, Ok(()), "round {round}");
+        assert_eq!(found, if silent { vec![] } else { vec![6] }, "round {round}");
+        assert!(line.send.is_idle() && !line.send.is_silent());
+        assert_eq!(u64::from_le_bytes(read(&line.memory, 0)), 5);
     }
 }

@@ -85,13 +85,20 @@ fn buffers_are_what_they_were_made_of() {
     let _turn = turn();
     let pair = Pair::new(false);
     assert!(matches!(Buffers::default(), Buffers::None));
-    assert!(Buffers::None.slices().is_empty() && Buffers::None.one().is_none());
-    assert!(Buffers::None.many().is_none());
+    assert!(Buffers::None.slices().is_empty());
+    assert_eq!(Buffers::None.one().unwrap_err(), Buffers::None);
+    assert_eq!(Buffers::None.many().unwrap_err(), Buffers::None);
+    assert_eq!(Buffers::None.into_iter().len(), 0);
     let one = Buffers::from(pair.slice(7));
     assert!(!matches!(one, Buffers::None));
     assert_eq!((one.slices().len(), one.slices()[0].len()), (1, 7));
     alone(one.one().unwrap());
-    assert!(Buffers::from(pair.slice(7)).many().is_none());
+    let wrong = Buffers::from(pair.slice(7)).many().unwrap_err();
+    alone(wrong.one().unwrap());
+    let mut all = Buffers::from(pair.slice(7)).into_iter();
+    assert_eq!(all.len(), 1);
+    alone(all.next().unwrap());
+    assert!(all.next().is_none());
     for count in 0..4 {
         let mut list = Vec::with_capacity(count + 2);
         list.extend((0..count).map(|at| pair.slice(10 + at)));
@@ -99,12 +106,19 @@ fn buffers_are_what_they_were_made_of() {
         assert!(!matches!(buffers, Buffers::None));
         let lengths: Vec<_> = buffers.slices().iter().map(Slice::len).collect();
         assert_eq!(lengths, (10..10 + count).collect::<Vec<_>>());
+        // Asked for in the wrong shape, nothing is lost.
+        let buffers = buffers.one().unwrap_err();
         let list = buffers.many().unwrap();
         assert_eq!(list.len(), count);
-        list.into_iter().for_each(alone);
-        assert!(
-            Buffers::from((0..count).map(|_| pair.slice(1)).collect::<Vec<_>>()).one().is_none()
-        );
+        let all = Buffers::from(list).into_iter();
+        assert_eq!(all.len(), count);
+        let mut seen = 0;
+        for slice in all {
+            assert_eq!(slice.len(), 10 + seen);
+            alone(slice);
+            seen += 1;
+        }
+        assert_eq!(seen, count);
     }
     // What is dropped lets go of the region.
     let mut whole = pair.slice(100);
@@ -166,9 +180,7 @@ fn what_one_completion_retires_comes_back_one_by_one() {
                     Outcome::Sent(done) => assert_eq!((done.id, id % 100), (id, count - 1)),
                     other => panic!("{other:?}"),
                 }
-                for slice in returned.buffers.many().into_iter().flatten() {
-                    alone(slice);
-                }
+                returned.buffers.into_iter().for_each(alone);
             }
             assert!(pair.channel.send_queue().free_blocks() > free);
             assert!(pair.poll().is_none() && pair.channel.send_queue().is_idle());

@@ -15,7 +15,7 @@ use std::mem::zeroed;
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, CqeCompression, CqeSize, QueuePair};
+use mlx5::verbs::{CompletionQueue, CqeCompression, CqeSize, QueuePair, ScatterToCqe};
 use mlx5::wqe::{Read, Remote, Send, Sge, Write};
 use mlx5_sys::cqe::{Cqe64, FORMAT_COMPRESSED, FORMAT_SHIFT, opcode as cqe_opcode};
 use mlx5_sys::verbs::{
@@ -191,7 +191,7 @@ fn case(rig: &Rig, random: &mut Random, number: usize) -> u32 {
         }
         let cq = cq.build().unwrap();
         let builder = QueuePair::builder(&rig.pd, &cq).max_send_wr(32).max_recv_wr(32);
-        (rig.init(builder), cq)
+        (rig.init(builder.scatter_to_cqe(ScatterToCqe::Receives)), cq)
     };
     let ((theirs, their_cq), (ours, our_cq)) = (make(false), make(true));
     let (theirs, ours) = rig.connect(theirs, ours);

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::text;
-use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rc, Rts, ScatterToCqe};
 use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm};
 use mlx5_sys::cqe::{Cqe64, opcode as cqe_opcode};
 use mlx5_sys::verbs::{
@@ -189,7 +189,8 @@ fn case(rig: &Rig, random: &mut Random) -> u32 {
             .max_recv_wr(16)
             .max_send_sge(max_send_sge)
             .max_recv_sge(max_recv_sge)
-            .max_inline_data(60);
+            .max_inline_data(60)
+            .scatter_to_cqe(ScatterToCqe::Receives);
         (rig.init(builder), cq)
     };
     let ((theirs, their_cq), (ours, our_cq)) = (make(), make());

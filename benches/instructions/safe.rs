@@ -93,7 +93,7 @@ impl Safe {
                     self.sum += returned.id;
                     found += 1;
                 }
-                if let Some(slice) = returned.buffers.one() {
+                if let Ok(slice) = returned.buffers.one() {
                     put_back(&mut self.slices, slice);
                 }
             }

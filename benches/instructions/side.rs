@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 
 use mlx5::ring::BlueFlameCopy;
-use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts};
+use mlx5::verbs::{
+    CompletionQueue, CqeSize, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts, ScatterToCqe,
+};
 use mlx5::wqe::{Remote, Sge};
 use mlx5_sys::verbs::{ibv_cq, ibv_qp};
 
@@ -271,5 +273,7 @@ impl Line {
 /// The queue pair that every side has.
 pub fn shape(rig: &Rig, cq: &CompletionQueue) -> QueuePairBuilder<Rc> {
     let builder = QueuePair::builder(&rig.pd, cq).max_send_wr(128).max_recv_wr(128);
+    // As libmlx5 has it by default.
+    let builder = builder.scatter_to_cqe(ScatterToCqe::Receives);
     builder.max_inline_data(64).max_send_sge(1).max_recv_sge(1)
 }

@@ -17,8 +17,10 @@ pub enum Completion {
     Receive(ReceiveDone),
     /// A request failed, or was flushed because an earlier one had failed.
     Failed(Failure),
-    /// A CQE that belongs to none of the queues given to the poll, or that makes no sense for its
-    /// queue. It is consumed from the CQ; here it is in full.
+    /// A CQE that no live queue of the CQ can take: of a queue that was dropped, or that this crate does
+    /// not drive, or one that contradicts its queue's state. It is consumed from the CQ; here it is in
+    /// full. A CQE of a live queue that the poll was not given stays in the CQ, see
+    /// [`PollError::QueueNotGiven`](crate::ring::PollError::QueueNotGiven).
     Unclaimed(Unclaimed),
 }
 
@@ -218,6 +220,15 @@ pub enum QueueKind {
     Receive,
 }
 
+impl fmt::Display for QueueKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Send => "send",
+            Self::Receive => "receive",
+        })
+    }
+}
+
 /// A request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -303,6 +314,15 @@ pub enum UnclaimedReason {
     UnknownQueue,
     /// It names a WQE that is not outstanding in its queue.
     NotOutstanding,
+    /// It names a WQE of a receive queue that is not the oldest outstanding one. Receives complete in
+    /// order, so the CQE of the oldest was lost. Nothing is retired, and the queue keeps all its receives:
+    /// reset the QP, and restart the queue.
+    NotOldest {
+        /// Index of the oldest outstanding WQE: low 16 bits.
+        oldest: u16,
+        /// Index in the CQE.
+        named: u16,
+    },
     /// Its opcode is one that this reader does not know.
     UnknownOpcode,
     /// It is of a queue that matches tags, whose completions

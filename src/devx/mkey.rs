@@ -157,7 +157,10 @@ impl<'a> MkeyBuilder<'a> {
     }
 
     /// The address of the first byte. Default: zero, or of a [direct](Self::direct) key where the
-    /// memory is mapped in this process.
+    /// memory is mapped in this process. With any other address, a QP that receives into the key, or
+    /// reads into it, must not put payload into CQEs: [`ScatterToCqe::Never`], the default.
+    ///
+    /// [`ScatterToCqe::Never`]: crate::verbs::ScatterToCqe::Never
     pub fn address(mut self, address: u64) -> Self {
         self.address = Some(address);
         self

@@ -130,7 +130,8 @@ impl DcTargetBuilder<'_> {
     }
 
     /// Whether messages of up to 64 bytes may be in CQEs, which takes a CQ with CQEs of 128 bytes.
-    /// Default: not.
+    /// Default: not. If they may, every receive must name memory of this process at its own address, see
+    /// [`ScatterToCqe`](crate::verbs::ScatterToCqe).
     pub fn scatter_to_cqe(mut self, scatter: bool) -> Self {
         self.scatter_to_cqe = scatter;
         self

@@ -180,14 +180,17 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// at once.
     ///
     /// # Safety
-    /// The card works on the requests from now on. For each of them, until it is retired:
-    /// - the memory that its entries name stays allocated, and registered under the `lkey` given;
-    /// - nobody writes what a SEND or WRITE reads, and nobody reads, writes or holds a reference
-    ///   to what a READ or atomic writes.
+    /// The HCA works on the requests from now on. For each of them, until it is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
-    /// queue, or when the QP has been moved to RESET or destroyed. Inline payloads are copied by
-    /// [`append`](Self::append) and need nothing.
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload
+    /// was copied by [`append`](Self::append) and needs nothing.
     #[inline]
     pub unsafe fn ring(mut self) {
         // SAFETY: passed on.
@@ -196,14 +199,24 @@ impl<'q, T: Transport> Batch<'q, T> {
         }
     }
 
-    /// As [`ring`](Self::ring), and says what is wrong with a request.
+    /// Posts the batch, as [`ring`](Self::ring), and returns what is wrong with a request.
     ///
     /// # Errors
     /// `PostError::Refused`, with the feature `lint`; nothing is posted then, and the requests are
     /// forgotten. Without it, none.
     ///
     /// # Safety
-    /// As there.
+    /// The HCA works on the requests from now on. For each of them, until it is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
+    ///
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload
+    /// was copied by [`append`](Self::append) and needs nothing.
     #[inline]
     pub unsafe fn try_ring(mut self) -> Result<(), PostError> {
         // SAFETY: passed on.
@@ -220,14 +233,14 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Rings the batch, or says why not. Afterwards the batch is only dropped.
     ///
     /// # Safety
-    /// As [`ring`](Self::ring).
+    /// Until each request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self) -> Result<(), Refusal> {
         if self.count != 0 {
             self.queue.ring.doorbell.timing.begin();
             let single = self.count == 1;
-            // SAFETY: `append` wrote the WQEs before `head`, `last` is the last; the rest is the
-            // caller's promise.
+            // SAFETY: `append` wrote the WQEs before `head`, and `last` is the last. Their memory meets
+            // the contract of this function.
             unsafe { self.queue.ring.commit(self.head, self.slack, &self.last, single)? }
             self.queue.ring.set_clear(self.clear);
         }

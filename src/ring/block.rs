@@ -65,7 +65,8 @@ unsafe fn fill<const WHAT: u8>(
     let whole = Whole::new(title);
     let counter = u16::from_be((title[END].to_le() >> 32) as u16).wrapping_add(number as u16);
     for at in 0..count {
-        // SAFETY: within what the caller vouches for; each field is aligned to its size.
+        // SAFETY: `at` is less than `count`, and the caller says that `out` and `minis` have so many.
+        // Each field is aligned to its size.
         unsafe {
             let (cqe, mini) = (out.add(at), minis.add(at * size_of::<MiniCqe>()));
             if fresh {
@@ -123,7 +124,7 @@ impl Whole {
     /// 64 bytes at `to` are the caller's, aligned to 16.
     #[inline(always)]
     unsafe fn write(self, to: NonNull<Words>) {
-        // SAFETY: the caller vouches for it.
+        // SAFETY: 64 bytes that the caller owns, aligned to 16.
         unsafe { to.cast().write(self.0) };
     }
 }
@@ -316,7 +317,8 @@ impl Block {
         for start in (0..wanted).step_by(MINI_CQES_PER_SLOT) {
             let slot = shape.slot(self.first.plus((done + start).max(1)));
             let here = (wanted - start).min(MINI_CQES_PER_SLOT as u32) as usize;
-            // SAFETY: eight more than `start` are at most `AHEAD`; the rest as the caller vouches.
+            // SAFETY: `start` and eight are at most `AHEAD`, since `wanted` is. The slot is one of the
+            // open block, which software owns.
             unsafe { self.expand(start, done + start, first.add(slot << shift), here, fresh) };
         }
         // Up to the ring's end, and from its start on.
@@ -344,7 +346,8 @@ impl Block {
         fresh: bool,
     ) {
         let opcode = self.title[END].to_le() >> (56 + OPCODE_SHIFT);
-        // SAFETY: passed on.
+        // SAFETY: `start` and `count`, which is at most eight, are at most `AHEAD`, the room of `out`.
+        // `minis` has `count` mini CQEs.
         unsafe {
             let out = self.out.add(start as usize);
             let title = &self.title;

@@ -15,6 +15,7 @@ use super::credit::{Credit, Debtor, Ledger};
 use super::cursor::{Counter, Shape};
 use super::enhanced::Titles;
 use super::keep::CqKeep;
+use super::known::{Known, Membership, Name};
 use super::source::{CompletionSource, CompletionView, CqId, view_cq};
 use super::srq::UserIndex;
 use super::{PollError, QueueError, Queues};
@@ -47,6 +48,8 @@ pub struct Completions {
     /// What shared receive queues of XRC domains that were met are called; of several, of one.
     xrc: Option<UserIndex>,
     keep: Option<CqKeep>,
+    /// The live queues that complete here; none of a collapsed CQ, which loses CQEs anyway.
+    known: Option<Known>,
     pub(super) timing: Recorder,
     pub(super) flight: flight::Recorder,
 }
@@ -174,6 +177,7 @@ impl Completions {
             raw: None,
             xrc: None,
             keep: None,
+            known: Some(Known::default()),
             timing: Recorder::new(),
             flight: flight::Recorder::new(facts, Counter::default()),
         })
@@ -181,7 +185,7 @@ impl Completions {
 
     /// Is the reader of what is seen of a collapsed CQ, with so many CQEs to promise.
     pub(super) fn adopt_collapsed(&mut self, keep: CqKeep, ledger: Ledger) {
-        (self.keep, self.ledger) = (Some(keep), ledger);
+        (self.keep, self.ledger, self.known) = (Some(keep), ledger, None);
     }
 
     pub(super) fn id(&self) -> CqId {
@@ -200,6 +204,12 @@ impl Completions {
         }
         self.collect();
         self.ledger.promise(wanted)
+    }
+
+    /// Remembers a live queue that completes here, as long as the result lives: polls that are not given
+    /// the queue leave its CQEs where they are.
+    pub(super) fn admit(&mut self, name: Name) -> Option<Membership> {
+        self.known.as_mut().map(|known| known.add(name))
     }
 
     /// The same to a shared receive queue.
@@ -574,6 +584,17 @@ impl Completions {
             None => Some(unclaimed(UnclaimedReason::UnknownOpcode)),
         };
         let completion = completion.unwrap_or_else(|| unclaimed(UnclaimedReason::UnknownQueue));
+        if let Completion::Unclaimed(Unclaimed {
+            reason: UnclaimedReason::UnknownQueue | UnclaimedReason::TagMatching,
+            qpn,
+            ..
+        }) = completion
+        {
+            if self.known.as_ref().is_some_and(|known| known.has_queue_of(&cqe)) {
+                let queue = cqe.queue().unwrap_or(QueueKind::Receive);
+                return Err(PollError::QueueNotGiven { qpn, queue });
+            }
+        }
         self.timing.stamp(Phase::Decode);
         self.flight.cqe(&cqe);
         if matches!(completion, Completion::Unclaimed(_)) {

@@ -2,6 +2,7 @@
 
 use mlx5_sys::verbs::ibv_qp_state;
 
+use crate::cqe::QueueKind;
 use crate::lint::Refusal;
 
 /// Why nothing was posted. The queue is as it was before the call.
@@ -73,11 +74,13 @@ impl From<Refusal> for PostError {
     }
 }
 
-/// Why a CQ cannot be polled further. Every later poll gives the same error.
+/// Why a CQ cannot be polled further. Nothing is taken from the CQ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PollError {
     /// The next CQE opens a compressed block that cannot be: of an error, of fewer than two CQEs, or
-    /// of more than the CQ holds. No card writes it. The block stays where it is.
+    /// of more than the CQ holds. No card writes it. The block stays where it is, and every later poll
+    /// gives this error.
     #[error("a compressed block of CQEs is damaged: recreate the completion queue")]
     Compressed,
     /// The card reported that the CQ overran ([`Completions::overrun`]); completions are lost.
@@ -85,6 +88,17 @@ pub enum PollError {
     /// [`Completions::overrun`]: crate::ring::Completions::overrun
     #[error("the completion queue overran and lost completions: recreate it and its queue pairs")]
     Overrun,
+    /// The next CQE is of a queue that is alive and completes on this CQ, but was not given to the poll.
+    /// The CQE stays in the CQ: poll with that queue, and its request is retired. For a tag-matching SRQ,
+    /// [`TaggedReceives::poll`](crate::ring::TaggedReceives::poll) does it. A queue that is leaked
+    /// (`core::mem::forget`) cannot be given any more: then the CQ has to be recreated.
+    #[error("the next completion is of the {queue} queue of QP {qpn:#x}: poll with that queue")]
+    QueueNotGiven {
+        /// Number of the queue pair that the CQE names.
+        qpn: u32,
+        /// Which of its queues. A shared receive queue counts as the receive queue.
+        queue: QueueKind,
+    },
 }
 
 /// Why a queue could not be taken over.

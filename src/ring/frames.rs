@@ -76,7 +76,11 @@ impl FrameReceives {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As there.
+    /// The HCA may put a packet into the receive from now on. Until a poll returns its completion, or
+    /// the QP has been moved to RESET or destroyed:
+    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
+    ///   given.
+    /// - Nobody reads, writes or holds a reference to that memory.
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: passed on.
         unsafe { self.queue.post(id, list) }
@@ -96,11 +100,12 @@ impl FrameReceives {
                 cqe_opcode::RESP_SEND => false,
                 _ => return unclaimed(UnclaimedReason::UnknownQueue),
             };
-            let Some(id) = queue.retire_oldest(reader) else {
-                return unclaimed(UnclaimedReason::NotOutstanding);
+            let (at, slot) = match queue.retire_named(reader, cqe) {
+                Ok(retired) => retired,
+                Err(reason) => return unclaimed(reason),
             };
-            let at = queue.cursor.tail().before();
-            queue.note(queue.cursor.shape().slot(at), at, cqe);
+            let id = queue.shadow[slot].id;
+            queue.note(slot, at, cqe);
             if failed {
                 return FrameEvent::Failed(Failure {
                     id,

@@ -38,11 +38,10 @@ impl Run {
 }
 
 impl<T: Transport> SendQueue<T> {
-    /// As [`post`](Self::post), for a request that changes keys: what follows it goes the way that
-    /// looks at what was before.
+    /// Posts a request that changes keys: what follows it goes the way that looks at what was before.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     pub(super) unsafe fn post_key_change<O: PostOn<T>>(
         &mut self,
@@ -64,7 +63,7 @@ impl SendRing {
     /// by word. Otherwise nothing is done.
     ///
     /// # Safety
-    /// As [`Batch::ring`](super::Batch::ring).
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     unsafe fn post_in_run<T: Transport, O: PostOn<T>>(
         &mut self,
@@ -119,7 +118,8 @@ impl SendRing {
             return Err(refusal);
         }
         self.cursor.publish(next);
-        // SAFETY: the WQE was just written, and the register takes it; the rest is passed on.
+        // SAFETY: the WQE was just written, and the register takes it. Its memory meets this function's
+        // contract.
         unsafe { self.doorbell.ring_long(next.low16(), ctrl, operation, wqe) }
         self.run.head = next;
         // No more than `set_clear` does: nothing is clear.
@@ -131,7 +131,7 @@ impl SendRing {
     /// Posts any change of keys.
     ///
     /// # Safety
-    /// As [`Batch::ring`](super::Batch::ring).
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[cold]
     #[inline(never)]
     unsafe fn begin_run<T: Transport, O: PostOn<T>>(
@@ -144,7 +144,8 @@ impl SendRing {
         }
         let (head, slack, last) =
             self.encode::<T, O>(self.cursor.head(), self.slack, id, operation)?;
-        // SAFETY: the WQE was written; the rest is passed on.
+        // SAFETY: `encode` wrote the WQE before `head`, and `last` is it. Its memory meets this function's
+        // contract.
         unsafe { self.commit(head, slack, &last, true)? };
         self.set_clear(head);
         // Those that are posted in a run have two blocks at least for each CQE.

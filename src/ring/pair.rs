@@ -83,7 +83,9 @@ impl SendRing {
     /// Makes a single WQE, at the cursor's head, known to the card by BlueFlame.
     ///
     /// # Safety
-    /// As [`Batch::ring`]; [`encode_pair`](Self::encode_pair) returned it, before `clear_single`.
+    /// - Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// - [`encode_pair`](Self::encode_pair) returned `encoded` for this operation, at the head, before
+    ///   `clear_single`.
     #[inline(always)]
     unsafe fn commit_pair<O: Operation>(
         &mut self,
@@ -103,11 +105,11 @@ impl SendRing {
 }
 
 impl<T: Transport> SendQueue<T> {
-    /// As [`post`](Self::post), if the WQE has two blocks, of a size that is known, goes by BlueFlame,
-    /// word by word, and the head is clear.
+    /// Posts a request if its WQE has two blocks, of a size that is known, goes by BlueFlame, word by
+    /// word, and the head is clear. Returns whether it did.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     pub(super) unsafe fn post_pair<O: PostOn<T>>(
         &mut self,
@@ -122,7 +124,7 @@ impl<T: Transport> SendQueue<T> {
         let (head, clear, slack) = (ring.cursor.head(), ring.clear_single, ring.slack);
         let encoded = ring.encode_pair::<T, O>(ring.names, head, clear, slack, id, operation);
         let Some(encoded) = encoded else { return Ok(false) };
-        // SAFETY: passed on.
+        // SAFETY: just encoded, up to `clear_single`. Its memory meets this function's contract.
         unsafe { ring.commit_pair(encoded, operation)? };
         Ok(true)
     }

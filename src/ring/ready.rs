@@ -118,11 +118,12 @@ impl SendRing {
     /// the card.
     ///
     /// # Safety
-    /// As [`Batch::ring`](super::Batch::ring).
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     pub(super) unsafe fn post_plain(&mut self, ctrl: u64) -> Result<(), Refusal> {
         let head = self.cursor.head().plus(1);
-        // SAFETY: passed on; the line's WQEs were written, and are one block each.
+        // SAFETY: the line's WQEs were written, and are one block each. The memory of this one meets this
+        // function's contract.
         unsafe { self.commit(head, self.slack, &Last { doorbell: ctrl }, true)? };
         self.ready.plain -= 1;
         // It is as far as it was: the line lies before it.

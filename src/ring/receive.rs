@@ -14,6 +14,7 @@ use super::completion::Completions;
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::QueueKeep;
+use super::known::{Membership, Name};
 use super::owned::Buffers;
 use super::receive_batch::{Ahead, ReceiveBatch};
 use super::source::{
@@ -67,6 +68,8 @@ pub struct ReceiveQueue {
     pub(super) to_shadow: usize,
     pub(super) credit: Credit,
     cq: CqId,
+    /// Known to the reader of that CQ.
+    _member: Option<Membership>,
     pub(super) timing: Recorder,
     pub(super) flight: flight::Recorder,
 }
@@ -94,8 +97,8 @@ pub(super) struct ReceiveParts {
     pub(super) owner: Arc<dyn QueueOwner>,
 }
 
-// SAFETY: the ring's memory belongs to the queue alone (`from_raw`'s contract), and the card does
-// not mind which thread stores to it.
+// SAFETY: ring and record are reached through the queue alone (`from_raw`'s contract), by `&mut self`.
+// The HCA does not mind which thread stores to them.
 unsafe impl Send for ReceiveQueue {}
 
 impl ReceiveQueue {
@@ -116,7 +119,8 @@ impl ReceiveQueue {
         let view = qp.receives()?;
         let keep = QueueKeep::receive(qp.owner())?;
         let owner = Arc::clone(keep.owner());
-        // SAFETY: as for `SendQueue::new`.
+        // SAFETY: the result holds the owner, which keeps QP and CQ alive, and the claim on the receive
+        // queue, which keeps other writers away and forbids RESET.
         let mut queue = unsafe { Self::take_over(view, owner, completions, config)? };
         queue.keep = Some(keep);
         Ok(queue)
@@ -143,14 +147,18 @@ impl ReceiveQueue {
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
-        // SAFETY: the caller vouches for the QP.
+        // SAFETY: the caller keeps the QP alive as long as the result, which holds the owner.
         let (view, owner) = unsafe { (QpView::new(qp)?.receives()?, Foreign::owner(qp)) };
-        // SAFETY: passed on.
+        // SAFETY: the view is of the caller's QP, which has no receive outstanding, and which nobody
+        // else posts to.
         unsafe { Self::take_over(view, owner, completions, config) }
     }
 
     /// # Safety
-    /// As [`from_raw`](Self::from_raw), of the receive queue that was looked at, and of what owns it.
+    /// - `view` is of a QP in INIT or later that `owner` keeps alive, with no receive outstanding, whose
+    ///   receives complete in order.
+    /// - Until the result is dropped, nothing else posts to the receive queue, and the QP stays on this
+    ///   side of RESET, except for [`restart`](Self::restart).
     unsafe fn take_over(
         view: ReceiveView,
         owner: Arc<dyn QueueOwner>,
@@ -160,7 +168,7 @@ impl ReceiveQueue {
         if completions.id() != view.cq {
             return Err(QueueError::ForeignCq);
         }
-        // SAFETY: the QP's record; only this queue writes its receive word, as the caller vouches.
+        // SAFETY: the record of a live QP. Only this queue posts, so only it writes the receive word.
         let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
         let wanted = config.receives.min(view.entries);
         let parts = ReceiveParts {
@@ -173,9 +181,10 @@ impl ReceiveQueue {
             cq: view.cq,
             owner,
         };
-        // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.
+        // SAFETY: ring and record are the live QP's, and nothing else posts to it.
         let mut queue = unsafe { Self::from_parts(parts)? };
         queue.flight.completes_on(completions.cqn());
+        queue._member = completions.admit(Name::Queue(queue.qpn, QueueKind::Receive));
         completions.discard(queue.qpn, QueueKind::Receive);
         Ok(queue)
     }
@@ -217,6 +226,7 @@ impl ReceiveQueue {
             cq: parts.cq,
             owner: parts.owner,
             keep: None,
+            _member: None,
             timing: Recorder::new(),
             flight: flight::Recorder::new(facts, start),
         })
@@ -270,20 +280,27 @@ impl ReceiveQueue {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As [`ReceiveBatch::ring`].
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion, or
+    /// the QP has been moved to RESET or destroyed:
+    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
+    ///   given.
+    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in this
+    ///   process at the address in each entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         let head = self.cursor.head();
-        // SAFETY: the queue's own state, from its head on.
+        // SAFETY: `self.ahead` is always of the queue's own head.
         let put = unsafe { self.put_usual(head, self.ahead, id, &list) };
         let Some((next, _)) = put else {
             // Another one as far as the compiler knows, so that only this path needs it in memory.
             let rest = black_box(list);
-            // SAFETY: passed on.
+            // SAFETY: the same contract as this function's.
             return unsafe { self.post_any(id, &rest) };
         };
         self.ahead.next = next;
-        // SAFETY: the receive was written; the rest is passed on.
+        // SAFETY: `put_usual` wrote the receive at the head. Its memory meets this function's contract.
         unsafe { self.commit(head.plus(1)) };
         Ok(())
     }
@@ -355,7 +372,9 @@ impl ReceiveQueue {
     /// Makes everything before `head` known to the card.
     ///
     /// # Safety
-    /// As [`ReceiveBatch::ring`]; the receives before `head` were written.
+    /// - Until each receive is retired, the memory that it names stays registered for local write, and
+    ///   nobody else uses it.
+    /// - The receives before `head` were written.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self, head: Counter) {
         let before = self.cursor.head();
@@ -382,7 +401,7 @@ impl ReceiveQueue {
 
     #[inline(always)]
     pub(super) fn wqe(&self, slot: usize) -> *mut u8 {
-        // SAFETY: a slot of the ring.
+        // SAFETY: the ring has `entries` WQEs of `stride` bytes, and callers give a slot of its shape.
         unsafe { self.buffer.as_ptr().add(slot * self.stride) }
     }
 
@@ -394,8 +413,8 @@ impl ReceiveQueue {
             // SAFETY: a segment of this WQE.
             unsafe { scatter::Segment::read(self.wqe(slot).add(unit * SEGMENT_SIZE)) }
         });
-        // SAFETY: the receive was outstanding until now, so its memory is writable, by the contract
-        // of `ReceiveBatch::ring`, until this completion is reported.
+        // SAFETY: whoever posted the receive promised memory that is mapped at the entries' addresses,
+        // if the QP puts payload into CQEs, and that nobody uses before this completion is reported.
         unsafe { scatter::scatter(data.bytes(), segments) }
     }
 }
@@ -439,12 +458,12 @@ impl<'a> ReceiveSide<'a> {
     }
 
     /// Retires what a success without data in the CQE, of the CQ `cq` and the queue pair `qpn`,
-    /// completes, and returns its id: the oldest receive, or the one that the CQE names if the queue
-    /// is shared. `None`, and nothing changes, if there is none, or it is not of this queue.
+    /// completes, and returns its id: the receive that the CQE names, which is the oldest one unless the
+    /// queue is shared. `None`, and nothing changes, if it is another one, or not of this queue.
     #[inline(always)]
     pub(super) fn retire_plain(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
         let id = match &mut self.of {
-            Of::Own(queue) => queue.retire_plain(cq, qpn),
+            Of::Own(queue) => queue.retire_plain(cq, qpn, cqe),
             Of::Shared(side) => side.retire_plain(cq, qpn, cqe),
         }?;
         self.flight().cqe(cqe);
@@ -471,8 +490,12 @@ impl<'a> ReceiveSide<'a> {
         }
     }
 
-    /// What a responder's CQE, of the CQ `cq`, completes.
+    /// What a responder's CQE, of the CQ `cq`, completes. Nothing is retired if it is unclaimed.
     pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
+        let kind = ReceiveKind::decode(cqe);
+        if kind.is_none() && cqe.opcode() != cqe_opcode::RESP_ERR {
+            return Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownOpcode, cqe));
+        }
         let taken = match self.of {
             Of::Own(queue) => queue.take(cq, cqe),
             Of::Shared(side) => side.take(cq, cqe),
@@ -492,15 +515,10 @@ impl<'a> ReceiveSide<'a> {
                 opcode: 0,
             })
         };
-        if cqe.opcode() == cqe_opcode::RESP_ERR {
-            return failure(Status::from_syndrome(cqe.syndrome()), cqe.vendor_syndrome());
-        }
-        if !fits {
-            return failure(Status::LocalLength, 0);
-        }
-        match ReceiveKind::decode(cqe) {
+        match kind {
+            None => failure(Status::from_syndrome(cqe.syndrome()), cqe.vendor_syndrome()),
+            Some(_) if !fits => failure(Status::LocalLength, 0),
             Some(kind) => Completion::Receive(ReceiveDone::decode(id, cqe.qpn(), cqe, kind)),
-            None => Completion::Unclaimed(Unclaimed::new(UnclaimedReason::UnknownOpcode, cqe)),
         }
     }
 }
@@ -508,40 +526,63 @@ impl<'a> ReceiveSide<'a> {
 impl ReceiveQueue {
     /// See [`ReceiveSide::retire_plain`].
     #[inline(always)]
-    fn retire_plain(&mut self, cq: CqId, qpn: u32) -> Option<u64> {
-        if self.cq != cq || self.qpn != qpn || self.cursor.used() == 0 {
+    fn retire_plain(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
+        let tail = self.cursor.tail();
+        if self.cq != cq
+            || self.qpn != qpn
+            || self.cursor.used() == 0
+            || tail.low16() != cqe.wqe_counter()
+        {
             return None;
         }
-        let tail = self.cursor.tail();
         self.cursor.retire_known(tail.plus(1));
         let slot = self.cursor.shape().slot(tail);
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
         Some(unsafe { self.shadow.get_unchecked(slot) }.id)
     }
 
-    /// Retires the oldest receive, whatever queue pair a CQE of the CQ `cq` names.
-    pub(super) fn retire_oldest(&mut self, cq: CqId) -> Option<u64> {
-        self.retire_plain(cq, self.qpn)
+    /// Retires the receive that a CQE of the CQ `cq` names, which is the oldest one. The CQE may name any
+    /// queue pair. Returns the counter and the slot of the receive.
+    pub(super) fn retire_named(
+        &mut self,
+        cq: CqId,
+        cqe: &CqeRef<'_>,
+    ) -> Result<(Counter, usize), UnclaimedReason> {
+        if self.cq != cq {
+            return Err(UnclaimedReason::UnknownQueue);
+        }
+        let (tail, named) = (self.cursor.tail(), cqe.wqe_counter());
+        if self.cursor.used() == 0 {
+            return Err(UnclaimedReason::NotOutstanding);
+        }
+        if tail.low16() != named {
+            return Err(UnclaimedReason::NotOldest { oldest: tail.low16(), named });
+        }
+        self.cursor.retire_known(tail.plus(1));
+        Ok((tail, self.cursor.shape().slot(tail)))
     }
 
     /// See [`ReceiveSide::retire_short`].
     #[inline(always)]
     fn retire_short(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
-        if self.cq != cq || self.qpn != qpn || self.cursor.used() == 0 {
-            return None;
-        }
         if cqe.has_inline_data() {
-            let wqe = self.wqe(self.cursor.shape().slot(self.cursor.tail()));
+            let tail = self.cursor.tail();
+            let outstanding = self.cursor.used() != 0 && tail.low16() == cqe.wqe_counter();
+            if self.cq != cq || self.qpn != qpn || !outstanding {
+                return None;
+            }
+            let wqe = self.wqe(self.cursor.shape().slot(tail));
             // SAFETY: the first segment of this WQE.
             let segment = unsafe { scatter::Segment::read(wqe) };
             let (bytes, length) = cqe.short_data()?;
-            // SAFETY: the receive is outstanding, so its memory is writable, by the contract of
-            // `ReceiveBatch::ring`, until this completion is reported.
+            // SAFETY: whoever posted the receive promised memory that is mapped at the entry's address,
+            // if the QP puts payload into CQEs, and that nobody uses before this completion is reported.
+            // `short_data` gives 32 bytes at most.
             if !unsafe { segment.put_short(&bytes, length) } {
                 return None;
             }
         }
-        self.retire_plain(cq, qpn)
+        self.retire_plain(cq, qpn, cqe)
     }
 
     /// Records what a CQE says of the receive at `at`, and how that was, if it failed.
@@ -554,17 +595,13 @@ impl ReceiveQueue {
         self.flight.cqe(cqe);
     }
 
-    /// Retires what any responder's CQE completes: the oldest receive. Returns the id, and whether
-    /// the message, if it is in the CQE, went where the receive says.
+    /// Retires what any responder's CQE completes. Returns the id, and whether the message, if it is in
+    /// the CQE, went where the receive says.
     fn take(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnclaimedReason> {
-        if self.cq != cq || cqe.qpn() != self.qpn {
+        if cqe.qpn() != self.qpn {
             return Err(UnclaimedReason::UnknownQueue);
         }
-        let tail = self.cursor.tail();
-        if !self.cursor.retire(tail.plus(1)) {
-            return Err(UnclaimedReason::NotOutstanding);
-        }
-        let slot = self.cursor.shape().slot(tail);
+        let (tail, slot) = self.retire_named(cq, cqe)?;
         // SAFETY: a slot is less than the number of entries, which is the shadow's length.
         let id = unsafe { self.shadow.get_unchecked(slot) }.id;
         self.note(slot, tail, cqe);

@@ -74,8 +74,8 @@ impl ReceiveQueue {
             unsafe { (*place).id = id };
             place
         } else if ahead.next < ahead.wide {
-            // SAFETY: the slot is free, as below, and has a second segment. Another slot, less than
-            // the number of entries, is one of the shadow.
+            // SAFETY: the slot is free, since `ahead` covers it, and has a second segment. A slot is
+            // less than the number of entries, which is the shadow's length.
             unsafe {
                 Linear::new(ahead.next.add(SEGMENT_SIZE)).put(TERMINATOR);
                 let place = shadow.add(self.cursor.shape().slot(head));
@@ -86,7 +86,8 @@ impl ReceiveQueue {
             return None;
         };
         self.timing.stamp(Phase::Reserve);
-        // SAFETY: the slot is free: the card does not read it before the record covers it.
+        // SAFETY: the slot is free, since `ahead` covers it, and the HCA does not read it before the
+        // record covers it. The next slot is at most the end of the ring.
         unsafe {
             list.put_usual(&mut Linear::new(ahead.next));
             self.timing.stamp(Phase::Encode);
@@ -115,7 +116,7 @@ impl ReceiveQueue {
         let (slot, entries) = (self.cursor.shape().slot(head), self.capacity());
         let wqe = self.wqe(slot);
         self.timing.stamp(Phase::Reserve);
-        // SAFETY: the slot is free, as above. The list is no longer than the stride, and the
+        // SAFETY: `free` is not 0, so the head's slot is free. The list is no longer than the stride, and the
         // terminator is only added to a shorter one.
         unsafe {
             let mut writer = Linear::new(wqe);
@@ -137,7 +138,8 @@ impl ReceiveQueue {
     /// Posts any receive.
     ///
     /// # Safety
-    /// As [`ReceiveBatch::ring`].
+    /// Until the receive is retired, the memory that it names stays registered for local write, and
+    /// nobody else uses it.
     #[inline(never)]
     pub(super) unsafe fn post_any<L: SgeList>(
         &mut self,
@@ -146,7 +148,7 @@ impl ReceiveQueue {
     ) -> Result<(), PostError> {
         let head = self.cursor.head();
         self.ahead = self.put_any(head, id, list)?;
-        // SAFETY: the receive was written; the rest is passed on.
+        // SAFETY: `put_any` wrote the receive at the head. Its memory meets this function's contract.
         unsafe { self.commit(head.plus(1)) };
         Ok(())
     }
@@ -175,7 +177,7 @@ impl<'q> ReceiveBatch<'q> {
     /// [`PostError`]; the batch stays as it was, and can still be rung.
     #[inline]
     pub fn append<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        // SAFETY: what is ahead of the batch's head.
+        // SAFETY: `self.ahead` is always of the batch's own head.
         let put = unsafe { self.queue.put_usual(self.head, self.ahead, id, &list) };
         if let Some((next, _)) = put {
             self.ahead.next = next;
@@ -201,16 +203,21 @@ impl<'q> ReceiveBatch<'q> {
     /// Posts the batch: one store to the doorbell record.
     ///
     /// # Safety
-    /// The card may put a message into each receive from now on. For each, until a poll returns its
-    /// completion, or the QP has been moved to RESET or destroyed: the memory that its entries name
-    /// stays allocated, and registered for local write under the `lkey` given, and nobody reads,
-    /// writes or holds a reference to it.
+    /// The HCA may put a message into each receive from now on. For each, until a poll returns its
+    /// completion, or the QP has been moved to RESET or destroyed:
+    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
+    ///   given.
+    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in this
+    ///   process at the address in each entry.
     #[inline]
     pub unsafe fn ring(self) {
         if !self.is_empty() {
             self.queue.timing.begin();
             self.queue.ahead = self.ahead;
-            // SAFETY: `append` wrote the receives before `head`; the rest is the caller's promise.
+            // SAFETY: `append` wrote the receives before `head`. Their memory meets this function's
+            // contract.
             unsafe { self.queue.commit(self.head) }
         }
     }

@@ -173,8 +173,8 @@ impl SendRing {
             // SAFETY: a multiple of 16 within the ring.
             unsafe { scatter::Segment::read(self.buffer.as_ptr().add(offset)) }
         });
-        // SAFETY: the WQE was outstanding until now, so its memory is writable, by the contract of
-        // `Batch::ring`, until this completion is reported.
+        // SAFETY: whoever posted the request promised memory that is mapped at the entries' addresses,
+        // if the QP puts payload into CQEs, and that nobody uses before this completion is reported.
         unsafe { scatter::scatter(data.bytes(), segments) }
     }
 

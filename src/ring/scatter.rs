@@ -1,4 +1,9 @@
-//! Puts message data that came inside a CQE where the WQE wanted it.
+//! Copies payload that came in a CQE to the address in the WQE's data segments.
+//!
+//! The `lkey` of a segment may stand for memory elsewhere (dma-buf, device memory, indirect keys), which
+//! the CPU cannot tell. QPs therefore put no payload into CQEs unless asked
+//! ([`ScatterToCqe`](crate::verbs::ScatterToCqe)), and where they do, the contract of posting says that
+//! the memory is mapped at that address.
 
 use core::mem::offset_of;
 
@@ -6,8 +11,7 @@ use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, SEGMENT_SIZE};
 
 /// One data segment, read back from a ring.
 ///
-/// The card only reads rings (their pages are mapped for it read-only), so what is read back is
-/// what this crate wrote.
+/// The HCA only reads rings, and no key reaches their memory, so it is what this crate wrote.
 pub(super) struct Segment {
     addr: u64,
     length: usize,
@@ -23,7 +27,7 @@ impl Segment {
     pub(super) unsafe fn read(at: *const u8) -> Self {
         const { assert!(size_of::<DataSeg>() == SEGMENT_SIZE && offset_of!(DataSeg, addr) == 8) };
         // As words: a volatile load of the type, which has no alignment, is one of each byte.
-        // SAFETY: the caller vouches for the 16 bytes.
+        // SAFETY: the two words are the 16 bytes that the caller says are readable and aligned.
         let words = unsafe {
             let at = at.cast::<u64>();
             [at.read_volatile(), at.add(1).read_volatile()]
@@ -37,11 +41,12 @@ impl Segment {
         }
     }
 
-    /// As [`put`](Self::put), of the first `length` of up to 32 bytes, and without a call: by two
-    /// copies that may overlap.
+    /// Copies the first `length` of up to 32 bytes into the segment's memory, without a call: by two
+    /// copies that may overlap. `false`, and nothing is copied, if that is too short.
     ///
     /// # Safety
-    /// As there; `length` is at most 32.
+    /// The segment names memory that is mapped, writable, at its address, and that no reference covers.
+    /// `length` is at most 32.
     #[inline(always)]
     pub(super) unsafe fn put_short(&self, bytes: &[u8; 32], length: usize) -> bool {
         if self.end || self.length < length {
@@ -52,8 +57,8 @@ impl Segment {
         macro_rules! ends {
             ($size:literal) => {{
                 let last = length - $size;
-                // SAFETY: of `length` bytes, which are at least as many, the first and the last;
-                // the rest is as in `put`.
+                // SAFETY: the first and the last `$size` bytes of `length`, which is no less, of
+                // `bytes` and of the segment. The caller says that the segment's memory is writable.
                 unsafe {
                     let first = from.cast::<[u8; $size]>().read();
                     let second = from.add(last).cast::<[u8; $size]>().read();
@@ -76,14 +81,15 @@ impl Segment {
     /// Copies `data` into the segment's memory. `false`, and nothing is copied, if that is too short.
     ///
     /// # Safety
-    /// The segment names writable memory that no reference covers.
+    /// The segment names memory that is mapped, writable, at its address, and that no reference covers.
     #[inline(always)]
     pub(super) unsafe fn put(&self, data: &[u8]) -> bool {
         if self.end || self.length < data.len() {
             return false;
         }
         let to = core::ptr::with_exposed_provenance_mut::<u8>(self.addr as usize);
-        // SAFETY: the caller vouches for the memory; `data` is a copy on this side's stack.
+        // SAFETY: no longer than the segment, whose memory is writable at its address, as the caller
+        // says. `data` is a copy on the stack, so the two do not overlap.
         unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
         true
     }
@@ -93,14 +99,14 @@ impl Segment {
 /// then as much is copied as fits.
 ///
 /// # Safety
-/// The segments name writable memory that no reference covers.
+/// Each segment names memory that is mapped, writable, at its address, and that no reference covers.
 pub(super) unsafe fn scatter(mut data: &[u8], segments: impl Iterator<Item = Segment>) -> bool {
     for segment in segments {
         if data.is_empty() || segment.end {
             break;
         }
         let (now, later) = data.split_at(data.len().min(segment.length));
-        // SAFETY: passed on; it is no longer than the segment.
+        // SAFETY: the caller says that each segment's memory is writable at its address.
         unsafe { segment.put(now) };
         data = later;
     }

@@ -15,6 +15,7 @@ use super::credit::Credit;
 use super::cursor::{Counter, Cursor, Shape};
 use super::keep::{QueueKeep, RegisterClaim};
 use super::keys::Run;
+use super::known::Name;
 use super::ready::Ready;
 use super::retire::SendSide;
 use super::send_ring::SendRing;
@@ -98,8 +99,8 @@ pub(super) struct SendParts {
     pub(super) owner: Arc<dyn QueueOwner>,
 }
 
-// SAFETY: the ring's memory belongs to the queue alone (`from_raw`'s contract), and the card does
-// not mind which thread stores to it.
+// SAFETY: ring, record and register are reached through the queue alone (`from_raw`'s contract), by
+// `&mut self`. The HCA does not mind which thread stores to them.
 unsafe impl<T: Transport> Send for SendQueue<T> {}
 
 impl<T: Transport> SendQueue<T> {
@@ -136,9 +137,8 @@ impl<T: Transport> SendQueue<T> {
     ) -> crate::Result<Self> {
         let keep = QueueKeep::send(qp.owner())?;
         let (view, owner) = (qp.sends()?, Arc::clone(keep.owner()));
-        // SAFETY: the queue holds the owner, and claims the queue of it, which is what the view is
-        // good for; the owner keeps the CQ alive, too. The register is claimed by who calls, before
-        // anything can be posted.
+        // SAFETY: the result holds the owner, which keeps QP and CQ alive, and the claim on the send
+        // queue, which keeps other writers away. The caller claims the register before it posts.
         let mut queue = unsafe { Self::take_over(view, owner, completions, config)? };
         queue.keep = Some(keep);
         completions.discard(queue.qpn(), QueueKind::Send);
@@ -167,18 +167,21 @@ impl<T: Transport> SendQueue<T> {
         completions: &mut Completions,
         config: SendConfig,
     ) -> Result<Self, QueueError> {
-        // SAFETY: the caller vouches for the QP.
+        // SAFETY: the caller keeps the QP alive as long as the result, which holds the owner.
         let (view, owner) = unsafe { (QpView::new(qp)?.sends::<T>()?, Foreign::owner(qp)) };
-        // SAFETY: passed on.
+        // SAFETY: the view is of the caller's QP, which is idle, and which nobody else posts to.
         let queue = unsafe { Self::take_over(view, owner, completions, config)? };
         completions.discard(queue.qpn(), QueueKind::Send);
         Ok(queue)
     }
 
-    /// [`from_raw`](Self::from_raw), but for the CQEs of the QP's former life.
+    /// Takes over the send queue of a view, without dropping its old CQEs.
     ///
     /// # Safety
-    /// As there, of the send queue that was looked at, and of what owns it.
+    /// - `view` is of a QP in RTS that `owner` keeps alive, and all its send WQEs are complete.
+    /// - Until the result is dropped, nothing else posts to the send queue, and the QP stays on this side
+    ///   of RESET, except for [`restart`](Self::restart).
+    /// - With [`RegisterUse::Own`], nothing else stores to its doorbell register after the first post.
     unsafe fn take_over(
         view: SendView,
         owner: Arc<dyn QueueOwner>,
@@ -188,12 +191,12 @@ impl<T: Transport> SendQueue<T> {
         if completions.id() != view.cq {
             return Err(QueueError::ForeignCq);
         }
-        // SAFETY: the QP's record; only this queue writes its send word, as the caller vouches.
+        // SAFETY: the record of a live QP. Only this queue posts, so only it writes the send word.
         let record = unsafe { Record::new(view.record, SEND_WORD) };
         let start = Counter::new(record.read() & 0xffff);
         let own = config.register == RegisterUse::Own;
-        // SAFETY: the QP's register and its size, which is 0 where BlueFlame must not be used; the
-        // caller vouches for being alone where that matters.
+        // SAFETY: register and size are the live QP's; the size is 0 where BlueFlame must not be used.
+        // With `own`, nothing else stores to the register, as the caller says.
         let mut doorbell = unsafe {
             match view.recordless {
                 false => SendDoorbell::new(record, view.register, view.half, own),
@@ -219,9 +222,10 @@ impl<T: Transport> SendQueue<T> {
             cq: view.cq,
             owner,
         };
-        // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.
+        // SAFETY: ring and doorbell are the live QP's, and nothing else posts to it.
         let mut queue = unsafe { Self::from_parts(parts)? };
         queue.ring.doorbell.flight.completes_on(completions.cqn());
+        queue.ring._member = completions.admit(Name::Queue(queue.qpn(), QueueKind::Send));
         queue.ring.guard = Guard::new(|| queue.facts());
         Ok(queue)
     }
@@ -274,6 +278,7 @@ impl<T: Transport> SendQueue<T> {
             ready: Ready::new(),
             owner: parts.owner,
             guard: Guard::new(|| None),
+            _member: None,
         };
         Ok(Self { ring, keep: None, transport: PhantomData })
     }
@@ -347,7 +352,16 @@ impl<T: Transport> SendQueue<T> {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As [`Batch::ring`].
+    /// The HCA works on the request from now on. Until the request is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
+    ///
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         self.ring.doorbell.timing.begin();
@@ -369,7 +383,7 @@ impl<T: Transport> SendQueue<T> {
     /// As [`post`](Self::post), of an operation that stays where it is.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     pub(super) unsafe fn post_ref<O: PostOn<T>>(
         &mut self,
@@ -394,7 +408,7 @@ impl<T: Transport> SendQueue<T> {
     /// is clear.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     pub(super) unsafe fn post_short<O: PostOn<T>>(
         &mut self,
@@ -418,7 +432,7 @@ impl<T: Transport> SendQueue<T> {
     /// head is clear.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     unsafe fn post_words<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
@@ -440,7 +454,7 @@ impl<T: Transport> SendQueue<T> {
     /// word by word, or not at all, if the head is clear.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     unsafe fn post_plain<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
@@ -458,7 +472,7 @@ impl<T: Transport> SendQueue<T> {
     /// As [`post`](Self::post), for any request at any time.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[cold]
     #[inline(never)]
     unsafe fn post_rest<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
@@ -466,7 +480,8 @@ impl<T: Transport> SendQueue<T> {
         let (head, clear) = (ring.cursor.head(), ring.clear);
         let sized = ring.encode_sized::<T, O>(head, clear, ring.slack, id, operation);
         if let Some((head, slack, last)) = sized {
-            // SAFETY: the WQE was written; the rest is passed on.
+            // SAFETY: `encode_sized` wrote the WQE before `head`; `last` is it. The contract of this
+            // function holds for its memory.
             unsafe { ring.commit(head, slack, &last, true)? };
             ring.set_clear(clear);
             return Ok(());

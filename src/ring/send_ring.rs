@@ -1,13 +1,17 @@
 //! The send ring: what send queues of all transports have in common.
 
+use core::mem::offset_of;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use mlx5_sys::wqe::{CE_ALWAYS, FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, WQEBB_SIZE};
+use mlx5_sys::wqe::{
+    CE_ALWAYS, CtrlSeg, FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, WQEBB_SIZE,
+};
 
 use super::credit::Credit;
 use super::cursor::{Counter, Cursor};
 use super::keys::Run;
+use super::known::Membership;
 use super::ready::Ready;
 use super::shadow::{self, Entry, Key, Shadow};
 use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_signaled};
@@ -55,6 +59,8 @@ pub(super) struct SendRing {
     pub(super) ready: Ready,
     pub(super) owner: Arc<dyn QueueOwner>,
     pub(super) guard: Guard,
+    /// Known to the reader of the CQ.
+    pub(super) _member: Option<Membership>,
 }
 
 impl SendRing {
@@ -95,9 +101,18 @@ impl SendRing {
         Ok(())
     }
 
-    /// Signaled WQEs that are outstanding.
-    pub(super) fn outstanding_signals(&self) -> u32 {
-        self.signals(self.cursor.head(), self.slack)
+    /// Returns whether an outstanding WQE asks for a CQE. The WQEs themselves say so: prepared requests
+    /// reserve a CQ slot where they are unsignaled, too. Costs up to a load per outstanding block.
+    pub(super) fn expects_cqe(&self) -> bool {
+        const FLAGS: usize = offset_of!(CtrlSeg, fm_ce_se);
+        let tail = self.cursor.tail();
+        (0..self.cursor.used()).rev().map(|ahead| tail.plus(ahead)).any(|at| {
+            // SAFETY: a byte of a block of the ring, which lives as long as this structure.
+            let flags = unsafe {
+                self.buffer.add(self.cursor.shape().slot(at) * WQEBB_SIZE + FLAGS).read_volatile()
+            };
+            self.shadow.get(at).key.blocks().is_some() && is_signaled(flags)
+        })
     }
 
     /// What watches the queue is told that the WQEs before `head` were just made known to the card.
@@ -262,7 +277,7 @@ impl SendRing {
         if !(2..=UNITS).contains(&ds) {
             return None;
         }
-        // SAFETY: as the lines above say.
+        // SAFETY: `check` passed, and 2 to 4 units are no longer than a block.
         Some(unsafe { self.encode_one::<O, true>(names, head, slack, id, operation, ds) })
     }
 
@@ -315,7 +330,8 @@ impl SendRing {
             let slack = slack.wrapping_add(u32::from(!signaled));
             (slack, Key::other(opcode, ds, slack))
         };
-        // SAFETY: as above.
+        // SAFETY: the entry of the free block that was just written; polls do not look at it before the
+        // head covers it.
         unsafe { place.write(Entry { id, key }) };
         self.doorbell.timing.stamp(Phase::Encode);
         (slack, Last { doorbell: ctrl[0] }, image)
@@ -325,7 +341,10 @@ impl SendRing {
     /// the card by BlueFlame.
     ///
     /// # Safety
-    /// As [`Batch::ring`]; the head was before `clear_single`, and the rest is what that returned.
+    /// - Until the request is retired, the memory that it names stays registered and nobody else uses
+    ///   it.
+    /// - `slack` and `image` are what `encode_block` or `encode_short` returned for the WQE at the head,
+    ///   which was before `clear_single`.
     #[inline(always)]
     pub(super) unsafe fn commit_block(
         &mut self,
@@ -350,7 +369,9 @@ impl SendRing {
     /// path it would cost that one registers.
     ///
     /// # Safety
-    /// As [`Batch::ring`]; the WQE before `head` was written, `last` is it.
+    /// - Until the request is retired, the memory that it names stays registered and nobody else uses
+    ///   it.
+    /// - The WQE before `head` was written, and `last` is it.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn commit_plain(
@@ -444,7 +465,8 @@ impl SendRing {
         let flags = self.flags(operation);
         let slack = slack.wrapping_add(blocks - u32::from(is_signaled(flags)));
         self.doorbell.timing.stamp(Phase::Reserve);
-        // SAFETY: as in `encode`.
+        // SAFETY: the blocks before `clear` are free; the HCA does not read them before the producer
+        // index covers them, and nobody else writes them (`from_parts`). `check` passed.
         let last = unsafe { self.slots().write(head, slack, id, operation, flags, ds) };
         self.doorbell.timing.stamp(Phase::Encode);
         Some((head.plus(blocks), slack, last))
@@ -464,7 +486,9 @@ impl SendRing {
     /// Makes everything before `head` known to the card.
     ///
     /// # Safety
-    /// As [`Batch::ring`]; the WQEs before `head` were written, `last` is the last of them.
+    /// - Until each request is retired, the memory that it names stays registered and nobody else uses
+    ///   it.
+    /// - The WQEs before `head` were written, and `last` is the last of them.
     #[inline(always)]
     pub(super) unsafe fn commit(
         &mut self,
@@ -487,16 +511,18 @@ impl SendRing {
     /// whatever its size.
     ///
     /// # Safety
-    /// As there; the register takes a block.
+    /// - Until the request is retired, the memory that it names stays registered and nobody else uses
+    ///   it.
+    /// - The WQE before `head` was written, `last` is it, and it has one block, which the register takes.
     pub(super) unsafe fn commit_copied(&mut self, head: Counter, slack: u32, last: &Last) {
         self.cursor.publish(head);
         self.slack = slack;
         let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
         // Not a post of the program's.
         self.doorbell.timing.end();
-        // SAFETY: as there.
+        // SAFETY: `last` is the WQE before `head`, of one block in this ring, which the register takes.
         unsafe { self.doorbell.ring_copied(head.low16(), last.doorbell, ring) }
-        // SAFETY: as in `rang`.
+        // SAFETY: the queue's ring, which only its owner writes.
         unsafe { self.doorbell.flight.posted(self.buffer, self.cursor.shape(), head) }
     }
 

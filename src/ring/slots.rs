@@ -69,7 +69,7 @@ impl Slots {
         flags: u8,
         ds: u32,
     ) -> Last {
-        // SAFETY: passed on.
+        // SAFETY: the same contract as this function's, which covers WQE and shadow.
         unsafe {
             let last = self.put(head, operation, flags, ds);
             self.remember(head, slack, id, last, is_signaled(flags));
@@ -80,7 +80,8 @@ impl Slots {
     /// Writes a WQE of `ds` units at `head`.
     ///
     /// # Safety
-    /// As [`write`](Self::write), but for the shadow.
+    /// Its blocks are free, and nobody else reads or writes them until the producer index covers them.
+    /// `ds` is the operation's, and the operation passed its check against the queue's limits.
     #[inline(always)]
     pub(super) unsafe fn put<O: Operation>(
         self,
@@ -112,7 +113,9 @@ impl Slots {
     /// Writes what is remembered of a WQE.
     ///
     /// # Safety
-    /// As [`write`](Self::write), of the shadow.
+    /// Nobody else reads or writes the shadow entries of its blocks until the producer index covers them.
+    /// As long as they may look posted and are not, the queue is
+    /// [open](super::send_ring::SendRing::open).
     #[inline(always)]
     pub(super) unsafe fn remember(
         self,
@@ -134,7 +137,7 @@ impl Slots {
         for block in 1..ds.div_ceil(UNITS) {
             // A former WQE, or one of a batch that was dropped, may have begun here.
             let slot = self.shape.slot(head.plus(block));
-            // SAFETY: as above.
+            // SAFETY: the shadow has an entry for every slot; this one is of a block of the same WQE.
             unsafe {
                 self.shadow.add(slot).write(Entry { id: 0, key: Key::inside(opcode, slack) })
             };
@@ -172,7 +175,9 @@ pub(super) fn is_signaled(flags: u8) -> bool {
 /// Writes a WQE that runs past the end of the ring.
 ///
 /// # Safety
-/// As [`Wrapping::new`]; the WQE's blocks are free.
+/// The ring is writable memory of one allocation, of `size` bytes; nothing else writes the WQE's blocks,
+/// which are free. `ring`, `size` and `offset` are multiples of 16, and `offset` is less than `size`. The
+/// operation passed its check.
 #[cold]
 #[inline(never)]
 unsafe fn encode_wrapping<O: Operation>(
@@ -182,7 +187,7 @@ unsafe fn encode_wrapping<O: Operation>(
     ctrl: Segment,
     operation: &O,
 ) {
-    // SAFETY: passed on.
+    // SAFETY: ring, size and offset are as `Wrapping` asks; the WQE's blocks have space for all segments.
     unsafe {
         let mut writer = Wrapping::new(ring.as_ptr(), size, offset);
         writer.put(ctrl);

@@ -1,6 +1,5 @@
 //! Requests that differ in a few fields: what they have in common is written once per slot.
 
-use core::borrow::BorrowMut;
 use core::fmt;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -12,7 +11,7 @@ use super::send_ring::SendRing;
 use super::shadow::{self, Entry, Marks};
 use super::slots::ctrl_segment;
 use super::variable::{Place, Variable};
-use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
+use super::{HasSendQueue, PostError, Queues, ReceiveSide, SendQueue, SendSide};
 use crate::doorbell::Unit;
 use crate::lint::Refusal;
 use crate::timing::Phase;
@@ -67,8 +66,9 @@ struct State {
     left: u32,
 }
 
-// SAFETY: `entry` points into private memory of the queue, which the template has for itself and takes
-// along: by value, or by the only reference. So whoever may send the queue may send both.
+// SAFETY: `entry` points into the shadow of the template's queue, and is used only while that queue is
+// borrowed. `HasSendQueue` is sealed: the template holds one queue, by value or by the only reference,
+// so the pointer moves to another thread together with the queue.
 unsafe impl Send for State {}
 
 /// A WQE that is signaled or not.
@@ -92,14 +92,14 @@ const _: () = {
     may_be_sent::<Template<&mut SendQueue, crate::wqe::Nop>>();
 };
 
-impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q, O, V, T> {
+impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q, O, V, T> {
     /// Takes a queue, and a request; what it has in variable fields does not matter, but for the
     /// remote address, which an [`Offset`](super::variable::Offset) is added to. Allocates nothing.
     ///
     /// # Errors
     /// [`PostError`]: no queue like this takes such a request.
     pub fn new(mut queue: Q, operation: O) -> Result<Self, PostError> {
-        let ring = &mut queue.borrow_mut().ring;
+        let ring = &mut queue.queue_mut().ring;
         operation.check(&ring.limits)?;
         // What others have written ahead is forgotten, and what is written here goes unnoticed by
         // polls until it is posted.
@@ -116,33 +116,53 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As [`Batch::ring`](super::Batch::ring).
+    /// The HCA works on the request from now on. Until the request is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
+    ///
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     #[inline(always)]
     pub unsafe fn post(&mut self, id: u64, values: V::Values) -> Result<(), PostError> {
         // SAFETY: passed on.
         unsafe { self.post_as::<false>(id, values) }
     }
 
-    /// As [`post`](Self::post), and asks for a completion, whether or not the operation does.
+    /// Posts the request with these values, signaled, whether or not the operation is.
     ///
     /// # Errors
-    /// As there.
+    /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As there.
+    /// The HCA works on the request from now on. Until the request is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
+    ///
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     #[inline(always)]
     pub unsafe fn post_signaled(&mut self, id: u64, values: V::Values) -> Result<(), PostError> {
         // SAFETY: passed on.
         unsafe { self.post_as::<true>(id, values) }
     }
 
+    /// # Safety
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     unsafe fn post_as<const CE: bool>(
         &mut self,
         id: u64,
         values: V::Values,
     ) -> Result<(), PostError> {
-        let ring = &mut self.queue.borrow_mut().ring;
+        let ring = &mut self.queue.queue_mut().ring;
         ring.doorbell.timing.begin();
         if O::USUAL_DS == 0 || ring.ready.is_empty() {
             if O::USUAL_DS != 0 && ring.ready.plain() != 0 {
@@ -153,15 +173,15 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
             // SAFETY: passed on.
             return unsafe { self.post_rest::<CE>(id, values) };
         }
-        // SAFETY: passed on; something is in the line.
+        // SAFETY: the same contract as this function's; `is_empty` says that something is in the line.
         unsafe { self.state.post::<O, V, CE>(ring, id, &values)? };
         Ok(())
     }
 
-    /// As [`post`](Self::post), where the line is at its end.
+    /// Posts the request where the line is at its end.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[cold]
     #[inline(never)]
     unsafe fn post_rest<const CE: bool>(
@@ -169,7 +189,7 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
         id: u64,
         values: V::Values,
     ) -> Result<(), PostError> {
-        let ring = &mut self.queue.borrow_mut().ring;
+        let ring = &mut self.queue.queue_mut().ring;
         if O::USUAL_DS != 0 && self.operation.is_usual(&ring.limits) {
             self.state.draw::<O>(ring);
             if !ring.ready.is_empty() {
@@ -190,7 +210,8 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
             ring.encode_any::<T, O>(head, slack, id, &self.operation)?
         };
         let place = ring.place(head);
-        // SAFETY: the WQE was just written, and is not posted; the rest is passed on.
+        // SAFETY: `encode_any` has just written the WQE at `head`, of an `O`, and it is not posted. Its
+        // memory meets this function's contract.
         unsafe {
             V::blank(&place);
             V::patch(&values, &place);
@@ -202,13 +223,13 @@ impl<Q: BorrowMut<SendQueue<T>>, O: PostOn<T>, V: Variable<O>, T: Transport> Tem
 
     /// The queue.
     pub fn queue(&self) -> &SendQueue<T> {
-        self.queue.borrow()
+        self.queue.queue()
     }
 
     /// Forgets what posts took so far, as [`SendQueue::clear_timing`].
     #[cfg(feature = "timing")]
     pub fn clear_timing(&mut self) {
-        self.queue.borrow_mut().clear_timing();
+        self.queue.queue_mut().clear_timing();
     }
 
     /// Gives the queue back.
@@ -294,7 +315,7 @@ impl State {
     /// Posts the WQE at the head, which is in the line.
     ///
     /// # Safety
-    /// As [`Batch::ring`](super::Batch::ring).
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     unsafe fn post<O: Operation, V: Variable<O>, const CE: bool>(
         &mut self,
@@ -308,18 +329,18 @@ impl State {
         let units = unsafe { self.write::<O, V, CE>(block, id, values) };
         ring.doorbell.timing.stamp(Phase::Encode);
         ring.inspect_next()?;
-        // SAFETY: the WQE at the head is written, since its slot is in the line; the line is only
-        // drawn where the register takes it. What it names is the caller's promise.
+        // SAFETY: the WQE at the head is written, since its slot is in the line, and the line is only
+        // drawn where the register takes it. Its memory meets this function's contract.
         unsafe { ring.doorbell.fire(record, units) };
         ring.step();
         self.step();
         Ok(())
     }
 
-    /// As [`post`](Self::post), where WQEs are not fired.
+    /// Posts the WQE at the head, where WQEs are not fired.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     unsafe fn post_plain<O: Operation, V: Variable<O>, const CE: bool>(
         &mut self,
@@ -412,16 +433,16 @@ impl<O: Operation> Encode for Signaled<'_, O> {
     }
 
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: passed on.
+        // SAFETY: this operation has the size of the one inside, so the writer has space for it.
         unsafe { self.0.put(writer) }
     }
 }
 
 /// Completions can be polled meanwhile.
-impl<Q: BorrowMut<SendQueue<T>>, O, V, T: Transport> Queues for Template<Q, O, V, T> {
+impl<Q: HasSendQueue<T>, O, V, T: Transport> Queues for Template<Q, O, V, T> {
     #[inline(always)]
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
-        self.queue.borrow_mut().send_side(qpn)
+        self.queue.queue_mut().send_side(qpn)
     }
 
     #[inline(always)]
@@ -430,13 +451,11 @@ impl<Q: BorrowMut<SendQueue<T>>, O, V, T: Transport> Queues for Template<Q, O, V
     }
 }
 
-impl<Q: BorrowMut<SendQueue<T>>, O: Operation, V, T: Transport> fmt::Debug
-    for Template<Q, O, V, T>
-{
+impl<Q: HasSendQueue<T>, O: Operation, V, T: Transport> fmt::Debug for Template<Q, O, V, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Template")
             .field("opcode", &O::OPCODE)
-            .field("queue", self.queue.borrow())
+            .field("queue", self.queue.queue())
             .finish()
     }
 }

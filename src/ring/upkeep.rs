@@ -29,11 +29,10 @@ pub enum DrainError {
 }
 
 impl<T: Transport> SendQueue<T> {
-    /// Whether requests are outstanding, and all of them unsignaled: no completion will retire them
-    /// before a later one is signaled.
+    /// Returns whether requests are outstanding, and all of them unsignaled: no completion retires them
+    /// before a later request is signaled. Looks at up to every outstanding WQE.
     pub fn is_silent(&self) -> bool {
-        let ring = &self.ring;
-        ring.cursor.used() != 0 && ring.outstanding_signals() == 0
+        self.ring.cursor.used() != 0 && !self.ring.expects_cqe()
     }
 
     /// For a queue whose user is idle: where only unsignaled requests are

@@ -45,7 +45,8 @@ impl Place {
     unsafe fn write(&self, at: usize, bytes: &[u8]) {
         for (index, &byte) in bytes.iter().enumerate() {
             let offset = (self.offset + at + index) % self.size;
-            // SAFETY: in the ring, and the caller's.
+            // SAFETY: `offset` is less than the ring's size, and the byte is the WQE's, which the caller
+            // may write.
             unsafe { self.ring.add(offset).write_volatile(byte) }
         }
     }
@@ -53,11 +54,11 @@ impl Place {
     /// Loads eight bytes, `at` bytes into the WQE.
     ///
     /// # Safety
-    /// As for [`write`](Self::write).
+    /// The WQE is so long, and nobody else writes its blocks.
     unsafe fn read(&self, at: usize) -> [u8; 8] {
         core::array::from_fn(|index| {
             let offset = (self.offset + at + index) % self.size;
-            // SAFETY: in the ring.
+            // SAFETY: `offset` is less than the ring's size.
             unsafe { self.ring.add(offset).read_volatile() }
         })
     }
@@ -86,7 +87,8 @@ mod sealed {
         /// Stores the values to a WQE of any length.
         ///
         /// # Safety
-        /// As for [`blank`](Self::blank), which was called before, and no other `patch` since.
+        /// The WQE is an `O`, and its blocks are the caller's to write. [`blank`](Self::blank) was called
+        /// before, and no other `patch` since.
         unsafe fn patch(values: &Self::Given, wqe: &Place);
     }
 }
@@ -154,12 +156,13 @@ macro_rules! tuple {
 
             unsafe fn blank(wqe: &Place) {
                 const { assert!(Self::FIELDS != 0) };
-                // SAFETY: passed on.
+                // SAFETY: the WQE is an `O`, whose blocks the caller may write, for each field.
                 unsafe { $($name::blank(wqe);)* }
             }
 
             unsafe fn patch(($($value,)*): &Self::Given, wqe: &Place) {
-                // SAFETY: passed on; they are different fields.
+                // SAFETY: the WQE is a blank `O`, whose blocks the caller may write. No field is named
+                // twice, as `FIELDS` checks, so each is patched once.
                 unsafe { $($name::patch($value, wqe);)* }
             }
         }
@@ -221,12 +224,12 @@ macro_rules! bytes {
             }
 
             unsafe fn blank(wqe: &Place) {
-                // SAFETY: passed on.
+                // SAFETY: the WQE has the header and `N` bytes of payload there.
                 unsafe { wqe.write(header_at($segments) + InlineHeader::SIZE, &[0; N]) }
             }
 
             unsafe fn patch(bytes: &[u8; N], wqe: &Place) {
-                // SAFETY: passed on.
+                // SAFETY: the WQE has the header and `N` bytes of payload there.
                 unsafe { wqe.write(header_at($segments) + InlineHeader::SIZE, bytes) }
             }
         }
@@ -257,7 +260,7 @@ macro_rules! offset {
             unsafe fn blank(_: &Place) {}
 
             unsafe fn patch(&offset: &u64, wqe: &Place) {
-                // SAFETY: passed on.
+                // SAFETY: the WQE's second segment is the remote address.
                 unsafe {
                     let addr = u64::from_be_bytes(wqe.read(SEGMENT_SIZE)).wrapping_add(offset);
                     wqe.write(SEGMENT_SIZE, &addr.to_be_bytes());
@@ -291,12 +294,12 @@ macro_rules! immediate {
             }
 
             unsafe fn blank(wqe: &Place) {
-                // SAFETY: passed on.
+                // SAFETY: a WQE begins with the ctrl segment, which has the immediate there.
                 unsafe { wqe.write(IMM, &[0; 4]) }
             }
 
             unsafe fn patch(&immediate: &u32, wqe: &Place) {
-                // SAFETY: passed on.
+                // SAFETY: a WQE begins with the ctrl segment, which has the immediate there.
                 unsafe { wqe.write(IMM, &immediate.to_be_bytes()) }
             }
         }

@@ -16,8 +16,8 @@ impl<T: Transport> SendQueue<T> {
     /// If the request is one of another window.
     ///
     /// # Safety
-    /// As [`Batch::ring`](super::Batch::ring); and as long as the window is bound, no reference to
-    /// the memory exists that a peer's access would contradict, as [`BindWindow`] says.
+    /// As long as the window is bound, no reference to the memory behind it exists that the access which
+    /// the binding grants to peers would contradict.
     pub unsafe fn bind<K: WindowType>(
         &mut self,
         id: u64,
@@ -28,7 +28,8 @@ impl<T: Transport> SendQueue<T> {
         BindWindow: PostOn<T>,
     {
         assert_eq!(request.rkey() >> 8, window.rkey() >> 8, "a request of another window");
-        // SAFETY: passed on.
+        // SAFETY: the HCA reads and writes no memory for a binding; what peers may do afterwards is the
+        // contract of this function.
         unsafe { self.post(id, request)? };
         window.set_rkey(request.rkey());
         Ok(request.rkey())

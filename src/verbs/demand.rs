@@ -158,8 +158,9 @@ pub struct WholeRegion {
 /// No memory: what a request reads from it is zero, what it writes there is gone, at any address.
 /// Only requests of this host can name it, for parts of messages that nobody wants.
 ///
-/// Short messages may come inside the completion, and are then thrown away by this host: queues of
-/// one thread at a time should have requests on it.
+/// On a QP that may put payload into CQEs ([`ScatterToCqe`](super::ScatterToCqe)), polls write short
+/// messages to memory of the region that nobody reads. Only one thread at a time may then poll queues
+/// with requests on it.
 pub struct NullRegion {
     registration: Registration,
     /// Where data goes that came inside a completion. Freed after the registration.

@@ -299,9 +299,8 @@ impl ProtectionDomain {
 impl DeviceRegion {
     /// `length` bytes from `offset` on, for a request of this host.
     ///
-    /// Completions must not carry data of it, since polls could not copy that to where it belongs:
-    /// a queue pair that receives into device memory, or reads into it, is made with
-    /// [`ScatterToCqe::Never`](super::ScatterToCqe).
+    /// A QP that receives into device memory, or reads into it, must not put payload into CQEs:
+    /// [`ScatterToCqe::Never`](super::ScatterToCqe), the default.
     pub fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge::new(offset, length, self.lkey())
     }

@@ -14,6 +14,10 @@ use crate::wqe::{Remote, Sge};
 /// A registered dma-buf. Requests name its bytes by addresses that start at a value which the
 /// program chose; it need not be mapped into the process.
 ///
+/// A QP that receives into such a region, or reads into it, must not put payload into CQEs:
+/// [`ScatterToCqe::Never`](super::ScatterToCqe), the default. Polls would write it to the region's address
+/// in this process.
+///
 /// The region keeps the dma-buf, though not the descriptor, until it is dropped. What the exporter
 /// lets others do to the memory meanwhile is the exporter's matter: the region gives no access to
 /// bytes.

@@ -50,7 +50,7 @@ impl<A: Address> EncodeAddress for &A {
 
     #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: passed on.
+        // SAFETY: a reference has the size of the address, which there is space for.
         unsafe { (**self).put(writer) }
     }
 }
@@ -131,7 +131,7 @@ impl<O: Operation, A: Address> Encode for To<O, A> {
 
     #[inline(always)]
     unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: as above; the operation is a usual one.
+        // SAFETY: `KNOWN_DS` counts both, and the operation is a usual one, as this one is.
         unsafe {
             self.address.put(writer);
             self.operation.put_usual(writer);
@@ -140,7 +140,7 @@ impl<O: Operation, A: Address> Encode for To<O, A> {
 
     #[inline(always)]
     unsafe fn put_short(&self, writer: &mut Block) {
-        // SAFETY: as above; the operation has less than a block left, and takes no more.
+        // SAFETY: `body_ds` counts both, and the whole fits the block; the operation's `check` passed.
         unsafe {
             self.address.put(writer);
             self.operation.put_short(writer);
@@ -254,7 +254,7 @@ impl EncodeAddress for XrcAddress {
 
     #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: passed on; this is the one segment.
+        // SAFETY: the address is one segment, which there is space for.
         unsafe { writer.put(self.segment) }
     }
 }

@@ -47,22 +47,26 @@ mod sealed {
         /// There is space for [`body_ds`](Self::body_ds) segments, and [`check`](Self::check)
         /// passed.
         unsafe fn put<W: Segments>(&self, writer: &mut W);
-        /// As [`put`](Self::put), where [`is_usual`](Self::is_usual): asks nothing again.
+        /// Writes the segments after the ctrl segment of a [usual](Self::is_usual) request: asks nothing
+        /// again.
         ///
         /// # Safety
-        /// As there.
+        /// There is space for [`body_ds`](Self::body_ds) segments, and [`is_usual`](Self::is_usual)
+        /// returned true.
         #[inline(always)]
         unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
-            // SAFETY: passed on.
+            // SAFETY: there is space, and `check` would pass, as `is_usual` says.
             unsafe { self.put(writer) }
         }
-        /// As [`put`](Self::put), to a block, of which the words before a payload are kept.
+        /// Writes the segments after the ctrl segment to a block, of which the words before a payload are
+        /// kept.
         ///
         /// # Safety
-        /// As there; the WQE is no longer than the block.
+        /// There is space for [`body_ds`](Self::body_ds) segments in the block, and
+        /// [`check`](Self::check) passed.
         #[inline(always)]
         unsafe fn put_short(&self, writer: &mut Block) {
-            // SAFETY: passed on.
+            // SAFETY: there is space, and `check` passed.
             unsafe { self.put(writer) }
         }
     }

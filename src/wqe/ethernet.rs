@@ -206,12 +206,12 @@ unsafe fn put<W: Segments>(writer: &mut W, start: &impl Beginning, checksums: u8
         inline_hdr_sz: size.into(),
         inline_hdr_start: first,
     });
-    // SAFETY: the caller has made space for it.
+    // SAFETY: the caller has space for this segment and the rest of the header.
     unsafe { writer.put(segment) };
     for piece in bytes.get(START..).unwrap_or_default().chunks(SEGMENT_SIZE) {
         let mut whole = [0u8; SEGMENT_SIZE];
         whole[..piece.len()].copy_from_slice(piece);
-        // SAFETY: as above.
+        // SAFETY: the caller has space for the header, of which this is the next piece.
         unsafe { writer.put(zerocopy::transmute!(whole)) };
     }
 }

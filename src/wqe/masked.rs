@@ -81,7 +81,7 @@ macro_rules! whole {
             unsafe fn put_quad<W: Segments>(operands: [Self; 4], writer: &mut W) {
                 let segments: [Segment; $quad] = $put_quad(operands);
                 for segment in segments {
-                    // SAFETY: as above.
+                    // SAFETY: one of the `$quad` segments there is space for.
                     unsafe { writer.put(segment) }
                 }
             }
@@ -191,7 +191,7 @@ impl<N: Number, W: OldValue> MaskedCompareSwap<N, W> {
     #[inline(always)]
     unsafe fn put_operands<S: Segments>(&self, writer: &mut S) {
         let Self { compare, swap, .. } = self;
-        // SAFETY: passed on.
+        // SAFETY: there is space for the operands, which are a quad.
         unsafe { N::put_quad([swap.value, compare.value, swap.mask, compare.mask], writer) }
     }
 }
@@ -234,7 +234,7 @@ impl<N: Number, W: OldValue> MaskedFetchAdd<N, W> {
 
     #[inline(always)]
     unsafe fn put_operands<S: Segments>(&self, writer: &mut S) {
-        // SAFETY: passed on.
+        // SAFETY: there is space for the operands, which are a pair.
         unsafe { N::put_pair([self.add, self.ends], writer) }
     }
 }

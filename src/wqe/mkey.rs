@@ -280,7 +280,8 @@ impl<L: KeyLayout> EncodeLayout for Protected<L> {
     }
 
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: passed on; the caller has space for the formats, too.
+        // SAFETY: the layout's `check` passed, and there is space for its segments and the formats, which
+        // `body_ds` counts.
         unsafe {
             self.layout.put(writer);
             self.put_formats(writer);
@@ -337,7 +338,8 @@ impl EncodeLayout for ListAt {
 /// several threads share the queue: then the thread that uses the key says
 /// [`fenced`](crate::wqe::Send::fenced).
 ///
-/// Addresses behind the key start at 0. Entries name regions of the same protection domain, or other
+/// Addresses behind the key start at 0. So a QP that receives into the key, or reads into it, must not
+/// put payload into CQEs: [`ScatterToCqe::Never`](crate::verbs::ScatterToCqe), the default. Entries name regions of the same protection domain, or other
 /// such keys, which are looked at when the key is used.
 ///
 /// A key grants what it does until it is configured anew, invalidated or freed, and not just until

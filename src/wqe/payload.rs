@@ -38,22 +38,23 @@ mod sealed {
         /// # Safety
         /// There is space for [`ds`](Self::ds) segments, and [`check`](Self::check) passed.
         unsafe fn put<W: Segments>(&self, writer: &mut W);
-        /// As [`put`](Self::put), where [`is_usual`](Self::is_usual): asks nothing again.
+        /// Writes the segments of a [usual](Self::is_usual) payload: asks nothing again.
         ///
         /// # Safety
-        /// As there.
+        /// There is space for [`ds`](Self::ds) segments, and [`is_usual`](Self::is_usual) returned true.
         #[inline(always)]
         unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
-            // SAFETY: passed on.
+            // SAFETY: there is space, and `check` would pass, as `is_usual` says.
             unsafe { self.put(writer) }
         }
-        /// As [`put`](Self::put), where [`ds`](Self::ds) is no more than `most`.
+        /// Writes the segments of a payload of `_most` of them at most.
         ///
         /// # Safety
-        /// As there, and it is not.
+        /// There is space for [`ds`](Self::ds) segments, which is no more than `_most`, and
+        /// [`check`](Self::check) passed.
         #[inline(always)]
         unsafe fn put_short<W: Segments>(&self, writer: &mut W, _most: usize) {
-            // SAFETY: passed on.
+            // SAFETY: there is space, and `check` passed.
             unsafe { self.put(writer) }
         }
     }
@@ -200,13 +201,13 @@ impl Encode for Slice {
     }
 
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: passed on.
+        // SAFETY: size and check of the slice are those of its entry.
         unsafe { self.sge().put(writer) }
     }
 
     #[inline(always)]
     unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: passed on.
+        // SAFETY: a usual slice is one segment, which there is space for.
         unsafe { writer.put(self.segment()) }
     }
 }

@@ -352,7 +352,7 @@ impl<L> Protected<L> {
         }
         if let Some(encryption) = &self.encryption {
             let bsf: [Segment; 4] = zerocopy::transmute!(encryption.bsf(self.signature.is_some()));
-            // SAFETY: as above.
+            // SAFETY: `formats_ds` counts these four as well.
             bsf.into_iter().for_each(|segment| unsafe { writer.put(segment) });
         }
     }

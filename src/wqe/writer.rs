@@ -21,13 +21,13 @@ pub trait Segments {
     /// There is space for it.
     unsafe fn put(&mut self, segment: Segment);
 
-    /// As [`put`](Self::put), of one that lies ready in memory: as wide as it can be.
+    /// Stores one 16-byte segment that is at hand as a unit, as wide as it can be.
     ///
     /// # Safety
-    /// As there.
+    /// There is space for it.
     #[inline(always)]
     unsafe fn put_unit(&mut self, unit: Unit) {
-        // SAFETY: passed on.
+        // SAFETY: there is space for a segment, which the unit is.
         unsafe { self.put([unit.low(), unit.high()]) }
     }
 
@@ -62,7 +62,8 @@ impl Segments for Linear {
         let [first, second] = segment;
         // Two stores of eight bytes: volatile, so that the compiler does not gather them in a vector
         // register first, which takes longer than storing them.
-        // SAFETY: `new`'s caller vouches for memory and alignment, this call's for space.
+        // SAFETY: `at` is in writable memory that nothing else writes, and aligned to 16, since `new` and
+        // since each segment moves it by 16. The caller has space for a segment there.
         unsafe {
             let at = self.at.cast::<u64>();
             at.write_volatile(first);
@@ -73,7 +74,8 @@ impl Segments for Linear {
 
     #[inline(always)]
     unsafe fn put_unit(&mut self, unit: Unit) {
-        // SAFETY: as in `put`; a ring's blocks are never null.
+        // SAFETY: `at` is in writable memory, aligned to 16 and not null, and the caller has space for a
+        // segment there.
         unsafe {
             unit.store(NonNull::new_unchecked(self.at));
             self.at = self.at.add(SEGMENT_SIZE);
@@ -83,8 +85,9 @@ impl Segments for Linear {
     #[inline(always)]
     unsafe fn put_inline<'a>(&mut self, length: u32, pieces: impl Iterator<Item = &'a [u8]>) {
         let header = InlineHeader { byte_count: (INLINE_SEG | length).into() };
-        // SAFETY: as in `put`. The pieces are references, and this memory is only reached through
-        // raw pointers, so they do not overlap.
+        // SAFETY: `at` is in writable memory, and the caller has space for header and payload there. The
+        // pieces are references, and this memory is only reached through raw pointers, so they do not
+        // overlap.
         unsafe {
             let start = self.at;
             start.cast::<InlineHeader>().write_unaligned(header);
@@ -122,7 +125,7 @@ unsafe fn copy_short(bytes: &[u8], to: *mut u8) {
         match length {
             ..17 => ends!(u64),
             17..=32 => ends!(u128),
-            // SAFETY: the caller's.
+            // SAFETY: `to` is writable for `length` bytes, and no reference reaches it.
             _ => unsafe { to.copy_from_nonoverlapping(from, length) },
         }
     } else if length >= 4 {
@@ -148,10 +151,11 @@ impl Block {
     /// Starts at `at`.
     ///
     /// # Safety
-    /// As [`Linear::new`], of a block.
+    /// 64 bytes from `at` on are writable memory of one allocation that nothing else writes, and `at` is
+    /// aligned to 16.
     #[inline(always)]
     pub(crate) unsafe fn new(at: *mut u8) -> Self {
-        // SAFETY: passed on.
+        // SAFETY: the block is the space of a WQE of one block.
         Self { linear: unsafe { Linear::new(at) }, used: 0, words: [None; WORDS] }
     }
 
@@ -175,7 +179,7 @@ impl Segments for Block {
         self.words[self.used] = Some(first);
         self.words[self.used + 1] = Some(second);
         self.used += 2;
-        // SAFETY: passed on.
+        // SAFETY: the caller has space for a segment in the block, where `linear` is.
         unsafe { self.linear.put(segment) }
     }
 
@@ -189,7 +193,7 @@ impl Segments for Block {
             (first.and_then(|piece| piece.split_first_chunk()), second)
         else {
             let pieces = first.into_iter().chain(second).chain(pieces);
-            // SAFETY: passed on.
+            // SAFETY: the caller has space for header and payload; the pieces are the same.
             return unsafe { self.linear.put_inline(length, pieces) };
         };
         // The header shares its word with the payload's start. Stored and kept as one word, it need
@@ -199,8 +203,8 @@ impl Segments for Block {
         let [header, start] = [header, *start].map(|half: [u8; 4]| u32::from_ne_bytes(half));
         let word = u64::from(header) | u64::from(start) << 32;
         let at = self.linear.at;
-        // SAFETY: `new`'s caller vouches for memory and alignment, this call's for space; the piece
-        // is a reference, which does not reach this memory.
+        // SAFETY: `at` is in writable memory, aligned to 16, and the caller has space for header and
+        // payload there. The piece is a reference, which does not reach this memory.
         unsafe {
             at.cast::<u64>().write_volatile(word);
             copy_short(rest, at.add(8));
@@ -226,9 +230,11 @@ impl Echo {
         Self { to, from }
     }
 
+    /// # Safety
+    /// A segment was put at `to`.
     #[inline(always)]
     unsafe fn step(&mut self) {
-        // SAFETY: not past the WQE's end, as the caller has put a segment there.
+        // SAFETY: a segment lies there, so the ends are at most one past the WQE.
         unsafe {
             self.to = self.to.add(SEGMENT_SIZE);
             self.from = self.from.add(SEGMENT_SIZE / 8);
@@ -240,7 +246,8 @@ impl Segments for Echo {
     #[inline(always)]
     unsafe fn put(&mut self, segment: Segment) {
         let [first, second] = segment;
-        // SAFETY: `new`'s caller vouches for the register, this call's for space.
+        // SAFETY: `to` is in a register's buffer that takes the WQE (`new`), and the caller has space for a
+        // segment.
         unsafe {
             let to = self.to.cast::<u64>();
             to.write_volatile(first);
@@ -251,7 +258,8 @@ impl Segments for Echo {
 
     #[inline(always)]
     unsafe fn put_unit(&mut self, unit: Unit) {
-        // SAFETY: as above.
+        // SAFETY: `to` is in a register's buffer that takes the WQE (`new`), aligned to 16, and the caller
+        // has space for a segment.
         unsafe {
             unit.store(self.to);
             self.step();
@@ -262,7 +270,8 @@ impl Segments for Echo {
     unsafe fn put_inline<'a>(&mut self, length: u32, _: impl Iterator<Item = &'a [u8]>) {
         // From the ring, where they lie in words: stores to the register are of no other size.
         for _ in 0..(InlineHeader::SIZE + length as usize).div_ceil(SEGMENT_SIZE) {
-            // SAFETY: `new`'s caller vouches for the WQE in the ring, the rest as above.
+            // SAFETY: `from` is where the WQE was written (`new`), whose payload ends no earlier than
+            // this loop; the register has space for the same.
             unsafe { self.put([self.from.read(), self.from.add(1).read()]) }
         }
     }
@@ -282,10 +291,12 @@ impl Wrapping {
     /// The ring is writable memory of one allocation; nothing else writes the WQE's space in it.
     /// `start`, `size` and `offset` are multiples of 16, and `offset` is less than `size`.
     pub(crate) unsafe fn new(start: *mut u8, size: usize, offset: usize) -> Self {
-        // SAFETY: `offset` lies in the ring, as the caller vouches.
+        // SAFETY: `offset` is less than `size`, so it lies in the ring.
         Self { at: unsafe { start.add(offset) }, start, left: size - offset }
     }
 
+    /// # Safety
+    /// There is space for the bytes in the WQE.
     unsafe fn put_bytes(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             if self.left == 0 {
@@ -294,8 +305,8 @@ impl Wrapping {
                 self.left = usize::MAX;
             }
             let (now, later) = bytes.split_at(bytes.len().min(self.left));
-            // SAFETY: `now` fits before the ring's end, and the caller vouches for the space;
-            // `bytes` is a reference and so is not ring memory.
+            // SAFETY: `now` fits before the ring's end, and into the WQE's space. `bytes` is a reference,
+            // so it is not ring memory.
             unsafe {
                 self.at.copy_from_nonoverlapping(now.as_ptr(), now.len());
                 self.at = self.at.add(now.len());
@@ -309,13 +320,14 @@ impl Wrapping {
 impl Segments for Wrapping {
     unsafe fn put(&mut self, segment: Segment) {
         // Position and size are multiples of 16, so a segment is never split.
-        // SAFETY: passed on.
+        // SAFETY: there is space for a segment, which is these bytes.
         unsafe { self.put_bytes(segment.as_bytes()) }
     }
 
     unsafe fn put_inline<'a>(&mut self, length: u32, pieces: impl Iterator<Item = &'a [u8]>) {
         let header = InlineHeader { byte_count: (INLINE_SEG | length).into() };
-        // SAFETY: passed on. The header starts at a multiple of 16, so it is not split.
+        // SAFETY: there is space for header, payload and padding. The header starts at a multiple of 16,
+        // so it is not split.
         unsafe {
             self.put_bytes(header.as_bytes());
             for piece in pieces {

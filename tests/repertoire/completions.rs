@@ -90,12 +90,7 @@ fn batches_complete_in_compressed_blocks() {
     let mut random = Random::new();
     let formats = [CqeCompression::Hash, CqeCompression::Checksum, CqeCompression::ChecksumStride];
     for (format, size) in formats.into_iter().flat_map(|it| CQES.map(|size| (it, size))) {
-        // Short messages would be in the CQEs, and such are not compressed.
-        let [mut a, mut b] = sides(
-            &rig,
-            |cq| cq.cqe_size(size).compression(format),
-            |qp| qp.scatter_to_cqe(ScatterToCqe::Never),
-        );
+        let [mut a, mut b] = sides(&rig, |cq| cq.cqe_size(size).compression(format), |qp| qp);
         assert_eq!(a.cq.compression(), Some(format));
         let mut blocks = 0;
         for _ in 0..60 {
@@ -181,16 +176,9 @@ fn a_reader_that_stops_within_a_block_leaves_the_rest_to_the_next() {
 fn short_answers_and_messages_come_in_cqes_on_both_sides() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     for (size, scatter) in CQES.into_iter().flat_map(|size| {
-        [None, Some(ScatterToCqe::Always), Some(ScatterToCqe::Never)].map(|it| (size, it))
+        [ScatterToCqe::Receives, ScatterToCqe::Always, ScatterToCqe::Never].map(|it| (size, it))
     }) {
-        let [mut a, mut b] = sides(
-            &rig,
-            |cq| cq.cqe_size(size),
-            |qp| match scatter {
-                Some(scatter) => qp.scatter_to_cqe(scatter),
-                None => qp,
-            },
-        );
+        let [mut a, mut b] = sides(&rig, |cq| cq.cqe_size(size), |qp| qp.scatter_to_cqe(scatter));
         let data: Vec<u8> = (0..200).map(|byte| byte as u8 ^ 0x5a).collect();
         b.memory.write(0, &data);
         a.memory.write(0, &data);
@@ -207,7 +195,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
             assert_eq!(done.byte_len as usize, length);
             assert_eq!(a.bytes(1000, 150), [&data[..length], &vec![0; 150 - length]].concat());
             // Only where it was asked for: the requests are not all signaled.
-            let inside = scatter == Some(ScatterToCqe::Always) && length <= room;
+            let inside = scatter == ScatterToCqe::Always && length <= room;
             assert_eq!(format != 0, inside, "{length} bytes read, {size:?}, {scatter:?}");
 
             // In two pieces, which what comes in a CQE is put into as well.
@@ -222,7 +210,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
             let first = length.min(20);
             assert_eq!(b.bytes(1000, first), data[..first]);
             assert_eq!(b.bytes(1050, length - first), data[first..length]);
-            let inside = scatter != Some(ScatterToCqe::Never) && length <= room;
+            let inside = scatter != ScatterToCqe::Never && length <= room;
             assert_eq!(format != 0, inside, "{length} bytes received, {size:?}, {scatter:?}");
             assert!(matches!(a.wait(), Completion::Send(_)));
         }
@@ -233,7 +221,7 @@ fn short_answers_and_messages_come_in_cqes_on_both_sides() {
         unsafe { a.send.post(4, FetchAdd::new(old, b.remote(16), 1).signaled()) }.unwrap();
         let format = a.op_own() >> 2 & 3;
         assert!(matches!(a.wait(), Completion::Send(_)));
-        assert_eq!(format != 0, scatter == Some(ScatterToCqe::Always));
+        assert_eq!(format != 0, scatter == ScatterToCqe::Always);
         assert_eq!(a.bytes(1000, 8), 41u64.to_ne_bytes());
         assert_eq!(b.bytes(16, 8), 42u64.to_ne_bytes());
     }

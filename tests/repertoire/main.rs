@@ -9,6 +9,7 @@ mod datagram_processes;
 mod dynamic;
 mod dynamic_made;
 mod dynamic_processes;
+mod elsewhere;
 mod made;
 mod memory;
 mod memory_processes;

@@ -8,7 +8,7 @@ use mlx5::cqe::{Completion, Status};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     Access, DemandUse, DeviceMemory, Errno, Pages, Prefetch, ProtectionDomain, QpState, QueuePair,
-    Rc, ScatterToCqe,
+    Rc,
 };
 use mlx5::wqe::{CompareSwap, FetchAdd, Inline, Read, Send, Sge, Word, Write};
 
@@ -85,9 +85,7 @@ fn device_memory_is_sent_from_and_written_to() {
 fn short_messages_are_received_in_device_memory() {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let cq = rig.cq(256);
-    // Else they would come inside the completion, for the processor to copy.
-    let never = QueuePair::builder(&rig.pd, &cq).scatter_to_cqe(ScatterToCqe::Never);
-    let qp = rig.init(never.max_inline_data(32));
+    let qp = rig.init(QueuePair::builder(&rig.pd, &cq).max_inline_data(32));
     let end = rig.local.endpoint(&qp);
     let mut completions = Completions::new(&cq).unwrap();
     let mut receive = ReceiveQueue::new(&qp, &mut completions, ReceiveConfig::default()).unwrap();

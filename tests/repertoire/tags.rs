@@ -4,14 +4,15 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
-use mlx5::cqe::{Completion, QueueKind, ReceiveKind, Status, UnclaimedReason};
+use mlx5::cqe::{Completion, QueueKind, ReceiveKind, Status};
 use mlx5::ring::{
-    Completions, IncompleteReason, PostError, QueueError, ReceiveConfig, ReceiveQueue, RegisterUse,
-    SendConfig, SendQueue, SharedReceives, TagCompletion, TagConfig, TagError, TagHandle,
-    TagReceive, TaggedReceives,
+    Completions, IncompleteReason, PollError, PostError, QueueError, ReceiveConfig, ReceiveQueue,
+    RegisterUse, SendConfig, SendQueue, SharedReceives, TagCompletion, TagConfig, TagError,
+    TagHandle, TagReceive, TaggedReceives,
 };
 use mlx5::verbs::{
-    CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rc, Rts, SharedReceiveQueue, TagCapacity,
+    CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rc, Rts, ScatterToCqe, SharedReceiveQueue,
+    TagCapacity,
 };
 use mlx5::wqe::{
     Inline, InlineGather, Read, Remote, Rendezvous, Send, SendImm, Sge, Tag, TagHeader, TagKind,
@@ -21,7 +22,7 @@ use mlx5_sys::verbs::ibv_ops_flags;
 
 use crate::rig::random::Random;
 use crate::rig::tags::{TagOperation, post_change};
-use crate::rig::{PATIENCE, Rig, wait};
+use crate::rig::{PATIENCE, Rig, refused, wait};
 
 /// Bytes of each receive's memory, and of each entry's.
 pub const ROOM: usize = 256;
@@ -203,7 +204,8 @@ impl Lines {
         let (mut takers, mut all) = (vec![], vec![]);
         for _ in 0..senders {
             let taker = QueuePair::builder(&rig.pd, &matcher.cq).max_send_wr(0);
-            let taker = rig.init(taker.shared_receive_queue(&matcher.srq));
+            let taker = taker.shared_receive_queue(&matcher.srq);
+            let taker = rig.init(taker.scatter_to_cqe(ScatterToCqe::Receives));
             matcher.tags.attach(&taker, &mut matcher.completions).unwrap();
             let cq = rig.cq(255);
             let qp = rig.init(QueuePair::builder(&rig.pd, &cq).max_inline_data(128));
@@ -773,18 +775,18 @@ fn other_queues_complete_beside_it_and_other_polls_do_not_know_it() {
     }
     found.sort_unstable();
     assert_eq!(found, [1, 3, 4]);
-    // A poll that does not know the queue gives its completion back as it is.
-    senders[0].eager(TagHeader::eager(2), b"lost");
-    let Completion::Unclaimed(unclaimed) = wait(&mut matcher.completions, &mut send) else {
-        panic!()
-    };
-    assert_eq!(unclaimed.reason, UnclaimedReason::TagMatching);
-    assert_eq!(matcher.tags.entries(), 1);
+    // A poll that does not know the queue leaves its completions in the CQ.
+    senders[0].eager(TagHeader::eager(2), b"kept");
+    let not_given = refused(&mut matcher.completions, &mut send);
+    assert!(matches!(not_given, PollError::QueueNotGiven { .. }), "{not_given}");
+    let next = matcher.tags.poll(&mut matcher.completions, &mut send).unwrap();
+    assert!(matches!(next, Some(TagCompletion::Arrived(_))), "{next:?}");
+    assert_eq!(matcher.tags.entries(), 0);
     matcher.tags.sync(5).unwrap();
-    let Completion::Unclaimed(unclaimed) = wait(&mut matcher.completions, &mut send) else {
-        panic!()
-    };
-    assert_eq!(unclaimed.reason, UnclaimedReason::TagMatching);
+    let not_given = refused(&mut matcher.completions, &mut send);
+    assert!(matches!(not_given, PollError::QueueNotGiven { .. }), "{not_given}");
+    let next = matcher.tags.poll(&mut matcher.completions, &mut send).unwrap();
+    assert!(matches!(next, Some(TagCompletion::Synced(5))), "{next:?}");
     // Another CQ's completions are that one's queues' alone.
     let Sender { send, completions, .. } = &mut senders[0];
     // SAFETY: inline.

@@ -128,7 +128,20 @@ pub fn wait<Q: Queues + ?Sized>(completions: &mut Completions, queues: &mut Q) -
         match completions.poll(queues) {
             Ok(Some(completion)) => return completion,
             Ok(None) => assert!(Instant::now() < deadline, "no completion"),
-            Err(error @ (PollError::Compressed | PollError::Overrun)) => panic!("{error}"),
+            Err(error) => panic!("{error}"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// Polls until a poll fails; nothing completes before.
+pub fn refused<Q: Queues + ?Sized>(completions: &mut Completions, queues: &mut Q) -> PollError {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match completions.poll(queues) {
+            Ok(Some(completion)) => panic!("{completion:?}"),
+            Ok(None) => assert!(Instant::now() < deadline, "no completion"),
+            Err(error) => return error,
         }
         std::thread::yield_now();
     }

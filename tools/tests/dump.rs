@@ -81,7 +81,7 @@ fn program() {
             while done < 2 {
                 let Some(Event::Returned(returned)) = channel.poll().unwrap() else { continue };
                 done += 1;
-                if let Some(memory) = returned.buffers.one() {
+                if let Ok(memory) = returned.buffers.one() {
                     channel.post_receive(1, memory).unwrap();
                 }
             }

@@ -86,7 +86,7 @@ pub struct QueuePairBuilder<T: ByCommand> {
     capacities: Capacities,
     signal_all: bool,
     recordless: bool,
-    scatter_to_cqe: Option<ScatterToCqe>,
+    scatter_to_cqe: ScatterToCqe,
     shared: Option<Result<Shared>>,
     /// The XRC domain of one that answers in it.
     pub(super) domain: Option<XrcDomain>,
@@ -166,7 +166,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             capacities,
             signal_all: false,
             recordless: false,
-            scatter_to_cqe: None,
+            scatter_to_cqe: ScatterToCqe::Never,
             shared: None,
             domain: None,
             streams: DciStreams::default(),
@@ -218,10 +218,11 @@ impl<T: ByCommand> QueuePairBuilder<T> {
         self
     }
 
-    /// Whether short messages may be in CQEs (the context's `cs_req` and `cs_res`). If not called,
-    /// those of receives are where the card can.
+    /// Chooses which payload may come in CQEs, where the HCA can (the context's `cs_req` and `cs_res`).
+    /// Default: [`ScatterToCqe::Never`]. With another choice, every `lkey` that is posted must name memory
+    /// of this process at its own address, see [`ScatterToCqe`].
     pub fn scatter_to_cqe(mut self, scatter: ScatterToCqe) -> Self {
-        self.scatter_to_cqe = Some(scatter);
+        self.scatter_to_cqe = scatter;
         self
     }
 
@@ -309,13 +310,14 @@ impl<T: ByCommand> QueuePairBuilder<T> {
             memory.record.fill(0);
         }
         let (requests, responses) = match self.scatter_to_cqe {
-            Some(ScatterToCqe::Never) => (0, 0),
+            ScatterToCqe::Never => (0, 0),
             _ if !scatters::<T>(context)? => (0, 0),
             asked => {
                 // `qp.h`: so many bytes of each kind, 32 or 64, as a CQE has room for.
                 let room = |cqe_size| if cqe_size == 128 { 2 } else { 1 };
                 // Only of requests that are signaled does a CQE tell.
-                let answers = T::ST == 0 && (self.signal_all || asked.is_some());
+                let all = self.signal_all || asked == ScatterToCqe::Always;
+                let answers = T::ST == 0 && all;
                 (if answers { room(send_cq.cqe_size) * 0x11 } else { 0 }, room(receive_cq.cqe_size))
             }
         };

@@ -158,7 +158,7 @@ impl Line {
     /// in.
     ///
     /// # Safety
-    /// As [`Next::fire`](super::Next::fire).
+    /// Until each request is retired, the memory that it names stays registered and nobody else uses it.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn fire_any(
@@ -170,14 +170,14 @@ impl Line {
         let Some(at) = self.next_armed(ring) else { return Ok(()) };
         patch(&ring.place(at));
         ring.doorbell.timing.stamp(Phase::Encode);
-        // SAFETY: passed on.
+        // SAFETY: the same contract as this function's.
         unsafe { self.post(ring, at) }
     }
 
     /// Posts what lies in the ring up to, and including, the request at `at`.
     ///
     /// # Safety
-    /// As [`Next::fire`](super::Next::fire).
+    /// Until each request is retired, the memory that it names stays registered and nobody else uses it.
     unsafe fn post(&mut self, ring: &mut SendRing, at: Counter) -> Result<(), Refusal> {
         let head = ring.cursor.head();
         let end = at.plus(self.blocks(at));
@@ -185,8 +185,8 @@ impl Line {
         let odd = passed.filter(|&other| !self.slot(other).fast || !self.slot(other).armed).count();
         let Slot { last, after, armed, .. } = *self.slot(at);
         let single = at == head && armed;
-        // SAFETY: the WQEs before `end` were written by `arm` and `disarm`, `last` is the last; the
-        // rest is the caller's promise, for the one that is no NOP.
+        // SAFETY: `arm` and `disarm` wrote the WQEs before `end`, and `last` is the last. At most one is
+        // no NOP, and its memory meets this function's contract.
         unsafe { ring.commit(end, after, &last, single)? };
         self.odd -= odd as u32;
         self.draw(ring);

@@ -8,7 +8,6 @@ mod forms;
 mod line;
 mod next;
 
-use core::borrow::BorrowMut;
 use core::fmt;
 use core::marker::PhantomData;
 
@@ -17,7 +16,7 @@ use forms::{Kind, Parts};
 use line::Line;
 pub use next::Next;
 
-use super::{PostError, Queues, ReceiveSide, SendQueue, SendSide};
+use super::{HasSendQueue, PostError, Queues, ReceiveSide, SendQueue, SendSide};
 use crate::verbs::{Rc, Transport};
 
 /// Why nothing can be fired.
@@ -112,10 +111,10 @@ pub struct Armed<Q, F, T: Transport = Rc> {
     forms: PhantomData<(fn(F), T)>,
 }
 
-impl<Q: BorrowMut<SendQueue<T>>, F: Forms<T>, T: Transport> Armed<Q, F, T> {
+impl<Q: HasSendQueue<T>, F: Forms<T>, T: Transport> Armed<Q, F, T> {
     /// Takes a queue, of which nothing is armed. Allocates 32 bytes per block of the ring.
     pub fn new(mut queue: Q) -> Self {
-        let line = Line::new(&mut queue.borrow_mut().ring);
+        let line = Line::new(&mut queue.queue_mut().ring);
         Self { queue, line, forms: PhantomData }
     }
 
@@ -128,7 +127,7 @@ impl<Q: BorrowMut<SendQueue<T>>, F: Forms<T>, T: Transport> Armed<Q, F, T> {
     /// counts as a signaled one as long as more than one CQE is left to promise: then it can be
     /// fired the fast way.
     pub fn arm(&mut self, id: u64, operation: F::Operation) -> Result<(), PostError> {
-        let ring = &mut self.queue.borrow_mut().ring;
+        let ring = &mut self.queue.queue_mut().ring;
         F::arm(Parts { ring, line: &mut self.line }, Kind::default(), id, &operation)
     }
 
@@ -140,7 +139,7 @@ impl<Q: BorrowMut<SendQueue<T>>, F: Forms<T>, T: Transport> Armed<Q, F, T> {
     #[inline(always)]
     #[allow(clippy::should_implement_trait, reason = "what it gives borrows from it")]
     pub fn next(&mut self) -> Result<F::Next<'_>, FireError> {
-        let ring = &mut self.queue.borrow_mut().ring;
+        let ring = &mut self.queue.queue_mut().ring;
         let ready = !ring.ready.is_empty() || self.line.aim(ring)?;
         let bits = if F::CHOICES == 0 { 0 } else { self.line.kind(ring) };
         Ok(F::next(Parts { ring, line: &mut self.line }, bits, ready))
@@ -155,19 +154,19 @@ impl<Q: BorrowMut<SendQueue<T>>, F: Forms<T>, T: Transport> Armed<Q, F, T> {
     /// was unsignaled before it is retired as it would have been. Costs a look at each request before
     /// it.
     pub fn disarm(&mut self, position: u32) -> Option<u64> {
-        self.line.disarm(&mut self.queue.borrow_mut().ring, position)
+        self.line.disarm(&mut self.queue.queue_mut().ring, position)
     }
 
     /// Posts the NOPs that lie before the next armed request, or at the end if nothing is armed, by
     /// one 8-byte doorbell, and returns their number. Rings nothing if there are none, or an error
     /// completion was seen.
     pub fn ring_disarmed(&mut self) -> u32 {
-        self.line.ring_disarmed(&mut self.queue.borrow_mut().ring)
+        self.line.ring_disarmed(&mut self.queue.queue_mut().ring)
     }
 
     /// Requests that are armed.
     pub fn len(&self) -> u32 {
-        self.line.len(&self.queue.borrow().ring)
+        self.line.len(&self.queue.queue().ring)
     }
 
     /// Whether nothing is armed.
@@ -177,7 +176,7 @@ impl<Q: BorrowMut<SendQueue<T>>, F: Forms<T>, T: Transport> Armed<Q, F, T> {
 
     /// The queue.
     pub fn queue(&self) -> &SendQueue<T> {
-        self.queue.borrow()
+        self.queue.queue()
     }
 
     /// Gives the queue back. What is still armed is not posted.
@@ -187,10 +186,10 @@ impl<Q: BorrowMut<SendQueue<T>>, F: Forms<T>, T: Transport> Armed<Q, F, T> {
 }
 
 /// Completions can be polled as long as requests are armed.
-impl<Q: BorrowMut<SendQueue<T>>, F, T: Transport> Queues for Armed<Q, F, T> {
+impl<Q: HasSendQueue<T>, F, T: Transport> Queues for Armed<Q, F, T> {
     #[inline(always)]
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
-        self.queue.borrow_mut().send_side(qpn)
+        self.queue.queue_mut().send_side(qpn)
     }
 
     #[inline(always)]
@@ -199,9 +198,9 @@ impl<Q: BorrowMut<SendQueue<T>>, F, T: Transport> Queues for Armed<Q, F, T> {
     }
 }
 
-impl<Q: BorrowMut<SendQueue<T>>, F, T: Transport> fmt::Debug for Armed<Q, F, T> {
+impl<Q: HasSendQueue<T>, F, T: Transport> fmt::Debug for Armed<Q, F, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let queue = self.queue.borrow();
+        let queue = self.queue.queue();
         let armed = self.line.len(&queue.ring);
         f.debug_struct("Armed").field("armed", &armed).field("queue", queue).finish()
     }

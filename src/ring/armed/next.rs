@@ -37,13 +37,16 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// more than one block, and every one on another register, takes a longer way.
     ///
     /// # Safety
-    /// The card works on the request from now on. As for [`Batch::ring`](crate::ring::Batch::ring),
-    /// until it is retired:
-    /// - the memory that its entries name stays allocated, and registered under the `lkey` given;
-    /// - nobody writes what a SEND or WRITE reads, and nobody reads, writes or holds a reference to
-    ///   what a READ or atomic writes.
+    /// The HCA works on the request from now on. Until the request is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
     ///
-    /// Inline payloads name no memory.
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     ///
     /// With the feature `lint`, a request with a defect, or with one in a NOP before it, is not posted
     /// and stays armed: the defect is printed on standard error, and the queue's next call that can fail
@@ -56,14 +59,23 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
         }
     }
 
-    /// As [`fire`](Self::fire), and says what is wrong with the request.
+    /// Posts the request, as [`fire`](Self::fire), and returns what is wrong with it.
     ///
     /// # Errors
     /// `PostError::Refused`, with the feature `lint`; nothing is posted then, and it is armed as it
     /// was, with these values. Without it, none.
     ///
     /// # Safety
-    /// As there.
+    /// The HCA works on the request from now on. Until the request is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
+    ///
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     #[inline(always)]
     pub unsafe fn try_fire(mut self, values: V::Values) -> Result<(), PostError> {
         // SAFETY: passed on.
@@ -72,7 +84,7 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     }
 
     /// # Safety
-    /// As [`fire`](Self::fire).
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[inline(always)]
     unsafe fn go(&mut self, values: V::Values) -> Result<(), Refusal> {
         let ring = &mut *self.ring;
@@ -102,17 +114,17 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
         }
         ring.doorbell.timing.stamp(Phase::Encode);
         ring.inspect_next()?;
-        // SAFETY: the WQE at the head, which was written before; the line is only drawn where the
-        // register takes it. What it names is the caller's promise.
+        // SAFETY: the WQE at the head was written before, and the line is only drawn where the register
+        // takes it. Its memory meets this function's contract.
         unsafe { ring.doorbell.fire(record, units) };
         ring.step();
         Ok(())
     }
 
-    /// As [`fire`](Self::fire), of what is not in the line.
+    /// Fires a request that is not in the line.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
     #[cold]
     #[inline(never)]
     unsafe fn fire_otherwise(

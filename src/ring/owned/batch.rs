@@ -57,7 +57,7 @@ impl<'c, T: Transport> Batch<'c, T> {
         }
         let slot = self.requests.slot();
         if self.requests.append_ready(id, &operation) {
-            // SAFETY: a slot of the ring.
+            // SAFETY: `slot` is one of the ring's, of the request that was just appended.
             unsafe { self.flight.add(slot, operation.into_buffers()) }
             return Ok(());
         }
@@ -66,7 +66,7 @@ impl<'c, T: Transport> Batch<'c, T> {
         if let Err(error) = self.requests.append_any(id, &rest) {
             return Err(Refused { error, operation: rest });
         }
-        // SAFETY: as above.
+        // SAFETY: `slot` is one of the ring's, of the request that was just appended.
         unsafe { self.flight.add(slot, rest.into_buffers()) }
         Ok(())
     }

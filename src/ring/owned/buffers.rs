@@ -13,9 +13,18 @@ use super::slice::Part;
 
 /// The slices of a request: [`None`](Self::None), one, or a list.
 ///
-/// It is asked by [`one`](Self::one) or [`many`](Self::many), which give the slices, or by
-/// [`slices`](Self::slices), which shows them. None of that allocates or frees, but for dropping what
-/// was not asked for. Two are equal if both are none, or both are lists without slices.
+/// [Iterating](IntoIterator) over it gives all its slices. [`one`](Self::one) and [`many`](Self::many)
+/// give what was posted in the same shape, and otherwise give the buffers back.
+/// [`slices`](Self::slices) borrows. No call loses a slice, and none allocates; only the iterator over a
+/// list frees something, when it is dropped: the list itself. Two values are equal if both are none, or
+/// both are lists without slices.
+///
+/// ```no_run
+/// # use mlx5::ring::owned::{Buffers, Slice};
+/// # fn example(buffers: Buffers) {
+/// let free: Vec<Slice> = buffers.into_iter().collect();
+/// # }
+/// ```
 #[derive(PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Buffers {
@@ -43,30 +52,36 @@ impl Buffers {
     #[allow(non_upper_case_globals, reason = "as the variant of an enum, which it stands for")]
     pub const None: Self = Self { word: without_provenance_mut(OTHER) };
 
-    /// The slice, if it is one.
+    /// Returns the slice, if a single one was posted.
+    ///
+    /// # Errors
+    /// The buffers, unchanged: none, or a list, even if that has one slice.
     #[inline]
-    pub fn one(self) -> Option<Slice> {
+    pub fn one(self) -> Result<Slice, Self> {
         if !self.is_one() {
-            return None;
+            return Err(self);
         }
         // SAFETY: `from` made it, and as `self` is forgotten it is given back once.
         let slice = unsafe { Slice::from_raw(self.word.cast()) };
         forget(self);
-        Some(slice)
+        Ok(slice)
     }
 
-    /// The list, if it is one.
-    pub fn many(self) -> Option<Vec<Slice>> {
+    /// Returns the list, if a list was posted.
+    ///
+    /// # Errors
+    /// The buffers, unchanged: none, or a single slice.
+    pub fn many(self) -> Result<Vec<Slice>, Self> {
         if self.is_one() || self.is_none() {
-            return None;
+            return Err(self);
         }
         // SAFETY: it is a list, and as `self` is forgotten it is given back once.
         let list = unsafe { self.list() };
         forget(self);
-        Some(list)
+        Ok(list)
     }
 
-    /// All slices.
+    /// Borrows all slices.
     pub fn slices(&self) -> &[Slice] {
         if self.is_one() {
             // SAFETY: the word is a slice, which is a pointer and nothing else.
@@ -124,7 +139,7 @@ impl Buffers {
     #[inline(never)]
     unsafe fn free(word: *mut ()) {
         let buffers = ManuallyDrop::new(Self { word });
-        // SAFETY: as the caller vouches.
+        // SAFETY: the word owns a slice or a list, and this is its last use.
         unsafe {
             if buffers.is_one() {
                 drop(Slice::from_raw(word.cast()));
@@ -152,6 +167,46 @@ impl From<Vec<Slice>> for Buffers {
         first.set_list_shape(shape);
         let elements = ManuallyDrop::new(slices).as_mut_ptr();
         Self { word: elements.map_addr(|address| address | OTHER).cast() }
+    }
+}
+
+/// The slices of [`Buffers`], in the order in which they were posted. Dropping it drops those that are
+/// left.
+#[derive(Debug)]
+pub struct IntoIter {
+    one: Option<Slice>,
+    many: std::vec::IntoIter<Slice>,
+}
+
+impl Iterator for IntoIter {
+    type Item = Slice;
+
+    #[inline]
+    fn next(&mut self) -> Option<Slice> {
+        self.one.take().or_else(|| self.many.next())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::from(self.one.is_some()) + self.many.len();
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for IntoIter {}
+impl std::iter::FusedIterator for IntoIter {}
+
+impl IntoIterator for Buffers {
+    type Item = Slice;
+    type IntoIter = IntoIter;
+
+    #[inline]
+    fn into_iter(self) -> IntoIter {
+        let (one, many) = match self.one() {
+            Ok(slice) => (Some(slice), Vec::new()),
+            // Of what is neither, there is nothing.
+            Err(other) => (None, other.many().unwrap_or_default()),
+        };
+        IntoIter { one, many: many.into_iter() }
     }
 }
 

@@ -136,7 +136,9 @@ impl<T: Transport> Channel<T> {
     fn post_any<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
         self.sends.forget_unposted(&self.send.ring);
         let cursor = self.send.ring.cursor;
-        // SAFETY: as in `post`.
+        // SAFETY: all memory that the request names is in slices, which the flight owns in a moment, until
+        // a poll has retired the request or the QP was reset. If the channel is dropped before, their
+        // memory is freed after it was deregistered.
         if let Err(error) = unsafe { self.send.post_ref(id, &operation) } {
             return Err(Refused { error, operation });
         }
@@ -235,7 +237,7 @@ impl<T: Transport> Channel<T> {
                 return Ok(true);
             }
         }
-        let (mark, received) = (self.send.ring.mark(), self.receive.queue().cursor.tail());
+        let mark = self.send.ring.mark();
         let mut queues = (&mut self.send, self.receive.queue_mut());
         let mut other = MaybeUninit::uninit();
         if self.completions.take_other(&mut queues, &mut other)? {
@@ -275,13 +277,8 @@ impl<T: Transport> Channel<T> {
                 let outcome = Outcome::Failed(failure);
                 Event::Returned(Returned { id: failure.id, buffers, outcome })
             }
-            Completion::Unclaimed(unclaimed) => {
-                if self.receive.queue().cursor.tail() != received {
-                    // It retired a receive, and nobody can say what happened to it.
-                    drop(self.receive.take_retired());
-                }
-                Event::Unclaimed(unclaimed)
-            }
+            // It has retired nothing.
+            Completion::Unclaimed(unclaimed) => Event::Unclaimed(unclaimed),
         };
         into.write(event);
         Ok(true)

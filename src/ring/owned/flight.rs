@@ -90,7 +90,7 @@ pub(super) unsafe fn put(place: *mut Buffers, buffers: Buffers) {
     if buffers.is_none() {
         forget(buffers);
     } else {
-        // SAFETY: as the caller vouches.
+        // SAFETY: the caller says that the place can be written.
         unsafe { place.write(buffers) }
     }
 }
@@ -133,10 +133,10 @@ impl Flight {
     /// Adds the memory of the WQE in that slot.
     ///
     /// # Safety
-    /// It is a slot of the ring.
+    /// It is a slot of the ring, whose place holds nothing.
     #[inline(always)]
     pub(super) unsafe fn add(&mut self, slot: usize, buffers: Buffers) {
-        // SAFETY: there is a word for each slot.
+        // SAFETY: `memory` has a place for each slot.
         unsafe { put(&raw mut self.memory.get_unchecked_mut(slot).buffers, buffers) }
     }
 

@@ -25,7 +25,7 @@ mod slice;
 mod striding;
 
 pub use batch::Batch;
-pub use buffers::Buffers;
+pub use buffers::{Buffers, IntoIter};
 pub use channel::{Channel, Closed};
 pub use flight::{Event, Outcome, Refused, Returned};
 pub use operation::{OwnedOperation, OwnedPayload};

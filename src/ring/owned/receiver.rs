@@ -54,7 +54,7 @@ impl Receiver {
         }
         let queue = &mut self.queue;
         let head = queue.cursor.head();
-        // SAFETY: the queue's own state, from its head on.
+        // SAFETY: `ahead` is always of the queue's own head.
         let Some((next, place)) = (unsafe { queue.put_usual(head, queue.ahead, id, &memory) })
         else {
             return self.post_any(id, memory);
@@ -87,7 +87,10 @@ impl Receiver {
             Ok(ahead) => queue.ahead = ahead,
         }
         let place = &mut queue.shadow[queue.cursor.shape().slot(head)];
-        // SAFETY: as in `post`.
+        // SAFETY: `put_any` wrote the receive at the head, whose place holds nothing, as its slot was free.
+        // All memory that it names is in slices, which the place owns from here on, until a poll returns
+        // the completion or the QP was reset. If the queue is dropped before, so are the slices: their
+        // memory is freed only after it was deregistered.
         unsafe {
             put(&mut place.held, memory.into_buffers());
             queue.commit(head.plus(1));

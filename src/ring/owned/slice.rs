@@ -202,7 +202,7 @@ impl Slice {
     /// `part` is of [`into_raw`](Self::into_raw), and is given back once.
     #[inline(always)]
     pub(super) unsafe fn from_raw(part: *mut Part) -> Self {
-        // SAFETY: as the caller vouches.
+        // SAFETY: `part` is of `Box::into_raw`, and given back once.
         Self { part: unsafe { Box::from_raw(part) } }
     }
 

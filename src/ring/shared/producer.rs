@@ -77,7 +77,16 @@ impl<T: Transport> Producer<T> {
     /// [`PostError`]; nothing is posted then, and the queue is as it was.
     ///
     /// # Safety
-    /// As [`Batch::ring`](crate::ring::Batch::ring), from the call on.
+    /// The HCA works on the request from now on. Until the request is retired:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
+    ///
+    /// A request is retired when a poll returns its completion or that of a later request of this
+    /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&self, id: u64, operation: O) -> Result<(), PostError> {
         let limits = &self.shared.limits;

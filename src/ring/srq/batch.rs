@@ -138,10 +138,14 @@ impl<'q> SharedReceiveBatch<'q> {
     /// Posts the batch: one store to the doorbell record.
     ///
     /// # Safety
-    /// The card may put a message into each receive from now on. For each, until a poll returns its
-    /// completion, or the shared receive queue is destroyed: the memory that its entries name stays
-    /// allocated, and registered for local write under the `lkey` given, and nobody reads, writes or
-    /// holds a reference to it.
+    /// The HCA may put a message into each receive from now on. For each, until a poll returns its
+    /// completion, or the shared receive queue is destroyed:
+    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
+    ///   given.
+    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - If any QP that takes from the queue may put payload into CQEs
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made for
+    ///   other code do), the memory is mapped, writable, in this process at the address in each entry.
     #[inline]
     pub unsafe fn ring(self) {
         if !self.is_empty() {

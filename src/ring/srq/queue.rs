@@ -18,6 +18,7 @@ use crate::flight::{self, DoorbellKind, Facts, Queue};
 use crate::ring::completion::Completions;
 use crate::ring::credit::Credit;
 use crate::ring::keep::{QueueKeep, SrqKeep};
+use crate::ring::known::{Membership, Name};
 use crate::ring::source::{CqId, Member as Joining, ObjectId, SharedView, member};
 use crate::ring::{
     Counter, PostError, QueueError, Queues, ReceiveConfig, ReceiveSide, ReceiveSource, SendSide,
@@ -60,6 +61,8 @@ pub struct SharedReceives {
     /// Ids of receives whose completions were dropped together with their queue pair.
     reclaimed: Vec<u64>,
     id: ObjectId,
+    /// Known to the reader of its CQ by its index, if it is one of an XRC domain.
+    _member: Option<Membership>,
     keep: Option<Box<SrqKeep>>,
     pub(super) timing: Recorder,
     pub(in crate::ring) flight: flight::Recorder,
@@ -85,6 +88,8 @@ struct Attached {
     qpn: u32,
     cq: CqId,
     _keep: Option<QueueKeep>,
+    /// Known to the reader of that CQ.
+    _member: Option<Membership>,
 }
 
 /// What a shared receive queue is made of.
@@ -222,7 +227,9 @@ impl SharedReceives {
             cqn: completions.cqn(),
         };
         // SAFETY: the memory is the SRQ's, and this queue's alone, as the caller vouches.
-        unsafe { Self::from_parts(parts) }
+        let mut queue = unsafe { Self::from_parts(parts)? };
+        queue._member = view.index.and_then(|index| completions.admit(Name::Index(index)));
+        Ok(queue)
     }
 
     /// # Safety
@@ -266,6 +273,7 @@ impl SharedReceives {
             attached: Vec::new(),
             reclaimed: Vec::new(),
             id: parts.id,
+            _member: None,
             keep: None,
             timing: Recorder::new(),
             flight: flight::Recorder::new(facts, Counter::default()),
@@ -362,14 +370,21 @@ impl SharedReceives {
             }
             self.promises.push((cq, credit));
         }
-        self.enter(qp.number, cq, keep);
+        let member = completions.admit(Name::Queue(qp.number, QueueKind::Receive));
+        self.enter(qp.number, cq, keep, member);
         Ok(qp.number)
     }
 
     /// Has the queue be found by a queue pair's number.
-    pub(in crate::ring) fn enter(&mut self, qpn: u32, cq: CqId, keep: Option<QueueKeep>) {
+    pub(in crate::ring) fn enter(
+        &mut self,
+        qpn: u32,
+        cq: CqId,
+        keep: Option<QueueKeep>,
+        member: Option<Membership>,
+    ) {
         self.members.insert(qpn, 0);
-        self.attached.push(Attached { qpn, cq, _keep: keep });
+        self.attached.push(Attached { qpn, cq, _keep: keep, _member: member });
     }
 
     /// Lets go of a queue pair. Returns whether it was attached, and `completions` is the reader of
@@ -466,7 +481,14 @@ impl SharedReceives {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As [`SharedReceiveBatch::ring`].
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion, or
+    /// the shared receive queue is destroyed:
+    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
+    ///   given.
+    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - If any QP that takes from the queue may put payload into CQEs
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made for
+    ///   other code do), the memory is mapped, writable, in this process at the address in each entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         let head = self.list.head();

@@ -69,8 +69,8 @@ impl SharedSide<'_> {
             // index.
             let segment = unsafe { scatter::Segment::read(self.queue.wqe(slot).add(SEGMENT_SIZE)) };
             let (bytes, length) = cqe.short_data()?;
-            // SAFETY: the receive is outstanding, so its memory is writable, by the contract of
-            // `SharedReceiveBatch::ring`, until this completion is reported.
+            // SAFETY: whoever posted the receive promised memory that is mapped at the entry's address,
+            // if a QP puts payload into CQEs, and that nobody uses before this completion is reported.
             if !unsafe { segment.put_short(&bytes, length) } {
                 return None;
             }
@@ -121,8 +121,8 @@ impl SharedReceives {
             // SAFETY: a segment of this WQE.
             unsafe { scatter::Segment::read(self.wqe(slot).add(unit * SEGMENT_SIZE)) }
         });
-        // SAFETY: the receive was outstanding until now, so its memory is writable, by the contract
-        // of `SharedReceiveBatch::ring`, until this completion is reported.
+        // SAFETY: whoever posted the receive promised memory that is mapped at the entries' addresses,
+        // if a QP puts payload into CQEs, and that nobody uses before this completion is reported.
         unsafe { scatter::scatter(data.bytes(), segments) }
     }
 }

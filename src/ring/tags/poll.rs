@@ -201,8 +201,9 @@ fn put_inside(told: &Told, cqe: &CqeRef<'_>) -> bool {
     let Some(data) = data else { return false };
     let bytes = data.bytes();
     let into = core::ptr::with_exposed_provenance_mut::<u8>(told.into.addr as usize);
-    // SAFETY: the entry was in the list until now, so its memory is writable, by the contract of
-    // `append`, until this completion is reported; the message is no longer than it.
+    // SAFETY: whoever appended the entry promised memory that is mapped at its address, if a QP puts
+    // payload into CQEs, and that nobody uses before this completion is reported. The message is no
+    // longer than the entry.
     unsafe { into.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     true
 }

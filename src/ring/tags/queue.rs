@@ -6,6 +6,7 @@ use super::changes::{Change, Changes, Report, What};
 use super::list::{List, TagHandle};
 use crate::ring::completion::Completions;
 use crate::ring::credit::Credit;
+use crate::ring::known::{Membership, Name};
 use crate::ring::source::CqId;
 use crate::ring::srq::UserIndex;
 use crate::ring::{
@@ -99,6 +100,8 @@ pub struct TaggedReceives {
     /// The card has said that entries wait until it is told of more.
     pub(super) waiting: bool,
     credit: Credit,
+    /// Known to the reader of the CQ.
+    _member: Option<Membership>,
     /// The list's, among all of this process.
     name: u64,
     srq: SharedReceiveQueue,
@@ -112,8 +115,8 @@ impl TaggedReceives {
     ///
     /// Queue pairs of reliable connections that were made to [take from
     /// it](crate::verbs::QueuePairBuilder::shared_receive_queue) are to be [attached](Self::attach).
-    /// Its CQ is polled by [`poll`](Self::poll) from now on; what another poll takes of it comes out
-    /// [unclaimed](crate::cqe::UnclaimedReason::TagMatching), and is lost to the queue.
+    /// Its CQ is polled by [`poll`](Self::poll) from now on. Another poll that meets a CQE of it fails
+    /// with [`PollError::QueueNotGiven`](crate::ring::PollError::QueueNotGiven), and takes nothing.
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): it
@@ -163,6 +166,7 @@ impl TaggedReceives {
             told: state.known,
             waiting: false,
             credit,
+            _member: completions.admit(Name::Tags),
             name,
             srq: srq.clone(),
             commands,
@@ -200,7 +204,14 @@ impl TaggedReceives {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As there.
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion, or
+    /// the shared receive queue is destroyed:
+    /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
+    ///   given.
+    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - If any QP that takes from the queue may put payload into CQEs
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made for
+    ///   other code do), the memory is mapped, writable, in this process at the address in each entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: passed on.
@@ -218,12 +229,15 @@ impl TaggedReceives {
     /// [`TagError`]; nothing is changed then.
     ///
     /// # Safety
-    /// The card may put a message into the entry's memory from now on. Until a poll says of the entry
+    /// The HCA may put a message into the entry's memory from now on. Until a poll says of the entry
     /// that its message [has arrived](super::TagCompletion::Arrived) or [is
     /// incomplete](super::TagCompletion::Incomplete), or that it [was
-    /// removed](super::TagCompletion::Removed), or the shared receive queue is destroyed: the memory
-    /// stays allocated, and registered for local write under the `lkey` given, and nobody reads,
-    /// writes or holds a reference to it.
+    /// removed](super::TagCompletion::Removed), or the shared receive queue is destroyed:
+    /// - The memory stays allocated, and registered for local write under the `lkey` given.
+    /// - Nobody reads, writes or holds a reference to it.
+    /// - If any QP that takes from the queue may put payload into CQEs
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default), it is mapped, writable, in this
+    ///   process at the entry's address.
     #[inline]
     pub unsafe fn append(&mut self, id: u64, entry: TagReceive) -> Result<TagHandle, TagError> {
         let Some((index, next)) = self.list.next() else { return Err(TagError::ListFull) };

@@ -145,7 +145,7 @@ fn folded_as_whole(enhanced: bool) {
         let mut before: Option<Like> = None;
         let mut commons = 0;
         let mut sends = VecDeque::new();
-        let (mut receives, mut received, mut counter) = (0u32, 0u32, 0u32);
+        let (mut receives, mut received, mut foreign, mut counter) = (0u32, 0u32, 0u32, 0u32);
         for _ in 0..40 {
             while sends.len() < cqes as usize / 2 {
                 let code = [opcode::SEND, opcode::RDMA_READ][random.below(2) as usize];
@@ -194,7 +194,7 @@ fn folded_as_whole(enhanced: bool) {
                 if let Run::Foreign = run {
                     common.sop_drop_qpn = 0x1111.into();
                     if random.below(2) == 0 {
-                        received = random.below(0x1_0000);
+                        foreign = random.below(0x1_0000);
                         before = None;
                     }
                 }
@@ -205,8 +205,12 @@ fn folded_as_whole(enhanced: bool) {
                             let (code, counter) = sends.pop_front().unwrap();
                             cqe = super::cqe(cqe_opcode::REQ, code, counter);
                         } else {
-                            cqe.wqe_counter = (received as u16).into();
-                            received += 1;
+                            let next = match run {
+                                Run::Foreign => &mut foreign,
+                                _ => &mut received,
+                            };
+                            cqe.wqe_counter = (*next as u16).into();
+                            *next += 1;
                             if format == CqeCompression::Hash {
                                 cqe.rss_hash_result = random.below(1 << 30).into();
                             }

@@ -2,10 +2,10 @@
 
 use std::collections::VecDeque;
 
-use mlx5_sys::cqe::opcode;
+use mlx5_sys::cqe::{FORMAT_INLINE_32, FORMAT_SHIFT, opcode};
 
-use super::{Cq, Rq, cqe};
-use crate::cqe::Completion;
+use super::{Cq, Memory, Rq, cqe};
+use crate::cqe::{Completion, UnclaimedReason};
 use crate::ring::PostError;
 use crate::ring::random::{Random, rounds};
 use crate::wqe::Sge;
@@ -135,6 +135,57 @@ impl Case {
         }
         assert_eq!(self.rq.record.be32(0), self.head & 0xffff);
         assert_eq!(self.rq.queue.outstanding() as usize, self.outstanding.len());
+    }
+}
+
+/// A CQE that names another receive than the oldest, of every kind: it says so, and retires nothing.
+#[test]
+fn poll_reports_a_receive_out_of_order_with_both_indices() {
+    for start in [0, 0xffff, 7] {
+        let mut cq = Cq::new(64, 64, 0);
+        let memory = Memory::new(64, 0xee);
+        let address = memory.at(0).as_ptr().expose_provenance() as u64;
+        let mut rq = Rq::new(&mut cq, 8, 16, start);
+        for id in 0..5 {
+            // SAFETY: the memory outlives the queue.
+            unsafe { rq.queue.post(id, Sge::new(address, 64, 1)) }.unwrap();
+        }
+        let plain = |index: u32| cqe(opcode::RESP_SEND, 0, start + index);
+        let short = |index: u32| {
+            let mut entry = plain(index);
+            entry.op_own |= FORMAT_INLINE_32 << FORMAT_SHIFT;
+            entry.byte_cnt = 8.into();
+            entry
+        };
+        let failed = |index: u32| cqe(opcode::RESP_ERR, 0, start + index);
+        let wrong =
+            [1, 4, 5, 8, 0x7fff].map(|index| (index, [plain(index), short(index), failed(index)]));
+        for (index, entry) in wrong.iter().flat_map(|(index, all)| all.map(|entry| (*index, entry)))
+        {
+            cq.produce(entry, &[]);
+            let Ok(Some(Completion::Unclaimed(unclaimed))) = cq.reader.poll(&mut rq.queue) else {
+                panic!("claimed")
+            };
+            let (oldest, named) = (start as u16, (start + index) as u16);
+            assert_eq!(unclaimed.reason, UnclaimedReason::NotOldest { oldest, named });
+            let shown = format!("{unclaimed:?}");
+            assert!(shown.contains(&format!("oldest: {oldest}, named: {named}")), "{shown}");
+            assert_eq!(rq.queue.outstanding(), 5);
+        }
+        assert_eq!(memory.read(), [0xee; 64]);
+        // The right ones are taken afterwards.
+        for index in 0..5 {
+            cq.produce(if index % 2 == 0 { plain(index) } else { short(index) }, &[]);
+            let found = cq.reader.poll(&mut rq.queue).unwrap();
+            assert!(
+                matches!(found, Some(Completion::Receive(done)) if done.id == u64::from(index))
+            );
+        }
+        cq.produce(plain(5), &[]);
+        let Ok(Some(Completion::Unclaimed(unclaimed))) = cq.reader.poll(&mut rq.queue) else {
+            panic!("claimed")
+        };
+        assert_eq!(unclaimed.reason, UnclaimedReason::NotOutstanding);
     }
 }
 

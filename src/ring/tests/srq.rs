@@ -50,7 +50,7 @@ impl Srq {
         };
         let mut queue = queue.unwrap();
         if index.is_none() {
-            queue.enter(QPN, cq.reader.id(), None);
+            queue.enter(QPN, cq.reader.id(), None, None);
         }
         Self { buffer, record, queue }
     }
@@ -196,7 +196,7 @@ fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> SharedReceives {
         })
     };
     let mut queue = queue.unwrap();
-    queue.enter(QPN, cq.reader.id(), None);
+    queue.enter(QPN, cq.reader.id(), None, None);
     queue
 }
 

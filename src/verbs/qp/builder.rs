@@ -11,8 +11,8 @@ use mlx5_sys::dv::{
     mlx5dv_qp_init_attr,
 };
 use mlx5_sys::verbs::{
-    ibv_create_qp, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_create_flags, ibv_qp_init_attr,
-    ibv_qp_init_attr_ex, ibv_qp_init_attr_mask,
+    ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_create_flags, ibv_qp_init_attr, ibv_qp_init_attr_ex,
+    ibv_qp_init_attr_mask,
 };
 
 use super::dynamic::Dynamic;
@@ -55,18 +55,28 @@ impl From<ibv_qp_cap> for Capacities {
     }
 }
 
-/// Whether the card may put short messages into CQEs, instead of the memory that WQEs name: up to 32
-/// bytes, or 64 with CQEs of 128. Polls copy them to where they belong. Saves the card a write, and
-/// polls that are not for the data a cache miss.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Which payload the HCA may put into CQEs instead of the memory that a WQE names (scatter to CQE).
+///
+/// Payload of up to 32 bytes fits into a CQE of 64 bytes, and up to 64 bytes into one of 128. The HCA
+/// saves a write to memory. The poll then copies the payload with the CPU to the *address* in the WQE's
+/// data segments. It cannot ask what memory the `lkey` stands for. So all data segments of the queue must
+/// name memory of this process that is mapped at the same address: a
+/// [`MemoryRegion`](crate::verbs::MemoryRegion) does. A dma-buf region (GPU memory), device memory, and a
+/// key at an address of the program's choice or over other keys (KLM, KSM, UMR) do not.
+///
+/// Requests of [`owned`](crate::ring::owned) name slices of a `MemoryRegion` only, so any choice is right
+/// there. For the raw queues it is a condition of their `unsafe` posts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScatterToCqe {
-    /// Messages of receives, and answers to READs and atomics (`MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE`).
-    /// The latter without this only where every request is signaled
-    /// ([`signal_all`](QueuePairBuilder::signal_all)).
-    Always,
-    /// None (`MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`): for memory that this processor cannot write, or
-    /// only slowly.
+    /// None (`MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`). Right for every kind of memory.
+    #[default]
     Never,
+    /// Messages of receives, and with [`signal_all`](QueuePairBuilder::signal_all) the results of READs
+    /// and atomics, too: the default of libmlx5. `MLX5_SCATTER_TO_CQE=0` in the environment turns it off.
+    Receives,
+    /// Messages of receives, and the results of READs and atomics
+    /// (`MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE`).
+    Always,
 }
 
 mod sealed {
@@ -120,7 +130,7 @@ pub struct QueuePairBuilder<T: Transport> {
     receive_cq: CompletionQueueHandle,
     capacities: Capacities,
     signal_all: bool,
-    scatter_to_cqe: Option<ScatterToCqe>,
+    scatter_to_cqe: ScatterToCqe,
     shared_receives: Option<SharedReceiveQueue>,
     thread_domain: Option<ThreadDomain>,
     memory: Option<CallbackTarget>,
@@ -205,7 +215,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
                 max_inline_data: 0,
             },
             signal_all: false,
-            scatter_to_cqe: None,
+            scatter_to_cqe: ScatterToCqe::Never,
             shared_receives: None,
             thread_domain: None,
             memory: None,
@@ -241,10 +251,10 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         self
     }
 
-    /// Whether short messages may be in CQEs. If not called, libmlx5 decides: those of receives are, but
-    /// for an environment that says otherwise (`MLX5_SCATTER_TO_CQE=0`).
+    /// Chooses which payload may come in CQEs. Default: [`ScatterToCqe::Never`]. With another choice, every
+    /// `lkey` that is posted must name memory of this process at its own address, see [`ScatterToCqe`].
     pub fn scatter_to_cqe(mut self, scatter: ScatterToCqe) -> Self {
-        self.scatter_to_cqe = Some(scatter);
+        self.scatter_to_cqe = scatter;
         self
     }
 
@@ -298,20 +308,9 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         let parent = ParentDomain::of(&self.pd, self.thread_domain.as_ref(), self.memory.as_ref())?;
         let pd = parent.as_ref().map_or(self.pd.as_raw(), ParentDomain::as_raw);
         T::shape(&mut attributes)?;
-        let (call, qp) = match (self.scatter_to_cqe, T::dynamic(&self.dynamic)) {
-            (None, None) if self.max_tso_header == 0 && !self.strip_vlan => {
-                // SAFETY: PD, CQs and SRQ are alive and of one context, the attributes live through
-                // the call.
-                let qp = unsafe { ibv_create_qp(pd.as_ptr(), &mut attributes) };
-                ("ibv_create_qp", qp)
-            }
-            (scatter, dynamic) => {
-                // SAFETY: as above.
-                let qp = unsafe { self.create(pd, &mut attributes, scatter, dynamic) };
-                ("mlx5dv_create_qp", qp)
-            }
-        };
-        let qp = non_null(call, qp).map_err(|error| {
+        // SAFETY: the builder holds PD, CQs and SRQ, and `check` found them to be of one context.
+        let qp = unsafe { self.create(pd, &mut attributes, T::dynamic(&self.dynamic)) };
+        let qp = non_null("mlx5dv_create_qp", qp).map_err(|error| {
             let cause = match error.errno().map(|errno| errno.0) {
                 Some(libc::EOPNOTSUPP) => {
                     Some(Cause::Known("the device does not have this transport"))
@@ -344,15 +343,14 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         })))
     }
 
-    /// Makes it by the call that takes flags of libmlx5's, and what only newer verbs have.
+    /// Makes it by `mlx5dv_create_qp`, which takes libmlx5's flags and what only newer verbs have.
     ///
     /// # Safety
-    /// What `attributes` names, and the PD, are alive and of one context.
+    /// The CQs and the SRQ in `attributes`, and the PD, are alive and of one context.
     unsafe fn create(
         &self,
         pd: NonNull<ibv_pd>,
         attributes: &mut ibv_qp_init_attr,
-        scatter: Option<ScatterToCqe>,
         dynamic: Option<(u32, mlx5dv_dc_init_attr)>,
     ) -> *mut ibv_qp {
         // SAFETY: integers and pointers only, for which zeroes mean "not given".
@@ -366,12 +364,14 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         extended.sq_sig_all = attributes.sq_sig_all;
         extended.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0;
         extended.pd = pd.as_ptr();
-        if let Some(scatter) = scatter {
+        let flags = match self.scatter_to_cqe {
+            ScatterToCqe::Never => MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
+            ScatterToCqe::Receives => 0,
+            ScatterToCqe::Always => MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE,
+        };
+        if flags != 0 {
             mlx5.comp_mask |= u64::from(MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS);
-            mlx5.create_flags = match scatter {
-                ScatterToCqe::Always => MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE,
-                ScatterToCqe::Never => MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE,
-            };
+            mlx5.create_flags = flags;
         }
         if let Some((mask, dc)) = dynamic {
             mlx5.comp_mask |= u64::from(mask);
@@ -386,7 +386,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
             extended.create_flags = ibv_qp_create_flags::IBV_QP_CREATE_CVLAN_STRIPPING.0;
         }
         let context = self.pd.context().as_raw();
-        // SAFETY: as the caller vouches; the attributes live through the call.
+        // SAFETY: the caller keeps PD, CQs and SRQ alive; the attributes live through the call.
         let qp = unsafe { mlx5dv_create_qp(context.as_ptr(), &mut extended, &mut mlx5) };
         attributes.cap = extended.cap;
         qp

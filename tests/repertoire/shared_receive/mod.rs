@@ -12,8 +12,8 @@ use mlx5::ring::{
     RegisterUse, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rc, Rts, RtsAttributes, Uc, Ud,
-    UdInitAttributes, UdRtsAttributes,
+    AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rc, Rts, RtsAttributes, ScatterToCqe,
+    Uc, Ud, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Remote, Send, SendImm, Sge, UdAddress, WriteImm};
 use mlx5_model::Mode;
@@ -69,7 +69,7 @@ impl Server {
         let (mut qps, mut clients) = (vec![], vec![]);
         for _ in 0..shape.clients {
             let own = QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&srq);
-            let own = rig.init(own);
+            let own = rig.init(own.scatter_to_cqe(ScatterToCqe::Receives));
             shared.attach(&own, &mut completions).unwrap();
             let client_cq = rig.cq(127);
             let client = rig.init(QueuePair::builder(&rig.pd, &client_cq).max_inline_data(64));

@@ -85,9 +85,27 @@ fn a_table_finds_hundreds_of_queues_of_one_cq() {
         table.shared(keys[1]).unwrap().post(1, sge(1)).unwrap();
         alone.post(1, Send::new(Inline(b"lost")).signaled()).unwrap();
     }
-    for _ in 0..2 {
-        let completion = wait(&mut completions, &mut table);
-        assert!(matches!(completion, Completion::Unclaimed(_)), "{completion:?}");
+    // One is of a queue pair that is detached; the other of a queue that is there, and not in the table.
+    let (mut lost, mut done) = (0, 0);
+    let deadline = Instant::now() + PATIENCE;
+    while (lost, done) != (1, 1) {
+        match completions.poll(&mut table) {
+            Ok(Some(Completion::Unclaimed(unclaimed))) => {
+                assert_eq!(unclaimed.qpn, far.number());
+                lost += 1;
+            }
+            Ok(None) => assert!(Instant::now() < deadline),
+            Err(error) => {
+                let (qpn, queue) = (near.number(), QueueKind::Send);
+                assert_eq!(error, PollError::QueueNotGiven { qpn, queue });
+                assert!(!alone.is_idle());
+                let completion = completions.poll(&mut alone).unwrap();
+                assert!(matches!(completion, Some(Completion::Send(done)) if done.id == 1));
+                assert!(alone.is_idle());
+                done += 1;
+            }
+            Ok(other) => panic!("{other:?}"),
+        }
     }
 }
 
@@ -123,7 +141,7 @@ fn a_completion_that_lies_retires_nothing() {
         match server.completions.poll(&mut server.shared) {
             Ok(Some(Completion::Unclaimed(_))) => met += 1,
             Ok(other) => panic!("{other:?}"),
-            Err(error @ (PollError::Compressed | PollError::Overrun)) => panic!("{error}"),
+            Err(error) => panic!("{error}"),
         }
     }
     assert_eq!((met, server.shared.outstanding()), (199, 4));

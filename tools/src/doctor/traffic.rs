@@ -88,7 +88,7 @@ fn send(context: &Context, port: u8, gid_index: Option<u32>) -> Result<(), Box<d
             Some(Event::Returned(returned)) => match (returned.id, returned.outcome) {
                 (_, Outcome::Failed(failure)) => return Err(failure.to_string().into()),
                 (SEND, _) => sent = true,
-                (_, Outcome::Received(_)) => arrived = returned.buffers.one(),
+                (_, Outcome::Received(_)) => arrived = returned.buffers.one().ok(),
                 (id, outcome) => return Err(format!("request {id} ended so: {outcome:?}").into()),
             },
             Some(other) => return Err(format!("an unexpected completion: {other:?}").into()),

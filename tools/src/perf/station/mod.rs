@@ -12,7 +12,8 @@ use std::sync::Arc;
 use mlx5::connect::{Endpoint, LocalPort};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, Mtu, Placement, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Rc, Receives, Reset, Rts, Uc, Ud, UdInitAttributes, UdRtsAttributes,
+    QueuePairBuilder, Rc, Receives, Reset, Rts, ScatterToCqe, Uc, Ud, UdInitAttributes,
+    UdRtsAttributes,
 };
 use mlx5::wqe::{Remote, UdAddress};
 
@@ -232,7 +233,9 @@ impl<T: Connects> Unconnected<T> {
             let builder = QueuePairBuilder::<T>::new(&pd, &cq)
                 .max_send_wr(plan.depth)
                 .max_recv_wr(plan.receives())
-                .max_inline_data(plan.max_inline());
+                .max_inline_data(plan.max_inline())
+                // As libmlx5 has it by default; all memory here is the process's own.
+                .scatter_to_cqe(ScatterToCqe::Receives);
             let built = match &side.placement {
                 Some(placement) => builder.placement(placement).build(),
                 None => builder.build(),
