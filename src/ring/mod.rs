@@ -26,6 +26,7 @@ mod enhanced;
 mod error;
 mod frames;
 mod give_back;
+mod health;
 mod keep;
 mod keys;
 pub mod owned;

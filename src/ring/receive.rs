@@ -157,7 +157,7 @@ impl ReceiveQueue {
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
-        if completions.id() != view.cq {
+        if !completions.reads(view.cq) {
             return Err(QueueError::ForeignCq);
         }
         // SAFETY: the QP's record; only this queue writes its receive word, as the caller vouches.
@@ -170,7 +170,7 @@ impl ReceiveQueue {
             record,
             qpn: view.number,
             credit: completions.promise(view.number, QueueKind::Receive, wanted)?,
-            cq: view.cq,
+            cq: completions.id(),
             owner,
         };
         // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.

@@ -185,7 +185,7 @@ impl<T: Transport> SendQueue<T> {
         completions: &mut Completions,
         config: SendConfig,
     ) -> Result<Self, QueueError> {
-        if completions.id() != view.cq {
+        if !completions.reads(view.cq) {
             return Err(QueueError::ForeignCq);
         }
         // SAFETY: the QP's record; only this queue writes its send word, as the caller vouches.
@@ -216,7 +216,7 @@ impl<T: Transport> SendQueue<T> {
             signal_all: view.signal_all,
             start,
             credit,
-            cq: view.cq,
+            cq: completions.id(),
             owner,
         };
         // SAFETY: the ring is the QP's, and this queue's alone, as the caller vouches.

@@ -239,7 +239,7 @@ impl RqBuilder<'_> {
             .create(context)?;
         object.keep((self.pd.keep(), self.counters));
         let number = object.reply().get(create_rq_out::RQN) as u32;
-        let cq = (cq.id, self.cq.owner());
+        let cq = (cq.object, self.cq.owner());
         let queue = Queue::new(object, number, WorkQueue::Receive, cq, memory)?;
         Ok(Rq { queue: Arc::new(queue), entries, stride })
     }
