@@ -5,9 +5,9 @@ mod rig;
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation, Status};
 use mlx5::ring::{
-    Completions, PollError, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
+    Completions, PollError, PostError, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
 };
-use mlx5::verbs::{Capacities, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{AsyncEventKind, Capacities, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
 };
@@ -429,16 +429,7 @@ fn an_overrun_is_not_an_empty_queue() {
 
 fn overruns(made: [By; 2]) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let [mut a, b] = pair(&rig, made, &Shape { cqes: 3, receives: 1, ..SHAPE });
-    assert_eq!((a.completions.capacity(), a.send.signal_limit()), (4, 3));
-    let mut batch = a.send.batch();
-    let nowhere = Remote::new(b.memory.remote_address(), !b.memory.rkey());
-    batch.append(0, Write::new(Inline(b"x"), nowhere)).unwrap();
-    for id in 1..8 {
-        batch.append(id, Nop::new()).unwrap();
-    }
-    // SAFETY: inline.
-    unsafe { batch.ring() };
+    let [mut a, _peer] = overrun(&rig, made);
     loop {
         let event = rig.context.async_event(rig::PATIENCE).unwrap().expect("an event");
         if event.explanation().is_some_and(|(name, _)| name == "CQ_ERR") {
@@ -451,4 +442,105 @@ fn overruns(made: [By; 2]) {
     }
     let queues = &mut (&mut a.send, &mut a.receive);
     assert_eq!(a.completions.poll(queues), Err(PollError::Overrun));
+}
+
+/// Polls that find nothing, until one of them fails.
+fn polls_until_failure<Q: Queues>(completions: &mut Completions, queues: &mut Q) -> u32 {
+    let mut polls = 0;
+    loop {
+        match completions.poll(queues) {
+            Ok(None) => polls += 1,
+            Ok(Some(completion)) => panic!("{completion:?}"),
+            Err(error) => {
+                assert_eq!(error, PollError::Overrun);
+                return polls;
+            }
+        }
+        assert!(polls < MOST_POLLS, "no poll failed");
+    }
+}
+
+/// What documentation says: about four million polls.
+const MOST_POLLS: u32 = 5_000_000;
+
+/// Nobody reads events, or says that the CQ overran.
+#[test]
+fn polls_report_an_overrun_to_a_program_that_reads_no_events() {
+    for made in [[By::Verbs; 2], [By::CommandOnVerbsCq, By::Command], [By::Command, By::Verbs]] {
+        let rig = Rig::new(mlx5_model::Mode::Trapped);
+        let [mut a, _peer] = overrun(&rig, made);
+        for id in 0..4 {
+            assert_eq!(failed(a.wait()).0, id);
+        }
+        let mut queues = (&mut a.send, &mut a.receive);
+        polls_until_failure(&mut a.completions, &mut queues);
+        assert_eq!(a.completions.poll(&mut queues), Err(PollError::Overrun));
+        // The event is the program's, and still there.
+        if made[0] != By::Command {
+            let mut events = rig.context.async_events().map(|event| event.unwrap().kind());
+            assert!(events.any(|kind| kind == AsyncEventKind::CqError));
+        }
+    }
+}
+
+/// A program that reads events by this crate, and drops them, need not say what they were.
+#[test]
+fn polls_report_an_overrun_whose_event_the_program_has_read() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let [mut a, _peer] = overrun(&rig, [By::Verbs; 2]);
+    let kinds: Vec<_> = rig.context.async_events().map(|event| event.unwrap().kind()).collect();
+    assert!(kinds.contains(&AsyncEventKind::CqError), "{kinds:?}");
+    for id in 0..4 {
+        assert_eq!(failed(a.wait()).0, id);
+    }
+    polls_until_failure(&mut a.completions, &mut (&mut a.send, &mut a.receive));
+}
+
+/// A reader of a CQ that the program made, which waits for events and polls now and then only: its
+/// arms count.
+#[test]
+fn a_reader_that_arms_reports_an_overrun_after_few_polls() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let [mut a, _peer] = overrun(&rig, [By::Verbs; 2]);
+    for id in 0..4 {
+        assert_eq!(failed(a.wait()).0, id);
+    }
+    let mut queues = (&mut a.send, &mut a.receive);
+    let rounds = (0..100).find(|_| {
+        a.completions.arm(false);
+        a.completions.poll(&mut queues) == Err(PollError::Overrun)
+    });
+    assert!(rounds.is_some(), "no poll failed");
+}
+
+/// An event that is unread, of another CQ, is no failure of this one.
+#[test]
+fn a_cq_that_works_is_not_reported_when_another_one_failed() {
+    let rig = Rig::new(mlx5_model::Mode::Trapped);
+    let [mut well, _peer] = pair(&rig, [By::Verbs; 2], &SHAPE);
+    let _failed = overrun(&rig, [By::Verbs; 2]);
+    let mut queues = (&mut well.send, &mut well.receive);
+    for _ in 0..2 {
+        for _ in 0..100 {
+            well.completions.arm(false);
+            assert_eq!(well.completions.poll(&mut queues), Ok(None));
+        }
+        // Nor when the event was read.
+        rig.context.async_events().for_each(|event| assert!(event.is_ok()));
+    }
+}
+
+/// A side whose CQ has overrun, with its four CQEs there, and its peer.
+fn overrun(rig: &Rig, made: [By; 2]) -> [Side; 2] {
+    let [mut a, b] = pair(rig, made, &Shape { cqes: 3, receives: 1, ..SHAPE });
+    assert_eq!((a.completions.capacity(), a.send.signal_limit()), (4, 3));
+    let mut batch = a.send.batch();
+    let nowhere = Remote::new(b.memory.remote_address(), !b.memory.rkey());
+    batch.append(0, Write::new(Inline(b"x"), nowhere)).unwrap();
+    for id in 1..8 {
+        batch.append(id, Nop::new()).unwrap();
+    }
+    // SAFETY: inline.
+    unsafe { batch.ring() };
+    [a, b]
 }

@@ -14,7 +14,7 @@ use super::event_channel::{EventSource, sealed::Source};
 use super::umem::{Memory, Place};
 use super::{Command, Group, Object, Uar, UarKind, Umem};
 use crate::ring::source::handover::Completes;
-use crate::ring::source::{CompletionView, CqId, CqOwner};
+use crate::ring::source::{CompletionView, CqCheck, CqObject, CqOwner};
 use crate::ring::{CompletionSource, Titles};
 use crate::verbs::{Context, CqeCompression, CqeSize, Error, Result};
 
@@ -207,11 +207,7 @@ impl CompletionQueue {
     /// # Errors
     /// [`Error::Refused`].
     pub fn query(&self) -> Result<Vec<u8>> {
-        let query = Command::new(opcode::QUERY_CQ, query_cq_in::SIZE)
-            .set(query_cq_in::CQN, self.number())
-            .reply(query_cq_out::SIZE);
-        let reply = self.inner.object.query(&query)?;
-        Ok(reply.bytes(query_cq_out::CQ_CONTEXT).to_vec())
+        self.inner.query()
     }
 
     /// The object, for commands that this crate does not wrap.
@@ -437,6 +433,17 @@ fn microseconds(period: Duration) -> Result<u16> {
     })
 }
 
+impl CqInner {
+    /// See [`CompletionQueue::query`].
+    fn query(&self) -> Result<Vec<u8>> {
+        let query = Command::new(opcode::QUERY_CQ, query_cq_in::SIZE)
+            .set(query_cq_in::CQN, self.number)
+            .reply(query_cq_out::SIZE);
+        let reply = self.object.query(&query)?;
+        Ok(reply.bytes(query_cq_out::CQ_CONTEXT).to_vec())
+    }
+}
+
 impl CqOwner for CqInner {
     fn claim(&self) -> Result<()> {
         if self.taken.swap(true, Ordering::Acquire) {
@@ -455,6 +462,14 @@ impl CqOwner for CqInner {
 
     fn events(&self) -> Arc<AtomicU32> {
         Arc::clone(&self.events)
+    }
+
+    fn check(&self, _: u32) -> CqCheck {
+        // Failures of CQs that were created by command do not come to the context's event file.
+        match self.query() {
+            Ok(context) => CqCheck::of(&context),
+            Err(_) => CqCheck::Unknown,
+        }
     }
 
     fn titles(&self) -> Option<&Mutex<Titles>> {
@@ -482,7 +497,7 @@ unsafe impl Completes for CompletionQueue {
             record: inner.memory.record.start().cast(),
             page: inner.uar.page(),
             cqn: inner.number,
-            id: CqId::at(Arc::as_ptr(&self.inner)),
+            object: CqObject::at(Arc::as_ptr(&self.inner)),
             raw: None,
             compression: inner.layout.compression().unwrap_or_default(),
             enhanced: matches!(inner.layout, Layout::Enhanced(_)),

@@ -19,7 +19,7 @@ use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 use super::domain::Domain;
 use super::{Command, Group, Object, Reply};
 use crate::ring::source::handover::Receives;
-use crate::ring::source::{CqId, CqOwner, Member, ObjectId, QueueOwner, ReceiveView, SrqOwner};
+use crate::ring::source::{CqObject, CqOwner, Member, ObjectId, QueueOwner, ReceiveView, SrqOwner};
 use crate::ring::{CompletionSource, QueueError, ReceiveSource, SharedReceiveSource};
 use crate::verbs::state::{CanReceive, Init, Reset, Rtr, State};
 use crate::verbs::{
@@ -46,7 +46,7 @@ struct TargetInner {
     /// There from RTR on.
     object: OnceLock<(Object, u32)>,
     /// Where its receives complete, and come from.
-    cq: (CqId, Arc<dyn CqOwner>),
+    cq: (CqObject, Arc<dyn CqOwner>),
     srq: (ObjectId, Arc<dyn SrqOwner>),
     claims: Claims,
     /// Set when it is destroyed.
@@ -83,7 +83,7 @@ type Moved<To, From> = std::result::Result<DcTarget<To>, TargetError<From>>;
 #[must_use = "nothing is made before build"]
 pub struct DcTargetBuilder<'a> {
     pd: &'a dyn Domain,
-    cq: (CqId, u32, Arc<dyn CqOwner>),
+    cq: (CqObject, u32, Arc<dyn CqOwner>),
     srq: (ObjectId, u32, Arc<dyn SrqOwner>),
     access_key: u64,
     user_index: u32,
@@ -113,7 +113,7 @@ impl DcTarget {
         let view = cq.completions()?;
         Ok(DcTargetBuilder {
             pd,
-            cq: (view.id, view.cqn, cq.owner()),
+            cq: (view.object, view.cqn, cq.owner()),
             srq: (receives.id(), receives.number()?, receives.owner()),
             access_key,
             user_index: 0,

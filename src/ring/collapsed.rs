@@ -41,9 +41,9 @@ const MOST: u32 = 1 << 15;
 ///
 /// The card raises no event that a reader could ask for so that none is missed; poll it.
 pub struct CollapsedCompletions {
-    reader: Completions,
-    /// What that reads; dropped after it.
-    own: Box<Own>,
+    pub(super) reader: Completions,
+    /// The memory that the reader reads; freed after the reader is dropped.
+    own: OwnMemory,
     /// The CQ's 64-byte CQE.
     slot: NonNull<u64>,
     /// The slot's last word, as it was seen last.
@@ -60,8 +60,47 @@ struct Own {
     page: [u64; 8],
 }
 
-// SAFETY: the slot is the CQ's, whose consumer side belongs to the reader alone; the rest is the
-// reader's own.
+/// Owns an [`Own`] on the heap. A pointer and not a `Box`: the reader keeps pointers into the memory,
+/// which a `Box`, and every reference to what it holds, would make invalid.
+struct OwnMemory(NonNull<Own>);
+
+impl OwnMemory {
+    fn new(fill: u64) -> Self {
+        let own = Own { ring: [[fill; WORDS]; OWN], record: [0; 2], page: [0; 8] };
+        Self(NonNull::from(Box::leak(Box::new(own))))
+    }
+
+    /// The first word of a CQE of the ring.
+    fn entry(&self, at: usize) -> NonNull<u64> {
+        assert!(at < OWN);
+        // SAFETY: the memory is allocated until `self` is dropped, and the CQE is one of the ring's.
+        unsafe { NonNull::new_unchecked((&raw mut (*self.0.as_ptr()).ring[at]).cast()) }
+    }
+
+    /// The two words of the record.
+    fn record(&self) -> NonNull<u32> {
+        // SAFETY: the memory is allocated until `self` is dropped, so the field's address is not null.
+        unsafe { NonNull::new_unchecked((&raw mut (*self.0.as_ptr()).record).cast()) }
+    }
+
+    /// The page of the doorbell.
+    fn page(&self) -> NonNull<u8> {
+        // SAFETY: the memory is allocated until `self` is dropped, so the field's address is not null.
+        unsafe { NonNull::new_unchecked((&raw mut (*self.0.as_ptr()).page).cast()) }
+    }
+}
+
+impl Drop for OwnMemory {
+    fn drop(&mut self) {
+        // SAFETY: `new` made it from a box, and nothing else frees it. Its user, the reader, is a field
+        // before it and dropped by now.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+// SAFETY: the reader owns the CQ's consumer side by its claim, so no other thread accesses the slot
+// but the HCA, which does not mind which thread reads. The memory behind `own` is reached through this
+// value alone.
 unsafe impl Send for CollapsedCompletions {}
 
 impl CollapsedCompletions {
@@ -78,27 +117,27 @@ impl CollapsedCompletions {
         }
         // What is no CQE of any lap.
         let none = u64::from_ne_bytes([opcode::INVALID << OPCODE_SHIFT | OWNER_MASK; 8]);
-        let mut own = Box::new(Own { ring: [[none; WORDS]; OWN], record: [0; 2], page: [0; 8] });
-        let buffer = NonNull::from(&mut own.ring).cast();
-        let record = NonNull::from(&mut own.record).cast();
-        let page = NonNull::from(&mut own.page).cast();
-        // SAFETY: memory of the result's own, which it keeps as long as the reader. The page ends
-        // behind its arm register, which nothing else is stored to.
+        let own = OwnMemory::new(none);
+        let record = own.record();
+        // SAFETY: `own` is allocated, and used by the reader alone, until the reader is dropped: it is
+        // a field behind it. It has a ring of `OWN` CQEs of 64 bytes, a record of two words, and a page
+        // that ends behind its arm register, the only word of it that a reader stores to.
         let mut reader = unsafe {
             Completions::from_parts(CqParts {
-                buffer,
+                buffer: own.entry(0).cast(),
                 cqe_count: OWN as u32,
                 cqe_size: Cqe64::SIZE as u32,
                 record: Record::new(record, 0),
-                arm: ArmDoorbell::new(Record::new(record, 1), page),
+                arm: ArmDoorbell::new(Record::new(record, 1), own.page()),
                 cqn: view.cqn,
-                id: view.id,
+                object: view.object,
                 compression: Default::default(),
                 enhanced: false,
             })?
         };
         reader.adopt_collapsed(keep, Ledger::new(MOST));
-        // SAFETY: the second half of a wide one.
+        // SAFETY: the CQ has at least one CQE of `cqe_size` bytes, 64 or 128; of 128, this is the second
+        // half.
         let slot = unsafe { view.buffer.add(view.cqe_size as usize - Cqe64::SIZE) };
         let mut collapsed = Self { reader, own, slot: slot.cast(), seen: none, copied: 0 };
         collapsed.clear();
@@ -136,7 +175,7 @@ impl CollapsedCompletions {
         &mut self,
         queue: &mut SendQueue<T>,
     ) -> Result<(), QueueError> {
-        // SAFETY: passed on.
+        // SAFETY: the caller makes the promises of `SendQueue::restart`, which this repeats.
         unsafe { queue.restart(&mut self.reader)? };
         self.clear();
         Ok(())
@@ -152,7 +191,7 @@ impl CollapsedCompletions {
         &mut self,
         queue: &mut SendQueue<T>,
     ) -> Result<Option<Completion>, PollError> {
-        // SAFETY: the last word of the CQE.
+        // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader keeps.
         let last = unsafe { self.slot.add(WORDS - 1).read_volatile() };
         if last == self.seen {
             return Ok(None);
@@ -165,15 +204,16 @@ impl CollapsedCompletions {
     fn take(&mut self, mut last: u64) {
         let at = self.copied as usize % OWN;
         let lap = self.copied as usize / OWN % 2;
-        let place = NonNull::from(&mut self.own.ring[at]).cast::<u64>();
+        let place = self.own.entry(at);
         loop {
             fence::ownership_then_cqe();
             for word in 0..WORDS - 1 {
-                // SAFETY: words of the CQE, and of the reader's ring.
+                // SAFETY: both CQEs have `WORDS` words. The slot lives as long as the CQ, which the
+                // reader keeps, and `place` as long as `own`.
                 unsafe { place.add(word).write_volatile(self.slot.add(word).read_volatile()) };
             }
             fence::ownership_then_cqe();
-            // SAFETY: as in `poll`.
+            // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader keeps.
             let again = unsafe { self.slot.add(WORDS - 1).read_volatile() };
             if again == last {
                 break;
@@ -184,7 +224,7 @@ impl CollapsedCompletions {
         self.seen = last;
         let mut bytes = last.to_ne_bytes();
         bytes[7] = bytes[7] & !OWNER_MASK | lap as u8;
-        // SAFETY: the last word of the reader's CQE.
+        // SAFETY: `place` is a CQE of `WORDS` words in memory of `own`.
         unsafe { place.add(WORDS - 1).write_volatile(u64::from_ne_bytes(bytes)) };
         self.copied = self.copied.wrapping_add(1);
     }
@@ -192,7 +232,8 @@ impl CollapsedCompletions {
     /// Says that there is no CQE: nothing completes here now.
     fn clear(&mut self) {
         let none = u64::from_ne_bytes([opcode::INVALID << OPCODE_SHIFT | OWNER_MASK; 8]);
-        // SAFETY: the last word of the CQE, which nobody writes while no queue completes here.
+        // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader keeps. The
+        // HCA does not write it now, because no queue that completes here has requests outstanding.
         unsafe { self.slot.add(WORDS - 1).write_volatile(none) };
         self.seen = none;
     }

@@ -14,9 +14,10 @@ use super::consumer::{Consumer, Publish};
 use super::credit::{Credit, Debtor, Ledger};
 use super::cursor::{Counter, Shape};
 use super::enhanced::Titles;
+use super::health::{ARMED, PERIOD};
 use super::keep::CqKeep;
 use super::known::{Known, Membership, Name};
-use super::source::{CompletionSource, CompletionView, CqId, view_cq};
+use super::source::{CompletionSource, CompletionView, CqId, CqObject, view_cq};
 use super::srq::UserIndex;
 use super::{PollError, QueueError, Queues};
 use crate::cqe::{
@@ -31,7 +32,7 @@ use crate::verbs::CqeCompression;
 ///
 /// A poll that finds nothing costs one load. One that finds something reads what it needs of the
 /// CQE, retires the WQE in its queue, and stores the consumer index to the CQ's record: once per
-/// call, however many CQEs it took.
+/// CQE, before the queue may use the CQE's slot for another request.
 pub struct Completions {
     pub(super) consumer: Consumer,
     arm: ArmDoorbell,
@@ -43,13 +44,16 @@ pub struct Completions {
     /// Entries that are not promised, since the card is not told at once that they are free.
     withheld: Option<Credit>,
     id: CqId,
+    object: CqObject,
     /// The CQ of libibverbs, where it is one.
     pub(super) raw: Option<NonNull<ibv_cq>>,
     /// What shared receive queues of XRC domains that were met are called; of several, of one.
     xrc: Option<UserIndex>,
-    keep: Option<CqKeep>,
+    pub(super) keep: Option<CqKeep>,
     /// The live queues that complete here; none of a collapsed CQ, which loses CQEs anyway.
     known: Option<Known>,
+    /// Polls that find nothing between looks whether the CQ failed.
+    pub(super) period: i32,
     pub(super) timing: Recorder,
     pub(super) flight: flight::Recorder,
 }
@@ -62,7 +66,7 @@ pub(super) struct CqParts {
     pub(super) record: Record,
     pub(super) arm: ArmDoorbell,
     pub(super) cqn: u32,
-    pub(super) id: CqId,
+    pub(super) object: CqObject,
     pub(super) compression: CqeCompression,
     /// Whether compressed CQEs are of the enhanced layout.
     pub(super) enhanced: bool,
@@ -97,6 +101,10 @@ impl Completions {
     /// Takes over a CQ. Reading goes on where its doorbell record says, so one that was polled
     /// before can be taken over at any time.
     ///
+    /// Queues belong to the reader that they were taken over with. Where a CQ is taken over a second
+    /// time, the second reader reports CQEs of the first one's queues as
+    /// [`Unclaimed`](Completion::Unclaimed): drop those queues, and take them over again.
+    ///
     /// From here on libmlx5 leaves the CQ alone: it removes no CQEs of QPs that are reset or
     /// destroyed. Queues that are taken over or restarted do that for their own.
     ///
@@ -128,7 +136,7 @@ impl Completions {
             record,
             arm,
             cqn: view.cqn,
-            id: view.id,
+            object: view.object,
             compression: view.compression,
             enhanced: view.enhanced,
         };
@@ -173,11 +181,13 @@ impl Completions {
             overrun: false,
             ledger: Ledger::new(shape.entries()),
             withheld: None,
-            id: parts.id,
+            id: CqId::next(),
+            object: parts.object,
             raw: None,
             xrc: None,
             keep: None,
             known: Some(Known::default()),
+            period: PERIOD,
             timing: Recorder::new(),
             flight: flight::Recorder::new(facts, Counter::default()),
         })
@@ -190,6 +200,11 @@ impl Completions {
 
     pub(super) fn id(&self) -> CqId {
         self.id
+    }
+
+    /// Whether that object, which exists, is the CQ that is read here.
+    pub(super) fn reads(&self, cq: CqObject) -> bool {
+        self.object == cq
     }
 
     /// Promises entries to a queue that is taken over, which has no WQE outstanding.
@@ -236,7 +251,7 @@ impl Completions {
     /// Gets back what is promised to queues that were dropped, and are destroyed, or their queue
     /// pairs are.
     pub(super) fn collect(&mut self) {
-        while let Some(debtor) = self.ledger.destroyed() {
+        while let Some((debtor, destroyed)) = self.ledger.destroyed() {
             match &debtor {
                 Debtor::Queue(qpn, queue) => {
                     self.discard(*qpn, *queue);
@@ -247,9 +262,17 @@ impl Completions {
                         let its = named || qpns.contains(&cqe.qpn());
                         its && cqe.queue() == Some(QueueKind::Receive)
                     });
-                    self.ledger.settle(&debtor);
+                    self.ledger.settle_shared(&destroyed);
                 }
             }
+        }
+    }
+
+    /// A shared receive queue that CQEs call `index` is taken over. Drops the CQEs of one that was
+    /// called so before.
+    pub(super) fn begin_index(&mut self, index: u32) {
+        if self.ledger.begin_index(index) {
+            self.sweep(|cqe| cqe.user_index() == index && cqe.queue() == Some(QueueKind::Receive));
         }
     }
 
@@ -342,11 +365,8 @@ impl Completions {
     ) -> Result<Option<Completion>, PollError> {
         let (send, receive) = (Found::Send, Found::Receive);
         let (nothing, other) = (Found::Nothing, Found::Other);
-        let take = |reader: &mut Self, at| {
-            // SAFETY: `look_for` says so.
-            unsafe { reader.consumer.take_and_publish(at) };
-            reader.timing.stamp(Phase::Release);
-        };
+        // SAFETY: `look_for` passes the place of the next CQE, which is not one to pause at.
+        let take = |reader: &mut Self, at| unsafe { reader.take_at(at) };
         match self.look_for::<true, Q, _>(queues, take, send, receive, nothing, other) {
             Found::Nothing => Ok(None),
             Found::Send(done) => Ok(Some(Completion::Send(done))),
@@ -358,9 +378,7 @@ impl Completions {
                 if !self.take_other(queues, &mut other)? {
                     return Ok(None);
                 }
-                self.consumer.publish();
-                self.timing.stamp(Phase::Release);
-                // SAFETY: it was taken.
+                // SAFETY: `take_other` returned true, so it wrote a completion.
                 Ok(Some(unsafe { other.assume_init() }))
             }
         }
@@ -392,9 +410,8 @@ impl Completions {
                 },
             );
             let (nothing, other) = (Step::Nothing, Step::Other);
-            // SAFETY: `look_for` says so.
-            let take =
-                |reader: &mut Self, _| unsafe { reader.consumer.take(reader.consumer.place()) };
+            // SAFETY: `look_for` calls this where the next CQE is not one to pause at.
+            let take = |reader: &mut Self, _| unsafe { reader.take_at(reader.consumer.place()) };
             let found = self.look_for::<true, Q, _>(queues, take, send, receive, nothing, other);
             let more = match found {
                 Step::Found => Ok(true),
@@ -409,11 +426,6 @@ impl Completions {
                 Err(error) if taken == 0 => return Err(error),
                 Err(_) => break,
             }
-        }
-        if taken != 0 {
-            self.timing.begin();
-            self.consumer.publish();
-            self.timing.stamp(Phase::Release);
         }
         Ok(taken)
     }
@@ -461,13 +473,14 @@ impl Completions {
                     self.timing.stamp(Phase::Decode);
                     self.flight.cqe(&cqe);
                     take(self, at);
+                    side.release();
                     return send(done);
                 }
             }
             return other;
         }
         if self.consumer.is_stale(op_own) {
-            return nothing;
+            return if self.consumer.idles() { other } else { nothing };
         }
         // A responder's success, also a solicited one.
         let kind = self.consumer.differs(op_own) & !u32::from(SOLICITED);
@@ -497,8 +510,8 @@ impl Completions {
         other
     }
 
-    /// Takes the next CQE, of any kind, into `into`, without publishing that. Returns whether there
-    /// was one.
+    /// Takes the next CQE, of any kind, into `into`, and publishes that. Returns whether there was
+    /// one.
     ///
     /// Not for the rare only: here come the successes of other queues than the likely one, short
     /// messages that are in the CQE, and everything in CQEs of 128 bytes.
@@ -515,20 +528,23 @@ impl Completions {
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
-            let side = queues.send_side(qpn);
-            if let Some(done) = side.and_then(|side| side.complete_plain(self.id, qpn, &cqe)) {
-                self.timing.stamp(Phase::Decode);
-                self.flight.cqe(&cqe);
-                self.consumer.turn();
-                into.write(Completion::Send(done));
-                return Ok(true);
+            if let Some(mut side) = queues.send_side(qpn) {
+                if let Some(done) = side.complete_plain(self.id, qpn, &cqe) {
+                    self.timing.stamp(Phase::Decode);
+                    self.flight.cqe(&cqe);
+                    self.pass();
+                    side.release();
+                    into.write(Completion::Send(done));
+                    return Ok(true);
+                }
             }
         }
         // A responder's success, also a solicited one, or with a short message in it.
         const INSIDE: u32 = (FORMAT_INLINE_32 as u32) << FORMAT_SHIFT;
         let code = (kind & !INSIDE).rotate_right(OPCODE_SHIFT);
         if code.wrapping_sub(1) < 4 {
-            // SAFETY: as above.
+            // SAFETY: `op_own` is the CQE's last byte, with the owner bit of this lap and one of the
+            // responder's opcodes 1 to 4, so software owns the CQE.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
@@ -543,7 +559,7 @@ impl Completions {
                 let done = ReceiveDone::decode(id, qpn, &cqe, kind);
                 self.timing.stamp(Phase::Decode);
                 self.flight.cqe(&cqe);
-                self.consumer.turn();
+                self.pass();
                 into.write(Completion::Receive(done));
                 return Ok(true);
             }
@@ -560,7 +576,7 @@ impl Completions {
         into: &mut MaybeUninit<Completion>,
     ) -> Result<bool, PollError> {
         let Some(cqe) = self.consumer.look() else {
-            return if self.overrun { Err(PollError::Overrun) } else { Ok(false) };
+            return self.find_nothing().map(|()| false);
         };
         if cqe.compressed() {
             if !self.consumer.open() {
@@ -571,9 +587,11 @@ impl Completions {
         }
         self.timing.stamp_at(Phase::Sight, cqe.seen());
         let unclaimed = |reason| Completion::Unclaimed(Unclaimed::new(reason, &cqe));
+        let mut sender = None;
         let completion = match cqe.queue() {
             Some(QueueKind::Send) => {
-                queues.send_side(cqe.qpn()).map(|side| side.complete(self.id, &cqe))
+                sender = queues.send_side(cqe.qpn());
+                sender.as_mut().map(|side| side.complete(self.id, &cqe))
             }
             Some(QueueKind::Receive) => match queues.receive_side(cqe.qpn()) {
                 Some(side) => Some(side.complete(self.id, &cqe)),
@@ -600,15 +618,29 @@ impl Completions {
         if matches!(completion, Completion::Unclaimed(_)) {
             self.flight.unclaimed(&cqe);
         }
+        self.pass();
+        if let Some(side) = sender {
+            side.release();
+        }
         into.write(completion);
-        self.consumer.turn();
         Ok(true)
+    }
+
+    /// A poll, off its fast path, finds nothing.
+    fn find_nothing(&mut self) -> Result<(), PollError> {
+        if self.overrun {
+            return Err(PollError::Overrun);
+        }
+        if self.consumer.idles() {
+            self.look_after();
+        }
+        Ok(())
     }
 
     /// The next CQE, which is not that of a compressed block's title.
     pub(super) fn look_ahead<'a>(&mut self) -> Result<Option<CqeRef<'a>>, PollError> {
         let Some(cqe) = self.consumer.look() else {
-            return if self.overrun { Err(PollError::Overrun) } else { Ok(None) };
+            return self.find_nothing().map(|()| None);
         };
         if !cqe.compressed() {
             return Ok(Some(cqe));
@@ -631,15 +663,16 @@ impl Completions {
         let result = work(&cqe, self.id);
         self.timing.stamp(Phase::Decode);
         self.flight.cqe(&cqe);
-        self.consumer.turn();
-        self.publish_taken();
+        self.pass();
         Ok(Some(result))
     }
 
-    /// Takes the CQE that [`look_ahead`](Self::look_ahead) has shown, and publishes that.
+    /// Takes the next CQE, of any kind and anywhere, and publishes that.
+    #[inline(always)]
     pub(super) fn pass(&mut self) {
         self.consumer.turn();
-        self.publish_taken();
+        self.consumer.publish();
+        self.timing.stamp(Phase::Release);
     }
 
     /// Asks for an event on the CQ's completion channel at the next completion, or with
@@ -652,6 +685,7 @@ impl Completions {
     /// this crate's CQs; for others, [`event_taken`](Self::event_taken) does.
     pub fn arm(&mut self, solicited_only: bool) {
         self.consumer.flush();
+        self.consumer.age(ARMED);
         let command = if solicited_only { ARM_SOLICITED } else { ARM_NEXT };
         let events = self.keep.as_ref().map_or(self.arm_sequence, CqKeep::events);
         let word = (events & 3) << ARM_SEQUENCE_SHIFT | command | self.consumer.index().low24();
@@ -666,8 +700,13 @@ impl Completions {
         self.arm_sequence = (self.arm_sequence + 1) & 3;
     }
 
-    /// Says that the context reported `IBV_EVENT_CQ_ERR` for this CQ: it overran. CQEs that are
-    /// still there can be polled, then every poll fails with [`PollError::Overrun`].
+    /// Reports that the HCA failed the CQ (`IBV_EVENT_CQ_ERR`). CQEs that are still there can be
+    /// polled, then every poll fails with [`PollError::Overrun`].
+    ///
+    /// Polls find that out themselves, but only after some million polls without a completion, and
+    /// not on contexts that [may not give firmware commands](crate::verbs::Context::devx) if the
+    /// program reads their events by other means than this crate's. A program that reads the event
+    /// calls this to be told at once.
     pub fn overrun(&mut self) {
         self.overrun = true;
         self.consumer.watch(true);
@@ -676,17 +715,21 @@ impl Completions {
     /// Takes what [`find`](Self::find) found, and publishes that.
     ///
     /// # Safety
-    /// It found a send or a receive.
+    /// The last call on this reader was `find`, and it returned a send or a receive.
     #[inline(always)]
     pub(super) unsafe fn take_found(&mut self) {
-        // SAFETY: `look_for` says so.
-        unsafe { self.consumer.take_and_publish(self.consumer.place()) };
-        self.timing.stamp(Phase::Release);
+        // SAFETY: `find` found the next CQE, and finds none that is one to pause at.
+        unsafe { self.take_at(self.consumer.place()) };
     }
 
-    /// Publishes what [`take_other`](Self::take_other) took.
-    pub(super) fn publish_taken(&mut self) {
-        self.consumer.publish();
+    /// Takes the next CQE, and publishes that.
+    ///
+    /// # Safety
+    /// It is at `at`, has 64 bytes, and is not one to pause at.
+    #[inline(always)]
+    unsafe fn take_at(&mut self, at: NonNull<u8>) {
+        // SAFETY: passed on.
+        unsafe { self.consumer.take_and_publish(at) };
         self.timing.stamp(Phase::Release);
     }
 

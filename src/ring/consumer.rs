@@ -7,6 +7,7 @@ use mlx5_sys::cqe::{Cqe64, OPCODE_SHIFT, OWNER_MASK, opcode};
 use super::block::{Block, Words};
 use super::cursor::{Counter, Shape};
 use super::enhanced::NOBODY;
+use super::health::PERIOD;
 use crate::cqe::CqeRef;
 use crate::doorbell::{Record, fence};
 use crate::verbs::CqeCompression;
@@ -14,7 +15,7 @@ use crate::verbs::CqeCompression;
 /// When the card is told how far a CQ is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Publish {
-    /// By every poll that takes something: once per call, however much it took.
+    /// With every CQE that a poll takes.
     #[default]
     EveryPoll,
     /// When so many CQEs were taken since the last time. The record shares a cache line with what
@@ -50,6 +51,9 @@ pub(super) struct Consumer {
     /// A last byte that says, in this lap, that the card did not write the CQE yet: that which was
     /// seen last. Never equal to a byte if such polls have more to do.
     stale: u32,
+    /// Polls that find nothing until the reader looks whether the CQ failed, less one; negative when
+    /// it is to look.
+    idle: i32,
     /// As `plain`, for those who ask what a byte differs in from it: read apart, so that who only
     /// compares needs no register for it.
     usual: u32,
@@ -121,6 +125,7 @@ impl Consumer {
             next: first,
             plain: NEVER,
             stale: NEVER,
+            idle: PERIOD,
             usual: NEVER,
             owner: 0,
             pause: first,
@@ -381,6 +386,23 @@ impl Consumer {
         op_own == self.stale
     }
 
+    /// Counts a poll that finds nothing. Returns whether the reader is to look whether the CQ failed.
+    #[inline(always)]
+    pub(super) fn idles(&mut self) -> bool {
+        self.idle = self.idle.wrapping_sub(1);
+        self.idle < 0
+    }
+
+    /// Sets after how many polls that find nothing the reader looks whether the CQ failed.
+    pub(super) fn look_after_in(&mut self, polls: i32) {
+        self.idle = polls;
+    }
+
+    /// Counts as so many polls that find nothing.
+    pub(super) fn age(&mut self, polls: i32) {
+        self.idle = self.idle.saturating_sub(polls).max(0);
+    }
+
     /// What a last byte differs in from that of a requester's success in a CQE of 64 bytes.
     #[inline(always)]
     pub(super) fn differs(&self, op_own: u32) -> u32 {
@@ -472,20 +494,11 @@ impl Consumer {
     /// It is [at](Self::place) `taken`, has 64 bytes, and is not [one to pause at](Self::is_at_pause).
     #[inline(always)]
     pub(super) unsafe fn take_and_publish(&mut self, taken: NonNull<u8>) {
-        // SAFETY: passed on.
-        unsafe { self.take(taken) };
+        // SAFETY: the caller passes the place of the next CQE, which is before the pause: another
+        // CQE of the ring, or of those that are written out, follows it.
+        self.next = unsafe { taken.add(Cqe64::SIZE) };
         // It does not pass 2^24 but behind the last CQE of a lap, or one to pause at.
         self.record.release((taken.addr().get() as u32).wrapping_add(self.bias) >> SHIFT);
-    }
-
-    /// Takes the next CQE.
-    ///
-    /// # Safety
-    /// As [`take_and_publish`](Self::take_and_publish).
-    #[inline(always)]
-    pub(super) unsafe fn take(&mut self, taken: NonNull<u8>) {
-        // SAFETY: not the last of the ring, or of those that are written out, as the caller vouches.
-        self.next = unsafe { taken.add(Cqe64::SIZE) };
     }
 
     /// Takes the next CQE, of any kind and anywhere.

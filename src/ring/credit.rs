@@ -6,7 +6,8 @@
 //! way of a post. What was promised to a queue that is dropped before its work is done is owed until
 //! its CQEs can no longer come.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::QueueError;
@@ -24,6 +25,11 @@ pub(super) struct Ledger {
 struct Promises {
     total: AtomicU32,
     owed: Mutex<Vec<Owed>>,
+    /// Queue pairs that a shared receive queue has let go of while receives were outstanding: from the
+    /// queue pair's number to that of the shared receive queue. CQEs with that number may still come,
+    /// or be in the CQ, until a queue is taken over for another queue pair of that number, which drops
+    /// them.
+    strays: Mutex<HashMap<u32, SharedId>>,
 }
 
 /// Entries of a queue that was dropped with work outstanding, whose CQEs may still come.
@@ -33,6 +39,18 @@ struct Owed {
     debtor: Debtor,
     /// Whether it is destroyed, so that none comes any more.
     destroyed: Arc<AtomicBool>,
+}
+
+/// The serial number of a shared receive queue's owner, never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SharedId(u64);
+
+impl SharedId {
+    /// Returns the number of a new owner.
+    pub(super) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// Whose CQEs may still come.
@@ -55,6 +73,10 @@ pub(super) struct Credit {
 impl Promises {
     fn owed(&self) -> MutexGuard<'_, Vec<Owed>> {
         self.owed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn strays(&self) -> MutexGuard<'_, HashMap<u32, SharedId>> {
+        self.strays.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -105,8 +127,9 @@ impl Ledger {
         self.promises.owed().iter().any(|owed| owed.debtor == Debtor::Queue(qpn, queue))
     }
 
-    /// A queue that was dropped with work outstanding, and is destroyed by now, or its queue pair is.
-    pub(super) fn destroyed(&self) -> Option<Debtor> {
+    /// A queue that was dropped with work outstanding, and is destroyed by now, or its queue pair is;
+    /// with the flag that says so, which tells it from others.
+    pub(super) fn destroyed(&self) -> Option<(Debtor, Arc<AtomicBool>)> {
         let owed = self.promises.owed();
         let destroyed = owed.iter().find(|owed| {
             // What has no name cannot be told from what comes later.
@@ -116,17 +139,58 @@ impl Ledger {
             );
             !nameless && owed.destroyed.load(Ordering::Acquire)
         })?;
-        Some(destroyed.debtor.clone())
+        Some((destroyed.debtor.clone(), Arc::clone(&destroyed.destroyed)))
+    }
+
+    /// No CQE of a shared receive queue that is destroyed, as that flag says, is in the CQ.
+    pub(super) fn settle_shared(&self, destroyed: &Arc<AtomicBool>) {
+        self.retain(|owed| !Arc::ptr_eq(&owed.destroyed, destroyed));
+    }
+
+    /// A shared receive queue lets go of a queue pair while receives are outstanding, whose CQEs may
+    /// come later.
+    pub(super) fn stray(&self, qpn: u32, of: SharedId) {
+        self.promises.strays().insert(qpn, of);
+    }
+
+    /// From now on, CQEs of receives with that number are of another queue pair: they are not those of
+    /// queues that were dropped. Those that are in the CQ are dropped by the caller.
+    pub(super) fn begin_receives(&self, qpn: u32) {
+        self.promises.strays().remove(&qpn);
+        for owed in self.promises.owed().iter_mut() {
+            if let Debtor::Shared(qpns, _) = &mut owed.debtor {
+                qpns.retain(|number| *number != qpn);
+            }
+        }
+        self.settle(&Debtor::Queue(qpn, QueueKind::Receive));
+    }
+
+    /// The same of CQEs with that user index. Returns whether a queue that was dropped had it.
+    pub(super) fn begin_index(&self, index: u32) -> bool {
+        let mut had = false;
+        for owed in self.promises.owed().iter_mut() {
+            if let Debtor::Shared(_, name @ Some(UserIndex::Known(_))) = &mut owed.debtor {
+                if *name == Some(UserIndex::Known(index)) {
+                    (*name, had) = (None, true);
+                }
+            }
+        }
+        had
     }
 
     /// No CQE of that queue's former lives is in the CQ, and none comes.
     pub(super) fn settle(&self, debtor: &Debtor) {
+        self.retain(|owed| owed.debtor != *debtor);
+    }
+
+    /// Takes the entries back of those that `owes` does not say so of.
+    fn retain(&self, owes: impl Fn(&Owed) -> bool) {
         self.promises.owed().retain(|owed| {
-            let other = owed.debtor != *debtor;
-            if !other {
+            let owes = owes(owed);
+            if !owes {
                 self.promises.total.fetch_sub(owed.entries, Ordering::Relaxed);
             }
-            other
+            owes
         });
     }
 }
@@ -145,17 +209,32 @@ impl Credit {
         self.promises.owed().push(Owed { entries, debtor, destroyed });
     }
 
-    /// The same of a shared receive queue, whose receives these queue pairs took, or which CQEs name
-    /// themselves.
+    /// The same of a shared receive queue, whose receives these queue pairs took and those that it
+    /// [let go of](Ledger::stray), or which CQEs name themselves.
     pub(super) fn owe_shared(
         &mut self,
-        qpns: Vec<u32>,
+        mut qpns: Vec<u32>,
+        of: Option<SharedId>,
         index: Option<UserIndex>,
         destroyed: Arc<AtomicBool>,
     ) {
         let entries = std::mem::take(&mut self.entries);
+        if let Some(of) = of {
+            qpns.extend(self.take_strays(of));
+        }
         let debtor = Debtor::Shared(qpns, index);
         self.promises.owed().push(Owed { entries, debtor, destroyed });
+    }
+}
+
+impl Credit {
+    /// Forgets the queue pairs that a shared receive queue has let go of, and returns their numbers.
+    pub(super) fn take_strays(&self, of: SharedId) -> Vec<u32> {
+        let mut strays = self.promises.strays();
+        let its: Vec<u32> =
+            strays.iter().filter(|stray| *stray.1 == of).map(|stray| *stray.0).collect();
+        strays.retain(|_, stray| *stray != of);
+        its
     }
 }
 
@@ -190,7 +269,8 @@ mod tests {
         assert!(ledger.owes(5, QueueKind::Send) && !ledger.owes(5, QueueKind::Receive));
         assert!(ledger.promise(1).is_err() && ledger.destroyed().is_none());
         destroyed.store(true, Ordering::Release);
-        assert_eq!(ledger.destroyed(), Some(Debtor::Queue(5, QueueKind::Send)));
+        let debtor = ledger.destroyed().map(|(debtor, _)| debtor);
+        assert_eq!(debtor, Some(Debtor::Queue(5, QueueKind::Send)));
         ledger.settle(&Debtor::Queue(5, QueueKind::Receive));
         assert!(ledger.promise(1).is_err());
         ledger.settle(&Debtor::Queue(5, QueueKind::Send));

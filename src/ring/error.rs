@@ -83,10 +83,14 @@ pub enum PollError {
     /// gives this error.
     #[error("a compressed block of CQEs is damaged: recreate the completion queue")]
     Compressed,
-    /// The card reported that the CQ overran ([`Completions::overrun`]); completions are lost.
+    /// The HCA failed the CQ: it overran, or its memory could not be written. Completions are lost.
+    ///
+    /// Polls of a failed CQ first give the CQEs that are there. Then they find nothing, until one of
+    /// them, after about four million, looks whether the CQ failed; from then on all give this error.
+    /// They give it at once after [`Completions::overrun`]. See `docs/ordering.md`, "A failed CQ".
     ///
     /// [`Completions::overrun`]: crate::ring::Completions::overrun
-    #[error("the completion queue overran and lost completions: recreate it and its queue pairs")]
+    #[error("completion queue failed, completions are lost; recreate it and its queue pairs")]
     Overrun,
     /// The next CQE is of a queue that is alive and completes on this CQ, but was not given to the poll.
     /// The CQE stays in the CQ: poll with that queue, and its request is retired. For a tag-matching SRQ,

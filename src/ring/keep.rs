@@ -68,6 +68,11 @@ impl CqKeep {
         Ok(Self { events: owner.events(), owner, reusable: true })
     }
 
+    /// The CQ.
+    pub(super) fn owner(&self) -> &dyn CqOwner {
+        &*self.owner
+    }
+
     /// Whether the card writes to the CQ without a look at how far it was read.
     pub(super) fn ignores_overrun(&self) -> bool {
         self.owner.ignores_overrun()

@@ -27,6 +27,7 @@ mod error;
 mod frames;
 mod give_back;
 mod has_queue;
+mod health;
 mod keep;
 mod keys;
 mod known;

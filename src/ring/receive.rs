@@ -165,7 +165,7 @@ impl ReceiveQueue {
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
-        if completions.id() != view.cq {
+        if !completions.reads(view.cq) {
             return Err(QueueError::ForeignCq);
         }
         // SAFETY: the record of a live QP. Only this queue posts, so only it writes the receive word.
@@ -178,7 +178,7 @@ impl ReceiveQueue {
             record,
             qpn: view.number,
             credit: completions.promise(view.number, QueueKind::Receive, wanted)?,
-            cq: view.cq,
+            cq: completions.id(),
             owner,
         };
         // SAFETY: ring and record are the live QP's, and nothing else posts to it.

@@ -31,29 +31,33 @@ impl SendSide<'_> {
 
     /// Retires what a success without data in the CQE, of the CQ `cq`, completes, if that is a plain
     /// request; without `LATER`, if it is the oldest one. `None`, and nothing changes, if it is not,
-    /// or not of this queue.
+    /// or not of this queue. The caller publishes the consumer index, then calls
+    /// [`release`](Self::release).
     #[inline(always)]
     pub(super) fn retire_plain<const LATER: bool>(
         &mut self,
         cq: CqId,
         cqe: &CqeRef<'_>,
     ) -> Option<Entry> {
-        let entry = self.ring.retire_plain::<LATER>(cq, cqe.end())?;
-        self.ring.tell(self.shared);
-        Some(entry)
+        self.ring.retire_plain::<LATER>(cq, cqe.end())
     }
 
-    /// What is said of a request that was retired.
+    /// Builds the completion of a request that was retired.
     #[inline(always)]
-    pub(super) fn done(self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
+    pub(super) fn done(&mut self, entry: &Entry, cqe: &CqeRef<'_>) -> SendDone {
         self.ring.done(entry, cqe)
     }
 
     /// As [`complete`](Self::complete), for a success without data in the CQE; `None`, and nothing
     /// changes, if it is not one of this queue's.
     #[inline(always)]
-    pub(super) fn complete_plain(self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<SendDone> {
-        let ring = self.ring;
+    pub(super) fn complete_plain(
+        &mut self,
+        cq: CqId,
+        qpn: u32,
+        cqe: &CqeRef<'_>,
+    ) -> Option<SendDone> {
+        let ring = &mut *self.ring;
         if ring.cq != cq || ring.qpn() != qpn {
             return None;
         }
@@ -64,31 +68,32 @@ impl SendSide<'_> {
                 ring.shadow.get(counter)
             }
         };
-        ring.tell(self.shared);
         Some(ring.done(&entry, cqe))
     }
 
-    /// What a requester's CQE, of the CQ `cq`, completes.
-    pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
+    /// Retires what a requester's CQE, of the CQ `cq`, completes. The caller publishes the consumer
+    /// index, then calls [`release`](Self::release).
+    pub(super) fn complete(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
         let completion = self.ring.complete(cq, cqe);
         if let Some(shared) = self.shared.filter(|_| self.ring.stopped) {
             shared.stop();
         }
-        self.ring.tell(self.shared);
         completion
+    }
+
+    /// Releases the ring slots and CQ slots of retired requests to the producers of a shared queue.
+    /// To be called after the consumer index was published: a producer on another thread may post at
+    /// once, and the HCA must know by then that the CQEs of the retired requests were taken.
+    #[inline(always)]
+    pub(super) fn release(&self) {
+        if let Some(shared) = self.shared {
+            let tail = self.ring.cursor.tail().since(Counter::default());
+            shared.retire(tail, tail.wrapping_sub(self.ring.slack_retired) as u16);
+        }
     }
 }
 
 impl SendRing {
-    /// Tells producers of a shared queue what is retired.
-    #[inline(always)]
-    fn tell(&self, retired: Option<&Sequencer>) {
-        if let Some(retired) = retired {
-            let tail = self.cursor.tail().since(Counter::default());
-            retired.retire(tail, tail.wrapping_sub(self.slack_retired) as u16);
-        }
-    }
-
     /// Retires the outstanding plain WQE that a CQE of the CQ `cq` with these last eight bytes
     /// reports, and all before it. Without `LATER`, if it is the oldest.
     #[inline(always)]

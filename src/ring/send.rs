@@ -188,7 +188,7 @@ impl<T: Transport> SendQueue<T> {
         completions: &mut Completions,
         config: SendConfig,
     ) -> Result<Self, QueueError> {
-        if completions.id() != view.cq {
+        if !completions.reads(view.cq) {
             return Err(QueueError::ForeignCq);
         }
         // SAFETY: the record of a live QP. Only this queue posts, so only it writes the send word.
@@ -219,7 +219,7 @@ impl<T: Transport> SendQueue<T> {
             signal_all: view.signal_all,
             start,
             credit,
-            cq: view.cq,
+            cq: completions.id(),
             owner,
         };
         // SAFETY: ring and doorbell are the live QP's, and nothing else posts to it.

@@ -10,7 +10,10 @@ impl Completions {
     /// keep their order. Compressed blocks are written out for that; a damaged one, and what comes
     /// after it, stays.
     pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
-        self.ledger.settle(&Debtor::Queue(qpn, queue));
+        match queue {
+            QueueKind::Send => self.ledger.settle(&Debtor::Queue(qpn, queue)),
+            QueueKind::Receive => self.ledger.begin_receives(qpn),
+        }
         self.sweep(|cqe| {
             let change = queue == QueueKind::Send && cqe.is_tag_change();
             cqe.qpn() == qpn && (cqe.queue() == Some(queue) || change)

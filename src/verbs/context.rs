@@ -31,6 +31,8 @@ pub(crate) struct ContextInner {
     devx: Devx,
     /// What the card said of its capabilities.
     pub(crate) capabilities: crate::devx::Cache,
+    /// The CQs that asynchronous events which this crate read have reported as failed.
+    pub(super) failed_cqs: super::event::FailedCqs,
 }
 
 // SAFETY: libibverbs allows calls on one context from several threads.
@@ -125,7 +127,12 @@ impl Context {
             }
         };
         let context = Context {
-            inner: Arc::new(ContextInner { context, devx, capabilities: Default::default() }),
+            inner: Arc::new(ContextInner {
+                context,
+                devx,
+                capabilities: Default::default(),
+                failed_cqs: Default::default(),
+            }),
         };
         // Waiting for events is by poll with a timeout, so a read must never block.
         super::event::set_nonblocking(context.async_fd())?;
@@ -186,6 +193,10 @@ impl Context {
     pub fn completion_vectors(&self) -> u32 {
         // SAFETY: the context is open, and the field does not change.
         unsafe { (*self.as_raw().as_ptr()).num_comp_vectors }.try_into().unwrap_or(0)
+    }
+
+    pub(super) fn failed_cqs(&self) -> &super::event::FailedCqs {
+        &self.inner.failed_cqs
     }
 
     pub(crate) fn async_fd(&self) -> std::os::fd::RawFd {

@@ -284,6 +284,11 @@ impl CompletionQueueHandle {
         self.inner.ignores_overrun
     }
 
+    /// Whether an asynchronous event that this crate has read reported that the HCA failed it.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.inner.context.failed_cqs().has(self.inner.cq)
+    }
+
     /// Whether both name the same queue.
     pub fn same(&self, other: &CompletionQueueHandle) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
@@ -441,6 +446,7 @@ impl CompletionQueueBuilder {
         };
         let target = Arc::new(EventTarget::default());
         let cq = self.create(Arc::as_ptr(&target), parent.as_ref())?;
+        self.context.failed_cqs().forget(cq);
         let inner = Arc::new(CqInner {
             cq,
             cqe_size: self.cqe_size,

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use mlx5_sys::verbs::{ibv_ack_async_event, ibv_async_event, ibv_get_async_event};
+use mlx5_sys::verbs::{ibv_ack_async_event, ibv_async_event, ibv_cq, ibv_get_async_event};
 
 use super::error::check;
 use super::{CompletionQueue, Context, Errno, Error, Result};
@@ -157,6 +159,36 @@ impl AsyncEvent {
     }
 }
 
+/// CQs that events have reported as failed, by the address of their `ibv_cq`, for polls to report.
+#[derive(Debug, Default)]
+pub(super) struct FailedCqs(Mutex<Vec<usize>>);
+
+impl FailedCqs {
+    fn addresses(&self) -> MutexGuard<'_, Vec<usize>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers the CQ of a failure. To be called before the event is acknowledged: until then
+    /// libibverbs does not free the CQ, so the address is not another one's yet.
+    fn note(&self, event: &AsyncEvent) {
+        if let (AsyncEventKind::CqError, EventSource::CompletionQueue(cq)) =
+            (event.kind(), event.source)
+        {
+            self.addresses().push(cq);
+        }
+    }
+
+    /// Whether a failure of the CQ, which exists, was reported.
+    pub(super) fn has(&self, cq: NonNull<ibv_cq>) -> bool {
+        self.addresses().contains(&cq.addr().get())
+    }
+
+    /// Forgets failures of earlier CQs at the address of one that was just created.
+    pub(super) fn forget(&self, cq: NonNull<ibv_cq>) {
+        self.addresses().retain(|failed| *failed != cq.addr().get());
+    }
+}
+
 impl fmt::Display for AsyncEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.source {
@@ -208,6 +240,7 @@ impl Context {
                 Ok(()) => {
                     // SAFETY: filled by the call, acknowledged after this.
                     let event = unsafe { AsyncEvent::new(raw.as_ptr()) };
+                    self.failed_cqs().note(&event);
                     // SAFETY: got once, acknowledged once.
                     unsafe { ibv_ack_async_event(raw.as_mut_ptr()) };
                     return Ok(Some(event));

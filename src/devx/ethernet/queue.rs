@@ -13,7 +13,7 @@ use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 use super::super::umem::{Memory, Part};
 use super::super::{Command, Object};
 use crate::ring::QueueError;
-use crate::ring::source::{CqId, CqOwner, ObjectId, QueueOwner};
+use crate::ring::source::{CqObject, CqOwner, ObjectId, QueueOwner};
 use crate::verbs::{Claims, Context, Error, Result, WorkQueue};
 
 /// States (`mlx5_ifc.h`, `MLX5_SQC_STATE_*`, `MLX5_RQC_STATE_*`).
@@ -30,7 +30,7 @@ pub(super) struct Queue {
     claims: Claims,
     /// Set when it is destroyed, so that it completes nothing any more.
     destroyed: Arc<AtomicBool>,
-    cq: (CqId, Arc<dyn CqOwner>),
+    cq: (CqObject, Arc<dyn CqOwner>),
     /// Where it lies, longer than the card knows it.
     memory: Memory,
 }
@@ -62,7 +62,7 @@ impl Queue {
         object: Object,
         number: u32,
         kind: WorkQueue,
-        cq: (CqId, Arc<dyn CqOwner>),
+        cq: (CqObject, Arc<dyn CqOwner>),
         memory: Memory,
     ) -> Result<Queue> {
         let (claims, destroyed) = (Claims::default(), Arc::default());
@@ -77,7 +77,7 @@ impl Queue {
         self.number
     }
 
-    pub(super) fn cq(&self) -> CqId {
+    pub(super) fn cq(&self) -> CqObject {
         self.cq.0
     }
 

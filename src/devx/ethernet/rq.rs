@@ -246,7 +246,7 @@ impl RqBuilder<'_> {
         object.keep(memory.hold());
         object.keep((self.pd.keep(), self.counters));
         let number = object.reply().get(create_rq_out::RQN) as u32;
-        let cq = (cq.id, self.cq.owner());
+        let cq = (cq.object, self.cq.owner());
         let queue = Queue::new(object, number, WorkQueue::Receive, cq, memory)?;
         Ok(Rq { queue: Arc::new(queue), pd: self.pd.id(), entries, stride })
     }

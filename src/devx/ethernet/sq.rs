@@ -257,7 +257,7 @@ impl SqBuilder<'_> {
         object.keep(memory.hold());
         object.keep((self.pd.keep(), self.tis.clone(), uar.clone()));
         let number = object.reply().get(create_sq_out::SQN) as u32;
-        let cq = (cq.id, self.cq.owner());
+        let cq = (cq.object, self.cq.owner());
         let queue = Queue::new(object, number, WorkQueue::Send, cq, memory)?;
         let room = request * UNITS - RawPacket::UNITS_BEFORE_PAYLOAD;
         let inline = (room * SEGMENT_SIZE as u32).saturating_sub(InlineHeader::SIZE as u32);

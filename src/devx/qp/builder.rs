@@ -15,7 +15,7 @@ use super::{ByCommand, QpInner, QueuePair};
 use crate::devx::domain::Domain;
 use crate::devx::umem::{Memory, Place};
 use crate::devx::{Command, Group, QueueCounters, Uar, UarKind, Umem, XrcDomain};
-use crate::ring::source::{CqId, CqOwner, ObjectId, SrqOwner};
+use crate::ring::source::{CqObject, CqOwner, ObjectId, SrqOwner};
 use crate::ring::{CompletionSource, SharedReceiveSource};
 use crate::verbs::{
     Capacities, Claims, Context, DciStreams, DomainId, Error, HasQueues, QpState, Rc, Receives,
@@ -38,7 +38,7 @@ const NO_INDEX: u32 = 0xff_ffff;
 struct Target {
     number: u32,
     cqe_size: u32,
-    id: CqId,
+    id: CqObject,
     owner: Arc<dyn CqOwner>,
     context: Context,
 }
@@ -49,7 +49,7 @@ impl Target {
         Ok(Target {
             number: view.cqn,
             cqe_size: view.cqe_size,
-            id: view.id,
+            id: view.object,
             owner: cq.owner(),
             context: cq.context().clone(),
         })

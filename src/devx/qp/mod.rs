@@ -27,7 +27,7 @@ use mlx5_sys::ifc::{Field, cmd_hca_cap, opcode, query_qp_in, query_qp_out};
 use self::shape::Geometry;
 use super::umem::Memory;
 use super::{Command, Object, QueueCounters, Uar};
-use crate::ring::source::{CqId, CqOwner, ObjectId, SrqOwner};
+use crate::ring::source::{CqObject, CqOwner, ObjectId, SrqOwner};
 use crate::verbs::{
     Capacities, Claims, Context, Dci, DomainId, QpState, QueuePairAttributes, Rc, Result, State,
     Transport, Uc, Ud, XrcRecv, XrcSend,
@@ -105,8 +105,8 @@ struct QpInner {
     /// Set when it is destroyed, so that it completes nothing any more.
     destroyed: Arc<AtomicBool>,
     geometry: Geometry,
-    send_cq: (CqId, Arc<dyn CqOwner>),
-    receive_cq: (CqId, Arc<dyn CqOwner>),
+    send_cq: (CqObject, Arc<dyn CqOwner>),
+    receive_cq: (CqObject, Arc<dyn CqOwner>),
     /// What it takes its receives from, if not from a ring of its own.
     shared: Option<(ObjectId, Arc<dyn SrqOwner>)>,
     uar: Uar,

@@ -134,7 +134,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
                 let view = cq.completions()?;
                 let user_index = self.user_index.unwrap_or_else(next_user_index);
                 let kind = Kind::Xrc { domain: domain.number(), cq: view.cqn, user_index };
-                (kind, Some((view.id, cq.owner())))
+                (kind, Some((view.object, cq.owner())))
             }
         };
         let place = Place {

@@ -19,7 +19,7 @@ use super::umem::Memory;
 use super::{Object, Reply};
 use crate::ring::SharedReceiveSource;
 use crate::ring::source::handover::Shares;
-use crate::ring::source::{CqId, CqOwner, ObjectId, SharedView, SrqOwner, UserIndex};
+use crate::ring::source::{CqObject, CqOwner, ObjectId, SharedView, SrqOwner, UserIndex};
 use crate::verbs::{Context, Error, Result, SharedReceiveAttributes, SrqClaim};
 
 /// A shared receive queue, made by command: receives that any number of queue pairs take from, which
@@ -46,7 +46,7 @@ struct SrqInner {
     /// Where it lies, longer than the card knows it.
     memory: Memory,
     /// Where its receives complete, if not where its queue pairs say.
-    cq: Option<(CqId, Arc<dyn CqOwner>)>,
+    cq: Option<(CqObject, Arc<dyn CqOwner>)>,
 }
 
 impl Drop for SrqInner {

@@ -240,9 +240,7 @@ impl<T: Transport> Channel<T> {
         let mark = self.send.ring.mark();
         let mut queues = (&mut self.send, self.receive.queue_mut());
         let mut other = MaybeUninit::uninit();
-        if self.completions.take_other(&mut queues, &mut other)? {
-            self.completions.publish_taken();
-        } else {
+        if !self.completions.take_other(&mut queues, &mut other)? {
             let Some(second) = &mut self.receive_completions else { return Ok(false) };
             match second.find(&mut queues) {
                 Found::Nothing => return Ok(false),
@@ -261,7 +259,6 @@ impl<T: Transport> Channel<T> {
                     if !second.take_other(&mut queues, &mut other)? {
                         return Ok(false);
                     }
-                    second.publish_taken();
                 }
             }
         }

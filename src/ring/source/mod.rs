@@ -12,11 +12,11 @@ mod verbs;
 mod view;
 
 pub(crate) use super::srq::UserIndex;
-pub(crate) use owner::{CqOwner, QueueOwner, SrqOwner};
-pub(super) use verbs::{Foreign, QpView, member, view_cq};
+pub(crate) use owner::{CqCheck, CqOwner, QueueOwner, SrqOwner};
+pub(super) use verbs::{Foreign, QpView, check_cq, member, view_cq};
 pub(crate) use view::{
-    CompletionView, CqId, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE, SendView, SharedView,
-    require,
+    CompletionView, CqId, CqObject, Member, ObjectId, POSTABLE, ReceiveView, SENDABLE, SendView,
+    SharedView, require,
 };
 
 use crate::verbs::Transport;

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 
+use mlx5_sys::ifc::cqc;
 use mlx5_sys::verbs::ibv_qp;
 
 use super::ObjectId;
@@ -44,6 +45,27 @@ pub trait QueueOwner: Send + Sync {
     fn as_raw(&self) -> Option<NonNull<ibv_qp>>;
 }
 
+/// What is known of a CQ that gets no CQEs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CqCheck {
+    /// It works: no asynchronous event is unread.
+    NoEvent,
+    /// It works: the HCA said so.
+    Works,
+    /// An event is unread, and the HCA does not tell this context whether it is of the CQ.
+    Unknown,
+    /// The HCA has failed it.
+    Failed,
+}
+
+impl CqCheck {
+    /// Judges by the status in a CQ's context: not 0 after an overrun, or a CQE that could not be
+    /// written.
+    pub(crate) fn of(context: &[u8]) -> Self {
+        if cqc::STATUS.get(context) == 0 { Self::Works } else { Self::Failed }
+    }
+}
+
 /// Keeps a completion queue alive.
 pub trait CqOwner: Send + Sync {
     /// Claims its consumer side.
@@ -60,6 +82,10 @@ pub trait CqOwner: Send + Sync {
 
     /// Counts its events that were taken.
     fn events(&self) -> Arc<AtomicU32>;
+
+    /// Looks whether the HCA has failed the CQ, whose number is `cqn`. A system call, and a firmware
+    /// command where something points to a failure.
+    fn check(&self, cqn: u32) -> CqCheck;
 
     /// Where a CQ of the enhanced layout keeps what compressed CQEs may be like, for the next reader.
     fn titles(&self) -> Option<&Mutex<Titles>> {

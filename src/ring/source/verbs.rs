@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use mlx5_sys::dv;
+use mlx5_sys::ifc::{cmd_in, opcode, query_cq_in, query_cq_out};
 use mlx5_sys::verbs::{
     ibv_cq, ibv_modify_qp, ibv_qp, ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_cap,
     ibv_qp_init_attr, ibv_qp_state, ibv_query_qp, ibv_srq,
@@ -14,9 +15,9 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 
 use super::handover::{Completes, Receives, Sends, Shares};
 use super::{
-    CompletionSource, CompletionView, CqId, CqOwner, Member, ObjectId, POSTABLE, QueueOwner,
-    ReceiveSource, ReceiveView, SENDABLE, SendSource, SendView, SharedReceiveSource, SharedView,
-    SrqOwner, require,
+    CompletionSource, CompletionView, CqCheck, CqObject, CqOwner, Member, ObjectId, POSTABLE,
+    QueueOwner, ReceiveSource, ReceiveView, SENDABLE, SendSource, SendView, SharedReceiveSource,
+    SharedView, SrqOwner, require,
 };
 use crate::ring::QueueError;
 use crate::ring::srq::{self, UserIndex};
@@ -108,7 +109,7 @@ impl QpView {
             limits: Limits { max_sge: self.cap.max_send_sge, max_inline: self.cap.max_inline_data },
             max_wr: self.cap.max_send_wr,
             signal_all: self.signal_all,
-            cq: CqId::of(self.send_cq),
+            cq: CqObject::of(self.send_cq),
         })
     }
 
@@ -129,7 +130,7 @@ impl QpView {
             stride: self.dv.rq.stride,
             record,
             number: self.number,
-            cq: CqId::of(self.receive_cq),
+            cq: CqObject::of(self.receive_cq),
         })
     }
 }
@@ -146,7 +147,7 @@ pub(in crate::ring) unsafe fn member(qp: NonNull<ibv_qp>) -> Member {
         ((*qp).qp_num, (*qp).recv_cq, (*qp).srq)
     };
     let srq = NonNull::new(srq).map(|srq| ObjectId::at(srq.as_ptr()));
-    Member { number, cq: CqId::of(cq), srq }
+    Member { number, cq: CqObject::of(cq), srq }
 }
 
 /// State and creation attributes of a QP, by `ibv_query_qp`: a system call.
@@ -219,12 +220,44 @@ pub(in crate::ring) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionV
         record,
         page,
         cqn: out.cqn,
-        id: CqId::of(cq.as_ptr()),
+        object: CqObject::of(cq.as_ptr()),
         raw: Some(cq),
         compression: Default::default(),
         enhanced: false,
         collapsed: false,
     })
+}
+
+/// Looks whether the HCA has failed a CQ: a system call, and QUERY_CQ where an asynchronous event of
+/// its context is unread. Reads no event.
+///
+/// # Safety
+/// `cq` is a live CQ.
+pub(in crate::ring) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck {
+    // SAFETY: the caller keeps the CQ alive, which keeps its context open; neither field changes.
+    let fd = unsafe { (*(*cq.as_ptr()).context).async_fd };
+    let mut unread = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one pollfd, which lives through the call. It does not wait.
+    if unsafe { libc::poll(&mut unread, 1, 0) } == 0 {
+        return CqCheck::NoEvent;
+    }
+    let (mut query, mut reply) = ([0u8; query_cq_in::SIZE], [0u8; query_cq_out::SIZE]);
+    cmd_in::OPCODE.set(&mut query, opcode::QUERY_CQ.into());
+    query_cq_in::CQN.set(&mut query, cqn.into());
+    // SAFETY: the caller keeps the CQ alive; both buffers live through the call and have these sizes.
+    let status = unsafe {
+        dv::mlx5dv_devx_cq_query(
+            cq.as_ptr(),
+            query.as_ptr().cast(),
+            query.len(),
+            reply.as_mut_ptr().cast(),
+            reply.len(),
+        )
+    };
+    if status != 0 {
+        return CqCheck::Unknown;
+    }
+    CqCheck::of(&reply[query_cq_out::CQ_CONTEXT.bytes()])
 }
 
 /// A queue pair that this crate did not make: whoever took it over keeps it alive.
@@ -369,6 +402,14 @@ impl CqOwner for CompletionQueueHandle {
     fn events(&self) -> Arc<AtomicU32> {
         CompletionQueueHandle::events(self)
     }
+
+    fn check(&self, cqn: u32) -> CqCheck {
+        if self.has_failed() {
+            return CqCheck::Failed;
+        }
+        // SAFETY: the handle keeps the CQ alive.
+        unsafe { check_cq(self.as_raw(), cqn) }
+    }
 }
 
 // SAFETY: the handle keeps the CQ alive; one that was claimed is not resized. The claim keeps other
@@ -420,7 +461,7 @@ unsafe impl Shares for SharedReceiveQueue {
     fn shared(&self, order: Option<Box<[u16]>>) -> crate::Result<SharedView> {
         // SAFETY: it is alive, and claimed: nobody writes its list.
         let view = unsafe { srq::view_of(self.as_raw(), self.xrc_domain().is_some(), order)? };
-        let cq = self.cq().map(|cq| CqId::of(cq.as_raw().as_ptr()));
+        let cq = self.cq().map(|cq| CqObject::of(cq.as_raw().as_ptr()));
         let index = view.index.or(self.list_name().map(UserIndex::Tagged));
         Ok(SharedView { cq, index, ..view })
     }

@@ -1,6 +1,7 @@
 //! What sources hand over: plain structures.
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use mlx5_sys::verbs::{ibv_cq, ibv_qp_state};
 
@@ -23,27 +24,46 @@ pub(crate) const POSTABLE: [u32; 6] = [
 /// The states in which sends may be posted.
 pub(crate) const SENDABLE: [u32; 1] = [ibv_qp_state::IBV_QPS_RTS];
 
-/// Which CQ a queue completes on: the address of what stands for it, the verbs object or this crate's
-/// owner of one that was made by command. No two that live have the same.
+/// The reader that a queue completes on: a serial number, never reused. Each reader of a CQ has its
+/// own, also where one CQ is taken over several times: CQ slots are counted by the reader, so a queue
+/// that was taken over with an earlier reader is not a queue of a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CqId(usize);
+pub struct CqId(u64);
 
 impl CqId {
-    /// No CQ's.
+    /// Not the number of any reader.
     pub(crate) const NONE: Self = Self(0);
 
-    /// Of a CQ of verbs.
+    /// Returns the number of a new reader.
+    pub(crate) fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// The CQ object that a queue was created with: the address of the verbs object, or of this crate's
+/// owner of a CQ that was created by command.
+///
+/// An address is unique only among objects that exist at the same time. So two are compared only
+/// while both objects exist: when a queue is taken over, whose owner keeps its CQ alive, with a
+/// reader, which keeps its own CQ alive. From then on the queue knows the reader by [`CqId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqObject(usize);
+
+impl CqObject {
+    /// Returns the address of a CQ of verbs.
     pub(crate) fn of(cq: *mut ibv_cq) -> Self {
         Self(cq.addr())
     }
 
-    /// Of the CQ that the object at this address stands for.
+    /// Returns the address of the object that stands for a CQ.
     pub(crate) fn at<O>(owner: *const O) -> Self {
         Self(owner.addr())
     }
 }
 
-/// Which queue pair or shared receive queue: as [`CqId`].
+/// A queue pair or shared receive queue: its address. Compared, as [`CqObject`] is, only while both
+/// objects exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectId(usize);
 
@@ -76,8 +96,8 @@ pub struct SendView {
     pub(crate) max_wr: u32,
     /// Whether every request is signaled.
     pub(crate) signal_all: bool,
-    /// Where its completions go.
-    pub(crate) cq: CqId,
+    /// The CQ that it completes on.
+    pub(crate) cq: CqObject,
 }
 
 /// A receive queue.
@@ -92,16 +112,16 @@ pub struct ReceiveView {
     pub(crate) record: NonNull<u32>,
     /// Number of the queue pair.
     pub(crate) number: u32,
-    /// Where its completions go.
-    pub(crate) cq: CqId,
+    /// The CQ that it completes on.
+    pub(crate) cq: CqObject,
 }
 
 /// A queue pair as one that takes from a shared receive queue.
 pub struct Member {
     /// Its number.
     pub(crate) number: u32,
-    /// Where its receives complete.
-    pub(crate) cq: CqId,
+    /// The CQ that its receives complete on.
+    pub(crate) cq: CqObject,
     /// What it takes from; its own receive queue, where there is none.
     pub(crate) srq: Option<ObjectId>,
 }
@@ -120,8 +140,8 @@ pub struct CompletionView {
     pub(crate) page: NonNull<u8>,
     /// Its number.
     pub(crate) cqn: u32,
-    /// Which one it is.
-    pub(crate) id: CqId,
+    /// The object, for queues to be compared with.
+    pub(crate) object: CqObject,
     /// The CQ of libibverbs, where it is one.
     pub(crate) raw: Option<NonNull<ibv_cq>>,
     /// What compressed CQEs have.
@@ -149,7 +169,7 @@ pub struct SharedView {
     /// What CQEs call it, if it is one of an XRC domain; what this crate does, if it matches tags.
     pub(crate) index: Option<UserIndex>,
     /// Where its receives complete, if it says so and not its queue pairs.
-    pub(crate) cq: Option<CqId>,
+    pub(crate) cq: Option<CqObject>,
     /// Which one it is.
     pub(crate) id: ObjectId,
     /// Its number, for people; 0 where it is not known.

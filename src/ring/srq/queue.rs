@@ -3,6 +3,8 @@
 use core::fmt;
 use core::hint::black_box;
 use core::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::verbs::{ibv_qp, ibv_srq};
@@ -16,7 +18,7 @@ use crate::cqe::{Completion, CqeRef, QueueKind};
 use crate::doorbell::Record;
 use crate::flight::{self, DoorbellKind, Facts, Queue};
 use crate::ring::completion::Completions;
-use crate::ring::credit::Credit;
+use crate::ring::credit::{Credit, SharedId};
 use crate::ring::keep::{QueueKeep, SrqKeep};
 use crate::ring::known::{Membership, Name};
 use crate::ring::source::{CqId, Member as Joining, ObjectId, SharedView, member};
@@ -58,6 +60,7 @@ pub struct SharedReceives {
     promises: Vec<(CqId, Credit)>,
     /// Receive CQs of queue pairs that are attached, by place in `promises`; and what keeps these.
     attached: Vec<Attached>,
+    detached: Box<AllDetached>,
     /// Ids of receives whose completions were dropped together with their queue pair.
     reclaimed: Vec<u64>,
     id: ObjectId,
@@ -87,9 +90,25 @@ pub enum UserIndex {
 struct Attached {
     qpn: u32,
     cq: CqId,
-    _keep: Option<QueueKeep>,
+    keep: Option<QueueKeep>,
     /// Known to the reader of that CQ.
     _member: Option<Membership>,
+}
+
+/// Queue pairs that were detached while receives were outstanding.
+struct AllDetached {
+    /// What CQs know the queue by that they belonged to.
+    of: SharedId,
+    queue_pairs: Vec<Detached>,
+}
+
+/// A queue pair that was let go of. All CQEs of its receives that have come since are of this queue,
+/// as long as it exists; another queue pair may have its number later.
+struct Detached {
+    qpn: u32,
+    cq: CqId,
+    /// Set when it is destroyed, and one of each queue pair: which one it was.
+    life: Arc<AtomicBool>,
 }
 
 /// What a shared receive queue is made of.
@@ -201,13 +220,16 @@ impl SharedReceives {
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
-        if view.cq.is_some_and(|cq| cq != completions.id()) {
+        if view.cq.is_some_and(|cq| !completions.reads(cq)) {
             return Err(QueueError::ForeignCq);
         }
         if let Some(index) = view.index {
             if !completions.meets_xrc(index) {
                 return Err(QueueError::UnknownIndex);
             }
+        }
+        if let Some(UserIndex::Known(index)) = view.index {
+            completions.begin_index(index);
         }
         let receives = config.receives.min(view.order.len() as u32 - 1).max(1);
         // SAFETY: the SRQ's record, of one word; only this queue writes it, as the caller vouches.
@@ -271,6 +293,7 @@ impl SharedReceives {
             index: parts.index,
             promises: vec![(parts.cq, parts.credit)],
             attached: Vec::new(),
+            detached: Box::new(AllDetached { of: SharedId::next(), queue_pairs: Vec::new() }),
             reclaimed: Vec::new(),
             id: parts.id,
             _member: None,
@@ -286,8 +309,13 @@ impl SharedReceives {
     /// cannot be reset.
     ///
     /// `completions` is the reader of its receive CQ, which is another one for other queue pairs
-    /// where these complete elsewhere: then as many CQEs are promised there, too. CQEs of its receives
-    /// that are still in the CQ are dropped, see [`reclaimed`](Self::reclaimed).
+    /// where these complete elsewhere: then as many CQEs are promised there, too.
+    ///
+    /// CQEs with its number that are still in the CQ are dropped. They may be of an earlier queue pair
+    /// with the same number, which took from another queue, so the receives that they complete stay
+    /// outstanding as long as this queue lives. Only where the same queue pair was attached to this
+    /// queue before are they its own: then their receives are free again, see
+    /// [`reclaimed`](Self::reclaimed).
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): it
@@ -299,9 +327,24 @@ impl SharedReceives {
         completions: &mut Completions,
     ) -> crate::Result<()> {
         let keep = QueueKeep::receive(qp.owner())?;
+        let life = keep.destroyed();
         let number = self.join(qp.member(), completions, Some(keep))?;
-        self.sweep(number, completions);
+        self.begin(number, Some(&life), completions);
         Ok(())
+    }
+
+    /// Drops the CQEs of a queue pair's receives that are in the CQ, now that it is attached.
+    fn begin(&mut self, qpn: u32, life: Option<&Arc<AtomicBool>>, completions: &mut Completions) {
+        let cq = completions.id();
+        let detached = &mut self.detached.queue_pairs;
+        let before = detached.iter().position(|qp| qp.qpn == qpn && qp.cq == cq);
+        let before = before.map(|at| detached.swap_remove(at));
+        if before.is_some_and(|qp| life.is_some_and(|life| Arc::ptr_eq(life, &qp.life))) {
+            // The detach dropped all CQEs of earlier queue pairs, and this one takes from no other
+            // queue.
+            self.sweep(qpn, completions);
+        }
+        completions.discard(qpn, QueueKind::Receive);
     }
 
     /// As [`attach`](Self::attach), of a queue that matches tags: what CQEs say of that is not of the
@@ -344,12 +387,12 @@ impl SharedReceives {
     ) -> Result<(), QueueError> {
         // SAFETY: the QP is alive, as the caller vouches.
         let number = self.join(unsafe { member(qp) }, completions, None)?;
-        self.sweep(number, completions);
+        self.begin(number, None, completions);
         Ok(())
     }
 
     /// Returns the queue pair's number.
-    fn join(
+    pub(in crate::ring) fn join(
         &mut self,
         qp: Joining,
         completions: &mut Completions,
@@ -358,10 +401,10 @@ impl SharedReceives {
         if qp.srq != Some(self.id) {
             return Err(QueueError::ForeignSrq);
         }
-        let cq = completions.id();
-        if cq != qp.cq {
+        if !completions.reads(qp.cq) {
             return Err(QueueError::ForeignCq);
         }
+        let cq = completions.id();
         completions.collect();
         if !self.promises.iter().any(|promise| promise.0 == cq) {
             let credit = completions.promise_shared(self.list.most())?;
@@ -384,7 +427,7 @@ impl SharedReceives {
         member: Option<Membership>,
     ) {
         self.members.insert(qpn, 0);
-        self.attached.push(Attached { qpn, cq, _keep: keep, _member: member });
+        self.attached.push(Attached { qpn, cq, keep, _member: member });
     }
 
     /// Lets go of a queue pair. Returns whether it was attached, and `completions` is the reader of
@@ -401,7 +444,15 @@ impl SharedReceives {
         };
         self.sweep(qpn, completions);
         self.members.remove(qpn);
-        self.attached.swap_remove(at);
+        let Attached { cq, keep, .. } = self.attached.swap_remove(at);
+        if self.list.used() != 0 {
+            let AllDetached { of, queue_pairs } = &mut *self.detached;
+            completions.ledger.stray(qpn, *of);
+            queue_pairs.retain(|qp| !qp.life.load(Ordering::Acquire));
+            if let Some(keep) = keep {
+                queue_pairs.push(Detached { qpn, cq, life: keep.destroyed() });
+            }
+        }
         true
     }
 
@@ -647,12 +698,15 @@ impl Drop for SharedReceives {
         let Some(keep) = &mut self.keep else {
             return;
         };
-        if order.is_none() {
-            let of: Vec<_> = self.attached.iter().map(|qp| (qp.qpn, qp.cq)).collect();
-            for (cq, credit) in &mut self.promises {
-                let qpns = of.iter().filter(|qp| qp.1 == *cq).map(|qp| qp.0).collect();
-                credit.owe_shared(qpns, self.index, keep.destroyed());
+        let of: Vec<_> = self.attached.iter().map(|qp| (qp.qpn, qp.cq)).collect();
+        for (cq, credit) in &mut self.promises {
+            if order.is_some() {
+                // All receives are retired, so no CQE of them is in a CQ or comes.
+                credit.take_strays(self.detached.of);
+                continue;
             }
+            let qpns = of.iter().filter(|qp| qp.1 == *cq).map(|qp| qp.0).collect();
+            credit.owe_shared(qpns, Some(self.detached.of), self.index, keep.destroyed());
         }
         keep.order = order;
     }

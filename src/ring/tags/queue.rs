@@ -353,7 +353,7 @@ impl Drop for TaggedReceives {
             // CQEs of it may come as long as the queue is there, and name nothing that others know.
             _ => {
                 let name = Some(UserIndex::Tagged(self.name));
-                self.credit.owe_shared(Vec::new(), name, self.srq.destroyed());
+                self.credit.owe_shared(Vec::new(), None, name, self.srq.destroyed());
             }
         }
     }

@@ -3,6 +3,7 @@
 
 mod account;
 mod armed;
+mod collapsed;
 mod compressed;
 #[cfg(feature = "flight-recorder")]
 mod flight;
@@ -30,7 +31,7 @@ use super::completion::{Completions, CqParts};
 use super::cursor::Counter;
 use super::receive::{ReceiveParts, ReceiveQueue};
 use super::send::{SendParts, SendQueue};
-use super::source::{CqId, ObjectId, QueueOwner};
+use super::source::{CqObject, ObjectId, QueueOwner};
 use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
 use crate::ring::QueueError;
@@ -145,8 +146,19 @@ impl Cq {
 
     fn of(cqes: u32, cqe_size: usize, start: u32, enhanced: bool) -> Self {
         static CQS: AtomicUsize = AtomicUsize::new(1);
+        let object = core::ptr::without_provenance_mut(CQS.fetch_add(1, Ordering::Relaxed));
+        Self::made(CqObject::of(object), cqes, cqe_size, start, enhanced)
+    }
+
+    /// One that lies at that address.
+    fn at(object: CqObject, cqes: u32, cqe_size: usize) -> Self {
+        Self::made(object, cqes, cqe_size, 0, false)
+    }
+
+    fn made(object: CqObject, cqes: u32, cqe_size: usize, start: u32, enhanced: bool) -> Self {
         let buffer = Memory::new(cqes as usize * cqe_size, 0xf0);
-        let record = Memory::new(8, 0);
+        // A page of its own, so that a test can protect it.
+        let record = Memory::new(4096, 0);
         let page = Memory::new(4096, 0);
         record.write(0, &(start & 0xff_ffff).to_be_bytes());
         // Slots that the card has not come to in this lap still have the last lap's owner bit.
@@ -162,7 +174,6 @@ impl Cq {
                 buffer.write(at - 1, &[before]);
             }
         }
-        let id = CqId::of(core::ptr::without_provenance_mut(CQS.fetch_add(1, Ordering::Relaxed)));
         // SAFETY: the memory lives as long as the reader, in the same structure.
         let reader = unsafe {
             let parts = CqParts {
@@ -174,7 +185,7 @@ impl Cq {
                 cqn: CQN,
                 compression: Default::default(),
                 enhanced,
-                id,
+                object,
             };
             Completions::from_parts(parts).unwrap()
         };
@@ -216,6 +227,10 @@ impl Sq {
 
 impl<T: Transport> Sq<T> {
     fn of(cq: &mut Cq, blocks: u32, start: u32, half: usize) -> Self {
+        Self::of_reader(&mut cq.reader, blocks, start, half)
+    }
+
+    fn of_reader(reader: &mut Completions, blocks: u32, start: u32, half: usize) -> Self {
         let buffer = Memory::new(blocks as usize * 64, 0xee);
         let record = Memory::new(8, 0);
         let page = Memory::new(4096, 0);
@@ -232,8 +247,8 @@ impl<T: Transport> Sq<T> {
                 limits: LIMITS,
                 signal_all: false,
                 start: Counter::new(start),
-                credit: cq.reader.promise(QPN, QueueKind::Send, u32::MAX).unwrap(),
-                cq: cq.reader.id(),
+                credit: reader.promise(QPN, QueueKind::Send, u32::MAX).unwrap(),
+                cq: reader.id(),
                 owner: Arc::new(Nobody),
             };
             SendQueue::from_parts(parts).unwrap()

@@ -6,7 +6,7 @@ use mlx5_sys::wqe::opcode;
 use super::*;
 use crate::cqe::{Completion, SendDone, SendOperation};
 use crate::ring::random::{Random, rounds};
-use crate::ring::{PostError, Publish, QueueError};
+use crate::ring::{PostError, Publish, QueueError, Queues, ReceiveSide, SendSide};
 use crate::wqe::Nop;
 
 fn nop(counter: u32) -> Cqe64 {
@@ -70,6 +70,79 @@ fn many_at_once_count_each() {
     cq.produce(nop(11), &[]);
     assert!(matches!(cq.reader.poll(&mut sq.queue), Ok(Some(_))));
     assert_eq!(cq.record.be32(0), 12);
+}
+
+/// A reader that publishes with every CQE has published all CQEs whose requests are retired, whenever
+/// other code runs: between the steps of an iterator, and after one that was leaked.
+#[test]
+fn drain_publishes_each_cqe_before_it_returns_the_completion() {
+    for cqe_size in [64, 128] {
+        let mut cq = Cq::new(16, cqe_size, 0);
+        let mut sq = Sq::new(&mut cq, 16, 0, HALF);
+        for id in 0..10 {
+            post(&mut sq, id);
+            cq.produce(nop(id as u32), &[]);
+        }
+        let mut drain = cq.reader.drain(&mut sq.queue);
+        for taken in 1..=4 {
+            assert!(matches!(drain.next(), Some(Ok(Completion::Send(_)))));
+            assert_eq!(cq.record.be32(0), taken, "CQEs of {cqe_size} bytes");
+        }
+        core::mem::forget(drain);
+        assert_eq!((cq.record.be32(0), sq.queue.ring.cursor.used()), (4, 6));
+    }
+}
+
+/// Queues that check, whenever a poll asks for one, that the record has as many CQEs as requests were
+/// retired.
+struct Strict<'a> {
+    sq: &'a mut Sq,
+    record: &'a Memory,
+    posted: u32,
+    likely: bool,
+}
+
+impl Strict<'_> {
+    fn check(&self) {
+        let retired = self.posted - self.sq.queue.ring.cursor.used();
+        assert_eq!(self.record.be32(0), retired, "the record has what is retired");
+    }
+}
+
+impl Queues for Strict<'_> {
+    fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+        self.check();
+        self.sq.queue.send_side(qpn)
+    }
+
+    fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
+        None
+    }
+
+    fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
+        self.check();
+        if self.likely { self.sq.queue.likely_send_side() } else { None }
+    }
+}
+
+#[test]
+fn poll_many_publishes_each_cqe_before_it_asks_for_the_next_queue() {
+    let nothing = SendDone { id: 0, qpn: 0, operation: SendOperation::Nop, byte_len: 0 };
+    for likely in [true, false] {
+        let mut cq = Cq::new(16, 64, 0);
+        let mut sq = Sq::new(&mut cq, 16, 0, HALF);
+        for id in 0..10 {
+            post(&mut sq, id);
+            cq.produce(nop(id as u32), &[]);
+        }
+        // The last one by the path that looks at everything.
+        post(&mut sq, 10);
+        cq.produce(cqe(cqe_opcode::REQ_ERR, opcode::NOP, 10), &[]);
+        let mut strict = Strict { sq: &mut sq, record: &cq.record, posted: 11, likely };
+        let mut into = [Completion::Send(nothing); 11];
+        assert_eq!(cq.reader.poll_many(&mut strict, &mut into), Ok(11));
+        strict.check();
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, opcode};
 
 use super::*;
-use crate::cqe::{Completion, Status};
+use crate::cqe::{Completion, CqeRef, Status, Unclaimed, UnclaimedReason};
 use crate::ring::random::{Random, rounds};
 use crate::ring::{PostError, Producer, Retirer};
 use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge};
@@ -286,5 +286,112 @@ fn many_threads_post_whole_wqes_in_order() {
         let Halves { producer, retirer, .. } = halves;
         drop(producer);
         assert_eq!(retirer.unshare().expect("the last one").free_blocks(), blocks);
+    }
+}
+
+/// Looks at what a producer may post at the moment when the reader publishes the consumer index: the
+/// record's page is protected, and the store to it traps.
+#[cfg(not(miri))]
+mod at_publication {
+    use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::ring::{Queues, ReceiveSide, SendSide};
+
+    const PAGE: usize = 4096;
+    /// The protected page, the producer, and how often a post was accepted and refused in a trap.
+    static PROTECTED: AtomicUsize = AtomicUsize::new(0);
+    static PRODUCER: AtomicPtr<Producer<Rc>> = AtomicPtr::new(core::ptr::null_mut());
+    static ACCEPTED: AtomicU32 = AtomicU32::new(0);
+    static REFUSED: AtomicU32 = AtomicU32::new(0);
+
+    fn protect(page: usize, protection: i32) {
+        let page = core::ptr::with_exposed_provenance_mut(page);
+        // SAFETY: a page that the test owns as a whole.
+        assert_eq!(unsafe { libc::mprotect(page, PAGE, protection) }, 0);
+    }
+
+    extern "C" fn trap(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: the kernel gives a valid structure for SIGSEGV.
+        let address = unsafe { (*info).si_addr() }.addr();
+        let page = PROTECTED.load(Ordering::Relaxed);
+        if page == 0 || address & !(PAGE - 1) != page {
+            // SAFETY: ends the process at the next fault, which is another's.
+            unsafe { libc::signal(libc::SIGSEGV, libc::SIG_DFL) };
+            return;
+        }
+        // SAFETY: it lives as long as the page is protected.
+        let producer = unsafe { &*PRODUCER.load(Ordering::Relaxed) };
+        // SAFETY: no card is there.
+        match unsafe { producer.post(99, Nop::new().signaled()) } {
+            Ok(()) => ACCEPTED.fetch_add(1, Ordering::Relaxed),
+            Err(_) => REFUSED.fetch_add(1, Ordering::Relaxed),
+        };
+        protect(page, libc::PROT_READ | libc::PROT_WRITE);
+    }
+
+    /// Queues that are found by number only.
+    struct Unlikely<'a>(&'a mut Retirer<Rc>);
+
+    impl Queues for Unlikely<'_> {
+        fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
+            self.0.send_side(qpn)
+        }
+
+        fn receive_side(&mut self, _: u32) -> Option<ReceiveSide<'_>> {
+            None
+        }
+    }
+
+    #[test]
+    fn producers_get_room_only_after_the_consumer_index_is_published() {
+        let mut old = core::mem::MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: all-zero is a valid structure; the handler calls nothing that allocates or locks.
+        unsafe {
+            let mut action: libc::sigaction = core::mem::zeroed();
+            action.sa_sigaction = trap as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+            assert_eq!(libc::sigaction(libc::SIGSEGV, &action, old.as_mut_ptr()), 0);
+        }
+        let nop = |at: u32| cqe(cqe_opcode::REQ, opcode::NOP, at);
+        let mut cq = Cq::new(8, 64, 0);
+        let mut halves = share(Sq::new(&mut cq, 32, 0, 0));
+        let mut posted = 0;
+        let mut traps = 0;
+        for way in 0..5 {
+            // SAFETY: no card is there.
+            while unsafe { halves.producer.post(posted, Nop::new().signaled()) }.is_ok() {
+                posted += 1;
+            }
+            cq.produce(nop(cq.produced), &[]);
+            PRODUCER.store(&raw mut halves.producer, Ordering::Relaxed);
+            let page = cq.record.at(0).expose_provenance().get();
+            PROTECTED.store(page, Ordering::Relaxed);
+            protect(page, libc::PROT_READ);
+            let retirer = &mut halves.retirer;
+            let mut into = [Completion::Unclaimed(Unclaimed::new(
+                UnclaimedReason::UnknownQueue,
+                // SAFETY: a CQE in memory of the test.
+                &unsafe { CqeRef::new(cq.buffer.at(0), false, 0) },
+            ))];
+            match way {
+                0 => assert!(cq.reader.poll(retirer).unwrap().is_some()),
+                1 => assert!(cq.reader.poll(&mut Unlikely(retirer)).unwrap().is_some()),
+                2 => assert!(cq.reader.drain(retirer).next().is_some()),
+                3 => assert_eq!(cq.reader.poll_many(retirer, &mut into), Ok(1)),
+                _ => {
+                    // By the path for every kind of CQE.
+                    cq.reader.hold(true);
+                    assert!(cq.reader.poll(&mut Unlikely(retirer)).unwrap().is_some());
+                    cq.reader.hold(false);
+                }
+            }
+            PROTECTED.store(0, Ordering::Relaxed);
+            traps += 1;
+            assert_eq!(ACCEPTED.load(Ordering::Relaxed), 0, "room before publication, {way}");
+            assert_eq!(REFUSED.load(Ordering::Relaxed), traps, "the store trapped, {way}");
+        }
+        // SAFETY: what was there before.
+        unsafe { libc::sigaction(libc::SIGSEGV, old.as_ptr(), core::ptr::null_mut()) };
     }
 }

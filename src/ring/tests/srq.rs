@@ -5,21 +5,22 @@ use std::collections::{HashMap, VecDeque};
 
 use mlx5_sys::cqe::opcode;
 
-use super::{Cq, Memory, QPN, cqe};
+use super::{Cq, Memory, QPN, Sq, cqe};
 use crate::cqe::Completion;
 use crate::doorbell::Record;
 use crate::ring::random::{Random, rounds};
-use crate::ring::source::ObjectId;
+use crate::ring::source::{CqObject, Member, ObjectId};
 use crate::ring::srq::{SrqParts, UserIndex};
-use crate::ring::{PostError, QueueTable, Queues, SharedReceives};
+use crate::ring::{Completions, PostError, QueueTable, Queues, SharedReceives};
 use crate::verbs::Rc;
-use crate::wqe::Sge;
+use crate::wqe::{Nop, Sge};
 
 /// A shared receive queue over plain memory.
 struct Srq {
     buffer: Memory,
     record: Memory,
     queue: SharedReceives,
+    id: ObjectId,
 }
 
 /// WQEs of the memory that are not in the list, as libmlx5 has some.
@@ -30,6 +31,7 @@ impl Srq {
         let buffer = Memory::new(SPARE * wqes * stride, 0xee);
         let record = Memory::new(8, 0);
         record.write(0, &u32::from(start).to_be_bytes());
+        let id = ObjectId::at(&raw const buffer);
         // SAFETY: the memory lives as long as the queue, in the same structure.
         let queue = unsafe {
             SharedReceives::from_parts(SrqParts {
@@ -43,7 +45,7 @@ impl Srq {
                 cyclic: false,
                 cq: cq.reader.id(),
                 credit: cq.reader.promise_shared(wqes as u32 - 1).unwrap(),
-                id: ObjectId::at(&raw const buffer),
+                id,
                 number: 0,
                 cqn: 0,
             })
@@ -52,7 +54,7 @@ impl Srq {
         if index.is_none() {
             queue.enter(QPN, cq.reader.id(), None, None);
         }
-        Self { buffer, record, queue }
+        Self { buffer, record, queue, id }
     }
 }
 
@@ -269,7 +271,7 @@ fn a_table_finds_one_queue_whose_index_is_unknown() {
     }
     // The memory of their lists and records lives to the end.
     let (mut memory, mut queues) = (vec![], vec![]);
-    for Srq { buffer, record, queue } in srqs {
+    for Srq { buffer, record, queue, .. } in srqs {
         memory.push((buffer, record));
         queues.push(queue);
     }
@@ -284,4 +286,30 @@ fn a_table_finds_one_queue_whose_index_is_unknown() {
     assert!(table.remove_shared(second).is_some());
     assert!(table.indexed_side(6).is_none() && table.indexed_side(5).is_some());
     assert!(table.shared(second).is_none());
+}
+
+/// A CQ may lie where another one lay that is gone; what was reserved on that one is not reserved on it.
+#[test]
+fn a_cq_at_the_address_of_an_earlier_one_is_another_one() {
+    let address = CqObject::of(core::ptr::without_provenance_mut(0x1000));
+    let mut first = Cq::at(address, 16, 64);
+    let mut srq = Srq::new(&mut first, 8, 64, 0, None);
+    let id = srq.id;
+    let join = |srq: &mut Srq, reader: &mut Completions, number| {
+        let member = Member { number, cq: address, srq: Some(id) };
+        srq.queue.join(member, reader, None).unwrap()
+    };
+    assert_eq!(join(&mut srq, &mut first.reader, 1), 1);
+    assert_eq!(first.reader.ledger.promised(), 7);
+    let mut second = Cq::at(address, 16, 64);
+    assert_eq!(join(&mut srq, &mut second.reader, 2), 2);
+    assert_eq!(second.reader.ledger.promised(), 7, "reserved on the new one, too");
+    // What the first one's queues complete is not looked for on the second.
+    let mut sq = Sq::new(&mut first, 16, 0, 0);
+    // SAFETY: no card is there.
+    unsafe { sq.queue.post(1, Nop::new().signaled()).unwrap() };
+    second.produce(cqe(opcode::REQ, 0, 0), &[]);
+    let polled = second.reader.poll(&mut sq.queue).unwrap();
+    assert!(matches!(polled, Some(Completion::Unclaimed(_))), "{polled:?}");
+    assert_eq!(sq.queue.ring.cursor.used(), 1);
 }

@@ -148,3 +148,91 @@ fn entries_of_a_queue_that_was_destroyed_are_promised_again() {
         drop((other, srq));
     }
 }
+
+/// The server's queue is dropped by its owner with three completions of its first queue pair in the CQ,
+/// and that queue pair is destroyed. Then one with the same number is made, which takes from another
+/// queue with five receives outstanding. Returns the server with that queue, and the first one.
+fn number_in_use_again() -> (Server, SharedReceiveQueue) {
+    let mut server = Server::new(&SHAPE);
+    for id in 0..10 {
+        server.post(id).unwrap();
+    }
+    for id in 0..3 {
+        server.send(0, id, &[1; 8]);
+    }
+    let srq = SharedReceiveQueue::builder(&server.rig.pd).max_wr(31).build().unwrap();
+    let config = ReceiveConfig::default();
+    let shared = SharedReceives::new(&srq, &mut server.completions, config).unwrap();
+    let first = std::mem::replace(&mut server.srq, srq);
+    drop(std::mem::replace(&mut server.shared, shared));
+    for id in 20..25 {
+        server.post(id).unwrap();
+    }
+    // The number of the first queue pair comes again when all others were given out.
+    let number = server.qps[0].number();
+    server.qps.clear();
+    let qp = (0..10_000).find_map(|_| {
+        let qp = QueuePair::builder(&server.rig.pd, &server.cq).shared_receive_queue(&server.srq);
+        let qp = server.rig.init(qp);
+        (qp.number() == number).then_some(qp)
+    });
+    let qp = qp.expect("numbers come again");
+    server.shared.attach(&qp, &mut server.completions).unwrap();
+    let Client { send, mut completions, qp: client } = server.clients.remove(0);
+    drop(send);
+    let client = server.rig.to_init(client.to_error().unwrap().reset().unwrap());
+    let (qp, client) = server.rig.connect(qp, client);
+    let send = SendQueue::new(&client, &mut completions, SendConfig::default()).unwrap();
+    server.clients.insert(0, Client { send, completions, qp: client });
+    server.qps.push(qp);
+    (server, first)
+}
+
+#[test]
+fn attach_frees_no_receive_by_cqes_of_an_earlier_queue_pair_with_the_number() {
+    let (mut server, _first) = number_in_use_again();
+    assert_eq!(server.shared.reclaimed().count(), 0);
+    assert_eq!(server.shared.outstanding(), 5);
+    for id in 20..25 {
+        server.send(0, id, b"later");
+        assert_eq!((server.received().id, server.bytes(id, 5)), (id, b"later".to_vec()));
+    }
+    server.is_quiet();
+}
+
+#[test]
+fn destroying_a_queue_drops_no_cqe_of_a_later_queue_pair_with_the_number() {
+    let (mut server, first) = number_in_use_again();
+    server.send(0, 20, b"later");
+    // The reader finds out that the queue is gone when slots are asked for.
+    drop(first);
+    let before = server.completions.capacity();
+    server
+        .completions
+        .publish(Publish::Every(before - 31))
+        .expect("the first one's slots are free");
+    server.completions.publish(Publish::EveryPoll).unwrap();
+    assert_eq!((server.received().id, server.bytes(20, 5)), (20, b"later".to_vec()));
+    server.is_quiet();
+}
+
+/// CQEs that came after a queue pair was detached take up slots of the CQ until they are polled, or the
+/// queue is destroyed: then they are dropped, and not before their slots are free.
+#[test]
+fn cqes_of_a_detached_queue_pair_are_dropped_with_its_queue() {
+    let mut server = Server::new(&SHAPE);
+    for id in 0..10 {
+        server.post(id).unwrap();
+    }
+    let number = server.qps[0].number();
+    assert!(server.shared.detach(number, &mut server.completions));
+    for id in 0..10 {
+        server.send(0, id, &[1; 8]);
+    }
+    let Server { shared, mut completions, srq, qps, clients, .. } = server;
+    drop((shared, qps, srq));
+    let all = completions.capacity();
+    completions.publish(Publish::Every(all)).expect("all slots are free");
+    assert_eq!(completions.poll(&mut ()), Ok(None), "and no CQE takes one");
+    drop(clients);
+}

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, Status};
 use mlx5::ring::{
-    Completions, PollError, PostError, QueueError, QueueTable, ReceiveConfig, ReceiveQueue,
-    RegisterUse, SendConfig, SendQueue, SharedReceives,
+    Completions, PollError, PostError, Publish, QueueError, QueueTable, ReceiveConfig,
+    ReceiveQueue, RegisterUse, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rc, Rts, RtsAttributes, ScatterToCqe,

@@ -1,0 +1,98 @@
+//! A collapsed CQ over plain memory: what its reader copies, and that the copies are memory of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use mlx5_sys::cqe::opcode as cqe_opcode;
+use mlx5_sys::wqe::opcode;
+
+use super::*;
+use crate::cqe::Completion;
+use crate::ring::collapsed::CollapsedCompletions;
+use crate::ring::source::handover::Completes;
+use crate::ring::source::{CompletionSource, CompletionView, CqCheck, CqObject, CqOwner};
+use crate::verbs::Context;
+use crate::wqe::Nop;
+
+/// Stands for a CQ that there is none of.
+struct NoCq;
+
+impl CqOwner for NoCq {
+    fn claim(&self) -> crate::Result<()> {
+        Ok(())
+    }
+
+    fn release(&self) {}
+
+    fn ignores_overrun(&self) -> bool {
+        true
+    }
+
+    fn events(&self) -> Arc<AtomicU32> {
+        Arc::default()
+    }
+
+    fn check(&self, _: u32) -> CqCheck {
+        CqCheck::NoEvent
+    }
+}
+
+/// The slot of a collapsed CQ.
+struct Slot {
+    buffer: Memory,
+    record: Memory,
+    page: Memory,
+}
+
+// SAFETY: the memory lives as long as the slot, which outlives its reader in the test below.
+unsafe impl Completes for Slot {
+    fn owner(&self) -> Arc<dyn CqOwner> {
+        Arc::new(NoCq)
+    }
+
+    fn context(&self) -> &Context {
+        unreachable!("a reader does not ask")
+    }
+
+    fn completions(&self) -> crate::Result<CompletionView> {
+        Ok(CompletionView {
+            buffer: self.buffer.at(0),
+            cqe_count: 1,
+            cqe_size: 64,
+            record: self.record.at(0).cast(),
+            page: self.page.at(0),
+            cqn: CQN,
+            object: CqObject::at(self),
+            raw: None,
+            compression: Default::default(),
+            enhanced: false,
+            collapsed: true,
+        })
+    }
+}
+
+impl CompletionSource for Slot {}
+
+/// Run by Miri, this also checks that no copy goes to memory through a pointer that the reader may no
+/// longer use.
+#[test]
+fn each_cqe_is_copied_to_memory_that_the_reader_owns() {
+    let slot =
+        Slot { buffer: Memory::new(64, 0), record: Memory::new(8, 0), page: Memory::new(4096, 0) };
+    let mut collapsed = CollapsedCompletions::new(&slot).unwrap();
+    // A queue that completes there, made by parts.
+    let mut sq: Sq = Sq::of_reader(&mut collapsed.reader, 16, 0, 0);
+    assert_eq!(collapsed.poll(&mut sq.queue), Ok(None));
+    for id in 0..9 {
+        // SAFETY: no card is there.
+        unsafe { sq.queue.post(id, Nop::new().signaled()).unwrap() };
+        slot.buffer.write(0, cqe(cqe_opcode::REQ, opcode::NOP, id as u32).as_bytes());
+        match collapsed.poll(&mut sq.queue) {
+            Ok(Some(Completion::Send(done))) => assert_eq!(done.id, id),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(collapsed.poll(&mut sq.queue), Ok(None));
+        // A move, as into a queue's owner.
+        collapsed = core::convert::identity(collapsed);
+    }
+}
