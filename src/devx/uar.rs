@@ -12,7 +12,7 @@ use mlx5_sys::ifc::cmd_hca_cap;
 
 use super::Group;
 use crate::ring::RegisterMemory;
-use crate::verbs::{Cause, Context, Devx, Error, Result, non_null};
+use crate::verbs::{Cause, Context, Devx, Error, Result, keep_from_children, non_null};
 
 /// How the processor maps a register, and who else has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -154,7 +154,10 @@ impl Uar {
             return Err(Error::attribute("register", "not mapped", "libmlx5 maps every UAR"));
         };
         let context = context.clone();
+        // From here on it is freed when dropped.
         let inner = UarInner { uar, kind, register, page, number, half, context };
+        // SAFETY: libmlx5 has mapped the page.
+        unsafe { keep_from_children(page)? };
         Ok(Uar { inner: Arc::new(inner) })
     }
 

@@ -348,8 +348,11 @@ unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
     }
 
     fn sends(&self) -> crate::Result<SendView> {
-        // SAFETY: it is alive.
-        Ok(unsafe { QpView::new(self.as_raw()) }?.sends::<T>()?)
+        // SAFETY: `self` keeps the queue pair alive.
+        let view = unsafe { QpView::new(self.as_raw()) }?.sends::<T>()?;
+        // SAFETY: libmlx5 has mapped the register for the queue pair.
+        unsafe { verbs::keep_from_children(view.register)? };
+        Ok(view)
     }
 }
 
@@ -425,8 +428,10 @@ unsafe impl Completes for CompletionQueue {
     }
 
     fn completions(&self) -> crate::Result<CompletionView> {
-        // SAFETY: it is alive.
+        // SAFETY: `self` keeps the CQ alive.
         let view = unsafe { view_cq(self.as_raw())? };
+        // SAFETY: libmlx5 has mapped the page for the CQ.
+        unsafe { verbs::keep_from_children(view.page)? };
         Ok(CompletionView { compression: self.compression().unwrap_or_default(), ..view })
     }
 }

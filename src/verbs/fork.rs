@@ -1,0 +1,150 @@
+//! Processes that fork: which memory the child shares, and what it must leave alone.
+
+use std::ptr::NonNull;
+
+use mlx5_sys::verbs::{ibv_fork_init, ibv_is_fork_initialized};
+
+use super::pages::page_size;
+use super::{Cause, Errno, Error, Result};
+
+/// How memory that the card reaches is kept apart from forked children.
+///
+/// A fork shares the memory of the process with the child until one of them writes: then the writer
+/// gets a copy. If the parent writes first, the card goes on with the old page, and the parent no
+/// longer sees what the card writes. See [`fork_init`] for what prevents that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ForkStatus {
+    /// Nothing is done: if the process forks, its traffic may go wrong silently.
+    Disabled,
+    /// Registered memory, rings and doorbell records do not follow into children, which get SIGSEGV
+    /// where they touch them.
+    Enabled,
+    /// The kernel copies such memory for the child at the fork (Linux 5.12 and later). Nothing is to
+    /// be done.
+    Unneeded,
+}
+
+/// Returns how memory that the card reaches is kept apart from forked children. One or two system
+/// calls.
+pub fn fork_status() -> ForkStatus {
+    // `enum ibv_fork_status` of `verbs.h`
+    const ENABLED: u32 = 1;
+    const UNNEEDED: u32 = 2;
+    // SAFETY: it asks the kernel and reads a variable of libibverbs.
+    match unsafe { ibv_is_fork_initialized() } {
+        UNNEEDED => ForkStatus::Unneeded,
+        ENABLED => ForkStatus::Enabled,
+        _ => ForkStatus::Disabled,
+    }
+}
+
+/// Prepares the process for forks, and returns how: by `ibv_fork_init`.
+///
+/// Call it before anything else of this crate, and before other threads use libibverbs. The
+/// environment variable `RDMAV_FORK_SAFE=1` does the same without a call. From then on each
+/// registration and each queue costs a call of `madvise` and an entry in a tree of libibverbs', and
+/// memory on huge pages needs `RDMAV_HUGEPAGES_SAFE=1` as well. Posts and polls cost nothing. Where the
+/// kernel does the job itself ([`ForkStatus::Unneeded`]), nothing changes.
+///
+/// `std::process::Command` needs none of this if it has no `pre_exec`: its child executes the new
+/// program at once.
+///
+/// # The child
+/// The parent goes on as if nothing had happened. The child leaves everything alone that the parent
+/// has made with this crate, until it ends or executes another program; it may open the device anew
+/// and make objects of its own. The child has no use for the parent's objects:
+///
+/// | the child | what happens |
+/// |---|---|
+/// | posts to a queue, or arms a CQ | SIGSEGV at the latest where it rings: doorbell registers do not follow into children |
+/// | polls | [`ForkStatus::Enabled`]: SIGSEGV; otherwise it sees what was there at the fork, and never anything new |
+/// | reads or writes registered memory | [`ForkStatus::Enabled`]: SIGSEGV; otherwise it has a copy |
+/// | drops, resets or changes an object | the kernel may do so with the parent's object, since both have the same open file |
+///
+/// So the child ends by `exec`, `_exit`, or `std::process::exit` (which runs no destructors of
+/// variables), and does not return from the function that holds the objects. An error instead of
+/// SIGSEGV would cost each post and each poll a question.
+///
+/// ```no_run
+/// use mlx5::verbs::{Context, ForkStatus, fork_init};
+///
+/// assert_ne!(fork_init()?, ForkStatus::Disabled);
+/// let context = Context::open_first()?;
+/// # Ok::<(), mlx5::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::Call`]: EINVAL where memory was registered before, ENOSYS where the kernel cannot keep
+/// memory from children.
+pub fn fork_init() -> Result<ForkStatus> {
+    // SAFETY: it sets libibverbs up, and changes no memory of the program's. libibverbs takes its own
+    // locks.
+    match unsafe { ibv_fork_init() } {
+        0 => Ok(fork_status()),
+        errno => {
+            let error = Error::from_errno("ibv_fork_init", Errno(errno));
+            Err(error.because(match errno {
+                libc::EINVAL => Some(Cause::Known(
+                    "memory was registered before: call fork_init first of all, or set \
+                     RDMAV_FORK_SAFE=1",
+                )),
+                libc::ENOSYS => Some(Cause::Known("the kernel has no MADV_DONTFORK")),
+                _ => None,
+            }))
+        }
+    }
+}
+
+/// Keeps the page of doorbell registers around `register` from following into forked children: what a
+/// child rings would be executed from the parent's ring. One system call.
+///
+/// # Errors
+/// [`Error::Call`].
+///
+/// # Safety
+/// `register` lies on a page of registers that is mapped.
+pub(crate) unsafe fn keep_from_children(register: NonNull<u8>) -> Result<()> {
+    let page = page_size();
+    let start = register.as_ptr().map_addr(|address| address & !(page - 1));
+    // SAFETY: the page is mapped, as the caller guarantees, and does not change for this process.
+    if unsafe { libc::madvise(start.cast(), page, libc::MADV_DONTFORK) } != 0 {
+        return Err(Error::last("madvise"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::Pages;
+
+    /// The flags of the mapping that an address lies in, as the kernel tells them.
+    fn flags(address: NonNull<u8>) -> String {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut within = false;
+        for line in smaps.lines() {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let ends =
+                range.map(|(start, end)| [start, end].map(|it| usize::from_str_radix(it, 16)));
+            if let Some([Ok(start), Ok(end)]) = ends {
+                within = (start..end).contains(&address.addr().get());
+            } else if let (true, Some(flags)) = (within, line.strip_prefix("VmFlags:")) {
+                return flags.to_owned();
+            }
+        }
+        panic!("{address:p} is not mapped");
+    }
+
+    #[test]
+    fn the_page_of_a_register_and_no_other_is_kept_from_children() {
+        let pages = Pages::new(3 * page_size()).unwrap();
+        // SAFETY: within the pages.
+        let at = |offset: usize| unsafe { pages.as_ptr().add(offset) };
+        let kept = |offset| flags(at(offset)).split(' ').any(|flag| flag == "dc");
+        assert!(!kept(page_size()));
+        // SAFETY: the page is mapped.
+        unsafe { keep_from_children(at(page_size() + 0x800)) }.unwrap();
+        assert!(kept(page_size()) && kept(2 * page_size() - 1));
+        assert!(!kept(0) && !kept(2 * page_size()));
+    }
+}
