@@ -1,12 +1,13 @@
 //! The command line.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome};
-use crate::output::Output;
+use crate::output::{Form, Output, plain, stderr, stdout};
 use crate::{decode, doctor, dump, generate, info, lint, perf, replay, trace};
 
 /// Brings up, measures and explains NVIDIA ConnectX cards.
@@ -72,6 +73,24 @@ impl Command {
 }
 
 impl Cli {
+    /// Prints help, the version, or what is wrong with the command line.
+    #[must_use]
+    pub fn answer(answer: &clap::Error) -> ExitCode {
+        let given = std::env::args_os().chain(std::env::var_os("MLX5_MODEL_LIBRARY"));
+        let mut texts = given.map(|text| text.into_string());
+        if texts.all(|text| text.is_ok_and(|text| plain(&text, Form::Text) == text)) {
+            // In colours, which are clap's own then.
+            answer.exit();
+        }
+        let text = answer.render().to_string();
+        // Nobody is left to tell if it cannot be printed.
+        let _ = match answer.use_stderr() {
+            true => stderr(Form::Text).write_all(text.as_bytes()),
+            false => stdout(Form::Text).write_all(text.as_bytes()),
+        };
+        ExitCode::from(answer.exit_code() as u8)
+    }
+
     /// Does what the command line says.
     #[must_use]
     pub fn run(mut self) -> ExitCode {

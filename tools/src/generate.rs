@@ -9,6 +9,7 @@ use clap_complete::Shell;
 
 use crate::cli::Cli;
 use crate::outcome::{Error, Outcome, Result};
+use crate::output::{Form, stdout};
 
 /// Print completions for a shell
 ///
@@ -24,7 +25,7 @@ impl Completions {
     pub(crate) fn run(&self) -> Result {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "mlx5", &mut script);
-        io::Write::write_all(&mut io::stdout(), &script).map_err(Error::Output)?;
+        io::Write::write_all(&mut stdout(Form::Text), &script).map_err(Error::Output)?;
         Ok(Outcome::Good)
     }
 }

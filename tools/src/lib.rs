@@ -6,6 +6,7 @@
 //! interface of the crate `mlx5`.
 
 #![allow(rustdoc::private_intra_doc_links, reason = "a page on a folder tells of all its files")]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod cli;
 pub mod decode;

@@ -6,6 +6,7 @@ use mlx5_model as _;
 
 use crate::cli::Options;
 use crate::outcome::Result;
+use crate::output::say;
 
 /// The devices that a command may open.
 #[derive(Clone, Debug)]
@@ -63,7 +64,7 @@ impl Machine {
     /// Says on standard error that what follows is not a card's doing, if so.
     pub fn say_model(&self) {
         if is_model() {
-            eprintln!("mlx5: on the model, a software ConnectX: its times say nothing of a card");
+            say!("on the model, a software ConnectX: its times say nothing of a card");
         }
     }
 

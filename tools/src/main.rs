@@ -6,5 +6,8 @@ use clap::Parser as _;
 use mlx5_tools::cli::Cli;
 
 fn main() -> ExitCode {
-    Cli::parse().run()
+    match Cli::try_parse() {
+        Ok(cli) => cli.run(),
+        Err(answer) => Cli::answer(&answer),
+    }
 }

@@ -1,7 +1,14 @@
 //! Reports on standard output, all else on standard error.
+//!
+//! Much of what is shown comes from strangers: peers, names of processes, recordings, files of the
+//! system. So everything that the command prints passes [`Filtered`], which replaces characters that a
+//! terminal obeys. Nothing else in the command opens a standard stream; clippy sees to it
+//! (`clippy.toml`). Colours of the command's own are put around filtered text, by [`Page`].
 
-use std::fmt::Display;
-use std::io::{self, Write as _};
+use std::borrow::Cow;
+use std::fmt::{self, Display, Write as _};
+use std::io::{self, IsTerminal as _, Write};
+use std::process::Stdio;
 
 use serde::Serialize;
 
@@ -49,21 +56,37 @@ impl Output {
     /// [`Error::Output`].
     pub fn report<R: Serialize + Display>(&self, command: &str, report: &R) -> Result<()> {
         if self.json {
-            self.json(&Envelope {
-                command,
-                version: env!("CARGO_PKG_VERSION"),
-                runs_on: machine::runs_on(),
-                report,
-            })
-        } else {
-            let mut out = io::stdout().lock();
-            writeln!(out, "{report}").and_then(|()| out.flush()).map_err(Error::Output)
+            return self.enveloped(command, report);
         }
+        let mut out = stdout(Form::Text);
+        writeln!(out, "{report}").and_then(|()| out.flush()).map_err(Error::Output)
+    }
+
+    /// Prints a report whose text has colours.
+    ///
+    /// # Errors
+    /// [`Error::Output`].
+    pub fn page<R: Serialize>(&self, command: &str, report: &R, page: &Page) -> Result<()> {
+        if self.json {
+            return self.enveloped(command, report);
+        }
+        let is_coloured = is_stdout_terminal()
+            && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        page.print(&mut standard_output(), is_coloured).map_err(Error::Output)
+    }
+
+    fn enveloped<R: Serialize>(&self, command: &str, report: &R) -> Result<()> {
+        self.json(&Envelope {
+            command,
+            version: env!("CARGO_PKG_VERSION"),
+            runs_on: machine::runs_on(),
+            report,
+        })
     }
 
     /// One JSON value on a line of its own, or over several lines if a person may look.
     fn json<T: Serialize>(&self, value: &T) -> Result<()> {
-        let mut out = io::stdout().lock();
+        let mut out = stdout(Form::Json);
         serde_json::to_writer_pretty(&mut out, value)
             .map_err(io::Error::from)
             .and_then(|()| writeln!(out))
@@ -73,10 +96,243 @@ impl Output {
 
     /// Says why the command could not be done: on standard error, in JSON on standard output too.
     pub fn failed(&self, error: &Error) {
-        eprintln!("mlx5: {error}");
+        say!("{error}");
         if self.json {
             // The text is out already, and the exit status says the rest.
             let _ = self.json(&Failed { error: error.to_string() });
+        }
+    }
+}
+
+/// What becomes of a character that a terminal obeys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// It becomes U+FFFD, which has its width.
+    Text,
+    /// It becomes an escape of JSON: programs get what was there.
+    Json,
+}
+
+/// Whether a terminal obeys a character instead of showing it, or shows others in another order:
+/// controls but newline and tab, and controls of writing direction.
+fn is_obeyed(character: char) -> bool {
+    match character {
+        '\n' | '\t' => false,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' => true,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => true,
+        other => other.is_control(),
+    }
+}
+
+/// Text without characters that a terminal obeys.
+pub fn plain(text: &str, form: Form) -> Cow<'_, str> {
+    if !text.chars().any(is_obeyed) {
+        return text.into();
+    }
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        match form {
+            _ if !is_obeyed(character) => plain.push(character),
+            Form::Text => plain.push(char::REPLACEMENT_CHARACTER),
+            // All of them are in the basic plane. A string takes them all.
+            Form::Json => _ = write!(plain, "\\u{:04x}", u32::from(character)),
+        }
+    }
+    plain.into()
+}
+
+/// A stream that passes text on without characters that a terminal obeys. Bytes that are no UTF-8
+/// become U+FFFD: some terminals take them for controls.
+#[derive(Debug)]
+pub struct Filtered<W: Write> {
+    to: W,
+    form: Form,
+    /// The beginning of a character whose rest was not written yet.
+    begun: Vec<u8>,
+}
+
+impl<W: Write> Filtered<W> {
+    /// Passes on to `to`.
+    pub fn new(to: W, form: Form) -> Filtered<W> {
+        Filtered { to, form, begun: Vec::new() }
+    }
+}
+
+impl<W: Write> Write for Filtered<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let all: Cow<'_, [u8]> = match self.begun.is_empty() {
+            true => bytes.into(),
+            false => [&std::mem::take(&mut self.begun), bytes].concat().into(),
+        };
+        let mut chunks = all.utf8_chunks().peekable();
+        while let Some(chunk) = chunks.next() {
+            self.to.write_all(plain(chunk.valid(), self.form).as_bytes())?;
+            let invalid = chunk.invalid();
+            // Only what may still become a character is an error without a length.
+            let may_go_on = chunks.peek().is_none()
+                && std::str::from_utf8(invalid).is_err_and(|error| error.error_len().is_none());
+            if may_go_on {
+                self.begun = invalid.to_vec();
+            } else if !invalid.is_empty() {
+                self.to.write_all("\u{fffd}".as_bytes())?;
+            }
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+impl<W: Write> Drop for Filtered<W> {
+    fn drop(&mut self) {
+        if !self.begun.is_empty() {
+            // Whoever wants to know whether it was written flushes before.
+            let _ = self.to.write_all("\u{fffd}".as_bytes());
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the place")]
+fn standard_output() -> io::Stdout {
+    io::stdout()
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the place")]
+fn standard_error() -> io::Stderr {
+    io::stderr()
+}
+
+/// Standard output.
+pub fn stdout(form: Form) -> Filtered<io::Stdout> {
+    Filtered::new(standard_output(), form)
+}
+
+/// Standard error.
+pub fn stderr(form: Form) -> Filtered<io::Stderr> {
+    Filtered::new(standard_error(), form)
+}
+
+/// Standard error, for the output of a program that is run.
+pub fn stderr_of_programs() -> Stdio {
+    standard_error().into()
+}
+
+/// Whether a person reads standard output.
+pub fn is_stdout_terminal() -> bool {
+    standard_output().is_terminal()
+}
+
+/// Whether a person reads standard error.
+pub fn is_stderr_terminal() -> bool {
+    standard_error().is_terminal()
+}
+
+/// Prints a line on standard error, after the command's name.
+pub fn line(text: fmt::Arguments<'_>) {
+    // In one piece, between lines of others. Where nobody reads it, there is nobody to tell so.
+    let _ = stderr(Form::Text).write_all(format!("mlx5: {text}\n").as_bytes());
+}
+
+/// Says something on standard error, as [`line`](crate::output::line).
+macro_rules! say {
+    ($($text:tt)*) => { $crate::output::line(format_args!($($text)*)) };
+}
+pub(crate) use say;
+
+/// A text with colours.
+#[derive(Clone, Debug, Default)]
+pub struct Page {
+    /// Text, and parameters of SGR (ANSI), which are the command's own.
+    pieces: Vec<(String, Option<&'static str>)>,
+}
+
+impl Page {
+    /// Adds text.
+    pub fn put(&mut self, text: impl Display) {
+        self.pieces.push((text.to_string(), None));
+    }
+
+    /// Adds text in a colour.
+    pub fn paint(&mut self, text: impl Display, color: &'static str) {
+        self.pieces.push((text.to_string(), Some(color)));
+    }
+
+    /// Prints it, and a newline.
+    fn print(&self, to: &mut impl Write, is_coloured: bool) -> io::Result<()> {
+        for (text, color) in &self.pieces {
+            let text = plain(text, Form::Text);
+            match color.filter(|_| is_coloured) {
+                Some(color) => write!(to, "\x1b[{color}m{text}\x1b[0m")?,
+                None => write!(to, "{text}")?,
+            }
+        }
+        writeln!(to)?;
+        to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn filtered(pieces: &[&[u8]], form: Form) -> String {
+        let mut out = Vec::new();
+        let mut filter = Filtered::new(&mut out, form);
+        pieces.iter().for_each(|piece| filter.write_all(piece).unwrap());
+        drop(filter);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn controls_are_replaced_and_lines_and_tabs_are_not() {
+        let text = "a\tb\n\u{1b}]0;x\u{7}\r\u{7f}\u{9b}31m\u{202e}é";
+        assert_eq!(
+            filtered(&[text.as_bytes()], Form::Text),
+            "a\tb\n\u{fffd}]0;x\u{fffd}\u{fffd}\u{fffd}\u{fffd}31m\u{fffd}é"
+        );
+        let json = serde_json::to_string(text).unwrap();
+        let json = filtered(&[json.as_bytes()], Form::Json);
+        assert!(!json.chars().any(is_obeyed), "{json}");
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_replaced() {
+        assert_eq!(filtered(&[b"a\x9b31m\xff", b"b"], Form::Text), "a\u{fffd}31m\u{fffd}b");
+        assert_eq!(filtered(&[b"a\xe2\x82"], Form::Text), "a\u{fffd}");
+    }
+
+    #[test]
+    fn colours_are_around_text_and_only_where_a_person_reads() {
+        let mut page = Page::default();
+        page.put("a\u{1b}[31m");
+        page.paint("b\u{1b}", "32");
+        let print = |is_coloured| {
+            let mut out = Vec::new();
+            page.print(&mut out, is_coloured).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(print(true), "a\u{fffd}[31m\u{1b}[32mb\u{fffd}\u{1b}[0m\n");
+        assert_eq!(print(false), "a\u{fffd}[31mb\u{fffd}\n");
+    }
+
+    proptest! {
+        #[test]
+        fn however_text_is_cut_it_comes_out_the_same(
+            bytes in prop::collection::vec(any::<u8>(), 0..40),
+            text in ".{0,20}",
+            cut in 0usize..60,
+        ) {
+            for bytes in [&bytes[..], text.as_bytes()] {
+                let (first, second) = bytes.split_at(cut.min(bytes.len()));
+                let whole = filtered(&[bytes], Form::Text);
+                prop_assert!(!whole.chars().any(is_obeyed));
+                prop_assert_eq!(filtered(&[first, second], Form::Text), whole);
+            }
         }
     }
 }

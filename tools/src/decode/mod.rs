@@ -35,7 +35,7 @@ use self::raw::RawKind;
 use self::record::Record;
 use self::table::Table;
 use crate::outcome::{Error, Outcome, Result};
-use crate::output::Output;
+use crate::output::{Output, say};
 
 /// Explain error CQEs, WQEs, commands and contexts that other programs have printed
 ///
@@ -218,7 +218,7 @@ impl Arguments {
         };
         if self.input.is_empty() || self.input == ["-"] {
             if io::stdin().is_terminal() && !output.is_json() {
-                eprintln!("mlx5: paste what was printed, then press Ctrl-D");
+                say!("paste what was printed, then press Ctrl-D");
             }
             let mut input = Vec::new();
             io::stdin().read_to_end(&mut input).map_err(failed("standard input"))?;

@@ -7,7 +7,6 @@
 //! it looked at and found ([`check`]). [`report`] puts them in order and passes the verdict.
 
 use std::fmt;
-use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -35,7 +34,7 @@ mod traffic;
 mod tree;
 
 use check::Check;
-use report::{Report, Style};
+use report::Report;
 use situation::Situation;
 
 /// Find what keeps messages from being sent, with its cure
@@ -131,13 +130,8 @@ impl Arguments {
             None => "on this machine".to_owned(),
         };
         let device = situation.device.as_ref().map(|device| device.name.clone());
-        let style = Style {
-            color: io::stdout().is_terminal()
-                && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
-            verbose: self.verbose,
-        };
-        let report = Report::new(examined, device, look(&situation), style);
-        output.report("doctor", &report)?;
+        let report = Report::new(examined, device, look(&situation), self.verbose);
+        output.page("doctor", &report, &report.page())?;
         Ok(if report.counts.broken > 0 { Outcome::Bad } else { Outcome::Good })
     }
 }

@@ -1,10 +1,9 @@
 //! What was found, in order, with a verdict: as JSON, and as text.
 
-use std::fmt;
-
 use serde::Serialize;
 
 use super::check::{Check, Verdict};
+use crate::output::Page;
 
 /// How many checks came to each verdict.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -28,17 +27,9 @@ pub struct Report {
     traffic_possible: bool,
     /// The same in words.
     verdict: String,
+    /// Whether its text says everything about each check.
     #[serde(skip)]
-    style: Style,
-}
-
-/// How text looks.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Style {
-    /// Colours, for a terminal.
-    pub color: bool,
-    /// Everything about each check.
-    pub verbose: bool,
+    verbose: bool,
 }
 
 impl Report {
@@ -46,7 +37,7 @@ impl Report {
         examined: String,
         device: Option<String>,
         checks: Vec<Check>,
-        style: Style,
+        verbose: bool,
     ) -> Report {
         let mut counts = Counts::default();
         for check in &checks {
@@ -66,7 +57,7 @@ impl Report {
             counts,
             traffic_possible: counts.broken == 0,
             verdict,
-            style,
+            verbose,
         }
     }
 }
@@ -112,47 +103,47 @@ impl Verdict {
 }
 
 impl Report {
-    fn paint(&self, text: &str, color: &str) -> String {
-        if self.style.color { format!("\x1b[{color}m{text}\x1b[0m") } else { text.to_owned() }
-    }
-
-    fn check(&self, f: &mut fmt::Formatter<'_>, check: &Check) -> fmt::Result {
+    fn check(&self, page: &mut Page, check: &Check) {
         let (mark, color) = check.verdict.mark();
+        page.put("  ");
         // Padded before it is painted: colours have no width.
-        let mark = self.paint(&format!("{mark:8}"), color);
-        let line = format!("  {mark} {:27} {}", check.check, check.found);
-        writeln!(f, "{}", line.trim_end())?;
-        let mut detail = |name: &str, text: &str| writeln!(f, "{:13}{name}: {text}", "");
+        page.paint(format!("{mark:8}"), color);
+        page.put(format!(" {:27} {}", check.check, check.found).trim_end());
+        page.put("\n");
+        let mut detail = |name: &str, text: &str| page.put(format!("{:13}{name}: {text}\n", ""));
         let wrong = !matches!(check.verdict, Verdict::Good | Verdict::NotApplicable);
-        if let Some(cure) = check.cure.as_deref().filter(|_| wrong || self.style.verbose) {
-            detail(if check.verdict == Verdict::Unknown { "see" } else { "cure" }, cure)?;
+        if let Some(cure) = check.cure.as_deref().filter(|_| wrong || self.verbose) {
+            detail(if check.verdict == Verdict::Unknown { "see" } else { "cure" }, cure);
         }
-        if self.style.verbose {
-            detail("why", check.why)?;
-            detail("looked at", &check.looked_at)?;
+        if self.verbose {
+            detail("why", check.why);
+            detail("looked at", &check.looked_at);
         }
-        Ok(())
     }
-}
 
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Its text.
+    pub fn page(&self) -> Page {
+        let mut page = Page::default();
         let device = self.device.as_deref().unwrap_or("no device");
-        writeln!(f, "{device}, {}", self.examined)?;
+        page.put(format!("{device}, {}\n", self.examined));
         let mut group = None;
         for check in &self.checks {
-            if check.verdict == Verdict::NotApplicable && !self.style.verbose {
+            if check.verdict == Verdict::NotApplicable && !self.verbose {
                 continue;
             }
             if group.replace(check.group) != Some(check.group) {
-                writeln!(f, "{}", self.paint(check.group.title(), "1"))?;
+                page.paint(check.group.title(), "1");
+                page.put("\n");
             }
-            self.check(f, check)?;
+            self.check(&mut page, check);
         }
-        if self.counts.not_applicable > 0 && !self.style.verbose {
-            writeln!(f, "{} checks do not apply here (-v lists them)", self.counts.not_applicable)?;
+        if self.counts.not_applicable > 0 && !self.verbose {
+            let count = self.counts.not_applicable;
+            page.put(format!("{count} checks do not apply here (-v lists them)\n"));
         }
         let color = if self.counts.broken > 0 { "31;1" } else { "32;1" };
-        write!(f, "verdict: {}", self.paint(&self.verdict, color))
+        page.put("verdict: ");
+        page.paint(&self.verdict, color);
+        page
     }
 }

@@ -10,6 +10,7 @@ use mlx5_model::trace::ReadError;
 use super::recording::Stream;
 use super::report::Report;
 use crate::outcome::{Error, Result};
+use crate::output::say;
 use crate::trace::library;
 use crate::trace::run::{Message, Program};
 
@@ -26,7 +27,7 @@ pub(super) fn lint(
     let program = Program { words, library: &library, record: None, is_aside: true };
     let (status, followed) = program.run(|messages, _| follow(&messages, strict, report))?;
     if !status.success() {
-        eprintln!("mlx5: the program ended with {status}");
+        say!("the program ended with {status}");
     }
     match followed? {
         0 => Err(Error::Told(
@@ -54,7 +55,7 @@ fn follow(messages: &Receiver<Message>, strict: bool, report: &mut Report) -> Re
             Message::Began { stream, header, is_foreign } => {
                 let process = header.process;
                 if is_foreign {
-                    eprintln!("mlx5: process {process} has another build of the model linked in");
+                    say!("process {process} has another build of the model linked in");
                 }
                 processes.insert(process);
                 streams.insert(stream, Stream::live(process, strict));
@@ -65,7 +66,7 @@ fn follow(messages: &Receiver<Message>, strict: bool, report: &mut Report) -> Re
                 }
             }
             Message::Ended { process, error } => {
-                eprintln!("mlx5: process {process}: {error}");
+                say!("process {process}: {error}");
                 // One that was killed while it wrote, or before.
                 let was_killed = matches!(error, ReadError::NoTrace | ReadError::Cut(_));
                 if !was_killed && unreadable.is_ok() {
@@ -73,7 +74,7 @@ fn follow(messages: &Receiver<Message>, strict: bool, report: &mut Report) -> Re
                 }
             }
             Message::Recording(file, error) => {
-                eprintln!("mlx5: cannot write {}: {error}", file.display());
+                say!("cannot write {}: {error}", file.display());
             }
         }
     }

@@ -15,6 +15,7 @@ use mlx5_model::trace::{Event, Observed, ReadError, Reader, What};
 
 use super::report::{Overrun, Report};
 use crate::outcome::{Error, Result};
+use crate::output::say;
 
 /// A WQE's ctrl segment.
 const CTRL: usize = 16;
@@ -69,7 +70,7 @@ pub(super) fn lint<R: Read>(reader: Reader<R>, strict: bool, report: &mut Report
         match event {
             Ok(event) => stream.event(event, report),
             Err(error @ ReadError::Cut(_)) => {
-                eprintln!("mlx5: {error}");
+                say!("{error}");
                 break;
             }
             Err(error) => return Err(Error::Told(error.to_string())),
@@ -96,7 +97,7 @@ impl Stream {
                 let found = queues.wqe((event.card, qp), index, service, &bytes, *strict);
                 for (finding, _) in found.iter().filter(|_| *is_live) {
                     let process = process.unwrap_or_default();
-                    eprintln!("mlx5: process {process}, QP {qp:#x}: {finding}");
+                    say!("process {process}, QP {qp:#x}: {finding}");
                 }
             }
             What::Observed(Observed::Cqe { bytes, .. }) => queues.cqe(event.card, &bytes),
@@ -108,14 +109,14 @@ impl Stream {
                     cqes: queues.cqs.get(&(event.card, cqn)).copied(),
                 };
                 if *is_live {
-                    eprintln!("mlx5: process {}: {overrun}", process.unwrap_or_default());
+                    say!("process {}: {overrun}", process.unwrap_or_default());
                 }
                 report.overrun(overrun);
             }
             What::Observed(Observed::Mistake { mistake, count }) => {
                 if *is_live {
                     let process = process.unwrap_or_default();
-                    eprintln!("mlx5: process {process}: defect doorbell: {}", mistake.words());
+                    say!("process {process}: defect doorbell: {}", mistake.words());
                 }
                 report.doorbell(mistake.words(), count);
             }

@@ -13,6 +13,7 @@ use super::{Arguments, recording};
 use crate::decode::hex;
 use crate::decode::lines::{Lines, Options};
 use crate::outcome::{Error, Result};
+use crate::output::say;
 
 /// The file, or standard input.
 pub(super) fn read(file: Option<&Path>) -> Result<Vec<u8>> {
@@ -94,7 +95,7 @@ fn ring(bytes: &[u8], arguments: &Arguments, report: &mut Report) -> Result<()> 
 /// Send queues in dumps of the flight recorder.
 fn flight(dump: &Dump, arguments: &Arguments, report: &mut Report) {
     for damage in &dump.damaged {
-        eprintln!("mlx5: line {} of the log cannot be read: {}", damage.line, damage.reason);
+        say!("line {} of the log cannot be read: {}", damage.line, damage.reason);
     }
     let given = arguments.queue.facts();
     for record in dump.records.iter().filter(|record| record.queue == Queue::Send) {
@@ -136,9 +137,7 @@ fn flight(dump: &Dump, arguments: &Arguments, report: &mut Report) {
         if record.missing != 0 {
             let (number, missing) = (record.number, record.missing);
             let s = if missing == 1 { " is" } else { "s are" };
-            eprintln!(
-                "mlx5: {missing} event{s} missing in the log from the dump of QP {number:#x}"
-            );
+            say!("{missing} event{s} missing in the log from the dump of QP {number:#x}");
         }
         report.queue(None, &lint, wqes, found);
     }

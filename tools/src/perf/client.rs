@@ -21,7 +21,7 @@ use crate::perf::result::environment::Environment;
 use crate::perf::result::raw::Raw;
 use crate::perf::result::{Comparison, Counter, Kind, Point, Run, Via};
 use crate::perf::server;
-use crate::perf::session::{self, Say, Session};
+use crate::perf::session::{self, GOING, Say, Session};
 use crate::perf::station::counters::Counters;
 use crate::perf::station::place;
 use crate::perf::station::threads::Crew;
@@ -386,12 +386,17 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
         let before = counters.read();
         let signals = Signals::new(paths.len());
         let progress = Progress::new(plan, output);
+        let mut told = Instant::now();
         let crew = Crew { plan, signals: &signals, cpus };
         let threads = crew.run(
             &mut paths,
             |path, task| loops::measure(path, task, Record::new(plan, samples)),
             || {
                 progress.show(signals.done());
+                if told.elapsed() >= GOING {
+                    session.going()?;
+                    told = Instant::now();
+                }
                 match session.hear_within(Duration::from_millis(10))? {
                     None => Ok(()),
                     Some(other) => Err(session::unexpected(&other, "nothing")),

@@ -1,11 +1,10 @@
 //! A bar on standard error, when a person watches.
 
-use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::output::Output;
+use crate::output::{Output, is_stderr_terminal};
 use crate::perf::plan::{Amount, Plan};
 
 /// The bar of one point.
@@ -23,7 +22,7 @@ impl Progress {
             Amount::Messages(count) => ((count + plan.warm_up) * u64::from(plan.threads), None),
             Amount::Nanoseconds(time) => (time / 1_000_000, Some(time)),
         };
-        let watched = stderr().is_terminal() && !output.is_json();
+        let watched = is_stderr_terminal() && !output.is_json();
         let bar = if watched { ProgressBar::new(length) } else { ProgressBar::hidden() };
         let text = match time {
             None => "{msg} {wide_bar} {human_pos}/{human_len} messages, {eta} left",

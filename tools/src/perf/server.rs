@@ -1,16 +1,18 @@
-//! The server's side: it does what clients ask for, one client after another.
+//! The server's side: it does what clients ask for, each on a thread of its own.
 
 use std::fmt;
 use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::outcome::{Error, Outcome, Result};
-use crate::output::Output;
+use crate::output::{Output, say};
 use crate::perf::arguments::Local;
 use crate::perf::loops::{self, Signals};
 use crate::perf::path::Stop;
@@ -28,12 +30,17 @@ use crate::perf::station::{Backend, Connects, Side, Unconnected};
 /// The port that is listened on, unless told otherwise.
 pub const PORT: u16 = 18517;
 
+/// Clients that are served at once, at most.
+const MOST_CLIENTS: usize = 64;
+
 /// Answer the measurements of clients
 ///
 /// Start it on the machine at the other end, then run `mlx5 perf lat HOST` and the like on this one.
 /// The client says what is measured; the server is told nothing but where its port and its memory are.
-/// It serves one client after another until it is interrupted, or as many as `--clients` says. Whoever
-/// can reach the port can have this machine send and receive: keep it in your own network.
+/// It serves clients until it is interrupted, or as many as `--clients` says. Each is served at once, so
+/// two that measure at the same time share the card and the CPUs; one that is silent is given up, and
+/// holds up nobody. Whoever can reach the port can have this machine send and receive: keep it in your
+/// own network.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -46,6 +53,10 @@ pub struct Arguments {
     /// End after so many clients
     #[arg(long, value_name = "N")]
     clients: Option<u64>,
+    /// Give up a client that is silent for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = session::PATIENCE.as_secs(),
+          value_parser = clap::value_parser!(u64).range(5..=3600))]
+    patience: u64,
     #[command(flatten)]
     local: Local,
 }
@@ -84,29 +95,64 @@ impl Arguments {
         };
         let listener = TcpListener::bind(address).map_err(cannot)?;
         let listened = listener.local_addr().map_err(cannot)?;
-        eprintln!("mlx5: listening on {listened}");
-        let mut report = Report { listened, clients: Vec::new() };
-        let mut served = 0;
-        while self.clients.is_none_or(|clients| served < clients) {
-            served += 1;
-            let mut session = Session::accept(&listener)?;
-            let mut client = Client::new(session.peer());
-            if let Err(error) = client.serve(&mut session, &side, &cpus) {
-                // It is told, if it still listens; this side goes on to the next.
-                let _ = session.tell(&Say::Refused { why: error.to_string() });
-                client.error = Some(error.to_string());
-            }
-            eprintln!("mlx5: {client}");
-            if self.clients.is_some() {
-                report.clients.push(client);
-            }
-        }
+        say!("listening on {listened}");
+        let ended = Mutex::new(Vec::new());
+        thread::scope(|scope| self.serve(scope, &listener, &side, &cpus, &ended))?;
+        let clients = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let report = Report { listened, clients };
         output.report("perf server", &report)?;
         if let Some(error) = report.clients.iter().find_map(|client| client.error.as_ref()) {
             return Err(Error::Told(error.clone()));
         }
         let wrong = report.clients.iter().any(|client| client.wrong != 0);
         Ok(if wrong { Outcome::Bad } else { Outcome::Good })
+    }
+}
+
+impl Arguments {
+    /// Takes clients, and serves each on a thread.
+    fn serve<'scope>(
+        &self,
+        scope: &'scope thread::Scope<'scope, '_>,
+        listener: &TcpListener,
+        side: &'scope Side,
+        cpus: &'scope [usize],
+        ended: &'scope Mutex<Vec<Client>>,
+    ) -> Result<()> {
+        static SERVED: AtomicUsize = AtomicUsize::new(0);
+        let keeps = self.clients.is_some();
+        let mut taken = 0;
+        while self.clients.is_none_or(|clients| taken < clients) {
+            let mut session = Session::accept(listener, Duration::from_secs(self.patience))?;
+            if SERVED.load(Ordering::Relaxed) >= MOST_CLIENTS {
+                let why = format!("{MOST_CLIENTS} clients are served already: try again later");
+                say!("{}: refused: {why}", session.peer());
+                // It is one that may be gone.
+                let _ = session.tell(&Say::Refused { why });
+                continue;
+            }
+            taken += 1;
+            SERVED.fetch_add(1, Ordering::Relaxed);
+            let serve = move || {
+                let mut client = Client::new(session.peer());
+                if let Err(error) = client.serve(&mut session, side, cpus) {
+                    // It is told, if it still listens.
+                    let _ = session.tell(&Say::Refused { why: error.to_string() });
+                    client.error = Some(error.to_string());
+                }
+                say!("{client}");
+                if keeps {
+                    ended.lock().unwrap_or_else(PoisonError::into_inner).push(client);
+                }
+                SERVED.fetch_sub(1, Ordering::Relaxed);
+            };
+            let named = thread::Builder::new().name("client".to_owned());
+            if let Err(error) = named.spawn_scoped(scope, serve) {
+                SERVED.fetch_sub(1, Ordering::Relaxed);
+                say!("a client is not served: no thread can be made: {error}");
+            }
+        }
+        Ok(())
     }
 }
 
@@ -133,7 +179,7 @@ impl fmt::Display for Client {
 /// # Errors
 /// Why it ended early.
 pub fn serve_one(listener: &TcpListener, side: &Side, cpus: &[usize]) -> Result<()> {
-    let mut session = Session::accept(listener)?;
+    let mut session = Session::accept(listener, session::PATIENCE)?;
     let mut client = Client::new(session.peer());
     let served = client.serve(&mut session, side, cpus);
     if let Err(error) = &served {
@@ -228,9 +274,29 @@ impl<B: Backend> Visit for Point<'_, B> {
             Ok(served)
         };
         let mut finished = false;
+        // Since the client said something, or, after it was done, since its last message.
+        let (mut since, mut noticed) = (Instant::now(), 0);
         let watch = || {
-            let Some(said) = session.hear_within(Duration::from_millis(10))? else { return Ok(()) };
+            let said = session.hear_within(Duration::from_millis(10))?;
+            let now = signals.done();
+            if said.is_some() || finished && now != noticed {
+                (since, noticed) = (Instant::now(), now);
+            }
+            // A stall that was asked for is this side's.
+            let stall = plan.stall.map_or(0, |stall| stall.nanoseconds);
+            if since.elapsed() > session.patience() + Duration::from_nanos(stall) {
+                return Err(match finished {
+                    false => session.silent("sign of life"),
+                    true => Error::Told(format!(
+                        "the peer says that it sent more than the {now} messages that came, and none \
+                         came within {:?}",
+                        session.patience()
+                    )),
+                });
+            }
+            let Some(said) = said else { return Ok(()) };
             match said {
+                Say::Going {} if !finished => Ok(()),
                 Say::Finish { sent: theirs } if !finished && fits(&theirs, plan) => {
                     finished = true;
                     *sent.lock().unwrap_or_else(PoisonError::into_inner) = theirs.clone();

@@ -2,13 +2,16 @@
 //!
 //! Each side says [`Say::Hello`]. Then for each point: the client tells its [`Plan`]; the server makes
 //! its queues and offers their ends, or refuses and says why; the client tells its own ends; the server
-//! is ready; messages flow; the client says how many it sent, and the server what it saw of them.
+//! is ready; messages flow, and the client says every other second that it still sends; then it says how
+//! many it sent, and the server what it saw of them.
 //!
-//! Nothing of a peer is trusted: a line has a limit, words that nobody knows are refused, and every
-//! number is checked where it is used.
+//! Nothing of a peer is trusted: a line has a limit, words that nobody knows are refused, every number is
+//! checked where it is used, and every step has an end in time. A peer whose machine is gone is found by
+//! TCP keepalive.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use mlx5::connect::{Endpoint, RemoteRegion};
@@ -16,16 +19,21 @@ use mlx5::verbs::{Gid, Mtu};
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::{Error, Result};
+use crate::output::say;
 use crate::perf::plan::Plan;
 use crate::perf::result::Counter;
 use crate::perf::result::environment::Environment;
 
 /// The version of this exchange.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// The longest line, in bytes.
 const LIMIT: usize = 1 << 20;
-/// How long the other side may take for one step.
+/// How long the other side may take for one step, unless told otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Time between two words of a client that it still sends.
+pub const GOING: Duration = Duration::from_secs(2);
+/// [`Say::Going`], as it is told.
+const GOING_LINE: &[u8] = b"{\"say\":\"going\"}\n";
 
 /// One line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,6 +58,8 @@ pub enum Say {
     },
     /// The server: messages may come.
     Ready {},
+    /// The client: messages still flow.
+    Going {},
     /// The client: messages that it sent on each queue pair, by thread.
     Finish {
         /// Their numbers.
@@ -156,6 +166,8 @@ pub struct Session {
     peer: SocketAddr,
     /// What came of the next line.
     heard: Vec<u8>,
+    /// How long the other side may take for one step.
+    patience: Duration,
     /// Whether the other side closed the connection, between two lines.
     over: bool,
 }
@@ -178,7 +190,7 @@ impl Session {
         let mut last = io::ErrorKind::NotFound.into();
         for address in (host, port).to_socket_addrs().map_err(cannot)? {
             match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => return Session::new(stream, address),
+                Ok(stream) => return Session::new(stream, address, PATIENCE),
                 Err(error) => last = error,
             }
         }
@@ -189,18 +201,35 @@ impl Session {
     ///
     /// # Errors
     /// What the system says.
-    pub fn accept(listener: &TcpListener) -> Result<Session> {
-        let accepted = listener.accept();
-        let (stream, peer) = accepted
-            .map_err(|error| Error::Told(format!("cannot accept a connection: {error}")))?;
-        Session::new(stream, peer)
+    pub fn accept(listener: &TcpListener, patience: Duration) -> Result<Session> {
+        loop {
+            match listener.accept() {
+                // It was gone before it was taken.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    return Err(Error::Told(format!("cannot accept a connection: {error}")));
+                }
+                Ok((stream, peer)) => match Session::new(stream, peer, patience) {
+                    Ok(session) => return Ok(session),
+                    // Likewise: only this connection is broken.
+                    Err(error) => say!("{peer}: {error}"),
+                },
+            }
+        }
     }
 
-    fn new(stream: TcpStream, peer: SocketAddr) -> Result<Session> {
+    fn new(stream: TcpStream, peer: SocketAddr, patience: Duration) -> Result<Session> {
         // Short lines in turn: waiting for more to send would cost 40 ms each.
         stream.set_nodelay(true).map_err(broken)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(broken)?;
-        Ok(Session { stream, peer, heard: Vec::new(), over: false })
+        keep_alive(&stream, patience).map_err(broken)?;
+        Ok(Session { stream, peer, heard: Vec::new(), patience, over: false })
+    }
+
+    /// How long the other side may take for one step.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        self.patience
     }
 
     /// The other side's address.
@@ -221,7 +250,7 @@ impl Session {
     /// A peer that is none, or of another version.
     pub fn greet(&mut self, mine: &Environment) -> Result<Environment> {
         self.tell(&Say::Hello { version: VERSION, environment: Box::new(mine.clone()) })?;
-        let line = self.line(PATIENCE)?.ok_or_else(|| silent("greeting"))?;
+        let line = self.line(self.patience)?.ok_or_else(|| self.silent("greeting"))?;
         // Of another version, nothing but its number can be relied on.
         #[derive(Deserialize)]
         struct Greeting {
@@ -259,7 +288,38 @@ impl Session {
         if line.len() > LIMIT {
             return Err(Error::Told("too many queue pairs to tell the peer of".to_owned()));
         }
-        self.stream.write_all(&line).map_err(broken)
+        self.write(&line)
+    }
+
+    /// Tells that messages still flow. Allocates nothing.
+    ///
+    /// # Errors
+    /// As [`tell`](Self::tell).
+    pub fn going(&mut self) -> Result<()> {
+        self.write(GOING_LINE)
+    }
+
+    /// Writes a line, which the other side has to take within its time.
+    fn write(&mut self, mut line: &[u8]) -> Result<()> {
+        let deadline = Instant::now() + self.patience;
+        while !line.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(Error::Told(format!(
+                    "the peer took no line within {:?}: is it stopped?",
+                    self.patience
+                )));
+            }
+            self.stream.set_write_timeout(Some(left)).map_err(broken)?;
+            match self.stream.write(line) {
+                Ok(0) => return Err(gone()),
+                Ok(count) => line = &line[count..],
+                Err(error) if is_timeout(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(broken(error)),
+            }
+        }
+        Ok(())
     }
 
     /// Hears one line.
@@ -267,7 +327,13 @@ impl Session {
     /// # Errors
     /// What the other side refuses, and why; if it is gone, or silent.
     pub fn hear(&mut self, what: &str) -> Result<Say> {
-        self.hear_within(PATIENCE)?.ok_or_else(|| silent(what))
+        self.hear_within(self.patience)?.ok_or_else(|| self.silent(what))
+    }
+
+    /// That nothing of the kind came.
+    #[must_use]
+    pub fn silent(&self, what: &str) -> Error {
+        Error::Told(format!("no {what} from the peer within {:?}: is it stopped?", self.patience))
     }
 
     /// Hears one line, if one comes in that time.
@@ -284,13 +350,17 @@ impl Session {
 
     fn line(&mut self, time: Duration) -> Result<Option<Vec<u8>>> {
         let deadline = Instant::now() + time;
+        // Up to here there is no end of a line.
+        let mut looked = 0;
         loop {
-            if let Some(end) = self.heard.iter().position(|&byte| byte == b'\n') {
+            let end = self.heard[looked..].iter().position(|&byte| byte == b'\n');
+            if let Some(end) = end.map(|end| looked + end) {
                 let rest = self.heard.split_off(end + 1);
                 self.heard.truncate(end);
                 return Ok(Some(std::mem::replace(&mut self.heard, rest)));
             }
-            if self.heard.len() > LIMIT {
+            looked = self.heard.len();
+            if looked > LIMIT {
                 return Err(Error::Told(format!(
                     "the peer's line is longer than {LIMIT} bytes: it is no `mlx5 perf`"
                 )));
@@ -332,6 +402,7 @@ pub fn unexpected(said: &Say, wanted: &str) -> Error {
         Say::Plan { .. } => "a plan",
         Say::Ends { .. } => "its queue pairs",
         Say::Ready {} => "that it is ready",
+        Say::Going {} => "that it still sends",
         Say::Finish { .. } => "that it is done",
         Say::Done { .. } => "what it saw",
         Say::Refused { .. } => "that it gives up",
@@ -339,8 +410,29 @@ pub fn unexpected(said: &Say, wanted: &str) -> Error {
     Error::Told(format!("the peer tells {said}, and {wanted} is due"))
 }
 
-fn silent(what: &str) -> Error {
-    Error::Told(format!("no {what} from the peer within {PATIENCE:?}: is it stopped?"))
+/// Has the kernel find out within some patience that the other machine is gone.
+fn keep_alive(stream: &TcpStream, patience: Duration) -> io::Result<()> {
+    // Asked after a third of it, and then twice more.
+    let seconds = (patience.as_secs() / 3).clamp(1, 3600) as libc::c_int;
+    // Later than this side gives up by itself, which says more.
+    let milliseconds = (2 * patience.as_millis()).min(i32::MAX as u128) as libc::c_int;
+    for (level, option, value) in [
+        (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, seconds),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL, seconds),
+        (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 2),
+        (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, milliseconds),
+    ] {
+        let length = size_of_val(&value) as libc::socklen_t;
+        // SAFETY: the value is an `int`, as long as told.
+        let set = unsafe {
+            libc::setsockopt(stream.as_raw_fd(), level, option, (&raw const value).cast(), length)
+        };
+        if set != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }
 
 fn gone() -> Error {
@@ -371,7 +463,55 @@ mod tests {
     fn pair() -> (Session, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Session::accept(&listener).unwrap(), stream)
+        (Session::accept(&listener, Duration::from_secs(2)).unwrap(), stream)
+    }
+
+    #[test]
+    fn a_peer_that_takes_or_says_nothing_is_given_up_after_the_patience() {
+        // Lines until the socket's buffers are full.
+        let (mut session, _stream) = pair();
+        let why = "x".repeat(LIMIT / 2);
+        let refused = (0..100).find_map(|_| session.tell(&Say::Refused { why: why.clone() }).err());
+        assert!(refused.unwrap().to_string().contains("took no line within 2s"));
+        // A byte now and then is no line.
+        let (mut session, mut stream) = pair();
+        let is_over = &std::sync::atomic::AtomicBool::new(false);
+        let heard = std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                    stream.write_all(b" ").unwrap();
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+            });
+            let heard = session.hear("plan");
+            is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+            heard
+        });
+        assert!(heard.unwrap_err().to_string().contains("no plan from the peer within 2s"));
+    }
+
+    #[test]
+    fn the_kernel_looks_for_a_machine_that_is_gone() {
+        let (session, _stream) = pair();
+        for (level, option, wanted) in [
+            (libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE, 1),
+            (libc::IPPROTO_TCP, libc::TCP_KEEPCNT, 2),
+            (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 4000),
+        ] {
+            let (mut value, mut length) = (0 as libc::c_int, 4 as libc::socklen_t);
+            // SAFETY: the value is an `int`, as long as told.
+            let got = unsafe {
+                let fd = session.stream.as_raw_fd();
+                libc::getsockopt(fd, level, option, (&raw mut value).cast(), &raw mut length)
+            };
+            assert_eq!((got, value), (0, wanted), "option {option}");
+        }
+    }
+
+    #[test]
+    fn the_word_that_messages_flow_is_one() {
+        assert!(matches!(parse(GOING_LINE.trim_ascii_end()).unwrap(), Say::Going {}));
     }
 
     fn hears(bytes: &[u8]) -> String {

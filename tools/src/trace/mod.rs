@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::outcome::Result;
-use crate::output::Output;
+use crate::output::{Form, Output};
 use filter::Filter;
 
 /// Run a program and show what it does with the card: strace for the card
@@ -74,12 +74,13 @@ impl Arguments {
     /// Traces the program, or shows a recording.
     pub(crate) fn run(&self, output: &Output) -> Result {
         let style = line::Style { json: output.is_json(), verbose: self.verbose };
+        let form = if output.is_json() { Form::Json } else { Form::Text };
         match &self.from {
             Some(file) => recording::show(
                 file,
                 &self.filter,
                 style,
-                print::Printer::open(&self.output, true)?,
+                print::Printer::open(&self.output, true, form)?,
             ),
             None => {
                 let library = library::find(self.library.as_deref())?;
@@ -89,7 +90,7 @@ impl Arguments {
                     record: self.record.as_deref(),
                     is_aside: false,
                 };
-                program.trace(&self.filter, style, print::Printer::open(&self.output, false)?)
+                program.trace(&self.filter, style, print::Printer::open(&self.output, false, form)?)
             }
         }
     }

@@ -5,10 +5,11 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use crate::outcome::{Error, Result};
+use crate::output::{Filtered, Form, stderr, stdout};
 
 /// Writes lines to a file, to standard output or to standard error.
 pub(crate) struct Printer {
-    to: BufWriter<Box<dyn Write>>,
+    to: BufWriter<Filtered<Box<dyn Write>>>,
     /// The file's name.
     file: Option<PathBuf>,
     /// Why no more can be written.
@@ -17,16 +18,18 @@ pub(crate) struct Printer {
 
 impl Printer {
     /// A file that is named, else one of the standard streams.
-    pub fn open(file: &Option<PathBuf>, is_output: bool) -> Result<Printer> {
+    pub fn open(file: &Option<PathBuf>, is_output: bool, form: Form) -> Result<Printer> {
         let to: Box<dyn Write> = match file {
             Some(path) => Box::new(File::create(path).map_err(|error| Error::File {
                 what: format!("cannot write {}", path.display()),
                 error,
             })?),
-            None if is_output => Box::new(io::stdout()),
-            None => Box::new(io::stderr()),
+            None if is_output => Box::new(stdout(form)),
+            None => Box::new(stderr(form)),
         };
-        Ok(Printer { to: BufWriter::new(to), file: file.clone(), failed: None })
+        // A file is read on a terminal as well.
+        let to = BufWriter::new(Filtered::new(to, form));
+        Ok(Printer { to, file: file.clone(), failed: None })
     }
 
     /// Writes a line. What cannot be written is told at the end: a program that is traced runs on.

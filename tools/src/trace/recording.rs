@@ -11,6 +11,7 @@ use super::line::{Place, Style};
 use super::print::Printer;
 use super::story::Story;
 use crate::outcome::{Error, Outcome, Result};
+use crate::output::say;
 
 /// Opens a recording.
 pub(crate) fn open(file: &Path) -> Result<Reader<BufReader<File>>> {
@@ -34,7 +35,7 @@ pub(super) fn show(file: &Path, filter: &Filter, style: Style, mut printer: Prin
                     printer.line(&line.render(place, style));
                 }
             }
-            Err(error @ ReadError::Cut(_)) => eprintln!("mlx5: {}: {error}", file.display()),
+            Err(error @ ReadError::Cut(_)) => say!("{}: {error}", file.display()),
             Err(error) => {
                 printer.finish()?;
                 return Err(Error::Told(format!("{}: {error}", file.display())));
@@ -65,7 +66,7 @@ impl<R: Read> Read for Copied<R> {
         let count = self.from.read(bytes)?;
         if let Some(file) = &mut self.to {
             if let Err(error) = file.write_all(&bytes[..count]) {
-                eprintln!("mlx5: the recording ends here: {error}");
+                say!("the recording ends here: {error}");
                 self.to = None;
             }
         }

@@ -22,6 +22,7 @@ use super::print::Printer;
 use super::recording::Copied;
 use super::story::Story;
 use crate::outcome::{Error, Outcome, Result};
+use crate::output::{say, stderr_of_programs};
 
 /// What is to be run, and how.
 pub(crate) struct Program<'a> {
@@ -72,8 +73,8 @@ impl Program<'_> {
         let (status, streams) =
             self.run(|messages, began| print(messages, began, filter, style, &mut printer))?;
         if streams == 0 {
-            eprintln!(
-                "mlx5: the program opened no device of the model; one that is linked statically or \
+            say!(
+                "the program opened no device of the model; one that is linked statically or \
                  has privileges of its own (setuid) cannot be traced"
             );
             if let Some(empty) = self.record {
@@ -134,7 +135,7 @@ impl Program<'_> {
         install_signals();
         let mut command = Command::new(program);
         if self.is_aside {
-            command.stdout(io::stderr());
+            command.stdout(stderr_of_programs());
         }
         let child = command
             .args(arguments)
@@ -311,10 +312,7 @@ fn print(
         match message {
             Message::Began { stream, header, is_foreign } => {
                 if is_foreign {
-                    eprintln!(
-                        "mlx5: process {} has another build of the model linked in",
-                        header.process
-                    );
+                    say!("process {} has another build of the model linked in", header.process);
                 }
                 let begins = header.monotonic.saturating_sub(began);
                 let links = header.cards.iter().map(|card| card.link).collect();
@@ -335,10 +333,10 @@ fn print(
             }
             Message::Ended { process, error } => {
                 printer.flush();
-                eprintln!("mlx5: process {process}: {error}");
+                say!("process {process}: {error}");
             }
             Message::Recording(file, error) => {
-                eprintln!("mlx5: cannot write {}: {error}", file.display());
+                say!("cannot write {}: {error}", file.display());
             }
         }
     }

@@ -437,3 +437,20 @@ fn files_may_hold_anything() {
         serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
     }
 }
+
+#[test]
+fn files_with_controls_of_a_terminal_do_it_no_harm() {
+    let hostile = "\u{1b}]0;owned\u{7}\u{9b}2J\u{202e}\r";
+    let machine = Machine::sound();
+    let place = format!("{DEVICE}/ports/1");
+    for path in ["state", "phys_state", "link_layer", "rate", "lid"] {
+        machine.put(&format!("{place}/{path}"), hostile);
+    }
+    machine.put(&format!("{DEVICE}/fw_ver"), hostile);
+    for arguments in [&[][..], &["-v"], &["--json"]] {
+        let output = machine.doctor(arguments).output().unwrap();
+        let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(text.contains("]0;owned"), "{text}");
+        assert!(!text.contains(['\u{1b}', '\u{7}', '\u{9b}', '\r', '\u{202e}']), "{text:?}");
+    }
+}

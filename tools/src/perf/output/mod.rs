@@ -15,7 +15,7 @@ use clap::Args;
 use super::page;
 use super::result::Run;
 use crate::outcome::{Error, Result};
-use crate::output::Output;
+use crate::output::{Form, Output, stdout};
 
 /// Where results go, besides the table.
 #[derive(Args, Clone, Debug, Default)]
@@ -83,7 +83,7 @@ fn is_standard(file: &Path) -> bool {
 /// Whether it went to standard output.
 fn put(file: &Path, bytes: &[u8]) -> Result<bool> {
     if is_standard(file) {
-        let mut out = io::stdout().lock();
+        let mut out = stdout(Form::Text);
         out.write_all(bytes).and_then(|()| out.flush()).map_err(Error::Output)?;
         return Ok(true);
     }

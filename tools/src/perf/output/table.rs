@@ -45,14 +45,8 @@ impl Display for Table {
 }
 
 impl Display for Run {
-    /// What comes from the peer or a file does not reach a terminal's ears: characters that control
-    /// it are replaced.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for character in text(self)?.chars() {
-            let plain = character == '\n' || !character.is_control();
-            f.write_char(if plain { character } else { '\u{fffd}' })?;
-        }
-        Ok(())
+        f.write_str(&text(self)?)
     }
 }
 
