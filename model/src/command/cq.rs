@@ -1,7 +1,7 @@
 //! Commands on completion queues.
 
 use mlx5_sys::ifc::{
-    cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in, qpc, query_cq_in, query_cq_out,
+    cqc, create_cq_in, create_cq_out, destroy_cq_in, modify_cq_in, query_cq_in, query_cq_out,
 };
 
 use super::buffer::{self, Geometry};
@@ -9,7 +9,7 @@ use super::capability::LOG_MAX_CQ_SIZE;
 use super::umem::{self, RecordFields};
 use super::{OP_MOD, Refusal, context, get, owned, uid};
 use crate::card::Card;
-use crate::object::{Cq, Pages, Srq};
+use crate::object::{Cq, Pages, Srq, Used};
 use crate::queue::{Compression, Layout, asked_for};
 
 /// What MODIFY_CQ can change without a resize (`device.h`, `MLX5_CQ_MODIFY_*`).
@@ -171,12 +171,8 @@ pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
     let number = get(input, destroy_cq_in::CQN);
     let cq = card.objects.cqs.get(number).ok_or(Refusal::NoCq)?;
     owned(cq.uid, uid(input))?;
-    let users = |qp: &crate::object::Qp| {
-        (qp.sq.blocks > 0 && qp.get(qpc::CQN_SND) == number)
-            || ((qp.rq.wqes > 0 || qp.shared_receive().is_some()) && qp.get(qpc::CQN_RCV) == number)
-    };
     let completes = |srq: &Srq| srq.completes().is_some_and(|(cq, _)| cq == number);
-    if card.objects.qps.values().any(users)
+    if card.objects.is_used(Used::Cq(number))
         || card.objects.srqs.iter().any(|(_, srq)| completes(srq))
     {
         return Err(Refusal::CqBusy);

@@ -84,25 +84,21 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
     qpc::LOG_RRA_MAX.set(&mut qpc[..], LOG_MAX_READS.into());
 
     let number = free_number(card).ok_or(Refusal::Exhausted)?;
-    card.objects.next_qpn = number + 1;
     let ece = given[dctc::ECE.bytes()].to_vec();
-    card.objects.qps.insert(
+    card.objects.enter_qp(Qp {
         number,
-        Qp {
-            number,
-            uid: user,
-            state: State::Rtr,
-            service: Service::Dc,
-            context: qpc,
-            sq: SendQueue::default(),
-            rq: ReceiveQueue::default(),
-            rc: Rc::default(),
-            unreliable: Unreliable::default(),
-            half: None,
-            ethernet: Ethernet::default(),
-            target: Some(Box::new(Target::new(given))),
-        },
-    );
+        uid: user,
+        state: State::Rtr,
+        service: Service::Dc,
+        context: qpc,
+        sq: SendQueue::default(),
+        rq: ReceiveQueue::default(),
+        rc: Rc::default(),
+        unreliable: Unreliable::default(),
+        half: None,
+        ethernet: Ethernet::default(),
+        target: Some(Box::new(Target::new(given))),
+    });
     create_dct_out::DCTN.set(output, number.into());
     output[create_dct_out::ECE.bytes()].copy_from_slice(&ece);
     Ok(())
@@ -147,6 +143,6 @@ pub fn arm(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
 pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {
     let (number, _) = find(card, input, destroy_dct_in::DCTN)?;
     card.abandon_target(number);
-    card.objects.qps.remove(&number);
+    card.objects.remove_qp(number);
     Ok(())
 }

@@ -187,6 +187,7 @@ impl Card {
 
     fn reply(&mut self, input: &[u8], output: &mut [u8]) {
         output.fill(0);
+        self.software_came_by();
         if let Err(refusal) = self.dispatch(input, output) {
             tracing::debug!(
                 command = input.get(..2).map_or("", |_| {

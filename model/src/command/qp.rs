@@ -136,29 +136,25 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
 
     let number = free_number(card).ok_or(Refusal::Exhausted)?;
     qpc::STATE.set(&mut qpc[..], 0);
-    card.objects.next_qpn = number + 1;
-    card.objects.qps.insert(
+    card.objects.enter_qp(Qp {
         number,
-        Qp {
-            number,
-            uid: user,
-            state: State::Reset,
-            service,
-            context: qpc,
-            sq: SendQueue { pages: sq, blocks: sq_blocks, ..SendQueue::default() },
-            rq: ReceiveQueue {
-                pages: rq,
-                wqes: rq_wqes,
-                stride: stride as u32,
-                ..ReceiveQueue::default()
-            },
-            rc: Rc::default(),
-            unreliable: Unreliable::default(),
-            target: None,
-            half: None,
-            ethernet: Ethernet::default(),
+        uid: user,
+        state: State::Reset,
+        service,
+        context: qpc,
+        sq: SendQueue { pages: sq, blocks: sq_blocks, ..SendQueue::default() },
+        rq: ReceiveQueue {
+            pages: rq,
+            wqes: rq_wqes,
+            stride: stride as u32,
+            ..ReceiveQueue::default()
         },
-    );
+        rc: Rc::default(),
+        unreliable: Unreliable::default(),
+        target: None,
+        half: None,
+        ethernet: Ethernet::default(),
+    });
     create_qp_out::QPN.set(output, number.into());
     Ok(())
 }
@@ -169,16 +165,14 @@ pub(super) fn free_number(card: &Card) -> Option<u32> {
     let mut prefixes: Vec<u32> =
         card.identity.qpn_prefixes.iter().map(|prefix| u32::from(*prefix) << 8).collect();
     prefixes.sort_unstable();
-    let all = || prefixes.iter().flat_map(|first| *first..*first + 256);
     let next = card.objects.next_qpn;
-    let free = |number: &u32| !card.objects.qps.contains_key(number);
+    // What lies before `next` is tried last. Whole prefixes are passed over at once.
+    let behind = prefixes.iter().flat_map(|first| (*first).max(next)..(*first + 256).max(next));
+    let before = prefixes.iter().flat_map(|first| *first..(*first + 256).min(next).max(*first));
     // Numbers 0 and 1 are the management queue pairs of every port.
     let usable = |number: &u32| *number > 1;
-    all()
-        .filter(|number| *number >= next)
-        .chain(all().filter(|number| *number < next))
-        .filter(usable)
-        .find(free)
+    let free = |number: &u32| !card.objects.qps.contains_key(number);
+    behind.chain(before).filter(usable).find(free)
 }
 
 pub fn query(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
@@ -202,7 +196,7 @@ pub fn destroy(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusa
         qp.reset();
         card.state_changed(number);
     }
-    card.objects.qps.remove(&number);
+    card.objects.remove_qp(number);
     Ok(())
 }
 

@@ -4,12 +4,12 @@
 use mlx5_sys::ifc::{
     alloc_pd_out, alloc_transport_domain_out, alloc_uar_out, alloc_xrcd_out, cqc, create_uctx_out,
     dealloc_pd_in, dealloc_transport_domain_in, dealloc_uar_in, dealloc_xrcd_in, destroy_uctx_in,
-    eqc, mkc, qpc, tirc, tisc,
+    eqc, mkc, tirc, tisc,
 };
 
 use super::{Refusal, get, owned, uid};
 use crate::card::Card;
-use crate::object::{Owned, Qp, Service, Table};
+use crate::object::{Owned, Table, Used};
 
 pub fn create_uctx(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Refusal> {
     if uid(input) != 0 {
@@ -69,7 +69,7 @@ pub fn dealloc_uar(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Re
     let number = get(input, dealloc_uar_in::UAR);
     find(&card.objects.uars, number, input, Refusal::NoUar)?;
     let objects = &card.objects;
-    if objects.qps.values().any(|qp| qp.sq.blocks > 0 && qp.get(qpc::UAR_PAGE) == number)
+    if objects.is_used(Used::Uar(number))
         || objects.cqs.iter().any(|(_, cq)| cq.get(cqc::UAR_PAGE) == number)
         || objects.eqs.iter().any(|(_, eq)| eq.get(eqc::UAR_PAGE) == number)
     {
@@ -88,7 +88,7 @@ pub fn dealloc_pd(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Ref
     let number = get(input, dealloc_pd_in::PD);
     find(&card.objects.pds, number, input, Refusal::NoPd)?;
     let objects = &card.objects;
-    if objects.qps.values().any(|qp| qp.get(qpc::PD) == number)
+    if objects.is_used(Used::Pd(number))
         || objects.srqs.iter().any(|(_, srq)| srq.pd == number)
         || objects.mkeys.iter().any(|(_, mkey)| mkey.get(mkc::PD) == number)
         || objects.psvs.iter().any(|(_, psv)| psv.pd == number)
@@ -108,8 +108,7 @@ pub fn dealloc_xrcd(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), R
     let number = get(input, dealloc_xrcd_in::XRCD);
     find(&card.objects.xrcds, number, input, Refusal::NoXrcd)?;
     let objects = &card.objects;
-    let is_target = |qp: &Qp| qp.service == Service::Xrc && qp.get(qpc::NO_SQ) == 1;
-    if objects.qps.values().any(|qp| is_target(qp) && qp.get(qpc::XRCD) == number)
+    if objects.is_used(Used::Xrcd(number))
         || objects.srqs.iter().any(|(_, srq)| srq.xrc().is_some_and(|xrc| xrc.domain == number))
     {
         return Err(Refusal::XrcdBusy);

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 #[derive(Debug, Default)]
 pub struct Groups {
     members: HashMap<[u8; 16], Vec<u32>>,
+    /// In how many groups each queue pair is.
+    attached: HashMap<u32, usize>,
 }
 
 impl Groups {
@@ -26,12 +28,13 @@ impl Groups {
 
     /// Whether a queue pair is attached to any group.
     pub fn has(&self, qp: u32) -> bool {
-        self.members.values().any(|members| members.contains(&qp))
+        self.attached.contains_key(&qp)
     }
 
     /// Attaches a queue pair, which is not attached to that group yet.
     pub fn attach(&mut self, gid: [u8; 16], qp: u32) {
         self.members.entry(gid).or_default().push(qp);
+        *self.attached.entry(qp).or_default() += 1;
     }
 
     /// Detaches a queue pair; `false` if it is not attached to that group.
@@ -40,6 +43,12 @@ impl Groups {
         let before = members.len();
         members.retain(|member| *member != qp);
         let found = members.len() != before;
+        if let (true, Some(groups)) = (found, self.attached.get_mut(&qp)) {
+            *groups -= 1;
+            if *groups == 0 {
+                self.attached.remove(&qp);
+            }
+        }
         if members.is_empty() {
             self.members.remove(gid);
         }

@@ -31,7 +31,7 @@ pub use groups::Groups;
 pub use memic::{Memic, Run};
 pub use mkey::{Klm, KlmList, KlmPiece, Mkey, Translation};
 pub use pages::Pages;
-pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State};
+pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State, Used};
 pub use srq::{Srq, SrqContext, SrqQueue, Xrc};
 pub use steering::{Destination, FlowEntry, FlowGroup, FlowTable, MATCH, Steering};
 pub use table::Table;
@@ -57,8 +57,11 @@ pub struct Psv {
 
 /// Every object of one card, by number.
 pub struct Objects {
-    /// Queue pairs by 24-bit number, and queues of Ethernet, each as half of one.
+    /// Queue pairs by 24-bit number, and queues of Ethernet, each as half of one. Entered and taken
+    /// out by [`Objects::enter_qp`] and [`Objects::remove_qp`].
     pub qps: HashMap<u32, Qp>,
+    /// How many queue pairs use each object.
+    users: HashMap<Used, u32>,
     /// Where the search for the next free QP number starts.
     pub next_qpn: u32,
     /// Completion queues by 24-bit number.
@@ -100,6 +103,36 @@ pub struct Objects {
 }
 
 impl Objects {
+    /// Enters a queue pair.
+    pub fn enter_qp(&mut self, qp: Qp) {
+        for used in qp.uses() {
+            *self.users.entry(used).or_default() += 1;
+        }
+        self.next_qpn = qp.number + 1;
+        self.qps.insert(qp.number, qp);
+    }
+
+    /// Takes a queue pair out.
+    pub fn remove_qp(&mut self, number: u32) -> Option<Qp> {
+        let qp = self.qps.remove(&number)?;
+        for used in qp.uses() {
+            if let Some(count) = self.users.get_mut(&used) {
+                *count -= 1;
+                if *count == 0 {
+                    self.users.remove(&used);
+                }
+            }
+        }
+        Some(qp)
+    }
+
+    /// Whether any queue pair uses an object. Takes the same time however many there are.
+    pub fn is_used(&self, used: Used) -> bool {
+        let counted = self.users.contains_key(&used);
+        debug_assert_eq!(counted, self.qps.values().any(|qp| qp.uses().any(|one| one == used)));
+        counted
+    }
+
     /// A queue pair that is one: no queue of Ethernet, and no target of dynamic connections.
     pub fn queue_pair(&self, number: u32) -> Option<&Qp> {
         self.qps.get(&number).filter(|qp| qp.half.is_none() && qp.target.is_none())
@@ -117,6 +150,7 @@ impl Default for Objects {
         // found. Key 0x100 ends short receive lists, so no key may have index 1.
         Self {
             qps: HashMap::new(),
+            users: HashMap::new(),
             next_qpn: 0,
             cqs: Table::new(0x400, 0x00ff_ffff),
             srqs: Table::new(0x600, 0x00ff_ffff),

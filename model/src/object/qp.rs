@@ -86,6 +86,21 @@ pub struct ReceiveQueue {
     pub producer: u16,
 }
 
+/// An object that a queue pair uses for as long as it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Used {
+    /// A CQ.
+    Cq(u32),
+    /// A shared receive queue.
+    Srq(u32),
+    /// A protection domain.
+    Pd(u32),
+    /// A UAR page.
+    Uar(u32),
+    /// An XRC domain.
+    Xrcd(u32),
+}
+
 /// A queue pair.
 pub struct Qp {
     /// Number.
@@ -134,6 +149,24 @@ impl Qp {
         if let Some(Half::Receive(_, Some(strides))) = &mut self.half {
             strides.current = None;
         }
+    }
+
+    /// The objects that it uses, each as often as the context names it. No command changes the
+    /// fields that this reads.
+    pub fn uses(&self) -> impl Iterator<Item = Used> + use<> {
+        let (sends, shared) = (self.sq.blocks > 0, self.shared_receive());
+        let receives = self.rq.wqes > 0 || shared.is_some();
+        let is_xrc_target = self.service == Service::Xrc && self.get(qpc::NO_SQ) == 1;
+        [
+            Some(Used::Pd(self.get(qpc::PD))),
+            sends.then(|| Used::Cq(self.get(qpc::CQN_SND))),
+            sends.then(|| Used::Uar(self.get(qpc::UAR_PAGE))),
+            receives.then(|| Used::Cq(self.get(qpc::CQN_RCV))),
+            shared.map(Used::Srq),
+            is_xrc_target.then(|| Used::Xrcd(self.get(qpc::XRCD))),
+        ]
+        .into_iter()
+        .flatten()
     }
 
     /// Number of the shared receive queue that it takes its receives from, if that is one alone.

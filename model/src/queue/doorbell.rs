@@ -54,6 +54,7 @@ impl Card {
     }
 
     fn stored(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
+        self.software_came_by();
         let upper = self.registers.upper.take();
         match (offset, bytes.len()) {
             (EQ_ARM | EQ_UPDATE, 4) => {
@@ -91,6 +92,7 @@ impl Card {
     }
 
     fn look_at_all(&mut self, uar: u32) {
+        self.software_came_by();
         let mut queues: Vec<u32> = self
             .objects
             .qps

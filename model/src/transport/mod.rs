@@ -160,13 +160,7 @@ impl Card {
         if self.port.watch_due(now) {
             let mut found = false;
             for qp in self.port.failed() {
-                if self.objects.qps.get(&qp).is_some_and(|qp| qp.state == State::Error) {
-                    let before = self.port.held_len();
-                    self.flush(qp);
-                    found |= self.port.held_len() != before;
-                } else {
-                    self.port.unwatch(qp);
-                }
+                found |= self.flush_posted(qp);
             }
             self.port.watch_again(now, found);
         }
@@ -251,6 +245,40 @@ impl Card {
             Some(Service::Ethernet) => self.raw(qp, |card, state| state.flush(card, qp)),
             None => None,
         };
+    }
+
+    /// Flushes what was posted to the receive queue of a queue pair in Error since. Says whether
+    /// there was anything.
+    fn flush_posted(&mut self, qp: u32) -> bool {
+        let object = self.objects.qps.get(&qp).filter(|qp| qp.state == State::Error);
+        let Some(object) = object.filter(|qp| qp.rq.wqes > 0) else {
+            self.port.unwatch(qp);
+            return false;
+        };
+        let mut word = [0; 4];
+        let told = self.memory.read(object.record(), &mut word);
+        if told.is_err() || u32::from_be_bytes(word) as u16 == object.rq.taken {
+            return false;
+        }
+        let before = self.port.held_len();
+        self.flush(qp);
+        self.port.held_len() != before
+    }
+
+    /// A queue pair went to Error: what is posted to its receive queue later is looked for.
+    fn watch(&mut self, qp: u32) {
+        if self.objects.qps.get(&qp).is_some_and(|qp| qp.rq.wqes > 0) {
+            let now = self.clock.now();
+            self.port.watch(qp, now);
+        }
+    }
+
+    /// Software stored to a register or gave a command: it may have posted receives as well.
+    pub(crate) fn software_came_by(&mut self) {
+        if self.port.is_watching() {
+            let now = self.clock.now();
+            self.port.look_soon(now);
+        }
     }
 
     /// Fills the outbox, to a limit, from the queue pairs that have something to send. Says
@@ -353,7 +381,7 @@ impl Card {
         // cost more.
         if let Some(wanted) = rc.deadline() {
             if rc.timer.is_none_or(|set| wanted < set) {
-                self.port.set_timer(qp, rc.timer, wanted);
+                self.port.set_timer(qp, wanted);
                 rc.timer = Some(wanted);
             }
         }

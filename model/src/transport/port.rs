@@ -1,22 +1,39 @@
 //! What the transport keeps for the whole port: who has something to send, timers, and what waits
 //! to be reported.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use super::Outcome;
 
-/// Nanoseconds between looks at the receive queues of queue pairs in Error, to flush what was
-/// posted since: posting a receive tells the card nothing. At first and at most.
-const WATCH: (u64, u64) = (500_000, 16_000_000);
+/// When the card looks at the doorbell records of receive queues whose queue pairs are in Error:
+/// posting a receive stores to no register, and software may wait for it to be flushed.
+///
+/// The first look comes soon after something has happened: a queue pair failed, a look found a
+/// receive, software stored to a register or gave a command. Each look that finds nothing doubles
+/// the time to the next one, up to a limit. Both times grow with the number of queues, so that
+/// looking takes a fixed small part of a processor however many there are.
+mod look {
+    /// Nanoseconds to the first look: at least, and for each queue.
+    pub const FIRST: (u64, u64) = (500_000, 10_000);
+    /// Nanoseconds between looks at most.
+    pub const LAST: (u64, u64) = (256_000_000, 1_000_000);
+
+    /// Of one of these with so many queues.
+    pub fn interval((least, each): (u64, u64), queues: usize) -> u64 {
+        least.max(each * queues as u64)
+    }
+}
 
 /// State of the port.
 #[derive(Debug, Default)]
 pub struct Port {
     ready: VecDeque<u32>,
-    parked: Vec<u32>,
+    parked: BTreeSet<u32>,
     congested: HashSet<u32>,
     held: VecDeque<Outcome>,
     timers: BTreeSet<(u64, u32)>,
+    /// When each queue pair's timer is due.
+    due: HashMap<u32, u64>,
     failed: BTreeSet<u32>,
     /// Queue pairs that wait for completions, by CQ.
     waiting: BTreeMap<u32, BTreeSet<u32>>,
@@ -35,7 +52,7 @@ impl Port {
 
     /// A queue pair has something to send, but the way is congested.
     pub(super) fn park(&mut self, qp: u32) {
-        self.parked.push(qp);
+        self.parked.insert(qp);
     }
 
     pub(super) fn is_congested(&self, remote: u32) -> bool {
@@ -55,7 +72,7 @@ impl Port {
         if congested {
             self.congested.insert(way);
         } else if self.congested.remove(&way) {
-            self.ready.extend(self.parked.drain(..));
+            self.ready.extend(std::mem::take(&mut self.parked));
         }
     }
 
@@ -82,17 +99,19 @@ impl Port {
         self.held.len()
     }
 
-    pub(super) fn set_timer(&mut self, qp: u32, old: Option<u64>, new: u64) {
-        if let Some(old) = old {
+    /// Sets the timer of a queue pair, which has one.
+    pub(super) fn set_timer(&mut self, qp: u32, at: u64) {
+        if let Some(old) = self.due.insert(qp, at) {
             self.timers.remove(&(old, qp));
         }
-        self.timers.insert((new, qp));
+        self.timers.insert((at, qp));
     }
 
     /// Takes a timer that is due.
     pub(super) fn due(&mut self, now: u64) -> Option<u32> {
         let first = *self.timers.first().filter(|(at, _)| *at <= now)?;
         self.timers.remove(&first);
+        self.due.remove(&first.1);
         Some(first.1)
     }
 
@@ -102,14 +121,29 @@ impl Port {
         timer.into_iter().chain(watch).min()
     }
 
-    /// A queue pair went to Error; its receive queue has to be watched.
+    /// A queue pair with a receive queue of its own went to Error.
     pub(super) fn watch(&mut self, qp: u32, now: u64) {
         self.failed.insert(qp);
-        self.watch = Some((now + WATCH.0, WATCH.0));
+        let first = look::interval(look::FIRST, self.failed.len());
+        self.watch = Some((now + first, first));
+    }
+
+    /// Whether there are queue pairs in Error to whose receive queues software may post.
+    pub(crate) fn is_watching(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// Software did something: the next look comes soon.
+    pub(crate) fn look_soon(&mut self, now: u64) {
+        let first = look::interval(look::FIRST, self.failed.len());
+        self.watch = self.watch.map(|(at, _)| (at.min(now + first), first));
     }
 
     pub(super) fn unwatch(&mut self, qp: u32) {
         self.failed.remove(&qp);
+        if self.failed.is_empty() {
+            self.watch = None;
+        }
     }
 
     pub(super) fn failed(&self) -> Vec<u32> {
@@ -120,18 +154,25 @@ impl Port {
         self.watch.is_some_and(|(at, _)| at <= now)
     }
 
+    /// A look is done, which has found receives or has not.
     pub(super) fn watch_again(&mut self, now: u64, found: bool) {
-        self.watch = self.watch.filter(|_| !self.failed.is_empty()).map(|(_, interval)| {
-            let interval = if found { WATCH.0 } else { (interval * 2).min(WATCH.1) };
+        let queues = self.failed.len();
+        self.watch = self.watch.filter(|_| queues > 0).map(|(_, before)| {
+            let first = look::interval(look::FIRST, queues);
+            let last = look::interval(look::LAST, queues);
+            let interval = if found { first } else { (before * 2).clamp(first, last) };
             (now + interval, interval)
         });
     }
 
-    /// A queue pair was reset or is gone.
+    /// A queue pair was reset or is gone. Takes the same time however many others there are: those
+    /// that are ready have been served before software gives a command.
     pub(super) fn forget(&mut self, qp: u32) {
-        self.failed.remove(&qp);
+        self.unwatch(qp);
         self.ready.retain(|other| *other != qp);
-        self.parked.retain(|other| *other != qp);
-        self.timers.retain(|(_, other)| *other != qp);
+        self.parked.remove(&qp);
+        if let Some(at) = self.due.remove(&qp) {
+            self.timers.remove(&(at, qp));
+        }
     }
 }

@@ -99,24 +99,20 @@ fn enter(
     queues: (SendQueue, ReceiveQueue),
 ) -> Result<u32, Refusal> {
     let number = qp::free_number(card).ok_or(Refusal::Exhausted)?;
-    card.objects.next_qpn = number + 1;
-    card.objects.qps.insert(
+    card.objects.enter_qp(Qp {
         number,
-        Qp {
-            number,
-            uid: user,
-            state: State::Reset,
-            service: Service::Ethernet,
-            context,
-            sq: queues.0,
-            rq: queues.1,
-            rc: Rc::default(),
-            unreliable: Unreliable::default(),
-            target: None,
-            half: Some(half),
-            ethernet: Ethernet::default(),
-        },
-    );
+        uid: user,
+        state: State::Reset,
+        service: Service::Ethernet,
+        context,
+        sq: queues.0,
+        rq: queues.1,
+        rc: Rc::default(),
+        unreliable: Unreliable::default(),
+        target: None,
+        half: Some(half),
+        ethernet: Ethernet::default(),
+    });
     Ok(number)
 }
 
@@ -347,7 +343,7 @@ fn destroy(card: &mut Card, number: u32) {
     if let Some(qp) = card.objects.qps.get_mut(&number) {
         qp.reset();
         card.state_changed(number);
-        card.objects.qps.remove(&number);
+        card.objects.remove_qp(number);
     }
 }
 

@@ -16,7 +16,7 @@ use super::capability::{LOG_MAX_SRQ_SIZE, MAX_RQ_WQE};
 use super::umem::{self, RecordFields};
 use super::{Refusal, get, owned};
 use crate::card::Card;
-use crate::object::{Srq, SrqContext, SrqQueue, TagList};
+use crate::object::{Srq, SrqContext, SrqQueue, TagList, Used};
 
 /// Linked lists of WQEs, and rings of them (`mlx5_ifc.h`, `MLX5_WQ_TYPE_*`).
 const LINKED_LIST: u32 = 0;
@@ -142,7 +142,7 @@ pub(super) fn enter(card: &mut Card, parts: Parts) -> Result<u32, Refusal> {
 }
 
 pub(super) fn destroy(card: &mut Card, number: u32) -> Result<(), Refusal> {
-    if card.objects.qps.values().any(|qp| qp.shared_receive() == Some(number)) {
+    if card.objects.is_used(Used::Srq(number)) {
         return Err(Refusal::SrqBusy);
     }
     card.objects.srqs.remove(number);

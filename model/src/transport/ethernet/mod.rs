@@ -51,8 +51,7 @@ impl Ethernet {
         if let Some(object) = card.objects.qps.get_mut(&qp) {
             object.state = State::Error;
         }
-        let now = card.clock.now();
-        card.port.watch(qp, now);
+        card.watch(qp);
         self.flush(card, qp);
     }
 

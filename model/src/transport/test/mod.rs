@@ -7,7 +7,7 @@
 //! [`datagram`] lose what nobody repeats, [`counters`] counts what goes wrong, [`shared`] takes receives from one queue for several,
 //! [`windows`] binds keys and takes them back, [`xrc`] sends to queues that requests name,
 //! [`dynamic`] connects to whoever a request is for, [`limits`] asks for work without end,
-//! [`rules`] holds to the specification's rules.
+//! [`rules`] holds to the specification's rules, [`scale`] has many queue pairs.
 
 mod counters;
 mod datagram;
@@ -16,6 +16,7 @@ mod errors;
 mod extended;
 mod limits;
 mod rules;
+mod scale;
 mod shared;
 pub mod side;
 mod tags;

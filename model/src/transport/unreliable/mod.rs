@@ -159,8 +159,7 @@ impl Unreliable {
         if let Some(object) = card.objects.qps.get_mut(&qp) {
             object.state = State::Error;
         }
-        let now = card.clock.now();
-        card.port.watch(qp, now);
+        card.watch(qp);
         self.flush(card, qp);
         if self.parameters.is_some_and(|own| own.shared_receive) && !self.last_told {
             self.last_told = true;
