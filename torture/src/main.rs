@@ -1,0 +1,98 @@
+//! Random operations between the driver and libibverbs, in two processes on the model, held to an
+//! oracle of memory and completions.
+//!
+//! `--seed` determines every choice: transports, queue sizes, requests, batches and the calls that
+//! poll. What depends on the scheduler, such as when a process is stopped, differs between runs.
+
+mod control;
+mod driver;
+mod form;
+mod library;
+mod memory;
+mod oracle;
+mod plan;
+mod random;
+mod side;
+mod supervise;
+mod wire;
+
+use std::process::ExitCode;
+
+use control::Control;
+use plan::{Plan, Side};
+use side::Process;
+use wire::Result;
+
+const USAGE: &str = "\
+usage: mlx5-torture [--seed S] [--seeds COUNT] [--operations N] [--episode E]
+
+  --seed S         the first seed; default 1
+  --seeds COUNT    how many seeds, one after another; default 1
+  --operations N   requests per seed; default 20000
+  --episode E      runs this episode of the seed alone";
+
+/// What the command line asks for.
+#[derive(Clone, Debug)]
+struct Wanted {
+    seed: u64,
+    seeds: u64,
+    operations: u64,
+    episode: Option<u64>,
+}
+
+fn number(text: Option<&String>, what: &str) -> Result<u64> {
+    let text = text.ok_or_else(|| format!("{what} takes a number\n{USAGE}"))?;
+    text.replace(['_', ','], "").parse().map_err(|error| format!("{what} {text}: {error}\n{USAGE}"))
+}
+
+fn parse(arguments: &[String]) -> Result<Wanted> {
+    let mut wanted = Wanted { seed: 1, seeds: 1, operations: 20_000, episode: None };
+    let mut arguments = arguments.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--seed" => wanted.seed = number(arguments.next(), argument)?,
+            "--seeds" => wanted.seeds = number(arguments.next(), argument)?,
+            "--operations" => wanted.operations = number(arguments.next(), argument)?,
+            "--episode" => wanted.episode = Some(number(arguments.next(), argument)?),
+            other => return Err(format!("cannot take `{other}`\n{USAGE}")),
+        }
+    }
+    Ok(wanted)
+}
+
+/// The part of one process: `--side NAME FD SEED FIRST END OPERATIONS`.
+fn part(arguments: &[String]) -> Result {
+    let side = match arguments.first().map(String::as_str) {
+        Some("driver") => Side::Driver,
+        _ => Side::Library,
+    };
+    let at = |at| number(arguments.get(at), "--side");
+    let (fd, seed, first, end, operations) = (at(1)?, at(2)?, at(3)?, at(4)?, at(5)?);
+    let control = Control::map(fd as i32).map_err(|error| format!("the control page: {error}"))?;
+    let mut process = Process::new(side, control)?;
+    for episode in first..end {
+        let plan = Plan::new(seed, episode, operations);
+        if side == Side::Driver {
+            control.set_episode(episode);
+        }
+        process.episode(&plan).map_err(|error| {
+            format!("seed {seed}, episode {episode}, {} side: {error}\n{plan:?}", side.name())
+        })?;
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match arguments.split_first() {
+        Some((first, rest)) if first == "--side" => part(rest),
+        _ => parse(&arguments).and_then(|wanted| supervise::command(&wanted)),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            eprintln!("error: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}
