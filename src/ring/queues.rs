@@ -6,8 +6,12 @@ use crate::verbs::Transport;
 /// The queues whose completions a poll may meet.
 ///
 /// Implemented by send and receive queues, also [shared](super::SharedReceives) ones, references, pairs,
-/// slices, `Option` and `()`, and by [`QueueTable`](super::QueueTable) for many queues. A CQE of a queue that is not found is not
-/// lost: it comes out as [`Completion::Unclaimed`](crate::cqe::Completion::Unclaimed).
+/// slices, `Option` and `()`, and by [`QueueTable`](super::QueueTable) for many queues.
+///
+/// A CQE of a live queue that is not found stays in the CQ, and the poll fails with
+/// [`PollError::QueueNotGiven`](super::PollError::QueueNotGiven). One of a queue that was dropped, or that
+/// this crate does not drive, is taken and comes out as
+/// [`Completion::Unclaimed`](crate::cqe::Completion::Unclaimed).
 pub trait Queues {
     /// The send queue of the queue pair `qpn`.
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>>;

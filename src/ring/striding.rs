@@ -205,6 +205,7 @@ impl StridingReceives {
             let bytes = cqe.bytes();
             let tail = cursor.tail();
             let id = ids[cursor.shape().slot(tail)];
+            let empty = cursor.used() == 0;
             let mut retire = |used: &mut u32| {
                 *used = 0;
                 cursor.retire(tail.plus(1))
@@ -220,8 +221,17 @@ impl StridingReceives {
                     opcode: 0,
                 }),
                 cqe_opcode::RESP_SEND => {
-                    let part = Cqe64::read_from_bytes(&bytes).ok();
-                    let part = part.and_then(|cqe| part_of(&cqe, id, tail, *used, queue));
+                    let Ok(cqe) = Cqe64::read_from_bytes(&bytes) else {
+                        return unclaimed(UnclaimedReason::UnknownOpcode);
+                    };
+                    let (oldest, named) = (tail.low16(), cqe.wqe_id.get());
+                    if empty {
+                        return unclaimed(UnclaimedReason::NotOutstanding);
+                    }
+                    if named != oldest {
+                        return unclaimed(UnclaimedReason::NotOldest { oldest, named });
+                    }
+                    let part = part_of(&cqe, id, *used, queue);
                     let Some((part, strides)) = part else {
                         return unclaimed(UnclaimedReason::NotOutstanding);
                     };
@@ -247,21 +257,15 @@ impl StridingReceives {
     }
 }
 
-/// What a CQE says, if it goes on where the last one ended: the oldest WQE's next strides, no more
-/// than it has, and a frame that fits them. Nothing else that the card says is believed.
-fn part_of(
-    cqe: &Cqe64,
-    id: u64,
-    tail: Counter,
-    used: u32,
-    queue: &StridingQueue,
-) -> Option<(Part, u32)> {
+/// What a CQE of the oldest WQE says, if it goes on where the last one ended: the next strides, no more
+/// than the WQE has, and a frame that fits them. Nothing else that the HCA says is believed.
+fn part_of(cqe: &Cqe64, id: u64, used: u32, queue: &StridingQueue) -> Option<(Part, u32)> {
     let count = cqe.byte_cnt.get();
     let strides = (count & !MPRQ_FILLER) >> MPRQ_STRIDES_SHIFT;
     let byte_len = count & MPRQ_BYTES_MASK;
     let first = u32::from(cqe.wqe_counter.get());
     let left = queue.strides().checked_sub(used)?;
-    if cqe.wqe_id.get() != tail.low16() || first != used || !(1..=left).contains(&strides) {
+    if first != used || !(1..=left).contains(&strides) {
         return None;
     }
     if count & MPRQ_FILLER != 0 {

@@ -89,8 +89,9 @@ impl<T: Recoverable> SendQueue<T> {
 impl Completions {
     /// Polls until the send queue has nothing outstanding. Where nothing would report it, posts a
     /// marker: a NOP with the id `marker`, which no other NOP of the queue must have. All
-    /// completions but the marker's go to `each`, those of `others`, too, which complete on the
-    /// same CQ (or `()`).
+    /// completions but the marker's go to `each`, those of `others`, too: the other live queues that
+    /// complete on the same CQ (or `()`). A completion of one that is missing ends the drain with
+    /// [`PollError::QueueNotGiven`].
     ///
     /// # Errors
     /// [`DrainError`]. What came until then has been given to `each`.
