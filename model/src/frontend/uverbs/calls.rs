@@ -7,6 +7,7 @@ use super::discovery::{Discovery, discovery};
 use super::errno::{errno, set_errno};
 use super::running::Running;
 use super::{ioctl, real, uar, visitor};
+use crate::engine::Shield;
 
 /// Netlink family of RDMA, over which the kernel names its own devices only.
 const NETLINK_RDMA: c_int = 20;
@@ -67,7 +68,10 @@ interpose! {
                     return uar::map(running, at, length, c as c_int, flags, fd, f) as c_long;
                 }
             }
-            libc::SYS_munmap => uar::unmapping(a as usize, b as usize),
+            libc::SYS_munmap => {
+                let unmap = || real::syscall(number, a, b, c, d, e, f);
+                return uar::unmapping(a as usize, b as usize, unmap);
+            }
             libc::SYS_pidfd_getfd => {
                 let copy = real::syscall(number, a, b, c, d, e, f);
                 if copy >= 0 {
@@ -80,13 +84,14 @@ interpose! {
         real::syscall(number, a, b, c, d, e, f)
     }
     munmap(address: *mut c_void, length: size_t) -> c_int {
-        uar::unmapping(address as usize, length);
-        real::munmap(address, length)
+        uar::unmapping(address as usize, length, || real::munmap(address, length))
     }
     close(fd: c_int) -> c_int {
         if owned(fd) {
             let before = errno();
+            let shield = Shield::new();
             descriptors::closing(fd);
+            drop(shield);
             set_errno(before);
         } else {
             descriptors::foreign(fd);
@@ -120,6 +125,7 @@ interpose! {
     }
     dup2(fd: c_int, to: c_int) -> c_int {
         if fd != to && owned(to) {
+            let _shield = Shield::new();
             descriptors::closing(to);
         }
         let copy = real::dup2(fd, to);
@@ -130,6 +136,7 @@ interpose! {
     }
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
         if fd != to && owned(to) {
+            let _shield = Shield::new();
             descriptors::closing(to);
         }
         let copy = real::dup3(fd, to, flags);
