@@ -24,17 +24,26 @@ mod look {
     }
 }
 
+/// Queue pairs whose timers fire, or whose receive queues are looked at, before others have their
+/// turn.
+pub(super) const TURN: usize = 32;
+
 /// State of the port.
 #[derive(Debug, Default)]
 pub struct Port {
     ready: VecDeque<u32>,
     parked: BTreeSet<u32>,
     congested: HashSet<u32>,
+    slow: HashSet<u16>,
     held: VecDeque<Outcome>,
+    /// Timers by time and queue pair, and the time of each queue pair's.
     timers: BTreeSet<(u64, u32)>,
-    /// When each queue pair's timer is due.
-    due: HashMap<u32, u64>,
+    set: HashMap<u32, u64>,
     failed: BTreeSet<u32>,
+    /// The queue pair in Error that was looked at last.
+    looked: u32,
+    /// Whether this round has found something to flush.
+    found: bool,
     /// Queue pairs that wait for completions, by CQ.
     waiting: BTreeMap<u32, BTreeSet<u32>>,
     watch: Option<(u64, u64)>,
@@ -59,14 +68,8 @@ impl Port {
         !self.congested.is_empty() && self.congested.contains(&(remote >> 8))
     }
 
-    /// Whether any way has no room: what goes to all has to wait for every one.
-    pub(super) fn is_congested_anywhere(&self) -> bool {
-        !self.congested.is_empty()
-    }
-
-    /// Whether a way to another process has no room: a prefix of QP numbers, or a greater number
-    /// that stands for one who listens to what goes to all. Queue pairs with peers there send
-    /// nothing until it has.
+    /// Whether the way to another process has no room, by the prefix of its QP numbers. Queue pairs
+    /// with peers there send nothing until it has.
     pub fn set_congested(&mut self, way: impl Into<u32>, congested: bool) {
         let way = way.into();
         if congested {
@@ -74,6 +77,26 @@ impl Port {
         } else if self.congested.remove(&way) {
             self.ready.extend(std::mem::take(&mut self.parked));
         }
+    }
+
+    /// Whether packets to or from the process with this prefix of QP numbers are still under way,
+    /// though it runs. Time-outs of queue pairs with peers there do not count meanwhile.
+    pub fn set_slow(&mut self, way: u16, slow: bool) {
+        if slow {
+            self.slow.insert(way);
+        } else {
+            self.slow.remove(&way);
+        }
+    }
+
+    /// Whether that was said of it last.
+    pub fn is_slow(&self, way: u16) -> bool {
+        self.slow.contains(&way)
+    }
+
+    /// Whether a queue pair's peer is slow.
+    pub(super) fn is_peer_slow(&self, remote: u32) -> bool {
+        !self.slow.is_empty() && self.is_slow((remote >> 8) as u16)
     }
 
     /// A queue pair waits for completions of a CQ.
@@ -99,20 +122,30 @@ impl Port {
         self.held.len()
     }
 
-    /// Sets the timer of a queue pair, which has one.
+    /// Sets a queue pair's timer, in place of the one before.
     pub(super) fn set_timer(&mut self, qp: u32, at: u64) {
-        if let Some(old) = self.due.insert(qp, at) {
-            self.timers.remove(&(old, qp));
-        }
+        self.stop_timer(qp);
         self.timers.insert((at, qp));
+        self.set.insert(qp, at);
     }
 
-    /// Takes a timer that is due.
-    pub(super) fn due(&mut self, now: u64) -> Option<u32> {
-        let first = *self.timers.first().filter(|(at, _)| *at <= now)?;
-        self.timers.remove(&first);
-        self.due.remove(&first.1);
-        Some(first.1)
+    fn stop_timer(&mut self, qp: u32) {
+        if let Some(at) = self.set.remove(&qp) {
+            self.timers.remove(&(at, qp));
+        }
+    }
+
+    /// The queue pairs whose timers are due, as many as fire in one turn.
+    pub(super) fn due(&self, now: u64) -> Vec<u32> {
+        let due = self.timers.iter().take_while(|(at, _)| *at <= now);
+        due.take(TURN).map(|(_, qp)| *qp).collect()
+    }
+
+    /// Takes the timer of a queue pair that is due.
+    pub(super) fn take_due(&mut self, now: u64) -> Option<u32> {
+        let (_, qp) = *self.timers.first().filter(|(at, _)| *at <= now)?;
+        self.stop_timer(qp);
+        Some(qp)
     }
 
     pub(super) fn deadline(&self) -> Option<u64> {
@@ -146,16 +179,28 @@ impl Port {
         }
     }
 
-    pub(super) fn failed(&self) -> Vec<u32> {
-        self.failed.iter().copied().collect()
+    /// Queue pairs in Error to look at in this turn, and whether they are the last of a round.
+    pub(super) fn failed(&mut self) -> (Vec<u32>, bool) {
+        let turn: Vec<u32> = self.failed.range(self.looked + 1..).take(TURN).copied().collect();
+        self.looked = turn.last().copied().unwrap_or(0);
+        let last = self.failed.range(self.looked + 1..).next().is_none();
+        if last {
+            self.looked = 0;
+        }
+        (turn, last)
     }
 
     pub(super) fn watch_due(&self, now: u64) -> bool {
         self.watch.is_some_and(|(at, _)| at <= now)
     }
 
-    /// A look is done, which has found receives or has not.
-    pub(super) fn watch_again(&mut self, now: u64, found: bool) {
+    /// Looks again later; at once where a round is not over.
+    pub(super) fn watch_again(&mut self, now: u64, found: bool, last: bool) {
+        self.found |= found;
+        if !last {
+            return;
+        }
+        let found = std::mem::take(&mut self.found);
         let queues = self.failed.len();
         self.watch = self.watch.filter(|_| queues > 0).map(|(_, before)| {
             let first = look::interval(look::FIRST, queues);
@@ -171,8 +216,6 @@ impl Port {
         self.unwatch(qp);
         self.ready.retain(|other| *other != qp);
         self.parked.remove(&qp);
-        if let Some(at) = self.due.remove(&qp) {
-            self.timers.remove(&(at, qp));
-        }
+        self.stop_timer(qp);
     }
 }
