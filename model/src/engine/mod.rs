@@ -12,9 +12,10 @@
 //! a prefix by binding the local socket of its name, which vanishes with the process.
 
 mod config;
+mod hall;
 mod network;
 mod process;
-mod socket;
+pub(crate) mod socket;
 #[cfg(test)]
 mod test;
 mod thread;

@@ -223,8 +223,16 @@ pub(super) fn copied(from: c_int, to: c_int) {
 }
 
 /// Moves a descriptor out of the way of the program's own, which programs expect to be low, and
-/// closes it across exec.
+/// closes it across exec. If that fails, the descriptor stays open.
 pub(super) fn aside(fd: c_int) -> Result<c_int> {
+    let moved = duplicate_aside(fd)?;
+    // SAFETY: the descriptor is the caller's to give away.
+    unsafe { real::close(fd) };
+    Ok(moved)
+}
+
+/// Duplicates a descriptor to a number out of the way of the program's own. Closed across exec.
+pub(super) fn duplicate_aside(fd: c_int) -> Result<c_int> {
     let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
     // SAFETY: the struct outlives the call, which fills it.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
@@ -233,8 +241,6 @@ pub(super) fn aside(fd: c_int) -> Result<c_int> {
         // SAFETY: duplicating a descriptor touches no memory.
         let moved = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, from as usize) };
         if moved >= 0 {
-            // SAFETY: the descriptor is the caller's to give away.
-            unsafe { real::close(fd) };
             return Ok(moved);
         }
     }
