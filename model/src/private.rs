@@ -41,7 +41,18 @@ pub(crate) fn release(fd: RawFd) {
 
 /// The lowest private descriptor from this one on.
 pub(crate) fn next(from: RawFd) -> Option<RawFd> {
-    (from.max(0)..LIMIT as RawFd).find(|fd| is_private(*fd))
+    let mut fd = from.max(0);
+    while (fd as usize) < LIMIT {
+        // Most words have none.
+        if PRIVATE[fd as usize / 64].load(Ordering::Acquire) == 0 {
+            fd = (fd / 64 + 1) * 64;
+        } else if is_private(fd) {
+            return Some(fd);
+        } else {
+            fd += 1;
+        }
+    }
+    None
 }
 
 /// The owner of a private descriptor.

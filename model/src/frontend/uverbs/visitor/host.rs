@@ -46,7 +46,10 @@ pub(in super::super) fn open(running: &'static Running) {
         Ok(Private::new(UnixListener::from(high)))
     });
     match listening {
-        Ok(listener) => thread(move || listen(running, &listener)),
+        Ok(listener) => {
+            let reserve = Reserve::new(&listener);
+            thread(move || listen(running, &listener, reserve));
+        }
         Err(error) => tracing::debug!(%error, "other processes cannot ask about this one"),
     }
 }
@@ -96,11 +99,10 @@ struct Connection {
     file: Option<Arc<CommandFile>>,
 }
 
-fn listen(running: &'static Running, listener: &UnixListener) {
+fn listen(running: &'static Running, listener: &UnixListener, mut reserve: Reserve) {
     /// How long the thread sleeps, in milliseconds, when it has no descriptor for a guest: the
     /// program does not tell when it closes one.
     const WITHOUT: libc::c_int = 100;
-    let mut reserve = Reserve::new(listener);
     let mut guests: Vec<Connection> = Vec::new();
     loop {
         reserve.fill(listener);

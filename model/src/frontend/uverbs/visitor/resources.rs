@@ -20,6 +20,7 @@ use super::message::{Reader, Writer, ask};
 use super::names;
 use crate::engine::socket;
 use crate::object::{Qp, Service, State};
+use crate::private::Private;
 
 /// `RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, …)` of RDMA_NLDEV_CMD_GET and RDMA_NLDEV_CMD_RES_QP_GET
 const GET: u16 = 5 << 10 | 1;
@@ -44,7 +45,7 @@ const ENTRIES: usize = 64;
 /// A socket of this family.
 pub(in super::super) struct Resources {
     /// Where replies are put.
-    other: OwnedFd,
+    other: Private<OwnedFd>,
 }
 
 /// A queue pair, as hosts tell of it.
@@ -162,7 +163,7 @@ impl Resources {
             return Err(last());
         }
         // SAFETY: just made, and nobody else's.
-        let other = unsafe { OwnedFd::from_raw_fd(pair[1]) };
+        let other = Private::new(unsafe { OwnedFd::from_raw_fd(pair[1]) });
         Ok((pair[0], Resources { other }))
     }
 
