@@ -64,6 +64,7 @@ pub mod engine;
 pub mod frontend;
 pub mod memory;
 pub mod object;
+mod private;
 pub mod queue;
 pub mod stores;
 pub mod trace;

@@ -7,46 +7,16 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use mlx5_model as _;
 use support::Model;
-use support::role::{Player, play};
+use support::role::play;
+use support::users::{ATTACKER, As, VICTIM, as_root};
 use support::verbs::Device;
-
-/// Users of whom nobody else has files. In a user namespace of a usual size they exist.
-const ATTACKER: u32 = 22_222;
-const VICTIM: u32 = 22_223;
 
 #[test]
 fn role() {
     play(&[("links", links), ("squatter", squatter), ("open", open_to_all)]);
-}
-
-/// Plays a role that can become any user.
-fn as_root(role: &str) {
-    // SAFETY: always succeeds.
-    let root = unsafe { libc::geteuid() } == 0;
-    let through = || {
-        let mut command = Command::new("unshare");
-        command.args(["--user", "--map-root-user", "--map-auto"]);
-        command
-    };
-    let player = if root {
-        Player::of(role)
-    } else {
-        let probe = through().arg("true").status();
-        assert!(
-            probe.as_ref().is_ok_and(|status| status.success()),
-            "this test needs a second user, who may not be had here ({probe:?}): run it as root, \
-             or install uidmap and give this user a range of 65536 in /etc/subuid and /etc/subgid"
-        );
-        let executable = std::env::current_exe().expect("the test knows its executable");
-        let mut command = through();
-        command.arg(executable);
-        Player::start(Player::through(command, role))
-    };
-    player.end_well();
 }
 
 /// A folder for temporary files, as open as `/tmp`. It goes with this structure.
@@ -73,53 +43,6 @@ impl Drop for Temporary {
     fn drop(&mut self) {
         // What is left is a leftover in a folder of temporary files.
         let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Does work as a user, in a child, once it is told to.
-struct As {
-    child: libc::pid_t,
-    go: fs::File,
-}
-
-impl As {
-    fn user(user: u32, work: impl FnOnce()) -> Self {
-        use std::io::Read;
-        use std::os::fd::FromRawFd;
-        let mut ends = [0; 2];
-        // SAFETY: there is room for two descriptors, which are nobody else's.
-        let (mut wait, go) = unsafe {
-            assert_eq!(libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC), 0);
-            (fs::File::from_raw_fd(ends[0]), fs::File::from_raw_fd(ends[1]))
-        };
-        // SAFETY: the C library keeps its own state whole, and the model its own.
-        let child = unsafe { libc::fork() };
-        assert!(child >= 0);
-        if child == 0 {
-            drop(go);
-            let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                // SAFETY: the list of groups is empty; nothing else passes memory.
-                unsafe {
-                    assert_eq!(libc::setgroups(0, std::ptr::null()), 0);
-                    assert_eq!(libc::setresgid(user, user, user), 0);
-                    assert_eq!(libc::setresuid(user, user, user), 0);
-                }
-                // Ends when the parent closes its end.
-                assert_eq!(wait.read(&mut [0; 1]).expect("a pipe"), 0);
-                work();
-            }));
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(worked.is_err().into()) };
-        }
-        Self { child, go }
-    }
-
-    fn runs(self) {
-        drop(self.go);
-        let mut status = 1;
-        // SAFETY: the status is there.
-        assert_eq!(unsafe { libc::waitpid(self.child, &mut status, 0) }, self.child);
-        assert_eq!(status, 0, "the child failed");
     }
 }
 

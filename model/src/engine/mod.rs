@@ -23,11 +23,12 @@
 
 mod config;
 mod deferred;
+mod hall;
 mod lock;
 mod network;
 mod process;
 mod shield;
-mod socket;
+pub(crate) mod socket;
 #[cfg(test)]
 mod test;
 mod thread;

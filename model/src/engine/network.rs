@@ -1,28 +1,32 @@
 //! Packets to and from other processes of the machine.
 //!
-//! Each QP number prefix has a listening socket named after domain and prefix. Whoever has a packet
-//! for it connects, once, and sends; connections go one way. What does not fit waits in a backlog,
-//! and the queue pairs that send there are stopped meanwhile. A peer that is gone loses what was on
-//! its way, as on any network; the transport repeats or gives up.
+//! Each QP number prefix has a listening socket named after user, domain and prefix. Whoever has a
+//! packet for it connects, once, and sends; connections go one way. What does not fit waits in a
+//! backlog, and the queue pairs that send there are stopped meanwhile. A peer that is gone loses what
+//! was on its way, as on any network; the transport repeats or gives up. Without a descriptor for a
+//! connection, packets wait until there is one.
+//!
+//! Another user can bind any name, and nothing more: credentials are checked at both ends. Where
+//! another user has bound the names of prefixes, a process adds a random end to the name of its
+//! prefix, and senders look for it (see [`Network::claim`]).
 //!
 //! A peer that runs and has not read its packets yet, or whose packets wait here, is slow: the
 //! transport counts no time-out against it. A peer that was stopped is not slow but silent, and so is
 //! one that reads nothing for [`STALL`].
 //!
 //! What goes to whoever listens, on an Ethernet or to a multicast group, goes to each process that
-//! has said so by a name of its own. A listener whose backlog is full loses frames, and nobody waits. Who has is looked up whenever something is sent: the kernel's
-//! list of names is the one that cannot be out of date.
+//! has said so (`hall`). A listener whose backlog is full loses frames, and nobody waits.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fs;
+use std::collections::{HashMap, VecDeque};
 use std::io::{self, ErrorKind};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::RESERVED;
-use super::socket::{self, BATCH, Batch};
+use super::hall::Hall;
+use super::socket::{self, BATCH, Batch, Fd};
 use crate::card::Card;
 use crate::clock::Random;
 use crate::wire::Frame;
@@ -35,23 +39,49 @@ const TURN: usize = 8;
 const INTAKE: usize = 16;
 /// A peer that runs but takes nothing for so long is not slow any more.
 const STALL: Duration = Duration::from_secs(10);
+/// When what failed for want of a descriptor is tried again.
+const RETRY_AFTER: Duration = Duration::from_millis(20);
+/// How long a name that another user has bound is not tried again, and the names of a peer that is
+/// not there are not looked through again.
+const REFUSED_FOR: Duration = Duration::from_millis(50);
+/// Names in a row that are in use before another user is suspected.
+const IN_USE: u32 = 256;
+/// Prefixes tried whose names another user has bound.
+const SQUATTED: u32 = 4096;
 
 /// What the thread waits on. It outlives the network, so that the thread can be told of its end.
 pub(super) struct Waits {
-    pub(super) epoll: OwnedFd,
+    pub(super) epoll: Fd,
     /// Written to once: the end.
-    stop: OwnedFd,
+    stop: Fd,
     /// Written to for stores of signal handlers.
-    bell: OwnedFd,
+    bell: Fd,
     /// Whether the thread goes before those of the program wherever it wakes up.
     pub(super) raised: AtomicBool,
 }
 
 /// What a descriptor in the epoll set is.
 enum Source {
-    Listener { fd: OwnedFd, to: Recipient },
-    Inbound { fd: OwnedFd, to: Recipient, process: libc::pid_t },
-    Outbound { way: Way },
+    Listener {
+        fd: Fd,
+        to: Recipient,
+    },
+    /// Where processes that begin to listen tell so.
+    Door {
+        fd: Fd,
+    },
+    /// A process that is about to tell so.
+    Caller {
+        fd: Fd,
+    },
+    Inbound {
+        fd: Fd,
+        to: Recipient,
+        process: libc::pid_t,
+    },
+    Outbound {
+        way: Way,
+    },
 }
 
 /// Whose the frames of a connection are.
@@ -65,16 +95,17 @@ enum Recipient {
 
 /// The way to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Way {
+pub(super) enum Way {
     /// By the prefix of a queue pair's number.
     Prefix(u16),
-    /// By the number that it listens under for what goes to all.
+    /// By the number that this process has given it as one that listens to what goes to all.
     Listener(u16),
 }
 
 /// The way to one other process.
 struct Peer {
-    fd: OwnedFd,
+    /// None as long as there is no descriptor to connect with.
+    fd: Option<Fd>,
     token: u64,
     backlog: VecDeque<Frame>,
     /// Whether the last frame did not fit.
@@ -83,6 +114,22 @@ struct Peer {
     process: libc::pid_t,
     /// What was under way when it was last looked at, and since when that has not changed.
     waiting: Option<(Underway, Instant)>,
+}
+
+impl Peer {
+    fn new(fd: Option<Fd>, token: u64) -> Self {
+        let (backlog, full) = (VecDeque::new(), false);
+        let mut peer = Self { fd: None, token, backlog, full, process: 0, waiting: None };
+        if let Some(fd) = fd {
+            peer.connected(fd);
+        }
+        peer
+    }
+
+    fn connected(&mut self, fd: Fd) {
+        self.process = socket::process(&fd).unwrap_or(0);
+        self.fd = Some(fd);
+    }
 }
 
 /// Packets that a peer has not read, and that were not read from it.
@@ -101,7 +148,13 @@ pub(super) struct Network {
     domain: String,
     random: Random,
     pub(super) waits: Arc<Waits>,
-    timer: OwnedFd,
+    timer: Fd,
+    /// Fires when what failed for want of a descriptor is to be tried again.
+    retry: Fd,
+    /// Listeners whose connections cannot be accepted now.
+    starved: Vec<u64>,
+    /// Ways that led nowhere or to another user, and when that was found.
+    refused: HashMap<Way, (Instant, ErrorKind)>,
     /// When the timer will fire, in nanoseconds of the engine's time.
     armed: Option<u64>,
     sources: HashMap<u64, Source>,
@@ -109,18 +162,17 @@ pub(super) struct Network {
     peers: HashMap<Way, Peer>,
     /// Peers whose backlog has something new.
     fresh: Vec<Way>,
-    /// The number that this process listens under, if it does.
-    listener: Option<u16>,
+    /// Who listens to what goes to all.
+    hall: Hall,
     /// Whether anything was sent since that was last asked.
     sent: bool,
     batch: Batch,
-    /// A descriptor to do without when there are no more, so that a peer can be told.
-    reserve: Option<OwnedFd>,
 }
 
 const TIMER: u64 = 0;
 const STOP: u64 = 1;
 const BELL: u64 = 2;
+const RETRY: u64 = 3;
 
 impl Waits {
     /// Wakes the thread. Safe in a signal handler.
@@ -139,7 +191,10 @@ impl Network {
         // SAFETY: the same.
         let event = || unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
         let (stop, bell) = (socket::own(event())?, socket::own(event())?);
+        // SAFETY: the same.
+        let retry = socket::own(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
         watch(&epoll, libc::EPOLL_CTL_ADD, &timer, TIMER, libc::EPOLLIN)?;
+        watch(&epoll, libc::EPOLL_CTL_ADD, &retry, RETRY, libc::EPOLLIN)?;
         watch(&epoll, libc::EPOLL_CTL_ADD, &stop, STOP, libc::EPOLLIN)?;
         watch(&epoll, libc::EPOLL_CTL_ADD, &bell, BELL, libc::EPOLLIN)?;
         // Prefixes that were just used by a process that is gone should not come back at once: its
@@ -149,35 +204,34 @@ impl Network {
             domain: domain.to_owned(),
             random: Random::seeded(seed ^ entropy),
             waits: Arc::new(Waits { epoll, stop, bell, raised: AtomicBool::new(false) }),
-            reserve: socket::duplicate(&timer).ok(),
             timer,
+            retry,
+            starved: Vec::new(),
+            refused: HashMap::new(),
             armed: None,
             sources: HashMap::new(),
-            next: BELL + 1,
+            next: RETRY + 1,
             peers: HashMap::new(),
             fresh: Vec::new(),
-            listener: None,
+            hall: Hall::default(),
             sent: false,
             batch: Batch::new(),
         })
     }
 
-    fn name(&self, way: Way) -> String {
-        match way {
-            Way::Prefix(prefix) => format!("mlx5-model/{}/{prefix:04x}", self.domain),
-            Way::Listener(number) => format!("{}{number:04x}", self.listeners()),
-        }
-    }
-
-    /// What the names of listeners begin with.
-    fn listeners(&self) -> String {
-        format!("mlx5-model/{}/all/", self.domain)
+    /// What names of this fabric begin with, and go on with.
+    fn name(&self, rest: &str) -> String {
+        format!("{}{}/{rest}", socket::user_names(), self.domain)
     }
 
     fn add(&mut self, source: Source) -> io::Result<u64> {
         let token = self.next;
         self.next += 1;
-        if let Source::Listener { fd, .. } | Source::Inbound { fd, .. } = &source {
+        if let Source::Listener { fd, .. }
+        | Source::Door { fd }
+        | Source::Caller { fd }
+        | Source::Inbound { fd, .. } = &source
+        {
             watch(&self.waits.epoll, libc::EPOLL_CTL_ADD, fd, token, libc::EPOLLIN)?;
         }
         self.sources.insert(token, source);
@@ -185,35 +239,89 @@ impl Network {
     }
 
     /// Claims a prefix of QP numbers for a card.
+    ///
+    /// The name of a prefix can be known before, so another user may have bound it, even all of
+    /// them. Then this process claims a prefix whose name another user has: no other process of this
+    /// user can have that name, and the name is bound with a random end instead.
     pub(super) fn claim(&mut self, card: usize) -> io::Result<u16> {
-        self.claim_name(Way::Prefix, Recipient::Card(card))
-    }
-
-    /// Makes this process one of those that what goes to all is sent to.
-    pub(super) fn listen(&mut self) -> io::Result<()> {
-        if self.listener.is_none() {
-            self.listener = Some(self.claim_name(Way::Listener, Recipient::All)?);
-        }
-        Ok(())
-    }
-
-    fn claim_name(&mut self, way: fn(u16) -> Way, to: Recipient) -> io::Result<u16> {
         let start = self.random.draw() as u16;
-        for step in 0..=u16::MAX {
-            let number = start.wrapping_add(step);
+        let mut in_use = 0;
+        for number in (0..=u16::MAX).map(|step| start.wrapping_add(step)) {
             if RESERVED.contains(&number) {
                 continue;
             }
-            match socket::listen(&self.name(way(number))) {
-                Ok(fd) => {
-                    self.add(Source::Listener { fd, to })?;
-                    return Ok(number);
-                }
-                Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            match socket::listen(&self.name(&format!("{number:04x}"))) {
+                Ok(fd) => return self.claimed(number, card, fd),
+                Err(error) if error.kind() == ErrorKind::AddrInUse => in_use += 1,
                 Err(error) => return Err(error),
+            }
+            if in_use == IN_USE {
+                if let Some((number, fd)) = self.claim_squatted()? {
+                    return self.claimed(number, card, fd);
+                }
             }
         }
         Err(ErrorKind::AddrInUse.into())
+    }
+
+    fn claimed(&mut self, number: u16, card: usize, fd: Fd) -> io::Result<u16> {
+        self.add(Source::Listener { fd, to: Recipient::Card(card) })?;
+        Ok(number)
+    }
+
+    /// A prefix whose name another user has, with a name that nobody else knew before.
+    fn claim_squatted(&mut self) -> io::Result<Option<(u16, Fd)>> {
+        for _ in 0..SQUATTED {
+            let number = self.random.draw() as u16;
+            if RESERVED.contains(&number) {
+                continue;
+            }
+            let plain = self.name(&format!("{number:04x}"));
+            match socket::connect(&plain).map_err(|error| error.kind()) {
+                Err(ErrorKind::PermissionDenied) => {}
+                // Free by now, or bound by somebody who does not listen, as no process of this user
+                // does.
+                Err(ErrorKind::ConnectionRefused) => {
+                    if let Ok(fd) = socket::listen(&plain) {
+                        return Ok(Some((number, fd)));
+                    }
+                }
+                _ => continue,
+            }
+            let fd = socket::listen(&format!("{plain}.{}", socket::unguessable()?))?;
+            // Of processes of this user that do so at the same time all see it, and try others.
+            let own = socket::names(&format!("{plain}."))?;
+            let trusted = |end: &&String| socket::connect(&format!("{plain}.{end}")).is_ok();
+            if own.iter().filter(trusted).count() <= 1 {
+                return Ok(Some((number, fd)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes this process one of those that what goes to all is sent to, and tells the others.
+    pub(super) fn listen(&mut self) -> io::Result<()> {
+        if self.hall.listener.is_some() {
+            return Ok(());
+        }
+        let name = self.name(&format!("all/{}", socket::unguessable()?));
+        let fd = socket::listen(&name)?;
+        self.add(Source::Listener { fd, to: Recipient::All })?;
+        self.hall.listener = Some(name.clone());
+        // What waits already is from this process.
+        for door in socket::names(&self.name("from/"))? {
+            let door = self.name(&format!("from/{door}"));
+            if self.hall.door.as_ref() == Some(&door) {
+                continue;
+            }
+            let told = socket::connect(&door).and_then(|fd| {
+                socket::send(&fd, std::iter::once(&Frame(name.clone().into_bytes())))
+            });
+            if let Err(error) = told {
+                tracing::debug!(%door, %error, "a sender is not told who listens");
+            }
+        }
+        Ok(())
     }
 
     /// Puts a frame on the way to the process with this prefix; [`Network::flush`] sends it.
@@ -223,41 +331,128 @@ impl Network {
 
     /// Puts a frame on the way to every other process that listens.
     pub(super) fn send_to_all(&mut self, frame: &Frame) {
-        for number in self.others() {
+        if let Err(error) = self.open_door() {
+            tracing::warn!(%error, "cannot be told who listens, and looks again");
+        }
+        self.hear_callers();
+        if self.hall.is_time_to_look() {
+            self.look();
+        }
+        for number in self.hall.numbers() {
             self.put(Way::Listener(number), frame.clone());
         }
     }
 
-    /// The numbers that other processes listen under now.
-    fn others(&self) -> BTreeSet<u16> {
-        // Each line ends with the name, whose first byte, zero, is shown as "@"; connections that
-        // were accepted have the name of their listener.
-        let list = match fs::read_to_string("/proc/net/unix") {
-            Ok(list) => list,
+    /// Makes this process one of those that are told who listens.
+    fn open_door(&mut self) -> io::Result<()> {
+        if self.hall.door.is_some() {
+            return Ok(());
+        }
+        // Who has not told when the names were looked at has found this one.
+        self.hall.suspect();
+        let name = self.name(&format!("from/{}", socket::unguessable()?));
+        let fd = socket::listen(&name)?;
+        let token = self.add(Source::Door { fd })?;
+        self.hall.door = Some(name);
+        self.hall.door_token = Some(token);
+        Ok(())
+    }
+
+    /// Lets in who is at the door, and hears what they tell: whoever has begun to listen has told
+    /// before its call returned.
+    fn hear_callers(&mut self) {
+        /// So many at most for one frame.
+        const MOST: usize = 64;
+        let Some(door) = self.hall.door_token else { return };
+        for _ in 0..MOST {
+            let Some(Source::Door { fd }) = self.sources.get(&door) else { return };
+            match socket::accept(fd) {
+                Ok(fd) => {
+                    if let Ok(token) = self.add(Source::Caller { fd }) {
+                        self.hall.callers.push(token);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                // Another user at the door may have kept others away.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => self.hall.suspect(),
+                Err(error) if socket::is_shortage(&error) => {
+                    self.starve(door, &error);
+                    self.hall.suspect();
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        for token in std::mem::take(&mut self.hall.callers) {
+            self.hear(token);
+        }
+    }
+
+    /// Hears one who is at the door, and lets it go.
+    fn hear(&mut self, token: u64) {
+        let Some(Source::Caller { fd }) = self.sources.get(&token) else { return };
+        match self.batch.receive(fd) {
+            Ok(told) => {
+                let names: Vec<String> = told
+                    .iter()
+                    .filter_map(|frame| String::from_utf8(frame.0.clone()).ok())
+                    .collect();
+                self.sources.remove(&token);
+                names.into_iter().for_each(|name| self.meet(name));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.hall.callers.push(token),
+            Err(_) => drop(self.sources.remove(&token)),
+        }
+    }
+
+    /// Looks who listens by the names that there are.
+    fn look(&mut self) {
+        let start = self.name("all/");
+        let names = match socket::names(&start) {
+            Ok(names) => names.into_iter().map(|end| format!("{start}{end}")).collect(),
             Err(error) => {
                 tracing::error!(%error, "cannot see who listens");
-                return BTreeSet::new();
+                return;
             }
         };
-        let start = format!(" @{}", self.listeners());
-        list.lines()
-            .filter_map(|line| line.split_once(&start))
-            .filter_map(|(_, number)| u16::from_str_radix(number, 16).ok())
-            .filter(|number| Some(*number) != self.listener)
-            .collect()
+        self.hall.looked(&names);
+        names.into_iter().for_each(|name| self.meet(name));
+    }
+
+    /// A process says, or its name does, that it listens to what goes to all.
+    fn meet(&mut self, name: String) {
+        if !name.starts_with(&self.name("all/")) || self.hall.knows(&name) {
+            return;
+        }
+        match socket::connect(&name) {
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => self.hall.refuse(name),
+            // It is gone again.
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+            // What else fails is tried again with the first frame.
+            Err(_) => drop(self.hall.enter(name)),
+            Ok(fd) => {
+                let Some(number) = self.hall.enter(name) else { return };
+                let way = Way::Listener(number);
+                if let Ok(token) = self.add(Source::Outbound { way }) {
+                    self.peers.insert(way, Peer::new(Some(fd), token));
+                }
+            }
+        }
     }
 
     fn put(&mut self, way: Way, frame: Frame) {
         if !self.peers.contains_key(&way) {
-            match self.connect(way) {
-                Ok(peer) => {
-                    self.peers.insert(way, peer);
-                }
+            let fd = match self.reach(way) {
+                Ok(fd) => Some(fd),
+                Err(error) if self.is_passing(&error) => None,
                 Err(error) => {
                     tracing::debug!(?way, %error, "no way to the peer, packet dropped");
+                    self.forget(way);
                     return;
                 }
-            }
+            };
+            let Ok(token) = self.add(Source::Outbound { way }) else { return };
+            self.peers.insert(way, Peer::new(fd, token));
         }
         let Some(peer) = self.peers.get_mut(&way) else { return };
         if peer.backlog.len() < BACKLOG {
@@ -268,11 +463,101 @@ impl Network {
         }
     }
 
-    fn connect(&mut self, way: Way) -> io::Result<Peer> {
-        let fd = socket::connect(&self.name(way))?;
-        let process = socket::process(&fd)?;
-        let token = self.add(Source::Outbound { way })?;
-        Ok(Peer { fd, token, backlog: VecDeque::new(), full: false, process, waiting: None })
+    /// Whether a connection that failed may succeed later, without anything lost. It is tried again.
+    fn is_passing(&mut self, error: &io::Error) -> bool {
+        let short = socket::is_shortage(error);
+        if short {
+            socket::complain_of_shortage(error);
+        }
+        let passing = short || error.kind() == ErrorKind::WouldBlock;
+        if passing {
+            self.retry_later();
+        }
+        passing
+    }
+
+    /// Connects to a peer.
+    fn reach(&mut self, way: Way) -> io::Result<Fd> {
+        let name = match way {
+            Way::Prefix(prefix) => self.name(&format!("{prefix:04x}")),
+            Way::Listener(number) => {
+                self.hall.name(number).ok_or(ErrorKind::ConnectionRefused)?.to_owned()
+            }
+        };
+        let known = self.refused.get(&way).filter(|(since, _)| since.elapsed() < REFUSED_FOR);
+        if let Some((_, ErrorKind::PermissionDenied)) = known {
+            return Err(ErrorKind::PermissionDenied.into());
+        }
+        let error = match socket::connect(&name) {
+            Ok(fd) => return Ok(fd),
+            Err(error) if known.is_some() || socket::is_shortage(&error) => return Err(error),
+            Err(error) => error,
+        };
+        // Where another user has the name, the peer has one with a random end.
+        for end in socket::names(&format!("{name}."))? {
+            match socket::connect(&format!("{name}.{end}")) {
+                Err(error) if socket::is_shortage(&error) => return Err(error),
+                Err(_) => {}
+                connected => return connected,
+            }
+        }
+        self.refused.retain(|_, (since, _)| since.elapsed() < REFUSED_FOR);
+        self.refused.insert(way, (Instant::now(), error.kind()));
+        Err(error)
+    }
+
+    /// A peer is gone, or not there.
+    fn forget(&mut self, way: Way) {
+        if let Some(peer) = self.peers.remove(&way) {
+            self.sources.remove(&peer.token);
+        }
+        if let Way::Listener(number) = way {
+            self.hall.leave(number);
+        }
+    }
+
+    /// Has what failed for want of a descriptor tried again soon, by the thread.
+    fn retry_later(&self) {
+        let value = libc::timespec {
+            tv_sec: RETRY_AFTER.as_secs() as libc::time_t,
+            tv_nsec: RETRY_AFTER.subsec_nanos() as libc::c_long,
+        };
+        let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let setting = libc::itimerspec { it_interval: once, it_value: value };
+        // SAFETY: the setting is there, and no old one is asked for.
+        unsafe {
+            libc::timerfd_settime(self.retry.as_raw_fd(), 0, &setting, std::ptr::null_mut());
+        }
+    }
+
+    /// Stops waiting for connections that cannot be accepted: the listener would be ready, and
+    /// accepting would fail, all the time. What is sent by them waits in the kernel.
+    fn starve(&mut self, token: u64, error: &io::Error) {
+        socket::complain_of_shortage(error);
+        if !self.starved.contains(&token) {
+            if let Some(Source::Listener { fd, .. } | Source::Door { fd }) =
+                self.sources.get(&token)
+            {
+                let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, fd, token, 0);
+                self.starved.push(token);
+            }
+        }
+        self.retry_later();
+    }
+
+    /// Tries again what failed for want of a descriptor.
+    fn try_again(&mut self, cards: &mut [Card]) {
+        for token in std::mem::take(&mut self.starved) {
+            if let Some(Source::Listener { fd, .. } | Source::Door { fd }) =
+                self.sources.get(&token)
+            {
+                let add = libc::EPOLL_CTL_ADD;
+                let _ = watch(&self.waits.epoll, add, fd, token, libc::EPOLLIN);
+            }
+        }
+        let parked = self.peers.iter().filter(|(_, peer)| peer.fd.is_none());
+        let parked: Vec<Way> = parked.map(|(way, _)| *way).collect();
+        parked.into_iter().for_each(|way| self.drain(way, cards));
     }
 
     /// Sends what was put on its way since.
@@ -292,9 +577,25 @@ impl Network {
 
     /// Sends as much to a peer as there is room for.
     fn drain(&mut self, way: Way, cards: &mut [Card]) {
+        if self.peers.get(&way).is_some_and(|peer| peer.fd.is_none()) {
+            match self.reach(way) {
+                Ok(fd) => {
+                    if let Some(peer) = self.peers.get_mut(&way) {
+                        peer.connected(fd);
+                    }
+                }
+                Err(error) if self.is_passing(&error) => return,
+                Err(error) => {
+                    tracing::debug!(?way, %error, "no way to the peer, packets dropped");
+                    self.forget(way);
+                    return;
+                }
+            }
+        }
         let Some(peer) = self.peers.get_mut(&way) else { return };
+        let Some(fd) = &peer.fd else { return };
         while !peer.backlog.is_empty() {
-            match socket::send(&peer.fd, peer.backlog.iter().take(BATCH)) {
+            match socket::send(fd, peer.backlog.iter().take(BATCH)) {
                 Ok(sent) => {
                     peer.backlog.drain(..sent);
                 }
@@ -305,7 +606,7 @@ impl Network {
                         let _ = watch(
                             &self.waits.epoll,
                             libc::EPOLL_CTL_ADD,
-                            &peer.fd,
+                            fd,
                             peer.token,
                             libc::EPOLLOUT,
                         );
@@ -315,9 +616,7 @@ impl Network {
                 }
                 Err(error) => {
                     tracing::debug!(?way, %error, "the peer is gone");
-                    if let Some(peer) = self.peers.remove(&way) {
-                        self.sources.remove(&peer.token);
-                    }
+                    self.forget(way);
                     congest(cards, way, false);
                     return;
                 }
@@ -325,7 +624,7 @@ impl Network {
         }
         if peer.full {
             peer.full = false;
-            let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, &peer.fd, peer.token, 0);
+            let _ = watch(&self.waits.epoll, libc::EPOLL_CTL_DEL, fd, peer.token, 0);
             congest(cards, way, false);
         }
     }
@@ -347,6 +646,13 @@ impl Network {
             }
             return;
         }
+        if token == RETRY {
+            let mut count = [0u8; 8];
+            // SAFETY: the buffer has the eight bytes asked for.
+            unsafe { libc::read(self.retry.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+            self.try_again(cards);
+            return;
+        }
         match self.sources.get(&token) {
             Some(Source::Listener { fd, to }) => {
                 let to = *to;
@@ -355,16 +661,12 @@ impl Network {
                         let process = socket::process(&fd).unwrap_or(0);
                         let _ = self.add(Source::Inbound { fd, to, process });
                     }
-                    Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
-                        // It would be ready, and fail, for ever: the peer is let in and sent away.
-                        self.reserve = None;
-                        drop(socket::accept(fd));
-                        self.reserve = socket::duplicate(&self.timer).ok();
-                        tracing::warn!("a peer was sent away: too many open files");
-                    }
+                    Err(error) if socket::is_shortage(&error) => self.starve(token, &error),
                     Err(error) => tracing::debug!(%error, "a peer could not connect"),
                 }
             }
+            Some(Source::Door { .. }) => self.hear_callers(),
+            Some(Source::Caller { .. }) => self.hear(token),
             Some(Source::Inbound { fd, to, .. }) => {
                 let to = match *to {
                     Recipient::Card(card) => card..card + 1,
@@ -415,7 +717,7 @@ impl Network {
         };
         for event in &events[..usize::try_from(count).unwrap_or(0)] {
             let token = event.u64;
-            if token > BELL {
+            if token > RETRY {
                 self.ready(token, cards, &mut |card, frame| card.receive(frame));
             }
         }
@@ -431,8 +733,8 @@ impl Network {
         });
         let underway = Underway {
             backlog: peer.backlog.len(),
-            unread: socket::unsent(&peer.fd),
-            unheard: from_it.map(socket::unread).sum(),
+            unread: peer.fd.as_ref().map_or(0, |fd| socket::unsent(fd)),
+            unheard: from_it.map(|fd| socket::unread(fd)).sum(),
         };
         if underway == (Underway { backlog: 0, unread: 0, unheard: 0 }) {
             peer.waiting = None;
@@ -449,7 +751,7 @@ impl Network {
     /// The connections for which packets wait.
     pub(super) fn congested(&self) -> Vec<RawFd> {
         let waiting = self.peers.values().filter(|peer| !peer.backlog.is_empty());
-        waiting.map(|peer| peer.fd.as_raw_fd()).collect()
+        waiting.filter_map(|peer| Some(peer.fd.as_ref()?.as_raw_fd())).collect()
     }
 
     /// Tries every backlog again.
@@ -489,6 +791,7 @@ impl Network {
     /// thread's share of [`Waits`] was not copied with a thread, so they are closed by hand.
     pub(super) fn abandon(self) {
         for fd in [&self.waits.epoll, &self.waits.stop, &self.waits.bell] {
+            crate::private::release(fd.as_raw_fd());
             // SAFETY: the owner is forgotten below, so nobody closes it again.
             unsafe { libc::close(fd.as_raw_fd()) };
         }
@@ -504,16 +807,16 @@ fn congest(cards: &mut [Card], way: Way, congested: bool) {
 }
 
 /// Adds one to an eventfd.
-fn add_one(event: &OwnedFd) {
+fn add_one(event: &Fd) {
     let one = 1u64.to_ne_bytes();
     // SAFETY: eight bytes are there.
     unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
 fn watch(
-    epoll: &OwnedFd,
+    epoll: &Fd,
     operation: libc::c_int,
-    fd: &OwnedFd,
+    fd: &Fd,
     token: u64,
     events: libc::c_int,
 ) -> io::Result<()> {

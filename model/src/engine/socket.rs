@@ -1,9 +1,14 @@
 //! Local sockets of messages, under names that vanish with the process.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
+use crate::private::Private;
 use crate::wire::Frame;
+
+/// A descriptor that the program cannot close.
+pub(super) type Fd = Private<OwnedFd>;
 
 /// Descriptors are moved up to here and above, so that programs get the numbers they expect.
 const HIGH: RawFd = 512;
@@ -18,8 +23,66 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// What names of this user's sockets begin with. Another user may bind such a name as well, so
+/// whoever connects or is connected to looks at the credentials.
+pub(crate) fn user_names() -> String {
+    // SAFETY: geteuid has no preconditions.
+    format!("mlx5-model/{}/", unsafe { libc::geteuid() })
+}
+
+/// What nobody can guess, to end a name with.
+pub(crate) fn unguessable() -> io::Result<String> {
+    let mut random = [0; 8];
+    // SAFETY: the buffer has the length given.
+    let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+    if got != random.len() as isize {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(format!("{:016x}", u64::from_ne_bytes(random)))
+}
+
+/// Names of sockets of this thread's network namespace that begin like this, without that beginning.
+pub(crate) fn names(start: &str) -> io::Result<BTreeSet<String>> {
+    let look = || -> io::Result<BTreeSet<String>> {
+        // Each line ends with the name, whose first byte, zero, is shown as "@"; connections that
+        // were accepted have the name of their listener. Names are any bytes.
+        let list = std::fs::read("/proc/thread-self/net/unix")?;
+        let list = String::from_utf8_lossy(&list);
+        let start = format!(" @{start}");
+        let rest = list.lines().filter_map(|line| Some(line.split_once(&start)?.1.to_owned()));
+        Ok(rest.collect())
+    };
+    // The kernel makes the list piece by piece, and may skip a name when another one goes.
+    let mut all = look()?;
+    for _ in 0..3 {
+        let again = look()?;
+        if again.is_subset(&all) {
+            break;
+        }
+        all.extend(again);
+    }
+    Ok(all)
+}
+
+/// Whether a call failed for want of descriptors or memory, of which there may be more later.
+pub(super) fn is_shortage(error: &io::Error) -> bool {
+    let short = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS];
+    error.raw_os_error().is_some_and(|errno| short.contains(&errno))
+}
+
+/// Says once on standard error that packets wait for descriptors.
+pub(super) fn complain_of_shortage(error: &io::Error) {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    SAID.call_once(|| {
+        eprintln!(
+            "mlx5-model: packets wait, no connection to another process: {error}; close files or \
+             raise the limit (`ulimit -n`)"
+        );
+    });
+}
+
 /// Takes ownership of a descriptor that a system call has just made, and moves it out of the way.
-pub(super) fn own(result: libc::c_int) -> io::Result<OwnedFd> {
+pub(super) fn own(result: libc::c_int) -> io::Result<Fd> {
     let fd = check(result)?;
     // SAFETY: the caller has just made it; nobody else has it.
     let low = unsafe { OwnedFd::from_raw_fd(fd) };
@@ -27,19 +90,13 @@ pub(super) fn own(result: libc::c_int) -> io::Result<OwnedFd> {
     let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) };
     if high < 0 {
         // The limit of open files is too low to move it.
-        return Ok(low);
+        return Ok(Private::new(low));
     }
     // SAFETY: the same.
-    Ok(unsafe { OwnedFd::from_raw_fd(high) })
+    Ok(Private::new(unsafe { OwnedFd::from_raw_fd(high) }))
 }
 
-/// Another descriptor of the same thing.
-pub(super) fn duplicate(fd: &OwnedFd) -> io::Result<OwnedFd> {
-    // SAFETY: no memory is passed.
-    own(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, 0) })
-}
-
-fn socket() -> io::Result<OwnedFd> {
+fn socket() -> io::Result<Fd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     // SAFETY: no memory is passed.
     own(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
@@ -59,7 +116,7 @@ fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
 }
 
 /// Binds a name and listens; `AddrInUse` if another process has it.
-pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
+pub(super) fn listen(name: &str) -> io::Result<Fd> {
     let fd = socket()?;
     let (address, length) = address(name)?;
     // SAFETY: `address` is an address of `length` bytes.
@@ -70,7 +127,7 @@ pub(super) fn listen(name: &str) -> io::Result<OwnedFd> {
 }
 
 /// Connects to a name without waiting.
-pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
+pub(super) fn connect(name: &str) -> io::Result<Fd> {
     let fd = socket()?;
     let (address, length) = address(name)?;
     enlarge(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
@@ -81,7 +138,7 @@ pub(super) fn connect(name: &str) -> io::Result<OwnedFd> {
 }
 
 /// Accepts a connection; `WouldBlock` if none waits.
-pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
+pub(super) fn accept(listener: &OwnedFd) -> io::Result<Fd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: null asks for no address.

@@ -197,7 +197,7 @@ fn prefixes_are_claimed_as_numbers_run_out_and_are_free_again_after() {
     }
     let prefixes = engine.enter(0, |card| card.identity.qpn_prefixes.clone());
     assert_eq!(prefixes.len(), 3);
-    let name = |prefix: u16| format!("mlx5-model/{domain}/{prefix:04x}");
+    let name = |prefix: u16| format!("{}{domain}/{prefix:04x}", super::socket::user_names());
     for prefix in &prefixes {
         let error = super::socket::listen(&name(*prefix)).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);

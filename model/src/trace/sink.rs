@@ -6,6 +6,8 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use crate::private::Private;
+
 /// Before the name of a socket.
 const SOCKET: &str = "unix:";
 /// In the name of a file, stands for the number of the process.
@@ -19,7 +21,7 @@ static OPEN: AtomicI32 = AtomicI32::new(-1);
 pub(crate) enum Sink {
     /// A file or socket of this process.
     Descriptor {
-        fd: OwnedFd,
+        fd: Private<OwnedFd>,
         /// The process that opened it.
         process: u32,
     },
@@ -63,7 +65,7 @@ impl Sink {
         let fd = aside(fd)?;
         OPEN.store(fd, Ordering::Release);
         // SAFETY: the descriptor was just opened, and nobody else owns it.
-        Ok(Sink::Descriptor { fd: unsafe { OwnedFd::from_raw_fd(fd) }, process })
+        Ok(Sink::Descriptor { fd: Private::new(unsafe { OwnedFd::from_raw_fd(fd) }), process })
     }
 
     /// Writes all of it, and waits while there is no room.
@@ -76,7 +78,7 @@ impl Sink {
                     let Sink::Descriptor { fd, .. } = std::mem::replace(self, Sink::Closed) else {
                         return Ok(());
                     };
-                    let _ = fd.into_raw_fd();
+                    std::mem::forget(fd);
                     return Ok(());
                 }
                 while !bytes.is_empty() {
@@ -121,6 +123,7 @@ fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
 pub(crate) fn forget() {
     let fd = OPEN.swap(-1, Ordering::AcqRel);
     if fd >= 0 {
+        crate::private::release(fd);
         // SAFETY: the copy of a descriptor that nothing in this process uses: see [`Sink::write`].
         unsafe { libc::close(fd) };
     }

@@ -4,7 +4,7 @@
 //! [`process`] starts a program and never leaves it behind, [`port`] finds a TCP port for a pair of
 //! them and tells when the server listens on it; this file knows where the library is and which
 //! Debian package a program comes from. [`role`] starts the test's own executable as another
-//! process, [`verbs`] is what such a process holds, [`target`] a role that many tests need;
+//! process, [`users`] other users of the machine, [`verbs`] is what such a process holds, [`target`] a role that many tests need;
 //! [`request`] speaks to the command file past the library, and [`random`] repeats itself.
 
 #![allow(dead_code, reason = "each test file uses its own part of this module")]
@@ -16,6 +16,7 @@ pub mod random;
 pub mod request;
 pub mod role;
 pub mod target;
+pub mod users;
 pub mod verbs;
 
 use std::env;

@@ -73,7 +73,8 @@ pub fn meet_on_demand(
     introduce(station, player, (index, peer), timing)
 }
 
-fn introduce(
+/// Connects a station of this process with one that the player has.
+pub fn introduce(
     station: &Station,
     player: &mut Player,
     (index, peer): (usize, Address),

@@ -1,6 +1,6 @@
 //! Interposed functions that take a descriptor: the model's are served here, all others pass.
 
-use libc::{c_int, c_long, c_ulong, c_void, off_t, size_t, ssize_t};
+use libc::{FILE, c_int, c_long, c_uint, c_ulong, c_void, off_t, size_t, ssize_t};
 
 use super::descriptors::{self, Descriptor, owned};
 use super::discovery::{Discovery, discovery};
@@ -8,7 +8,6 @@ use super::errno::{errno, set_errno};
 use super::pins::{self, Door};
 use super::running::Running;
 use super::{ioctl, real, uar, visitor};
-use crate::engine::Shield;
 
 /// Netlink family of RDMA, over which the kernel names its own devices only.
 const NETLINK_RDMA: c_int = 20;
@@ -82,6 +81,18 @@ interpose! {
             libc::SYS_madvise => {
                 return pins::advise(Door::Kernel, a as *mut c_void, b as size_t, c as c_int).into();
             }
+            libc::SYS_close => return descriptors::close(a as c_int).into(),
+            libc::SYS_close_range => {
+                let (first, last) = (a as c_uint, b as c_uint);
+                let kernel = |first: c_uint, last: c_uint| {
+                    real::syscall(number, first.into(), last.into(), c, 0, 0, 0) as c_int
+                };
+                return descriptors::close_range(first, last, kernel).into();
+            }
+            libc::SYS_dup3 => {
+                let kernel = || real::syscall(number, a, b, c, d, e, f) as c_int;
+                return descriptors::duplicate(a as c_int, b as c_int, kernel).into();
+            }
             libc::SYS_pidfd_getfd => {
                 let copy = real::syscall(number, a, b, c, d, e, f);
                 if copy >= 0 {
@@ -103,16 +114,34 @@ interpose! {
         pins::advise(Door::Library, address, length, advice)
     }
     close(fd: c_int) -> c_int {
+        descriptors::close(fd)
+    }
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        descriptors::close_range(first, last, |first, last| real::close_range(first, last, flags))
+    }
+    closefrom(first: c_int) -> () {
+        let Ok(first) = c_uint::try_from(first) else { return real::closefrom(first) };
+        descriptors::close_range(first, c_uint::MAX, |first, last| {
+            if last == c_uint::MAX {
+                real::closefrom(first as c_int);
+                return 0;
+            }
+            (first..=last).for_each(|fd| {
+                real::close(fd as c_int);
+            });
+            0
+        });
+    }
+    fclose(stream: *mut FILE) -> c_int {
+        let fd = if stream.is_null() { -1 } else { libc::fileno(stream) };
+        let before = errno();
         if owned(fd) {
-            let before = errno();
-            let shield = Shield::new();
             descriptors::closing(fd);
-            drop(shield);
-            set_errno(before);
         } else {
             descriptors::foreign(fd);
         }
-        real::close(fd)
+        set_errno(before);
+        real::fclose(stream)
     }
     read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
         if owned(fd) {
@@ -140,26 +169,10 @@ interpose! {
         copy
     }
     dup2(fd: c_int, to: c_int) -> c_int {
-        if fd != to && owned(to) {
-            let _shield = Shield::new();
-            descriptors::closing(to);
-        }
-        let copy = real::dup2(fd, to);
-        if copy >= 0 && copy != fd && owned(fd) {
-            descriptors::copied(fd, copy);
-        }
-        copy
+        descriptors::duplicate(fd, to, || real::dup2(fd, to))
     }
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
-        if fd != to && owned(to) {
-            let _shield = Shield::new();
-            descriptors::closing(to);
-        }
-        let copy = real::dup3(fd, to, flags);
-        if copy >= 0 && owned(fd) {
-            descriptors::copied(fd, copy);
-        }
-        copy
+        descriptors::duplicate(fd, to, || real::dup3(fd, to, flags))
     }
     fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
         let result = real::fcntl(fd, command, argument);

@@ -3,21 +3,27 @@
 //! A descriptor is looked up without a lock, so that interposed calls on foreign descriptors cost
 //! one load and may be made anywhere, even from a signal handler or in a forked child. What a
 //! descriptor stands for lives until the last copy of it is closed.
+//!
+//! Not every way to close a descriptor comes by here: `freopen`, and system calls that a program
+//! makes itself. So a descriptor is the model's only as long as the file behind it is the one that
+//! was entered. Where it is another one, the model does what closing does, late.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use libc::c_int;
+use libc::{c_int, c_uint};
 
 use super::devx::answer::AnswerFile;
 use super::devx::event::EventFile;
-use super::errno::{Errno, Result, set_errno};
+use super::errno::{Errno, Result, errno, set_errno};
 use super::event::EventQueue;
 use super::file::CommandFile;
 use super::lock;
 use super::real;
 use super::running::Running;
 use super::visitor::{Guest, Resources};
+use crate::engine::Shield;
+use crate::private;
 
 /// Descriptors that can be told apart; a command file beyond is refused.
 const LIMIT: usize = 1 << 16;
@@ -48,12 +54,45 @@ pub(super) enum Descriptor {
 #[derive(Default)]
 pub(super) struct Descriptors(Mutex<Vec<Option<(Descriptor, usize)>>>);
 
-/// Whether a descriptor is the model's. One load.
-pub(super) fn owned(fd: c_int) -> bool {
+/// For each descriptor of the model, what file is behind it ([`identity`]).
+static FILES: [AtomicU64; LIMIT] = [const { AtomicU64::new(0) }; LIMIT];
+
+/// Whether a descriptor was entered and not left. One load.
+fn entered(fd: c_int) -> bool {
     usize::try_from(fd)
         .ok()
         .and_then(|fd| OWNED.get(fd))
         .is_some_and(|entry| entry.load(Ordering::Acquire) != 0)
+}
+
+/// Whether a descriptor is the model's. One load for those that are not.
+pub(super) fn owned(fd: c_int) -> bool {
+    if !entered(fd) {
+        return false;
+    }
+    if identity(fd) == Some(FILES[fd as usize].load(Ordering::Acquire)) {
+        return true;
+    }
+    // It was closed behind the model's back.
+    let before = errno();
+    closing(fd);
+    set_errno(before);
+    false
+}
+
+/// What tells the file behind a descriptor from others; none if it is not open.
+fn identity(fd: c_int) -> Option<u64> {
+    // SAFETY: all zeros is a valid value.
+    let mut about: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `about` has room for what the call writes.
+    if unsafe { libc::fstat(fd, &mut about) } != 0 {
+        return None;
+    }
+    let parts =
+        [about.st_dev, about.st_ino, about.st_rdev, u64::from(about.st_mode & libc::S_IFMT)];
+    // FNV-1a, a word at a time.
+    let add = |sum: u64, part: u64| (sum ^ part).wrapping_mul(0x0100_0000_01b3);
+    Some(parts.into_iter().fold(0xcbf2_9ce4_8422_2325, add))
 }
 
 /// For each descriptor of a command file, the device's number plus one. Unlike [`OWNED`] it comes
@@ -77,6 +116,10 @@ pub(super) fn adopt(fd: c_int) -> bool {
         return false;
     };
     let Some(device) = entry.load(Ordering::Acquire).checked_sub(1) else { return false };
+    if !super::sysfs::is_node(fd) {
+        foreign(fd);
+        return false;
+    }
     let adopted = Running::get().and_then(|running| {
         let file = CommandFile::new(running, device as usize);
         super::device::open_again(&file)?;
@@ -91,6 +134,9 @@ impl Descriptors {
     /// Makes a descriptor the model's.
     pub fn enter(&self, fd: c_int, descriptor: Descriptor) -> Result<()> {
         let place = usize::try_from(fd).ok().and_then(|fd| OWNED.get(fd)).ok_or(Errno::EMFILE)?;
+        // What had the number before was closed behind the model's back.
+        left(self.leave(fd));
+        FILES[fd as usize].store(identity(fd).ok_or(Errno::EBADF)?, Ordering::Release);
         let mut entries = lock(&self.0);
         let index = match entries.iter().position(Option::is_none) {
             Some(index) => index,
@@ -127,6 +173,7 @@ impl Descriptors {
 
     /// A copy of a descriptor was made.
     pub fn copied(&self, original: c_int, copy: c_int) {
+        left(self.leave(copy));
         let (Some(from), Some(to)) = (
             usize::try_from(original).ok().and_then(|fd| OWNED.get(fd)),
             usize::try_from(copy).ok().and_then(|fd| OWNED.get(fd)),
@@ -138,6 +185,8 @@ impl Descriptors {
         let Some(index) = number.checked_sub(1) else { return };
         if let Some(Some((_, count))) = entries.get_mut(index as usize) {
             *count += 1;
+            FILES[copy as usize]
+                .store(FILES[original as usize].load(Ordering::Acquire), Ordering::Release);
             to.store(number, Ordering::Release);
             DEVICE[copy as usize]
                 .store(DEVICE[original as usize].load(Ordering::Acquire), Ordering::Release);
@@ -206,13 +255,112 @@ pub(super) fn resources(kind: c_int) -> c_int {
 pub(super) fn closing(fd: c_int) {
     // Without bookkeeping in a vfork child: its memory is the parent's, its descriptors are not.
     let Some(running) = Running::current() else { return };
-    match running.descriptors.leave(fd) {
+    let _shield = Shield::new();
+    left(running.descriptors.leave(fd));
+}
+
+/// The last descriptor of something is gone.
+fn left(descriptor: Option<Descriptor>) {
+    match descriptor {
         Some(Descriptor::Command(file)) => file.release(),
         Some(Descriptor::Completions(queue) | Descriptor::Events(queue)) => queue.abandon(),
         Some(Descriptor::Subscribed(file)) => file.close(),
         Some(Descriptor::Answers(file)) => file.close(),
         Some(Descriptor::Guest(_) | Descriptor::Resources(_)) | None => {}
     }
+}
+
+/// `close`.
+///
+/// # Safety
+/// As `close`.
+pub(super) unsafe fn close(fd: c_int) -> c_int {
+    if private::is_private(fd) {
+        set_errno(libc::EBADF);
+        return -1;
+    }
+    let before = errno();
+    if owned(fd) {
+        closing(fd);
+    } else {
+        foreign(fd);
+    }
+    set_errno(before);
+    // SAFETY: the caller keeps the contract of `close`.
+    unsafe { real::close(fd) }
+}
+
+/// `close_range` and what is like it: `kernel` is called for each part of the range that has none of
+/// the model's own descriptors. What was closed is found by that it is not open any more, so flags
+/// that close nothing need no care.
+pub(super) fn close_range(
+    first: c_uint,
+    last: c_uint,
+    mut kernel: impl FnMut(c_uint, c_uint) -> c_int,
+) -> c_int {
+    let mut result = 0;
+    let mut from = first;
+    loop {
+        let barrier = c_int::try_from(from).ok().and_then(private::next);
+        let barrier = barrier.map(|fd| fd as c_uint).filter(|fd| *fd <= last);
+        match barrier {
+            // A range that is refused is refused whole.
+            None if from <= last || from == first => result = kernel(from, last),
+            Some(fd) if fd > from => result = kernel(from, fd - 1),
+            _ => {}
+        }
+        match barrier {
+            Some(fd) if result == 0 => from = fd + 1,
+            _ => break,
+        }
+    }
+    let before = errno();
+    let end = last.min(LIMIT as c_uint - 1);
+    for fd in first..=end {
+        let fd = fd as c_int;
+        // Asking whether it is ours finds out.
+        if entered(fd) {
+            owned(fd);
+        } else if DEVICE[fd as usize].load(Ordering::Relaxed) != 0 && identity(fd).is_none() {
+            foreign(fd);
+        }
+    }
+    set_errno(before);
+    result
+}
+
+/// `dup2` and `dup3`, made by `kernel`.
+pub(super) fn duplicate(fd: c_int, to: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
+    if private::is_private(to) {
+        // What the kernel says of a number that is about to be used.
+        set_errno(libc::EBUSY);
+        return -1;
+    }
+    let ours = owned(fd);
+    let copy = kernel();
+    if copy >= 0 && copy != fd {
+        let before = errno();
+        if entered(copy) {
+            closing(copy);
+        } else {
+            foreign(copy);
+        }
+        if ours {
+            copied(fd, copy);
+        }
+        set_errno(before);
+    }
+    copy
+}
+
+/// Closes a descriptor of the model's own.
+///
+/// # Safety
+/// The descriptor belongs to the caller, who does not use it any more.
+pub(super) unsafe fn shut(fd: c_int) {
+    private::release(fd);
+    // SAFETY: by this function's contract.
+    unsafe { real::close(fd) };
 }
 
 /// A copy of a descriptor of the model was made by this process.
@@ -223,8 +371,18 @@ pub(super) fn copied(from: c_int, to: c_int) {
 }
 
 /// Moves a descriptor out of the way of the program's own, which programs expect to be low, and
-/// closes it across exec.
+/// closes it across exec. It is the model's own from then on, to be closed by [`shut`]. If that
+/// fails, the descriptor stays open.
 pub(super) fn aside(fd: c_int) -> Result<c_int> {
+    let moved = duplicate_aside(fd)?;
+    private::claim(moved);
+    // SAFETY: the descriptor is the caller's to give away.
+    unsafe { real::close(fd) };
+    Ok(moved)
+}
+
+/// Duplicates a descriptor to a number out of the way of the program's own. Closed across exec.
+pub(super) fn duplicate_aside(fd: c_int) -> Result<c_int> {
     let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
     // SAFETY: the struct outlives the call, which fills it.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
@@ -233,8 +391,6 @@ pub(super) fn aside(fd: c_int) -> Result<c_int> {
         // SAFETY: duplicating a descriptor touches no memory.
         let moved = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, from as usize) };
         if moved >= 0 {
-            // SAFETY: the descriptor is the caller's to give away.
-            unsafe { real::close(fd) };
             return Ok(moved);
         }
     }

@@ -10,10 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use libc::{c_int, c_void};
 
-use super::descriptors::{Descriptor, aside};
+use super::descriptors::{self, Descriptor, aside};
 use super::errno::{Result, last};
 use super::running::Running;
 use super::{lock, real};
+use crate::private;
 
 /// What an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +91,7 @@ impl EventQueue {
         let [user, sender] = pair;
         let close = |fd| {
             // SAFETY: the descriptor was made here and is known to nobody else.
-            unsafe { real::close(fd) };
+            unsafe { descriptors::shut(fd) };
         };
         let sender = aside(sender).inspect_err(|_| {
             close(sender);
@@ -103,6 +104,7 @@ impl EventQueue {
             close(sender);
             close(user);
         })?;
+        private::claim(receiver);
         let state = State {
             sender,
             receiver,
@@ -305,7 +307,7 @@ impl Drop for EventQueue {
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         for fd in [state.sender, state.receiver] {
             // SAFETY: both belong to the queue, which is going away.
-            unsafe { real::close(fd) };
+            unsafe { descriptors::shut(fd) };
         }
     }
 }

@@ -130,6 +130,9 @@ next! {
     mremap(address: *mut c_void, old: size_t, new: size_t, flags: c_int, to: *mut c_void; variadic) -> *mut c_void;
     syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
     close(fd: c_int) -> c_int;
+    close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    closefrom(first: c_int) -> ();
+    fclose(stream: *mut FILE) -> c_int;
     read(fd: c_int, to: *mut c_void, length: size_t) -> ssize_t;
     dup(fd: c_int) -> c_int;
     dup2(fd: c_int, to: c_int) -> c_int;

@@ -112,7 +112,7 @@ impl AnswerFile {
         let mut state = lock(&self.state);
         if let Some(count) = state.count.take() {
             // SAFETY: the descriptor is the file's own.
-            unsafe { real::close(count) };
+            unsafe { super::super::descriptors::shut(count) };
         }
         state.answers.clear();
     }

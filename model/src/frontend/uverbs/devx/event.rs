@@ -13,7 +13,7 @@ use libc::{c_int, c_void, size_t, ssize_t};
 use mlx5_sys::ifc::{cq_error, device_event_cap, eqe, opcode, qp_events, query_hca_cap_in};
 
 use super::super::command::{Caps, Command};
-use super::super::descriptors::{Descriptor, aside};
+use super::super::descriptors::{self, Descriptor, aside};
 use super::super::errno::{Errno, Result, last, set_errno};
 use super::super::event::{EventQueue, Source};
 use super::super::file::CommandFile;
@@ -320,6 +320,6 @@ impl Signal {
 impl Drop for Signal {
     fn drop(&mut self) {
         // SAFETY: the descriptor belongs to the subscription.
-        unsafe { real::close(self.0) };
+        unsafe { descriptors::shut(self.0) };
     }
 }

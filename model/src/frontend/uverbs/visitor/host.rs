@@ -1,7 +1,7 @@
 //! The side of the process that opened a device.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use zerocopy::IntoBytes;
 
 use super::super::abi::{Attribute, Header};
-use super::super::descriptors::{Descriptor, aside};
+use super::super::descriptors::{Descriptor, duplicate_aside};
 use super::super::errno::Errno;
 use super::super::file::CommandFile;
 use super::super::ioctl::Kind;
 use super::super::running::Running;
 use super::super::{ioctl, methods, real, thread};
 use super::message::{Carried, Reader, Writer, ask};
-use super::{PATIENCE, address, peer, resources};
+use super::{PATIENCE, address, names, peer, resources};
+use crate::engine::socket;
+use crate::private::{self, Private};
 
 /// The process that listens, or 0.
 static LISTENS: AtomicI32 = AtomicI32::new(0);
@@ -35,15 +37,19 @@ pub(in super::super) fn open(running: &'static Running) {
     if LISTENS.swap(own, Ordering::AcqRel) == own {
         return;
     }
-    let listening = address(own.unsigned_abs()).and_then(|address| {
+    let listening = socket::unguessable().and_then(|end| {
+        let address = address(&format!("{}{own}.{end}", names()))?;
         let listener = UnixListener::bind_addr(&address)?;
         listener.set_nonblocking(true)?;
-        let high = out_of_the_way(listener.into())?;
+        let high = out_of_the_way(listener.into());
         LISTENER.store(high.as_raw_fd(), Ordering::Release);
-        Ok(UnixListener::from(high))
+        Ok(Private::new(UnixListener::from(high)))
     });
     match listening {
-        Ok(listener) => thread(move || listen(running, &listener)),
+        Ok(listener) => {
+            let reserve = Reserve::new(&listener);
+            thread(move || listen(running, &listener, reserve));
+        }
         Err(error) => tracing::debug!(%error, "other processes cannot ask about this one"),
     }
 }
@@ -52,40 +58,76 @@ pub(in super::super) fn open(running: &'static Running) {
 pub(in super::super) fn forget() {
     let listener = LISTENER.swap(-1, Ordering::AcqRel);
     if listener >= 0 {
+        private::release(listener);
         // SAFETY: the descriptor is this process's copy, whose owner was the parent's thread.
         unsafe { real::close(listener) };
     }
 }
 
-fn out_of_the_way(fd: OwnedFd) -> io::Result<OwnedFd> {
-    let moved = aside(fd.into_raw_fd()).map_err(|error| io::Error::from_raw_os_error(error.0))?;
-    // SAFETY: just made, and nobody else's.
-    Ok(unsafe { OwnedFd::from_raw_fd(moved) })
+/// Moves a descriptor, unless there is no other number for it.
+fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+    match duplicate_aside(fd.as_raw_fd()) {
+        // SAFETY: just made, and nobody else's.
+        Ok(moved) => unsafe { OwnedFd::from_raw_fd(moved) },
+        Err(_) => fd,
+    }
+}
+
+/// A descriptor to do without when the program has taken all others, so that a guest can be served.
+struct Reserve(Option<Private<OwnedFd>>);
+
+impl Reserve {
+    fn new(listener: &UnixListener) -> Self {
+        let mut reserve = Self(None);
+        reserve.fill(listener);
+        reserve
+    }
+
+    fn fill(&mut self, listener: &UnixListener) {
+        if self.0.is_none() {
+            let copy = duplicate_aside(listener.as_raw_fd());
+            // SAFETY: just made, and nobody else's.
+            self.0 = copy.ok().map(|fd| Private::new(unsafe { OwnedFd::from_raw_fd(fd) }));
+        }
+    }
 }
 
 /// A guest.
 struct Connection {
-    stream: UnixStream,
+    stream: Private<UnixStream>,
     /// The open device whose descriptor it has.
     file: Option<Arc<CommandFile>>,
 }
 
-fn listen(running: &'static Running, listener: &UnixListener) {
+fn listen(running: &'static Running, listener: &UnixListener, mut reserve: Reserve) {
+    /// How long the thread sleeps, in milliseconds, when it has no descriptor for a guest: the
+    /// program does not tell when it closes one.
+    const WITHOUT: libc::c_int = 100;
     let mut guests: Vec<Connection> = Vec::new();
     loop {
-        let polled = |fd: RawFd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut wait = vec![polled(listener.as_raw_fd())];
-        wait.extend(guests.iter().map(|guest| polled(guest.stream.as_raw_fd())));
+        reserve.fill(listener);
+        // Without a reserve the listener would be ready, and accepting would fail, all the time.
+        let (events, wait) = if reserve.0.is_some() { (libc::POLLIN, -1) } else { (0, WITHOUT) };
+        let polled = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
+        let mut ready = vec![polled(listener.as_raw_fd(), events)];
+        ready.extend(guests.iter().map(|guest| polled(guest.stream.as_raw_fd(), libc::POLLIN)));
         // SAFETY: so many entries are there.
-        unsafe { libc::poll(wait.as_mut_ptr(), wait.len() as libc::nfds_t, -1) };
-        let mut ready = wait[1..].iter().map(|entry| entry.revents != 0);
-        guests.retain_mut(|guest| match ready.next() {
+        unsafe { libc::poll(ready.as_mut_ptr(), ready.len() as libc::nfds_t, wait) };
+        let mut spoke = ready[1..].iter().map(|entry| entry.revents != 0);
+        guests.retain_mut(|guest| match spoke.next() {
             // One that is gone, or says what makes no sense, is sent away.
             Some(true) => guest.serve(running).is_ok(),
             _ => true,
         });
-        if wait[0].revents != 0 {
-            match accept(listener) {
+        if ready[0].revents != 0 {
+            let accepted = match accept(listener) {
+                Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
+                    reserve.0 = None;
+                    accept(listener)
+                }
+                accepted => accepted,
+            };
+            match accepted {
                 Ok(stream) => guests.push(Connection { stream, file: None }),
                 Err(error) => tracing::debug!(%error, "somebody was sent away"),
             }
@@ -93,20 +135,20 @@ fn listen(running: &'static Running, listener: &UnixListener) {
     }
 }
 
-fn accept(listener: &UnixListener) -> io::Result<UnixStream> {
+fn accept(listener: &UnixListener) -> io::Result<Private<UnixStream>> {
     let (stream, _) = listener.accept()?;
     peer(&stream)?;
-    let stream = UnixStream::from(out_of_the_way(stream.into())?);
+    let stream = UnixStream::from(out_of_the_way(stream.into()));
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(stream)
+    Ok(Private::new(stream))
 }
 
 impl Connection {
     /// Answers one message.
     fn serve(&mut self, running: &'static Running) -> io::Result<()> {
-        let mut message = Reader::receive(&mut self.stream)?;
+        let mut message = Reader::receive(&mut &*self.stream)?;
         let mut reply = Writer::default();
         match message.number()? {
             ask::QUEUE_PAIRS => resources::write(running, &mut reply),
@@ -124,7 +166,7 @@ impl Connection {
             }
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
-        reply.send(&mut self.stream)
+        reply.send(&mut &*self.stream)
     }
 }
 

@@ -19,6 +19,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
+use crate::engine::socket::user_names;
+
 pub(super) use guest::{Guest, copied};
 pub(super) use host::{forget, open};
 pub(super) use resources::Resources;
@@ -26,11 +28,15 @@ pub(super) use resources::Resources;
 /// How long either side waits for the other; a process that is stopped does not answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What names of hosts begin with; the number of the process follows.
-const NAME: &str = "mlx5-model/process/";
+/// What names of hosts of this user begin with. The number of the process follows, and an end that
+/// nobody can guess, so that nobody else can have the name before.
+fn names() -> String {
+    format!("{}process/", user_names())
+}
 
-fn address(process: u32) -> io::Result<SocketAddr> {
-    SocketAddr::from_abstract_name(format!("{NAME}{process}"))
+/// A name of the network namespace, not of the file system.
+fn address(name: &str) -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(name)
 }
 
 /// Who is at the other end: the process, if its user is this one's, or root.

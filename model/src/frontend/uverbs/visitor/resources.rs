@@ -4,7 +4,7 @@
 //! Requests are served inside `send`, and replies wait in a socket. Sockets that are opened raw, as
 //! libnl does, are refused: libibverbs then finds devices in sysfs, where the model's are.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -15,10 +15,12 @@ use super::super::errno::{Errno, Result, last, set_errno};
 use super::super::identity::Device;
 use super::super::running::Running;
 use super::super::{qp, user};
-use super::NAME;
 use super::guest::connect;
 use super::message::{Reader, Writer, ask};
+use super::names;
+use crate::engine::socket;
 use crate::object::{Qp, Service, State};
+use crate::private::Private;
 
 /// `RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, …)` of RDMA_NLDEV_CMD_GET and RDMA_NLDEV_CMD_RES_QP_GET
 const GET: u16 = 5 << 10 | 1;
@@ -43,7 +45,7 @@ const ENTRIES: usize = 64;
 /// A socket of this family.
 pub(in super::super) struct Resources {
     /// Where replies are put.
-    other: OwnedFd,
+    other: Private<OwnedFd>,
 }
 
 /// A queue pair, as hosts tell of it.
@@ -113,13 +115,9 @@ fn state(qp: &Qp) -> u32 {
 
 /// The queue pairs of every process that answers.
 fn entries() -> Vec<Entry> {
-    let list = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let start = format!(" @{NAME}");
-    let mut hosts: Vec<u32> =
-        list.lines().filter_map(|line| line.split_once(&start)?.1.parse().ok()).collect();
-    hosts.sort_unstable();
-    // Connections that were accepted have the name of their listener.
-    hosts.dedup();
+    let ends = socket::names(&names()).unwrap_or_default();
+    let number = |end: &String| end.split_once('.')?.0.parse().ok();
+    let hosts: BTreeSet<u32> = ends.iter().filter_map(number).collect();
     hosts.into_iter().flat_map(|process| of(process).unwrap_or_default()).collect()
 }
 
@@ -165,7 +163,7 @@ impl Resources {
             return Err(last());
         }
         // SAFETY: just made, and nobody else's.
-        let other = unsafe { OwnedFd::from_raw_fd(pair[1]) };
+        let other = Private::new(unsafe { OwnedFd::from_raw_fd(pair[1]) });
         Ok((pair[0], Resources { other }))
     }
 
