@@ -288,7 +288,10 @@ impl Iterator for Stream {
         // A DC target does not say which initiator a message is from, so its immediate data does.
         let imm = (self.random.next() as u32) >> 2 | (self.qp as u32) << 30;
         let (mut target, mut fenced) = (0, self.random.one_in(12));
-        let (action, data) = match self.random.below(choices) {
+        let choice = self.random.below(choices);
+        // An unreliable request is complete when it is sent. The last message comes behind all WRITEs.
+        let choice = if last && self.kind == Kind::Uc { 0 } else { choice };
+        let (action, data) = match choice {
             choice @ (0 | 1) => {
                 let plain = choice == 0 && self.kind != Kind::Dc;
                 let action = if plain { Action::Send } else { Action::SendImm(imm) };
