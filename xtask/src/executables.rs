@@ -46,7 +46,12 @@ pub fn build(mut command: Command) -> Result<Vec<Executable>> {
 
 /// The executable that a line of cargo's messages is about.
 fn parse(line: &str) -> Option<Executable> {
-    if !line.contains(r#""reason":"compiler-artifact""#) || !line.contains(r#""test":true}"#) {
+    if !line.contains(r#""reason":"compiler-artifact""#) {
+        return None;
+    }
+    // A target also says whether it can be tested; the profile says whether this is the test.
+    let profile = &line[line.find(r#""profile":{"#)?..];
+    if !profile[..profile.find('}')?].contains(r#""test":true"#) {
         return None;
     }
     let path = PathBuf::from(build::json_string(line, "executable")?);
@@ -136,12 +141,13 @@ mod tests {
         let root = build::root();
         let root = root.display();
         let line = format!(
-            r#"{{"reason":"compiler-artifact","package_id":"path+file:///x#mlx5@0.1.0","manifest_path":"{root}/model/Cargo.toml","target":{{"kind":["test"],"name":"forks","src_path":"x"}},"profile":{{"opt_level":"0","test":true}},"features":[],"executable":"/t/forks-1"}}"#
+            r#"{{"reason":"compiler-artifact","package_id":"path+file:///x#mlx5@0.1.0","manifest_path":"{root}/model/Cargo.toml","target":{{"kind":["test"],"name":"forks","src_path":"x","test":true}},"profile":{{"opt_level":"0","test":true}},"features":[],"executable":"/t/forks-1"}}"#
         );
         let found = parse(&line).unwrap();
         assert_eq!((found.name.as_str(), found.path), ("model/forks", PathBuf::from("/t/forks-1")));
         assert!(found.folder.ends_with("model"));
-        let program = line.replace(r#""test":true"#, r#""test":false"#);
+        let program = line.replace(r#""0","test":true"#, r#""0","test":false"#);
+        assert_ne!(program, line);
         assert_eq!(parse(&program), None);
         assert_eq!(parse(&line.replace(r#""/t/forks-1""#, "null")), None);
         assert_eq!(parse(r#"{"reason":"build-finished","success":true}"#), None);
