@@ -126,13 +126,14 @@ impl Control {
         self.set(RECEIVES + side as usize * MAX_QPS + queue, count);
     }
 
-    /// Requests that `side` has posted to the queue pair `qp` in this episode.
-    pub fn posted(&self, side: Side, qp: usize) -> u64 {
-        self.get(POSTED + side as usize * MAX_QPS + qp)
+    /// Requests that `side` has posted to the queue pair `qp` in `episode`.
+    pub fn posted(&self, side: Side, qp: usize, episode: u64) -> u64 {
+        let word = self.get(POSTED + side as usize * MAX_QPS + qp);
+        if word >> 32 == episode { word & 0xffff_ffff } else { 0 }
     }
 
     /// Says how many.
-    pub fn set_posted(&self, side: Side, qp: usize, count: u64) {
-        self.set(POSTED + side as usize * MAX_QPS + qp, count);
+    pub fn set_posted(&self, side: Side, qp: usize, episode: u64, count: u64) {
+        self.set(POSTED + side as usize * MAX_QPS + qp, episode << 32 | count);
     }
 }

@@ -35,7 +35,7 @@ pub struct Peer<'a> {
 pub enum Patience {
     /// After seconds.
     Usual,
-    /// Within some tens of milliseconds.
+    /// After half a second.
     Short,
 }
 
@@ -222,11 +222,10 @@ macro_rules! connecting {
 /// The same, with retries as `patience` says.
 pub fn attributes(rts: RtsAttributes, patience: Patience) -> mlx5::Result<RtsAttributes> {
     Ok(match patience {
-        // 67 ms, doubled on real devices: far longer than a process is stopped.
+        // Two seconds in all: far longer than a process is stopped.
         Patience::Usual => RtsAttributes { timeout: AckTimeout::from_code(16)?, ..rts },
-        Patience::Short => {
-            RtsAttributes { timeout: AckTimeout::from_code(11)?, retry_cnt: 2, ..rts }
-        }
+        // Half a second in all.
+        Patience::Short => RtsAttributes { timeout: AckTimeout::from_code(14)?, ..rts },
     })
 }
 

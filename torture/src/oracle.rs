@@ -124,7 +124,8 @@ impl<'a> Oracle<'a> {
             self.control.set_receives(self.side, queue, 0);
             self.post_receives(wire, queue)?;
         }
-        (0..self.plan.qps).for_each(|qp| self.control.set_posted(self.side, qp, 0));
+        (0..self.plan.qps)
+            .for_each(|qp| self.control.set_posted(self.side, qp, self.plan.episode, 0));
         Ok(())
     }
 
@@ -277,7 +278,7 @@ impl<'a> Oracle<'a> {
         sender.messages += messages.count() as u64;
         sender.count += count as u64;
         sender.posted.extend(pairs);
-        self.control.set_posted(self.side, qp, sender.count);
+        self.control.set_posted(self.side, qp, self.plan.episode, sender.count);
         Ok(())
     }
 

@@ -113,7 +113,7 @@ impl Plan {
         let operations = [each(share), each(100 - share)];
         let send_depth = 1 << random.between(1, 6);
         let killed = if random.below(2) == 0 { Side::Driver } else { Side::Library };
-        let kill = random.one_in(8).then(|| (killed, u64::from(random.between(1, 60))));
+        let kill = random.one_in(3).then(|| (killed, u64::from(random.between(1, 60))));
         // The survivor has to have something outstanding, and datagrams do not notice.
         let survivor = operations[killed.other() as usize];
         let kill = kill.filter(|_| matches!(kind, Kind::Rc | Kind::RcShared) && survivor > 100);
@@ -146,6 +146,7 @@ impl Plan {
         Stream {
             random: Random::new(&parts),
             kind: self.kind,
+            qp,
             sges: self.sges,
             inline: self.inline,
             longest_run: if self.kill.is_some() {
@@ -219,6 +220,7 @@ impl Operation {
 pub struct Stream {
     random: Random,
     kind: Kind,
+    qp: usize,
     sges: u32,
     inline: u32,
     longest_run: u32,
@@ -283,11 +285,16 @@ impl Iterator for Stream {
             Kind::Uc => 5,
             _ => 10,
         };
-        let imm = self.random.next() as u32;
+        // A DC target does not say which initiator a message is from, so its immediate data does.
+        let imm = (self.random.next() as u32) >> 2 | (self.qp as u32) << 30;
         let (mut target, mut fenced) = (0, self.random.one_in(12));
-        let (action, data) = match self.random.below(choices) {
+        let choice = self.random.below(choices);
+        // An unreliable request is complete when it is sent. The last message comes behind all WRITEs.
+        let choice = if last && self.kind == Kind::Uc { 0 } else { choice };
+        let (action, data) = match choice {
             choice @ (0 | 1) => {
-                let action = if choice == 0 { Action::Send } else { Action::SendImm(imm) };
+                let plain = choice == 0 && self.kind != Kind::Dc;
+                let action = if plain { Action::Send } else { Action::SendImm(imm) };
                 let length = self.length();
                 (action, bytes(self.random.next(), length))
             }

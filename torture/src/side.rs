@@ -212,7 +212,8 @@ impl Process {
         };
         let region = theirs[0].region.ok_or("the peer offers no memory")?;
         let memory = Theirs { start: Remote::new(region.address, region.rkey) };
-        let patience = if plan.kill.is_some() { Patience::Short } else { Patience::Usual };
+        let survives = plan.kill.is_some_and(|(killed, _)| killed != self.side);
+        let patience = if survives { Patience::Short } else { Patience::Usual };
         let mut addresses = Vec::new();
         for (at, endpoint) in theirs.iter().enumerate() {
             let endpoint = answers.get(at).unwrap_or(endpoint);

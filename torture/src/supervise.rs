@@ -194,7 +194,7 @@ fn run_pair(
             return Ok(());
         }
         if let Some((victim, after)) = kill.filter(|_| !control.is_dead()) {
-            let posted = |qp| control.posted(victim.other(), qp) >= after;
+            let posted = |qp| control.posted(victim.other(), qp, end - 1) >= after;
             let reached = control.episode() + 1 == end
                 && plans.last().is_some_and(|plan| (0..plan.qps).all(posted));
             if reached {

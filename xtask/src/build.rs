@@ -36,6 +36,12 @@ pub fn cargo(subcommand: &str) -> Command {
 /// `cargo SUBCOMMAND` that compiles, with the features and the libclang decided on.
 pub fn cargo_with(subcommand: &str, decision: &Decision) -> Command {
     let mut command = cargo(subcommand);
+    decide(&mut command, decision);
+    command
+}
+
+/// Gives a command of cargo the features and the libclang decided on.
+pub fn decide(command: &mut Command, decision: &Decision) {
     match decision {
         Decision::RdmaSys { .. } => {}
         Decision::RdmaSysWith { library, .. } => {
@@ -45,7 +51,6 @@ pub fn cargo_with(subcommand: &str, decision: &Decision) -> Command {
             command.arg("--no-default-features");
         }
     }
-    command
 }
 
 /// Runs a command whose failure ends the task; `what` names it.
@@ -77,7 +82,7 @@ pub fn target_directory() -> Result<PathBuf> {
 }
 
 /// The value of the first `"key":"value"` in JSON text.
-fn json_string(text: &str, key: &str) -> Option<String> {
+pub fn json_string(text: &str, key: &str) -> Option<String> {
     let start = text.find(&format!("\"{key}\":\""))? + key.len() + 4;
     let mut value = String::new();
     let mut characters = text[start..].chars();

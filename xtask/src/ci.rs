@@ -3,9 +3,11 @@
 use crate::Result;
 use crate::bench::{self, Choice};
 use crate::build;
+use crate::miri;
 use crate::setup::{self, For};
 use crate::steps::Steps;
 use crate::test;
+use crate::torture::{self, Lint};
 
 /// `cargo xtask ci`.
 pub fn command() -> Result {
@@ -37,5 +39,8 @@ pub fn command() -> Result {
     steps.step("the feature `flight-recorder`", || bench::check_flight(&decision));
     steps.step("mlx5 perf --compare", || bench::check_compare(&decision));
     steps.step("cargo xtask bench --quick", || bench::run(&decision, Choice::Quick));
+    steps.step("cargo xtask torture", || torture::check(&decision, Lint::Off));
+    steps.step("cargo xtask torture --lint", || torture::check(&decision, Lint::On));
+    steps.step("cargo xtask miri", || miri::check(&decision));
     steps.finish("cargo xtask ci")
 }

@@ -3,18 +3,24 @@
 //! It needs nothing but the standard library, so that it compiles in seconds on a machine where
 //! nothing else of the project can be built yet.
 
+mod asan;
 mod bench;
 mod build;
 mod ci;
 mod demo;
+mod executables;
 mod libclang;
+mod miri;
 mod needs;
+mod nightly;
 mod pair;
 mod preload;
 mod record;
 mod setup;
+mod soak;
 mod steps;
 mod test;
+mod torture;
 
 use std::process::ExitCode;
 
@@ -29,14 +35,24 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   run [--roce] [--mode trapped|polled|manual] -- PROGRAM [ARGUMENTS]
                          run any verbs program on the model, the software ConnectX
   test [ARGUMENTS]       everything that can be tested on this machine; ARGUMENTS go to `cargo test`
+  soak [--runs N] [--load]
+                         the same tests N times (10), with --load beside busy threads; prints each
+                         test that failed with how often
+  torture [--lint] [--seed S] [--seeds COUNT] [--operations N] [--episode E]
+                         random operations of the driver in one process and libibverbs in another,
+                         held to an oracle; --lint checks every WQE before it is rung
+  miri                   the unit tests of rings, WQEs and doorbells under Miri
+  asan                   unit tests and traffic under the address sanitizer
   bench [--quick | --instructions | --cycles | --stores | --phases | --record]
                          the benchmarks; --quick only shows that they run; --instructions counts
                          the instructions of posts and polls, and holds them to limits and to
                          docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --stores
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
-  ci                     test, then formatting, clippy, rustdoc, the features `timing` and
-                         `flight-recorder`, and `bench --quick`
+  ci                     test, then formatting, clippy, rustdoc, the features `lint`, `timing` and
+                         `flight-recorder`, `bench --quick`, a short `torture` and `miri`
+
+`miri` and `asan` install the nightly toolchain by rustup, where it is missing.
 
 `demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,
 or where sudo asks for no password, apt-get does so; otherwise the line to run is printed. Where
@@ -73,6 +89,10 @@ fn main() -> ExitCode {
         "demo" => demo::command(rest),
         "run" => preload::command(rest),
         "test" => test::command(rest),
+        "soak" => soak::command(rest),
+        "torture" => torture::command(rest),
+        "miri" => no_arguments(command, rest).and_then(|()| miri::command()),
+        "asan" => no_arguments(command, rest).and_then(|()| asan::command()),
         "bench" => bench::command(rest),
         "ci" => no_arguments(command, rest).and_then(|()| ci::command()),
         "help" | "--help" | "-h" => {

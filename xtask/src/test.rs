@@ -1,7 +1,10 @@
 //! `cargo xtask test`: everything that can be tested on this machine.
 
+use std::process::Command;
+
 use crate::Result;
 use crate::build;
+use crate::executables::{self, Executable, Outcome};
 use crate::libclang::Decision;
 use crate::setup::{self, For};
 use crate::steps::Steps;
@@ -16,13 +19,20 @@ pub fn command(arguments: &[String]) -> Result {
 
 /// The tests, as steps of this task or of `ci`.
 pub fn add_steps(steps: &mut Steps, decision: &Decision, arguments: &[String]) {
-    steps.step("cargo test", || {
-        let mut command = build::cargo_with("test", decision);
-        if !names_packages(arguments) {
-            command.arg("--workspace");
-        }
-        build::run("cargo test", command.arg("--no-fail-fast").args(arguments))
-    });
+    if arguments.is_empty() {
+        steps.step("tests", || suite(decision));
+        steps.step("cargo test --doc", || {
+            build::run("cargo test --doc", workspace(decision).arg("--doc"))
+        });
+    } else {
+        steps.step("cargo test", || {
+            let mut command = build::cargo_with("test", decision);
+            if !names_packages(arguments) {
+                command.arg("--workspace");
+            }
+            build::run("cargo test", command.arg("--no-fail-fast").args(arguments))
+        });
+    }
     if arguments.is_empty() && !matches!(decision, Decision::OwnBindings { .. }) {
         // What users with a newer libclang get has to be as right as the default.
         steps.step("cargo test -p mlx5-sys --no-default-features", || {
@@ -32,6 +42,40 @@ pub fn add_steps(steps: &mut Steps, decision: &Decision, arguments: &[String]) {
         });
     }
 }
+
+/// `cargo test` of all packages.
+pub fn workspace(decision: &Decision) -> Command {
+    let mut command = build::cargo_with("test", decision);
+    command.arg("--workspace");
+    command
+}
+
+/// Builds all tests, runs them side by side and prints the output of those that fail.
+fn suite(decision: &Decision) -> Result {
+    let executables = executables::build(workspace(decision))?;
+    let mut failed = Vec::new();
+    run_suite(&executables, |outcome| {
+        let word = if outcome.passed { "ok" } else { "FAILED" };
+        println!("  {word:<6} {:>6.1} s  {}", outcome.elapsed.as_secs_f64(), outcome.name);
+        if !outcome.passed {
+            println!("{}", outcome.output);
+            failed.push(outcome.name);
+        }
+    })?;
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", "))) }
+}
+
+/// Runs the executables of all tests: first side by side, then those that measure time, alone.
+pub fn run_suite(executables: &[Executable], mut each: impl FnMut(Outcome) + Send) -> Result {
+    let (alone, together): (Vec<_>, Vec<_>) =
+        executables.iter().cloned().partition(|it| MEASURING.contains(&it.name.as_str()));
+    executables::run_all(&together, executables::processors(), &mut each)?;
+    executables::run_all(&alone, 1, &mut each)
+}
+
+/// Executables whose tests compare times.
+const MEASURING: &[&str] =
+    &["mlx5/timing", "mlx5/blueflame", "model/clock", "tools/perf", "tools/perf_counts"];
 
 /// What only a build with the feature `lint` shows: that it compiles without a warning, that what is
 /// wrong is refused, and that what is right is not, nor allocates.

@@ -64,11 +64,13 @@ impl Memory {
     }
 
     fn read(&self) -> Vec<u8> {
-        let at = |offset| {
+        let mut bytes = vec![0; self.bytes];
+        for (offset, word) in (0..self.bytes).step_by(8).zip(bytes.chunks_exact_mut(8)) {
             // SAFETY: within the allocation, and aligned.
-            unsafe { self.at(offset).cast::<u64>().read_volatile() }.to_ne_bytes()
-        };
-        (0..self.bytes).step_by(8).flat_map(at).collect()
+            let read = unsafe { self.at(offset).cast::<u64>().read_volatile() };
+            word.copy_from_slice(&read.to_ne_bytes());
+        }
+        bytes
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {

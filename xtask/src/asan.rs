@@ -1,0 +1,35 @@
+//! `cargo xtask asan`: tests under the address sanitizer.
+
+use crate::Result;
+use crate::build;
+use crate::libclang::Decision;
+use crate::nightly;
+use crate::setup::{self, For};
+
+/// The integration tests of the driver that run so: those that post and poll. Tests that handle
+/// SIGSEGV, count allocations or fork are left out, since the sanitizer does that, too.
+const TESTS: &[&str] = &["rc_traffic", "rc_owned", "owned_flight", "twin", "twin_post", "shared"];
+
+/// `cargo xtask asan`.
+pub fn command() -> Result {
+    let decision = setup::ready(For::Testing)?;
+    check(&decision)
+}
+
+/// Runs them.
+///
+/// # Errors
+/// What failed; the sanitizer's report is printed before.
+pub fn check(decision: &Decision) -> Result {
+    nightly::ready(&["rust-std"])?;
+    let mut command = nightly::cargo(&["test"], decision, "asan")?;
+    command.args(["--package", "mlx5", "--target", nightly::TARGET, "--lib"]);
+    for test in TESTS {
+        command.args(["--test", test]);
+    }
+    command.env("RUSTFLAGS", nightly::flags("RUSTFLAGS", "-Zsanitizer=address"));
+    // The model handles the SIGSEGV of stores to its registers, and libibverbs keeps some memory.
+    let options = "handle_segv=0:detect_leaks=0:allow_user_segv_handler=1:use_sigaltstack=0";
+    command.env("ASAN_OPTIONS", options);
+    build::run("cargo test under the address sanitizer", &mut command)
+}

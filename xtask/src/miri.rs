@@ -1,0 +1,65 @@
+//! `cargo xtask miri`: the unit tests that call no foreign function, under Miri.
+
+use crate::Result;
+use crate::build;
+use crate::libclang::Decision;
+use crate::nightly;
+use crate::setup::{self, For};
+
+/// The unit tests of the driver that run under Miri: rings, WQEs, CQEs, doorbells, buffers.
+const TESTS: &[&str] = &[
+    "ring::credit",
+    "ring::cursor",
+    "ring::keep",
+    "ring::shared",
+    "ring::srq::list",
+    "ring::tags",
+    "ring::tests",
+    "doorbell::",
+    "wqe::",
+    "cqe::error_entry",
+    "cqe::frame",
+    "cqe::datagram",
+];
+
+/// Tests whose poll copies a short message to the address in a WQE. That address comes out of an
+/// integer, as it does from a card, so they run with exposed provenance. All others run with strict
+/// provenance.
+const EXPOSED: &[&str] = &[
+    "ring::tests::oldest::short_messages_come_out_of_the_cqe",
+    "ring::tests::poll::data_in_the_cqe_goes_where_the_wqe_says",
+    "ring::tests::poll::data_that_does_not_fit_is_a_length_error",
+    "ring::tests::poll::reads_and_atomics_scatter_from_the_cqe_across_the_rings_end",
+];
+
+/// Tests that compare whole rings for dozens of payload lengths, which takes hours.
+const LONG: &[&str] = &[
+    "ring::tests::armed::an_armed_payload_of_any_length",
+    "ring::tests::armed::every_variable_field",
+];
+
+/// `cargo xtask miri`.
+pub fn command() -> Result {
+    let decision = setup::ready(For::Building)?;
+    check(&decision)
+}
+
+/// Runs them.
+///
+/// # Errors
+/// What failed; Miri's report is printed before.
+pub fn check(decision: &Decision) -> Result {
+    nightly::ready(&["miri", "rust-src"])?;
+    let run = |flags: &str, arguments: &[&str]| {
+        let mut command = nightly::cargo(&["miri", "test"], decision, "miri")?;
+        command.args(["--package", "mlx5", "--lib", "--", "-Zunstable-options", "--report-time"]);
+        // The clock seeds random choices.
+        let flags = format!("-Zmiri-disable-isolation {flags}");
+        command.args(arguments).env("MIRIFLAGS", nightly::flags("MIRIFLAGS", &flags));
+        build::run("cargo miri test", &mut command)
+    };
+    let skipped = EXPOSED.iter().chain(LONG).flat_map(|name| ["--skip", name]);
+    let strict: Vec<&str> = TESTS.iter().copied().chain(skipped).collect();
+    run("-Zmiri-strict-provenance", &strict)?;
+    run("-Zmiri-permissive-provenance", EXPOSED)
+}

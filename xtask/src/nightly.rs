@@ -1,0 +1,64 @@
+//! The nightly toolchain, for what only it has: Miri and the address sanitizer.
+
+use std::env;
+use std::process::{Command, Stdio};
+
+use crate::Result;
+use crate::build;
+use crate::libclang::Decision;
+
+/// The target that is built for. Named, so that build scripts are not sanitized.
+pub const TARGET: &str = if cfg!(target_arch = "aarch64") {
+    "aarch64-unknown-linux-gnu"
+} else {
+    "x86_64-unknown-linux-gnu"
+};
+
+/// Installs nightly and its components, where they are missing.
+///
+/// # Errors
+/// What rustup says, or that there is no rustup.
+pub fn ready(components: &[&str]) -> Result {
+    let listed = Command::new("rustup")
+        .args(["component", "list", "--toolchain", "nightly", "--installed"])
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| {
+            format!("cannot run rustup ({error}): install it from https://rustup.rs")
+        })?;
+    let installed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let has = |name: &str| installed.lines().any(|line| line.starts_with(name));
+    if listed.status.success() && components.iter().all(|name| has(name)) {
+        return Ok(());
+    }
+    let mut rustup = Command::new("rustup");
+    rustup.args(["toolchain", "install", "nightly", "--profile", "minimal"]);
+    for component in components {
+        rustup.args(["--component", component]);
+    }
+    build::run("rustup toolchain install nightly", &mut rustup)
+}
+
+/// `cargo +nightly SUBCOMMAND`, building into a folder of its own under the usual one.
+///
+/// # Errors
+/// As [`build::target_directory`].
+pub fn cargo(subcommand: &[&str], decision: &Decision, folder: &str) -> Result<Command> {
+    let target = build::target_directory()?.join(folder);
+    let mut command = Command::new("rustup");
+    command.args(["run", "nightly", "cargo"]).args(subcommand);
+    command.arg("--manifest-path").arg(build::root().join("Cargo.toml"));
+    command.arg("--target-dir").arg(target).stdin(Stdio::null());
+    // These name the toolchain that runs xtask.
+    for variable in ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN", "CARGO_MANIFEST_DIR", "CARGO_PKG_NAME"] {
+        command.env_remove(variable);
+    }
+    build::decide(&mut command, decision);
+    Ok(command)
+}
+
+/// The flags that the user's environment has in `variable`, with these behind.
+pub fn flags(variable: &str, more: &str) -> String {
+    let given = env::var(variable).unwrap_or_default();
+    format!("{given} {more}").trim().to_owned()
+}
