@@ -249,6 +249,18 @@ impl Card {
         );
     }
 
+    /// Packets to or from another process are still under way, or not any more: see
+    /// [`Port::set_slow`](crate::transport::Port::set_slow).
+    pub fn set_slow(&mut self, way: u16, slow: bool) {
+        if self.port.is_slow(way) != slow {
+            self.enter(
+                || Call::Slow { way, slow },
+                |card| card.port.set_slow(way, slow),
+                |()| false,
+            );
+        }
+    }
+
     /// Tells whoever wants to know what the card does.
     pub(crate) fn observe<'a>(&self, what: impl FnOnce() -> Observed<'a>) {
         if let Some(tapping) = &self.tapping {

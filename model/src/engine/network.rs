@@ -5,8 +5,12 @@
 //! and the queue pairs that send there are stopped meanwhile. A peer that is gone loses what was on
 //! its way, as on any network; the transport repeats or gives up.
 //!
+//! A peer that runs and has not read its packets yet, or whose packets wait here, is slow: the
+//! transport counts no time-out against it. A peer that was stopped is not slow but silent, and so is
+//! one that reads nothing for [`STALL`].
+//!
 //! What goes to whoever listens, on an Ethernet or to a multicast group, goes to each process that
-//! has said so by a name of its own. Who has is looked up whenever something is sent: the kernel's
+//! has said so by a name of its own. A listener whose backlog is full loses frames, and nobody waits. Who has is looked up whenever something is sent: the kernel's
 //! list of names is the one that cannot be out of date.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -15,6 +19,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use super::RESERVED;
 use super::socket::{self, BATCH, Batch};
@@ -26,12 +31,18 @@ use crate::wire::Frame;
 const BACKLOG: usize = 8192;
 /// Batches taken from one connection before the others have their turn.
 const TURN: usize = 8;
+/// Connections that an entry of a program takes packets from.
+const INTAKE: usize = 16;
+/// A peer that runs but takes nothing for so long is not slow any more.
+const STALL: Duration = Duration::from_secs(10);
 
 /// What the thread waits on. It outlives the network, so that the thread can be told of its end.
 pub(super) struct Waits {
     pub(super) epoll: OwnedFd,
     /// Written to once: the end.
     stop: OwnedFd,
+    /// Written to for stores of signal handlers.
+    bell: OwnedFd,
     /// Whether the thread goes before those of the program wherever it wakes up.
     pub(super) raised: AtomicBool,
 }
@@ -39,7 +50,7 @@ pub(super) struct Waits {
 /// What a descriptor in the epoll set is.
 enum Source {
     Listener { fd: OwnedFd, to: Recipient },
-    Inbound { fd: OwnedFd, to: Recipient },
+    Inbound { fd: OwnedFd, to: Recipient, process: libc::pid_t },
     Outbound { way: Way },
 }
 
@@ -61,16 +72,6 @@ enum Way {
     Listener(u16),
 }
 
-impl Way {
-    /// What cards call it where it is congested: prefixes are numbers of 16 bits.
-    fn code(self) -> u32 {
-        match self {
-            Self::Prefix(prefix) => prefix.into(),
-            Self::Listener(number) => u32::from(number) | 1 << 16,
-        }
-    }
-}
-
 /// The way to one other process.
 struct Peer {
     fd: OwnedFd,
@@ -78,6 +79,21 @@ struct Peer {
     backlog: VecDeque<Frame>,
     /// Whether the last frame did not fit.
     full: bool,
+    /// The process; 0 where it has no number in this one's namespace.
+    process: libc::pid_t,
+    /// What was under way when it was last looked at, and since when that has not changed.
+    waiting: Option<(Underway, Instant)>,
+}
+
+/// Packets that a peer has not read, and that were not read from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Underway {
+    /// Frames in the backlog.
+    backlog: usize,
+    /// Bytes of the kernel that the peer has not read, with the kernel's own.
+    unread: usize,
+    /// Bytes from the process that wait here.
+    unheard: usize,
 }
 
 /// Sockets of this process.
@@ -104,6 +120,14 @@ pub(super) struct Network {
 
 const TIMER: u64 = 0;
 const STOP: u64 = 1;
+const BELL: u64 = 2;
+
+impl Waits {
+    /// Wakes the thread. Safe in a signal handler.
+    pub(super) fn ring(&self) {
+        add_one(&self.bell);
+    }
+}
 
 impl Network {
     pub(super) fn new(domain: &str, seed: u64) -> io::Result<Self> {
@@ -113,22 +137,23 @@ impl Network {
         // SAFETY: the same.
         let timer = socket::own(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
         // SAFETY: the same.
-        let stop =
-            socket::own(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
+        let event = || unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        let (stop, bell) = (socket::own(event())?, socket::own(event())?);
         watch(&epoll, libc::EPOLL_CTL_ADD, &timer, TIMER, libc::EPOLLIN)?;
         watch(&epoll, libc::EPOLL_CTL_ADD, &stop, STOP, libc::EPOLLIN)?;
+        watch(&epoll, libc::EPOLL_CTL_ADD, &bell, BELL, libc::EPOLLIN)?;
         // Prefixes that were just used by a process that is gone should not come back at once: its
         // peers may still be repeating packets to them.
         let entropy = u64::from(std::process::id()) << 32 ^ start_time();
         Ok(Self {
             domain: domain.to_owned(),
             random: Random::seeded(seed ^ entropy),
-            waits: Arc::new(Waits { epoll, stop, raised: AtomicBool::new(false) }),
+            waits: Arc::new(Waits { epoll, stop, bell, raised: AtomicBool::new(false) }),
             reserve: socket::duplicate(&timer).ok(),
             timer,
             armed: None,
             sources: HashMap::new(),
-            next: STOP + 1,
+            next: BELL + 1,
             peers: HashMap::new(),
             fresh: Vec::new(),
             listener: None,
@@ -245,8 +270,9 @@ impl Network {
 
     fn connect(&mut self, way: Way) -> io::Result<Peer> {
         let fd = socket::connect(&self.name(way))?;
+        let process = socket::process(&fd)?;
         let token = self.add(Source::Outbound { way })?;
-        Ok(Peer { fd, token, backlog: VecDeque::new(), full: false })
+        Ok(Peer { fd, token, backlog: VecDeque::new(), full: false, process, waiting: None })
     }
 
     /// Sends what was put on its way since.
@@ -311,11 +337,14 @@ impl Network {
         cards: &mut [Card],
         deliver: &mut dyn FnMut(&mut Card, &Frame),
     ) {
-        if token == TIMER {
+        if token == TIMER || token == BELL {
+            let fd = if token == TIMER { &self.timer } else { &self.waits.bell };
             let mut count = [0u8; 8];
             // SAFETY: the buffer has the eight bytes asked for.
-            unsafe { libc::read(self.timer.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
-            self.armed = None;
+            unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
+            if token == TIMER {
+                self.armed = None;
+            }
             return;
         }
         match self.sources.get(&token) {
@@ -323,7 +352,8 @@ impl Network {
                 let to = *to;
                 match socket::accept(fd) {
                     Ok(fd) => {
-                        let _ = self.add(Source::Inbound { fd, to });
+                        let process = socket::process(&fd).unwrap_or(0);
+                        let _ = self.add(Source::Inbound { fd, to, process });
                     }
                     Err(error) if error.raw_os_error() == Some(libc::EMFILE) => {
                         // It would be ready, and fail, for ever: the peer is let in and sent away.
@@ -335,7 +365,7 @@ impl Network {
                     Err(error) => tracing::debug!(%error, "a peer could not connect"),
                 }
             }
-            Some(Source::Inbound { fd, to }) => {
+            Some(Source::Inbound { fd, to, .. }) => {
                 let to = match *to {
                     Recipient::Card(card) => card..card + 1,
                     Recipient::All => 0..cards.len(),
@@ -374,6 +404,48 @@ impl Network {
         }
     }
 
+    /// Takes some of what other processes have sent, without waiting: what the thread does, done by
+    /// an entry that comes first. Timers are left to the thread.
+    pub(super) fn take_in(&mut self, cards: &mut [Card]) {
+        // SAFETY: all zeros is a valid value.
+        let mut events: [libc::epoll_event; INTAKE] = unsafe { std::mem::zeroed() };
+        // SAFETY: there is room for so many events.
+        let count = unsafe {
+            libc::epoll_wait(self.waits.epoll.as_raw_fd(), events.as_mut_ptr(), INTAKE as i32, 0)
+        };
+        for event in &events[..usize::try_from(count).unwrap_or(0)] {
+            let token = event.u64;
+            if token > BELL {
+                self.ready(token, cards, &mut |card, frame| card.receive(frame));
+            }
+        }
+    }
+
+    /// Whether the process with this prefix runs and has packets of this one to read, or its packets
+    /// wait here to be read.
+    pub(super) fn is_slow(&mut self, prefix: u16) -> bool {
+        let Some(peer) = self.peers.get_mut(&Way::Prefix(prefix)) else { return false };
+        let from_it = self.sources.values().filter_map(|source| match source {
+            Source::Inbound { fd, process, .. } if *process == peer.process => Some(fd),
+            _ => None,
+        });
+        let underway = Underway {
+            backlog: peer.backlog.len(),
+            unread: socket::unsent(&peer.fd),
+            unheard: from_it.map(socket::unread).sum(),
+        };
+        if underway == (Underway { backlog: 0, unread: 0, unheard: 0 }) {
+            peer.waiting = None;
+            return false;
+        }
+        let since = match peer.waiting {
+            Some((before, since)) if before == underway => since,
+            _ => Instant::now(),
+        };
+        peer.waiting = Some((underway, since));
+        since.elapsed() < STALL && !socket::is_stopped(peer.process)
+    }
+
     /// The connections for which packets wait.
     pub(super) fn congested(&self) -> Vec<RawFd> {
         let waiting = self.peers.values().filter(|peer| !peer.backlog.is_empty());
@@ -410,15 +482,13 @@ impl Network {
 
     /// Tells the thread that there will be nothing more to wait for.
     pub(super) fn stop(&self) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: eight bytes are there.
-        unsafe { libc::write(self.waits.stop.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        add_one(&self.waits.stop);
     }
 
     /// In the child of a fork: closes this process's copies of the parent's descriptors. The
     /// thread's share of [`Waits`] was not copied with a thread, so they are closed by hand.
     pub(super) fn abandon(self) {
-        for fd in [&self.waits.epoll, &self.waits.stop] {
+        for fd in [&self.waits.epoll, &self.waits.stop, &self.waits.bell] {
             // SAFETY: the owner is forgotten below, so nobody closes it again.
             unsafe { libc::close(fd.as_raw_fd()) };
         }
@@ -426,8 +496,18 @@ impl Network {
     }
 }
 
+/// Stops the queue pairs that send to a peer, or lets them go on. Nobody waits for a listener.
 fn congest(cards: &mut [Card], way: Way, congested: bool) {
-    cards.iter_mut().for_each(|card| card.set_congested(way.code(), congested));
+    if let Way::Prefix(prefix) = way {
+        cards.iter_mut().for_each(|card| card.set_congested(prefix.into(), congested));
+    }
+}
+
+/// Adds one to an eventfd.
+fn add_one(event: &OwnedFd) {
+    let one = 1u64.to_ne_bytes();
+    // SAFETY: eight bytes are there.
+    unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
 fn watch(

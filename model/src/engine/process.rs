@@ -2,11 +2,12 @@
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use super::lock::Guard;
 use super::network::Network;
-use super::{Engine, State, socket};
+use super::{Engine, Shield, State, socket};
 
 /// Longest that an exiting process stays for packets that found no room.
 const LINGER: Duration = Duration::from_secs(1);
@@ -15,12 +16,18 @@ static ENGINES: Mutex<Vec<Weak<Engine>>> = Mutex::new(Vec::new());
 
 thread_local! {
     /// Engines locked by this thread while it forks.
-    static FORKING: RefCell<Vec<Locked>> = const { RefCell::new(Vec::new()) };
+    static FORKING: RefCell<Option<Forking>> = const { RefCell::new(None) };
+}
+
+/// What a thread holds while it forks. Signals come only when the engines are free again.
+struct Forking {
+    engines: Vec<Locked>,
+    _shield: Shield,
 }
 
 /// A locked engine. The guard is dropped before what it borrows from.
 struct Locked {
-    guard: MutexGuard<'static, State>,
+    guard: Guard<'static, State>,
     engine: Arc<Engine>,
 }
 
@@ -47,33 +54,35 @@ fn engines() -> Vec<Arc<Engine>> {
 
 /// Locks every engine, so that the child's copies are whole.
 unsafe extern "C" fn before_fork() {
+    let shield = Shield::new();
     let locked = engines().into_iter().map(|engine| {
-        let guard = engine.lock();
+        let guard = engine.state.lock();
         // SAFETY: the guard borrows from the engine, which `Locked` keeps alive for longer than
         // the guard: fields are dropped in order.
-        let guard = unsafe {
-            std::mem::transmute::<MutexGuard<'_, State>, MutexGuard<'static, State>>(guard)
-        };
+        let guard =
+            unsafe { std::mem::transmute::<Guard<'_, State>, Guard<'static, State>>(guard) };
         Locked { guard, engine }
     });
-    let locked = locked.collect();
-    FORKING.with(|forking| *forking.borrow_mut() = locked);
+    let forking = Forking { engines: locked.collect(), _shield: shield };
+    FORKING.set(Some(forking));
 }
 
 unsafe extern "C" fn in_parent() {
-    FORKING.with(|forking| forking.borrow_mut().clear());
+    drop(FORKING.take());
 }
 
 /// The child has the sockets' copies, which would keep the parent's names alive, and no thread.
 unsafe extern "C" fn in_child() {
-    FORKING.with(|forking| {
-        for Locked { mut guard, engine } in forking.borrow_mut().drain(..) {
-            engine.detached.store(true, Ordering::Relaxed);
-            if let Some(network) = guard.network.take() {
-                network.abandon();
-            }
+    let Some(mut forking) = FORKING.take() else { return };
+    for Locked { mut guard, engine } in forking.engines.drain(..) {
+        engine.detached.store(true, Ordering::Relaxed);
+        engine.runs.store(false, Ordering::Relaxed);
+        engine.state.forget_waiters();
+        guard.started = false;
+        if let Some(network) = guard.network.take() {
+            network.abandon();
         }
-    });
+    }
 }
 
 /// Gives packets that wait for room a last chance.
@@ -86,7 +95,7 @@ extern "C" fn at_exit() {
             if let Some(network) = network {
                 network.retry(cards);
             }
-            state.run();
+            state.run(usize::MAX);
             state.flush_trace();
             let waiting = state.network.as_ref().map(Network::congested).unwrap_or_default();
             drop(state);

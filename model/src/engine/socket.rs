@@ -90,8 +90,13 @@ pub(super) fn accept(listener: &OwnedFd) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Only processes of the same user, or of root, are other slices of these cards.
-fn trusted(fd: &OwnedFd) -> io::Result<()> {
+/// The process at the other end of a connection; 0 where it has no number in this one's namespace.
+pub(super) fn process(fd: &OwnedFd) -> io::Result<libc::pid_t> {
+    Ok(peer(fd)?.pid)
+}
+
+/// Who is at the other end of a connection.
+fn peer(fd: &OwnedFd) -> io::Result<libc::ucred> {
     // SAFETY: all zeros is a valid value.
     let mut peer: libc::ucred = unsafe { std::mem::zeroed() };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -105,6 +110,41 @@ fn trusted(fd: &OwnedFd) -> io::Result<()> {
             &mut length,
         )
     })?;
+    Ok(peer)
+}
+
+/// Bytes that were sent by a connection and that its peer has not read, with the kernel's own.
+pub(super) fn unsent(fd: &OwnedFd) -> usize {
+    // `SIOCOUTQ` (`linux/sockios.h`) is another name of it.
+    count(fd, libc::TIOCOUTQ)
+}
+
+/// Bytes that wait on a connection to be read.
+pub(super) fn unread(fd: &OwnedFd) -> usize {
+    count(fd, libc::FIONREAD)
+}
+
+/// What a request of counting answers; 0 where it is refused.
+fn count(fd: &OwnedFd, request: libc::c_ulong) -> usize {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: there is room for the answer.
+    let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut bytes) };
+    if result < 0 { 0 } else { usize::try_from(bytes).unwrap_or(0) }
+}
+
+/// Whether a process was stopped by a signal or a debugger. One that cannot be looked at was not.
+pub(super) fn is_stopped(process: libc::pid_t) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{process}/stat")) else {
+        return false;
+    };
+    // The state follows the name, which is in parentheses and may have some of its own.
+    let state = status.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    matches!(state, Some('T' | 't'))
+}
+
+/// Only processes of the same user, or of root, are other slices of these cards.
+fn trusted(fd: &OwnedFd) -> io::Result<()> {
+    let peer = peer(fd)?;
     // SAFETY: always succeeds.
     let own = unsafe { libc::geteuid() };
     if peer.uid == own || peer.uid == 0 {

@@ -162,6 +162,23 @@ fn a_peer_that_is_gone_is_noticed() {
 }
 
 #[test]
+fn a_peer_that_has_not_run_yet_is_waited_for() {
+    // Given up after 50 ms without an answer.
+    let setup = Setup { timeout: 12, retries: 2, ..Setup::default() };
+    let [mut one, other] = stations(setup);
+    let held = other.engine.lock();
+    let post = one.write(64, other.side.key);
+    one.post(&post);
+    let posted = Instant::now();
+    while posted.elapsed() < Duration::from_millis(400) {
+        assert_eq!(one.side.poll(0), None, "the peer has not read the request");
+        std::thread::yield_now();
+    }
+    drop(held);
+    assert_eq!(one.wait(0).syndrome, 0);
+}
+
+#[test]
 fn prefixes_are_claimed_as_numbers_run_out_and_are_free_again_after() {
     let domain = domain();
     let station = Station::new(&domain, Setup::default());

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::network::Waits;
-use super::{Engine, State};
+use super::{Engine, INTAKE, Shield, State, TURN};
 
 /// Events taken at a time.
 const EVENTS: usize = 64;
@@ -36,30 +36,12 @@ pub(crate) fn be_brief() {
 pub(super) fn start(engine: Weak<Engine>, state: &State) -> io::Result<()> {
     let Some(network) = &state.network else { return Ok(()) };
     let waits = Arc::clone(&network.waits);
-    let old = block_signals();
-    let started = std::thread::Builder::new()
+    // The thread inherits what is blocked.
+    let _shield = Shield::new();
+    std::thread::Builder::new()
         .name("mlx5-model".into())
         .spawn(move || run(&engine, &waits))
-        .map(drop);
-    // SAFETY: the mask is the one that was set before.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut()) };
-    started
-}
-
-/// Blocks every signal but the faults that memory accesses recover from; a thread started now
-/// inherits that. Returns the mask before.
-fn block_signals() -> libc::sigset_t {
-    // SAFETY: all zeros is a valid value; both sets are there.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut old: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
-            libc::sigdelset(&mut all, fault);
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
-        old
-    }
+        .map(drop)
 }
 
 /// Asks to be run as soon as a packet comes. Programs that poll burn every processor there is, and
@@ -96,7 +78,10 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
             tracing::error!("the engine's thread cannot wait");
             return;
         };
-        let mut state = engine.lock();
+        // Its signals are blocked, and nobody cancels it.
+        let mut state = engine.state.lock();
+        let begun = state.now();
+        state.intake = begun + INTAKE;
         for event in &events[..count] {
             let token = event.u64;
             let State { network, cards, .. } = &mut *state;
@@ -104,7 +89,14 @@ fn run(engine: &Weak<Engine>, waits: &Waits) {
                 network.ready(token, cards, &mut |card, frame| card.receive(frame));
             }
         }
-        state.run();
+        engine.catch_up(&mut state);
+        // Answers first: what was waited for may be among them.
+        let fired = state.fire();
+        state.run(TURN);
+        if fired {
+            let now = state.now();
+            state.rest = now + (now - begun);
+        }
         state.arm();
         state.flush_trace();
     }

@@ -111,6 +111,13 @@ pub enum Call<'a> {
         /// Whether there is no room.
         full: bool,
     },
+    /// Packets to or from a process that runs are still under way, or not any more.
+    Slow {
+        /// The prefix of its QP numbers.
+        way: u16,
+        /// Whether they are.
+        slow: bool,
+    },
 }
 
 /// What a card did.
@@ -204,6 +211,7 @@ mod kind {
     pub const PORT: u8 = 13;
     pub const SERVICE_LEVEL: u8 = 14;
     pub const CONGESTED: u8 = 15;
+    pub const SLOW: u8 = 16;
     pub const REPLY: u8 = 30;
     pub const END: u8 = 31;
     pub const READ: u8 = 40;
@@ -291,7 +299,7 @@ impl Record<'_> {
 
     fn take(kind: u8, take: &mut Take<'_>) -> Option<Record<'static>> {
         Some(match kind {
-            kind::COMMAND..=kind::CONGESTED => {
+            kind::COMMAND..=kind::SLOW => {
                 let (card, time) = (take.u8()?, time(take)?);
                 Record::Call { card, time, call: Call::take(kind, take)? }
             }
@@ -371,6 +379,10 @@ impl Call<'_> {
                 put.u32(*way).u8((*full).into());
                 kind::CONGESTED
             }
+            Call::Slow { way, slow } => {
+                put.u16(*way).u8((*slow).into());
+                kind::SLOW
+            }
         }
     }
 
@@ -393,6 +405,7 @@ impl Call<'_> {
             kind::PORT => Call::Port(take.bool()?),
             kind::SERVICE_LEVEL => Call::ServiceLevel { level: take.u8()?, up: take.bool()? },
             kind::CONGESTED => Call::Congested { way: take.u32()?, full: take.bool()? },
+            kind::SLOW => Call::Slow { way: take.u16()?, slow: take.bool()? },
             _ => return None,
         })
     }

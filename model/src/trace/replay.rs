@@ -309,5 +309,6 @@ fn make(card: &mut Card, performed: &Performed) {
         Call::Port(up) => card.set_port(*up),
         Call::ServiceLevel { level, up } => card.set_service_level(*level, *up),
         Call::Congested { way, full } => card.set_congested(*way, *full),
+        Call::Slow { way, slow } => card.set_slow(*way, *slow),
     }
 }

@@ -248,6 +248,7 @@ fn records_are_read_as_they_were_written() {
         call(Call::Port(true)),
         call(Call::ServiceLevel { level: 3, up: false }),
         call(Call::Congested { way: 1 << 16, full: true }),
+        call(Call::Slow { way: 0xfffe, slow: true }),
         Record::Reply(bytes()),
         Record::End,
         Record::Read { address: 5, length: 5, found: Ok(bytes()) },

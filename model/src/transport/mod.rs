@@ -22,6 +22,8 @@ mod timing;
 mod traffic;
 pub mod unreliable;
 
+use std::collections::BTreeSet;
+
 pub use held::{Held, Outcome};
 pub use parameters::Parameters;
 pub use port::Port;
@@ -136,15 +138,27 @@ impl Card {
         *gid != [0; 16] && self.identity.gids.contains(gid)
     }
 
-    /// Fires every timer that is due.
+    /// Fires timers that are due: some, where there are many. Whoever runs the card calls again
+    /// until none is.
     pub fn expire(&mut self) {
         self.enter(|| Call::Expire, Self::fire, |()| false);
+    }
+
+    /// Prefixes of the peers whose answers are due now, for as many timers as the next
+    /// [`Card::expire`] fires.
+    pub fn late_peers(&self, now: u64) -> BTreeSet<u16> {
+        let late = self.port.next_due(now).filter_map(|qp| {
+            let rc = &self.objects.qps.get(&qp)?.rc;
+            rc.is_late(now).then(|| rc.remote())?
+        });
+        late.map(|remote| (remote >> 8) as u16).collect()
     }
 
     fn fire(&mut self) {
         self.expire_moderation();
         let now = self.clock.now();
-        while let Some(qp) = self.port.due(now) {
+        for _ in 0..port::TURN {
+            let Some(qp) = self.port.due(now) else { break };
             let rts = self
                 .objects
                 .qps

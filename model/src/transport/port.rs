@@ -24,12 +24,16 @@ mod look {
     }
 }
 
+/// Timers that fire before other work has its turn.
+pub(super) const TURN: usize = 32;
+
 /// State of the port.
 #[derive(Debug, Default)]
 pub struct Port {
     ready: VecDeque<u32>,
     parked: BTreeSet<u32>,
     congested: HashSet<u32>,
+    slow: HashSet<u16>,
     held: VecDeque<Outcome>,
     timers: BTreeSet<(u64, u32)>,
     /// When each queue pair's timer is due.
@@ -59,14 +63,8 @@ impl Port {
         !self.congested.is_empty() && self.congested.contains(&(remote >> 8))
     }
 
-    /// Whether any way has no room: what goes to all has to wait for every one.
-    pub(super) fn is_congested_anywhere(&self) -> bool {
-        !self.congested.is_empty()
-    }
-
-    /// Whether a way to another process has no room: a prefix of QP numbers, or a greater number
-    /// that stands for one who listens to what goes to all. Queue pairs with peers there send
-    /// nothing until it has.
+    /// Whether the way to another process has no room, by the prefix of its QP numbers. Queue pairs
+    /// with peers there send nothing until it has.
     pub fn set_congested(&mut self, way: impl Into<u32>, congested: bool) {
         let way = way.into();
         if congested {
@@ -74,6 +72,26 @@ impl Port {
         } else if self.congested.remove(&way) {
             self.ready.extend(std::mem::take(&mut self.parked));
         }
+    }
+
+    /// Whether packets to or from the process with this prefix of QP numbers are still under way,
+    /// though it runs. Time-outs of queue pairs with peers there do not count meanwhile.
+    pub fn set_slow(&mut self, way: u16, slow: bool) {
+        if slow {
+            self.slow.insert(way);
+        } else {
+            self.slow.remove(&way);
+        }
+    }
+
+    /// Whether that was said of it last.
+    pub fn is_slow(&self, way: u16) -> bool {
+        self.slow.contains(&way)
+    }
+
+    /// Whether a queue pair's peer is slow.
+    pub(super) fn is_peer_slow(&self, remote: u32) -> bool {
+        !self.slow.is_empty() && self.is_slow((remote >> 8) as u16)
     }
 
     /// A queue pair waits for completions of a CQ.
@@ -105,6 +123,12 @@ impl Port {
             self.timers.remove(&(old, qp));
         }
         self.timers.insert((at, qp));
+    }
+
+    /// The queue pairs whose timers fire in the next turn.
+    pub(super) fn next_due(&self, now: u64) -> impl Iterator<Item = u32> {
+        let due = self.timers.iter().take_while(move |(at, _)| *at <= now);
+        due.take(TURN).map(|(_, qp)| *qp)
     }
 
     /// Takes a timer that is due.

@@ -95,6 +95,12 @@ impl Story {
                 line.text = format!("the way to QP numbers {:#x} {state}", way << 8);
                 line.with("way", *way).with("full", *full);
             }
+            Call::Slow { way, slow } => {
+                let state = if *slow { "is slow: no time-out counts" } else { "is slow no more" };
+                line.text =
+                    format!("the process of QP numbers {:#x} {state}", u32::from(*way) << 8);
+                line.with("way", *way).with("slow", *slow);
+            }
             _ => return None,
         }
         Some(line)

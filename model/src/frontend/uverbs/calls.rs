@@ -8,6 +8,7 @@ use super::errno::{errno, set_errno};
 use super::pins::{self, Door};
 use super::running::Running;
 use super::{ioctl, real, uar, visitor};
+use crate::engine::Shield;
 
 /// Netlink family of RDMA, over which the kernel names its own devices only.
 const NETLINK_RDMA: c_int = 20;
@@ -104,7 +105,9 @@ interpose! {
     close(fd: c_int) -> c_int {
         if owned(fd) {
             let before = errno();
+            let shield = Shield::new();
             descriptors::closing(fd);
+            drop(shield);
             set_errno(before);
         } else {
             descriptors::foreign(fd);
@@ -138,6 +141,7 @@ interpose! {
     }
     dup2(fd: c_int, to: c_int) -> c_int {
         if fd != to && owned(to) {
+            let _shield = Shield::new();
             descriptors::closing(to);
         }
         let copy = real::dup2(fd, to);
@@ -148,6 +152,7 @@ interpose! {
     }
     dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
         if fd != to && owned(to) {
+            let _shield = Shield::new();
             descriptors::closing(to);
         }
         let copy = real::dup3(fd, to, flags);

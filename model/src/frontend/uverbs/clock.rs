@@ -49,6 +49,31 @@ struct ClockInfo {
     overflow_period: AtomicU64,
 }
 
+/// Most nanoseconds between two looks at the card's clock for what is read in between to be taken as
+/// read at the same time.
+const CLOSE: u64 = 2_000;
+/// Times that two clocks are read before the closest reading is taken.
+const TRIES: usize = 32;
+
+/// Reads the card's clock and the time of day so that both are of one time, in nanoseconds. A thread
+/// may lose its processor for milliseconds between any two reads: so the card's clock is read before
+/// and after, and the reading counts in which it moved least.
+fn at_one_time(cycles: impl Fn() -> u64, day: impl Fn() -> u64) -> (u64, u64) {
+    let mut closest = (u64::MAX, 0, 0);
+    for _ in 0..TRIES {
+        let before = cycles();
+        let day = day();
+        let apart = cycles().saturating_sub(before);
+        if apart < closest.0 {
+            closest = (apart, before + apart / 2, day);
+        }
+        if apart <= CLOSE {
+            break;
+        }
+    }
+    (closest.1, closest.2)
+}
+
 /// The page of a card, which programs map.
 struct Info {
     file: c_int,
@@ -88,14 +113,18 @@ impl Info {
         Ok(Self { file, info, written: Mutex::new(Instant::now()) })
     }
 
-    /// Writes both clocks.
-    fn write(&self, cycles: u64) {
-        let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    /// Writes both clocks, as they are at one time.
+    fn write(&self, clock: &crate::clock::Clock) {
+        let day = || {
+            let day = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            day.as_nanos() as u64
+        };
+        let (cycles, day) = at_one_time(|| clock.now(), day);
         let (info, sign) = (self.info, self.info.sign.load(Ordering::Relaxed));
         info.sign.store(sign | 1, Ordering::Relaxed);
         // What follows is seen after that.
         fence(Ordering::Release);
-        info.nsec.store(day.as_nanos() as u64, Ordering::Relaxed);
+        info.nsec.store(day, Ordering::Relaxed);
         info.cycles.store(cycles, Ordering::Relaxed);
         info.sign.store((sign | 1).wrapping_add(1), Ordering::Release);
     }
@@ -108,7 +137,7 @@ impl Clock {
             return Ok(info);
         }
         let info = Info::new()?;
-        info.write(function.enter(|card| card.clock.now()));
+        function.enter(|card| info.write(&card.clock));
         Ok(self.info.get_or_init(|| info))
     }
 
@@ -118,7 +147,7 @@ impl Clock {
         // Whoever is in a card is alone.
         let mut written = lock(&info.written);
         if written.elapsed() >= INTERVAL {
-            info.write(card.clock.now());
+            info.write(&card.clock);
             *written = Instant::now();
         }
     }
@@ -166,7 +195,7 @@ pub(super) unsafe fn map(
                 return Err(last());
             }
             trap::unblock();
-            trap::unmapped(at as usize, PAGE);
+            trap::replaced(at as usize, PAGE);
             if !trap::mapped(at as usize, page) {
                 // SAFETY: just mapped, and known to nobody else.
                 unsafe { real::munmap(at, PAGE) };
@@ -177,5 +206,50 @@ pub(super) unsafe fn map(
             Ok(at)
         })()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// Nanoseconds that the day is ahead of the card.
+    const AHEAD: u64 = 1_000_000_000_000;
+
+    /// How far apart two clocks are read that go alike, where the thread is away for these times
+    /// before its reads, in their order, and then for the last of them.
+    fn error(away: &[u64]) -> u64 {
+        let (now, reads) = (Cell::new(0), Cell::new(0));
+        let read = || {
+            let index: usize = reads.replace(reads.get() + 1);
+            now.set(now.get() + away.get(index).or(away.last()).copied().unwrap_or(0));
+            now.get()
+        };
+        let (cycles, day) = at_one_time(read, || read() + AHEAD);
+        (day - AHEAD).abs_diff(cycles)
+    }
+
+    #[test]
+    fn preemption_between_two_reads_does_not_set_the_clocks_apart() {
+        assert_eq!(error(&[50]), 0);
+        // Away between the first two, between the last two, and in three readings one after another.
+        for away in [
+            &[50, 3_000_000, 50, 50][..],
+            &[50, 50, 4_000_000, 50],
+            &[50, 3_000_000, 50, 50, 50, 2_000_000, 50, 9_000_000, 50, 50],
+        ] {
+            assert!(error(away) <= CLOSE, "{away:?}: {} ns", error(away));
+        }
+    }
+
+    #[test]
+    fn a_machine_that_is_never_fast_enough_gives_the_closest_reading() {
+        let mut away = vec![90_000; 3 * TRIES];
+        away[40] = 30_000;
+        away[41] = 30_000;
+        assert!(error(&away) <= 60_000);
+        assert!(error(&[1_000_000]) <= 1_000_000, "it ends");
     }
 }

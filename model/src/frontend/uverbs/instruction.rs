@@ -6,6 +6,7 @@
 
 use std::arch::x86_64::__cpuid_count;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use libc::{greg_t, ucontext_t};
@@ -15,13 +16,54 @@ const LONGEST: usize = 15;
 /// Pages of code and of registers.
 const PAGE: u64 = 4096;
 
+/// Most bytes taken from one instruction.
+const MOST: usize = 256;
+
+/// Bytes in place. The handler must not allocate: it may have interrupted the allocator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Bytes {
+    array: [u8; MOST],
+    length: usize,
+}
+
+impl Bytes {
+    /// Copies the first bytes, up to [`MOST`].
+    fn of(bytes: &[u8]) -> Self {
+        let length = bytes.len().min(MOST);
+        let mut array = [0; MOST];
+        array[..length].copy_from_slice(&bytes[..length]);
+        Self { array, length }
+    }
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.array[..self.length]
+    }
+}
+
+impl DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.array[..self.length]
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
 /// A store that has not reached its register yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trapped {
     /// Where it stores.
     pub address: u64,
-    /// What it stores; a repeated string store is cut at the end of the page it starts on.
-    pub bytes: Vec<u8>,
+    /// What it stores; a repeated string store is cut at the end of the page it starts on, and after
+    /// [`MOST`] bytes.
+    pub bytes: Bytes,
     effect: Effect,
 }
 
@@ -53,7 +95,7 @@ pub(super) struct Load {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unknown {
     at: u64,
-    bytes: Vec<u8>,
+    bytes: Bytes,
     code: Code,
 }
 
@@ -119,10 +161,9 @@ unsafe fn fetch(context: &ucontext_t) -> (Instruction, Unknown) {
     let unknown = Unknown {
         at: rip,
         // SAFETY: as above; the decoder looked at no more than these bytes.
-        bytes: unsafe {
+        bytes: Bytes::of(unsafe {
             std::slice::from_raw_parts(rip as *const u8, instruction.len().clamp(1, length))
-        }
-        .to_vec(),
+        }),
         code: instruction.code(),
     };
     (instruction, unknown)
@@ -188,7 +229,7 @@ impl Frame<'_> {
                 // SAFETY: the instruction would read the same 64 bytes; it faulted at the
                 // destination, which is ours, so the source is the program's to read.
                 let bytes = unsafe { source.read_unaligned() };
-                plain(self.general(instruction.op0_register())?, bytes.to_vec())
+                plain(self.general(instruction.op0_register())?, Bytes::of(&bytes))
             }
             Movsb | Movsw | Movsd | Movsq if is_string(instruction) => {
                 // SAFETY: passed on from the caller.
@@ -204,7 +245,7 @@ impl Frame<'_> {
                     OpKind::Register => self.general(instruction.op1_register())?,
                     _ => instruction.immediate(1),
                 };
-                let mut bytes = value.to_le_bytes()[..size].to_vec();
+                let mut bytes = Bytes::of(&value.to_le_bytes()[..size]);
                 if instruction.mnemonic() == Movbe {
                     bytes.reverse();
                 }
@@ -222,16 +263,16 @@ impl Frame<'_> {
                 let from = instruction.op1_register();
                 let bytes = if from.is_vector_register() {
                     // SAFETY: passed on from the caller.
-                    unsafe { self.vector(from) }?[..size].to_vec()
+                    Bytes::of(&unsafe { self.vector(from) }?[..size])
                 } else {
-                    self.general(from)?.to_le_bytes()[..size].to_vec()
+                    Bytes::of(&self.general(from)?.to_le_bytes()[..size])
                 };
                 plain(self.address(instruction)?, bytes)
             }
             Movhps | Movhpd | Vmovhps | Vmovhpd if instruction.op0_kind() == OpKind::Memory => {
                 // SAFETY: passed on from the caller.
-                let bytes = unsafe { self.vector(instruction.op1_register()) }?[8..16].to_vec();
-                plain(self.address(instruction)?, bytes)
+                let whole = unsafe { self.vector(instruction.op1_register()) }?;
+                plain(self.address(instruction)?, Bytes::of(&whole[8..16]))
             }
             _ => None,
         }
@@ -268,16 +309,18 @@ impl Frame<'_> {
         let size = instruction.memory_size().size() as u64;
         let address = register(self.context, libc::REG_RDI);
         let repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();
-        let room = (PAGE - address % PAGE) / size;
+        let room = (PAGE - address % PAGE).min(MOST as u64) / size;
         let units = if repeated { register(self.context, libc::REG_RCX).min(room) } else { 1 };
         let length = (size * units) as usize;
         let bytes = if source {
             let from = register(self.context, libc::REG_RSI) as *const u8;
             // SAFETY: the instruction would read the same bytes next.
-            unsafe { std::slice::from_raw_parts(from, length) }.to_vec()
+            Bytes::of(unsafe { std::slice::from_raw_parts(from, length) })
         } else {
             let unit = &register(self.context, libc::REG_RAX).to_le_bytes()[..size as usize];
-            unit.repeat(units as usize)
+            let mut bytes = Bytes { array: [0; MOST], length };
+            bytes.chunks_mut(unit.len()).for_each(|place| place.copy_from_slice(unit));
+            bytes
         };
         let next = instruction.next_ip();
         Some(Trapped {
@@ -501,7 +544,8 @@ mod tests {
         }
         let seen = std::mem::take(&mut *SEEN.lock().unwrap());
         seen.into_iter()
-            .map(|store| store.map(|store| (store.address - page as u64, store.bytes)).unwrap())
+            .map(|store| store.unwrap())
+            .map(|store| (store.address - page as u64, store.bytes.to_vec()))
             .collect()
     }
 

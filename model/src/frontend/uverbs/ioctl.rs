@@ -10,6 +10,7 @@ use super::file::CommandFile;
 use super::methods;
 use super::running::Running;
 use super::user;
+use crate::engine::{Shield, Uncancelled};
 
 /// `RDMA_VERBS_IOCTL`.
 pub(super) const RDMA_VERBS_IOCTL: libc::c_ulong = 0xc018_1b01;
@@ -65,12 +66,20 @@ pub(super) struct Attributes {
     address: u64,
 }
 
-/// Serves the ioctl of a program: gives what the system call would.
+/// Serves the ioctl of a program: gives what the system call would. As a system call, it is neither
+/// interrupted by signal handlers nor cancelled; a request to another process, which may have to be
+/// waited for, is not cancelled.
 pub(super) fn serve(running: &'static Running, fd: c_int, argument: u64) -> c_int {
     let before = errno();
     let served = match running.descriptors.get(fd) {
-        Some(Descriptor::Command(file)) => request(&file, argument),
-        Some(Descriptor::Guest(guest)) => guest.request(argument),
+        Some(Descriptor::Command(file)) => {
+            let _shield = Shield::new();
+            request(&file, argument)
+        }
+        Some(Descriptor::Guest(guest)) => {
+            let _uncancelled = Uncancelled::new();
+            guest.request(argument)
+        }
         Some(_) => Err(Errno::ENOTTY),
         None => Err(Errno::EBADF),
     };

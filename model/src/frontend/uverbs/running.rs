@@ -14,7 +14,7 @@ use super::umem::Records;
 use super::{trap, visitor};
 use crate::card::{Card, Identity, Link};
 use crate::clock::Clock;
-use crate::engine::{Engine, identities};
+use crate::engine::{Engine, Shield, identities};
 use crate::memory::ProcessMemory;
 use crate::trace::{self, Header, Sink, Tap};
 
@@ -59,6 +59,8 @@ impl Running {
             if let Some(running) = Self::current() {
                 return Ok(running);
             }
+            // Whoever starts it holds up all others until it is done.
+            let _shield = Shield::new();
             // SAFETY: getpid has no preconditions.
             let process = unsafe { libc::getpid() };
             let starting = STARTING.load(Ordering::Relaxed);

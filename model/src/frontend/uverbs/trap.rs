@@ -15,6 +15,7 @@ use libc::{c_int, c_void, siginfo_t, sigset_t, ucontext_t};
 use super::errno::{errno, set_errno};
 use super::real;
 use super::uar::Page;
+use crate::engine::Uncancelled;
 
 /// Whether stores can be decoded on this processor.
 pub(super) const AVAILABLE: bool = cfg!(target_arch = "x86_64");
@@ -148,15 +149,48 @@ pub(super) fn mapped(start: usize, page: &'static Page) -> bool {
     false
 }
 
-/// A program unmaps memory: forgets the register pages in it.
-pub(super) fn unmapped(start: usize, length: usize) {
-    for region in &REGIONS[..USED.load(Ordering::Acquire)] {
+/// Marks the start of a region that is being unmapped. Regions start at pages, so the bit is free.
+const LEAVING: usize = 1;
+
+/// The regions, mapped or leaving, that start in this memory, and where.
+fn within(start: usize, length: usize) -> impl Iterator<Item = (&'static Region, usize)> {
+    let used = &REGIONS[..USED.load(Ordering::Acquire)];
+    used.iter().filter_map(move |region| {
         let at = region.start.load(Ordering::Acquire);
-        if at != 0 && at >= start && at - start < length {
+        let page = at & !LEAVING;
+        (page != 0 && page >= start && page - start < length).then_some((region, at))
+    })
+}
+
+/// A program is about to unmap memory: the register pages in it are not found any more.
+pub(super) fn leaving(start: usize, length: usize) {
+    for (region, at) in within(start, length) {
+        region.start.store(at | LEAVING, Ordering::Release);
+    }
+}
+
+/// The memory was not unmapped after all.
+pub(super) fn staying(start: usize, length: usize) {
+    for (region, at) in within(start, length) {
+        region.start.store(at & !LEAVING, Ordering::Release);
+    }
+}
+
+/// The memory that was leaving is unmapped: its register pages are forgotten. A page that another
+/// thread has mapped there since stays.
+pub(super) fn unmapped(start: usize, length: usize) {
+    for (region, at) in within(start, length) {
+        if at & LEAVING != 0 {
             region.start.store(0, Ordering::Release);
             region.page.store(std::ptr::null_mut(), Ordering::Release);
         }
     }
+}
+
+/// A program has mapped something else over this memory: its register pages are forgotten.
+pub(super) fn replaced(start: usize, length: usize) {
+    leaving(start, length);
+    unmapped(start, length);
 }
 
 /// Forgets every register page, in the child of a fork, which does not inherit them.
@@ -171,7 +205,7 @@ pub(super) fn forget() {
 fn find(address: usize) -> Option<(usize, &'static Page)> {
     REGIONS[..USED.load(Ordering::Acquire)].iter().find_map(|region| {
         let start = region.start.load(Ordering::Acquire);
-        if start == 0 || address < start || address - start >= PAGE {
+        if start == 0 || start & LEAVING != 0 || address < start || address - start >= PAGE {
             return None;
         }
         // SAFETY: pages are never freed.
@@ -195,7 +229,9 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
         let address = unsafe { details.si_addr() } as usize;
         if let Some((start, page)) = find(address) {
             let mut work = Work { frame, start, page, done: false };
+            let uncancelled = Uncancelled::new();
             super::stack::off_the_signal_stack(&mut work, emulate);
+            drop(uncancelled);
             if work.done {
                 set_errno(before);
                 return;
@@ -217,10 +253,13 @@ pub(super) struct Work<'a> {
     pub frame: &'a mut ucontext_t,
     start: usize,
     page: &'static Page,
+    /// Whether the fault is dealt with: the program goes on behind the instruction or at it.
     done: bool,
 }
 
-/// Does what the faulting instruction would have done, and steps over it.
+/// Does what the faulting instruction would have done, and steps over it. Where another thread does
+/// not leave the card, nothing is done: the program goes on at the same instruction, once signals
+/// that have come meanwhile are delivered.
 #[cfg(target_arch = "x86_64")]
 fn emulate(work: &mut Work<'_>) {
     if work.page.reads_clock {
@@ -238,10 +277,21 @@ fn emulate(work: &mut Work<'_>) {
         .checked_sub(work.start)
         .filter(|offset| offset + trapped.bytes.len() <= PAGE);
     if let Some(offset) = inside {
-        trapped.step(work.frame);
+        let in_handler = blocks_signals(&work.frame.uc_sigmask);
+        if work.page.store(offset, &trapped.bytes, in_handler).is_some() {
+            trapped.step(work.frame);
+        }
         work.done = true;
-        work.page.store(offset, &trapped.bytes);
     }
+}
+
+/// Whether a thread with this mask may be in a signal handler: while one runs, the kernel blocks at
+/// least its own signal. Faults are never blocked.
+#[cfg(target_arch = "x86_64")]
+fn blocks_signals(mask: &sigset_t) -> bool {
+    // SAFETY: the set begins with a word that has a bit for each of the kernel's 64 signals, and the
+    // kernel fills no more of it.
+    unsafe { std::ptr::from_ref(mask).cast::<u64>().read() != 0 }
 }
 
 /// The same of a load from the clock.
@@ -251,8 +301,9 @@ fn load(work: &mut Work<'_>) {
     match unsafe { super::instruction::decode_load(work.frame) } {
         Ok(load) => {
             let offset = (load.address as usize).wrapping_sub(work.start);
-            let value = work.page.load(offset, load.length);
-            load.step(value, work.frame);
+            if let Some(value) = work.page.load(offset, load.length) {
+                load.step(value, work.frame);
+            }
             work.done = true;
         }
         Err(unknown) => eprintln!("mlx5-model: the card's clock was accessed by an {unknown}"),

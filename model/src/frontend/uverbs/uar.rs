@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use libc::{c_int, c_void, off_t, size_t};
 use mlx5_sys::ifc::{alloc_uar_in, alloc_uar_out, dealloc_uar_in, dealloc_uar_out, opcode};
@@ -20,7 +21,8 @@ use super::ioctl::Attributes;
 use super::running::Running;
 use super::trap::{self, PAGE};
 use super::{clock, dm, lock, poll, real};
-use crate::engine::Engine;
+use crate::card::Card;
+use crate::engine::{Engine, Registers as _, Shield};
 
 /// First page offset of objects; below are those that encode a command.
 const FIRST: u64 = 9 << 16;
@@ -45,11 +47,17 @@ pub(super) struct Page {
     pub reads_clock: bool,
     /// The card's clock.
     clock: Arc<Clock>,
+    /// When the card's clock was zero, on its page. `None` where a record is kept of what it says.
+    time: Option<Instant>,
 }
 
 impl Page {
     /// The page of a card's clock. Nothing is mapped but what a program maps.
     pub fn of_clock(function: usize, engine: &Arc<Engine>, clock: &Arc<Clock>) -> Self {
+        let time = engine.enter(function, |card| match card.clock {
+            crate::clock::Clock::Real(start) => Some(start),
+            _ => None,
+        });
         Self {
             uar: AtomicU32::new(0),
             function,
@@ -60,33 +68,37 @@ impl Page {
             engine: engine.clone(),
             reads_clock: true,
             clock: clock.clone(),
+            time,
         }
     }
 
-    /// What the program would have loaded of the clock: as many bytes, in its low bytes.
-    pub fn load(&self, offset: usize, length: usize) -> u64 {
-        let now = self.engine.enter(self.function, |card| card.clock.now()).to_be_bytes();
+    /// What the program would have loaded of the clock: as many bytes, in its low bytes. `None` if
+    /// the load has to be made again, since the card is taken.
+    pub fn load(&self, offset: usize, length: usize) -> Option<u64> {
+        let now = match self.time {
+            Some(start) => start.elapsed().as_nanos() as u64,
+            None => self.engine.enter_from_fault(self.function, |card| card.clock.now())?,
+        };
+        let now = now.to_be_bytes();
         let mut bytes = [0; 8];
         for (at, byte) in bytes.iter_mut().enumerate().take(length) {
             *byte = now.get(offset + at).copied().unwrap_or(0);
         }
-        u64::from_le_bytes(bytes)
+        Some(u64::from_le_bytes(bytes))
     }
 
-    /// A store of the program reached the page.
-    pub fn store(&self, offset: usize, bytes: &[u8]) {
-        let uar = self.uar.load(Ordering::Acquire);
-        crate::stores::made(uar, offset, bytes);
-        for (index, byte) in bytes.iter().enumerate() {
-            // SAFETY: the caller has decoded a store that lies inside the page, and the alias of a
-            // page is never unmapped. The program may read the page meanwhile: the store is
-            // volatile.
-            unsafe { ((self.alias + offset + index) as *mut u8).write_volatile(*byte) };
+    /// A store of the program reached the page: it is executed, or left to the card's thread if
+    /// signals are blocked, as they are in a handler. `None` if it has to be made again, since the
+    /// card is taken.
+    pub fn store(&'static self, offset: usize, bytes: &[u8], in_handler: bool) -> Option<()> {
+        if in_handler {
+            let deferred = self.engine.defer(self.function, self, offset, bytes);
+            if deferred.is_some() {
+                return deferred;
+            }
         }
-        self.engine.enter(self.function, |card| {
-            card.store(uar, offset, bytes);
-            self.clock.keep(card);
-        });
+        let execute = |card: &mut Card| self.execute(card, offset, bytes);
+        self.engine.enter_from_fault(self.function, execute)
     }
 
     /// Takes what was stored since the last time, by offset, and leaves zeroes, so that the same
@@ -103,6 +115,21 @@ impl Page {
             }
         }
         stored
+    }
+}
+
+impl crate::engine::Registers for Page {
+    fn execute(&self, card: &mut Card, offset: usize, bytes: &[u8]) {
+        let uar = self.uar.load(Ordering::Acquire);
+        crate::stores::made(uar, offset, bytes);
+        for (index, byte) in bytes.iter().enumerate() {
+            // SAFETY: the caller has decoded a store that lies inside the page, and the alias of a
+            // page is never unmapped. The program may read the page meanwhile: the store is
+            // volatile.
+            unsafe { ((self.alias + offset + index) as *mut u8).write_volatile(*byte) };
+        }
+        card.store(uar, offset, bytes);
+        self.clock.keep(card);
     }
 }
 
@@ -171,6 +198,7 @@ impl Registers {
             engine: running.engine.clone(),
             reads_clock: false,
             clock: running.functions[function].clock.clone(),
+            time: None,
         }));
         pages.push(page);
         Ok(page)
@@ -276,6 +304,7 @@ pub(super) unsafe fn map(
     fd: c_int,
     offset: off_t,
 ) -> *mut c_void {
+    let _shield = Shield::new();
     let mapped = (|| {
         let Some(Descriptor::Command(file)) = running.descriptors.get(fd) else {
             return Err(Errno::ENODEV);
@@ -317,7 +346,7 @@ pub(super) unsafe fn map(
         }
         if trapped {
             trap::unblock();
-            trap::unmapped(at as usize, PAGE);
+            trap::replaced(at as usize, PAGE);
             if !trap::mapped(at as usize, page) {
                 // SAFETY: just mapped, and known to nobody else.
                 unsafe { real::munmap(at, PAGE) };
@@ -335,7 +364,20 @@ pub(super) unsafe fn map(
     })
 }
 
-/// A program is about to unmap memory.
-pub(super) fn unmapping(start: usize, length: usize) {
-    trap::unmapped(start, length);
+/// A program unmaps memory by a call that gives zero if it does. Register pages in it are forgotten
+/// before, when their addresses are nobody else's yet, and remembered again if it fails.
+pub(super) fn unmapping(start: usize, length: usize, unmap: impl FnOnce() -> c_int) -> c_int {
+    trap::leaving(start, length);
+    let result = unmap();
+    if result == 0 {
+        trap::unmapped(start, length);
+    } else {
+        trap::staying(start, length);
+    }
+    result
+}
+
+/// A program is about to have something else in the place of this memory.
+pub(super) fn replacing(start: usize, length: usize) {
+    trap::replaced(start, length);
 }

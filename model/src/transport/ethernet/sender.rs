@@ -29,11 +29,6 @@ impl Ethernet {
             if card.objects.qps.get(&qp).is_none_or(|object| object.state != State::Rts) {
                 return false;
             }
-            if card.port.is_congested_anywhere() {
-                self.queued = true;
-                card.port.park(qp);
-                return false;
-            }
             let (index, opcode, signal, sent) = match card.fetch_send(qp) {
                 Fetch::Empty => return false,
                 Fetch::Wqe(wqe) => (wqe.index, wqe.opcode, wqe.signal, send(card, qp, &wqe)),

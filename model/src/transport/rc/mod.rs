@@ -101,6 +101,11 @@ impl Rc {
         self.requester.deadline()
     }
 
+    /// Whether an answer is due by now.
+    pub(super) fn is_late(&self, now: u64) -> bool {
+        self.requester.is_late(now)
+    }
+
     /// Sends up to a quantum of packets: first what the responder owes, then requests. Says
     /// whether there may be more.
     pub(super) fn pump(&mut self, card: &mut Card, qp: u32) -> bool {
@@ -161,13 +166,10 @@ impl Rc {
 
     /// A timer is due.
     pub(super) fn expire(&mut self, card: &mut Card, qp: u32, now: u64) {
-        match self.requester.expire(card, qp, now) {
+        let Some(own) = self.parameters else { return };
+        match self.requester.expire(card, &own, now) {
             Ok(true) => self.wake(card, qp),
-            Ok(false) => {
-                if let Some(own) = self.parameters {
-                    self.requester.rest(card, &own, now);
-                }
-            }
+            Ok(false) => self.requester.rest(card, &own, now),
             Err(Syndrome::TransportRetriesExceeded) if self.may_migrate() => {
                 self.migrate(card, qp);
                 self.requester.rewind();

@@ -237,6 +237,11 @@ impl Requester {
         self.rnr_until.or(self.ack_until).or_else(|| self.idle_deadline())
     }
 
+    /// Whether an answer is due by now.
+    pub(super) fn is_late(&self, now: u64) -> bool {
+        self.rnr_until.is_none() && self.ack_until.is_some_and(|until| until <= now)
+    }
+
     /// Sends requests, as many as `budget` and the window allow. An error is the oldest request's.
     pub(super) fn request(
         &mut self,
@@ -553,7 +558,14 @@ impl Requester {
     }
 
     /// A timer may be due. Says whether there is something to send now.
-    pub(super) fn expire(&mut self, card: &mut Card, qp: u32, now: u64) -> Result<bool, Syndrome> {
+    ///
+    /// While the peer is slow nothing is lost: its answer is waited for as long again.
+    pub(super) fn expire(
+        &mut self,
+        card: &mut Card,
+        own: &Parameters,
+        now: u64,
+    ) -> Result<bool, Syndrome> {
         if let Some(until) = self.rnr_until {
             if until <= now {
                 self.rnr_until = None;
@@ -562,11 +574,15 @@ impl Requester {
             return Ok(false);
         }
         if self.ack_until.is_some_and(|until| until <= now) {
+            if card.port.is_peer_slow(self.toward(own).remote) {
+                self.ack_until = own.timeout.map(|timeout| now + timeout);
+                return Ok(false);
+            }
             self.rewound = false;
             self.ack_until = None;
             if self.high != self.unacknowledged {
                 self.retry()?;
-                card.count(qp, query_q_counter_out::LOCAL_ACK_TIMEOUT_ERR);
+                card.count(own.number, query_q_counter_out::LOCAL_ACK_TIMEOUT_ERR);
                 return Ok(true);
             }
         }

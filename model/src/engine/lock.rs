@@ -1,0 +1,228 @@
+//! The engine's lock: a mutex whose owner hands it over to threads that have waited long.
+//!
+//! The lock of the standard library lets a thread that has just left take it again before a sleeping
+//! thread wakes up. A thread that enters all the time would then keep every other thread out for
+//! seconds. Here a thread that has waited for [`PATIENCE`] counts as overdue, and newcomers leave a
+//! free lock to overdue threads, for [`PATIENCE`] at most: an overdue thread that the scheduler does
+//! not run must not stop all others either.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a thread waits before it counts as overdue, and how long newcomers stand back for it.
+const PATIENCE: Duration = Duration::from_micros(200);
+
+/// Values of the lock's word.
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and its owner wakes a thread when it leaves.
+const AWAITED: u32 = 2;
+
+/// A value behind a lock.
+pub(super) struct Lock<T> {
+    word: AtomicU32,
+    /// Threads that have waited for [`PATIENCE`].
+    overdue: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the word admits one thread at a time to the value.
+unsafe impl<T: Send> Sync for Lock<T> {}
+
+/// Access to the value, until it is dropped.
+pub(super) struct Guard<'a, T>(&'a Lock<T>);
+
+impl<T> Lock<T> {
+    pub(super) fn new(value: T) -> Self {
+        let (word, overdue) = (AtomicU32::new(FREE), AtomicU32::new(0));
+        Self { word, overdue, value: UnsafeCell::new(value) }
+    }
+
+    /// Waits for the lock.
+    ///
+    /// The thread must not hold it, and must not be interrupted by a signal handler that enters the
+    /// engine while it does: see [`Shield`](super::Shield).
+    pub(super) fn lock(&self) -> Guard<'_, T> {
+        loop {
+            if let Some(guard) = self.lock_within(Duration::MAX) {
+                return guard;
+            }
+        }
+    }
+
+    /// The same, for no longer than `limit`.
+    pub(super) fn lock_within(&self, limit: Duration) -> Option<Guard<'_, T>> {
+        if self.overdue.load(Ordering::Relaxed) == 0 && self.try_take() {
+            return Some(Guard(self));
+        }
+        self.wait(limit).then(|| Guard(self))
+    }
+
+    fn try_take(&self) -> bool {
+        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Waits behind the threads that are overdue, then among those that sleep.
+    fn wait(&self, limit: Duration) -> bool {
+        let started = Instant::now();
+        loop {
+            let overdue = self.overdue.load(Ordering::Relaxed);
+            if overdue == 0 {
+                break;
+            }
+            let left = PATIENCE.saturating_sub(started.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            sleep(&self.overdue, overdue, left);
+        }
+        let mut is_overdue = false;
+        let taken = loop {
+            // Whoever holds it now wakes a thread, even if this one gives up.
+            if self.word.swap(AWAITED, Ordering::Acquire) == FREE {
+                break true;
+            }
+            let waited = started.elapsed();
+            if waited >= limit {
+                break false;
+            }
+            if !is_overdue && waited >= PATIENCE {
+                is_overdue = true;
+                self.overdue.fetch_add(1, Ordering::Relaxed);
+            }
+            let next = if is_overdue { limit } else { PATIENCE.min(limit) };
+            sleep(&self.word, AWAITED, next.saturating_sub(waited));
+        };
+        if is_overdue && self.overdue.fetch_sub(1, Ordering::Relaxed) == 1 {
+            wake(&self.overdue, u32::MAX >> 1);
+        }
+        taken
+    }
+
+    /// In the child of a fork, whose only thread holds the lock: no other thread waits for it.
+    pub(super) fn forget_waiters(&self) {
+        self.overdue.store(0, Ordering::Relaxed);
+    }
+
+    /// The value, of which the caller is the only user.
+    pub(super) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the guard's thread holds the lock.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard's thread holds the lock, and borrows the guard exclusively.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        if self.0.word.swap(FREE, Ordering::Release) == AWAITED {
+            wake(&self.0.word, 1);
+        }
+    }
+}
+
+/// Sleeps while the word has this value, until woken or for so long.
+fn sleep(word: &AtomicU32, value: u32, most: Duration) {
+    // More than the kernel takes is as good as for ever; the caller looks again in any case.
+    let most = most.min(Duration::from_secs(1));
+    let timeout = libc::timespec {
+        tv_sec: most.as_secs() as libc::time_t,
+        tv_nsec: most.subsec_nanos().into(),
+    };
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: word and time-out outlive the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const timeout) };
+}
+
+/// Wakes at most so many threads that sleep on a word.
+fn wake(word: &AtomicU32, most: u32) {
+    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: the word outlives the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, most) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_enters_all_the_time_does_not_keep_others_out() {
+        let lock = Arc::new(Lock::new(0u64));
+        let stop = Arc::new(AtomicBool::new(false));
+        let greedy = {
+            let (lock, stop) = (lock.clone(), stop.clone());
+            std::thread::spawn(move || {
+                let mut turns = 0u64;
+                while !stop.load(Ordering::Relaxed) {
+                    let mut value = lock.lock();
+                    // Longer than it takes to come back, so that the lock is hardly ever free.
+                    let end = Instant::now() + Duration::from_millis(1);
+                    while Instant::now() < end {
+                        *value += 1;
+                    }
+                    turns += 1;
+                }
+                turns
+            })
+        };
+        while *lock.lock() == 0 {}
+        // Were it a matter of luck, a turn would take hundreds of the other thread's.
+        for _ in 0..50 {
+            *lock.lock() += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+        let turns = greedy.join().expect("its end");
+        assert!(turns < 1500, "{turns} turns of the greedy thread for 50 of this one");
+        assert_eq!(lock.overdue.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn waiting_ends_at_the_limit_and_leaves_no_trace() {
+        let lock = Lock::new(());
+        let held = lock.lock();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| lock.lock_within(Duration::from_millis(2)).is_none());
+            assert!(waits.join().expect("its end"), "the lock was held all the time");
+        });
+        assert_eq!(lock.overdue.load(Ordering::Relaxed), 0);
+        assert!(lock.lock_within(Duration::ZERO).is_none(), "it is still held");
+        drop(held);
+        assert!(lock.lock_within(Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn threads_exclude_each_other() {
+        let lock = Lock::new(0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..20_000 {
+                        let mut value = lock.lock();
+                        let seen = *value;
+                        std::hint::spin_loop();
+                        *value = seen + 1;
+                    }
+                });
+            }
+        });
+        assert_eq!(*lock.lock(), 80_000);
+    }
+}

@@ -1,0 +1,92 @@
+//! Protection from what could stop a thread half-way in the model.
+
+use std::marker::PhantomData;
+
+use libc::c_int;
+
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+unsafe extern "C" {
+    /// Safe in a signal handler: it changes a word of the thread's own descriptor.
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// The thread cannot be cancelled while this value exists.
+///
+/// A store to a register is no cancellation point, and neither are `ioctl` and `mmap`, but the system
+/// calls are by which the model does what they ask for. A thread that ended in one would leave the
+/// locks of its callers taken.
+pub(crate) struct Uncancelled {
+    before: c_int,
+    /// It is the state of this thread.
+    thread: PhantomData<*const ()>,
+}
+
+impl Uncancelled {
+    pub(crate) fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: the state is a valid one, and there is room for the old one.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
+        Self { before, thread: PhantomData }
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        let mut disabled = 0;
+        // SAFETY: the state is the one that was set before, and there is room for the old one.
+        unsafe { pthread_setcancelstate(self.before, &mut disabled) };
+    }
+}
+
+/// Every signal but the faults that memory accesses recover from is blocked in the thread while this
+/// value exists.
+struct Unsignalled {
+    before: libc::sigset_t,
+}
+
+impl Unsignalled {
+    fn new() -> Self {
+        Self { before: block_signals() }
+    }
+}
+
+impl Drop for Unsignalled {
+    fn drop(&mut self) {
+        // SAFETY: the mask is the one that was set before.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
+/// Keeps signal handlers and cancellation away from this thread while it works in the model, as the
+/// kernel keeps them away from a thread in a system call.
+///
+/// A signal handler may post. Its store would wait for a lock that the interrupted thread holds. So
+/// whatever holds a lock that a store takes, or changes what a store looks at, works under a shield.
+/// Shields nest: they are dropped in the reverse order.
+pub(crate) struct Shield {
+    // Signals come last, when everything else is as it was.
+    _cancellation: Uncancelled,
+    _signals: Unsignalled,
+}
+
+impl Shield {
+    pub(crate) fn new() -> Self {
+        Self { _cancellation: Uncancelled::new(), _signals: Unsignalled::new() }
+    }
+}
+
+/// Blocks every signal but the faults that memory accesses recover from. Returns the mask before.
+fn block_signals() -> libc::sigset_t {
+    // SAFETY: all zeros is a valid value; both sets are there.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut old: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL] {
+            libc::sigdelset(&mut all, fault);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut old);
+        old
+    }
+}
