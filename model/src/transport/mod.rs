@@ -147,7 +147,7 @@ impl Card {
     /// Prefixes of the peers whose answers are due now, for as many timers as the next
     /// [`Card::expire`] fires.
     pub fn late_peers(&self, now: u64) -> BTreeSet<u16> {
-        let late = self.port.due(now).into_iter().filter_map(|qp| {
+        let late = self.port.next_due(now).filter_map(|qp| {
             let rc = &self.objects.qps.get(&qp)?.rc;
             rc.is_late(now).then(|| rc.remote())?
         });
@@ -158,7 +158,7 @@ impl Card {
         self.expire_moderation();
         let now = self.clock.now();
         for _ in 0..port::TURN {
-            let Some(qp) = self.port.take_due(now) else { break };
+            let Some(qp) = self.port.due(now) else { break };
             let rts = self
                 .objects
                 .qps
@@ -173,11 +173,10 @@ impl Card {
         }
         if self.port.watch_due(now) {
             let mut found = false;
-            let (failed, last) = self.port.failed();
-            for qp in failed {
+            for qp in self.port.failed() {
                 found |= self.flush_posted(qp);
             }
-            self.port.watch_again(now, found, last);
+            self.port.watch_again(now, found);
         }
     }
 

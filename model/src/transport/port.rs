@@ -24,8 +24,7 @@ mod look {
     }
 }
 
-/// Queue pairs whose timers fire, or whose receive queues are looked at, before others have their
-/// turn.
+/// Timers that fire before other work has its turn.
 pub(super) const TURN: usize = 32;
 
 /// State of the port.
@@ -36,14 +35,10 @@ pub struct Port {
     congested: HashSet<u32>,
     slow: HashSet<u16>,
     held: VecDeque<Outcome>,
-    /// Timers by time and queue pair, and the time of each queue pair's.
     timers: BTreeSet<(u64, u32)>,
-    set: HashMap<u32, u64>,
+    /// When each queue pair's timer is due.
+    due: HashMap<u32, u64>,
     failed: BTreeSet<u32>,
-    /// The queue pair in Error that was looked at last.
-    looked: u32,
-    /// Whether this round has found something to flush.
-    found: bool,
     /// Queue pairs that wait for completions, by CQ.
     waiting: BTreeMap<u32, BTreeSet<u32>>,
     watch: Option<(u64, u64)>,
@@ -122,30 +117,26 @@ impl Port {
         self.held.len()
     }
 
-    /// Sets a queue pair's timer, in place of the one before.
+    /// Sets the timer of a queue pair, which has one.
     pub(super) fn set_timer(&mut self, qp: u32, at: u64) {
-        self.stop_timer(qp);
-        self.timers.insert((at, qp));
-        self.set.insert(qp, at);
-    }
-
-    fn stop_timer(&mut self, qp: u32) {
-        if let Some(at) = self.set.remove(&qp) {
-            self.timers.remove(&(at, qp));
+        if let Some(old) = self.due.insert(qp, at) {
+            self.timers.remove(&(old, qp));
         }
+        self.timers.insert((at, qp));
     }
 
-    /// The queue pairs whose timers are due, as many as fire in one turn.
-    pub(super) fn due(&self, now: u64) -> Vec<u32> {
-        let due = self.timers.iter().take_while(|(at, _)| *at <= now);
-        due.take(TURN).map(|(_, qp)| *qp).collect()
+    /// The queue pairs whose timers fire in the next turn.
+    pub(super) fn next_due(&self, now: u64) -> impl Iterator<Item = u32> {
+        let due = self.timers.iter().take_while(move |(at, _)| *at <= now);
+        due.take(TURN).map(|(_, qp)| *qp)
     }
 
-    /// Takes the timer of a queue pair that is due.
-    pub(super) fn take_due(&mut self, now: u64) -> Option<u32> {
-        let (_, qp) = *self.timers.first().filter(|(at, _)| *at <= now)?;
-        self.stop_timer(qp);
-        Some(qp)
+    /// Takes a timer that is due.
+    pub(super) fn due(&mut self, now: u64) -> Option<u32> {
+        let first = *self.timers.first().filter(|(at, _)| *at <= now)?;
+        self.timers.remove(&first);
+        self.due.remove(&first.1);
+        Some(first.1)
     }
 
     pub(super) fn deadline(&self) -> Option<u64> {
@@ -179,28 +170,16 @@ impl Port {
         }
     }
 
-    /// Queue pairs in Error to look at in this turn, and whether they are the last of a round.
-    pub(super) fn failed(&mut self) -> (Vec<u32>, bool) {
-        let turn: Vec<u32> = self.failed.range(self.looked + 1..).take(TURN).copied().collect();
-        self.looked = turn.last().copied().unwrap_or(0);
-        let last = self.failed.range(self.looked + 1..).next().is_none();
-        if last {
-            self.looked = 0;
-        }
-        (turn, last)
+    pub(super) fn failed(&self) -> Vec<u32> {
+        self.failed.iter().copied().collect()
     }
 
     pub(super) fn watch_due(&self, now: u64) -> bool {
         self.watch.is_some_and(|(at, _)| at <= now)
     }
 
-    /// Looks again later; at once where a round is not over.
-    pub(super) fn watch_again(&mut self, now: u64, found: bool, last: bool) {
-        self.found |= found;
-        if !last {
-            return;
-        }
-        let found = std::mem::take(&mut self.found);
+    /// A look is done, which has found receives or has not.
+    pub(super) fn watch_again(&mut self, now: u64, found: bool) {
         let queues = self.failed.len();
         self.watch = self.watch.filter(|_| queues > 0).map(|(_, before)| {
             let first = look::interval(look::FIRST, queues);
@@ -216,6 +195,8 @@ impl Port {
         self.unwatch(qp);
         self.ready.retain(|other| *other != qp);
         self.parked.remove(&qp);
-        self.stop_timer(qp);
+        if let Some(at) = self.due.remove(&qp) {
+            self.timers.remove(&(at, qp));
+        }
     }
 }

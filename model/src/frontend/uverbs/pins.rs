@@ -20,6 +20,7 @@ use super::errno::{Errno, Result, last};
 use super::running::Running;
 use super::umem::{self, PAGE};
 use super::{lock, real, uar};
+use crate::engine::Shield;
 use crate::memory::{Fault, Memory, ProcessMemory};
 
 /// Where the number of the space starts in a bus address.
@@ -407,31 +408,6 @@ impl Memory for Bus {
     }
 }
 
-/// Keeps signals of the program away while the engine's lock is held: their handlers may post.
-struct Quiet(libc::sigset_t);
-
-impl Quiet {
-    fn new() -> Self {
-        // SAFETY: the sets are initialized by the calls that fill them and outlive their use.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::sigdelset(&mut all, libc::SIGSEGV);
-            libc::sigdelset(&mut all, libc::SIGBUS);
-            real::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            Self(before)
-        }
-    }
-}
-
-impl Drop for Quiet {
-    fn drop(&mut self) {
-        // SAFETY: the set was filled by `new`.
-        unsafe { real::pthread_sigmask(libc::SIG_SETMASK, &self.0, std::ptr::null_mut()) };
-    }
-}
-
 /// How a program has made a call, which is how it goes on to the kernel. Libraries that watch
 /// mappings put a jump into a function of the C library, and end with a plain system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -511,7 +487,7 @@ fn with_pins<R>(ranges: &[Range<u64>], work: impl FnOnce(&Pins) -> R) -> Option<
     }
     let running = Running::current()?;
     let pins = &running.pins;
-    let _quiet = Quiet::new();
+    let _shield = Shield::new();
     if ranges.iter().all(|range| pins.within(range).is_empty()) {
         return None;
     }
@@ -532,14 +508,14 @@ pub(super) unsafe fn unmap(door: Door, address: *mut c_void, length: size_t) -> 
     };
     // What the kernel refuses unmaps nothing.
     let Some(range) = range(address as usize, length) else { return unmap() };
-    let unmap_pinned = || {
-        let unmapped = with_pins(std::slice::from_ref(&range), |pins| {
+    uar::unmapping(address as usize, length, || {
+        let ranges = std::slice::from_ref(&range);
+        let unmapped = with_pins(ranges, |pins| {
             pins.set_aside(&range);
             unmap()
         });
         unmapped.unwrap_or_else(unmap)
-    };
-    uar::unmapping(address as usize, length, unmap_pinned, |result| result == 0)
+    })
 }
 
 /// `mmap` that names nothing of the model's.
@@ -568,22 +544,20 @@ pub(super) unsafe fn map(
     let Some(range) = range(address as usize, length).filter(|_| replaces) else {
         return map(address, flags);
     };
-    let map_over = || {
-        let mapped = with_pins(std::slice::from_ref(&range), |pins| {
-            // Somewhere else first: where that fails, what is pinned stays where it is.
-            let new = map(std::ptr::null_mut(), flags & !libc::MAP_FIXED);
-            if new == libc::MAP_FAILED {
-                return new;
-            }
-            pins.set_aside(&range);
-            let whole = (range.end - range.start) as usize;
-            let place = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-            // SAFETY: the caller gives up what it has at the address; the new mapping is moved there.
-            unsafe { kernel::remap(new, whole, whole, place, address) }
-        });
-        mapped.unwrap_or_else(|| map(address, flags))
-    };
-    uar::unmapping(address as usize, length, map_over, |at| at != libc::MAP_FAILED)
+    uar::replacing(address as usize, length);
+    let mapped = with_pins(std::slice::from_ref(&range), |pins| {
+        // Somewhere else first: where that fails, what is pinned stays where it is.
+        let new = map(std::ptr::null_mut(), flags & !libc::MAP_FIXED);
+        if new == libc::MAP_FAILED {
+            return new;
+        }
+        pins.set_aside(&range);
+        let whole = (range.end - range.start) as usize;
+        let place = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: the caller gives up what it has at the address; the new mapping is moved there.
+        unsafe { kernel::remap(new, whole, whole, place, address) }
+    });
+    mapped.unwrap_or_else(|| map(address, flags))
 }
 
 /// `mremap`.
@@ -608,28 +582,28 @@ pub(super) unsafe fn remap(
     let Some(from) = range(address as usize, old) else { return remap() };
     let fixed = flags & libc::MREMAP_FIXED != 0;
     let target = range(to as usize, new).filter(|_| fixed).unwrap_or(0..0);
-    let move_pinned = || {
-        let moved = with_pins(&[from.clone(), target.clone()], |pins| {
-            pins.set_aside(&target);
-            let end = range(address as usize, new).map_or(from.start, |range| range.end);
-            if end < from.end {
-                pins.set_aside(&(end..from.end));
+    let moved = with_pins(&[from.clone(), target.clone()], |pins| {
+        pins.set_aside(&target);
+        let end = range(address as usize, new).map_or(from.start, |range| range.end);
+        if end < from.end {
+            pins.set_aside(&(end..from.end));
+        }
+        // By nobody who watches, and could come back here while the engine's lock is held.
+        // SAFETY: the caller keeps the contract of `mremap`.
+        let now = unsafe { kernel::remap(address, old, new, flags, to) };
+        if now != libc::MAP_FAILED && now != address {
+            let stays = from.start..from.end.min(end);
+            for part in pins.within(&stays) {
+                pins.moved(&part, now as u64 + (part.start - from.start), None);
             }
-            // By nobody who watches, and could come back here while the engine's lock is held.
-            // SAFETY: the caller keeps the contract of `mremap`.
-            let now = unsafe { kernel::remap(address, old, new, flags, to) };
-            if now != libc::MAP_FAILED && now != address {
-                let stays = from.start..from.end.min(end);
-                for part in pins.within(&stays) {
-                    pins.moved(&part, now as u64 + (part.start - from.start), None);
-                }
-            }
-            now
-        });
-        moved.unwrap_or_else(remap)
-    };
-    let moved_away = |now| now != libc::MAP_FAILED && now != address;
-    uar::unmapping(address as usize, old, move_pinned, moved_away)
+        }
+        now
+    });
+    let now = moved.unwrap_or_else(remap);
+    if now != libc::MAP_FAILED && now != address {
+        uar::replacing(address as usize, old);
+    }
+    now
 }
 
 /// `madvise`.

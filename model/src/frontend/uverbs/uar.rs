@@ -364,21 +364,20 @@ pub(super) unsafe fn map(
     })
 }
 
-/// Runs a call of the program that unmaps memory or maps other memory over it. Register pages there are
-/// hidden before the call, while no other thread can get the addresses, and forgotten after it; they
-/// come back if the call did not succeed.
-pub(super) fn unmapping<R: Copy>(
-    start: usize,
-    length: usize,
-    unmap: impl FnOnce() -> R,
-    succeeded: impl FnOnce(R) -> bool,
-) -> R {
+/// A program unmaps memory by a call that gives zero if it does. Register pages in it are forgotten
+/// before, when their addresses are nobody else's yet, and remembered again if it fails.
+pub(super) fn unmapping(start: usize, length: usize, unmap: impl FnOnce() -> c_int) -> c_int {
     trap::leaving(start, length);
     let result = unmap();
-    if succeeded(result) {
+    if result == 0 {
         trap::unmapped(start, length);
     } else {
         trap::staying(start, length);
     }
     result
+}
+
+/// A program is about to have something else in the place of this memory.
+pub(super) fn replacing(start: usize, length: usize) {
+    trap::replaced(start, length);
 }

@@ -169,11 +169,7 @@ impl Rc {
         let Some(own) = self.parameters else { return };
         match self.requester.expire(card, &own, now) {
             Ok(true) => self.wake(card, qp),
-            Ok(false) => {
-                if let Some(own) = self.parameters {
-                    self.requester.rest(card, &own, now);
-                }
-            }
+            Ok(false) => self.requester.rest(card, &own, now),
             Err(Syndrome::TransportRetriesExceeded) if self.may_migrate() => {
                 self.migrate(card, qp);
                 self.requester.rewind();
