@@ -20,6 +20,7 @@
 //! Nothing here is on the path of a message: each command enters the kernel and waits for the
 //! card's firmware, microseconds to milliseconds.
 
+mod atomic;
 mod capability;
 mod command;
 mod command_target;

@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use mlx5_sys::ifc::{
-    Field, arm_dct_in, cmd_hca_cap, create_dct_in, create_dct_out, dctc, opcode, query_dct_in,
-    query_dct_out,
+    Field, arm_dct_in, atomic_caps, cmd_hca_cap, create_dct_in, create_dct_out, dctc, opcode,
+    query_dct_in, query_dct_out,
 };
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 
 use super::domain::Domain;
-use super::{Command, Group, Object, Reply};
+use super::{Command, Group, Object, Reply, atomic};
 use crate::ring::source::handover::Receives;
 use crate::ring::source::{CqObject, CqOwner, Member, ObjectId, QueueOwner, ReceiveView, SrqOwner};
 use crate::ring::{CompletionSource, QueueError, ReceiveSource, SharedReceiveSource};
@@ -27,8 +27,6 @@ use crate::verbs::{
     WorkQueue, check_mtu,
 };
 
-/// `qp.h`, `MLX5_ATOMIC_MODE_IB_COMP`: atomics of eight bytes, as InfiniBand has them.
-const IB_COMPLIANT: u32 = 1;
 /// `mlx5_ifc.h`, `MLX5_RES_SCAT_DATA64_CQE`
 const SCATTER_64: u32 = 2;
 
@@ -196,20 +194,29 @@ impl DcTarget<Reset> {
     /// RESET to INIT: which port, and what initiators may do. No call: the card is told in RTR.
     ///
     /// # Errors
-    /// [`Error::NoSuchPort`], [`Error::Attribute`].
+    /// [`Error::NoSuchPort`], [`Error::Attribute`], and whatever asking for the capabilities of
+    /// atomics says where peers may do them.
     pub fn init(self, attributes: &InitAttributes) -> Moved<Init, Reset> {
         if let Err(error) = attributes.check(self.context()) {
             return Err(TargetError { target: self, error });
         }
         let may = |right| u64::from(attributes.access.contains(right));
         let atomics = may(Access::REMOTE_ATOMIC);
+        let mode = match atomics {
+            0 => Ok(0),
+            _ => atomic::mode(self.context(), atomic_caps::ATOMIC_SIZE_DC),
+        };
+        let mode = match mode {
+            Ok(mode) => mode,
+            Err(error) => return Err(TargetError { target: self, error }),
+        };
         Ok(self.knowing([
             (dctc::PORT, attributes.port.into()),
             (dctc::PKEY_INDEX, attributes.pkey_index.into()),
             (dctc::RRE, may(Access::REMOTE_READ)),
             (dctc::RWE, may(Access::REMOTE_WRITE)),
             (dctc::RAE, atomics),
-            (dctc::ATOMIC_MODE, atomics * u64::from(IB_COMPLIANT)),
+            (dctc::ATOMIC_MODE, mode),
         ]))
     }
 }

@@ -177,14 +177,15 @@ pub fn answered(found: &mut [u8]) {
 }
 
 impl Card {
-    /// Copies memory as a request of a queue asks.
+    /// Copies the next piece of what a request of a queue asks for: `done` bytes are copied, and the
+    /// result says how many then are.
     pub(crate) fn copy_memory(
         &self,
         domain: Domain,
-        from: &Data,
-        to: &Data,
+        (from, to): (&Data, &Data),
         notes: &Data,
-    ) -> Result<(), Syndrome> {
+        done: u64,
+    ) -> Result<u64, Syndrome> {
         /// Bytes at a time.
         const PIECE: u64 = 1 << 16;
         let denied = |denied| {
@@ -192,18 +193,16 @@ impl Card {
             Syndrome::LocalProtection
         };
         // What cards note there is theirs to know; that they may is checked.
-        let length = notes.len() as usize;
-        let mut kept = vec![0; length];
-        self.gather(domain, std::slice::from_ref(notes), 0, &mut kept).map_err(denied)?;
-        self.scatter(domain, std::slice::from_ref(notes), 0, &kept).map_err(denied)?;
-        let mut done = 0;
-        while done < from.len() {
-            let mut piece = vec![0; PIECE.min(from.len() - done) as usize];
-            self.gather(domain, std::slice::from_ref(from), done, &mut piece).map_err(denied)?;
-            self.scatter(domain, std::slice::from_ref(to), done, &piece).map_err(denied)?;
-            done += piece.len() as u64;
+        if done == 0 {
+            let length = notes.len() as usize;
+            let mut kept = vec![0; length];
+            self.gather(domain, std::slice::from_ref(notes), 0, &mut kept).map_err(denied)?;
+            self.scatter(domain, std::slice::from_ref(notes), 0, &kept).map_err(denied)?;
         }
-        Ok(())
+        let mut piece = vec![0; PIECE.min(from.len() - done) as usize];
+        self.gather(domain, std::slice::from_ref(from), done, &mut piece).map_err(denied)?;
+        self.scatter(domain, std::slice::from_ref(to), done, &piece).map_err(denied)?;
+        Ok(done + piece.len() as u64)
     }
 
     /// Whether a CQ has had so many completions, or is not there to have them.

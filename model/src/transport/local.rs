@@ -7,35 +7,52 @@ use crate::card::Card;
 use crate::object::State;
 use crate::queue::{Local, Syndrome};
 
+/// How far a request has come that this card executes by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alone {
+    /// It is done.
+    Done,
+    /// A part is done; the rest follows in the queue pair's next turn.
+    More,
+    /// It waits, which ends with a wake of the queue pair.
+    Waits,
+}
+
 impl Card {
-    /// Does what a request asks of this card alone; `false` where it has to wait, which ends with a
-    /// wake of the queue pair.
-    pub(super) fn do_alone(&mut self, own: &Parameters, local: &Local) -> Result<bool, Syndrome> {
+    /// Executes what a request asks of this card alone, in pieces; `done` is what is kept of it from
+    /// one piece to the next.
+    pub(super) fn do_alone(
+        &mut self,
+        own: &Parameters,
+        local: &Local,
+        done: &mut u64,
+    ) -> Result<Alone, Syndrome> {
         // Only queue pairs made for it may steer others (QPC, cd_master).
         let master =
             self.objects.qps.get(&own.number).is_some_and(|qp| qp.get(qpc::CD_MASTER) == 1);
         match local {
             Local::Copy { from, to, notes } => {
-                self.copy_memory(own.domain(), from, to, notes).map(|()| true)
+                *done = self.copy_memory(own.domain(), (from, to), notes, *done)?;
+                Ok(if *done < from.len() { Alone::More } else { Alone::Done })
             }
             Local::Tags(request) => {
                 if let Some(tagged) = self.change_tags(own.number, request)? {
                     self.port.hold(Outcome::Completion(Held::tagged(own.number, tagged)));
                 }
-                Ok(true)
+                Ok(Alone::Done)
             }
             _ if !master => Err(Syndrome::LocalQpOperation),
             Local::Wait { cq, count } => match self.has_completed(*cq, *count) {
-                Some(true) => Ok(true),
+                Some(true) => Ok(Alone::Done),
                 Some(false) => {
                     self.port.wait_for(*cq, own.number);
-                    Ok(false)
+                    Ok(Alone::Waits)
                 }
                 None => Err(Syndrome::LocalQpOperation),
             },
             Local::Enable { qp, upto } => {
                 self.enable_send(own.number, *qp, *upto)?;
-                Ok(true)
+                Ok(Alone::Done)
             }
         }
     }

@@ -1,11 +1,11 @@
 //! Attributes of verbs in the card's words (`qpc`), as Linux's driver puts them, and back.
 
-use mlx5_sys::ifc::{Field, ads, cmd_hca_cap, qpc, rst2init_qp_in};
+use mlx5_sys::ifc::{Field, ads, atomic_caps, cmd_hca_cap, qpc, rst2init_qp_in};
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 
 use super::QpInner;
 use super::path::{self, Path};
-use crate::devx::{Command, Group};
+use crate::devx::{Command, Group, atomic};
 use crate::verbs::{
     Access, AckTimeout, AddressVector, AlternatePath, Capacities, Context, MigrationState, Mtu,
     QpState, QueuePairAttributes, Result, RnrTimer,
@@ -19,8 +19,6 @@ const DATAGRAM_MTU: u64 = 5;
 const DATAGRAM_LOG_MESSAGE: u64 = 12;
 /// `st` of datagrams.
 const DATAGRAMS: u8 = 2;
-/// `qp.h`, `MLX5_ATOMIC_MODE_IB_COMP`: atomics of eight bytes.
-const IB_ATOMICS: u64 = 1;
 
 /// Optional parameters of moves (`qp.h`, `MLX5_QP_OPTPAR_*`).
 pub(super) mod optional {
@@ -97,11 +95,12 @@ pub(super) fn set(
     }
     if has(bit::IBV_QP_ACCESS_FLAGS) {
         let access = Access::from_bits_truncate(attr.qp_access_flags);
-        let atomics = u64::from(access.contains(Access::REMOTE_ATOMIC));
+        let atomics = access.contains(Access::REMOTE_ATOMIC);
+        let mode = if atomics { atomic::mode(context, atomic_caps::ATOMIC_SIZE_QP)? } else { 0 };
         add(qpc::RWE, access.contains(Access::REMOTE_WRITE).into());
         add(qpc::RRE, access.contains(Access::REMOTE_READ).into());
-        add(qpc::RAE, atomics);
-        add(qpc::ATOMIC_MODE, atomics * IB_ATOMICS);
+        add(qpc::RAE, atomics.into());
+        add(qpc::ATOMIC_MODE, mode);
     }
     if has(bit::IBV_QP_ALT_PATH) {
         add(ads::PKEY_INDEX.within(SECONDARY), attr.alt_pkey_index.into());

@@ -75,6 +75,7 @@ impl Requester {
             answered: 0,
             inline: None,
             fetched: Some(fetched),
+            copied: 0,
             ssn,
         });
     }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use mlx5_sys::ifc::query_q_counter_out;
 
+use super::super::local::Alone;
 use super::super::{Held, Outcome, Parameters, Psn};
 use super::credits::credits;
 use super::dynamic::Initiator;
@@ -114,6 +115,8 @@ pub(super) struct Request {
     pub(super) inline: Option<Vec<u8>>,
     /// Of what no WQE asked for: the message that it fetches, or its end.
     pub(super) fetched: Option<Fetched>,
+    /// Of a copy by the card: bytes copied.
+    pub(super) copied: u64,
     /// Send sequence number (SSN): messages up to this one, 24 bits.
     pub(super) ssn: u32,
 }
@@ -295,9 +298,10 @@ impl Requester {
                     continue;
                 }
                 Kind::Local => {
-                    if self.is_fenced() || !self.do_alone(card, own) {
+                    if self.is_fenced() || self.do_alone(card, own) == Alone::Waits {
                         break;
                     }
+                    *budget -= 1;
                     continue;
                 }
                 _ => {}
@@ -392,6 +396,7 @@ impl Requester {
             answered: 0,
             inline,
             fetched,
+            copied: 0,
             ssn,
         });
     }
@@ -431,19 +436,19 @@ impl Requester {
     }
 
     /// Does what the request at the cursor asks of this side alone, as
-    /// [`change_key`](Self::change_key); `false` where it has to wait.
-    fn do_alone(&mut self, card: &mut Card, own: &Parameters) -> bool {
+    /// [`change_key`](Self::change_key).
+    fn do_alone(&mut self, card: &mut Card, own: &Parameters) -> Alone {
         let request = &mut self.requests[self.cursor];
         let done = match &request.wqe.local {
-            Some(local) => card.do_alone(own, local),
+            Some(local) => card.do_alone(own, local, &mut request.copied),
             None => Err(Syndrome::LocalQpOperation),
         };
         request.kind = match done {
-            Ok(false) => return false,
-            Ok(true) => Kind::Nop,
+            Ok(unfinished @ (Alone::More | Alone::Waits)) => return unfinished,
+            Ok(Alone::Done) => Kind::Nop,
             Err(syndrome) => Kind::Failed(syndrome),
         };
-        true
+        Alone::Done
     }
 
     /// Whether the request at the cursor may send its first packet.

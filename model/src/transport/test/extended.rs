@@ -105,6 +105,23 @@ fn atomics_that_may_not_be_are_refused() {
     assert_eq!(pair.sides[0].outcomes(0), [(0, LOCAL_QP_OPERATION)]);
 }
 
+#[test]
+fn a_long_copy_takes_turns() {
+    let mut pair = Pair::new(Setup::default());
+    let [own, _] = &mut pair.sides;
+    // From and to the key of no memory.
+    let mut post = copy(own, 0, 0, 1 << 30);
+    for segment in [16, 32] {
+        post.address[segment + 4..segment + 8].copy_from_slice(&0x300u32.to_be_bytes());
+    }
+    own.post(&post);
+    let card = &mut own.rig.card;
+    assert!(card.pump());
+    assert!(!card.settle(), "1 GiB was copied at once");
+    pair.settle();
+    assert_eq!(pair.sides[0].outcomes(0), [(0, 0)]);
+}
+
 fn segment(at: u64, length: u32, key: u32) -> Vec<u8> {
     [&length.to_be_bytes()[..], &key.to_be_bytes(), &Side::address(at).to_be_bytes()].concat()
 }

@@ -1,5 +1,6 @@
 //! WQEs into packets that nobody answers: a request is done when its last packet has left.
 
+use super::super::local::Alone;
 use super::super::{Held, Outcome, Parameters, Psn};
 use super::datagram;
 use crate::card::Card;
@@ -41,6 +42,8 @@ struct Request {
     header: Option<Header>,
     packets: u32,
     sent: u32,
+    /// Of what the card does by itself: what is done.
+    copied: u64,
 }
 
 /// Sending side of a queue pair.
@@ -84,8 +87,10 @@ impl Sender {
                 card.change_key(own.domain(), umr)?;
             } else if kind == Kind::Local {
                 let local = request.wqe.local.as_deref().ok_or(Syndrome::LocalQpOperation)?;
-                if !card.do_alone(own, local)? {
-                    return Ok(Progress::Idle);
+                match card.do_alone(own, local, &mut request.copied)? {
+                    Alone::Done => {}
+                    Alone::More => continue,
+                    Alone::Waits => return Ok(Progress::Idle),
                 }
             } else if kind != Kind::Nop {
                 if let Some(header) = &mut request.header {
@@ -173,7 +178,7 @@ impl Sender {
             (_, _, kind) => (kind, Some(to(own.route, own.remote))),
         };
         let packets = own.packets(length);
-        self.current = Some(Request { wqe, kind, header, packets, sent: 0 });
+        self.current = Some(Request { wqe, kind, header, packets, sent: 0, copied: 0 });
         Ok(true)
     }
 }
