@@ -172,7 +172,7 @@ rows! {
         [at_most(183.0).and(1.0 / 3.0, EXTENDED)];
     Bind: "memory window bound, UMR of three blocks", How::Post, [];
     Poll: "poll, one success", How::Poll, [at_most(30.0)];
-    Empty: "poll, empty", How::Idle, [at_most(8.0)];
+    Empty: "poll, empty", How::Idle, [at_most(10.0)];
     PollQuiet: "poll, one success, record every 16", How::Take, [at_most(40.0)];
     PollLater: "poll, one success of 8 unsignaled and it", How::TakeFew, [at_most(75.0)];
     PollMany: "poll of 32 successes, per CQE", How::TakeLists(LIST), [at_most(52.0)];

@@ -148,7 +148,9 @@ impl CollapsedCompletions {
     /// [`SendQueue::new`]. There is one at a time.
     ///
     /// # Errors
-    /// As there; [`QueueError::CollapsedTaken`] while there is another.
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the queue
+    /// pair is not in RTS, completes on another CQ, or shares its doorbell register;
+    /// [`QueueError::CollapsedTaken`] while there is another send queue.
     pub fn send_queue<Q: SendSource>(
         &mut self,
         qp: &Q,
@@ -167,10 +169,11 @@ impl CollapsedCompletions {
     /// [`SendQueue::restart`].
     ///
     /// # Errors
-    /// As there.
+    /// [`QueueError::WrongState`] if the QP is not in RTS, [`QueueError::NotReset`] if it was not reset
+    /// since the last post, [`QueueError::ForeignCq`]. Nothing is changed then.
     ///
     /// # Safety
-    /// As there.
+    /// The QP's send WQEs are those of this queue only, and none was posted since the QP was reset.
     pub unsafe fn restart<T: Transport>(
         &mut self,
         queue: &mut SendQueue<T>,

@@ -30,7 +30,7 @@ use crate::verbs::CqeCompression;
 
 /// Reads a completion queue directly.
 ///
-/// A poll that finds nothing costs one load. One that finds something reads what it needs of the
+/// A poll that finds nothing costs one load and a count. One that finds something reads what it needs of the
 /// CQE, retires the WQE in its queue, and stores the consumer index to the CQ's record: once per
 /// CQE, before the queue may use the CQE's slot for another request.
 pub struct Completions {
@@ -72,8 +72,8 @@ pub(super) struct CqParts {
     pub(super) enhanced: bool,
 }
 
-// SAFETY: the CQ's consumer side belongs to the reader alone (`from_raw`'s contract), and the card
-// does not mind which thread reads.
+// SAFETY: no other code accesses the CQ's consumer side: `new` claims it, and `from_raw`'s contract
+// says so. The reader keeps no thread's state, so any one thread may use it.
 unsafe impl Send for Completions {}
 
 impl Completions {
@@ -88,8 +88,8 @@ impl Completions {
         if view.collapsed {
             return Err(QueueError::Collapsed.into());
         }
-        // SAFETY: the reader holds the owner, and claims the consumer side of it, which is what the
-        // view is good for.
+        // SAFETY: the keep owns the CQ, so it stays alive as long as the result, and has claimed its
+        // consumer side, so no other reader exists and the CQ is not resized.
         let mut reader = unsafe { Self::take_over(view)? };
         if reader.consumer.titles().is_some() {
             reader.consumer.enhance(keep.titles());
@@ -116,15 +116,17 @@ impl Completions {
     /// - Until the result is dropped, nothing else polls or arms it (`ibv_poll_cq`,
     ///   `ibv_req_notify_cq`, another reader), and no event of it is waiting to be taken.
     pub unsafe fn from_raw(cq: NonNull<ibv_cq>) -> Result<Self, QueueError> {
-        // SAFETY: the caller vouches for the CQ, and for what else is asked for.
+        // SAFETY: the caller keeps the CQ alive and unresized, and lets nothing else poll or arm it,
+        // until the result is dropped.
         unsafe { Self::take_over(view_cq(cq)?) }
     }
 
     /// # Safety
-    /// As [`from_raw`](Self::from_raw), of the CQ that was looked at.
+    /// Until the result is dropped, the CQ that the view was taken of stays alive and is not resized,
+    /// and nothing else polls or arms it.
     unsafe fn take_over(view: CompletionView) -> Result<Self, QueueError> {
-        // SAFETY: the CQ's record and page; only this reader writes them for this CQ, as the caller
-        // vouches.
+        // SAFETY: the record has two words and the page an arm register. They live as long as the CQ,
+        // and the caller lets nothing else poll or arm it, so only this reader writes the record.
         let (record, arm) = unsafe {
             let arm = Record::new(view.record, CQ_ARM_WORD);
             (Record::new(view.record, CQ_CONSUMER_WORD), ArmDoorbell::new(arm, view.page))
@@ -140,7 +142,8 @@ impl Completions {
             compression: view.compression,
             enhanced: view.enhanced,
         };
-        // SAFETY: the ring is the CQ's, and the reader's alone, as the caller vouches.
+        // SAFETY: the view describes the ring of the CQ, which lives until the result is dropped; the
+        // caller lets nothing else read it until then.
         let mut reader = unsafe { Self::from_parts(parts)? };
         reader.raw = view.raw;
         Ok(reader)
@@ -159,7 +162,8 @@ impl Completions {
             return Err(QueueError::Geometry("a CQE is neither 64 nor 128 bytes"));
         }
         let wide = parts.cqe_size == 128;
-        // SAFETY: the caller vouches for ring and record.
+        // SAFETY: by this function's contract, the ring has this shape and the record is the reader's
+        // own, and both live as long as the result.
         let mut consumer =
             unsafe { Consumer::new(parts.buffer, shape, wide, parts.record, parts.compression) };
         if parts.enhanced {
@@ -397,7 +401,7 @@ impl Completions {
         let mut taken = 0;
         for place in into {
             let place = NonNull::from(place);
-            // SAFETY: a place of the caller's, in each of the closures.
+            // SAFETY: `place` comes from a unique reference, which is not used while the closures are.
             let put = |completion| unsafe { place.write(completion) };
             let (send, receive) = (
                 |done| {
@@ -416,7 +420,8 @@ impl Completions {
             let more = match found {
                 Step::Found => Ok(true),
                 Step::Nothing => Ok(false),
-                // SAFETY: the same layout; nothing but a completion is written to it.
+                // SAFETY: `MaybeUninit` has the layout of what it holds, and `take_other` writes nothing
+                // but a completion, so the caller's place stays initialized.
                 Step::Other => self.take_other(queues, unsafe { place.cast().as_mut() }),
             };
             match more {
@@ -464,7 +469,8 @@ impl Completions {
             if self.consumer.is_at_pause() {
                 return other;
             }
-            // SAFETY: only what the card wrote in this lap is equal to that.
+            // SAFETY: `op_own` is the CQE's last byte. It equals `plain`, which has a valid opcode and
+            // the owner bit of this lap, so the HCA wrote the CQE and software owns it.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             if let Some(mut side) = queues.likely_send_side() {
@@ -487,8 +493,8 @@ impl Completions {
         let code = kind.rotate_right(OPCODE_SHIFT);
         const { assert!(opcode::REQ == 0 && opcode::RESP_WR_IMM == 1 && opcode::RESP_SEND_INV == 4) };
         if code.wrapping_sub(1) < 4 && !self.consumer.is_at_pause() {
-            // SAFETY: the owner bit is the same as that of a requester's success in this lap, the
-            // opcode is a valid one, and CQEs are 64 bytes long.
+            // SAFETY: `op_own` is the CQE's last byte. Its owner bit is that of this lap and its opcode
+            // one of the responder's 1 to 4, so software owns the CQE.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
@@ -524,7 +530,8 @@ impl Completions {
         let op_own = self.consumer.op_own();
         let kind = self.consumer.kind(op_own) & !u32::from(SOLICITED);
         if kind == 0 {
-            // SAFETY: a valid opcode, and the owner bit of this lap.
+            // SAFETY: `op_own` is the CQE's last byte, with the opcode REQ and the owner bit of this lap,
+            // so software owns the CQE.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
@@ -728,7 +735,7 @@ impl Completions {
     /// It is at `at`, has 64 bytes, and is not one to pause at.
     #[inline(always)]
     unsafe fn take_at(&mut self, at: NonNull<u8>) {
-        // SAFETY: passed on.
+        // SAFETY: the caller passes the place of the next CQE, of 64 bytes and before the pause.
         unsafe { self.consumer.take_and_publish(at) };
         self.timing.stamp(Phase::Release);
     }

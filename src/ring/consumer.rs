@@ -97,12 +97,12 @@ struct Reserve {
 
 impl Drop for Reserve {
     fn drop(&mut self) {
-        // SAFETY: from a box, and given back once.
+        // SAFETY: `set_reserve` made the pointer from a box, and nothing else frees it.
         drop(unsafe { Box::from_raw(self.scrap.as_ptr()) });
     }
 }
 
-// SAFETY: the scrap is the reader's own.
+// SAFETY: the words behind `record` and `scrap` are accessed through this value alone.
 unsafe impl Send for Reserve {}
 
 impl Consumer {
@@ -118,7 +118,7 @@ impl Consumer {
         record: Record,
         format: CqeCompression,
     ) -> Self {
-        // SAFETY: a wide slot's second half.
+        // SAFETY: the ring has at least one CQE. A wide one has 128 bytes, so its second half is inside.
         let first = unsafe { buffer.add(if wide { Cqe64::SIZE } else { 0 }) };
         let start = Counter::new(record.read());
         let mut consumer = Self {
@@ -191,8 +191,8 @@ impl Consumer {
                 (self.origin, self.shift) = (self.first, self.slot_shift());
                 return false;
             }
-            // SAFETY: `open` has seen the block; those of its slots that are published were written
-            // out before; the ring is one.
+            // SAFETY: the block is open, so software owns its slots of the ring, and `index` is before
+            // its end. Slots that were published before are not read again.
             unsafe { self.block.load(index, self.first, self.shape, self.slot_shift()) };
         }
         let (base, loaded) = self.block.written_out();
@@ -226,7 +226,8 @@ impl Consumer {
             ahead = ahead.min(reserve.most - unpublished - 1);
         }
         let behind = (index.since(self.lap) as usize) << self.shift;
-        // SAFETY: CQEs of the ring's, or that are written out.
+        // SAFETY: `index` and the `ahead` CQEs behind it are of one lap of the ring, or of those that
+        // are written out at `origin`, so both results are CQEs of that memory.
         unsafe {
             self.next = self.origin.add(behind);
             self.pause = self.next.add((ahead as usize) << self.shift);
@@ -299,7 +300,8 @@ impl Consumer {
         let mut next = index;
         while next != end {
             if !self.block.holds(next) {
-                // SAFETY: as in `seek_in_block`.
+                // SAFETY: the block is open, so software owns its slots of the ring, and `next` is before
+                // its end. Slots that were published before are not read again.
                 unsafe { self.block.load(next, self.first, self.shape, self.slot_shift()) };
             }
             cqes.push(self.block.cqe(next));
@@ -370,7 +372,8 @@ impl Consumer {
     /// The last byte of the next CQE.
     #[inline(always)]
     pub(super) fn op_own(&self) -> u32 {
-        // SAFETY: the last byte of a CQE of this ring.
+        // SAFETY: `next` is a 64-byte CQE of the ring or of those that are written out, both of which
+        // live as long as the reader.
         unsafe { self.next.add(Cqe64::SIZE - 1).read_volatile() }.into()
     }
 
@@ -444,7 +447,8 @@ impl Consumer {
             return None;
         }
         fence::ownership_then_cqe();
-        // SAFETY: as in `next`.
+        // SAFETY: the owner bit is that of this lap and the opcode valid, so software owns the CQE, until
+        // the consumer index is published behind it.
         Some(unsafe { CqeRef::new(self.next, self.wide, op_own as u8) })
     }
 
@@ -466,13 +470,14 @@ impl Consumer {
         }
         fence::ownership_then_cqe();
         let op_own = last();
-        // SAFETY: as in `next`.
+        // SAFETY: `is_mine` says that software owns the entry, which it does until the consumer index is
+        // published behind it.
         Some(unsafe { CqeRef::new(entry, self.wide, op_own) })
     }
 
     /// The 64-byte CQE at `index` of the ring.
     pub(super) fn entry(&self, index: Counter) -> NonNull<u8> {
-        // SAFETY: an entry of the ring.
+        // SAFETY: a slot is less than the number of entries, so the result is inside the ring.
         unsafe { self.first.add(self.shape.slot(index) << self.slot_shift()) }
     }
 
@@ -507,7 +512,8 @@ impl Consumer {
         if self.next == self.pause {
             return self.seek(self.index().plus(1));
         }
-        // SAFETY: not the last of the ring, or of those that are written out.
+        // SAFETY: `next` is before the pause, so another CQE of the ring, or of those that are written
+        // out, follows it.
         self.next = unsafe { self.next.add(1 << self.shift) };
     }
 

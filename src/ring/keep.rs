@@ -46,6 +46,12 @@ impl QueueKeep {
     pub(super) fn destroyed(&self) -> Arc<AtomicBool> {
         self.owner.destroyed()
     }
+
+    /// The flag of a queue pair that is destroyed, or of one that the caller of `from_raw` keeps, which
+    /// is never set: nobody says when that one is destroyed.
+    pub(super) fn destroyed_of(keep: Option<&Self>) -> Arc<AtomicBool> {
+        keep.map_or_else(Arc::default, Self::destroyed)
+    }
 }
 
 impl Drop for QueueKeep {

@@ -129,7 +129,8 @@ impl ReceiveQueue {
     /// Takes over the receive queue of a QP in INIT or later that completes on `completions`. Its
     /// next WQE goes where the doorbell record says, so a QP that has received before can be taken
     /// over once no receive is outstanding. CQEs of the QP's receives that are still in the CQ are
-    /// dropped: they are of its life before a RESET.
+    /// dropped: they are of its life before a RESET. Dropping the result with receives outstanding
+    /// leaves its CQ slots reserved until the QP is taken over again.
     ///
     /// # Errors
     /// [`QueueError`]: not a QP of libmlx5, in RESET, no receive queue of its own, another CQ, no
@@ -421,11 +422,13 @@ impl ReceiveQueue {
 
 impl Drop for ReceiveQueue {
     fn drop(&mut self) {
+        let idle = self.cursor.used() == 0;
         if let Some(keep) = &mut self.keep {
-            keep.idle = self.cursor.used() == 0;
-            if !keep.idle {
-                self.credit.owe(self.qpn, QueueKind::Receive, keep.destroyed());
-            }
+            keep.idle = idle;
+        }
+        if !idle {
+            let destroyed = QueueKeep::destroyed_of(self.keep.as_ref());
+            self.credit.owe(self.qpn, QueueKind::Receive, destroyed);
         }
     }
 }

@@ -148,7 +148,8 @@ impl<T: Transport> SendQueue<T> {
     /// Takes over the send queue of a QP in RTS that completes on `completions`. Its next WQE goes
     /// where the doorbell record says, so a QP that has posted before can be taken over once it is
     /// idle. CQEs of the QP's sends that are still in the CQ are dropped: they are of its life
-    /// before a RESET.
+    /// before a RESET. Dropping the result with requests outstanding leaves its CQ slots reserved until
+    /// the QP is taken over again.
     ///
     /// # Errors
     /// [`QueueError`]: not a QP of libmlx5 or of transport `T`, not in RTS, another CQ, no CQE left
@@ -558,11 +559,13 @@ impl<T: Transport> SendQueue<T> {
 impl<T: Transport> Drop for SendQueue<T> {
     fn drop(&mut self) {
         self.ring.doorbell.leave(self.ring.cursor.head().low16());
+        let idle = self.ring.cursor.used() == 0;
         if let Some(keep) = &mut self.keep {
-            keep.idle = self.ring.cursor.used() == 0;
-            if !keep.idle {
-                self.ring.credit.owe(self.ring.qpn(), QueueKind::Send, keep.destroyed());
-            }
+            keep.idle = idle;
+        }
+        if !idle {
+            let destroyed = QueueKeep::destroyed_of(self.keep.as_ref());
+            self.ring.credit.owe(self.ring.qpn(), QueueKind::Send, destroyed);
         }
     }
 }

@@ -232,34 +232,36 @@ impl Shadow {
     /// The entry of a block.
     #[inline(always)]
     pub(super) fn get(&self, counter: Counter) -> Entry {
-        // SAFETY: an entry of the allocation.
+        // SAFETY: a slot is less than the number of entries, so the entry is in the allocation, and
+        // `new` initialized it.
         unsafe { self.first.add(self.shape.slot(counter)).read() }
     }
 
     /// The entry of a block, where it is.
     #[inline(always)]
     pub(super) fn entry(&self, counter: Counter) -> &Entry {
-        // SAFETY: as in `get`; entries are only written through the shadow, or where the shadow is
-        // not borrowed.
+        // SAFETY: a slot is less than the number of entries, so the entry is in the allocation, and
+        // `new` initialized it. Writers hold the shadow uniquely, or write where it is not borrowed.
         unsafe { self.first.add(self.shape.slot(counter)).as_ref() }
     }
 
     /// Where the entry of a block is.
     pub(super) fn place(&self, counter: Counter) -> NonNull<Entry> {
-        // SAFETY: as in `get`.
+        // SAFETY: a slot is less than the number of entries, so the entry is in the allocation.
         unsafe { self.first.add(self.shape.slot(counter)) }
     }
 
     #[inline(always)]
     pub(super) fn set(&mut self, counter: Counter, entry: Entry) {
-        // SAFETY: as in `get`.
+        // SAFETY: a slot is less than the number of entries, so the entry is in the allocation, which
+        // the shadow owns.
         unsafe { self.first.add(self.shape.slot(counter)).write(entry) }
     }
 
     /// After the tail moved.
     #[inline(always)]
     pub(super) fn set_tail(&mut self, tail: Counter) {
-        // SAFETY: as in `get`.
+        // SAFETY: a slot is less than the number of entries, so the entry is in the allocation.
         self.oldest = unsafe { self.first.add(self.shape.slot(tail)) };
     }
 

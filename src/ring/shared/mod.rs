@@ -88,7 +88,9 @@ unsafe impl Sync for Note {}
 // who holds a slot's ticket and read by others only as the sequencer allows; the card does not mind
 // which thread stores.
 unsafe impl<T: Transport> Send for Shared<T> {}
-// SAFETY: as above.
+// SAFETY: the cells are used by one thread at a time: the doorbell by the holder of the turn, the queue
+// by the retirer. Ring and shadow are written by the holder of a slot's ticket, and read by others only
+// when the sequencer says that they were.
 unsafe impl<T: Transport> Sync for Shared<T> {}
 
 impl<T: Transport> Shared<T> {

@@ -91,28 +91,31 @@ impl<T: Transport> Producer<T> {
     pub unsafe fn post<O: PostOn<T>>(&self, id: u64, operation: O) -> Result<(), PostError> {
         let limits = &self.shared.limits;
         if O::USUAL_DS != 0 && limits.max_sge != 0 && operation.is_usual(limits) {
-            // SAFETY: passed on; a usual one passes its check.
+            // SAFETY: a usual operation passes its check; the caller keeps the promises of this function,
+            // which `post_sized` repeats.
             return unsafe { self.post_sized(id, &operation, O::USUAL_DS) };
         }
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the promises of this function, which `post_any` repeats.
         unsafe { self.post_any(id, &operation) }
     }
 
     /// As [`post`](Self::post), for any request: a call, so that others need it not in memory.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered, and untouched as
+    /// [`post`](Self::post) says.
     #[inline(never)]
     unsafe fn post_any<O: PostOn<T>>(&self, id: u64, operation: &O) -> Result<(), PostError> {
         operation.check(&self.shared.limits)?;
-        // SAFETY: passed on.
+        // SAFETY: the operation has passed its check; the caller keeps the promises of this function.
         unsafe { self.post_sized(id, operation, 1 + operation.body_ds()) }
     }
 
     /// As [`post`](Self::post), for a request of `ds` units that passed its check.
     ///
     /// # Safety
-    /// As there.
+    /// Until the request is retired, the memory that it names stays registered, and untouched as
+    /// [`post`](Self::post) says. The request has passed its check, and has `ds` units.
     #[inline(always)]
     unsafe fn post_sized<O: PostOn<T>>(
         &self,
@@ -138,7 +141,8 @@ impl<T: Transport> Producer<T> {
         // For the card, whoever rings: the WQE before its stamp.
         fence::wqe_then_record();
         if let Some(turn) = shared.sequencer.written(ticket, ds) {
-            // SAFETY: the caller's promise, here and in the calls that wrote the others.
+            // SAFETY: the WQEs of the turn are written, each by a call whose caller keeps its memory
+            // registered, and untouched where the HCA writes it, until it completes.
             unsafe { shared.ring(turn) };
         }
         Ok(())
@@ -149,7 +153,8 @@ impl<T: Transport> Shared<T> {
     /// Rings as long as it is this thread's turn.
     ///
     /// # Safety
-    /// As [`Batch::ring`](crate::ring::Batch::ring), for all WQEs that are written.
+    /// The memory that the written WQEs name stays registered and untouched, as [`Producer::post`] says,
+    /// until each is retired.
     #[inline]
     unsafe fn ring(&self, turn: Turn<'_, Note>) {
         let mut next = Some(turn);
@@ -165,7 +170,7 @@ impl<T: Transport> Shared<T> {
     /// The turn's run is written, and not published; only its holder calls this.
     #[inline(always)]
     unsafe fn ring_run(&self, turn: &Turn<'_, Note>) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the turn's holder alone uses the doorbell's cell, and only it calls this.
         let doorbell = unsafe { &mut *self.doorbell.0.get() };
         let (last, ds) = turn.last();
         // SAFETY: its WQE is written, and not rung.
@@ -187,7 +192,8 @@ impl<T: Transport> Shared<T> {
             let mut copy = [[0u64; WORDS]; BLOCKS];
             for block in 0..ds.div_ceil(UNITS) {
                 let at = last.plus(block);
-                // SAFETY: a block of the ring, as above.
+                // SAFETY: a block of the ring, all of which was written at some time. It is the turn
+                // holder's to read until `publish`.
                 let words = unsafe { self.slots.block(at).cast::<[u64; WORDS]>().read() };
                 copy[usize::from(at.low16()) % BLOCKS] = words;
             }

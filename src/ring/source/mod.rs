@@ -80,7 +80,8 @@ pub(crate) mod handover {
     /// Of a receive queue, its own or a shared one.
     ///
     /// # Safety
-    /// As for [`Sends`], with the receive queue claimed.
+    /// What the view names stays where it is, and the HCA's, as long as the owner lives, and is
+    /// written by nothing else while the receive queue is claimed of the owner.
     pub unsafe trait Receives {
         /// What keeps it alive.
         fn owner(&self) -> Arc<dyn QueueOwner>;
@@ -101,7 +102,8 @@ pub(crate) mod handover {
     /// Of a completion queue.
     ///
     /// # Safety
-    /// As for [`Sends`], with the consumer side claimed.
+    /// What the view names stays where it is, and the HCA's, as long as the owner lives, and is read
+    /// and written by nothing else while the consumer side is claimed of the owner.
     pub unsafe trait Completes {
         /// What keeps it alive.
         fn owner(&self) -> Arc<dyn CqOwner>;
@@ -119,7 +121,8 @@ pub(crate) mod handover {
     /// Of a shared receive queue.
     ///
     /// # Safety
-    /// As for [`Sends`], with the queue claimed.
+    /// What the view names stays where it is, and the HCA's, as long as the owner lives, and is
+    /// written by nothing else while the queue is claimed of the owner.
     pub unsafe trait Shares {
         /// What keeps it alive.
         fn owner(&self) -> Arc<dyn SrqOwner>;

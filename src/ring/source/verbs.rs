@@ -59,9 +59,10 @@ impl QpView {
         if status != 0 {
             return Err(QueueError::InitObj(status));
         }
-        // SAFETY: the caller vouches for the QP.
+        // SAFETY: the caller keeps the QP alive.
         let (state, init) = unsafe { query(qp)? };
-        // SAFETY: as above; these members are set at creation and do not change.
+        // SAFETY: the caller keeps the QP alive; libibverbs sets these members at creation and does not
+        // change them.
         let (number, qp_type, send_cq, receive_cq, srq) = unsafe {
             let qp = qp.as_ptr();
             ((*qp).qp_num, (*qp).qp_type, (*qp).send_cq, (*qp).recv_cq, (*qp).srq)
@@ -158,8 +159,8 @@ unsafe fn query(qp: NonNull<ibv_qp>) -> Result<(u32, ibv_qp_init_attr), QueueErr
     let mut attr = MaybeUninit::<ibv_qp_attr>::zeroed();
     let mut init = MaybeUninit::<ibv_qp_init_attr>::zeroed();
     let mask = bit::IBV_QP_STATE | bit::IBV_QP_CAP;
-    // SAFETY: the caller vouches for the QP; all-zero is a value of these plain C structures, and
-    // the library fills them.
+    // SAFETY: the caller keeps the QP alive; all-zero is a value of these plain C structures, and the
+    // library fills them.
     unsafe {
         let status = ibv_query_qp(qp.as_ptr(), attr.as_mut_ptr(), mask.0 as i32, init.as_mut_ptr());
         if status != 0 {
@@ -180,7 +181,7 @@ unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::Result<()> {
     attr.cur_qp_state = ibv_qp_state::IBV_QPS_SQE;
     // The kernel was not told that the card moved the pair to SQE.
     let mask = bit::IBV_QP_STATE.0 | bit::IBV_QP_CUR_STATE.0;
-    // SAFETY: the caller vouches for the QP; the attributes live through the call.
+    // SAFETY: the caller keeps the QP alive; the attributes live through the call.
     let result = unsafe { ibv_modify_qp(qp.as_ptr(), &mut attr, mask as libc::c_int) };
     if result != 0 {
         return Err(Error::from_errno("ibv_modify_qp", Errno(result)));
@@ -263,14 +264,14 @@ pub(in crate::ring) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck
 /// A queue pair that this crate did not make: whoever took it over keeps it alive.
 pub(in crate::ring) struct Foreign(NonNull<ibv_qp>);
 
-// SAFETY: libibverbs allows calls on one QP from several threads.
+// SAFETY: libibverbs locks what calls on one QP share, so they may come from any thread.
 unsafe impl Send for Foreign {}
-// SAFETY: as above.
+// SAFETY: libibverbs locks what calls on one QP share, so they may come from several threads at once.
 unsafe impl Sync for Foreign {}
 
 impl Foreign {
     /// # Safety
-    /// `qp` is alive whenever the result is asked.
+    /// `qp` stays alive as long as the result.
     pub(in crate::ring) unsafe fn owner(qp: NonNull<ibv_qp>) -> Arc<dyn QueueOwner> {
         Arc::new(Self(qp))
     }
@@ -292,12 +293,12 @@ impl QueueOwner for Foreign {
     }
 
     fn state(&self) -> Result<u32, QueueError> {
-        // SAFETY: whoever took it over keeps it alive.
+        // SAFETY: by the contract of `owner`, the QP is alive as long as `self`.
         unsafe { query(self.0) }.map(|(state, _)| state)
     }
 
     fn resume(&self) -> crate::Result<()> {
-        // SAFETY: as above.
+        // SAFETY: by the contract of `owner`, the QP is alive as long as `self`.
         unsafe { resume(self.0) }
     }
 
@@ -329,7 +330,7 @@ impl QueueOwner for QueuePairHandle {
     }
 
     fn resume(&self) -> crate::Result<()> {
-        // SAFETY: as above.
+        // SAFETY: the handle keeps it alive.
         unsafe { resume(self.as_raw()) }
     }
 
@@ -360,7 +361,9 @@ impl<T: Transport> SendSource for QueuePair<T, Rts> {
     type Transport = T;
 }
 
-// SAFETY: as for sends.
+// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim of the
+// receive queue keeps other writers of this crate away and forbids RESET. Writers that are not of this
+// crate reach the QP by its raw pointer only, whose users promise to respect that.
 unsafe impl<T: verbs::Receives, S: CanReceive> Receives for QueuePair<T, S> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::new(self.handle())

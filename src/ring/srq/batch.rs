@@ -60,7 +60,9 @@ impl SharedReceives {
         let (slot, next) = self.list.at(head);
         self.timing.stamp(Phase::Reserve);
         let wqe = self.wqe(slot);
-        // SAFETY: the WQE is free, as in `put_usual`. The list is no longer than there is room for,
+        // SAFETY: the WQE is free: `head` is before the limit, and the HCA does not read the WQE before
+        // the record covers it, but for its successor's index, which it does not use before. The list
+        // is no longer than there is room for,
         // and the terminator is only added to a shorter one.
         unsafe {
             wqe.add(NEXT).cast::<u16>().write_volatile(next.to_be());
@@ -78,7 +80,9 @@ impl SharedReceives {
     /// Posts any receive.
     ///
     /// # Safety
-    /// As [`SharedReceiveBatch::ring`].
+    /// Until a poll returns the receive's completion, or the queue is destroyed: the memory that `list`
+    /// names stays allocated, and registered for local write under the `lkey` given, and nobody reads,
+    /// writes or holds a reference to it.
     #[inline(never)]
     pub(super) unsafe fn post_any<L: SgeList>(
         &mut self,
@@ -87,7 +91,8 @@ impl SharedReceives {
     ) -> Result<(), PostError> {
         let head = self.list.head();
         self.put_any(head, id, list)?;
-        // SAFETY: the receive was written; the rest is passed on.
+        // SAFETY: `put_any` wrote the receive; the caller keeps its memory registered and untouched until
+        // it completes.
         unsafe { self.commit(head + 1) };
         Ok(())
     }
@@ -150,7 +155,8 @@ impl<'q> SharedReceiveBatch<'q> {
     pub unsafe fn ring(self) {
         if !self.is_empty() {
             self.queue.timing.begin();
-            // SAFETY: `append` wrote the receives before `head`; the rest is the caller's promise.
+            // SAFETY: `append` wrote the receives before `head`; the caller keeps their memory registered
+            // and untouched until they complete.
             unsafe { self.queue.commit(self.head) }
         }
     }

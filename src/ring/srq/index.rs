@@ -41,7 +41,7 @@ unsafe fn view(srq: NonNull<ibv_srq>) -> Result<dv::mlx5dv_srq, QueueError> {
 /// # Safety
 /// `srq` is a live SRQ.
 pub(crate) unsafe fn number(srq: NonNull<ibv_srq>) -> Result<u32, QueueError> {
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the SRQ alive.
     let view = unsafe { view(srq)? };
     if view.comp_mask & u64::from(dv::MLX5DV_SRQ_MASK_SRQN) == 0 {
         return Err(QueueError::Geometry("the library does not tell the SRQ's number"));
@@ -55,7 +55,7 @@ pub(crate) unsafe fn number(srq: NonNull<ibv_srq>) -> Result<u32, QueueError> {
 /// `srq` is a live SRQ.
 unsafe fn wqes(srq: NonNull<ibv_srq>) -> Result<u32, QueueError> {
     let mut attributes = MaybeUninit::<ibv_srq_attr>::zeroed();
-    // SAFETY: the caller vouches for the SRQ; all-zero is a value of the plain C structure, and the
+    // SAFETY: the caller keeps the SRQ alive; all-zero is a value of the plain C structure, and the
     // library fills it.
     unsafe {
         match ibv_query_srq(srq.as_ptr(), attributes.as_mut_ptr()) {
@@ -77,12 +77,12 @@ unsafe fn user_index(srq: NonNull<ibv_srq>) -> Option<u32> {
         (status == 0).then(|| device.assume_init())?
     };
     if device.flags & u64::from(dv::MLX5DV_CONTEXT_FLAGS_CQE_V1) == 0 {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the SRQ alive.
         return unsafe { number(srq) }.ok();
     }
     let mut command = [0; query_xrc_srq_in::SIZE];
     query_xrc_srq_in::OPCODE.set(&mut command, opcode::QUERY_XRC_SRQ.into());
-    // SAFETY: passed on.
+    // SAFETY: the caller keeps the SRQ alive.
     let number = unsafe { number(srq) }.ok()?;
     query_xrc_srq_in::XRC_SRQN.set(&mut command, number.into());
     let mut answer = [0; query_xrc_srq_out::SIZE];
@@ -111,7 +111,7 @@ pub(in crate::ring) unsafe fn view_of(
     xrc: bool,
     order: Option<Box<[u16]>>,
 ) -> Result<SharedView, QueueError> {
-    // SAFETY: the caller vouches for the SRQ.
+    // SAFETY: the caller keeps the SRQ alive.
     let (view, wqes) = unsafe { (view(srq)?, wqes(srq)?) };
     let (Some(buffer), Some(record)) =
         (NonNull::new(view.buf.cast::<u8>()), NonNull::new(view.dbrec))

@@ -160,7 +160,8 @@ impl List {
         place.at = NOWHERE;
         let id = place.id;
         let at = (self.limit + self.reserve) & self.mask;
-        // SAFETY: as in `slot`. The entry is free: of a WQE that was posted a lap ago.
+        // SAFETY: the length is a power of two and `at` is masked, so it is less. The entry is free: it
+        // is of a WQE that was posted a lap ago.
         unsafe { *self.order.get_unchecked_mut(at as usize) = slot };
         self.limit += 1;
         Some(id)

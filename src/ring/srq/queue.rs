@@ -188,7 +188,8 @@ impl SharedReceives {
         }
     }
 
-    /// Takes over a shared receive queue. Its list of WQEs goes on where libmlx5 has left it.
+    /// Takes over a shared receive queue. Its list of WQEs goes on where libmlx5 has left it. Dropping
+    /// the result with receives outstanding leaves its CQ slots reserved as long as the reader lives.
     ///
     /// # Errors
     /// [`QueueError`]: not an SRQ of libmlx5, receives outstanding, an impossible geometry, no CQE
@@ -208,13 +209,15 @@ impl SharedReceives {
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
-        // SAFETY: passed on; nobody writes its list.
+        // SAFETY: the caller keeps the SRQ alive, with no receive outstanding, and lets nothing else post
+        // to it, so nothing writes its list.
         unsafe { Self::take_over(index::view_of(srq, xrc, None)?, completions, config) }
     }
 
     /// # Safety
-    /// As [`from_raw`](Self::from_raw), of the queue that was looked at; but a former owner may have
-    /// left the list in the view's order.
+    /// Until the result is dropped, the SRQ that the view was taken of stays alive, and nothing else
+    /// posts to it. None of its receives is outstanding, and the HCA takes its WQEs in the view's order.
+    /// Of an XRC domain, nothing else posts to other such queues that complete on the same CQ.
     unsafe fn take_over(
         view: SharedView,
         completions: &mut Completions,
@@ -232,7 +235,8 @@ impl SharedReceives {
             completions.begin_index(index);
         }
         let receives = config.receives.min(view.order.len() as u32 - 1).max(1);
-        // SAFETY: the SRQ's record, of one word; only this queue writes it, as the caller vouches.
+        // SAFETY: the SRQ's record has one word and lives as long as the SRQ, which the caller keeps alive.
+        // Only posts write it, and the caller lets nothing else post.
         let record = unsafe { Record::new(view.record, 0) };
         let parts = SrqParts {
             buffer: view.buffer,
@@ -248,7 +252,8 @@ impl SharedReceives {
             number: view.number,
             cqn: completions.cqn(),
         };
-        // SAFETY: the memory is the SRQ's, and this queue's alone, as the caller vouches.
+        // SAFETY: the view describes the memory of the SRQ, which the caller keeps alive and lets nothing
+        // else post to; none of its receives is outstanding.
         let mut queue = unsafe { Self::from_parts(parts)? };
         queue._member = view.index.and_then(|index| completions.admit(Name::Index(index)));
         Ok(queue)
@@ -376,7 +381,8 @@ impl SharedReceives {
     /// As [`attach`](Self::attach), of a queue pair that this crate did not make.
     ///
     /// # Errors
-    /// As there.
+    /// [`QueueError`]: it takes from another queue, completes on another CQ, or no CQ slot is left.
+    /// Nothing is changed then.
     ///
     /// # Safety
     /// `qp` stays alive, and is not reset, until it is detached or the queue is dropped.
@@ -385,7 +391,7 @@ impl SharedReceives {
         qp: NonNull<ibv_qp>,
         completions: &mut Completions,
     ) -> Result<(), QueueError> {
-        // SAFETY: the QP is alive, as the caller vouches.
+        // SAFETY: the caller keeps the QP alive.
         let number = self.join(unsafe { member(qp) }, completions, None)?;
         self.begin(number, None, completions);
         Ok(())
@@ -547,10 +553,12 @@ impl SharedReceives {
         if !unsafe { self.put_usual(head, id, &list) } {
             // Another one as far as the compiler knows, so that only this path needs it in memory.
             let rest = black_box(list);
-            // SAFETY: passed on.
+            // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
+            // completes, and `rest` names the same memory.
             return unsafe { self.post_any(id, &rest) };
         }
-        // SAFETY: the receive was written; the rest is passed on.
+        // SAFETY: `put_usual` wrote the receive; the caller keeps its memory registered and untouched
+        // until it completes.
         unsafe { self.commit(head + 1) };
         Ok(())
     }
@@ -558,7 +566,8 @@ impl SharedReceives {
     /// Makes everything before `head` known to the card.
     ///
     /// # Safety
-    /// As [`SharedReceiveBatch::ring`]; the receives before `head` were written.
+    /// The receives before `head` were written. The memory that they name stays allocated, registered
+    /// for local write and untouched until each completes, or the queue is destroyed.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self, head: u64) {
         let before = self.list.head();
@@ -588,7 +597,7 @@ impl SharedReceives {
     pub(super) fn note(&mut self, slot: u16, cqe: &CqeRef<'_>) {
         if flight::Recorder::ON && cqe.opcode() == cqe_opcode::RESP_ERR {
             let wqe = self.wqe(slot);
-            // SAFETY: as above.
+            // SAFETY: a WQE of the queue's memory, of whole segments, which only this queue writes.
             unsafe { self.flight.found_receive(wqe, 1 << self.shift, cqe.wqe_counter()) }
         }
         self.flight.cqe(cqe);
@@ -695,9 +704,6 @@ impl Queues for SharedReceives {
 impl Drop for SharedReceives {
     fn drop(&mut self) {
         let order = self.list.order();
-        let Some(keep) = &mut self.keep else {
-            return;
-        };
         let of: Vec<_> = self.attached.iter().map(|qp| (qp.qpn, qp.cq)).collect();
         for (cq, credit) in &mut self.promises {
             if order.is_some() {
@@ -706,9 +712,13 @@ impl Drop for SharedReceives {
                 continue;
             }
             let qpns = of.iter().filter(|qp| qp.1 == *cq).map(|qp| qp.0).collect();
-            credit.owe_shared(qpns, Some(self.detached.of), self.index, keep.destroyed());
+            // Nobody says when a queue of `from_raw` is destroyed: its slots stay reserved.
+            let destroyed = self.keep.as_ref().map_or_else(Arc::default, |keep| keep.destroyed());
+            credit.owe_shared(qpns, Some(self.detached.of), self.index, destroyed);
         }
-        keep.order = order;
+        if let Some(keep) = &mut self.keep {
+            keep.order = order;
+        }
     }
 }
 

@@ -214,7 +214,8 @@ impl TaggedReceives {
     ///   other code do), the memory is mapped, writable, in this process at the address in each entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
-        // SAFETY: passed on.
+        // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
+        // completes, or the queue is destroyed.
         unsafe { self.shared.post(id, list) }
     }
 

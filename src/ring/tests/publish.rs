@@ -167,6 +167,19 @@ fn what_is_not_told_is_not_promised() {
     assert_eq!(cq.reader.publish(Publish::Never), Err(QueueError::OverrunChecked));
 }
 
+/// CQEs of a queue that is dropped with requests outstanding may still come, also if nothing says when
+/// its queue pair is gone.
+#[test]
+fn a_queue_dropped_with_requests_outstanding_keeps_its_slots_until_it_is_taken_over_again() {
+    let mut cq = Cq::new(16, 64, 0);
+    let mut sq = Sq::new(&mut cq, 16, 0, HALF);
+    post(&mut sq, 1);
+    drop(sq);
+    let full = Err(QueueError::CqFull { cqes: 16 });
+    assert_eq!(cq.reader.promise(QPN + 1, QueueKind::Send, 1).map(|_| ()), full);
+    assert_eq!(Sq::new(&mut cq, 16, 0, HALF).queue.signal_limit(), 16);
+}
+
 /// The card's rule: it writes a CQE only if the record says that there is room. A queue that always
 /// posts as much as it may never makes it break that rule, whatever is held back.
 #[test]
