@@ -55,7 +55,8 @@ struct Subscription {
 
 // SAFETY: the channel is a descriptor, which several threads may read; all else is Send and Sync.
 unsafe impl Send for Inner {}
-// SAFETY: as above.
+// SAFETY: several threads may read the descriptor at once; the kernel gives each event to one. All
+// else is `Sync`.
 unsafe impl Sync for Inner {}
 
 impl Drop for Inner {

@@ -47,7 +47,7 @@ pub struct MsiVector {
 
 // SAFETY: a number and a descriptor, which do not change.
 unsafe impl Send for MsiVector {}
-// SAFETY: as above.
+// SAFETY: number and descriptor do not change.
 unsafe impl Sync for MsiVector {}
 
 impl MsiVector {
@@ -94,7 +94,7 @@ pub struct EventQueue {
 
 // SAFETY: an address, which does not change.
 unsafe impl Send for EventQueue {}
-// SAFETY: as above.
+// SAFETY: the address does not change, and uses of what lies there are `unsafe`.
 unsafe impl Sync for EventQueue {}
 
 impl EventQueue {

@@ -104,7 +104,8 @@ struct UarInner {
 // SAFETY: libibverbs allows its calls from several threads; stores to the registers are the business
 // of the queues, which claim them.
 unsafe impl Send for UarInner {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives addresses and numbers, which do not change. Queues claim a
+// register before they store to it.
 unsafe impl Sync for UarInner {}
 
 impl Drop for UarInner {

@@ -247,7 +247,8 @@ impl UmemBuilder {
     /// [`Error::NoDevx`], [`Error::Attribute`], [`Error::Call`] with the memory lock limit named.
     pub fn pages(self, pages: Pages) -> Result<Umem> {
         let (start, length) = (pages.as_ptr(), pages.len());
-        // SAFETY: the pages are the umem's from here on.
+        // SAFETY: the pages are the umem's from here on, which unmaps them after it is deregistered,
+        // and lends nobody a reference to them.
         unsafe { self.register(start, length, Some(pages)) }
     }
 
@@ -260,7 +261,7 @@ impl UmemBuilder {
     /// The memory stays mapped as long as the umem, its clones, and all that lies in it; whatever lies
     /// in it (rings, records, what keys give access to) is touched by nobody else meanwhile.
     pub unsafe fn memory(self, start: NonNull<u8>, length: usize) -> Result<Umem> {
-        // SAFETY: passed on.
+        // SAFETY: passed on; the contract of `register` is the same.
         unsafe { self.register(start, length, None) }
     }
 
@@ -280,7 +281,8 @@ impl UmemBuilder {
         asked.comp_mask = MLX5DV_UMEM_MASK_DMABUF.into();
         asked.dmabuf_fd = fd.as_raw_fd();
         let context = self.context.as_raw().as_ptr();
-        // SAFETY: context and descriptor are open; the rest is the caller's promise.
+        // SAFETY: context and descriptor are open, and `asked` lives through the call. The caller
+        // guarantees that no Rust reference covers what the card writes there.
         let umem = unsafe { mlx5dv_devx_umem_reg_ex(context, &mut asked) };
         let umem = non_null("mlx5dv_devx_umem_reg_ex", umem).map_err(|error| {
             let unknown = matches!(error.errno(), Some(Errno(libc::EOPNOTSUPP | libc::EINVAL)));
@@ -293,7 +295,8 @@ impl UmemBuilder {
     }
 
     /// # Safety
-    /// As [`memory`](Self::memory), which `pages` may promise.
+    /// The memory stays mapped as long as the umem, its clones, and all that lies in it; nobody else
+    /// touches what lies in it meanwhile. `pages`, if given, own the memory, and fulfill that.
     unsafe fn register(
         self,
         start: NonNull<u8>,
@@ -304,13 +307,13 @@ impl UmemBuilder {
         let context = self.context.as_raw().as_ptr();
         let (call, umem) = match self.page_sizes {
             // A kernel that knows no sizes of pages takes this.
-            // SAFETY: the context is open, the memory is mapped, as the caller vouches.
+            // SAFETY: the context is open, and the caller keeps the memory mapped.
             None => ("mlx5dv_devx_umem_reg", unsafe {
                 let access = self.access.bits();
                 mlx5dv_devx_umem_reg(context, start.as_ptr().cast(), length, access)
             }),
-            // SAFETY: the context is open, the memory is mapped, as the caller vouches, and `asked`
-            // lives through the call.
+            // SAFETY: the context is open, the caller keeps the memory mapped, and `asked` lives
+            // through the call.
             Some(_) => ("mlx5dv_devx_umem_reg_ex", unsafe {
                 let mut asked = self.asked(start.as_ptr().cast(), length);
                 mlx5dv_devx_umem_reg_ex(context, &mut asked)

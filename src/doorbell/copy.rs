@@ -163,7 +163,7 @@ impl BlueFlameCopy {
     /// both are aligned to 64.
     #[inline(always)]
     pub(super) unsafe fn block(self, to: NonNull<WO<u64>>, from: NonNull<u64>) {
-        // SAFETY: within the blocks, and the processor has the instructions, as the caller vouches.
+        // SAFETY: the caller guarantees both blocks, and that the processor has the instructions.
         // None of them changes flags or the stack; what they write is declared.
         unsafe {
             match self {
@@ -216,11 +216,12 @@ macro_rules! copies {
         $(#[$meta])*
         ///
         /// # Safety
-        /// As [`BlueFlameCopy::block`].
+        /// The processor has the instructions. `from` is a block of a ring, `to` has room for one;
+        /// both are aligned to 64.
         #[cfg(target_arch = $arch)]
         #[inline(always)]
         unsafe fn $name(to: NonNull<WO<u64>>, from: NonNull<u64>) {
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees both blocks and the instructions, which touch nothing else.
             unsafe {
                 core::arch::asm!(
                     $($line,)*

@@ -33,7 +33,8 @@ macro_rules! fences {
                 core::arch::asm!($x86, options(nostack, preserves_flags));
             }
             #[cfg(all(target_arch = "aarch64", not(miri)))]
-            // SAFETY: a fence; touches no register and no memory of ours.
+            // SAFETY: a fence or nothing; touches no register and no memory of ours. Without
+            // `nomem`, the compiler must assume that it reads and writes all memory.
             unsafe {
                 core::arch::asm!($arm, options(nostack, preserves_flags));
             }

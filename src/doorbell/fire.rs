@@ -27,7 +27,8 @@ impl SendDoorbell {
     /// bytes in ascending order; `record` is the producer counter after it, as it lies in memory.
     ///
     /// # Safety
-    /// As there; and [`fires`](Self::fires).
+    /// `units` are the only WQE before `record` that was not rung, as it lies in its ring. All that it
+    /// names obeys the contract of the queue's commit point. [`fires`](Self::fires) is true.
     #[inline(always)]
     pub(crate) unsafe fn fire(&mut self, record: u32, units: Units) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
@@ -67,7 +68,7 @@ impl SendDoorbell {
         #[cfg(any(not(target_arch = "x86_64"), miri))]
         {
             let next = self.next.as_ptr().map_addr(|addr| addr ^ BF_BUFFER_SIZE);
-            // SAFETY: as above.
+            // SAFETY: one buffer's address becomes the other's, and neither is null.
             self.next = unsafe { NonNull::new_unchecked(next) };
         }
     }

@@ -21,8 +21,9 @@ impl SendDoorbell {
     /// would inline there.
     ///
     /// # Safety
-    /// As there: `wqe` is the WQE, in a line, its bytes are as given, the operation is a usual one,
-    /// and [`takes_words`](Self::takes_words).
+    /// `wqe` is the only WQE before `counter` that was not rung: of two blocks in a line, in a ring,
+    /// written from `ctrl` and `operation`, which is a usual one. All that it names obeys the contract
+    /// of the queue's commit point. [`takes_words`](Self::takes_words) is true.
     #[inline(always)]
     pub(crate) unsafe fn ring_pair<O: Operation>(
         &mut self,
@@ -70,7 +71,9 @@ impl SendDoorbell {
     /// As [`ring_pair`](Self::ring_pair), for a WQE of any number of whole blocks.
     ///
     /// # Safety
-    /// As there, and [`takes_long`](Self::takes_long).
+    /// `wqe` is the only WQE before `counter` that was not rung: whole blocks in a line, in a ring,
+    /// written from `ctrl` and `operation`. All that it names obeys the contract of the queue's commit
+    /// point. [`takes_long`](Self::takes_long) is true of its size.
     #[inline(always)]
     pub(crate) unsafe fn ring_long<O: Operation>(
         &mut self,

@@ -19,13 +19,13 @@ impl Record {
     /// `base` is a doorbell record of two words, aligned to four bytes, that lives as long as the
     /// result is used; only the result writes this word.
     pub(crate) unsafe fn new(base: NonNull<u32>, index: usize) -> Self {
-        // SAFETY: the record has two words, as the caller vouches.
+        // SAFETY: `base` is a record of two words, as the caller guarantees.
         Self { word: unsafe { base.add(index) }.cast() }
     }
 
     /// What was stored last.
     pub(crate) fn read(&self) -> u32 {
-        // SAFETY: `new`'s caller vouches for the memory; `RW` is a volatile cell, so the reference
+        // SAFETY: the caller of `new` keeps the word alive. `RW` is a volatile cell, so the reference
         // asserts nothing about its value. The card reads this word and never writes it.
         u32::from_be(unsafe { self.word.as_ref() }.read())
     }
@@ -33,15 +33,17 @@ impl Record {
     /// Stores `value`: one store of four bytes, no fence.
     #[inline(always)]
     pub(crate) fn store(&mut self, value: u32) {
-        // SAFETY: as in `read`. What the card does because of the value is the business of the
-        // callers, which own the ring that the record belongs to.
+        // SAFETY: the caller of `new` keeps the word alive, and leaves it to this record to write.
+        // Callers own the ring, and store counters of WQEs that they have written or CQEs that they
+        // have read.
         unsafe { self.word.as_ref().write(value.to_be()) }
     }
 
     /// As [`store`](Self::store), of a value that is big-endian already.
     #[inline(always)]
     pub(crate) fn store_raw(&mut self, value: u32) {
-        // SAFETY: as in `store`.
+        // SAFETY: the caller of `new` keeps the word alive, and leaves it to this record to write.
+        // Callers own the ring, and store counters of WQEs that they have written.
         unsafe { self.word.as_ref().write(value) }
     }
 

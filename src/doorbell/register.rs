@@ -271,10 +271,10 @@ impl SendDoorbell {
     pub(crate) unsafe fn ring(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
         if if single { self.single_plain } else { self.batch_plain } {
             self.flight.rings(DoorbellKind::Doorbell, self.next);
-            // SAFETY: `new`'s caller vouches for the register.
+            // SAFETY: the caller of `new` keeps the register mapped.
             self.post(counter, |to| unsafe { store(to, ctrl) });
         } else {
-            // SAFETY: passed on.
+            // SAFETY: passed on; the contract is the same.
             unsafe { self.ring_otherwise(counter, ctrl, single, ring) }
         }
     }
@@ -283,17 +283,18 @@ impl SendDoorbell {
     /// record needs no call.
     ///
     /// # Safety
-    /// As there.
+    /// `ctrl` belongs to the only WQE before `counter` that was not rung, which lies in `ring`,
+    /// memory that is readable. All that it names obeys the contract of the queue's commit point.
     #[inline(always)]
     pub(crate) unsafe fn ring_single(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
         if self.single_plain {
             self.flight.rings(DoorbellKind::Doorbell, self.next);
-            // SAFETY: `new`'s caller vouches for the register.
+            // SAFETY: the caller of `new` keeps the register mapped.
             self.post(counter, |to| unsafe { store(to, ctrl) });
         } else if self.recordless {
             self.ring_bare(ctrl);
         } else {
-            // SAFETY: passed on.
+            // SAFETY: passed on; the contract is the same.
             unsafe { self.ring_single_otherwise(counter, ctrl, ring) }
         }
     }
@@ -304,7 +305,7 @@ impl SendDoorbell {
         self.flight.rings(DoorbellKind::RegisterOnly, self.register);
         fence::record_then_register();
         self.timing.stamp(Phase::Order);
-        // SAFETY: `without_record`'s caller vouches for the register.
+        // SAFETY: the caller of `without_record` keeps the register mapped.
         unsafe { store(self.register.cast(), ctrl) }
         self.timing.stamp(Phase::Doorbell);
         fence::flush_register();
@@ -318,35 +319,39 @@ impl SendDoorbell {
     /// those that never copy.
     ///
     /// # Safety
-    /// As there.
+    /// `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
+    /// readable. All that the WQEs name obeys the contract of the queue's commit point.
     #[inline(never)]
     unsafe fn ring_otherwise(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
         if self.recordless {
             return self.ring_bare(ctrl);
         }
-        // SAFETY: passed on.
+        // SAFETY: passed on; the contract is the same.
         unsafe { self.ring_chosen(counter, ctrl, single, ring) }
     }
 
     /// The same of a single WQE, on a queue with a record.
     ///
     /// # Safety
-    /// As there.
+    /// `ctrl` belongs to the only WQE before `counter` that was not rung, which lies in `ring`,
+    /// memory that is readable. All that it names obeys the contract of the queue's commit point.
     #[inline(never)]
     unsafe fn ring_single_otherwise(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
-        // SAFETY: passed on.
+        // SAFETY: passed on; the contract is the same, of one WQE.
         unsafe { self.ring_chosen(counter, ctrl, true, ring) }
     }
 
     /// By BlueFlame, or by the doorbell's eight bytes.
     ///
     /// # Safety
-    /// As [`ring`](Self::ring).
+    /// `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
+    /// readable. All that the WQEs name obeys the contract of the queue's commit point.
     #[inline(always)]
     unsafe fn ring_chosen(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
         let [_, ds] = index_and_ds(ctrl);
         if self.takes(ds, single) {
-            // SAFETY: passed on; `takes` knows that the WQE fits the buffer.
+            // SAFETY: `ctrl` and `ring` are as the caller guarantees, and `takes` has checked that the
+            // WQE fits the buffer.
             unsafe { self.ring_copied(counter, ctrl, ring) }
         } else {
             self.ring_ctrl(counter, ctrl);
@@ -356,7 +361,9 @@ impl SendDoorbell {
     /// As [`ring`](Self::ring), for a last WQE that is copied.
     ///
     /// # Safety
-    /// As there; the WQE's blocks fit the buffer.
+    /// `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
+    /// readable. All that the WQEs name obeys the contract of the queue's commit point.
+    /// The last WQE's blocks fit the register's buffer.
     #[inline(never)]
     pub(crate) unsafe fn ring_copied(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
@@ -369,7 +376,7 @@ impl SendDoorbell {
             // SAFETY: a block of the ring.
             unsafe { ring.start.add(at * WORDS) }
         };
-        // SAFETY: the caller vouches for the ring, and for the WQE's fitting the buffer; the
+        // SAFETY: the caller guarantees that the WQE lies in the ring, and fits the buffer. The
         // processor has the way of copying, or `set_copy` had refused it.
         self.post(counter, |to| unsafe {
             copy.block(to, from(0));
@@ -384,7 +391,7 @@ impl SendDoorbell {
     fn ring_ctrl(&mut self, counter: u16, ctrl: u64) {
         self.flight.rings(DoorbellKind::Doorbell, self.next);
         if self.memory == RegisterMemory::WriteCombining {
-            // SAFETY: `new`'s caller vouches for the register.
+            // SAFETY: the caller of `new` keeps the register mapped.
             return self.post(counter, |to| unsafe { store(to, ctrl) });
         }
         fence::wqe_then_record();
@@ -393,7 +400,7 @@ impl SendDoorbell {
         self.timing.stamp(Phase::Record);
         fence::record_then_uncached();
         self.timing.stamp(Phase::Order);
-        // SAFETY: as above.
+        // SAFETY: the caller of `new` keeps the register mapped.
         unsafe { store(self.next.cast(), ctrl) }
         self.timing.stamp(Phase::Doorbell);
         fence::uncached_sent();
@@ -405,8 +412,9 @@ impl SendDoorbell {
     /// are known, and goes by BlueFlame.
     ///
     /// # Safety
-    /// As there: `block` is the WQE, in a ring, its words are as given, and
-    /// [`takes_words`](Self::takes_words).
+    /// `block` is the only WQE before `counter` that was not rung, in a ring, and its words are as
+    /// given. All that it names obeys the contract of the queue's commit point.
+    /// [`takes_words`](Self::takes_words) is true.
     #[inline(always)]
     pub(crate) unsafe fn ring_block(
         &mut self,
@@ -470,8 +478,8 @@ const IN_USE: u32 = 1 << 31;
 /// `to` is a register of eight bytes, aligned to eight.
 #[inline(always)]
 pub(super) unsafe fn store(to: NonNull<WO<u64>>, value: u64) {
-    // SAFETY: the caller vouches for the register; `WO` is a volatile cell, so the reference
-    // asserts nothing about it.
+    // SAFETY: the caller guarantees the register. `WO` is a volatile cell, so the reference asserts
+    // nothing about its value.
     unsafe { to.as_ref().write(value) }
 }
 
@@ -510,7 +518,7 @@ impl ArmDoorbell {
         self.record.publish(word);
         fence::record_then_register();
         let value = u64::from(word) << 32 | u64::from(cqn);
-        // SAFETY: `new`'s caller vouches for the register. An event on a CQ harms nobody.
+        // SAFETY: the caller of `new` keeps the page mapped. An event on a CQ harms nobody.
         unsafe { store(self.register, value.to_be()) }
         fence::flush_register();
     }

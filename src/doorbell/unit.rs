@@ -23,11 +23,10 @@ mod x86_64 {
 
     use super::{NonNull, Unit};
 
-    // SSE2 is part of x86-64: none of these can be missing.
     impl Unit {
         #[inline(always)]
         pub(crate) fn from_words(low: u64, high: u64) -> Self {
-            // SAFETY: see above.
+            // SAFETY: SSE2 is part of x86-64.
             unsafe {
                 let low = _mm_cvtsi64_si128(low as i64);
                 Self(_mm_unpacklo_epi64(low, _mm_cvtsi64_si128(high as i64)))
@@ -37,28 +36,28 @@ mod x86_64 {
         /// `word` at byte 4, and zeroes.
         #[inline(always)]
         pub(crate) fn from_word_at_4(word: u64) -> Self {
-            // SAFETY: see above.
+            // SAFETY: SSE2 is part of x86-64.
             unsafe { Self(_mm_slli_si128::<4>(_mm_cvtsi64_si128(word as i64))) }
         }
 
         /// The first eight bytes.
         #[inline(always)]
         pub(crate) fn low(self) -> u64 {
-            // SAFETY: see above.
+            // SAFETY: SSE2 is part of x86-64.
             unsafe { _mm_cvtsi128_si64(self.0) as u64 }
         }
 
         /// The last eight bytes.
         #[inline(always)]
         pub(crate) fn high(self) -> u64 {
-            // SAFETY: see above.
+            // SAFETY: SSE2 is part of x86-64.
             unsafe { _mm_cvtsi128_si64(_mm_srli_si128::<8>(self.0)) as u64 }
         }
 
         /// With other first eight bytes.
         #[inline(always)]
         pub(crate) fn with_low(self, low: u64) -> Self {
-            // SAFETY: see above.
+            // SAFETY: SSE2 is part of x86-64.
             unsafe {
                 let low = _mm_castsi128_pd(_mm_cvtsi64_si128(low as i64));
                 Self(_mm_castpd_si128(_mm_move_sd(_mm_castsi128_pd(self.0), low)))
@@ -67,7 +66,7 @@ mod x86_64 {
 
         #[inline(always)]
         pub(crate) fn or(self, other: Self) -> Self {
-            // SAFETY: see above.
+            // SAFETY: SSE2 is part of x86-64.
             unsafe { Self(_mm_or_si128(self.0, other.0)) }
         }
 
@@ -75,7 +74,7 @@ mod x86_64 {
         /// `at` can be read, and is aligned to 16.
         #[inline(always)]
         pub(crate) unsafe fn load(at: NonNull<u8>) -> Self {
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees 16 aligned bytes that can be read. SSE2 is part of x86-64.
             unsafe { Self(_mm_load_si128(at.as_ptr().cast())) }
         }
 
@@ -85,7 +84,7 @@ mod x86_64 {
         /// `at` can be written, and is aligned to 16.
         #[inline(always)]
         pub(crate) unsafe fn store(self, at: NonNull<u8>) {
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees 16 aligned bytes that can be written.
             unsafe { at.cast::<__m128i>().write_volatile(self.0) }
         }
     }
@@ -136,7 +135,7 @@ impl Unit {
     /// `at` can be read, and is aligned to 16.
     #[inline(always)]
     pub(crate) unsafe fn load(at: NonNull<u8>) -> Self {
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees 16 aligned bytes that can be read.
         unsafe { Self(at.cast::<[u64; 2]>().read()) }
     }
 
@@ -147,7 +146,7 @@ impl Unit {
     #[inline(always)]
     pub(crate) unsafe fn store(self, at: NonNull<u8>) {
         let at = at.cast::<u64>();
-        // SAFETY: passed on.
+        // SAFETY: the caller guarantees 16 aligned bytes that can be written.
         unsafe {
             at.write_volatile(self.0[0]);
             at.add(1).write_volatile(self.0[1]);

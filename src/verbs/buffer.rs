@@ -32,7 +32,7 @@ unsafe impl Buffer for Pages {
     }
 
     unsafe fn from_parts(address: NonNull<u8>, length: usize, word: usize) -> Self {
-        // SAFETY: the caller's promise is the same one.
+        // SAFETY: passed on; the contract of `Pages::from_parts` is the same.
         unsafe { Pages::from_parts(address, length, word) }
     }
 }
@@ -51,7 +51,7 @@ unsafe impl Buffer for Box<[u8]> {
     }
 }
 
-// SAFETY: as for a box; the word is the capacity.
+// SAFETY: a Vec that is not dropped is owned by whoever holds its pointer. The word is its capacity.
 unsafe impl Buffer for Vec<u8> {
     fn into_parts(self) -> (NonNull<u8>, usize, usize) {
         let mut vec = std::mem::ManuallyDrop::new(self);

@@ -239,11 +239,11 @@ impl fmt::Debug for VerbsCapabilities {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::Zeroed;
 
     #[test]
     fn numbers_have_names_and_flags_words() {
-        // SAFETY: integers and arrays of them.
-        let mut raw: ibv_device_attr_ex = unsafe { std::mem::zeroed() };
+        let mut raw = ibv_device_attr_ex::zeroed();
         raw.orig_attr.max_qp = 7;
         // One that overflows its signed type, as `max_ah` of cards does not quite.
         raw.orig_attr.max_ah = -1;

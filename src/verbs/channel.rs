@@ -33,7 +33,8 @@ struct ChannelInner {
 
 // SAFETY: libibverbs allows calls on one channel from several threads.
 unsafe impl Send for ChannelInner {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows calls on one channel from several threads at once: each reads one
+// descriptor.
 unsafe impl Sync for ChannelInner {}
 
 impl Drop for ChannelInner {

@@ -66,7 +66,8 @@ pub struct Clock {
 
 // SAFETY: the page and the register are read only, by atomic and volatile loads.
 unsafe impl Send for Clock {}
-// SAFETY: as above.
+// SAFETY: page and register are only read, by atomic and volatile loads, which threads may do at
+// once.
 unsafe impl Sync for Clock {}
 
 impl Clock {

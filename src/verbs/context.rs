@@ -4,7 +4,6 @@ use std::ffi::CStr;
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
-use std::mem::MaybeUninit;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -18,6 +17,7 @@ use mlx5_sys::verbs::{
 use super::device::{board_id, device_name, node_path, sysfs_path};
 use super::error::{check, non_null};
 use super::{Cause, Device, Errno, Error, Guid, Result, devices};
+use crate::verbs::Zeroed;
 
 /// An opened device. Clones are cheap and name the same opened device, which is closed when the
 /// last of them, and the last object made from it, is gone.
@@ -37,7 +37,8 @@ pub(crate) struct ContextInner {
 
 // SAFETY: libibverbs allows calls on one context from several threads.
 unsafe impl Send for ContextInner {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows calls on one context from several threads at once, and the capabilities
+// are behind a lock.
 unsafe impl Sync for ContextInner {}
 
 impl Drop for ContextInner {
@@ -169,24 +170,21 @@ impl Context {
     /// # Errors
     /// [`Error::Call`].
     pub fn attributes(&self) -> Result<DeviceAttributes> {
-        let mut raw = MaybeUninit::<ibv_device_attr>::zeroed();
-        // SAFETY: the context is open, and `raw` has room for the attributes.
-        let result = unsafe { ibv_query_device(self.as_raw().as_ptr(), raw.as_mut_ptr()) };
+        let mut raw = ibv_device_attr::zeroed();
+        // SAFETY: the context is open, and `raw` lives through the call.
+        let result = unsafe { ibv_query_device(self.as_raw().as_ptr(), &mut raw) };
         check("ibv_query_device", result)?;
-        // SAFETY: integers only, so zeroes are valid, and the call has filled them.
-        let raw = unsafe { raw.assume_init() };
         Ok(DeviceAttributes::new(self, &raw))
     }
 
     /// What newer kernels say besides; zero where an older one does not.
     pub(crate) fn extended_attributes(&self) -> Result<ibv_device_attr_ex> {
-        let mut raw = MaybeUninit::<ibv_device_attr_ex>::zeroed();
+        let mut raw = ibv_device_attr_ex::zeroed();
         let context = self.as_raw().as_ptr();
-        // SAFETY: the context is open, and `raw` has room for the attributes.
-        let result = unsafe { ibv_query_device_ex(context, std::ptr::null(), raw.as_mut_ptr()) };
+        // SAFETY: the context is open, and `raw` lives through the call.
+        let result = unsafe { ibv_query_device_ex(context, std::ptr::null(), &mut raw) };
         check("ibv_query_device_ex", result)?;
-        // SAFETY: integers only, so zeroes are valid, and the call has filled them.
-        Ok(unsafe { raw.assume_init() })
+        Ok(raw)
     }
 
     /// How many completion vectors (interrupts) CQs can be spread over.

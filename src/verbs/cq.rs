@@ -21,6 +21,7 @@ use super::error::{check, non_null};
 use super::placement::{CallbackTarget, QueueAllocator};
 use super::td::ParentDomain;
 use super::{Cause, CompletionChannel, Context, Error, ProtectionDomain, Result};
+use crate::verbs::Zeroed;
 
 /// What errors call it.
 const QUEUE: &str = "completion queue";
@@ -115,7 +116,8 @@ impl EventTarget {
 
 // SAFETY: libibverbs allows calls on one CQ from several threads; the counters are atomic.
 unsafe impl Send for CqInner {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows calls on one CQ from several threads at once, and what this crate keeps
+// beside it is atomic.
 unsafe impl Sync for CqInner {}
 
 impl Drop for CqInner {
@@ -471,8 +473,7 @@ impl CompletionQueueBuilder {
         parent: Option<&ParentDomain>,
     ) -> Result<NonNull<ibv_cq>> {
         let channel = self.channel.as_ref();
-        // SAFETY: integers and pointers only, for which zeroes mean "not given".
-        let mut attributes: ibv_cq_init_attr_ex = unsafe { std::mem::zeroed() };
+        let mut attributes = ibv_cq_init_attr_ex::zeroed();
         attributes.cqe = self.entries;
         attributes.cq_context = target.cast_mut().cast();
         attributes.channel = channel.map_or(std::ptr::null_mut(), |it| it.as_raw().as_ptr());
@@ -485,8 +486,7 @@ impl CompletionQueueBuilder {
             attributes.comp_mask |= ibv_cq_init_attr_mask::IBV_CQ_INIT_ATTR_MASK_PD.0;
             attributes.parent_domain = parent.as_raw().as_ptr();
         }
-        // SAFETY: as above.
-        let mut mlx5: mlx5dv_cq_init_attr = unsafe { std::mem::zeroed() };
+        let mut mlx5 = mlx5dv_cq_init_attr::zeroed();
         // Always told, because libmlx5 otherwise takes the size from an environment variable.
         mlx5.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE as u64;
         mlx5.cqe_size = self.cqe_size.bytes() as u16;

@@ -96,7 +96,8 @@ impl ProtectionDomain {
     pub unsafe fn register_whole(&self, access: Access) -> Result<WholeRegion> {
         access.check_region()?;
         let (pd, bits) = (self.as_raw().as_ptr(), (access | Access::ON_DEMAND).bits());
-        // SAFETY: the PD is alive; no memory is pinned, and what is reached is the caller's promise.
+        // SAFETY: the PD is alive, and the call pins no memory. The caller guarantees that requests
+        // name only memory that they may reach.
         let mr = unsafe { __ibv_reg_mr(pd, std::ptr::null_mut(), usize::MAX, bits, 1) };
         let mr = non_null("ibv_reg_mr", mr).map_err(|error| {
             let cause = matches!(error.errno(), Some(Errno(libc::EOPNOTSUPP | libc::EINVAL)));
@@ -172,7 +173,8 @@ struct Scratch(NonNull<[u8; SCRATCH]>);
 
 // SAFETY: nobody reads it.
 unsafe impl Send for Scratch {}
-// SAFETY: as above; who may write to it at a time is said of the region.
+// SAFETY: a shared reference gives the address alone. The region says who may write there at a
+// time, and nobody reads.
 unsafe impl Sync for Scratch {}
 
 impl Drop for Scratch {

@@ -52,7 +52,7 @@ impl Drop for DeviceList {
 
 // SAFETY: the list is read only, and libibverbs counts references on devices atomically.
 unsafe impl Send for DeviceList {}
-// SAFETY: as above.
+// SAFETY: the list does not change, and libibverbs counts references on devices atomically.
 unsafe impl Sync for DeviceList {}
 
 /// A device that can be opened.
@@ -65,7 +65,7 @@ pub struct Device {
 
 // SAFETY: an ibv_device is immutable once it is listed, and `list` keeps it.
 unsafe impl Send for Device {}
-// SAFETY: as above.
+// SAFETY: an ibv_device does not change once it is listed, so threads may read it at once.
 unsafe impl Sync for Device {}
 
 impl Device {

@@ -39,7 +39,8 @@ struct DmInner {
 // SAFETY: libibverbs allows calls on device memory from several threads; what is mapped is written
 // through `&mut DeviceMemory` only.
 unsafe impl Send for DmInner {}
-// SAFETY: as above; loads are volatile, since the card may write at any time.
+// SAFETY: a shared reference only loads, volatile, since the card may write at any time. Stores
+// take `&mut DeviceMemory`.
 unsafe impl Sync for DmInner {}
 
 impl Drop for DmInner {

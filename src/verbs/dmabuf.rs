@@ -73,7 +73,8 @@ impl ProtectionDomain {
         }
         let (pd, fd) = (self.as_raw().as_ptr(), fd.as_raw_fd());
         let bits = access.bits() as libc::c_int;
-        // SAFETY: PD and descriptor are alive; the rest is the caller's promise.
+        // SAFETY: PD and descriptor are alive. The caller guarantees that no Rust reference covers
+        // what the card writes there.
         let mr = unsafe { ibv_reg_dmabuf_mr(pd, offset, length, address, fd, bits) };
         let mr =
             non_null("ibv_reg_dmabuf_mr", mr).map_err(|error| {

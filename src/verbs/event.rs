@@ -305,7 +305,7 @@ pub(crate) fn interrupted(error: &Error) -> bool {
 pub(crate) fn set_nonblocking(fd: RawFd) -> Result<()> {
     // SAFETY: no memory is involved; the caller keeps the descriptor open.
     let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
-    // SAFETY: as above.
+    // SAFETY: no memory is involved; the caller keeps the descriptor open.
     if flags < 0 || unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) } < 0 {
         return Err(Error::last("fcntl"));
     }

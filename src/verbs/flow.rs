@@ -1,7 +1,6 @@
 //! Which frames of Ethernet a queue pair receives.
 
 use std::fmt;
-use std::mem::zeroed;
 use std::net::Ipv4Addr;
 use std::ptr::NonNull;
 
@@ -15,6 +14,7 @@ use super::error::non_null;
 use super::matching::{Matcher, Matching};
 use super::{Cause, Errno, QueuePair, RawPacket, Result, Spread, State};
 use crate::devx::Tir;
+use crate::verbs::Zeroed;
 
 /// Where frames can be led.
 pub trait FlowTarget: sealed::Target {}
@@ -82,7 +82,7 @@ pub struct Flow {
 
 // SAFETY: libibverbs allows calls on a flow from any thread; this crate only destroys it.
 unsafe impl Send for Flow {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives the raw pointer alone.
 unsafe impl Sync for Flow {}
 
 impl Drop for Flow {
@@ -128,18 +128,15 @@ pub struct FlowBuilder {
 
 impl FlowBuilder {
     fn ethernet(&mut self) -> &mut ibv_flow_spec_eth {
-        // SAFETY: integers only.
-        self.ethernet.get_or_insert_with(|| unsafe { zeroed() })
+        self.ethernet.get_or_insert_with(Zeroed::zeroed)
     }
 
     fn addresses(&mut self) -> &mut ibv_flow_spec_ipv4 {
-        // SAFETY: integers only.
-        self.addresses.get_or_insert_with(|| unsafe { zeroed() })
+        self.addresses.get_or_insert_with(Zeroed::zeroed)
     }
 
     fn ports(&mut self, kind: ibv_flow_spec_type::Type) -> &mut ibv_flow_spec_tcp_udp {
-        // SAFETY: integers only.
-        let ports = self.ports.get_or_insert_with(|| unsafe { zeroed() });
+        let ports = self.ports.get_or_insert_with(Zeroed::zeroed);
         ports.type_ = kind;
         ports
     }
@@ -259,15 +256,13 @@ impl FlowBuilder {
             append(&mut bytes, &spec, &mut count);
         }
         if let Some(tag) = self.tag {
-            // SAFETY: integers only.
-            let mut spec: ibv_flow_spec_action_tag = unsafe { zeroed() };
+            let mut spec = ibv_flow_spec_action_tag::zeroed();
             spec.type_ = ibv_flow_spec_type::IBV_FLOW_SPEC_ACTION_TAG;
             spec.size = size_of_val(&spec) as u16;
             spec.tag_id = tag;
             append(&mut bytes, &spec, &mut count);
         }
-        // SAFETY: integers only.
-        let mut attr: ibv_flow_attr = unsafe { zeroed() };
+        let mut attr = ibv_flow_attr::zeroed();
         attr.type_ = self.kind;
         attr.size = (size_of::<ibv_flow_attr>() + bytes.len()) as u16;
         attr.priority = self.priority;

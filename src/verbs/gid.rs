@@ -1,7 +1,6 @@
 //! GIDs: the addresses of ports, and the table that a port keeps of its own.
 
 use std::fmt;
-use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
@@ -9,6 +8,7 @@ use mlx5_sys::verbs::{ibv_gid_entry, ibv_query_gid_ex};
 
 use super::error::check;
 use super::{Context, Error, Guid, Result};
+use crate::verbs::Zeroed;
 
 /// A GID, 128 bits in network order. On InfiniBand a subnet prefix and a port's GUID; on RoCE an
 /// IPv6 address, or an IPv4 address mapped into one.
@@ -171,19 +171,16 @@ impl Context {
     }
 
     fn gid_entry(&self, port: u8, index: u32) -> Result<Option<GidEntry>> {
-        let mut raw = MaybeUninit::<ibv_gid_entry>::zeroed();
-        // SAFETY: the context is open; `raw` has room for an entry.
-        let result = unsafe {
-            ibv_query_gid_ex(self.as_raw().as_ptr(), port.into(), index, raw.as_mut_ptr(), 0)
-        };
+        let mut raw = ibv_gid_entry::zeroed();
+        // SAFETY: the context is open, and `raw` lives through the call.
+        let result =
+            unsafe { ibv_query_gid_ex(self.as_raw().as_ptr(), port.into(), index, &mut raw, 0) };
         if let Err(error) = check("ibv_query_gid_ex", result) {
             return match error.errno().map(|errno| errno.0) {
                 Some(libc::ENODATA) => Ok(None),
                 _ => Err(error),
             };
         }
-        // SAFETY: integers and a union of integers, which the call has filled.
-        let raw = unsafe { raw.assume_init() };
         // SAFETY: every bit pattern is a valid array of bytes.
         let gid = Gid(unsafe { raw.gid.raw });
         if gid.is_zero() {

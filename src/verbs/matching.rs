@@ -172,7 +172,7 @@ pub(super) struct Matcher(NonNull<mlx5dv_flow_matcher>);
 
 // SAFETY: libmlx5 keeps a handle in it; this crate only destroys it.
 unsafe impl Send for Matcher {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives the raw pointer alone.
 unsafe impl Sync for Matcher {}
 
 impl Drop for Matcher {

@@ -43,6 +43,7 @@ mod units;
 mod volatile;
 mod wq;
 mod xrcd;
+mod zeroed;
 
 pub use access::Access;
 pub use address_handle::AddressHandle;
@@ -94,3 +95,4 @@ pub use td::ThreadDomain;
 pub use units::{AckTimeout, Mtu, RnrTimer};
 pub use wq::{Spread, StridingQueue, StridingQueueBuilder};
 pub use xrcd::{XrcDomain, XrcOpen};
+pub(crate) use zeroed::Zeroed;

@@ -116,7 +116,8 @@ impl ProtectionDomain {
         length: usize,
         access: Access,
     ) -> Result<MemoryRegion> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the bytes stay mapped until the region is dropped, which
+        // deregisters it.
         let mr = unsafe { self.register_parts(address, length, access) }?;
         let backing = Backing::Caller;
         Ok(MemoryRegion { mr, address, length, access, backing, pd: self.clone() })
@@ -150,9 +151,9 @@ impl ProtectionDomain {
 }
 
 /// # Safety
-/// As [`Buffer::from_parts`].
+/// The three values come from one `into_parts` of `B` and are used once.
 unsafe fn free<B: Buffer>(address: NonNull<u8>, length: usize, word: usize) {
-    // SAFETY: the caller's promise is the same one.
+    // SAFETY: passed on; the contract of `from_parts` is the same.
     drop(unsafe { B::from_parts(address, length, word) });
 }
 
@@ -191,7 +192,7 @@ impl MemoryRegion {
 
     /// The key that lets the peer in.
     pub fn rkey(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: the region is registered, and the field does not change.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 
@@ -227,7 +228,8 @@ impl MemoryRegion {
     /// The bytes lie in the region, no reference to them exists, and no other thread reads or
     /// writes them meanwhile.
     pub(crate) unsafe fn store(&self, offset: usize, data: &[u8]) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees that the bytes lie in the region, and that nobody else has a
+        // reference to them or uses them meanwhile.
         unsafe { volatile::store(self.address.add(offset).as_ptr(), data) }
     }
 
@@ -249,7 +251,8 @@ impl MemoryRegion {
     /// If it lies outside the region.
     pub fn poll_byte(&self, offset: usize) -> u8 {
         self.check_range(offset, 1);
-        // SAFETY: as for `read`.
+        // SAFETY: inside the region, checked above; the load is volatile, since the card may write
+        // the byte at any time.
         let byte = unsafe { self.address.add(offset).read_volatile() };
         fence(Ordering::Acquire);
         byte

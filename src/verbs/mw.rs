@@ -58,7 +58,7 @@ pub struct MemoryWindow<K: WindowType> {
 
 // SAFETY: verbs calls on a window are allowed from any thread.
 unsafe impl<K: WindowType> Send for MemoryWindow<K> {}
-// SAFETY: as above; what changes takes `&mut self`.
+// SAFETY: a shared reference reads the key alone, which changes by `&mut self` only.
 unsafe impl<K: WindowType> Sync for MemoryWindow<K> {}
 
 impl<K: WindowType> MemoryWindow<K> {

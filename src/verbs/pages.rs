@@ -35,7 +35,7 @@ pub struct Pages {
 
 // SAFETY: the mapping is owned, and reached through `&self` and `&mut self` only.
 unsafe impl Send for Pages {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives the bytes as `&[u8]`, or their address, whose uses are `unsafe`.
 unsafe impl Sync for Pages {}
 
 impl Pages {
@@ -153,7 +153,8 @@ impl Pages {
 
     /// The bytes, to write.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        // SAFETY: as for `as_slice`, and `self` is borrowed alone.
+        // SAFETY: mapped, initialised by the system, and reached through `self` alone, which is
+        // borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.address.as_ptr(), self.length) }
     }
 

@@ -86,7 +86,8 @@ pub(super) unsafe extern "C" fn allocate(
     alignment: usize,
     code: u64,
 ) -> *mut c_void {
-    // SAFETY: the caller's promise; it is only shared.
+    // SAFETY: libmlx5 passes the `CallbackTarget` that the parent domain was made with, which
+    // lives as long. It is only shared.
     let target = unsafe { &*target.cast::<CallbackTarget>() };
     let buffer = QueueBuffer::from_code(code);
     let allocated = catch_unwind(AssertUnwindSafe(|| target.0.allocate(size, alignment, buffer)));
@@ -97,18 +98,20 @@ pub(super) unsafe extern "C" fn allocate(
 /// `ibv_parent_domain_init_attr::free`
 ///
 /// # Safety
-/// As [`allocate`]; `memory` comes from it and is given back once.
+/// `target` is a [`CallbackTarget`] that lives; `memory` comes from [`allocate`] of the same one and
+/// is given back once.
 pub(super) unsafe extern "C" fn free(
     _: *mut ibv_pd,
     target: *mut c_void,
     memory: *mut c_void,
     code: u64,
 ) {
-    // SAFETY: the caller's promise; it is only shared.
+    // SAFETY: libmlx5 passes the `CallbackTarget` that the parent domain was made with, which
+    // lives as long. It is only shared.
     let target = unsafe { &*target.cast::<CallbackTarget>() };
     let Some(memory) = NonNull::new(memory.cast()) else { return };
     let buffer = QueueBuffer::from_code(code);
-    // SAFETY: the caller's promise. A panic ends here: what was to be freed is leaked.
+    // SAFETY: libmlx5 gives memory of `allocate` back, once. A panic ends here and leaks it.
     let _ = catch_unwind(AssertUnwindSafe(|| unsafe { target.0.free(memory, buffer) }));
 }
 

@@ -1,13 +1,13 @@
 //! Ports: state, addresses, speed, partition keys.
 
 use std::fmt;
-use std::mem::MaybeUninit;
 
 use mlx5_sys::verbs::{___ibv_query_port, IBV_QPF_GRH_REQUIRED, ibv_port_attr, ibv_query_pkey};
 
 use super::capabilities::words;
 use super::error::check;
 use super::{Context, Error, Mtu, Result};
+use crate::verbs::Zeroed;
 
 /// Whether a port carries traffic (`enum ibv_port_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -277,12 +277,11 @@ impl Context {
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Call`].
     pub fn port(&self, port: u8) -> Result<PortAttributes> {
-        let mut raw = MaybeUninit::<ibv_port_attr>::zeroed();
-        // SAFETY: the context is open, and `raw` has room for the attributes.
-        let result = unsafe { ___ibv_query_port(self.as_raw().as_ptr(), port, raw.as_mut_ptr()) };
+        let mut raw = ibv_port_attr::zeroed();
+        // SAFETY: the context is open, and `raw` lives through the call.
+        let result = unsafe { ___ibv_query_port(self.as_raw().as_ptr(), port, &mut raw) };
         check("ibv_query_port", result).map_err(|error| self.explain_port(error, port))?;
-        // SAFETY: integers only, so the zeroes that an older library leaves are valid.
-        Ok(PortAttributes::new(port, unsafe { raw.assume_init_ref() }))
+        Ok(PortAttributes::new(port, &raw))
     }
 
     /// Entry `index` of the port's P_Key table.
@@ -322,8 +321,7 @@ mod tests {
 
     #[test]
     fn ports_tell_when_a_lid_is_not_enough() {
-        // SAFETY: integers only.
-        let mut raw: ibv_port_attr = unsafe { std::mem::zeroed() };
+        let mut raw = ibv_port_attr::zeroed();
         let needs = |raw: &ibv_port_attr| PortAttributes::new(1, raw).needs_gid();
         raw.link_layer = 1;
         assert_eq!(needs(&raw), None);
@@ -335,8 +333,7 @@ mod tests {
 
     #[test]
     fn capabilities_have_names() {
-        // SAFETY: integers only.
-        let mut raw: ibv_port_attr = unsafe { std::mem::zeroed() };
+        let mut raw = ibv_port_attr::zeroed();
         (raw.port_cap_flags, raw.port_cap_flags2) = (1 << 26 | 1 << 16 | 1 << 30, 1 << 5);
         (raw.phys_state, raw.max_vl_num) = (5, 5);
         let port = PortAttributes::new(1, &raw);

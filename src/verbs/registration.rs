@@ -16,7 +16,7 @@ pub(super) struct Registration {
 
 // SAFETY: verbs calls on a registration are allowed from any thread, and it is immutable.
 unsafe impl Send for Registration {}
-// SAFETY: as above.
+// SAFETY: it does not change, and verbs calls on one are allowed from several threads at once.
 unsafe impl Sync for Registration {}
 
 impl Registration {
@@ -34,7 +34,7 @@ impl Registration {
     }
 
     pub(super) fn rkey(&self) -> u32 {
-        // SAFETY: as above.
+        // SAFETY: registered, and the field does not change.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 

@@ -1,7 +1,6 @@
 //! Shared receive queues.
 
 use std::fmt;
-use std::mem::{MaybeUninit, zeroed};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +18,7 @@ use super::{
     Cause, CompletionQueue, CompletionQueueHandle, Context, Error, ProtectionDomain, Result,
     SrqClaim, TagCapacity, XrcDomain,
 };
+use crate::verbs::Zeroed;
 
 /// A shared receive queue: receives that any number of queue pairs take from.
 ///
@@ -57,7 +57,8 @@ enum Kind {
 
 // SAFETY: libibverbs allows calls on one SRQ from several threads; the claim is behind a lock.
 unsafe impl Send for SrqInner {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows calls on one SRQ from several threads at once. The claim, and the list
+// of tags, are behind locks.
 unsafe impl Sync for SrqInner {}
 
 impl Drop for SrqInner {
@@ -130,13 +131,11 @@ impl SharedReceiveQueue {
     /// # Errors
     /// [`Error::Call`].
     pub fn query(&self) -> Result<SharedReceiveAttributes> {
-        let mut attributes = MaybeUninit::<ibv_srq_attr>::zeroed();
-        // SAFETY: the queue is alive, and there is room for the attributes.
-        let result = unsafe { ibv_query_srq(self.as_raw().as_ptr(), attributes.as_mut_ptr()) };
+        let mut attributes = ibv_srq_attr::zeroed();
+        // SAFETY: the queue is alive, and the attributes live through the call.
+        let result = unsafe { ibv_query_srq(self.as_raw().as_ptr(), &mut attributes) };
         check("ibv_query_srq", result)?;
-        // SAFETY: integers, for which zeroes are valid, and the call has filled them.
-        let ibv_srq_attr { max_wr, max_sge, srq_limit: limit } =
-            unsafe { attributes.assume_init() };
+        let ibv_srq_attr { max_wr, max_sge, srq_limit: limit } = attributes;
         Ok(SharedReceiveAttributes { max_wr, max_sge, limit })
     }
 
@@ -272,8 +271,7 @@ impl SharedReceiveQueueBuilder {
     /// [`Error::Call`] with the memory lock limit named.
     pub fn build(self) -> Result<SharedReceiveQueue> {
         self.check()?;
-        // SAFETY: integers and pointers only, for which zeroes mean "not given".
-        let mut attributes: ibv_srq_init_attr_ex = unsafe { zeroed() };
+        let mut attributes = ibv_srq_init_attr_ex::zeroed();
         attributes.attr.max_wr = self.max_wr;
         attributes.attr.max_sge = self.max_sge;
         let parent = ParentDomain::of(&self.pd, None, self.memory.as_ref())?;

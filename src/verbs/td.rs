@@ -13,6 +13,7 @@ use mlx5_sys::verbs::{
 use super::error::non_null;
 use super::placement::{self, CallbackTarget};
 use super::{Context, ProtectionDomain, Result};
+use crate::verbs::Zeroed;
 
 /// A thread domain: its queue pairs share one doorbell register, with each other and no one else.
 ///
@@ -36,7 +37,8 @@ struct TdInner {
 // SAFETY: libibverbs allows calls on one thread domain from several threads; only posting to its
 // queues is left to one.
 unsafe impl Send for TdInner {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows calls on one thread domain from several threads at once; only posting
+// to its queues is left to one, by the claims of its register.
 unsafe impl Sync for TdInner {}
 
 impl Drop for TdInner {
@@ -84,9 +86,9 @@ pub(crate) struct ParentDomain {
     _td: Option<ThreadDomain>,
 }
 
-// SAFETY: as for the two domains it is made of.
+// SAFETY: libibverbs allows calls on a parent domain from any thread; what it is made of is `Send`.
 unsafe impl Send for ParentDomain {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives the raw pointer alone, and what it is made of is `Sync`.
 unsafe impl Sync for ParentDomain {}
 
 impl Drop for ParentDomain {
@@ -119,8 +121,7 @@ impl ParentDomain {
         td: Option<&ThreadDomain>,
         memory: Option<&CallbackTarget>,
     ) -> Result<ParentDomain> {
-        // SAFETY: integers and pointers only, for which zeroes mean "not given".
-        let mut attributes: ibv_parent_domain_init_attr = unsafe { std::mem::zeroed() };
+        let mut attributes = ibv_parent_domain_init_attr::zeroed();
         attributes.pd = pd.as_raw().as_ptr();
         attributes.td = td.map_or(std::ptr::null_mut(), |td| td.inner.td.as_ptr());
         let target = memory.map(|memory| Box::new(memory.clone()));

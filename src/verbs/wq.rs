@@ -1,7 +1,7 @@
 //! Receive queues of strides, and what spreads frames among them.
 
 use std::fmt;
-use std::mem::{MaybeUninit, zeroed};
+use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +18,7 @@ use super::error::{check, non_null};
 use super::{
     CompletionQueue, CompletionQueueHandle, Context, DomainId, Error, ProtectionDomain, Result,
 };
+use crate::verbs::Zeroed;
 
 /// What errors call it.
 const QUEUE: &str = "striding receive queue";
@@ -44,7 +45,8 @@ struct WqInner {
 // SAFETY: libibverbs allows calls on one WQ from several threads; the ring is its user's, of which
 // there is one at a time.
 unsafe impl Send for WqInner {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows calls on one WQ from several threads at once. `taken` leaves the ring
+// to one user.
 unsafe impl Sync for WqInner {}
 
 impl Drop for WqInner {
@@ -218,8 +220,7 @@ impl StridingQueueBuilder {
                 return Err(Error::attribute(name, value, rule));
             }
         }
-        // SAFETY: integers and pointers only, for which zeroes mean "not given".
-        let mut plain: ibv_wq_init_attr = unsafe { zeroed() };
+        let mut plain = ibv_wq_init_attr::zeroed();
         plain.wq_type = ibv_wq_type::IBV_WQT_RQ;
         plain.max_wr = self.wqes;
         plain.max_sge = 1;
@@ -246,8 +247,7 @@ impl StridingQueueBuilder {
             cq: self.cq,
             pd: self.pd,
         };
-        // SAFETY: integers only.
-        let mut attr: ibv_wq_attr = unsafe { zeroed() };
+        let mut attr = ibv_wq_attr::zeroed();
         attr.attr_mask = ibv_wq_attr_mask::IBV_WQ_ATTR_STATE.0;
         attr.wq_state = ibv_wq_state::IBV_WQS_RDY;
         // SAFETY: the queue is alive, and the attributes live through the call.
@@ -288,7 +288,7 @@ struct Table {
 
 // SAFETY: libibverbs allows calls on these from several threads; this crate only destroys them.
 unsafe impl Send for SpreadInner {}
-// SAFETY: as above.
+// SAFETY: a shared reference gives the raw pointers and numbers alone.
 unsafe impl Sync for SpreadInner {}
 
 impl Drop for SpreadInner {
@@ -336,8 +336,7 @@ impl Spread {
         let table = non_null("ibv_create_rwq_ind_table", table.unwrap_or(null_mut()))?;
         let table = Table { table, queues: queues.to_vec() };
         let mut key = *key;
-        // SAFETY: integers and pointers only, for which zeroes mean "not given".
-        let mut attr: ibv_qp_init_attr_ex = unsafe { zeroed() };
+        let mut attr = ibv_qp_init_attr_ex::zeroed();
         attr.qp_type = ibv_qp_type::IBV_QPT_RAW_PACKET;
         attr.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0
             | ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_IND_TABLE.0

@@ -30,7 +30,7 @@ struct XrcdInner {
 
 // SAFETY: libibverbs allows calls on one XRC domain from several threads.
 unsafe impl Send for XrcdInner {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows calls on one XRC domain from several threads at once.
 unsafe impl Sync for XrcdInner {}
 
 impl Drop for XrcdInner {

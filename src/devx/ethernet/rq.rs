@@ -252,7 +252,8 @@ impl RqBuilder<'_> {
     }
 }
 
-// SAFETY: as of send queues.
+// SAFETY: the owner keeps the parts of the umems that the queue lies in, which no other queue or key
+// gets meanwhile, and its CQ. The claim keeps other writers away and forbids `restart`.
 unsafe impl Receives for Rq {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::<Queue>::clone(&self.queue)

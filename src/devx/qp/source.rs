@@ -53,8 +53,8 @@ impl QueueOwner for QpInner {
     }
 }
 
-// SAFETY: the owner keeps the parts of the umems that the pair lies in, which are taken, so that no
-// other queue of this crate lies there, and its register and CQs. The claim keeps other writers away
+// SAFETY: the owner keeps the parts of the umems that the pair lies in, which no other queue or key
+// gets meanwhile, and its register and CQs. The claim keeps other writers away
 // and forbids RESET, but for one that promises to restart them.
 unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
@@ -95,7 +95,9 @@ impl<T: Transport> SendSource for QueuePair<T, Rts> {
     type Transport = T;
 }
 
-// SAFETY: as for sends.
+// SAFETY: the owner keeps the parts of the umems that the pair lies in, which no other queue or key
+// gets meanwhile, and its CQs. The claim keeps other writers away and forbids RESET, but for one
+// that promises to restart them.
 unsafe impl<T: verbs::Receives, S: CanReceive> Receives for QueuePair<T, S> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::<QpInner>::clone(&self.inner)

@@ -1,7 +1,6 @@
 //! Moving a queue pair from state to state, a command each.
 
 use std::fmt;
-use std::mem::zeroed;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -14,7 +13,7 @@ use crate::devx::Command;
 use crate::verbs::state;
 use crate::verbs::{
     Access, AlternatePath, Attributes, Connected, Error, Init, InitAttributes, Reset, Result, Rtr,
-    Rts, State, Transport, UdInitAttributes, UdRtsAttributes, check_24_bits, check_pkey,
+    Rts, State, Transport, UdInitAttributes, UdRtsAttributes, Zeroed, check_24_bits, check_pkey,
     set_alternate,
 };
 
@@ -41,8 +40,7 @@ pub(super) struct Step {
 
 impl Step {
     pub(super) fn new(opcode: u16) -> Step {
-        // SAFETY: integers and a union of integers, for which zeroes are valid.
-        Step { opcode, optional: 0, attr: unsafe { zeroed() }, mask: 0 }
+        Step { opcode, optional: 0, attr: ibv_qp_attr::zeroed(), mask: 0 }
     }
 }
 
@@ -301,8 +299,8 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         // guarantees.
         let done = unsafe { self.inner.drop_to(opcode::QP_2RST) };
         if done.is_ok() {
-            // SAFETY: in RESET the card does not look at the record; queues do not write it, as the
-            // caller vouches.
+            // SAFETY: in RESET the card does not look at the record. Queues that own the rings post
+            // nothing, and so do not write it, as the caller guarantees.
             unsafe { self.inner.memory.record.fill(0) };
         }
         self.moved(done)

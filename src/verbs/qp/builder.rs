@@ -25,7 +25,7 @@ use crate::verbs::placement::{CallbackTarget, QueueAllocator};
 use crate::verbs::td::ParentDomain;
 use crate::verbs::{
     Cause, CompletionQueue, CompletionQueueHandle, Error, ProtectionDomain, Result,
-    SharedReceiveQueue, ThreadDomain,
+    SharedReceiveQueue, ThreadDomain, Zeroed,
 };
 
 /// What the queues of a pair hold.
@@ -288,8 +288,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
     pub fn build(self) -> Result<QueuePair<T, Reset>> {
         self.check()?;
         let asked = self.capacities;
-        // SAFETY: integers and pointers only, for which zeroes mean "not given".
-        let mut attributes: ibv_qp_init_attr = unsafe { std::mem::zeroed() };
+        let mut attributes = ibv_qp_init_attr::zeroed();
         attributes.send_cq = self.send_cq.as_raw().as_ptr();
         attributes.recv_cq = self.receive_cq.as_raw().as_ptr();
         attributes.cap = ibv_qp_cap {
@@ -353,9 +352,8 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         attributes: &mut ibv_qp_init_attr,
         dynamic: Option<(u32, mlx5dv_dc_init_attr)>,
     ) -> *mut ibv_qp {
-        // SAFETY: integers and pointers only, for which zeroes mean "not given".
-        let (mut extended, mut mlx5): (ibv_qp_init_attr_ex, mlx5dv_qp_init_attr) =
-            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        let (mut extended, mut mlx5) =
+            (ibv_qp_init_attr_ex::zeroed(), mlx5dv_qp_init_attr::zeroed());
         extended.send_cq = attributes.send_cq;
         extended.recv_cq = attributes.recv_cq;
         extended.srq = attributes.srq;

@@ -21,7 +21,9 @@ use super::{
     RtsAttributes, SharedReceiveQueue, Transport,
 };
 use crate::verbs::error::check;
-use crate::verbs::{Access, CompletionQueue, Error, Mtu, ProtectionDomain, Result, RnrTimer};
+use crate::verbs::{
+    Access, CompletionQueue, Error, Mtu, ProtectionDomain, Result, RnrTimer, Zeroed,
+};
 
 /// Initiator of dynamic connections: any number of targets, to which each request is
 /// [addressed](crate::wqe::DcAddress); the operations and the reliability of RC. It receives nothing.
@@ -105,8 +107,7 @@ impl Create for Dct {
                 "a target of dynamic connections takes its receives from one",
             ));
         }
-        // SAFETY: integers only.
-        attributes.cap = unsafe { std::mem::zeroed::<ibv_qp_cap>() };
+        attributes.cap = ibv_qp_cap::zeroed();
         Ok(())
     }
 
@@ -118,8 +119,7 @@ impl Create for Dct {
 }
 
 fn no_dc() -> dv::mlx5dv_dc_init_attr {
-    // SAFETY: integers only.
-    unsafe { std::mem::zeroed() }
+    Zeroed::zeroed()
 }
 
 impl QueuePairBuilder<Dci> {

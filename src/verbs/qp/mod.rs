@@ -119,7 +119,8 @@ const MADE_WITH: &str = "made with a protection domain and CQs";
 
 // SAFETY: libibverbs allows calls on one QP from several threads; the flags are atomic.
 unsafe impl Send for QpInner {}
-// SAFETY: as above.
+// SAFETY: libibverbs allows calls on one QP from several threads at once, and what this crate keeps
+// beside it is atomic.
 unsafe impl Sync for QpInner {}
 
 impl Drop for QpInner {

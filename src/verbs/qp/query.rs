@@ -1,12 +1,12 @@
 //! What the card says of a queue pair.
 
-use std::mem::MaybeUninit;
-
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp};
 
 use super::{Capacities, QpState, QueuePair, State, Transport};
 use crate::verbs::error::check;
-use crate::verbs::{Access, AckTimeout, AddressVector, AlternatePath, Mtu, Result, RnrTimer};
+use crate::verbs::{
+    Access, AckTimeout, AddressVector, AlternatePath, Mtu, Result, RnrTimer, Zeroed,
+};
 
 /// Which path a connection uses (`enum ibv_mig_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,20 +76,12 @@ impl<T: Transport, S: State> QueuePair<T, S> {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
     pub fn query(&self) -> Result<QueuePairAttributes> {
-        let mut attr = MaybeUninit::<ibv_qp_attr>::zeroed();
-        let mut init = MaybeUninit::<ibv_qp_init_attr>::zeroed();
-        // SAFETY: the queue pair is alive, and both structures have room.
+        let (mut attr, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
+        // SAFETY: the queue pair is alive, and both structures live through the call.
         let result = unsafe {
-            ibv_query_qp(
-                self.as_raw().as_ptr(),
-                attr.as_mut_ptr(),
-                T::QUERY as libc::c_int,
-                init.as_mut_ptr(),
-            )
+            ibv_query_qp(self.as_raw().as_ptr(), &mut attr, T::QUERY as libc::c_int, &mut init)
         };
         check("ibv_query_qp", result)?;
-        // SAFETY: integers and pointers only, zero or filled by the call.
-        let (attr, init) = unsafe { (attr.assume_init(), init.assume_init()) };
         Ok(QueuePairAttributes::new(&attr, &init))
     }
 }

@@ -12,7 +12,7 @@ use super::{
     state,
 };
 use crate::verbs::error::check;
-use crate::verbs::{Access, Cause, Errno, Error, Result};
+use crate::verbs::{Access, Cause, Errno, Error, Result, Zeroed};
 
 /// A move that failed, with the queue pair, which is in the state it was in.
 pub struct TransitionError<T: Transport, S: State> {
@@ -162,8 +162,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
 
 /// Attributes of which none is given yet.
 pub(super) fn zeroed() -> ibv_qp_attr {
-    // SAFETY: integers and a union of integers, for which zeroes are valid.
-    unsafe { std::mem::zeroed() }
+    ibv_qp_attr::zeroed()
 }
 
 /// Sets the alternate path, and returns its bit of the mask.

@@ -16,7 +16,7 @@ use super::{
     XrcRecv,
 };
 use crate::verbs::error::non_null;
-use crate::verbs::{AckTimeout, Cause, Context, Errno, Result, XrcDomain};
+use crate::verbs::{AckTimeout, Cause, Context, Errno, Result, XrcDomain, Zeroed};
 
 /// RTR to RTS of the answering end of an extended reliable connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,8 +52,7 @@ impl QueuePair<XrcRecv, Reset> {
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).
     pub fn target(domain: &XrcDomain) -> Result<QueuePair<XrcRecv, Reset>> {
-        // SAFETY: integers and pointers only, for which zeroes mean "not given".
-        let mut attributes: ibv_qp_init_attr_ex = unsafe { std::mem::zeroed() };
+        let mut attributes = ibv_qp_init_attr_ex::zeroed();
         attributes.qp_type = XrcRecv::QP_TYPE;
         attributes.comp_mask = ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_XRCD.0;
         attributes.xrcd = domain.as_raw().as_ptr();
