@@ -3,8 +3,7 @@
 
 mod rig;
 
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mlx5::connect::{Connection, Endpoint, Listener, RemoteRegion};
 use mlx5::cqe::{Completion, ReceiveKind};
@@ -12,6 +11,7 @@ use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue
 use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rc, Rts};
 use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm};
 use mlx5_sys::verbs::{ibv_wc, ibv_wc_status, ibv_wr_opcode as wr};
+use rig::process::{self, Peer};
 use rig::random::Random;
 use rig::verbs::Request;
 use rig::{PATIENCE, Rig, verbs, wait};
@@ -90,28 +90,17 @@ fn connect<R>(
     (End { qp, cq, memory, theirs }, received)
 }
 
-/// Kills the peer if the test ends before it does.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It has ended already when all went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn the_direct_path_speaks_to_libmlx5_in_another_process() {
+    if process::role().is_some() {
+        return peer_by_libmlx5();
+    }
     let mut random = Random::new();
     let rig = Rig::new(mlx5_model::Mode::Trapped);
     let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["peer_by_libmlx5", "--exact", "--ignored", "--nocapture"])
-        .env(ADDRESS, listener.local_address().unwrap().to_string())
-        .spawn()
-        .unwrap();
-    let mut peer = Peer(child);
+    let mut command = process::child(the_direct_path_speaks_to_libmlx5_in_another_process, "peer");
+    let address = listener.local_address().unwrap().to_string();
+    let peer = Peer::start(command.env(ADDRESS, address));
     let mut connection = listener.accept(PATIENCE).unwrap();
     let (mut end, (mut completions, mut receive)) =
         connect(&rig, &mut connection, |qp, cq, first| {
@@ -200,20 +189,10 @@ fn the_direct_path_speaks_to_libmlx5_in_another_process() {
     connection.barrier(3).unwrap();
     assert_eq!(end.counter(), ADDITIONS);
     connection.barrier(4).unwrap();
-    let deadline = Instant::now() + PATIENCE;
-    let status = loop {
-        if let Some(status) = peer.0.try_wait().unwrap() {
-            break status;
-        }
-        assert!(Instant::now() < deadline, "the peer does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    assert!(status.success(), "the peer: {status}");
+    peer.end();
 }
 
-/// The peer, when the test above starts it.
-#[test]
-#[ignore = "started by the_direct_path_speaks_to_libmlx5_in_another_process"]
+/// The peer.
 fn peer_by_libmlx5() {
     let address = std::env::var(ADDRESS).expect("started by the test of this file");
     let rig = Rig::new(mlx5_model::Mode::Trapped);

@@ -3,8 +3,6 @@
 
 mod rig;
 
-use std::process::{Child, Command};
-
 use mlx5::connect::{Connection, Listener};
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::ring::{Completions, QueueTable, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
@@ -15,6 +13,7 @@ use mlx5::verbs::{
 use mlx5::wqe::{SendImm, Sge, XrcAddress};
 use mlx5_model::Mode;
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};
+use rig::process::{self, Peer};
 use rig::verbs::Request;
 use rig::{PATIENCE, Rig, verbs, wait};
 
@@ -22,6 +21,10 @@ use rig::{PATIENCE, Rig, verbs, wait};
 /// an extended reliable connection.
 const ADDRESS: &str = "MLX5_INTEROP_ADDRESS";
 const SRQ: &str = "MLX5_INTEROP_SRQ";
+
+/// What peers do.
+const LIBRARY: &str = "by libmlx5";
+const DOMAIN: &str = "of a domain";
 
 const PEERS: usize = 2;
 const MESSAGES: u32 = 150;
@@ -49,30 +52,23 @@ where
     qp.rts(&rig.local.rts(&mine, &theirs).into()).unwrap()
 }
 
-/// Kills the peer if the test ends before it does.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It has ended already when all went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn peer(role: &str, listener: &Listener, srq: Option<u32>) -> (Peer, Connection) {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([role, "--exact", "--ignored", "--nocapture"]);
+    let mut command = process::child(several_processes_send_to_one_queue, role);
     command.env(ADDRESS, listener.local_address().unwrap().to_string());
     if let Some(srq) = srq {
         command.env(SRQ, srq.to_string());
     }
-    let child = Peer(command.spawn().unwrap());
+    let child = Peer::start(&mut command);
     (child, listener.accept(PATIENCE).unwrap())
 }
 
 #[test]
 fn several_processes_send_to_one_queue() {
+    match process::role().as_deref() {
+        None => {}
+        Some(LIBRARY) => return peer_by_libmlx5(),
+        Some(_) => return peer_of_a_domain(),
+    }
     let rig = Rig::new(Mode::Trapped);
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let cq = rig.cq(255);
@@ -99,7 +95,7 @@ fn several_processes_send_to_one_queue() {
     // Each peer's messages come in order, whoever's are between them.
     let (mut peers, mut reliable, mut targets, mut next) = (vec![], vec![], vec![], vec![]);
     for _ in 0..PEERS {
-        let (child, mut connection) = peer("peer_by_libmlx5", &listener, None);
+        let (child, mut connection) = peer(LIBRARY, &listener, None);
         let qp = QueuePair::builder(&rig.pd, &cq).shared_receive_queue(&ordinary);
         let qp = rig.init(qp);
         table.attach(keys[0], &qp, &mut completions).unwrap();
@@ -108,7 +104,7 @@ fn several_processes_send_to_one_queue() {
         reliable.push(qp);
         peers.push((child, connection));
         let number = extended.number().unwrap();
-        let (child, mut connection) = peer("peer_of_a_domain", &listener, Some(number));
+        let (child, mut connection) = peer(DOMAIN, &listener, Some(number));
         let target = rig.to_init(QueuePair::target(&domain).unwrap());
         let target = connect(&rig, &mut connection, target);
         next.push((target.number(), 1, 0));
@@ -136,14 +132,12 @@ fn several_processes_send_to_one_queue() {
         unsafe { queue.post(done.id, part(done.id)) }.unwrap();
     }
     assert_eq!(completions.poll(&mut table), Ok(None));
-    for (mut child, mut connection) in peers {
+    for (child, mut connection) in peers {
         connection.barrier(END).unwrap();
-        assert!(child.0.wait().unwrap().success());
+        child.end();
     }
 }
 
-#[test]
-#[ignore = "started by the test above, in another process"]
 fn peer_by_libmlx5() {
     let rig = Rig::new(Mode::Trapped);
     let mut connection = Connection::connect(std::env::var(ADDRESS).unwrap(), PATIENCE).unwrap();
@@ -183,8 +177,6 @@ fn peer_by_libmlx5() {
     connection.barrier(END).unwrap();
 }
 
-#[test]
-#[ignore = "started by the test above, in another process"]
 fn peer_of_a_domain() {
     let rig = Rig::new(Mode::Trapped);
     let mut connection = Connection::connect(std::env::var(ADDRESS).unwrap(), PATIENCE).unwrap();

@@ -1,12 +1,12 @@
 //! Frames between two processes.
 
-use std::process::{Child, Command};
 use std::time::Instant;
 
 use mlx5::ring::FrameEvent;
 use mlx5::wqe::{EthSend, EthTso, Inline};
 
 use crate::rig::PATIENCE;
+use crate::rig::process::{self, Peer};
 use crate::{Side, rig, tcp_header, udp};
 
 /// In the peer's environment: the addresses of parent and child.
@@ -16,17 +16,6 @@ const ROUNDS: u64 = 40;
 fn parse(text: &str) -> [u8; 6] {
     let bytes: Vec<u8> = text.split(':').map(|part| part.parse().unwrap()).collect();
     bytes.try_into().unwrap()
-}
-
-/// Kills the peer if the test ends before it does.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It has ended already when all went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl Side {
@@ -56,6 +45,9 @@ impl Side {
 
 #[test]
 fn frames_reach_another_process_and_come_back() {
+    if process::role().is_some() {
+        return peer();
+    }
     let rig = rig();
     let own = crate::address(40);
     let mut side = Side::new(&rig);
@@ -63,12 +55,8 @@ fn frames_reach_another_process_and_come_back() {
     side.provide(8);
     let text: Vec<String> = own.iter().map(u8::to_string).collect();
     // Everything here is ready before the other is there at all.
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["processes::peer", "--exact", "--ignored", "--nocapture"])
-        .env(PARENT, text.join(":"))
-        .spawn()
-        .unwrap();
-    let mut child = Peer(child);
+    let mut command = process::child(frames_reach_another_process_and_come_back, "peer");
+    let other = Peer::start(command.env(PARENT, text.join(":")));
     for round in 0..ROUNDS {
         let (id, length) = side.wait();
         let frame = side.bytes(id as usize * 2000, length);
@@ -93,11 +81,9 @@ fn frames_reach_another_process_and_come_back() {
         assert!(frame[54..].iter().enumerate().all(|(at, byte)| *byte == (total + at) as u8));
         total += length - 54;
     }
-    assert!(child.0.wait().unwrap().success());
+    other.end();
 }
 
-#[test]
-#[ignore = "the other process of the test above"]
 fn peer() {
     let to = parse(&std::env::var(PARENT).expect("started by the test above"));
     let rig = rig();

@@ -1,12 +1,14 @@
 //! UC, UD and multicast between two processes.
 
+use mlx5::connect::Connection;
 use mlx5::cqe::ReceiveKind;
 use mlx5::verbs::{AddressHandle, Uc};
 use mlx5::wqe::{Inline, Send, SendImm, UdAddress, WriteImm};
 
 use super::multicast::{header, join, to_group};
-use super::processes::{connected, peer, with_peer};
+use super::processes::{connected, with_peer};
 use super::unreliable::{QKEY, Side, datagrams};
+use crate::rig::Rig;
 
 const MESSAGES: u32 = 100;
 /// Bytes of a receive.
@@ -22,7 +24,7 @@ fn post_receives<T: mlx5::verbs::Transport>(side: &mut Side<T>, receives: u64) {
 
 #[test]
 fn a_group_has_members_in_both_processes() {
-    with_peer("datagram_processes::peer_of_a_group", |rig, mut connection| {
+    with_peer(a_group_has_members_in_both_processes, peer_of_a_group, |rig, mut connection| {
         let (mut sender, mut member) = (datagrams(&rig), datagrams(&rig));
         let _membership = join(&rig, &member.qp, 40);
         post_receives(&mut member, 8);
@@ -58,10 +60,7 @@ fn a_group_has_members_in_both_processes() {
     });
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_of_a_group() {
-    let Some((rig, mut connection)) = peer() else { return };
+fn peer_of_a_group(rig: Rig, mut connection: Connection) {
     let mut member = datagrams(&rig);
     let membership = join(&rig, &member.qp, 40);
     post_receives(&mut member, 8);
@@ -92,34 +91,35 @@ fn peer_of_a_group() {
 
 #[test]
 fn an_unreliable_connection_reaches_another_process() {
-    with_peer("datagram_processes::peer_of_a_connection", |rig, mut control| {
-        let (mut side, remote) = connected::<Uc>(&rig, &mut control, &|_, _| {});
-        control.barrier(1).unwrap();
-        for message in 0..MESSAGES {
-            let bytes = message.to_be_bytes();
-            // SAFETY: inline.
-            unsafe {
-                let request = match message % 2 {
-                    0 => side.send.post(0, SendImm::new(Inline(&bytes), message).signaled()),
-                    _ => {
-                        let at = remote.offset(40_000 + u64::from(message) * 4);
-                        let write = WriteImm::new(Inline(&bytes), at, message);
-                        side.send.post(0, write.signaled())
-                    }
-                };
-                request.unwrap();
+    with_peer(
+        an_unreliable_connection_reaches_another_process,
+        peer_of_a_connection,
+        |rig, mut control| {
+            let (mut side, remote) = connected::<Uc>(&rig, &mut control, &|_, _| {});
+            control.barrier(1).unwrap();
+            for message in 0..MESSAGES {
+                let bytes = message.to_be_bytes();
+                // SAFETY: inline.
+                unsafe {
+                    let request = match message % 2 {
+                        0 => side.send.post(0, SendImm::new(Inline(&bytes), message).signaled()),
+                        _ => {
+                            let at = remote.offset(40_000 + u64::from(message) * 4);
+                            let write = WriteImm::new(Inline(&bytes), at, message);
+                            side.send.post(0, write.signaled())
+                        }
+                    };
+                    request.unwrap();
+                }
+                let _ = side.sent();
             }
-            let _ = side.sent();
-        }
-        control.barrier(2).unwrap();
-        side.is_quiet();
-    });
+            control.barrier(2).unwrap();
+            side.is_quiet();
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_of_a_connection() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_of_a_connection(rig: Rig, mut control: Connection) {
     let (mut side, _) = connected::<Uc>(&rig, &mut control, &|_, _| {});
     post_receives(&mut side, MESSAGES.into());
     control.barrier(1).unwrap();

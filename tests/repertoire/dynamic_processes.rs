@@ -6,7 +6,7 @@ use mlx5::verbs::AddressHandle;
 use mlx5::wqe::{DcAddress, FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write};
 
 use super::dynamic::{Initiator, KEY, Target};
-use super::processes::{peer, with_peer};
+use super::processes::with_peer;
 use crate::rig::Rig;
 
 const TARGETS: usize = 3;
@@ -108,12 +108,11 @@ fn both(rig: &Rig, connection: &mut Connection) {
 
 #[test]
 fn two_processes_send_to_each_others_targets() {
-    with_peer("dynamic_processes::peer_of_targets", |rig, mut control| both(&rig, &mut control));
+    with_peer(two_processes_send_to_each_others_targets, peer_of_targets, |rig, mut control| {
+        both(&rig, &mut control)
+    });
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_of_targets() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_of_targets(rig: Rig, mut control: Connection) {
     both(&rig, &mut control);
 }

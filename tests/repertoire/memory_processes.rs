@@ -3,12 +3,13 @@
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
+use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, Status};
 use mlx5::verbs::{Access, DeviceMemory, Pages, Rc};
 use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Word, Write};
 
-use super::processes::{connected, heard, peer, told, with_peer};
-use crate::rig::all_rights;
+use super::processes::{connected, heard, told, with_peer};
+use crate::rig::{Rig, all_rights};
 
 /// Connections: one for what is granted, and one for each refusal.
 const CONNECTIONS: usize = 4;
@@ -17,53 +18,55 @@ const DEMANDED: usize = 1 << 30;
 
 #[test]
 fn memory_of_every_kind_is_reached_from_another_process() {
-    with_peer("memory_processes::peer_of_memory", |rig, mut control| {
-        let _connections: Vec<_> =
-            (0..CONNECTIONS).map(|_| connected::<Rc>(&rig, &mut control, &|_, _| {}).0).collect();
-        let mut card = DeviceMemory::allocate(&rig.context, 4096, 6).unwrap();
-        card.write(0, &[0; 4096]);
-        card.store(8, 40);
-        card.flush();
-        let on_card = rig.pd.register_device(&card, 0, 4096, all_rights()).unwrap();
-        let read_only = rig.pd.register_device(&card, 0, 64, Access::REMOTE_READ).unwrap();
-        let access = all_rights() | Access::ON_DEMAND;
-        let demanded = rig.pd.register(Pages::new(DEMANDED).unwrap(), access).unwrap();
-        // SAFETY: a new descriptor of one's own, mapped by nobody but the model.
-        let (fd, described) = unsafe {
-            let name = c"described".as_ptr();
-            let fd = OwnedFd::from_raw_fd(libc::memfd_create(name, libc::MFD_CLOEXEC));
-            assert_eq!(libc::ftruncate(fd.as_raw_fd(), 8192), 0);
-            let region = rig.pd.register_dmabuf(fd.as_fd(), 0, 8192, 1 << 40, all_rights());
-            (fd, region.unwrap())
-        };
-        let regions = [
-            on_card.remote(0),
-            Remote::new(demanded.remote_address(), demanded.rkey()),
-            described.remote(0),
-            read_only.remote(0),
-        ];
-        assert!(control.exchange_data(&told(&regions)).unwrap().is_empty());
-        // The peer has done what it may.
-        control.barrier(1).unwrap();
-        let mut text = [0; 20];
-        card.read(512, &mut text);
-        assert_eq!((&text, card.load(8)), (b"to the card, from it", 42));
-        demanded.read(DEMANDED - 20, &mut text);
-        assert_eq!(&text, b"the end of a gigabyt");
-        let file = std::fs::File::from(fd);
-        std::os::unix::fs::FileExt::read_exact_at(&file, &mut text, 4090).unwrap();
-        assert_eq!(&text, b"across two pages of ");
-        // And tried what it may not.
-        control.barrier(2).unwrap();
-        card.read(0, &mut text[..8]);
-        assert_eq!(text[..8], [0; 8]);
-    });
+    with_peer(
+        memory_of_every_kind_is_reached_from_another_process,
+        peer_of_memory,
+        |rig, mut control| {
+            let _connections: Vec<_> = (0..CONNECTIONS)
+                .map(|_| connected::<Rc>(&rig, &mut control, &|_, _| {}).0)
+                .collect();
+            let mut card = DeviceMemory::allocate(&rig.context, 4096, 6).unwrap();
+            card.write(0, &[0; 4096]);
+            card.store(8, 40);
+            card.flush();
+            let on_card = rig.pd.register_device(&card, 0, 4096, all_rights()).unwrap();
+            let read_only = rig.pd.register_device(&card, 0, 64, Access::REMOTE_READ).unwrap();
+            let access = all_rights() | Access::ON_DEMAND;
+            let demanded = rig.pd.register(Pages::new(DEMANDED).unwrap(), access).unwrap();
+            // SAFETY: a new descriptor of one's own, mapped by nobody but the model.
+            let (fd, described) = unsafe {
+                let name = c"described".as_ptr();
+                let fd = OwnedFd::from_raw_fd(libc::memfd_create(name, libc::MFD_CLOEXEC));
+                assert_eq!(libc::ftruncate(fd.as_raw_fd(), 8192), 0);
+                let region = rig.pd.register_dmabuf(fd.as_fd(), 0, 8192, 1 << 40, all_rights());
+                (fd, region.unwrap())
+            };
+            let regions = [
+                on_card.remote(0),
+                Remote::new(demanded.remote_address(), demanded.rkey()),
+                described.remote(0),
+                read_only.remote(0),
+            ];
+            assert!(control.exchange_data(&told(&regions)).unwrap().is_empty());
+            // The peer has done what it may.
+            control.barrier(1).unwrap();
+            let mut text = [0; 20];
+            card.read(512, &mut text);
+            assert_eq!((&text, card.load(8)), (b"to the card, from it", 42));
+            demanded.read(DEMANDED - 20, &mut text);
+            assert_eq!(&text, b"the end of a gigabyt");
+            let file = std::fs::File::from(fd);
+            std::os::unix::fs::FileExt::read_exact_at(&file, &mut text, 4090).unwrap();
+            assert_eq!(&text, b"across two pages of ");
+            // And tried what it may not.
+            control.barrier(2).unwrap();
+            card.read(0, &mut text[..8]);
+            assert_eq!(text[..8], [0; 8]);
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_of_memory() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_of_memory(rig: Rig, mut control: Connection) {
     let mut connections: Vec<_> =
         (0..CONNECTIONS).map(|_| connected::<Rc>(&rig, &mut control, &|_, _| {}).0).collect();
     let regions = heard(&control.exchange_data(&[]).unwrap());

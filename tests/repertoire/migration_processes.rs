@@ -14,7 +14,7 @@ use mlx5::verbs::{
 use mlx5::wqe::{Inline, SendImm};
 use mlx5_sys::verbs::{ibv_wc_opcode, ibv_wc_status as status, ibv_wr_opcode as wr};
 
-use super::processes::{Library, connected, peer, with_peer};
+use super::processes::{Library, connected, with_peer};
 use super::unreliable::Side;
 use crate::rig::{PATIENCE, Rig};
 
@@ -238,61 +238,64 @@ fn both<E: End>(rig: &Rig, control: &mut Connection, level: u8, breaks: bool) {
 
 #[test]
 fn a_side_whose_way_breaks_moves_and_takes_a_peer_of_libmlx5_along() {
-    with_peer("migration_processes::peer_that_follows", |rig, mut control| {
-        both::<Side<Rc>>(&rig, &mut control, 5, true);
-    });
+    with_peer(
+        a_side_whose_way_breaks_moves_and_takes_a_peer_of_libmlx5_along,
+        peer_that_follows,
+        |rig, mut control| {
+            both::<Side<Rc>>(&rig, &mut control, 5, true);
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_that_follows() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_that_follows(rig: Rig, mut control: Connection) {
     both::<Library<Rc>>(&rig, &mut control, 5, false);
 }
 
 #[test]
 fn a_side_follows_a_peer_of_libmlx5_whose_way_breaks() {
-    with_peer("migration_processes::peer_that_moves", |rig, mut control| {
-        both::<Side<Rc>>(&rig, &mut control, 6, false);
-    });
+    with_peer(
+        a_side_follows_a_peer_of_libmlx5_whose_way_breaks,
+        peer_that_moves,
+        |rig, mut control| {
+            both::<Side<Rc>>(&rig, &mut control, 6, false);
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_that_moves() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_that_moves(rig: Rig, mut control: Connection) {
     both::<Library<Rc>>(&rig, &mut control, 6, true);
 }
 
 #[test]
 fn a_way_that_breaks_is_the_end_where_the_peer_has_no_other() {
-    with_peer("migration_processes::peer_without_another_way", |rig, mut control| {
-        let level = 7;
-        let mut end = <Side<Rc> as End>::new(&rig, &mut control, level);
-        offer(end.qp(), ALTERNATE);
-        end.receive(0);
-        control.barrier(1).unwrap();
-        traffic(&mut end, 0..1, |_| {});
-        assert_eq!(path(end.qp()), (level, MigrationState::Rearm));
-        assert!(mlx5_model::set_service_level(0, level, false));
-        end.send(1);
-        match end.wait() {
-            Completion::Failed(failure) => {
-                assert_eq!(failure.status.wc_status(), status::IBV_WC_RETRY_EXC_ERR);
+    with_peer(
+        a_way_that_breaks_is_the_end_where_the_peer_has_no_other,
+        peer_without_another_way,
+        |rig, mut control| {
+            let level = 7;
+            let mut end = <Side<Rc> as End>::new(&rig, &mut control, level);
+            offer(end.qp(), ALTERNATE);
+            end.receive(0);
+            control.barrier(1).unwrap();
+            traffic(&mut end, 0..1, |_| {});
+            assert_eq!(path(end.qp()), (level, MigrationState::Rearm));
+            assert!(mlx5_model::set_service_level(0, level, false));
+            end.send(1);
+            match end.wait() {
+                Completion::Failed(failure) => {
+                    assert_eq!(failure.status.wc_status(), status::IBV_WC_RETRY_EXC_ERR);
+                }
+                other => panic!("{other:?}"),
             }
-            other => panic!("{other:?}"),
-        }
-        assert!(mlx5_model::set_service_level(0, level, true));
-        assert_eq!(end.qp.query().unwrap().state, QpState::Error);
-        is_quiet(&rig);
-        control.barrier(2).unwrap();
-    });
+            assert!(mlx5_model::set_service_level(0, level, true));
+            assert_eq!(end.qp.query().unwrap().state, QpState::Error);
+            is_quiet(&rig);
+            control.barrier(2).unwrap();
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_without_another_way() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_without_another_way(rig: Rig, mut control: Connection) {
     let mut end = <Library<Rc> as End>::new(&rig, &mut control, 7);
     End::receive(&mut end, 0);
     control.barrier(1).unwrap();

@@ -1,9 +1,7 @@
 //! Keys over other keys: lists of pieces, strided patterns, in the WQE and by pointer, used by this
 //! side and by the peer; and all that is refused.
 
-use std::process::{Child, Command};
-
-use mlx5::connect::{Connection, Listener, RemoteRegion};
+use mlx5::connect::{Connection, RemoteRegion};
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{Access, Mkey, ProtectionDomain, QueuePair, Rc};
@@ -22,7 +20,8 @@ use mlx5_sys::ifc::{
 };
 
 use crate::pair::{EVERYTHING, End, LENGTH, Pair, Setup};
-use crate::rig::{PATIENCE, Rig, wait};
+use crate::processes::with_peer;
+use crate::rig::{Rig, wait};
 
 const BOTH: Access = Access::LOCAL_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_WRITE);
 
@@ -500,20 +499,6 @@ fn protected_data_is_refused_by_a_card_without_the_capability() {
     pair.works_again();
 }
 
-/// In the peer's environment: where the test listens.
-const ADDRESS: &str = "MLX5_MKEYS_ADDRESS";
-
-/// Kills the peer if the test ends before it does.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It has ended already when all went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Each lets the other write into every second byte of its memory by a strided key, says so, and
 /// invalidates the other's key with a last message; afterwards it is worth nothing.
 fn weave(rig: &Rig, mut connection: Connection) {
@@ -586,22 +571,6 @@ fn weave(rig: &Rig, mut connection: Connection) {
 
 #[test]
 fn two_processes_write_into_each_other_by_strided_keys() {
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["mkeys::the_other_process", "--exact", "--ignored", "--nocapture"])
-        .env(ADDRESS, listener.local_address().unwrap().to_string())
-        .spawn()
-        .unwrap();
-    let mut peer = Peer(child);
-    weave(&rig, listener.accept(PATIENCE).unwrap());
-    assert!(peer.0.wait().unwrap().success());
-}
-
-#[test]
-#[ignore = "started by two_processes_write_into_each_other_by_strided_keys"]
-fn the_other_process() {
-    let address = std::env::var(ADDRESS).expect("started by the test of this file");
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
-    weave(&rig, Connection::connect(address.as_str(), PATIENCE).unwrap());
+    let both = |rig: Rig, connection| weave(&rig, connection);
+    with_peer(two_processes_write_into_each_other_by_strided_keys, both, both);
 }

@@ -1,9 +1,7 @@
 //! Atomics under masks, copies by the card, steering of other queues, and WQEs given as bytes, on
 //! reliable connections: in one process, and atomics between two.
 
-use std::process::{Child, Command};
-
-use mlx5::connect::{Connection, Listener};
+use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, Failure, ReceiveKind, SendOperation, Status};
 use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig, SendQueue};
@@ -14,7 +12,8 @@ use mlx5::wqe::{
 };
 use mlx5_model::Mode;
 
-use crate::rig::{PATIENCE, Rig, all_rights, wait};
+use crate::processes::with_peer;
+use crate::rig::{Rig, all_rights, wait};
 use crate::unreliable::{Side, connected, datagrams};
 
 /// Where the old values of atomics go, and where the numbers are.
@@ -335,8 +334,6 @@ fn bytes_that_are_no_wqe_are_refused() {
     assert_eq!(refused(&vec![0; 64 * 16]), RawWqeError::Length);
 }
 
-/// In the peer's environment: where the test listens.
-const ADDRESS: &str = "MLX5_REPERTOIRE_OPERATIONS";
 const ADDITIONS: u128 = 300;
 
 /// Adds to a number of each size in the other process's memory, one by one.
@@ -385,35 +382,8 @@ fn count(rig: &Rig, mut connection: Connection) {
     connection.barrier(3).unwrap();
 }
 
-/// Kills the peer if the test ends before it does.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        // It has ended already when all went well.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn two_processes_count_in_each_other() {
-    let rig = Rig::new(Mode::Trapped);
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args(["operations::the_other_process", "--exact", "--ignored", "--nocapture"])
-        .env(ADDRESS, listener.local_address().unwrap().to_string())
-        .spawn()
-        .unwrap();
-    let mut peer = Peer(child);
-    count(&rig, listener.accept(PATIENCE).unwrap());
-    assert!(peer.0.wait().unwrap().success());
-}
-
-#[test]
-#[ignore = "started by two_processes_count_in_each_other"]
-fn the_other_process() {
-    let address = std::env::var(ADDRESS).expect("started by the test of this file");
-    let rig = Rig::new(Mode::Trapped);
-    count(&rig, Connection::connect(address.as_str(), PATIENCE).unwrap());
+    let both = |rig: Rig, connection| count(&rig, connection);
+    with_peer(two_processes_count_in_each_other, both, both);
 }

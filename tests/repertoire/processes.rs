@@ -2,7 +2,6 @@
 //! has a connection to talk to the other by. Its queues are posted to and polled by this crate, or, of
 //! a [`Library`], by libmlx5.
 
-use std::process::Command;
 use std::time::Instant;
 
 use mlx5::connect::{Connection, Endpoint, Listener};
@@ -16,6 +15,7 @@ use mlx5_sys::verbs::{ibv_send_wr, ibv_wc, ibv_wc_status, ibv_wr_opcode};
 
 use super::multicast::GROUPS;
 use super::unreliable::{QKEY, Side};
+use crate::rig::process::{self, Peer};
 use crate::rig::verbs::{self, Request};
 use crate::rig::{PATIENCE, Rig};
 
@@ -24,31 +24,27 @@ const ADDRESS: &str = "MLX5_PEER_ADDRESS";
 /// Bytes of either side's memory.
 const MEMORY: usize = 1 << 16;
 
-/// Starts the peer's part, a test that is ignored, in a process of its own, and does this one's with it.
-pub fn with_peer(name: &str, own: impl FnOnce(Rig, Connection)) {
+/// Runs `test` again in a process of its own, where it does the peer's part, and does this one's with it.
+pub fn with_peer(
+    test: impl Fn(),
+    peer: impl FnOnce(Rig, Connection),
+    own: impl FnOnce(Rig, Connection),
+) {
     let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([name, "--exact", "--ignored", "--nocapture"])
-        .env(GROUPS, std::process::id().to_string())
-        .env(ADDRESS, listener.local_address().unwrap().to_string())
-        .spawn()
-        .unwrap();
-    let connection = listener.accept(PATIENCE).unwrap();
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own(rig, connection)));
-    if outcome.is_err() {
-        let _ = child.kill();
+    if process::role().is_some() {
+        let address =
+            std::env::var(ADDRESS).expect("a test that starts this says where it listens");
+        return peer(rig, Connection::connect(address.as_str(), PATIENCE).unwrap());
     }
-    let status = child.wait().unwrap();
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    assert!(status.success(), "the peer: {status}");
-}
-
-/// The peer's end of it; `None` where no test has started this.
-pub fn peer() -> Option<(Rig, Connection)> {
-    let address = std::env::var(ADDRESS).ok()?;
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
-    Some((rig, Connection::connect(address.as_str(), PATIENCE).unwrap()))
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let mut command = process::child(test, "peer");
+    let other = Peer::start(
+        command
+            .env(GROUPS, std::process::id().to_string())
+            .env(ADDRESS, listener.local_address().unwrap().to_string()),
+    );
+    own(rig, listener.accept(PATIENCE).unwrap());
+    other.end();
 }
 
 /// A queue pair in INIT as both kinds of sides have it.

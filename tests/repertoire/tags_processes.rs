@@ -1,20 +1,18 @@
 //! Messages with tags between two processes: eager ones, such that are fetched, and such for which
 //! there is no entry, in both directions at a time.
 
-use std::process::Command;
 use std::time::Instant;
 
-use mlx5::connect::{Connection, Listener};
+use mlx5::connect::Connection;
 use mlx5::cqe::Completion;
 use mlx5::ring::{TagCompletion, TagReceive};
 use mlx5::verbs::{CqeSize, QueuePair};
 use mlx5::wqe::{InlineGather, Remote, Rendezvous, Send, Sge, Tag, TagHeader, TagKind};
 
+use super::processes::with_peer;
 use super::tags::{Matcher, Sender};
 use crate::rig::{PATIENCE, Rig};
 
-/// In the peer's environment: where the test listens.
-const ADDRESS: &str = "MLX5_TAGS_ADDRESS";
 const MESSAGES: u64 = 60;
 /// Bytes of a message that is fetched.
 const LONG: usize = 20_000;
@@ -132,29 +130,6 @@ fn both(rig: &Rig, connection: &mut Connection) {
 
 #[test]
 fn two_processes_match_each_others_messages() {
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
-    let listener = Listener::bind("127.0.0.1:0").unwrap();
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["tags_processes::peer", "--exact", "--ignored", "--nocapture"])
-        .env(ADDRESS, listener.local_address().unwrap().to_string())
-        .spawn()
-        .unwrap();
-    let mut connection = listener.accept(PATIENCE).unwrap();
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        both(&rig, &mut connection);
-    }));
-    if outcome.is_err() {
-        let _ = child.kill();
-    }
-    let status = child.wait().unwrap();
-    outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    assert!(status.success(), "the peer: {status}");
-}
-
-#[test]
-#[ignore = "the other process of a test"]
-fn peer() {
-    let Ok(address) = std::env::var(ADDRESS) else { return };
-    let rig = Rig::new(mlx5_model::Mode::Trapped);
-    both(&rig, &mut Connection::connect(address.as_str(), PATIENCE).unwrap());
+    let both = |rig: Rig, mut connection| both(&rig, &mut connection);
+    with_peer(two_processes_match_each_others_messages, both, both);
 }

@@ -16,7 +16,7 @@ use mlx5_sys::verbs::{
     ibv_wc_opcode, ibv_wc_status as status, ibv_wr_opcode as wr,
 };
 
-use super::processes::{Library, connected, exchange_datagrams, peer, with_peer};
+use super::processes::{Library, connected, exchange_datagrams, with_peer};
 use super::unreliable::{QKEY, Side, datagrams};
 use crate::rig::{PATIENCE, Rig};
 
@@ -192,20 +192,21 @@ fn two<T: Transport>(side: &mut Side<T>) {
 
 #[test]
 fn datagrams_go_on_after_an_error_and_reach_libmlx5() {
-    with_peer("upkeep_processes::peer_of_datagrams", |rig, mut control| {
-        let mut side = datagrams(&rig);
-        let (handle, number) = exchange_datagrams(&rig, &mut control, &side.qp);
-        let to = UdAddress::new(&handle, number, QKEY);
-        control.barrier(1).unwrap();
-        fails(&mut side, |imm, sge| SendImm::new(sge, imm).signaled_if(imm >= AFTER).to(to));
-        control.barrier(2).unwrap();
-    });
+    with_peer(
+        datagrams_go_on_after_an_error_and_reach_libmlx5,
+        peer_of_datagrams,
+        |rig, mut control| {
+            let mut side = datagrams(&rig);
+            let (handle, number) = exchange_datagrams(&rig, &mut control, &side.qp);
+            let to = UdAddress::new(&handle, number, QKEY);
+            control.barrier(1).unwrap();
+            fails(&mut side, |imm, sge| SendImm::new(sge, imm).signaled_if(imm >= AFTER).to(to));
+            control.barrier(2).unwrap();
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_of_datagrams() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_of_datagrams(rig: Rig, mut control: Connection) {
     let side = Library::datagrams(&rig);
     let to = exchange_datagrams(&rig, &mut control, &side.qp);
     side.receive(7, 1024, ROOM);
@@ -217,21 +218,22 @@ fn peer_of_datagrams() {
 
 #[test]
 fn datagrams_of_libmlx5_go_on_after_an_error() {
-    with_peer("upkeep_processes::peer_whose_datagrams_fail", |rig, mut control| {
-        let mut side = datagrams(&rig);
-        let (handle, number) = exchange_datagrams(&rig, &mut control, &side.qp);
-        let to = UdAddress::new(&handle, number, QKEY);
-        two(&mut side);
-        control.barrier(1).unwrap();
-        listens(&mut side, |imm, sge| SendImm::new(sge, imm).signaled().to(to));
-        control.barrier(2).unwrap();
-    });
+    with_peer(
+        datagrams_of_libmlx5_go_on_after_an_error,
+        peer_whose_datagrams_fail,
+        |rig, mut control| {
+            let mut side = datagrams(&rig);
+            let (handle, number) = exchange_datagrams(&rig, &mut control, &side.qp);
+            let to = UdAddress::new(&handle, number, QKEY);
+            two(&mut side);
+            control.barrier(1).unwrap();
+            listens(&mut side, |imm, sge| SendImm::new(sge, imm).signaled().to(to));
+            control.barrier(2).unwrap();
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_whose_datagrams_fail() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_whose_datagrams_fail(rig: Rig, mut control: Connection) {
     let side = Library::datagrams(&rig);
     let to = exchange_datagrams(&rig, &mut control, &side.qp);
     control.barrier(1).unwrap();
@@ -241,18 +243,19 @@ fn peer_whose_datagrams_fail() {
 
 #[test]
 fn an_unreliable_connection_goes_on_after_an_error_and_reaches_libmlx5() {
-    with_peer("upkeep_processes::peer_of_a_connection", |rig, mut control| {
-        let (mut side, _) = connected::<Uc>(&rig, &mut control, &|_, _| {});
-        control.barrier(1).unwrap();
-        fails(&mut side, |imm, sge| SendImm::new(sge, imm).signaled_if(imm >= AFTER));
-        control.barrier(2).unwrap();
-    });
+    with_peer(
+        an_unreliable_connection_goes_on_after_an_error_and_reaches_libmlx5,
+        peer_of_a_connection,
+        |rig, mut control| {
+            let (mut side, _) = connected::<Uc>(&rig, &mut control, &|_, _| {});
+            control.barrier(1).unwrap();
+            fails(&mut side, |imm, sge| SendImm::new(sge, imm).signaled_if(imm >= AFTER));
+            control.barrier(2).unwrap();
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_of_a_connection() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_of_a_connection(rig: Rig, mut control: Connection) {
     let (side, _) = Library::<Uc>::connected(&rig, &mut control, &|_, _| {});
     side.receive(7, 1024, ROOM);
     side.receive(7, 1024, ROOM);
@@ -263,19 +266,20 @@ fn peer_of_a_connection() {
 
 #[test]
 fn an_unreliable_connection_of_libmlx5_goes_on_after_an_error() {
-    with_peer("upkeep_processes::peer_whose_connection_fails", |rig, mut control| {
-        let (mut side, _) = connected::<Uc>(&rig, &mut control, &|_, _| {});
-        two(&mut side);
-        control.barrier(1).unwrap();
-        listens(&mut side, |imm, sge| SendImm::new(sge, imm).signaled());
-        control.barrier(2).unwrap();
-    });
+    with_peer(
+        an_unreliable_connection_of_libmlx5_goes_on_after_an_error,
+        peer_whose_connection_fails,
+        |rig, mut control| {
+            let (mut side, _) = connected::<Uc>(&rig, &mut control, &|_, _| {});
+            two(&mut side);
+            control.barrier(1).unwrap();
+            listens(&mut side, |imm, sge| SendImm::new(sge, imm).signaled());
+            control.barrier(2).unwrap();
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_whose_connection_fails() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_whose_connection_fails(rig: Rig, mut control: Connection) {
     let (side, _) = Library::<Uc>::connected(&rig, &mut control, &|_, _| {});
     control.barrier(1).unwrap();
     fails_by_libmlx5(&side, |_| {});
@@ -299,7 +303,7 @@ fn impatient(_: &mut RtrAttributes, rts: &mut RtsAttributes) {
 
 #[test]
 fn queues_are_drained_while_libmlx5_sends() {
-    with_peer("upkeep_processes::peer_that_sends_on", |rig, mut control| {
+    with_peer(queues_are_drained_while_libmlx5_sends, peer_that_sends_on, |rig, mut control| {
         let (mut side, remote) = connected::<Rc>(&rig, &mut control, &|_, _| {});
         (0..RECEIVES).for_each(|_| post_receive(&mut side));
         control.barrier(1).unwrap();
@@ -379,10 +383,7 @@ fn queues_are_drained_while_libmlx5_sends() {
     });
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_that_sends_on() {
-    let Some((rig, mut control)): Option<(Rig, Connection)> = peer() else { return };
+fn peer_that_sends_on(rig: Rig, mut control: Connection) {
     let (side, _) = Library::<Rc>::connected(&rig, &mut control, &impatient);
     control.barrier(1).unwrap();
     let (mut posted, mut sent) = (0, 0);

@@ -1,7 +1,59 @@
-//! The examples, as processes.
+//! Processes of tests: the examples, and the test's own program again.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
+
+/// In the environment of a test that is run again: the part that it plays there.
+const ROLE: &str = "MLX5_TEST_ROLE";
+
+/// The part that this process plays in its test, if a test started it by [`child`].
+pub fn role() -> Option<String> {
+    std::env::var(ROLE).ok()
+}
+
+/// This program again, with one test only, which finds that [`role`] there. A test begins with a look at
+/// it.
+pub fn child(test: impl Fn(), role: &str) -> Command {
+    // As the compiler calls the function: the crate first, which the name of a test leaves out.
+    let function = std::any::type_name_of_val(&test);
+    let (_, name) = function.split_once("::").expect("a test is a function of a crate");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([name, "--exact", "--nocapture"]).env(ROLE, role);
+    command
+}
+
+/// Another process of a test, which does not outlive it.
+pub struct Peer(Child);
+
+impl Peer {
+    pub fn start(command: &mut Command) -> Peer {
+        Peer(command.spawn().unwrap())
+    }
+
+    /// Waits for its end, which has to be a success.
+    pub fn end(mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        let status = loop {
+            if let Some(status) = self.0.try_wait().unwrap() {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "the peer does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert!(status.success(), "the peer: {status}");
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        // It has ended already when all went well.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
 
 /// A process that does not outlive its test.
 pub struct Process(Child);

@@ -72,6 +72,22 @@ impl Command {
     }
 }
 
+/// Has a write at the limit of files' sizes (`RLIMIT_FSIZE`) fail, instead of the signal that would end
+/// this process. Programs that it runs begin with the signal as it was.
+fn outlive_file_limits() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: a zeroed sigaction is a valid one, and the handler does nothing.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGXFSZ, std::ptr::null(), &mut action);
+        if action.sa_sigaction == libc::SIG_DFL {
+            action.sa_sigaction = nothing as *const () as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigaction(libc::SIGXFSZ, &action, std::ptr::null_mut());
+        }
+    }
+}
+
 impl Cli {
     /// Prints help, the version, or what is wrong with the command line.
     #[must_use]
@@ -94,6 +110,7 @@ impl Cli {
     /// Does what the command line says.
     #[must_use]
     pub fn run(mut self) -> ExitCode {
+        outlive_file_limits();
         self.options.model |= self.command.is_of_the_model();
         let machine = Machine::choose(&self.options, self.command.may_fall_back());
         let output = Output::new(&self.options);

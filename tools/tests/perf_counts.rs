@@ -4,7 +4,7 @@
 mod perf_pair;
 mod rig;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::BufReader;
 use std::net::TcpListener;
@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 struct Done {
     /// Send WQEs by opcode (`mlx5dv.h`, `MLX5_OPCODE_*`).
     requests: BTreeMap<u8, u64>,
-    /// Bytes of payload that left, by length of their packets.
-    packets: BTreeMap<usize, u64>,
+    /// Packets that left, by their length: those of one number, which were sent again, are one.
+    packets: BTreeMap<usize, BTreeSet<u32>>,
 }
 
 /// Out of what the model wrote down.
@@ -38,7 +38,9 @@ fn done(file: &str) -> Done {
                 *done.requests.entry(bytes[3]).or_default() += 1;
             }
             What::Observed(Observed::Sent(packet)) => {
-                *done.packets.entry(packet.len()).or_default() += 1;
+                // Behind the LRH of 8 bytes, the BTH: its last three bytes are the number.
+                let number = u32::from_be_bytes(packet[16..20].try_into().unwrap()) & 0xff_ffff;
+                done.packets.entry(packet.len()).or_default().insert(number);
             }
             _ => {}
         }
@@ -134,8 +136,9 @@ fn the_card_is_asked_for_the_same_as_by_perftest() {
         assert_eq!(ours.requests.values().sum::<u64>(), 120, "{program}: {ours:?}");
         assert_eq!(ours.requests, theirs.requests, "{program}");
         // ACKs may answer several messages, so they are not counted; they are the shortest.
-        let with_payload = |done: &Done| -> BTreeMap<usize, u64> {
-            done.packets.iter().filter(|(length, _)| **length > 28).map(|(&a, &b)| (a, b)).collect()
+        let with_payload = |done: &Done| -> BTreeMap<usize, usize> {
+            let those = done.packets.iter().filter(|(length, _)| **length > 28);
+            those.map(|(&length, numbers)| (length, numbers.len())).collect()
         };
         assert_eq!(with_payload(&ours), with_payload(&theirs), "{program}");
     }

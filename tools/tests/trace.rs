@@ -2,7 +2,9 @@
 
 mod rig;
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +12,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use rig::folder::Folder;
-use rig::{Printed, finish, json_has_shape, mlx5, run, text_has_shape};
+use rig::{Printed, finish, json_has_shape, mlx5, on_the_model, run, text_has_shape};
 use serde_json::Value;
 
 /// Many times what the longest program takes.
@@ -19,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const PYTHON: &str = "/usr/bin/python3";
 /// Makes three writes, of which the second is refused.
 const WRITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/write.py");
+/// Makes as many writes as it is told to.
+const FLOOD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/flood.py");
 
 /// What one side of a connection did: the lines of its trace, its recording, what it printed.
 struct Side {
@@ -136,9 +140,19 @@ fn has_whole_story(lines: &[Value], receives: bool) {
         .filter(|line| line["register"] == "blueflame" && line["qp"].is_number())
         .count();
     assert!(rung > 0 && rung <= sends, "{rung} doorbells for {sends} WQEs");
-    let last_cqe = lines.iter().rposition(|line| line["kind"] == "cqe").unwrap();
-    let destroy = lines.iter().position(|line| line["command"] == "DESTROY_QP").unwrap();
-    assert!(last_cqe < destroy);
+    // No CQE of a queue pair comes after that one is destroyed; of others, it may.
+    let mut destroyed = Vec::new();
+    for line in lines {
+        if line["command"] == "DESTROY_QP" {
+            destroyed.push(line["input"]["qpn"].as_u64().unwrap());
+        }
+        if line["kind"] == "cqe" {
+            let qp = line["qp"].as_u64().unwrap();
+            assert!(!destroyed.contains(&qp), "{line} after {qp:#x} was destroyed");
+        }
+    }
+    let pairs = commands.iter().filter(|command| **command == "CREATE_QP").count();
+    assert_eq!(destroyed.len(), pairs);
     let received = of(lines, "wqe").iter().any(|line| line["queue"] != "send");
     assert_eq!(received, receives);
 }
@@ -355,11 +369,14 @@ fn filters_choose_by_queue_kind_and_error() {
     assert!(show(&["--errors"]).is_empty());
     let packets = show(&["--kind", "packet"]);
     // Each message has four packets at the MTU of 1,024 bytes, and an acknowledge.
-    let sent = |opcode: &str| {
-        packets.iter().filter(|line| line["way"] == "sent" && line["opcode"] == opcode).count()
+    // More than once where an acknowledge came late and the packet was sent again.
+    let numbers = |way: &str, opcode: &str| -> BTreeSet<u64> {
+        let those = packets.iter().filter(|line| line["way"] == way && line["opcode"] == opcode);
+        those.map(|line| line["psn"].as_u64().unwrap()).collect()
     };
+    let sent = |opcode: &str| numbers("sent", opcode).len();
     assert_eq!((sent("SendFirst"), sent("SendMiddle"), sent("SendLast")), (5, 10, 5));
-    assert_eq!(packets.iter().filter(|line| line["opcode"] == "SendLast").count(), 10);
+    assert_eq!(numbers("received", "SendLast").len(), 5);
     run(&["trace", "--qp", "many", "--from", "x"], 2);
 }
 
@@ -473,5 +490,107 @@ fn who_is_told_to_end_ends_the_program_first() {
         // What was there is whole: the program has ended, its stream with it.
         let report = run(&["replay", "--json", recording.to_str().unwrap()], 0).report();
         assert!(report["commands"].as_u64().unwrap() > 10, "{report}");
+    }
+}
+
+/// The folders in which programs find the commands that trace them.
+fn meetings(folder: &Folder) -> Vec<String> {
+    let entries = fs::read_dir(folder.path()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with("mlx5-trace-")).collect()
+}
+
+#[test]
+fn what_a_killed_command_leaves_is_removed_by_the_next() {
+    let folder = Folder::new("killed");
+    // It says so when it runs, and ends with its input.
+    let start = || {
+        let mut command: Command = mlx5(&["trace", "--", "sh", "-c", "echo; read line"]);
+        command.env("TMPDIR", folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+        child
+    };
+    let mut killed = start();
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(meetings(&folder).len(), 1, "what is to be removed");
+    let mut other = start();
+    let left = meetings(&folder);
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(left[0].contains(&other.id().to_string()), "{left:?}");
+    // One that lives keeps its own.
+    let mut command = mlx5(&["trace", "--", "true"]);
+    finish(command.env("TMPDIR", folder.path()), 0);
+    assert_eq!(meetings(&folder), left);
+    drop(other.stdin.take());
+    other.wait().unwrap();
+    assert!(meetings(&folder).is_empty());
+}
+
+/// Whether the process waits for room to send.
+fn waits_to_send(process: &str) -> bool {
+    let call = fs::read_to_string(format!("/proc/{process}/syscall")).unwrap_or_default();
+    call.split(' ').next() == Some(&libc::SYS_sendto.to_string())
+}
+
+#[test]
+fn a_reader_that_stops_stops_the_program_and_not_the_memory() {
+    const WRITES: usize = 6000;
+    let mut command = mlx5(&["trace", "--kind", "cqe", "--json", "-v", "--", PYTHON, FLOOD]);
+    command.args([WRITES.to_string()]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // The program says its number; nobody reads the trace.
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    let process = line.trim().to_owned();
+    let began = Instant::now();
+    // For so long that it is no wait between two others.
+    let mut since = None;
+    while since.is_none_or(|since: Instant| since.elapsed() < Duration::from_secs(1)) {
+        assert!(Path::new("/proc").join(&process).exists(), "it has ended, and nobody has read");
+        assert!(began.elapsed() < PATIENCE, "it does not come to wait");
+        since = if waits_to_send(&process) { since.or(Some(Instant::now())) } else { None };
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Once somebody reads, it goes on, and nothing is lost.
+    let printed = Printed::from(child.wait_with_output().unwrap());
+    assert_eq!(printed.status, Some(0), "{}", printed.err);
+    let cqes = printed.err.lines().filter(|line| line.contains("\"kind\":\"cqe\"")).count();
+    assert_eq!(cqes, WRITES);
+}
+
+#[test]
+fn a_recording_at_the_limit_of_files_ends_and_the_program_does_not() {
+    let folder = Folder::new("limit");
+    // A megabyte: the model has files of its own below that.
+    let limited = |program: &str| {
+        let mut command =
+            on_the_model("bash", &["-c", "ulimit -f 1024; exec \"$@\"", "bash", program]);
+        command.env_remove("LD_PRELOAD");
+        command
+    };
+    let writes = "6000";
+    let of_command = folder.file("command.trace");
+    let mut command = limited(env!("CARGO_BIN_EXE_mlx5"));
+    command.args(["trace", "--kind", "command", "-o", "/dev/null", "--record"]).arg(&of_command);
+    let printed = finish(command.args(["--", PYTHON, FLOOD, writes]), 0);
+    assert!(printed.err.contains("the recording ends here: File too large"), "{}", printed.err);
+    // The model of the program, writing by itself.
+    let of_model = folder.file("model.trace");
+    let preloads = on_the_model("true", &[]);
+    let library = preloads.get_envs().find(|(name, _)| *name == "LD_PRELOAD").unwrap().1.unwrap();
+    let mut command = limited("env");
+    command
+        .arg(format!("LD_PRELOAD={}", library.to_str().unwrap()))
+        .env("MLX5_MODEL_TRACE", &of_model);
+    let printed = finish(command.args([PYTHON, FLOOD, writes]), 0);
+    assert!(printed.err.contains("the trace ends here: File too large"), "{}", printed.err);
+    for recording in [of_command, of_model] {
+        assert_eq!(fs::metadata(&recording).unwrap().len(), 1 << 20);
+        // It is cut in the middle of a record, and good up to there.
+        let shown = run(&["trace", "--from", recording.to_str().unwrap()], 0);
+        assert!(shown.out.contains("CREATE_QP"), "{}", shown.out);
     }
 }

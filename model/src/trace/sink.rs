@@ -105,8 +105,7 @@ fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
             libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
         };
         if put < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ENOTSOCK) {
-            // SAFETY: the same.
-            put = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
+            put = write_below_limit(fd, bytes);
         }
         match usize::try_from(put) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -116,6 +115,30 @@ fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
                 error => return Err(error),
             },
         }
+    }
+}
+
+/// Writes some of it to a file. At the limit of files' sizes (`RLIMIT_FSIZE`) it fails with `EFBIG`: the
+/// signal that goes with it would end the program, and is taken back.
+fn write_below_limit(fd: &OwnedFd, bytes: &[u8]) -> isize {
+    // SAFETY: zeroed signal sets and times are valid and are filled by the calls; so many bytes are
+    // there. The kernel sends SIGXFSZ to the thread that writes, which has it blocked meanwhile.
+    unsafe {
+        let (mut limit, mut before, mut waiting): (libc::sigset_t, libc::sigset_t, libc::sigset_t) =
+            std::mem::zeroed();
+        libc::sigemptyset(&mut limit);
+        libc::sigaddset(&mut limit, libc::SIGXFSZ);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &limit, &mut before);
+        libc::sigpending(&mut waiting);
+        let put = libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
+        let error = *libc::__errno_location();
+        if put < 0 && error == libc::EFBIG && libc::sigismember(&waiting, libc::SIGXFSZ) == 0 {
+            let at_once: libc::timespec = std::mem::zeroed();
+            libc::sigtimedwait(&limit, std::ptr::null_mut(), &at_once);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        *libc::__errno_location() = error;
+        put
     }
 }
 

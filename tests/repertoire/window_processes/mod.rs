@@ -13,7 +13,7 @@ use mlx5::wqe::Remote;
 use mlx5_sys::verbs::{ibv_wc_status as status, ibv_wr_opcode as wr};
 
 use self::end::{End, RECEIVED};
-use super::processes::{Library, connected, heard, peer, to, told, with_peer};
+use super::processes::{Library, connected, heard, to, told, with_peer};
 use super::unreliable::Side;
 use crate::rig::{PATIENCE, Rig};
 
@@ -141,73 +141,77 @@ fn user<E: End>(rig: &Rig, control: &mut Connection) {
 
 #[test]
 fn windows_let_in_a_process_that_posts_by_libmlx5() {
-    with_peer("window_processes::peer_that_uses", |rig, mut control| {
-        owner::<Side<Rc>>(&rig, &mut control);
-    });
+    with_peer(
+        windows_let_in_a_process_that_posts_by_libmlx5,
+        peer_that_uses,
+        |rig, mut control| {
+            owner::<Side<Rc>>(&rig, &mut control);
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_that_uses() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_that_uses(rig: Rig, mut control: Connection) {
     user::<Library<Rc>>(&rig, &mut control);
 }
 
 #[test]
 fn windows_of_a_process_that_posts_by_libmlx5_let_in() {
-    with_peer("window_processes::peer_that_owns", |rig, mut control| {
-        user::<Side<Rc>>(&rig, &mut control);
-    });
+    with_peer(
+        windows_of_a_process_that_posts_by_libmlx5_let_in,
+        peer_that_owns,
+        |rig, mut control| {
+            user::<Side<Rc>>(&rig, &mut control);
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_that_owns() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_that_owns(rig: Rig, mut control: Connection) {
     owner::<Library<Rc>>(&rig, &mut control);
 }
 
 #[test]
 fn a_window_of_an_unreliable_connection_lets_in_and_nobody_tells_who_is_kept_out() {
-    with_peer("window_processes::peer_that_writes_blindly", |rig, mut control| {
-        let (mut side, _) = connected::<Uc>(&rig, &mut control, &|_, _| {});
-        let region = rig.pd.allocate(REGION, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
-        let mut window = MemoryWindow::<Type2>::new(&rig.pd).unwrap();
-        let request = window.bind(side.qp.number(), 3, &region, 64, 64, READ_AND_WRITE).unwrap();
-        // SAFETY: nobody holds a reference to the region.
-        let rkey = unsafe { side.send.bind(1, &mut window, request.signaled()) }.unwrap();
-        assert_eq!(side.sent().0, 1);
-        control.exchange_data(&told(&[Remote::new(region.address(), rkey)])).unwrap();
-        let is = |expected: &[u8]| {
-            let mut bytes = vec![0; 192];
-            region.read(0, &mut bytes);
-            assert_eq!(bytes, [&[0; 64][..], expected, &[0; 64]].concat());
-        };
-        let wait = |side: &mut Side<Uc>, marker| {
-            assert_eq!(side.received().kind, ReceiveKind::SendImm(marker));
-        };
-        let rooms = [1, 2].map(|id| (id, side.sge(RECEIVED, 64)));
-        for (id, room) in rooms {
-            // SAFETY: memory lives to the end.
-            unsafe { side.receive.post(id, room).unwrap() };
-        }
-        control.barrier(1).unwrap();
-        // What was sent behind the writes is here.
-        wait(&mut side, 1);
-        is(&[0x11; 64]);
-        side.send.unbind(3, &mut window).unwrap();
-        assert_eq!(side.sent().0, 3);
-        control.barrier(2).unwrap();
-        wait(&mut side, 2);
-        is(&[0x11; 64]);
-        control.barrier(3).unwrap();
-    });
+    with_peer(
+        a_window_of_an_unreliable_connection_lets_in_and_nobody_tells_who_is_kept_out,
+        peer_that_writes_blindly,
+        |rig, mut control| {
+            let (mut side, _) = connected::<Uc>(&rig, &mut control, &|_, _| {});
+            let region = rig.pd.allocate(REGION, Access::LOCAL_WRITE | Access::MW_BIND).unwrap();
+            let mut window = MemoryWindow::<Type2>::new(&rig.pd).unwrap();
+            let request =
+                window.bind(side.qp.number(), 3, &region, 64, 64, READ_AND_WRITE).unwrap();
+            // SAFETY: nobody holds a reference to the region.
+            let rkey = unsafe { side.send.bind(1, &mut window, request.signaled()) }.unwrap();
+            assert_eq!(side.sent().0, 1);
+            control.exchange_data(&told(&[Remote::new(region.address(), rkey)])).unwrap();
+            let is = |expected: &[u8]| {
+                let mut bytes = vec![0; 192];
+                region.read(0, &mut bytes);
+                assert_eq!(bytes, [&[0; 64][..], expected, &[0; 64]].concat());
+            };
+            let wait = |side: &mut Side<Uc>, marker| {
+                assert_eq!(side.received().kind, ReceiveKind::SendImm(marker));
+            };
+            let rooms = [1, 2].map(|id| (id, side.sge(RECEIVED, 64)));
+            for (id, room) in rooms {
+                // SAFETY: memory lives to the end.
+                unsafe { side.receive.post(id, room).unwrap() };
+            }
+            control.barrier(1).unwrap();
+            // What was sent behind the writes is here.
+            wait(&mut side, 1);
+            is(&[0x11; 64]);
+            side.send.unbind(3, &mut window).unwrap();
+            assert_eq!(side.sent().0, 3);
+            control.barrier(2).unwrap();
+            wait(&mut side, 2);
+            is(&[0x11; 64]);
+            control.barrier(3).unwrap();
+        },
+    );
 }
 
-#[test]
-#[ignore = "the other process of a test"]
-fn peer_that_writes_blindly() {
-    let Some((rig, mut control)) = peer() else { return };
+fn peer_that_writes_blindly(rig: Rig, mut control: Connection) {
     let (mut side, _) = Library::<Uc>::connected(&rig, &mut control, &|_, _| {});
     let window = heard(&control.exchange_data(&[]).unwrap())[0];
     control.barrier(1).unwrap();

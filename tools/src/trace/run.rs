@@ -4,14 +4,14 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufReader};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 use std::thread;
 
 use mlx5_model::trace::{Event, Header, ReadError, Reader, monotonic};
@@ -43,20 +43,53 @@ pub(crate) enum Message {
     Recording(PathBuf, io::Error),
 }
 
+/// Messages that wait at most. A reader that stops, as a pager does, stops the program with it.
+const WAITING: usize = 1024;
+
 /// Where the processes of the program find this one.
 struct Meeting {
     folder: PathBuf,
     listener: UnixListener,
+    /// The folder, locked as long as this process lives.
+    _lock: File,
 }
+
+/// What names of such folders begin with.
+const FOLDER: &str = "mlx5-trace-";
 
 impl Meeting {
     fn new() -> io::Result<Meeting> {
-        let folder = std::env::temp_dir().join(format!("mlx5-trace-{}", std::process::id()));
-        DirBuilder::new().mode(0o700).create(&folder)?;
+        let place = std::env::temp_dir();
+        clear(&place);
+        let mut last = io::ErrorKind::AlreadyExists.into();
+        // A name may be taken: by another user, or in another namespace of processes.
+        for attempt in 0..100 {
+            let folder = place.join(format!("{FOLDER}{}-{attempt}", std::process::id()));
+            match Meeting::at(&folder) {
+                Ok(meeting) => return Ok(meeting),
+                // Another process cleared it away before it was locked.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound
+                    ) && place.is_dir() =>
+                {
+                    last = error;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    fn at(folder: &Path) -> io::Result<Meeting> {
+        DirBuilder::new().mode(0o700).create(folder)?;
+        let lock = File::open(folder)?;
+        lock_alone(&lock)?;
         match UnixListener::bind(folder.join("socket")) {
-            Ok(listener) => Ok(Meeting { folder, listener }),
+            Ok(listener) => Ok(Meeting { folder: folder.to_owned(), listener, _lock: lock }),
             Err(error) => {
-                let _ = fs::remove_dir(&folder);
+                let _ = fs::remove_dir(folder);
                 Err(error)
             }
         }
@@ -64,6 +97,35 @@ impl Meeting {
 
     fn socket(&self) -> PathBuf {
         self.folder.join("socket")
+    }
+}
+
+/// Locks a folder, if no process has.
+fn lock_alone(folder: &File) -> io::Result<()> {
+    // SAFETY: no memory is passed.
+    match unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Removes folders of this user whose process was killed.
+fn clear(place: &Path) {
+    // SAFETY: no memory is passed.
+    let user = unsafe { libc::geteuid() };
+    let Ok(entries) = fs::read_dir(place) else { return };
+    for entry in entries.flatten() {
+        let is_meeting = entry.file_name().to_str().is_some_and(|name| name.starts_with(FOLDER));
+        // Of links, what they are, and not what they lead to.
+        let is_own = || entry.metadata().is_ok_and(|made| made.is_dir() && made.uid() == user);
+        if is_meeting && is_own() {
+            let left =
+                File::open(entry.path()).and_then(|folder| lock_alone(&folder).map(|()| folder));
+            if let Ok(_locked) = left {
+                // What cannot be removed harms nobody.
+                let _ = fs::remove_dir_all(entry.path());
+            }
+        }
     }
 }
 
@@ -114,7 +176,7 @@ impl Program<'_> {
         let ended = first.and_then(|first| {
             let began = monotonic();
             let child = self.start(&meeting)?;
-            let (sender, receiver) = mpsc::channel();
+            let (sender, receiver) = mpsc::sync_channel(WAITING);
             Ok(self.collect(child, &meeting, sender, first, || meanwhile(receiver, began)))
         });
         let _ = fs::remove_dir_all(&meeting.folder);
@@ -157,7 +219,7 @@ impl Program<'_> {
         &self,
         mut child: Child,
         meeting: &Meeting,
-        sender: Sender<Message>,
+        sender: SyncSender<Message>,
         first: Option<File>,
         meanwhile: impl FnOnce() -> R,
     ) -> (ExitStatus, R) {
@@ -202,7 +264,7 @@ fn wait(child: &mut Child) -> ExitStatus {
 fn accept(
     listener: &UnixListener,
     ended: &AtomicBool,
-    sender: &Sender<Message>,
+    sender: &SyncSender<Message>,
     first: Option<File>,
     record: Option<&Path>,
 ) {
@@ -263,7 +325,7 @@ fn process_of(connection: &UnixStream) -> i32 {
 }
 
 /// Follows one stream to its end.
-fn follow(stream: usize, connection: UnixStream, file: Option<File>, sender: &Sender<Message>) {
+fn follow(stream: usize, connection: UnixStream, file: Option<File>, sender: &SyncSender<Message>) {
     let process = process_of(&connection) as u32;
     let mut copied = BufReader::new(Copied::new(connection, file));
     let ended = (|| -> std::result::Result<(), ReadError> {
