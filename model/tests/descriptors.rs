@@ -39,9 +39,11 @@ fn errno() -> Option<c_int> {
     std::io::Error::last_os_error().raw_os_error()
 }
 
-/// The ways to close a descriptor, all of which close it.
-fn ways() -> Vec<(&'static str, fn(RawFd))> {
-    let mut ways: Vec<(&str, fn(RawFd))> = vec![
+/// A way to close a descriptor, and its name.
+type Way = (&'static str, fn(RawFd));
+
+fn ways() -> Vec<Way> {
+    let mut ways: Vec<Way> = vec![
         ("close", |fd| {
             // SAFETY: here as below the descriptor is a test's, which does not use it any more.
             assert_eq!(unsafe { libc::close(fd) }, 0);
@@ -158,8 +160,8 @@ fn daemon() -> i32 {
             unsafe { closefrom(3) };
         },
         || {
-            // SAFETY: as above.
             (3..4096).for_each(|fd| {
+                // SAFETY: this role has nothing open that it uses later.
                 unsafe { libc::close(fd) };
             });
         },

@@ -137,8 +137,10 @@ fn mapping(length: usize) -> *mut u8 {
     at.cast()
 }
 
-/// The ways to put a new mapping in the place of a buffer.
-fn replacements() -> [(&'static str, fn(*mut u8)); 4] {
+/// A way to put a new mapping in the place of a buffer, and its name.
+type Replacement = (&'static str, fn(*mut u8));
+
+fn replacements() -> [Replacement; 4] {
     fn by_syscall(number: libc::c_long, at: *mut u8, flags: i32) {
         // SAFETY: the tests unmap and map over their own buffers.
         let result = unsafe { libc::syscall(number, at, LENGTH, BOTH, flags, -1, 0) };
