@@ -91,7 +91,7 @@ impl Process {
         let room = match self.side {
             // As many as the queues are promised, and those that are read and not published.
             Side::Driver => {
-                receives * plan.receive_depth.next_power_of_two() * 2
+                receives * plan.receive_depth.next_power_of_two().max(4) * 2
                     + plan.qps as u32 * plan.signals
                     + plan.publish
             }

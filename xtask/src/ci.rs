@@ -3,7 +3,6 @@
 use crate::Result;
 use crate::bench::{self, Choice};
 use crate::build;
-use crate::miri;
 use crate::setup::{self, For};
 use crate::steps::Steps;
 use crate::test;
@@ -41,6 +40,5 @@ pub fn command() -> Result {
     steps.step("cargo xtask bench --quick", || bench::run(&decision, Choice::Quick));
     steps.step("cargo xtask torture", || torture::check(&decision, Lint::Off));
     steps.step("cargo xtask torture --lint", || torture::check(&decision, Lint::On));
-    steps.step("cargo xtask miri", || miri::check(&decision));
     steps.finish("cargo xtask ci")
 }

@@ -50,7 +50,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
   ci                     test, then formatting, clippy, rustdoc, the features `lint`, `timing` and
-                         `flight-recorder`, `bench --quick`, a short `torture` and `miri`
+                         `flight-recorder`, `bench --quick` and a short `torture`
 
 `miri` and `asan` install the nightly toolchain by rustup, where it is missing.
 

@@ -32,7 +32,7 @@ const EXPOSED: &[&str] = &[
     "ring::tests::poll::reads_and_atomics_scatter_from_the_cqe_across_the_rings_end",
 ];
 
-/// Tests that compare whole rings for dozens of payload lengths, which takes hours.
+/// Tests that compare whole rings for dozens of payload lengths, which takes too long.
 const LONG: &[&str] = &[
     "ring::tests::armed::an_armed_payload_of_any_length",
     "ring::tests::armed::every_variable_field",
