@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::PATIENCE;
+/// How long another process of a test may take.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// In the environment of a test that is run again: the part that it plays there.
 const ROLE: &str = "MLX5_TEST_ROLE";
