@@ -66,10 +66,11 @@ fn arena() -> [usize; 5] {
     parts
 }
 
-/// The bytes of a part of the arena.
-fn bytes(part: usize) -> Vec<u8> {
-    // SAFETY: a part of the arena, which the card may be writing to.
-    (0..PAGES * PAGE).map(|at| unsafe { (part as *const u8).add(at).read_volatile() }).collect()
+/// The words of a part of the arena.
+fn words(part: usize) -> Vec<u64> {
+    let words = 0..PAGES * PAGE / size_of::<u64>();
+    // SAFETY: the part is mapped and aligned to a page. The card may write to it, so each read is volatile.
+    words.map(|at| unsafe { (part as *const u64).add(at).read_volatile() }).collect()
 }
 
 /// A number such as commands have.
@@ -189,7 +190,7 @@ fn mutants() -> i32 {
     let mut tally = BTreeMap::new();
     for batch in 0..count as usize / BATCH {
         let (turn, idle) = if random.below(2) == 0 { (0, 1) } else { (1, 0) };
-        let before = (users[idle].shown(), bytes(users[idle].memory));
+        let before = (users[idle].shown(), words(users[idle].memory));
         for _ in 0..BATCH {
             let (answer, made) = give(random, &users[turn], &extra[turn], &numbers);
             *tally.entry(check(&answer)).or_insert(0usize) += 1;
@@ -202,14 +203,15 @@ fn mutants() -> i32 {
                 }
             }
         }
-        let after = (users[idle].shown(), bytes(users[idle].memory));
+        let after = (users[idle].shown(), words(users[idle].memory));
         assert!(before.0 == after.0, "seed {seed}, batch {batch}: objects of the other changed");
         assert!(before.1 == after.1, "seed {seed}, batch {batch}: memory of the other changed");
         if batch % TRAFFIC == 0 {
             exchange(&stations[0], &stations[1]);
             exchange(&stations[1], &stations[0]);
             for part in [0, 2, 4] {
-                let untouched = bytes(arena[part]).iter().all(|byte| *byte == UNTOUCHED);
+                let untouched = u64::from_ne_bytes([UNTOUCHED; 8]);
+                let untouched = words(arena[part]).iter().all(|word| *word == untouched);
                 assert!(untouched, "seed {seed}, batch {batch}: memory of nobody changed");
             }
         }
