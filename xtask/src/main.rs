@@ -35,9 +35,10 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   run [--roce] [--mode trapped|polled|manual] -- PROGRAM [ARGUMENTS]
                          run any verbs program on the model, the software ConnectX
   test [ARGUMENTS]       everything that can be tested on this machine; ARGUMENTS go to `cargo test`
-  soak [--runs N] [--load]
+  soak [--runs N] [--load] [-- ARGUMENTS]
                          the same tests N times (10), with --load beside busy threads; prints each
-                         test that failed with how often
+                         test that failed with how often; ARGUMENTS choose packages and targets as
+                         for `cargo test`
   torture [--lint] [--seed S] [--seeds COUNT] [--operations N] [--episode E]
                          random operations of the driver in one process and libibverbs in another,
                          held to an oracle; --lint checks every WQE before it is rung
@@ -50,9 +51,9 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
   ci                     test, then formatting, clippy, rustdoc, the features `lint`, `timing` and
-                         `flight-recorder`, `bench --quick` and a short `torture`
+                         `flight-recorder`, `bench --quick`, a short `torture`, `miri` and `asan`
 
-`miri` and `asan` install the nightly toolchain by rustup, where it is missing.
+`miri`, `asan` and `ci` install the nightly toolchain by rustup, where it is missing.
 
 `demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,
 or where sudo asks for no password, apt-get does so; otherwise the line to run is printed. Where

@@ -9,7 +9,7 @@ use crate::executables::{self, Outcome};
 use crate::setup::{self, For};
 use crate::test;
 
-const USAGE: &str = "usage: cargo xtask soak [--runs N] [--load]";
+const USAGE: &str = "usage: cargo xtask soak [--runs N] [--load] [-- ARGUMENTS]";
 
 /// What runs beside the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,11 +19,13 @@ enum Beside {
     Load,
 }
 
-/// `cargo xtask soak [--runs N] [--load]`.
+/// `cargo xtask soak [--runs N] [--load] [-- ARGUMENTS]`.
 pub fn command(arguments: &[String]) -> Result {
-    let (runs, beside) = parse(arguments)?;
+    let end = arguments.iter().position(|argument| argument == "--").unwrap_or(arguments.len());
+    let (runs, beside) = parse(&arguments[..end])?;
     let decision = setup::ready(For::Testing)?;
-    let executables = executables::build(test::workspace(&decision))?;
+    let chosen = arguments.get(end + 1..).unwrap_or_default();
+    let executables = executables::build(test::selected(&decision, chosen))?;
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| -> Result {

@@ -22,15 +22,12 @@ pub fn add_steps(steps: &mut Steps, decision: &Decision, arguments: &[String]) {
     if arguments.is_empty() {
         steps.step("tests", || suite(decision));
         steps.step("cargo test --doc", || {
-            build::run("cargo test --doc", workspace(decision).arg("--doc"))
+            build::run("cargo test --doc", selected(decision, &[]).arg("--doc"))
         });
     } else {
         steps.step("cargo test", || {
-            let mut command = build::cargo_with("test", decision);
-            if !names_packages(arguments) {
-                command.arg("--workspace");
-            }
-            build::run("cargo test", command.arg("--no-fail-fast").args(arguments))
+            let mut command = selected(decision, arguments);
+            build::run("cargo test", &mut command)
         });
     }
     if arguments.is_empty() && !matches!(decision, Decision::OwnBindings { .. }) {
@@ -43,16 +40,19 @@ pub fn add_steps(steps: &mut Steps, decision: &Decision, arguments: &[String]) {
     }
 }
 
-/// `cargo test` of all packages.
-pub fn workspace(decision: &Decision) -> Command {
+/// `cargo test` with these arguments: of all packages, unless the arguments name some.
+pub fn selected(decision: &Decision, arguments: &[String]) -> Command {
     let mut command = build::cargo_with("test", decision);
-    command.arg("--workspace");
+    if !names_packages(arguments) {
+        command.arg("--workspace");
+    }
+    command.arg("--no-fail-fast").args(arguments);
     command
 }
 
 /// Builds all tests, runs them side by side and prints the output of those that fail.
 fn suite(decision: &Decision) -> Result {
-    let executables = executables::build(workspace(decision))?;
+    let executables = executables::build(selected(decision, &[]))?;
     let mut failed = Vec::new();
     run_suite(&executables, |outcome| {
         let word = if outcome.passed { "ok" } else { "FAILED" };

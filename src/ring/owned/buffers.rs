@@ -4,12 +4,10 @@
 //! neither allocates or frees, or asks what it is.
 
 use core::fmt;
-use core::mem::{ManuallyDrop, forget};
-use core::ptr::without_provenance_mut;
-use core::slice::{from_raw_parts, from_ref};
+use core::mem::forget;
 
 use super::Slice;
-use super::slice::Part;
+use super::tagged;
 
 /// The slices of a request: [`None`](Self::None), one, or a list.
 ///
@@ -28,9 +26,7 @@ use super::slice::Part;
 #[derive(PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Buffers {
-    /// A slice's pointer, or something odd: the pointer to a list's elements and 1, or just 1 for
-    /// none. The first slice of a list has its length and capacity; the pointer of one without
-    /// elements is dangling.
+    /// A word of [`tagged`] that owns slices.
     word: *mut (),
 }
 
@@ -39,18 +35,10 @@ unsafe impl Send for Buffers {}
 // SAFETY: it gives shared references to its slices only, which may be shared.
 unsafe impl Sync for Buffers {}
 
-/// Set in a word that is not a slice's. Slices and lists are aligned to more.
-const OTHER: usize = 1;
-
-/// The word of a list without elements.
-const EMPTY: usize = align_of::<Slice>() | OTHER;
-
-const _: () = assert!(align_of::<Part>() > OTHER && align_of::<Slice>() > OTHER);
-
 impl Buffers {
     /// The request had none. Also a pattern.
     #[allow(non_upper_case_globals, reason = "as the variant of an enum, which it stands for")]
-    pub const None: Self = Self { word: without_provenance_mut(OTHER) };
+    pub const None: Self = Self { word: tagged::NONE };
 
     /// Returns the slice, if a single one was posted.
     ///
@@ -61,8 +49,8 @@ impl Buffers {
         if !self.is_one() {
             return Err(self);
         }
-        // SAFETY: `from` made it, and as `self` is forgotten it is given back once.
-        let slice = unsafe { Slice::from_raw(self.word.cast()) };
+        // SAFETY: `from` made the word of a slice, and `self` is forgotten.
+        let slice = unsafe { tagged::into_one(self.word) };
         forget(self);
         Ok(slice)
     }
@@ -75,98 +63,42 @@ impl Buffers {
         if self.is_one() || self.is_none() {
             return Err(self);
         }
-        // SAFETY: it is a list, and as `self` is forgotten it is given back once.
-        let list = unsafe { self.list() };
+        // SAFETY: `from` made the word of a list, and `self` is forgotten.
+        let list = unsafe { tagged::into_list(self.word) };
         forget(self);
         Ok(list)
     }
 
     /// Borrows all slices.
     pub fn slices(&self) -> &[Slice] {
-        if self.is_one() {
-            // SAFETY: the word is a slice, which is a pointer and nothing else.
-            return from_ref(unsafe { &*(&raw const self.word).cast::<Slice>() });
-        }
-        let elements = self.elements();
-        if self.is_none() || self.is_empty_list() {
-            return &[];
-        }
-        // SAFETY: a list with a first element, which has the length; what is borrowed is borrowed
-        // from `self`.
-        unsafe { from_raw_parts(elements, (*elements).list_shape()[0]) }
+        // SAFETY: the word is of none or of slices, which `self` owns.
+        unsafe { tagged::elements(&self.word) }
     }
 
     // Not by comparison with a value, which would be dropped.
 
     #[inline(always)]
     fn is_one(&self) -> bool {
-        self.word.addr() & OTHER == 0
+        tagged::is_one(self.word)
     }
 
     #[inline(always)]
     pub(super) fn is_none(&self) -> bool {
-        self.word.addr() == OTHER
-    }
-
-    fn is_empty_list(&self) -> bool {
-        self.word.addr() == EMPTY
-    }
-
-    fn elements(&self) -> *mut Slice {
-        self.word.map_addr(|address| address & !OTHER).cast()
-    }
-
-    /// # Safety
-    /// It is a list, and given back once.
-    unsafe fn list(&self) -> Vec<Slice> {
-        if self.is_empty_list() {
-            return Vec::new();
-        }
-        let elements = self.elements();
-        // SAFETY: there is a first element, and it says what `from` was given; nobody could reach
-        // them since.
-        unsafe {
-            let [length, capacity] = (*elements).list_shape();
-            Vec::from_raw_parts(elements, length, capacity)
-        }
-    }
-
-    /// By value, so that only this path needs it in memory.
-    ///
-    /// # Safety
-    /// It is a word that owns a slice or a list, and is used no more.
-    #[cold]
-    #[inline(never)]
-    unsafe fn free(word: *mut ()) {
-        let buffers = ManuallyDrop::new(Self { word });
-        // SAFETY: the word owns a slice or a list, and this is its last use.
-        unsafe {
-            if buffers.is_one() {
-                drop(Slice::from_raw(word.cast()));
-            } else {
-                drop(buffers.list());
-            }
-        }
+        tagged::is_none(self.word)
     }
 }
 
 impl From<Slice> for Buffers {
     #[inline(always)]
     fn from(slice: Slice) -> Self {
-        Self { word: slice.into_raw().cast() }
+        Self { word: tagged::of_one(slice) }
     }
 }
 
 /// An empty list loses its capacity.
 impl From<Vec<Slice>> for Buffers {
-    fn from(mut slices: Vec<Slice>) -> Self {
-        let shape = [slices.len(), slices.capacity()];
-        let Some(first) = slices.first_mut() else {
-            return Self { word: without_provenance_mut(EMPTY) };
-        };
-        first.set_list_shape(shape);
-        let elements = ManuallyDrop::new(slices).as_mut_ptr();
-        Self { word: elements.map_addr(|address| address | OTHER).cast() }
+    fn from(slices: Vec<Slice>) -> Self {
+        Self { word: tagged::of_list(slices) }
     }
 }
 
@@ -220,8 +152,8 @@ impl Drop for Buffers {
     #[inline]
     fn drop(&mut self) {
         if !self.is_none() {
-            // SAFETY: it is not none, and being dropped.
-            unsafe { Self::free(self.word) }
+            // SAFETY: the word owns slices, and `self` is not used after its drop.
+            unsafe { tagged::free::<Slice>(self.word) }
         }
     }
 }

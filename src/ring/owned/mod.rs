@@ -23,6 +23,7 @@ mod operation;
 mod receiver;
 mod slice;
 mod striding;
+mod tagged;
 
 pub use batch::Batch;
 pub use buffers::{Buffers, IntoIter};

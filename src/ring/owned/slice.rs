@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::tagged::Element;
 use crate::verbs::{DomainId, MemoryRegion};
 use crate::wqe::{Remote, Segment, Sge, data_segment};
 
@@ -19,7 +20,7 @@ pub struct Slice {
 }
 
 /// What is known of a slice.
-pub(super) struct Part {
+struct Part {
     /// The data segment, ready to be stored; zeros if there is more to say about it: if the slice is
     /// empty, or longer than a segment's length says.
     segment: Segment,
@@ -192,35 +193,35 @@ impl Slice {
         slices.iter().any(|slice| slice.part.domain != domain)
     }
 
-    /// As one pointer, which owns it.
-    #[inline(always)]
-    pub(super) fn into_raw(self) -> *mut Part {
-        Box::into_raw(self.part)
-    }
-
-    /// # Safety
-    /// `part` is of [`into_raw`](Self::into_raw), and is given back once.
-    #[inline(always)]
-    pub(super) unsafe fn from_raw(part: *mut Part) -> Self {
-        // SAFETY: `part` is of `Box::into_raw`, and given back once.
-        Self { part: unsafe { Box::from_raw(part) } }
-    }
-
-    /// Of the first slice of a list in flight: length and capacity of the list.
-    pub(super) fn list_shape(&self) -> [usize; 2] {
-        self.part.list
-    }
-
-    pub(super) fn set_list_shape(&mut self, shape: [usize; 2]) {
-        self.part.list = shape;
-    }
-
     fn check(&self, offset: usize, length: usize) {
         assert!(
             offset.checked_add(length).is_some_and(|end| end <= self.part.length),
             "{length} bytes at offset {offset} lie outside a slice of {} bytes",
             self.part.length
         );
+    }
+}
+
+// SAFETY: a slice is a box and nothing else, aligned as `Part`, which holds pointers. The box's pointer is
+// what `into_raw` returns. The shape is a field that only `set_list_shape` changes.
+unsafe impl Element for Slice {
+    #[inline(always)]
+    fn into_raw(self) -> *mut () {
+        Box::into_raw(self.part).cast()
+    }
+
+    #[inline(always)]
+    unsafe fn from_raw(word: *mut ()) -> Self {
+        // SAFETY: the caller passes a pointer of `Box::into_raw`, once.
+        Self { part: unsafe { Box::from_raw(word.cast()) } }
+    }
+
+    fn list_shape(&self) -> [usize; 2] {
+        self.part.list
+    }
+
+    fn set_list_shape(&mut self, shape: [usize; 2]) {
+        self.part.list = shape;
     }
 }
 

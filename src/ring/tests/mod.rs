@@ -64,21 +64,26 @@ impl Memory {
     }
 
     fn read(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.bytes];
-        for (offset, word) in (0..self.bytes).step_by(8).zip(bytes.chunks_exact_mut(8)) {
-            // SAFETY: within the allocation, and aligned.
-            let read = unsafe { self.at(offset).cast::<u64>().read_volatile() };
-            word.copy_from_slice(&read.to_ne_bytes());
-        }
-        bytes
+        self.read_at(0, self.bytes)
+    }
+
+    fn read_at(&self, offset: usize, bytes: usize) -> Vec<u8> {
+        assert!(offset + bytes <= self.bytes);
+        let mut copy = vec![0; bytes];
+        // SAFETY: both are `bytes` long, of different allocations, and nothing else writes meanwhile.
+        unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(self.start().add(offset), bytes) };
+        copy
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.bytes);
-        for (index, &byte) in bytes.iter().enumerate() {
-            // SAFETY: within the allocation.
-            unsafe { self.at(offset + index).write_volatile(byte) }
-        }
+        // SAFETY: within the allocation, which `bytes` is no part of, and nothing else reads or writes
+        // meanwhile.
+        unsafe { self.start().add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.words.cast().as_ptr()
     }
 
     fn be32(&self, offset: usize) -> u32 {

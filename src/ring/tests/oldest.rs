@@ -226,7 +226,8 @@ fn the_account_is_the_oracles() {
 /// or not the only one.
 #[test]
 fn short_messages_come_out_of_the_cqe() {
-    for length in 0..=33u32 {
+    // Under Miri, those at the ends alone.
+    for length in (0..=33u32).filter(|length| !cfg!(miri) || [0, 1, 32, 33].contains(length)) {
         for (room, entries) in [(length, 1), (40, 1), (length.max(1) - 1, 1), (length / 2, 2)] {
             let room = room.max(1);
             let mut cq = Cq::new(8, 64, 0);

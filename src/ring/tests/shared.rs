@@ -8,7 +8,7 @@ use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, opcode};
 
 use super::*;
-use crate::cqe::{Completion, CqeRef, Status, Unclaimed, UnclaimedReason};
+use crate::cqe::{Completion, Status};
 use crate::ring::random::{Random, rounds};
 use crate::ring::{PostError, Producer, Retirer};
 use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge};
@@ -289,6 +289,55 @@ fn many_threads_post_whole_wqes_in_order() {
     }
 }
 
+/// Threads post while another retires the WQEs of the round before. No thread reads the ring or the
+/// record meanwhile, as a device does, so Miri can check all accesses for data races.
+#[test]
+fn threads_post_while_another_polls_without_a_data_race() {
+    const THREADS: u32 = 3;
+    const EACH: u32 = 4;
+    let start = u32::MAX - 20;
+    // Two rounds of WQEs of two blocks fit, and so do their CQEs.
+    let mut cq = Cq::new(32, 64, 0);
+    let mut halves = share(Sq::new(&mut cq, 64, start, HALF));
+    let mut card = Card { head: start, blocks: 64 };
+    let mut posted = VecDeque::new();
+    for round in 0..5 {
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS * u32::from(round < 4) {
+                let producer = halves.producer.clone();
+                scope.spawn(move || {
+                    for sequence in 0..EACH {
+                        let id = u64::from(thread) << 32 | u64::from(round * EACH + sequence);
+                        let bytes: Vec<u8> =
+                            (0..14).flat_map(|_| id.to_le_bytes()).skip(4).collect();
+                        let length = [44, 108][sequence as usize % 2];
+                        let send = Send::new(Inline(&bytes[..length])).signaled();
+                        // SAFETY: no memory is named.
+                        unsafe { producer.post(id, send).unwrap() };
+                    }
+                });
+            }
+            for (id, counter) in posted.drain(..) {
+                cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, counter), &[]);
+                let found = cq.reader.poll(&mut halves.retirer);
+                assert!(
+                    matches!(found, Ok(Some(Completion::Send(done))) if done.id == id),
+                    "{found:?}"
+                );
+            }
+        });
+        let mut next = [round * EACH; THREADS as usize];
+        while let Some((id, signaled, counter)) = card.next(&halves) {
+            let (thread, sequence) = ((id >> 32) as usize, id as u32);
+            assert_eq!((sequence, signaled), (next[thread], true), "thread {thread} in order");
+            next[thread] += 1;
+            posted.push_back((id, counter));
+        }
+        assert_eq!(posted.len() as u32, THREADS * EACH * u32::from(round < 4));
+    }
+    assert!(halves.retirer.is_idle());
+}
+
 /// Looks at what a producer may post at the moment when the reader publishes the consumer index: the
 /// record's page is protected, and the store to it traps.
 #[cfg(not(miri))]
@@ -296,6 +345,7 @@ mod at_publication {
     use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
     use super::*;
+    use crate::cqe::{CqeRef, Unclaimed, UnclaimedReason};
     use crate::ring::{Queues, ReceiveSide, SendSide};
 
     const PAGE: usize = 4096;
