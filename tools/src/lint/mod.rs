@@ -12,10 +12,14 @@ mod report;
 mod source;
 
 use std::ffi::OsString;
+use std::fmt;
+use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args;
 use mlx5::lint::{Facts, Transport};
+use mlx5_model::trace::{ReadError, Reader};
+use serde::Serialize;
 
 use self::report::Report;
 use crate::outcome::{Error, Outcome, Result};
@@ -172,4 +176,17 @@ impl Arguments {
         let bad = report.defects() != 0 || self.pedantic && report.suspicious() != 0;
         Ok(if bad { Outcome::Bad } else { Outcome::Good })
     }
+}
+
+/// Returns what `mlx5 lint --verbose` prints of a recording, and why it could not be read to its end.
+///
+/// # Errors
+/// Where the bytes are no recording.
+pub fn recorded<R: Read>(
+    recording: R,
+    strict: bool,
+) -> Result<(impl fmt::Display + Serialize, Option<ReadError>), ReadError> {
+    let mut report = Report::new(true);
+    let read = recording::lint(Reader::new(recording)?, strict, &mut report);
+    Ok((report, read.err()))
 }

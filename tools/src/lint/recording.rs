@@ -14,7 +14,6 @@ use mlx5_model::object::Service;
 use mlx5_model::trace::{Event, Observed, ReadError, Reader, What};
 
 use super::report::{Overrun, Report};
-use crate::outcome::{Error, Result};
 use crate::output::say;
 
 /// A WQE's ctrl segment.
@@ -62,22 +61,21 @@ pub(super) struct Stream {
 /// Goes over all send queues of a recording.
 ///
 /// # Errors
-/// What cannot be read. What was read of a recording that was cut is gone over.
-pub(super) fn lint<R: Read>(reader: Reader<R>, strict: bool, report: &mut Report) -> Result<()> {
+/// Why no more can be read. What was read until then is in the report.
+pub(super) fn lint<R: Read>(
+    reader: Reader<R>,
+    strict: bool,
+    report: &mut Report,
+) -> Result<(), ReadError> {
     let queues = Queues::default();
     let mut stream = Stream { queues, process: None, strict, is_live: false };
-    for event in reader.events() {
-        match event {
-            Ok(event) => stream.event(event, report),
-            Err(error @ ReadError::Cut(_)) => {
-                say!("{error}");
-                break;
-            }
-            Err(error) => return Err(Error::Told(error.to_string())),
-        }
-    }
+    let mut events = reader.events();
+    let read = events.try_for_each(|event| {
+        stream.event(event?, report);
+        Ok(())
+    });
     stream.end(report);
-    Ok(())
+    read
 }
 
 impl Stream {

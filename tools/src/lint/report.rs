@@ -125,7 +125,7 @@ impl Report {
         self.defects += 1;
         match self.doorbells.iter_mut().find(|doorbell| doorbell.says == says) {
             Some(known) => {
-                known.count += count;
+                known.count = known.count.saturating_add(count);
                 self.defects -= 1;
             }
             None => self.doorbells.push(Doorbell { says, count }),
@@ -248,5 +248,19 @@ impl fmt::Display for Report {
             self.queues.len(),
             plural(self.queues.len())
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_a_damaged_recording_end_at_the_largest() {
+        let mut report = Report::new(false);
+        for _ in 0..2 {
+            report.doorbell("a doorbell", u64::MAX);
+        }
+        assert_eq!((report.doorbells[0].count, report.defects), (u64::MAX, 1));
     }
 }

@@ -34,7 +34,14 @@ pub(super) fn read(file: Option<&Path>) -> Result<Vec<u8>> {
 /// Goes over whatever the input is.
 pub(super) fn lint(input: &[u8], arguments: &Arguments, report: &mut Report) -> Result<()> {
     match Reader::new(input) {
-        Ok(reader) => return recording::lint(reader, arguments.queue.strict, report),
+        Ok(reader) => match recording::lint(reader, arguments.queue.strict, report) {
+            Ok(()) => return Ok(()),
+            Err(error @ ReadError::Cut(_)) => {
+                say!("{error}");
+                return Ok(());
+            }
+            Err(error) => return Err(Error::Told(error.to_string())),
+        },
         Err(ReadError::NoTrace) => {}
         Err(error) => return Err(Error::Told(error.to_string())),
     }

@@ -21,7 +21,7 @@ use crate::perf::result::environment::Environment;
 use crate::perf::result::raw::Raw;
 use crate::perf::result::{Comparison, Counter, Kind, Point, Run, Via};
 use crate::perf::server;
-use crate::perf::session::{self, GOING, Say, Session};
+use crate::perf::session::{self, Account, GOING, Say, Session};
 use crate::perf::station::counters::Counters;
 use crate::perf::station::place;
 use crate::perf::station::threads::Crew;
@@ -408,10 +408,8 @@ impl<B: Backend> Visit for OnePoint<'_, B> {
         // 3. What the server saw.
         let sent = threads.iter().map(|thread| thread.sent.clone()).collect();
         session.tell(&Say::Finish { sent })?;
-        let (received, wrong, theirs) = match session.hear("account")? {
-            Say::Done { received, wrong, counters } => (received, wrong, counters),
-            other => return Err(session::unexpected(&other, "what it saw")),
-        };
+        let Account { received, wrong, counters: theirs } =
+            session::account(session.hear("account")?)?;
         let mut changed = Counters::changed(&before, &counters.read());
         // In a loop the port is the same.
         let theirs =

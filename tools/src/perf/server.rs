@@ -297,7 +297,7 @@ impl<B: Backend> Visit for Point<'_, B> {
             let Some(said) = said else { return Ok(()) };
             match said {
                 Say::Going {} if !finished => Ok(()),
-                Say::Finish { sent: theirs } if !finished && fits(&theirs, plan) => {
+                Say::Finish { sent: theirs } if !finished && session::fits(&theirs, plan) => {
                     finished = true;
                     *sent.lock().unwrap_or_else(PoisonError::into_inner) = theirs.clone();
                     for (thread, queues) in theirs.iter().enumerate() {
@@ -333,12 +333,4 @@ fn prepare<P: crate::perf::path::Path>(path: &mut P, plan: &Plan) -> Result<(), 
 pub fn ends<T: Connects>(threads: &[Unconnected<T>]) -> Say {
     let of_thread = |thread: &Unconnected<T>| thread.endpoints.iter().map(End::from).collect();
     Say::Ends { threads: threads.iter().map(of_thread).collect() }
-}
-
-/// Whether so many messages can have been sent.
-fn fits(sent: &[Vec<u64>], plan: &Plan) -> bool {
-    sent.len() == plan.threads as usize
-        && sent.iter().all(|queues| {
-            queues.len() == plan.queues_per_thread() && queues.iter().all(|&sent| sent < 1 << 48)
-        })
 }

@@ -28,6 +28,8 @@ use crate::perf::result::environment::Environment;
 pub const VERSION: u32 = 2;
 /// The longest line, in bytes.
 const LIMIT: usize = 1 << 20;
+/// More messages than any queue pair sends: numbers of a peer are below, so that they can be added.
+const MESSAGES: u64 = 1 << 48;
 /// How long the other side may take for one step, unless told otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two words of a client that it still sends.
@@ -157,6 +159,43 @@ pub fn endpoints(threads: &[Vec<End>], plan: &Plan) -> Result<Vec<Vec<Endpoint>>
         return Err(Error::Told("the peer tells of another number of queue pairs".to_owned()));
     }
     threads.iter().map(|queues| queues.iter().map(End::endpoint).collect()).collect()
+}
+
+/// Whether a client can have sent so many messages on each queue pair of the plan.
+#[must_use]
+pub fn fits(sent: &[Vec<u64>], plan: &Plan) -> bool {
+    sent.len() == plan.threads as usize
+        && sent.iter().all(|queues| {
+            queues.len() == plan.queues_per_thread() && queues.iter().all(|&sent| sent < MESSAGES)
+        })
+}
+
+/// What a server saw of the messages of one point.
+#[derive(Debug)]
+pub struct Account {
+    /// Messages that arrived, where they are noticed.
+    pub received: u64,
+    /// Messages whose content was wrong.
+    pub wrong: u64,
+    /// The server's counters.
+    pub counters: Vec<Counter>,
+}
+
+/// Returns what the server says in [`Say::Done`], if it can be.
+///
+/// # Errors
+/// Another line, or numbers that no measurement reaches.
+pub fn account(said: Say) -> Result<Account> {
+    match said {
+        Say::Done { received, wrong, counters } if received < MESSAGES && wrong < MESSAGES => {
+            Ok(Account { received, wrong, counters })
+        }
+        Say::Done { received, wrong, .. } => Err(Error::Told(format!(
+            "the peer tells of {received} messages, {wrong} of them wrong: no measurement has so \
+             many; use the same build of `mlx5` on both sides"
+        ))),
+        other => Err(unexpected(&other, "what it saw")),
+    }
 }
 
 /// A connection to the other side.
@@ -568,6 +607,18 @@ mod tests {
         assert!(session.hear_within(Duration::from_millis(1)).unwrap().is_none());
         stream.write_all(b"ish\",\"sent\":[[7]]}\n").unwrap();
         assert!(matches!(session.hear("").unwrap(), Say::Finish { sent } if sent == [[7]]));
+    }
+
+    #[test]
+    fn numbers_of_messages_that_cannot_be_are_refused() {
+        let done = |received, wrong| account(Say::Done { received, wrong, counters: Vec::new() });
+        let right = done(MESSAGES - 1, 1).unwrap();
+        assert_eq!((right.received, right.wrong), (MESSAGES - 1, 1));
+        for (received, wrong) in [(MESSAGES, 0), (0, MESSAGES), (u64::MAX, u64::MAX)] {
+            let error = done(received, wrong).unwrap_err().to_string();
+            assert!(error.contains("no measurement has so many"), "{error}");
+        }
+        assert!(account(Say::Ready {}).unwrap_err().to_string().contains("what it saw is due"));
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 mod report;
 
-use std::path::PathBuf;
+use std::fmt;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mlx5_model::trace::replay;
+use mlx5_model::trace::{Reader, replay};
+use serde::Serialize;
 
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::Output;
@@ -39,14 +42,30 @@ Examples:
 impl Arguments {
     /// Replays it.
     pub(crate) fn run(&self, output: &Output) -> Result {
-        let mut reader = recording::open(&self.file)?;
-        let header = reader.header().clone();
-        let is_foreign = reader.is_foreign();
-        let verdict = replay(&mut reader)
-            .map_err(|error| Error::Told(format!("{}: {error}", self.file.display())))?;
-        let is_equal = verdict.is_equal();
-        let report = Report::of(&self.file, &header, is_foreign, verdict)?;
+        let report = compare(&self.file, || recording::open(&self.file))?;
         output.report("replay", &report)?;
-        Ok(if is_equal { Outcome::Good } else { Outcome::Bad })
+        Ok(if report.is_equal() { Outcome::Good } else { Outcome::Bad })
     }
+}
+
+/// Returns what `mlx5 replay` prints of the recording that `open` opens, here named `file`.
+///
+/// # Errors
+/// Where it cannot be replayed. It is opened up to three times: for what happened before a difference.
+fn compare<R: Read>(file: &Path, open: impl Fn() -> Result<Reader<R>>) -> Result<Report> {
+    let mut reader = open()?;
+    let header = reader.header().clone();
+    let is_foreign = reader.is_foreign();
+    let verdict =
+        replay(&mut reader).map_err(|error| Error::Told(format!("{}: {error}", file.display())))?;
+    Report::of(file, open, &header, is_foreign, verdict)
+}
+
+/// Returns what `mlx5 replay` prints of a recording's bytes.
+///
+/// # Errors
+/// Where they are no recording, or one that cannot be replayed.
+pub fn replayed(recording: &[u8]) -> Result<impl fmt::Display + Serialize> {
+    let open = || Reader::new(recording).map_err(|error| Error::Told(error.to_string()));
+    compare(Path::new("-"), open)
 }

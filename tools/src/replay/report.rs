@@ -2,14 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::io::Read;
 use std::path::Path;
 
-use mlx5_model::trace::{Call, Difference, Event, Header, Observed, Record, Verdict, What};
+use mlx5_model::trace::{Call, Difference, Event, Header, Observed, Reader, Record, Verdict, What};
 use serde::Serialize;
 
 use crate::outcome::{Error, Result};
 use crate::trace::line::{Place, Style};
-use crate::trace::recording;
 use crate::trace::story::Story;
 
 /// Lines that are shown of what happened before a difference.
@@ -54,14 +54,25 @@ struct Told {
 }
 
 impl Report {
+    /// Whether the cards did what they had.
+    pub fn is_equal(&self) -> bool {
+        self.equal
+    }
+
     /// Of a recording that was replayed.
     ///
     /// # Errors
     /// Where it cannot be read again, for what happened before a difference.
-    pub fn of(file: &Path, header: &Header, is_foreign: bool, verdict: Verdict) -> Result<Report> {
+    pub fn of<R: Read>(
+        file: &Path,
+        open: impl Fn() -> Result<Reader<R>>,
+        header: &Header,
+        is_foreign: bool,
+        verdict: Verdict,
+    ) -> Result<Report> {
         let equal = verdict.is_equal();
         let told = |difference: Option<&Difference>| {
-            difference.map(|difference| Told::of(file, header, difference)).transpose()
+            difference.map(|difference| Told::of(file, &open, header, difference)).transpose()
         };
         let first = verdict.differences.first();
         let other = verdict
@@ -92,7 +103,12 @@ fn is_same(one: &Difference, other: &Difference) -> bool {
 }
 
 impl Told {
-    fn of(file: &Path, header: &Header, difference: &Difference) -> Result<Told> {
+    fn of<R: Read>(
+        file: &Path,
+        open: impl Fn() -> Result<Reader<R>>,
+        header: &Header,
+        difference: &Difference,
+    ) -> Result<Told> {
         let style = Style { json: false, verbose: false };
         let place = Place { process: header.process, is_one_of_several: false, begins: 0 };
         let new = || Story::new(header.cards.iter().map(|card| card.link).collect(), style);
@@ -101,7 +117,7 @@ impl Told {
         // The story up to the call, for what happened before and for what was posted.
         let mut story = new();
         let mut before = VecDeque::new();
-        let mut reader = recording::open(file)?;
+        let mut reader = open()?;
         while let Some(performed) = reader.next_call().map_err(damaged)? {
             if performed.record >= difference.record {
                 break;

@@ -65,6 +65,11 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// A filter that lets every line through, packets and interrupts too.
+    pub fn none() -> Filter {
+        Filter { kind: Kind::value_variants().to_vec(), ..Filter::default() }
+    }
+
     /// Whether a line is shown.
     pub fn passes(&self, line: &Line) -> bool {
         let kind = match self.kind.as_slice() {

@@ -73,7 +73,7 @@ impl Line {
 
     fn json(&self, place: Place) -> String {
         let mut object = Map::new();
-        let nanoseconds = self.time + place.begins;
+        let nanoseconds = self.time.saturating_add(place.begins);
         object.insert("time_ns".into(), nanoseconds.into());
         object.insert("process".into(), place.process.into());
         object.insert("card".into(), self.card.into());
@@ -86,7 +86,7 @@ impl Line {
     }
 
     fn words(&self, place: Place, verbose: bool) -> String {
-        let seconds = (self.time + place.begins) as f64 / 1e9;
+        let seconds = self.time.saturating_add(place.begins) as f64 / 1e9;
         let mut line = format!("{seconds:12.6} ");
         if place.is_one_of_several {
             let _ = write!(line, "[{}] ", place.process);
@@ -111,4 +111,19 @@ pub(super) fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_a_damaged_stream_are_shown_and_not_added_beyond_their_range() {
+        let place = Place { process: 1, is_one_of_several: false, begins: u64::MAX };
+        let line = Line::new(0, 1, Kind::Port);
+        for json in [false, true] {
+            let text = line.render(place, Style { json, verbose: false });
+            assert!(text.contains("18446744073"), "{text}");
+        }
+    }
 }

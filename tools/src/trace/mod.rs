@@ -17,9 +17,12 @@ pub(crate) mod story;
 mod wqe;
 
 use std::ffi::OsString;
+use std::io::Read;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use clap::Args;
+use mlx5_model::trace::{ReadError, Reader};
 
 use crate::outcome::Result;
 use crate::output::{Form, Output};
@@ -94,4 +97,20 @@ impl Arguments {
             }
         }
     }
+}
+
+/// Passes every line that `mlx5 trace --from --verbose` makes of a recording, as text or as JSON.
+///
+/// # Errors
+/// Where the bytes are no recording, or cannot be read on. The lines before were passed.
+pub fn lines<R: Read>(
+    recording: R,
+    json: bool,
+    mut line: impl FnMut(&str),
+) -> Result<(), ReadError> {
+    let style = line::Style { json, verbose: true };
+    recording::tell(Reader::new(recording)?, &Filter::none(), style, |text| {
+        line(text);
+        ControlFlow::Continue(())
+    })
 }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write as _};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use mlx5_model::trace::{ReadError, Reader};
@@ -23,30 +24,44 @@ pub(crate) fn open(file: &Path) -> Result<Reader<BufReader<File>>> {
 
 /// Shows a recording.
 pub(super) fn show(file: &Path, filter: &Filter, style: Style, mut printer: Printer) -> Result {
-    let reader = open(file)?;
+    let told = tell(open(file)?, filter, style, |line| {
+        printer.line(line);
+        if printer.has_failed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    match told {
+        Ok(()) => {}
+        Err(error @ ReadError::Cut(_)) => say!("{}: {error}", file.display()),
+        Err(error) => {
+            printer.finish()?;
+            return Err(Error::Told(format!("{}: {error}", file.display())));
+        }
+    }
+    printer.finish()?;
+    Ok(Outcome::Good)
+}
+
+/// Passes each line of a recording that the filter lets through, until the recording ends or `line`
+/// breaks.
+///
+/// # Errors
+/// Where the recording cannot be read on. The lines before were passed.
+pub(super) fn tell<R: Read>(
+    reader: Reader<R>,
+    filter: &Filter,
+    style: Style,
+    mut line: impl FnMut(&str) -> ControlFlow<()>,
+) -> std::result::Result<(), ReadError> {
     let header = reader.header();
     let place = Place { process: header.process, is_one_of_several: false, begins: 0 };
     let mut story = Story::new(header.cards.iter().map(|card| card.link).collect(), style);
     story.tell_packets(filter.wants_packets());
     for event in reader.events() {
-        match event {
-            Ok(event) => {
-                if let Some(line) = story.tell(&event).filter(|line| filter.passes(line)) {
-                    printer.line(&line.render(place, style));
-                }
-            }
-            Err(error @ ReadError::Cut(_)) => say!("{}: {error}", file.display()),
-            Err(error) => {
-                printer.finish()?;
-                return Err(Error::Told(format!("{}: {error}", file.display())));
-            }
-        }
-        if printer.has_failed() {
+        let Some(told) = story.tell(&event?).filter(|line| filter.passes(line)) else { continue };
+        if line(&told.render(place, style)).is_break() {
             break;
         }
     }
-    printer.finish()?;
-    Ok(Outcome::Good)
+    Ok(())
 }
 
 /// A stream that is read, and copied to a file.
