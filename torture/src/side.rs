@@ -148,7 +148,7 @@ impl Process {
         plan: &Plan,
         domain: Option<&XrcDomain>,
         requesters: &[Endpoint],
-    ) -> Result<(Vec<QueuePair<XrcRecv, Rts>>, Vec<Endpoint>)> {
+    ) -> Result<Answering> {
         let (mut made, mut theirs) = (Vec::new(), Vec::new());
         let Some(domain) = domain else { return Ok((made, theirs)) };
         for requester in &requesters[..plan.qps] {
@@ -227,7 +227,7 @@ impl Process {
         };
         let mut oracle = Oracle::new(plan, self.side, self.control, &mut self.memory, memory);
         oracle.connected(&numbers);
-        let outcome = match self.side {
+        match self.side {
             Side::Driver => {
                 let mut completions = Completions::new(&cq).map_err(text("taking over the CQ"))?;
                 if plan.publish != 0 {
@@ -295,12 +295,14 @@ impl Process {
                 // Before the SRQ and the CQ.
                 wire.qps.clear();
                 drop(target);
-                return outcome;
+                outcome
             }
-        };
-        outcome
+        }
     }
 }
+
+/// The answering ends of XRC connections, and what the peer told of its own.
+type Answering = (Vec<QueuePair<XrcRecv, Rts>>, Vec<Endpoint>);
 
 /// Runs the episode between barriers.
 fn run(

@@ -176,7 +176,8 @@ fn run_pair(
         for at in 0..running.len() {
             if let Some(status) = running[at].poll()? {
                 let victim = kill.is_some_and(|(killed, _)| killed == SIDES[at]);
-                if !status.success() && !(victim && control.is_dead()) {
+                let was_killed = victim && control.is_dead();
+                if !(status.success() || was_killed) {
                     failing.get_or_insert((Instant::now(), SIDES[at], status));
                 }
                 ended += 1;

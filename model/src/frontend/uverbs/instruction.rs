@@ -95,14 +95,15 @@ pub(super) struct Load {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unknown {
     at: u64,
-    bytes: Bytes,
+    bytes: [u8; LONGEST],
+    length: usize,
     code: Code,
 }
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "instruction {:?} at {:#x} (", self.code, self.at)?;
-        self.bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        self.bytes[..self.length].iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
         write!(f, ") is not one of those the model can follow to a register")
     }
 }
@@ -158,14 +159,12 @@ unsafe fn fetch(context: &ucontext_t) -> (Instruction, Unknown) {
         }
         length = LONGEST;
     };
-    let unknown = Unknown {
-        at: rip,
-        // SAFETY: as above; the decoder looked at no more than these bytes.
-        bytes: Bytes::of(unsafe {
-            std::slice::from_raw_parts(rip as *const u8, instruction.len().clamp(1, length))
-        }),
-        code: instruction.code(),
-    };
+    let length = instruction.len().clamp(1, length);
+    let mut bytes = [0; LONGEST];
+    // SAFETY: the decoder has read these bytes, so they are mapped.
+    bytes[..length]
+        .copy_from_slice(unsafe { std::slice::from_raw_parts(rip as *const u8, length) });
+    let unknown = Unknown { at: rip, bytes, length, code: instruction.code() };
     (instruction, unknown)
 }
 
