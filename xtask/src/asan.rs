@@ -8,7 +8,7 @@ use crate::setup::{self, For};
 
 /// The integration tests of the driver that run so: those that post and poll. Tests that handle
 /// SIGSEGV, count allocations or fork are left out, since the sanitizer does that, too.
-const TESTS: &[&str] = &["rc_traffic", "rc_owned", "owned_flight", "twin", "twin_post", "shared"];
+const TESTS: &[&str] = &["rc_traffic", "rc_owned", "owned_flight", "shared"];
 
 /// `cargo xtask asan`.
 pub fn command() -> Result {
@@ -28,7 +28,8 @@ pub fn check(decision: &Decision) -> Result {
         command.args(["--test", test]);
     }
     command.env("RUSTFLAGS", nightly::flags("RUSTFLAGS", "-Zsanitizer=address"));
-    // The model handles the SIGSEGV of stores to its registers, and libibverbs keeps some memory.
+    // The model handles the SIGSEGV of stores to its registers. libibverbs keeps what it knows of devices
+    // until the process ends, and tests leak queues on purpose, so leaks are not looked for.
     let options = "handle_segv=0:detect_leaks=0:allow_user_segv_handler=1:use_sigaltstack=0";
     command.env("ASAN_OPTIONS", options);
     build::run("cargo test under the address sanitizer", &mut command)

@@ -1,8 +1,10 @@
 //! `cargo xtask ci`: the tests, then what keeps the tree tidy.
 
 use crate::Result;
+use crate::asan;
 use crate::bench::{self, Choice};
 use crate::build;
+use crate::miri;
 use crate::setup::{self, For};
 use crate::steps::Steps;
 use crate::test;
@@ -40,5 +42,7 @@ pub fn command() -> Result {
     steps.step("cargo xtask bench --quick", || bench::run(&decision, Choice::Quick));
     steps.step("cargo xtask torture", || torture::check(&decision, Lint::Off));
     steps.step("cargo xtask torture --lint", || torture::check(&decision, Lint::On));
+    steps.step("cargo xtask miri", || miri::check(&decision));
+    steps.step("cargo xtask asan", || asan::check(&decision));
     steps.finish("cargo xtask ci")
 }

@@ -42,7 +42,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   torture [--lint] [--seed S] [--seeds COUNT] [--operations N] [--episode E]
                          random operations of the driver in one process and libibverbs in another,
                          held to an oracle; --lint checks every WQE before it is rung
-  miri                   the unit tests of rings, WQEs and doorbells under Miri
+  miri                   unit tests of rings and doorbells under Miri
   asan                   unit tests and traffic under the address sanitizer
   bench [--quick | --instructions | --cycles | --stores | --phases | --record]
                          the benchmarks; --quick only shows that they run; --instructions counts

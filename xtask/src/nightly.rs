@@ -14,17 +14,21 @@ pub const TARGET: &str = if cfg!(target_arch = "aarch64") {
     "x86_64-unknown-linux-gnu"
 };
 
-/// Installs nightly and its components, where they are missing.
+/// Installs nightly and its components by rustup, where they are missing.
 ///
 /// # Errors
-/// What rustup says, or that there is no rustup.
+/// - There is no rustup, as with a compiler of a distribution.
+/// - rustup cannot install, for example without network or where a nightly lacks a component.
 pub fn ready(components: &[&str]) -> Result {
     let listed = Command::new("rustup")
         .args(["component", "list", "--toolchain", "nightly", "--installed"])
         .stdin(Stdio::null())
         .output()
         .map_err(|error| {
-            format!("cannot run rustup ({error}): install it from https://rustup.rs")
+            format!(
+                "nightly Rust is needed, and rustup, which installs it, cannot be run ({error}): \
+                 install rustup from https://rustup.rs"
+            )
         })?;
     let installed = String::from_utf8_lossy(&listed.stdout).into_owned();
     let has = |name: &str| installed.lines().any(|line| line.starts_with(name));
@@ -32,11 +36,19 @@ pub fn ready(components: &[&str]) -> Result {
         return Ok(());
     }
     let mut rustup = Command::new("rustup");
-    rustup.args(["toolchain", "install", "nightly", "--profile", "minimal"]);
-    for component in components {
-        rustup.args(["--component", component]);
+    if listed.status.success() {
+        // Nightly is there; it stays the one that it is.
+        rustup.args(["component", "add", "--toolchain", "nightly"]).args(components);
+    } else {
+        rustup.args(["toolchain", "install", "nightly", "--profile", "minimal"]);
+        for component in components {
+            rustup.args(["--component", component]);
+        }
     }
-    build::run("rustup toolchain install nightly", &mut rustup)
+    build::run("installing nightly Rust by rustup", &mut rustup).map_err(|error| {
+        let components = components.join(", ");
+        format!("{error}; it needs static.rust-lang.org, and a nightly that has {components}")
+    })
 }
 
 /// `cargo +nightly SUBCOMMAND`, building into a folder of its own under the usual one.

@@ -146,7 +146,7 @@ fn folded_as_whole(enhanced: bool) {
         let mut commons = 0;
         let mut sends = VecDeque::new();
         let (mut receives, mut received, mut foreign, mut counter) = (0u32, 0u32, 0u32, 0u32);
-        for _ in 0..rounds(200).min(40) {
+        for _ in 0..rounds(100).min(40) {
             while sends.len() < cqes as usize / 2 {
                 let code = [opcode::SEND, opcode::RDMA_READ][random.below(2) as usize];
                 for side in &mut sides {
