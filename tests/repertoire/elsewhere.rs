@@ -20,12 +20,15 @@ use crate::rig::{Rig, connect_made, lead_to, wait};
 const NOWHERE: u64 = 0x1000;
 const LENGTH: usize = 4096;
 
+/// Copies memory at an address to a slice.
+type Peek<'a> = Box<dyn Fn(u64, &mut [u8]) + 'a>;
+
 /// Memory behind a key, and how it is looked at without that key.
 struct Elsewhere<'a> {
     name: &'static str,
     address: u64,
     lkey: u32,
-    read: Box<dyn Fn(u64, &mut [u8]) + 'a>,
+    read: Peek<'a>,
 }
 
 /// What stays alive as long as the keys.

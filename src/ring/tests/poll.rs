@@ -105,12 +105,12 @@ fn poll_many_and_drain_take_cqes_in_order_and_publish_each() {
     let first = drain.next().unwrap().unwrap();
     assert_eq!(ids(&[first]), [4]);
     assert_eq!(cq.record.be32(0), 5, "published with each");
-    std::mem::forget(drain);
+    let _leaked = std::mem::ManuallyDrop::new(drain);
     let mut drain = cq.reader.drain(&mut sq.queue);
     let rest: Result<Vec<_>, _> = drain.by_ref().collect();
     assert_eq!(ids(&rest.unwrap()), [5, 6, 7, 8, 9]);
     assert_eq!(cq.record.be32(0), 10);
-    std::mem::forget(drain);
+    let _leaked = std::mem::ManuallyDrop::new(drain);
     assert_eq!(cq.reader.poll_many(&mut sq.queue, &mut into), Ok(0));
 }
 

@@ -88,7 +88,7 @@ fn drain_publishes_each_cqe_before_it_returns_the_completion() {
             assert!(matches!(drain.next(), Some(Ok(Completion::Send(_)))));
             assert_eq!(cq.record.be32(0), taken, "CQEs of {cqe_size} bytes");
         }
-        core::mem::forget(drain);
+        let _leaked = core::mem::ManuallyDrop::new(drain);
         assert_eq!((cq.record.be32(0), sq.queue.ring.cursor.used()), (4, 6));
     }
 }
