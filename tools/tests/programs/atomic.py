@@ -38,6 +38,7 @@ for _ in range(2):
     completions = []
     while not completions:
         completions = cq.poll(1)[1]
-    print(f'status {completions[0].status}, vendor_err {completions[0].vendor_err:#x}')
+    # One write for the line: what others write to the same place does not come in between.
+    sys.stdout.write(f'status {completions[0].status}, vendor_err {completions[0].vendor_err:#x}\n')
 if 'wait' in sys.argv:
     sys.stdin.read()
