@@ -4,7 +4,7 @@
 ///
 /// A post runs through `Reserve` to `Flush` in this order, a poll through `Sight` to `Release`;
 /// calls that do without a phase leave it out. A batch has the first two per request, the others
-/// once; `poll_many` and `drain` have `Release` once.
+/// once; `poll_many` and `drain` have `Release` once per CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Phase {

@@ -20,7 +20,7 @@ pub fn command() -> Result {
 ///
 /// # Errors
 /// What failed; the sanitizer's report is printed before.
-pub fn check(decision: &Decision) -> Result {
+fn check(decision: &Decision) -> Result {
     nightly::ready(&["rust-std"])?;
     let mut command = nightly::cargo(&["test"], decision, "asan")?;
     command.args(["--package", "mlx5", "--target", nightly::TARGET, "--lib"]);

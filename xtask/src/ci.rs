@@ -1,7 +1,6 @@
 //! `cargo xtask ci`: the tests, then what keeps the tree tidy.
 
 use crate::Result;
-use crate::asan;
 use crate::bench::{self, Choice};
 use crate::build;
 use crate::miri;
@@ -43,6 +42,5 @@ pub fn command() -> Result {
     steps.step("cargo xtask torture", || torture::check(&decision, Lint::Off));
     steps.step("cargo xtask torture --lint", || torture::check(&decision, Lint::On));
     steps.step("cargo xtask miri", || miri::check(&decision));
-    steps.step("cargo xtask asan", || asan::check(&decision));
     steps.finish("cargo xtask ci")
 }

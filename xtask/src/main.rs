@@ -51,7 +51,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
   ci                     test, then formatting, clippy, rustdoc, the features `lint`, `timing` and
-                         `flight-recorder`, `bench --quick`, a short `torture`, `miri` and `asan`
+                         `flight-recorder`, `bench --quick`, a short `torture` and `miri`
 
 `miri`, `asan` and `ci` install the nightly toolchain by rustup, where it is missing.
 
