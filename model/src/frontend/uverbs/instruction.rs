@@ -559,7 +559,8 @@ mod tests {
             asm!("mov qword ptr [{p} + 0x800], {v}", p = in(reg) page, v = in(reg) 0x0102_0304_0506_0708u64);
             asm!("mov dword ptr [{p} + {i}*8 + 0x20], {v:e}", p = in(reg) page, i = in(reg) 2u64, v = in(reg) 0x0a0b_0c0du32);
             asm!("mov word ptr [{p}], 0x1234", p = in(reg) page);
-            asm!("mov byte ptr [{p} + 1], ah", p = in(reg) page, in("rax") 0xab00u64);
+            // A high byte cannot be named beside the registers that are new in 64-bit mode.
+            asm!("mov byte ptr [rdx + 1], ah", in("rdx") page, in("rax") 0xab00u64);
             asm!("movnti qword ptr [r13 + 8], r12", in("r13") page, in("r12") 0x1122u64);
             asm!("mov qword ptr [{p} + 16], -2", p = in(reg) page);
         });
