@@ -19,10 +19,11 @@ mod rig;
 use std::hint::black_box;
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{Armed, Completions, Form, SendConfig, SendQueue};
 use mlx5::timing::Clock;
-use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, Remote, Sge, Write};
 use rig::Rig;
 

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::variable::{Bytes, Offset};
 use mlx5::ring::{Armed, Completions, Form, Queues, SendConfig, SendQueue, Template};
-use mlx5::verbs::{Access, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, Remote, Write};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;

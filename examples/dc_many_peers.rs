@@ -12,11 +12,11 @@ use std::error::Error;
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::{Completion, ReceiveDone};
+use mlx5::ib::{Access, Dci, Dct};
 use mlx5::ring::{Completions, Queues, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
 use mlx5::verbs::{
-    Access, AddressHandle, CompletionQueue, Context, Dci, DciInitAttributes, Dct, DctRtrAttributes,
-    MemoryRegion, Mtu, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes,
-    SharedReceiveQueue,
+    AddressHandle, CompletionQueue, Context, DciInitAttributes, DctRtrAttributes, MemoryRegion,
+    Mtu, ProtectionDomain, QueuePair, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue,
 };
 use mlx5::wqe::{DcAddress, FetchAdd, Inline, Remote, Send, Sge, Word};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.

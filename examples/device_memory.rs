@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{
-    Access, CompletionQueue, Context, DeviceMemory, Init, ProtectionDomain, QueuePair, Rc,
-};
+use mlx5::verbs::{CompletionQueue, Context, DeviceMemory, Init, ProtectionDomain, QueuePair};
 use mlx5::wqe::{FetchAdd, InlineBytes, Send, Sge, Word, Write};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;

@@ -10,8 +10,9 @@ use std::{io, thread, time::Duration};
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
 use mlx5::devx::{CompletionQueue, EventChannel, EventKind, QueuePair};
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{Access, Context, ProtectionDomain, Rc, Rts};
+use mlx5::verbs::{Context, ProtectionDomain, Rts};
 use mlx5::wqe::{Inline, Remote, Send, Sge, Write};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;

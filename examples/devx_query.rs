@@ -9,7 +9,8 @@ use mlx5::Error;
 use mlx5::connect::LocalPort;
 use mlx5::devx::ifc::{ads, cmd_hca_cap, opcode, qpc, query_qp_in, query_qp_out};
 use mlx5::devx::{Command, CommandTarget, Group};
-use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair, Rc};
+use mlx5::ib::Rc;
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 
 // With no card in the machine, the model stands in for one.
 use mlx5_model as _;

@@ -13,10 +13,11 @@ use mlx5::cqe::Completion;
 use mlx5::devx::{
     CompletionQueue, ProtectionDomain, QueuePair, QueuePairBuilder, Uar, UarKind, Umem,
 };
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{
     Completions, Queues, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
 };
-use mlx5::verbs::{self, Access, Context, Devx, Pages, Rc, Reset};
+use mlx5::verbs::{self, Context, Devx, Pages, Reset};
 use mlx5::wqe::{Inline, Remote, Send, Sge, Write};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;

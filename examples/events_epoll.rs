@@ -9,9 +9,10 @@ use std::{io, thread, time::Duration};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Access, CompletionChannel, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rc, Rts,
+    CompletionChannel, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts,
 };
 use mlx5::wqe::{Inline, Send, Sge};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.

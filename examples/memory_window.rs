@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::{Completion, ReceiveKind};
+use mlx5::ib::Access;
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{Access, CompletionQueue, Context, Init, MemoryWindow, ProtectionDomain};
-use mlx5::verbs::{QueuePair, Rc, Type2};
+use mlx5::verbs::{CompletionQueue, Context, Init, MemoryWindow, ProtectionDomain};
+use mlx5::verbs::{QueuePair, Type2};
 use mlx5::wqe::{Inline, Remote, SendInvalidate, Sge, Write};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use std::{env, thread};
 
 use mlx5::connect::{Connection, Listener, LocalPort};
+use mlx5::ib::Access;
 use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
-use mlx5::verbs::{Access, CompletionQueue, Context, ProtectionDomain, QueuePair};
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 use mlx5::wqe::{Read, Remote, Send, Write};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;

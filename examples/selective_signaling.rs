@@ -7,11 +7,9 @@ use std::error::Error;
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
+use mlx5::ib::{Access, CqeCompression, Rc};
 use mlx5::ring::{Completions, PostError, SendConfig, SendQueue};
-use mlx5::verbs::{
-    Access, Clock, CompletionQueue, Context, CqeCompression, Init, ProtectionDomain, QueuePair, Rc,
-    Rts,
-};
+use mlx5::verbs::{Clock, CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{Inline, Remote, Write};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
+use mlx5::ib::Access;
 use mlx5::ring::{
     Completions, QueueTable, ReceiveConfig, RegisterUse, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
-    Access, CompletionQueue, Context, EventSource, ProtectionDomain, QueuePair, SharedReceiveQueue,
+    CompletionQueue, Context, EventSource, ProtectionDomain, QueuePair, SharedReceiveQueue,
 };
 use mlx5::wqe::{Inline, Send, Sge};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.

@@ -9,13 +9,14 @@ use std::error::Error;
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
+use mlx5::ib::Access;
 use mlx5::ring::{
     Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, TagCompletion, TagConfig,
     TagHandle, TagReceive, TaggedReceives,
 };
 use mlx5::verbs::{
-    Access, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
-    SharedReceiveQueue, TagCapacity,
+    CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, SharedReceiveQueue,
+    TagCapacity,
 };
 use mlx5::wqe::{InlineGather, Remote, Rendezvous, Send, Sge, Tag, TagHeader};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.

@@ -6,8 +6,8 @@
 use std::error::Error;
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::Rc;
 use mlx5::wqe::{Inline, Send, Sge};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;

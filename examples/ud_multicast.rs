@@ -10,10 +10,11 @@ use std::error::Error;
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::{Completion, DatagramHeader, ReceiveDone};
+use mlx5::ib::{Access, Gid, Ud};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Access, AddressHandle, CompletionQueue, Context, Gid, MemoryRegion, ProtectionDomain,
-    QueuePair, QueuePairBuilder, Rts, Ud, UdInitAttributes, UdRtsAttributes,
+    AddressHandle, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Rts, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Send, Sge, UdAddress};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, SendConfig, SendQueue};
-use mlx5::verbs::{Access, CompletionQueue, Context, Init, Mkey, ProtectionDomain, QueuePair, Rc};
+use mlx5::verbs::{CompletionQueue, Context, Init, Mkey, ProtectionDomain, QueuePair};
 use mlx5::wqe::{Interleaved, Read, Remote, Sge, Strided};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.
 use mlx5_model as _;

@@ -13,6 +13,7 @@ pub mod devx;
 mod doorbell;
 pub mod explain;
 pub mod flight;
+pub mod ib;
 pub mod lint;
 #[cfg(doctest)]
 mod misuse;

@@ -5,13 +5,14 @@
 mod rig;
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
+use mlx5::ib::Rc;
 use mlx5::ring::armed::Either;
 use mlx5::ring::variable::{Bytes, Immediate, Offset};
 use mlx5::ring::{
     Armed, BlueFlameCopy, Completions, FireError, Form, Queues, ReceiveConfig, ReceiveQueue,
     RegisterMemory, RegisterUse, SendConfig, SendQueue, Template,
 };
-use mlx5::verbs::{MemoryRegion, QueuePair, Rc, Rts, ThreadDomain};
+use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{Inline, InlineBytes, Read, Remote, Send, SendImm, Sge, Write};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};

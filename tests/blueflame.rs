@@ -4,11 +4,12 @@
 mod rig;
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::{
     BlueFlameCopy, Completions, ProbeError, QueueError, ReceiveConfig, ReceiveQueue,
     RegisterMemory, RegisterUse, SendConfig, SendQueue,
 };
-use mlx5::verbs::{MemoryRegion, QueuePair, Rc, Rts, ThreadDomain};
+use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{Inline, InlineBytes, Nop, Remote, Sge, Write};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};

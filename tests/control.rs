@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use mlx5::Error;
 use mlx5::connect::LocalPort;
+use mlx5::ib::{Access, Rc};
 use mlx5::verbs::{
-    Access, AckTimeout, AddressVector, AlternatePath, CompletionChannel, CompletionQueue, Context,
-    CqeSize, Devx, GidType, GlobalRoute, InitAttributes, LinkLayer, MigrationState, Mtu, Pages,
-    PortState, ProtectionDomain, QpState, QueuePair, Rc, Reset, RnrTimer, RtrAttributes, Rts,
-    RtsAttributes, ThreadDomain, devices,
+    AckTimeout, AddressVector, AlternatePath, CompletionChannel, CompletionQueue, Context, CqeSize,
+    Devx, GidType, GlobalRoute, InitAttributes, LinkLayer, MigrationState, Mtu, Pages, PortState,
+    ProtectionDomain, QpState, QueuePair, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes,
+    ThreadDomain, devices,
 };
 use mlx5_model as _;
 

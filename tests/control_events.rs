@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 use mlx5::Error;
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Access, CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
-    Rc, Rts, ThreadDomain,
+    CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, Rts,
+    ThreadDomain,
 };
 use mlx5::wqe::{Inline, Send, Sge};
 use mlx5_model as _;

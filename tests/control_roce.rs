@@ -6,10 +6,11 @@ use std::sync::LazyLock;
 use mlx5::Error;
 use mlx5::connect::{Endpoint, LocalPort};
 use mlx5::cqe::Completion;
+use mlx5::ib::Access;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Access, AddressVector, CompletionQueue, Context, GidEntry, GidType, LinkLayer,
-    ProtectionDomain, QueuePair, RtrAttributes,
+    AddressVector, CompletionQueue, Context, GidEntry, GidType, LinkLayer, ProtectionDomain,
+    QueuePair, RtrAttributes,
 };
 use mlx5::wqe::{Send, Sge};
 use mlx5_model as _;

@@ -7,13 +7,14 @@ mod rig;
 
 use mlx5::cqe::{Completion, Status};
 use mlx5::flight::{Config, DoorbellKind, Dump, Queue, Reason, Record, Target, What, Wqe};
+use mlx5::ib::Rc;
 use mlx5::ring::owned::{Channel, Receiver, Slice};
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{
     Armed, Completions, Form, ReceiveConfig, ReceiveQueue, RegisterUse, SendConfig, SendQueue,
     SharedReceives, Template,
 };
-use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rc, Rts, SharedReceiveQueue};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts, SharedReceiveQueue};
 use mlx5::wqe::{Inline, InlineBytes, Nop, Remote, Send, Sge, Write};
 use rig::Rig;
 

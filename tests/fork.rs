@@ -4,11 +4,11 @@
 use std::time::Instant;
 
 use mlx5::connect::LocalPort;
+use mlx5::ib::Access;
 use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
-    Access, CompletionQueue, Context, ForkStatus, ProtectionDomain, QueuePair, fork_init,
-    fork_status,
+    CompletionQueue, Context, ForkStatus, ProtectionDomain, QueuePair, fork_init, fork_status,
 };
 use mlx5::wqe::{Read, Send, Write};
 use mlx5_model as _;

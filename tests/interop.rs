@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use mlx5::connect::{Connection, Endpoint, Listener, RemoteRegion};
 use mlx5::cqe::{Completion, ReceiveKind};
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm};
 use mlx5_sys::verbs::{ibv_wc, ibv_wc_status, ibv_wr_opcode as wr};
 use rig::process::{self, Peer};

@@ -7,7 +7,8 @@ mod rig;
 use std::time::Instant;
 
 use mlx5::connect::{Connection, Listener};
-use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rc, Rts, State};
+use mlx5::ib::Rc;
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts, State};
 use mlx5::wqe::{Remote, Sge};
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode as wr};
 use rig::process::Process;

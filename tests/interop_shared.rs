@@ -5,10 +5,11 @@ mod rig;
 
 use mlx5::connect::{Connection, Listener};
 use mlx5::cqe::{Completion, ReceiveKind};
+use mlx5::ib::{Rc, XrcSend};
 use mlx5::ring::{Completions, QueueTable, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
 use mlx5::verbs::{
-    Connected, Init, QueuePair, QueuePairBuilder, Rc, RtrAttributes, Rts, RtsAttributes,
-    SharedReceiveQueue, XrcDomain, XrcSend,
+    Connected, Init, QueuePair, QueuePairBuilder, RtrAttributes, Rts, RtsAttributes,
+    SharedReceiveQueue, XrcDomain,
 };
 use mlx5::wqe::{SendImm, Sge, XrcAddress};
 use mlx5_model::Mode;

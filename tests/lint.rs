@@ -6,6 +6,7 @@
 mod rig;
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::lint::{Finding, Segment};
 use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
 use mlx5::ring::variable::Bytes;
@@ -13,7 +14,7 @@ use mlx5::ring::{
     Armed, Completions, Form, PostError, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
     Template,
 };
-use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{FetchAdd, InlineBytes, Nop, RawWqe, Remote, Sge, Word, Write};
 use rig::Rig;
 use rig::verbs::QpMemory;

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::{QueueKind, ReceiveKind, SendOperation, Status};
+use mlx5::ib::Access;
 use mlx5::ring::owned::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
 use mlx5::ring::{Completions, PollError, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
-    Access, CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
+    CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
 };
 use mlx5::wqe::{CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Write, WriteImm};
 
@@ -59,7 +60,7 @@ impl Rig {
         let second_receive_cq = cq().build().unwrap();
         let first = QueuePair::builder(&self.pd, &first_cq);
         let second = QueuePair::builder(&self.pd, &second_cq).receive_cq(&second_receive_cq);
-        let make = |builder: mlx5::verbs::QueuePairBuilder<mlx5::verbs::Rc>| {
+        let make = |builder: mlx5::verbs::QueuePairBuilder<mlx5::ib::Rc>| {
             let builder = builder.max_send_wr(16).max_recv_wr(16).max_send_sge(4).max_recv_sge(4);
             let qp = builder.max_inline_data(64).build().unwrap();
             qp.init(&self.local.init()).map_err(|failed| failed.error).unwrap()
@@ -75,7 +76,7 @@ impl Rig {
             second_receiver.post(id, slice).unwrap();
         }
         let ends = (self.local.endpoint(&first), self.local.endpoint(&second));
-        let up = |qp: QueuePair<mlx5::verbs::Rc, _>, mine, theirs| {
+        let up = |qp: QueuePair<mlx5::ib::Rc, _>, mine, theirs| {
             let qp = qp.rtr(&self.local.rtr(mine, theirs)).map_err(|failed| failed.error).unwrap();
             qp.rts(&self.local.rts(mine, theirs)).map_err(|failed| failed.error).unwrap()
         };

@@ -4,10 +4,11 @@
 mod rig;
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation, Status};
+use mlx5::ib::Rc;
 use mlx5::ring::{
     Completions, PollError, PostError, Queues, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
 };
-use mlx5::verbs::{AsyncEventKind, Capacities, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{AsyncEventKind, Capacities, CqeSize, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
 };

@@ -7,8 +7,9 @@ mod rig;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mlx5::cqe::{Completion, Status};
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, PostError, Producer, Retirer, SendConfig, SendQueue};
-use mlx5::verbs::{MemoryRegion, QueuePair, Rc, Rts, ThreadDomain};
+use mlx5::verbs::{MemoryRegion, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{Inline, InlineBytes, Nop, Remote, Sge, Write};
 use mlx5_model::Mode;
 use mlx5_model::stores::{self, Store};

@@ -14,8 +14,9 @@ use std::collections::VecDeque;
 use std::mem::zeroed;
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
+use mlx5::ib::CqeCompression;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, CqeCompression, CqeSize, QueuePair, ScatterToCqe};
+use mlx5::verbs::{CompletionQueue, CqeSize, QueuePair, ScatterToCqe};
 use mlx5::wqe::{Read, Remote, Send, Sge, Write};
 use mlx5_sys::cqe::{Cqe64, FORMAT_COMPRESSED, FORMAT_SHIFT, opcode as cqe_opcode};
 use mlx5_sys::verbs::{

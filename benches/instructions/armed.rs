@@ -1,9 +1,9 @@
 //! Requests that were written ahead, as a whole or for the most part.
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{Armed, Completions, Form, SendConfig, SendQueue, Template};
-use mlx5::verbs::Rc;
 use mlx5::wqe::{InlineBytes, Remote, Write};
 
 use crate::side::{LIST, Line, Row, Side, forget};

@@ -1,7 +1,7 @@
 //! Atomics under masks, which libmlx5 cannot post.
 
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, SendConfig, SendQueue};
-use mlx5::verbs::Rc;
 use mlx5::wqe::{MaskedFetchAdd, Remote, Word};
 
 use crate::side::{Line, Row, Side, forget};

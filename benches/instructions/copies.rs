@@ -1,8 +1,8 @@
 //! Posting in other ways than by BlueFlame, word by word, with sizes known at compile time: on
 //! registers that BlueFlame is not used on, payloads of a length known at run time, other copies.
 
+use mlx5::ib::Rc;
 use mlx5::ring::{BlueFlameCopy, Completions, RegisterMemory, SendConfig, SendQueue};
-use mlx5::verbs::Rc;
 use mlx5::wqe::{Inline, Remote, Write};
 
 use super::raw::Raw;

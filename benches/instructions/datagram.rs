@@ -3,10 +3,11 @@
 use std::mem::zeroed;
 use std::ptr::NonNull;
 
+use mlx5::ib::{HasQueues, Transport, Uc, Ud};
 use mlx5::ring::{Completions, SendConfig, SendQueue};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, HasQueues, MemoryRegion, QueuePair, QueuePairBuilder, Rts,
-    Transport, Uc, Ud, UdInitAttributes, UdRtsAttributes,
+    AddressHandle, CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts,
+    UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{InlineBytes, Send, Sge, UdAddress};
 use mlx5_sys::verbs::*;

@@ -3,9 +3,10 @@
 use std::ptr::NonNull;
 
 use mlx5::cqe::Completion;
+use mlx5::ib::{Dci, Dct};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
 use mlx5::verbs::{
-    AddressHandle, AddressVector, CompletionQueue, Dci, DciInitAttributes, Dct, DctRtrAttributes,
+    AddressHandle, AddressVector, CompletionQueue, DciInitAttributes, DctRtrAttributes,
     MemoryRegion, Mtu, QueuePair, QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue,
 };
 use mlx5::wqe::{DcAddress, Remote, Send, Sge, Write};

@@ -3,8 +3,9 @@
 use std::mem::{MaybeUninit, replace};
 
 use mlx5::cqe::Completion;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, SendConfig, SendQueue};
-use mlx5::verbs::{Access, CompletionQueue, MemoryRegion, MemoryWindow, Mkey, Rc, Type1};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, MemoryWindow, Mkey, Type1};
 use mlx5::wqe::{BindWindow, Sge};
 use mlx5_sys::dv;
 use mlx5_sys::verbs::*;

@@ -5,8 +5,9 @@ use std::mem::{MaybeUninit, zeroed};
 use std::ptr::NonNull;
 
 use mlx5::cqe::{Completion, SendDone, SendOperation};
+use mlx5::ib::{CqeCompression, Rc};
 use mlx5::ring::{Completions, Publish, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, CqeCompression, CqeSize, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{Remote, Sge, Write};
 use mlx5_sys::verbs::*;
 

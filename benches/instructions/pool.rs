@@ -3,8 +3,9 @@
 //! owned one's are of programs that do the same.
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{MemoryRegion, Rc};
+use mlx5::verbs::MemoryRegion;
 use mlx5::wqe::{Remote, Sge, Write};
 
 use super::safe::{SLICES, Safe};

@@ -3,8 +3,8 @@
 use std::mem::replace;
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::Rc;
 use mlx5::wqe::{InlineBytes, Remote, Sge, Write};
 
 use crate::side::{LIST, Line, Row, Side, forget};

@@ -2,8 +2,9 @@
 
 use mlx5::connect::LocalPort;
 use mlx5::devx;
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, SendConfig, SendQueue};
-use mlx5::verbs::{MemoryRegion, Rc, Rts};
+use mlx5::verbs::{MemoryRegion, Rts};
 use mlx5::wqe::{Remote, Sge, Write};
 
 use crate::MODE;

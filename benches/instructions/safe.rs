@@ -1,8 +1,9 @@
 //! This crate, the layer that owns memory.
 
+use mlx5::ib::Rc;
 use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
-use mlx5::verbs::{MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, Remote, Write};
 
 use crate::MODE;

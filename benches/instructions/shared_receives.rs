@@ -5,9 +5,10 @@ use std::mem::{MaybeUninit, zeroed};
 use std::ptr::null_mut;
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, QueueTable, Queues, ReceiveConfig, SharedKey, SharedReceives};
 use mlx5::verbs::{
-    CompletionQueue, Init, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts, SharedReceiveQueue,
+    CompletionQueue, Init, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
 };
 use mlx5::wqe::Sge;
 use mlx5_sys::verbs::*;

@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::ptr::NonNull;
 
+use mlx5::ib::Rc;
 use mlx5::ring::BlueFlameCopy;
 use mlx5::verbs::{
-    CompletionQueue, CqeSize, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts, ScatterToCqe,
+    CompletionQueue, CqeSize, MemoryRegion, QueuePair, QueuePairBuilder, Rts, ScatterToCqe,
 };
 use mlx5::wqe::{Remote, Sge};
 use mlx5_sys::verbs::{ibv_cq, ibv_qp};

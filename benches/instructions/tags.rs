@@ -2,9 +2,10 @@
 
 use std::mem::zeroed;
 
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, TagCompletion, TagConfig, TagReceive, TaggedReceives};
 use mlx5::verbs::{
-    CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts, SharedReceiveQueue,
+    CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
     TagCapacity,
 };
 use mlx5::wqe::{Sge, Tag, TagHeader};

@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, Producer, Queues, Retirer, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{InlineBytes, Remote, Sge, Write};
 
 use crate::rig::Rig;

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::{Connection, LocalPort};
 use mlx5::cqe::Completion;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{
-    Access, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair, Rc,
-};
+use mlx5::verbs::{CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair};
 use mlx5::wqe::{Inline, Payload, Read, Remote, Send, Sge, Write};
 
 use crate::Result;

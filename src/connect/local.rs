@@ -5,9 +5,10 @@ use std::hash::{BuildHasher, RandomState};
 
 use super::Endpoint;
 use crate::cqe::{DatagramHeader, ReceiveDone};
+use crate::ib::{Access, Gid, Transport};
 use crate::verbs::{
-    Access, AddressVector, Context, Error, Gid, GidEntry, GidType, GlobalRoute, InitAttributes,
-    PortAttributes, QueuePair, Result, RtrAttributes, RtsAttributes, State, Transport,
+    AddressVector, Context, Error, GidEntry, GidType, GlobalRoute, InitAttributes, PortAttributes,
+    QueuePair, Result, RtrAttributes, RtsAttributes, State,
 };
 
 /// A port of this host, as connections leave from it.

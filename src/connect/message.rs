@@ -25,7 +25,8 @@
 //! bytes.
 
 use super::ConnectError;
-use crate::verbs::{Gid, MemoryRegion, Mtu};
+use crate::ib::Gid;
+use crate::verbs::{MemoryRegion, Mtu};
 
 /// The version of the protocol.
 pub const VERSION: u16 = 1;

@@ -4,7 +4,7 @@
 use core::ops::Range;
 
 use super::ReceiveDone;
-use crate::verbs::Gid;
+use crate::ib::Gid;
 
 impl ReceiveDone {
     /// Bytes at the head of a receive of datagrams that are kept for the packet's global header,

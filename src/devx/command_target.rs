@@ -10,9 +10,10 @@ use mlx5_sys::verbs::{ibv_cq, ibv_qp, ibv_rwq_ind_table, ibv_srq, ibv_wq};
 use super::command::{Command, Name, Reply};
 use super::context::{ObjectContext, Query};
 use super::object::Object;
+use crate::ib::{Dct, RawPacket, Transport};
 use crate::verbs::{
-    CompletionQueue, CompletionQueueHandle, Dct, Error, QueuePair, RawPacket, Result,
-    SharedReceiveQueue, Spread, State, StridingQueue, Transport, check,
+    CompletionQueue, CompletionQueueHandle, Error, QueuePair, Result, SharedReceiveQueue, Spread,
+    State, StridingQueue, check,
 };
 
 mod sealed {

@@ -12,7 +12,8 @@ use mlx5_sys::ifc::{
 use mlx5_sys::verbs::ibv_qp_type;
 
 use super::{Command, Group, Object};
-use crate::verbs::{Context, QueuePair, Result, Rts, Transport};
+use crate::ib::Transport;
+use crate::verbs::{Context, QueuePair, Result, Rts};
 
 /// A set of counters (`ALLOC_Q_COUNTER`), of which a card has 255 at most.
 ///

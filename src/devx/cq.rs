@@ -13,10 +13,11 @@ use mlx5_sys::ifc::{
 use super::event_channel::{EventSource, sealed::Source};
 use super::umem::{Memory, Place};
 use super::{Command, Group, Object, Uar, UarKind, Umem};
+use crate::ib::CqeCompression;
 use crate::ring::source::handover::Completes;
 use crate::ring::source::{CompletionView, CqCheck, CqObject, CqOwner};
 use crate::ring::{CompletionSource, Titles};
-use crate::verbs::{Context, CqeCompression, CqeSize, Error, Result};
+use crate::verbs::{Context, CqeSize, Error, Result};
 
 /// What errors call it.
 const QUEUE: &str = "completion queue";

@@ -17,9 +17,10 @@ use mlx5_sys::ifc::eqe;
 use super::event::{Event, EventKind};
 use super::object::Object;
 use super::{DcTarget, QueuePair, Rq, SharedReceiveQueue, Sq};
+use crate::ib::Transport;
 use crate::verbs::{
-    Cause, Context, Errno, Error, Result, Rtr, State, Transport, check, deadline, interrupted,
-    non_null, set_nonblocking, wait_readable, would_block,
+    Cause, Context, Errno, Error, Result, Rtr, State, check, deadline, interrupted, non_null,
+    set_nonblocking, wait_readable, would_block,
 };
 
 /// Tells of events that were subscribed to, of objects that were made by command and of the device.

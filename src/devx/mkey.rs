@@ -11,7 +11,8 @@ use mlx5_sys::ifc::{
 use super::domain::Domain;
 use super::umem::Hold;
 use super::{Command, Group, Object, Reply, Umem};
-use crate::verbs::{Access, Context, Error, Result};
+use crate::ib::Access;
+use crate::verbs::{Context, Error, Result, check_region_access};
 use crate::wqe::{ConfigureKey, LocalInvalidate, Sge};
 
 /// Access modes (`mlx5_ifc.h`, `MLX5_MKC_ACCESS_MODE_*`).
@@ -353,7 +354,7 @@ impl<'a> MkeyBuilder<'a> {
             | Access::REMOTE_READ
             | Access::REMOTE_ATOMIC
             | Access::RELAXED_ORDERING;
-        self.access.check_region()?;
+        check_region_access(self.access)?;
         if !rights.contains(self.access) {
             let rule = format!("a key made by command has no rights but {rights:?}");
             return Err(Error::attribute("access", format_args!("{:?}", self.access), rule));

@@ -18,13 +18,14 @@ use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 
 use super::domain::Domain;
 use super::{Command, Group, Object, Reply, atomic};
+use crate::ib::{Access, Dct};
 use crate::ring::source::handover::Receives;
 use crate::ring::source::{CqObject, CqOwner, Member, ObjectId, QueueOwner, ReceiveView, SrqOwner};
 use crate::ring::{CompletionSource, QueueError, ReceiveSource, SharedReceiveSource};
 use crate::verbs::state::{CanReceive, Init, Reset, Rtr, State};
 use crate::verbs::{
-    Access, Claims, Context, Dct, DctRtrAttributes, DomainId, Error, InitAttributes, Result,
-    WorkQueue, check_mtu,
+    Claims, Context, DctRtrAttributes, DomainId, Error, InitAttributes, Result, WorkQueue,
+    check_mtu,
 };
 
 /// `mlx5_ifc.h`, `MLX5_RES_SCAT_DATA64_CQE`

@@ -10,7 +10,8 @@ use mlx5_sys::dv::{
     mlx5dv_devx_umem_reg, mlx5dv_devx_umem_reg_ex,
 };
 
-use crate::verbs::{Access, Cause, Context, Devx, Errno, Error, Pages, Result, non_null};
+use crate::ib::Access;
+use crate::verbs::{Cause, Context, Devx, Errno, Error, Pages, Result, non_null};
 
 /// The card's smallest page.
 const ADAPTER_PAGE: usize = 4096;

@@ -5,8 +5,6 @@ use core::str::FromStr;
 
 use mlx5_sys::wqe::{MAX_DS, opcode};
 
-use crate::verbs;
-
 /// The transport of a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transport {
@@ -62,7 +60,7 @@ impl Transport {
     }
 
     /// Of a type.
-    pub fn of<T: verbs::Transport>() -> Option<Transport> {
+    pub fn of<T: crate::ib::Transport>() -> Option<Transport> {
         use mlx5_sys::verbs::ibv_qp_type as kind;
         Some(match T::QP_TYPE {
             kind::IBV_QPT_RC => Transport::Rc,
@@ -70,7 +68,7 @@ impl Transport {
             kind::IBV_QPT_UD => Transport::Ud,
             kind::IBV_QPT_XRC_SEND => Transport::Xrc,
             kind::IBV_QPT_RAW_PACKET => Transport::RawPacket,
-            _ if T::NAME == <verbs::Dci as verbs::Transport>::NAME => Transport::Dci,
+            _ if T::NAME == <crate::ib::Dci as crate::ib::Transport>::NAME => Transport::Dci,
             _ => return None,
         })
     }

@@ -7,8 +7,8 @@ use super::cursor::Counter;
 use super::send_ring::SendRing;
 use super::slots::{Last, Names};
 use super::{PostError, SendQueue};
+use crate::ib::{Rc, Transport};
 use crate::lint::Refusal;
-use crate::verbs::{Rc, Transport};
 use crate::wqe::PostOn;
 
 /// Requests that are written to the ring and not yet known to the card.

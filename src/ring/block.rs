@@ -23,7 +23,7 @@ use mlx5_sys::cqe::{
 
 use super::cursor::{Counter, Shape};
 use super::enhanced::Titles;
-use crate::verbs::CqeCompression;
+use crate::ib::CqeCompression;
 
 /// CQEs that are written out at a time: whole slots of mini CQEs, and as many as cards put into a
 /// block. What is done once for all of them costs each of them little.

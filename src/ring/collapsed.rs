@@ -21,7 +21,7 @@ use super::source::{CompletionSource, SendSource};
 use super::{Completions, PollError, QueueError, SendConfig, SendQueue};
 use crate::cqe::{Completion, QueueKind};
 use crate::doorbell::{ArmDoorbell, Record, fence};
-use crate::verbs::Transport;
+use crate::ib::Transport;
 
 /// Words of a CQE.
 const WORDS: usize = Cqe64::SIZE / 8;

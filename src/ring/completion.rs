@@ -25,8 +25,8 @@ use crate::cqe::{
 };
 use crate::doorbell::{ArmDoorbell, Record};
 use crate::flight::{self, DoorbellKind, Facts, Queue};
+use crate::ib::CqeCompression;
 use crate::timing::{Phase, Recorder};
-use crate::verbs::CqeCompression;
 
 /// Reads a completion queue directly.
 ///

@@ -10,7 +10,7 @@ use super::enhanced::NOBODY;
 use super::health::PERIOD;
 use crate::cqe::CqeRef;
 use crate::doorbell::{Record, fence};
-use crate::verbs::CqeCompression;
+use crate::ib::CqeCompression;
 
 /// When the card is told how far a CQ is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -7,7 +7,7 @@ use super::{
     Batch, Completions, PostError, QueueError, Queues, ReceiveSide, SendConfig, SendQueue,
     SendSide, SendSource,
 };
-use crate::verbs::{Rc, Transport};
+use crate::ib::{Rc, Transport};
 use crate::wqe::{Limits, PostOn};
 
 /// A doorbell register with all send queues that store to it, so that each can copy its WQEs there

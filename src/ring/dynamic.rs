@@ -4,7 +4,7 @@ use mlx5_sys::verbs::ibv_qp_state;
 
 use super::source::require;
 use super::{QueueError, SendQueue};
-use crate::verbs::Dci;
+use crate::ib::Dci;
 
 impl SendQueue<Dci> {
     /// Goes on posting after requests that failed on a [stream](crate::verbs::DciStreams): the queue

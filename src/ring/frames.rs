@@ -10,7 +10,7 @@ use super::receive::{ReceiveConfig, ReceiveQueue};
 use super::receive_batch::ReceiveBatch;
 use super::{CompletionSource, PollError, PostError, ReceiveSource};
 use crate::cqe::{Failure, FrameInfo, QueueKind, Status, Unclaimed, UnclaimedReason};
-use crate::verbs::RawPacket;
+use crate::ib::RawPacket;
 use crate::wqe::SgeList;
 
 /// The receive queue of a queue pair for frames of Ethernet, with the CQ of its own on which it

@@ -1,7 +1,7 @@
 //! The two ways in which prepared requests hold their send queue: by value or by mutable reference.
 
 use super::SendQueue;
-use crate::verbs::Transport;
+use crate::ib::Transport;
 
 mod sealed {
     use super::{SendQueue, Transport};

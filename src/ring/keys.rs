@@ -13,9 +13,9 @@ use super::send_ring::SendRing;
 use super::shadow::{Entry, Key};
 use super::slots::{UNITS, ctrl_segment, is_signaled};
 use super::{PostError, SendQueue};
+use crate::ib::Transport;
 use crate::lint::Refusal;
 use crate::timing::Phase;
-use crate::verbs::Transport;
 use crate::wqe::{Linear, PostOn, Segments};
 
 /// 16-byte units of the longest: what a BlueFlame buffer takes.

@@ -11,9 +11,9 @@ use super::send_ring::{SendRing, opaque};
 use super::shadow::{Entry, Key};
 use super::slots::{Last, Names, ctrl_segment, is_signaled};
 use super::{Batch, SendQueue};
+use crate::ib::Transport;
 use crate::lint::Refusal;
 use crate::timing::Phase;
-use crate::verbs::Transport;
 use crate::wqe::{Linear, Operation, PostOn, Segment, Segments};
 use mlx5_sys::wqe::WQEBB_SIZE;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{BlueFlameCopy, Completions, PollError, PostError, SendQueue};
 use crate::cqe::{Completion, SendDone};
-use crate::verbs::Transport;
+use crate::ib::Transport;
 use crate::wqe::{Nop, PostOn};
 
 /// How long a NOP may take.

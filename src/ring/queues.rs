@@ -1,7 +1,7 @@
 //! Which queues a poll finds the CQEs' queues among.
 
 use super::{ReceiveQueue, ReceiveSide, SendQueue, SendSide};
-use crate::verbs::Transport;
+use crate::ib::Transport;
 
 /// The queues whose completions a poll may meet.
 ///

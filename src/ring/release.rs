@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use mlx5_sys::verbs::{ibv_cq, ibv_qp};
 
 use super::{Completions, ReceiveQueue, SendQueue};
-use crate::verbs::Transport;
+use crate::ib::Transport;
 
 impl<T: Transport> SendQueue<T> {
     /// Hands the send queue back: its QP, of which this queue writes nothing any more. Another

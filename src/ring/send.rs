@@ -26,9 +26,9 @@ use super::{BlueFlameCopy, PostError, QueueError, RegisterMemory};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
 use crate::flight::{self, Queue};
+use crate::ib::{Rc, Transport};
 use crate::lint::{Facts, Guard, Refusal};
 use crate::timing::Recorder;
-use crate::verbs::{Rc, Transport};
 use crate::wqe::{Limits, PostOn};
 
 /// Who stores to the QP's doorbell register.

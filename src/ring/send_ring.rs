@@ -18,9 +18,9 @@ use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_sig
 use super::source::{CqId, QueueOwner};
 use super::{PostError, QueueError};
 use crate::doorbell::{Blocks, SendDoorbell};
+use crate::ib::Transport;
 use crate::lint::{self, Guard, Refusal};
 use crate::timing::Phase;
-use crate::verbs::Transport;
 use crate::wqe::{Block, Code, Limits, Operation, PostOn, Segments};
 
 /// What is common to send queues of all transports.

@@ -13,9 +13,9 @@ use super::slots::ctrl_segment;
 use super::variable::{Place, Variable};
 use super::{HasSendQueue, PostError, Queues, ReceiveSide, SendQueue, SendSide};
 use crate::doorbell::Unit;
+use crate::ib::{Rc, Transport};
 use crate::lint::Refusal;
 use crate::timing::Phase;
-use crate::verbs::{Rc, Transport};
 use crate::wqe::{Code, Encode, Limits, Linear, Operation, PostOn, Segments};
 
 /// A send queue that posts one request again and again, with other values in the fields `V`.

@@ -7,7 +7,8 @@ use mlx5_sys::verbs::ibv_qp_state;
 use super::source::require;
 use super::{Completions, PollError, PostError, QueueError, Queues, ReceiveQueue, SendQueue};
 use crate::cqe::{Completion, SendOperation};
-use crate::verbs::{Recoverable, Transport, deadline};
+use crate::ib::{Recoverable, Transport};
+use crate::verbs::deadline;
 use crate::wqe::{Nop, PostOn};
 
 /// Why a queue was not drained.

@@ -6,13 +6,13 @@
 //! operation does not have does not compile:
 //!
 //! ```compile_fail,E0277
-//! # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+//! # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
 //! fn armed(queue: SendQueue<Rc>) -> Armed<SendQueue<Rc>, Form<Write<InlineBytes<8>>, Immediate>> {
 //!     Armed::new(queue)
 //! }
 //! ```
 //! ```
-//! # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+//! # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
 //! fn armed(queue: SendQueue<Rc>) -> Armed<SendQueue<Rc>, Form<WriteImm<InlineBytes<8>>, Immediate>> {
 //!     Armed::new(queue)
 //! }

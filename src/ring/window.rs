@@ -1,7 +1,8 @@
 //! Posts that change a memory window's key, which the window is told of.
 
 use super::{PostError, SendQueue};
-use crate::verbs::{MemoryWindow, Transport, Type2, WindowType};
+use crate::ib::Transport;
+use crate::verbs::{MemoryWindow, Type2, WindowType};
 use crate::wqe::{BindWindow, LocalInvalidate, PostOn};
 
 impl<T: Transport> SendQueue<T> {

@@ -16,7 +16,8 @@ use mlx5_sys::verbs::{
 
 use super::device::{board_id, device_name, node_path, sysfs_path};
 use super::error::{check, non_null};
-use super::{Cause, Device, Errno, Error, Guid, Result, devices};
+use super::{Cause, Device, Errno, Error, Result, devices};
+use crate::ib::Guid;
 use crate::verbs::Zeroed;
 
 /// An opened device. Clones are cheap and name the same opened device, which is closed when the

@@ -21,6 +21,7 @@ use super::error::{check, non_null};
 use super::placement::{CallbackTarget, QueueAllocator};
 use super::td::ParentDomain;
 use super::{Cause, CompletionChannel, Context, Error, ProtectionDomain, Result};
+use crate::ib::CqeCompression;
 use crate::verbs::Zeroed;
 
 /// What errors call it.
@@ -46,28 +47,12 @@ impl CqeSize {
     }
 }
 
-/// What the card says of each completion of a receive queue that it compresses with others, see
-/// [`compression`](CompletionQueueBuilder::compression). All else is what the first of them has: of
-/// every completion it says the length of the message and the WQE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum CqeCompression {
-    /// The RSS hash of the packet.
-    #[default]
-    Hash,
-    /// The checksum of the packet.
-    Checksum,
-    /// The checksum of the packet, and the index of its first stride.
-    ChecksumStride,
-}
-
-impl CqeCompression {
-    /// `enum mlx5dv_cqe_comp_res_format`.
-    const fn format(self) -> u8 {
-        match self {
-            CqeCompression::Hash => MINI_FORMAT_HASH,
-            CqeCompression::Checksum => MINI_FORMAT_CSUM,
-            CqeCompression::ChecksumStride => MINI_FORMAT_CSUM_STRIDX,
-        }
+/// `enum mlx5dv_cqe_comp_res_format`.
+const fn compression_format(compression: CqeCompression) -> u8 {
+    match compression {
+        CqeCompression::Hash => MINI_FORMAT_HASH,
+        CqeCompression::Checksum => MINI_FORMAT_CSUM,
+        CqeCompression::ChecksumStride => MINI_FORMAT_CSUM_STRIDX,
     }
 }
 
@@ -492,7 +477,7 @@ impl CompletionQueueBuilder {
         mlx5.cqe_size = self.cqe_size.bytes() as u16;
         if let Some(compression) = self.compression {
             mlx5.comp_mask |= MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE as u64;
-            mlx5.cqe_comp_res_format = compression.format();
+            mlx5.cqe_comp_res_format = compression_format(compression);
         }
         // SAFETY: the context is open, the attributes live through the call, and the channel
         // outlives the queue, which holds it.

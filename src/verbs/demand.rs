@@ -10,7 +10,9 @@ use mlx5_sys::verbs::{
 
 use super::error::{check, non_null};
 use super::registration::{Registration, registered};
-use super::{Access, Cause, Context, Errno, ProtectionDomain, Result};
+use super::{Cause, Context, Errno, ProtectionDomain, Result};
+use crate::ib::Access;
+use crate::verbs::check_region_access;
 use crate::wqe::{Remote, Sge};
 
 bitflags! {
@@ -94,7 +96,7 @@ impl ProtectionDomain {
     /// `REMOTE` rights no peer is told the key, that would write memory which Rust code has a
     /// reference to, or read memory that is not initialised.
     pub unsafe fn register_whole(&self, access: Access) -> Result<WholeRegion> {
-        access.check_region()?;
+        check_region_access(access)?;
         let (pd, bits) = (self.as_raw().as_ptr(), (access | Access::ON_DEMAND).bits());
         // SAFETY: the PD is alive, and the call pins no memory. The caller guarantees that requests
         // name only memory that they may reach.

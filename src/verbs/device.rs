@@ -12,6 +12,7 @@ use mlx5_sys::verbs::{
 };
 
 use super::{Context, Error, Result};
+use crate::ib::Guid;
 
 /// All RDMA devices that libibverbs finds now, of any vendor. Empty where there is none.
 ///
@@ -153,31 +154,9 @@ pub(crate) fn board_id(sysfs: &Path) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// A 64-bit EUI: of a node, a port or a system image.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Guid(pub u64);
-
-impl fmt::Display for Guid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d] = [48, 32, 16, 0].map(|shift| (self.0 >> shift) & 0xffff);
-        write!(f, "{a:04x}:{b:04x}:{c:04x}:{d:04x}")
-    }
-}
-
-impl fmt::Debug for Guid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn guids_print_as_ibv_devinfo_prints_them() {
-        assert_eq!(Guid(0x0c42_a103_0065_d8e1).to_string(), "0c42:a103:0065:d8e1");
-    }
 
     #[test]
     fn a_folder_without_a_board_id_has_none() {

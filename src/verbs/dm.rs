@@ -12,8 +12,10 @@ use mlx5_sys::verbs::{
 
 use super::error::{check, non_null};
 use super::registration::{Registration, registered};
-use super::{Access, Cause, Context, Errno, Error, ProtectionDomain, Result};
+use super::{Cause, Context, Errno, Error, ProtectionDomain, Result};
 use crate::doorbell::fence;
+use crate::ib::Access;
+use crate::verbs::check_region_access;
 use crate::wqe::{Remote, Sge};
 
 /// Memory on the card, mapped into this process.
@@ -273,7 +275,7 @@ impl ProtectionDomain {
                 "it belongs to another opened device than the protection domain",
             ));
         }
-        access.check_region()?;
+        check_region_access(access)?;
         let allowed = Access::LOCAL_WRITE
             | Access::REMOTE_WRITE
             | Access::REMOTE_READ

@@ -8,7 +8,9 @@ use mlx5_sys::verbs::ibv_reg_dmabuf_mr;
 use super::error::non_null;
 use super::pages::page_size;
 use super::registration::{Registration, registered};
-use super::{Access, Cause, Errno, Error, ProtectionDomain, Result};
+use super::{Cause, Errno, Error, ProtectionDomain, Result};
+use crate::ib::Access;
+use crate::verbs::check_region_access;
 use crate::wqe::{Remote, Sge};
 
 /// A registered dma-buf. Requests name its bytes by addresses that start at a value which the
@@ -47,7 +49,7 @@ impl ProtectionDomain {
         address: u64,
         access: Access,
     ) -> Result<DmaBufRegion> {
-        access.check_region()?;
+        check_region_access(access)?;
         if length == 0 {
             return Err(Error::attribute("length", 0, "a memory region has at least 1 byte"));
         }

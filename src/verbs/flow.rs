@@ -12,8 +12,9 @@ use mlx5_sys::verbs::{
 
 use super::error::non_null;
 use super::matching::{Matcher, Matching};
-use super::{Cause, Errno, QueuePair, RawPacket, Result, Spread, State};
+use super::{Cause, Errno, QueuePair, Result, Spread, State};
 use crate::devx::Tir;
+use crate::ib::RawPacket;
 use crate::verbs::Zeroed;
 
 /// Where frames can be led.

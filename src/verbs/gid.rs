@@ -1,81 +1,12 @@
-//! GIDs: the addresses of ports, and the table that a port keeps of its own.
+//! The table of GIDs that a port keeps of its own.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
 
 use mlx5_sys::verbs::{ibv_gid_entry, ibv_query_gid_ex};
 
 use super::error::check;
-use super::{Context, Error, Guid, Result};
-use crate::verbs::Zeroed;
-
-/// A GID, 128 bits in network order. On InfiniBand a subnet prefix and a port's GUID; on RoCE an
-/// IPv6 address, or an IPv4 address mapped into one.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Gid(pub [u8; 16]);
-
-impl Gid {
-    /// Whether all bits are zero: no address.
-    pub fn is_zero(self) -> bool {
-        self.0 == [0; 16]
-    }
-
-    /// The upper half: the subnet prefix on InfiniBand.
-    pub fn subnet_prefix(self) -> u64 {
-        (u128::from_be_bytes(self.0) >> 64) as u64
-    }
-
-    /// The lower half: the port's GUID on InfiniBand.
-    pub fn interface_id(self) -> Guid {
-        Guid(u128::from_be_bytes(self.0) as u64)
-    }
-
-    /// The IPv4 address mapped into it, if one is.
-    pub fn ipv4(self) -> Option<Ipv4Addr> {
-        Ipv6Addr::from(self.0).to_ipv4_mapped()
-    }
-
-    /// Whether it is a link-local address (fe80::/10), which does not leave the subnet.
-    pub fn is_link_local(self) -> bool {
-        self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
-    }
-
-    /// Whether it is a multicast group: of IPv6 (ff00::/8), or of IPv4 (224.0.0.0/4), mapped.
-    pub fn is_multicast(self) -> bool {
-        self.0[0] == 0xff || self.ipv4().is_some_and(|v4| v4.is_multicast())
-    }
-}
-
-impl From<IpAddr> for Gid {
-    fn from(address: IpAddr) -> Gid {
-        match address {
-            IpAddr::V4(v4) => Gid(v4.to_ipv6_mapped().octets()),
-            IpAddr::V6(v6) => Gid(v6.octets()),
-        }
-    }
-}
-
-impl FromStr for Gid {
-    type Err = std::net::AddrParseError;
-
-    /// From an IPv6 or IPv4 address.
-    fn from_str(text: &str) -> Result<Gid, Self::Err> {
-        Ok(IpAddr::from_str(text)?.into())
-    }
-}
-
-impl fmt::Display for Gid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&Ipv6Addr::from(self.0), f)
-    }
-}
-
-impl fmt::Debug for Gid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
+use super::{Context, Error, Result, Zeroed};
+use crate::ib::Gid;
 
 /// What packets with this source GID look like on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -193,22 +124,5 @@ impl Context {
             _ => GidType::InfiniBand,
         };
         Ok(Some(GidEntry { port, index, gid, kind, interface: raw.ndev_ifindex }))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn gids_print_and_parse_as_addresses() {
-        let gid: Gid = "192.0.2.7".parse().unwrap();
-        assert_eq!(gid.to_string(), "::ffff:192.0.2.7");
-        assert_eq!(gid.ipv4(), Some(Ipv4Addr::new(192, 0, 2, 7)));
-        let gid: Gid = "fe80::c42:a103:65:d8e1".parse().unwrap();
-        assert_eq!(gid.subnet_prefix(), 0xfe80 << 48);
-        assert_eq!(gid.interface_id(), Guid(0x0c42_a103_0065_d8e1));
-        assert!(gid.is_link_local() && !gid.is_multicast() && gid.ipv4().is_none());
-        assert!(Gid::default().is_zero());
     }
 }

@@ -45,18 +45,16 @@ mod wq;
 mod xrcd;
 mod zeroed;
 
-pub use access::Access;
+pub(crate) use access::{check_queue_pair_access, check_region_access};
 pub use address_handle::AddressHandle;
 pub use buffer::Buffer;
 pub use capabilities::VerbsCapabilities;
 pub use channel::CompletionChannel;
 pub use clock::{Clock, ClockReading};
 pub use context::{Context, DeviceAttributes, Devx};
-pub use cq::{
-    CompletionQueue, CompletionQueueBuilder, CompletionQueueHandle, CqeCompression, CqeSize,
-};
+pub use cq::{CompletionQueue, CompletionQueueBuilder, CompletionQueueHandle, CqeSize};
 pub use demand::{DemandUse, NullRegion, OnDemand, Prefetch, WholeRegion};
-pub use device::{Device, Guid, devices};
+pub use device::{Device, devices};
 pub use dm::{DeviceMemory, DeviceRegion};
 pub use dmabuf::DmaBufRegion;
 pub use error::{Cause, Errno, Error, Result};
@@ -66,7 +64,7 @@ pub(crate) use event::{deadline, interrupted, set_nonblocking, wait_readable, wo
 pub use flow::{Flow, FlowBuilder, FlowTarget};
 pub(crate) use fork::keep_from_children;
 pub use fork::{ForkStatus, fork_init, fork_status};
-pub use gid::{Gid, GidEntry, GidType};
+pub use gid::{GidEntry, GidType};
 pub use mkey::{Mkey, MkeyBuilder};
 pub use mr::{MemoryRegion, ReclaimError, RegisterError};
 pub use mw::{MemoryWindow, Type1, Type2, WindowType};
@@ -76,13 +74,11 @@ pub use pd::ProtectionDomain;
 pub use placement::{Placement, QueueAllocator, QueueBuffer};
 pub use port::{LinkLayer, PortAttributes, PortState};
 pub use qp::{
-    AddressVector, AlternatePath, Capacities, Connected, Dci, DciInitAttributes, DciStreams, Dct,
-    DctRtrAttributes, GlobalRoute, HasQueues, Init, InitAttributes, MigrationState,
-    MulticastMembership, QpState, QueuePair, QueuePairAttributes, QueuePairBuilder,
-    QueuePairHandle, RawPacket, Rc, Receives, Recoverable, Reset, Rtr, RtrAttributes, Rts,
-    RtsAttributes, ScatterToCqe, State, TransitionError, Transport, Uc, UcRtrAttributes,
-    UcRtsAttributes, Ud, UdInitAttributes, UdRtsAttributes, XrcRecv, XrcRtsAttributes, XrcSend,
-    state,
+    AddressVector, AlternatePath, Capacities, Connected, DciInitAttributes, DciStreams,
+    DctRtrAttributes, GlobalRoute, Init, InitAttributes, MigrationState, MulticastMembership,
+    QpState, QueuePair, QueuePairAttributes, QueuePairBuilder, QueuePairHandle, Reset, Rtr,
+    RtrAttributes, Rts, RtsAttributes, ScatterToCqe, State, TransitionError, UcRtrAttributes,
+    UcRtsAttributes, UdInitAttributes, UdRtsAttributes, XrcRtsAttributes, state,
 };
 pub(crate) use qp::{
     Attributes, Claims, WorkQueue, check_24_bits, check_mtu, check_pkey, set_alternate,

@@ -12,7 +12,9 @@ use mlx5_sys::verbs::{
 
 use super::error::{check, non_null};
 use super::volatile;
-use super::{Access, Buffer, Cause, Error, HugePageSize, Pages, ProtectionDomain, Result};
+use super::{Buffer, Cause, Error, HugePageSize, Pages, ProtectionDomain, Result};
+use crate::ib::Access;
+use crate::verbs::check_region_access;
 
 /// A registered piece of memory.
 ///
@@ -134,7 +136,7 @@ impl ProtectionDomain {
         if length == 0 {
             return Err(Error::attribute("length", 0, "a memory region has at least 1 byte"));
         }
-        access.check_region()?;
+        check_region_access(access)?;
         let (pd, start) = (self.as_raw().as_ptr(), address.as_ptr().cast());
         // SAFETY: the PD is alive, and the caller keeps the memory.
         let mr = unsafe { __ibv_reg_mr(pd, start, length, access.bits(), 1) };
@@ -277,7 +279,7 @@ impl MemoryRegion {
     /// # Errors
     /// [`Error::Attribute`], and [`Error::Call`]: the rights are those of before then.
     pub fn set_access(&mut self, access: Access) -> Result<()> {
-        access.check_region()?;
+        check_region_access(access)?;
         let pd = std::ptr::null_mut();
         self.change(ibv_rereg_mr_flags::IBV_REREG_MR_CHANGE_ACCESS.0, pd, access)?;
         self.access = access;

@@ -4,7 +4,8 @@ use std::ptr::NonNull;
 
 use mlx5_sys::verbs::{ibv_dereg_mr, ibv_mr};
 
-use super::{Access, ProtectionDomain};
+use super::ProtectionDomain;
+use crate::ib::Access;
 
 /// A registration, which ends when it is dropped; what it stands on is dropped after it.
 pub(super) struct Registration {
@@ -91,7 +92,7 @@ macro_rules! registered {
     };
     (@rights) => {
         /// Its rights.
-        pub fn access(&self) -> $crate::verbs::Access {
+        pub fn access(&self) -> $crate::ib::Access {
             self.registration.access()
         }
 

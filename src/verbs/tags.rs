@@ -7,9 +7,10 @@ use std::sync::{Mutex, PoisonError};
 use mlx5_sys::verbs::ibv_tm_cap_flags;
 
 use super::{
-    Access, AddressVector, Context, Error, InitAttributes, Mtu, QueuePair, QueuePairBuilder, Rc,
-    Result, RtrAttributes, Rts, RtsAttributes, SharedReceiveQueue,
+    AddressVector, Context, Error, InitAttributes, Mtu, QueuePair, QueuePairBuilder, Result,
+    RtrAttributes, Rts, RtsAttributes, SharedReceiveQueue,
 };
+use crate::ib::{Access, Rc};
 
 /// The port that queue pairs which change lists are made on. They send nothing.
 const PORT: u8 = 1;

@@ -12,8 +12,8 @@ use super::encode::setters;
 use super::payload::MAX_SGE_LENGTH;
 use super::umr::{ANY_QP, Change, HEAD_DS, MASK_ACCESS, access_flags, klm_segment};
 use super::{Encode, Limits, Operation, PostOn, Protected, Segment, Segments, Sge, data_segment};
+use crate::ib::{Access, Rc};
 use crate::ring::PostError;
-use crate::verbs::{Access, Rc};
 
 /// Entries of a key's list come in fours.
 const GROUP: usize = 4;

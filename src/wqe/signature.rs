@@ -19,8 +19,8 @@ use mlx5_sys::wqe::{
 
 use super::encode::setters;
 use super::{Encode, Limits, Operation, PostOn, Segment, Segments};
+use crate::ib::Rc;
 use crate::ring::PostError;
-use crate::verbs::Rc;
 
 /// Size of the blocks that are signed, or of the units that are encrypted, without signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -418,7 +418,7 @@ mod tests {
 
     use super::super::{ConfigureKey, Linear, Sge};
     use super::*;
-    use crate::verbs::Access;
+    use crate::ib::Access;
 
     const CRC: BlockSignature = BlockSignature::Crc { kind: CrcKind::Crc32, from_ones: true };
     const DIF: BlockSignature = BlockSignature::T10Dif {

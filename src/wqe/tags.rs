@@ -17,8 +17,8 @@ use super::{
     Encode, InlineBytes, Limits, Operation, Payload, PostOn, Remote, Segment, Segments, Sge,
     SgeList, data_segment,
 };
+use crate::ib::Rc;
 use crate::ring::{PostError, TERMINATOR};
-use crate::verbs::Rc;
 
 /// What tags an entry of a list takes: those that are equal to its own where its mask has ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

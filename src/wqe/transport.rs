@@ -6,7 +6,7 @@ use super::{CompareSwap, FetchAdd, Nop, OldValue, Operation, Payload, Read, Send
 use super::{CopyMemory, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, SendEnable, Wait};
 use super::{DcAddress, SgeList, To, UdAddress, Write, WriteImm, XrcAddress};
 use super::{EthSend, EthTso, FrameStart};
-use crate::verbs::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
+use crate::ib::{Dci, RawPacket, Rc, Transport, Uc, Ud, XrcSend};
 
 /// An operation that queue pairs of transport `T` can execute.
 ///

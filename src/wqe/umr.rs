@@ -12,7 +12,7 @@ use mlx5_sys::wqe::{
 };
 
 use super::{Segment, Segments, Sge};
-use crate::verbs::Access;
+use crate::ib::Access;
 
 /// 16-byte units of the UMR control segment and the key context.
 pub(super) const HEAD_DS: u32 = 7;

@@ -9,8 +9,8 @@ use super::encode::{encode, setters};
 use super::payload::MAX_SGE_LENGTH;
 use super::umr::{ANY_QP, Change, HEAD_DS, MASK_ACCESS, access_flags, klm_segment};
 use super::{Encode, Limits, Operation, Payload, PostOn, Segments, Sge};
+use crate::ib::{Access, Rc, Uc};
 use crate::ring::PostError;
-use crate::verbs::{Access, Rc, Uc};
 
 /// Units of a list of one entry, which is filled up to 64 bytes.
 const LIST_DS: u32 = 4;

@@ -8,7 +8,8 @@ use mlx5::devx::ifc::{
     query_roce_address_in, status,
 };
 use mlx5::devx::{AsyncCommands, Command, CommandTarget, Object, Reply};
-use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair, Rc};
+use mlx5::ib::Rc;
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 use mlx5_model as _;
 
 fn context() -> Context {

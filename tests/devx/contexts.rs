@@ -4,9 +4,10 @@
 use mlx5::connect::LocalPort;
 use mlx5::devx::ifc::Field;
 use mlx5::devx::{self, CommandTarget, ObjectContext};
+use mlx5::ib::Ud;
 use mlx5::verbs::{
     self, AckTimeout, AddressVector, CompletionQueue, InitAttributes, Mtu, QpState, RnrTimer,
-    RtrAttributes, RtsAttributes, UcRtrAttributes, UcRtsAttributes, Ud, UdInitAttributes,
+    RtrAttributes, RtsAttributes, UcRtrAttributes, UcRtsAttributes, UdInitAttributes,
     UdRtsAttributes,
 };
 
@@ -127,7 +128,7 @@ fn rig() -> Rig {
 fn reliable_connections_are_alike_in_every_state() {
     let rig = rig();
     let (init, rtr, rts) = attributes(&rig.local);
-    along!(verbs::Rc, &rig, init, rtr, rts);
+    along!(mlx5::ib::Rc, &rig, init, rtr, rts);
 }
 
 #[test]
@@ -135,7 +136,7 @@ fn unreliable_connections_are_alike_in_every_state() {
     let rig = rig();
     let (init, rtr, rts) = attributes(&rig.local);
     let (rtr, rts): (UcRtrAttributes, UcRtsAttributes) = (rtr.into(), rts.into());
-    along!(verbs::Uc, &rig, init, rtr, rts);
+    along!(mlx5::ib::Uc, &rig, init, rtr, rts);
 }
 
 #[test]
@@ -190,7 +191,7 @@ fn completion_queues_are_alike() {
 #[test]
 fn what_is_changed_on_the_way_is_changed() {
     use mlx5::devx::ifc::qpc;
-    use mlx5::verbs::Access;
+    use mlx5::ib::Access;
     let rig = rig();
     let (init, rtr, rts) = attributes(&rig.local);
     let cq = devx::CompletionQueue::new(&rig.context, 16).unwrap();

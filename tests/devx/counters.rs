@@ -8,8 +8,9 @@ use mlx5::devx::{
     CompletionQueue, Mkey, ProtectionDomain, QueueCounters, QueueCounts, QueuePair,
     QueuePairBuilder, Umem,
 };
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, SendConfig, SendQueue};
-use mlx5::verbs::{Access, Context, Init, InitAttributes, Mtu, Pages, Rc, RnrTimer};
+use mlx5::verbs::{Context, Init, InitAttributes, Mtu, Pages, RnrTimer};
 use mlx5::wqe::{FetchAdd, Read, Remote, Send, Sge, Word, Write};
 use mlx5_model as _;
 

@@ -4,8 +4,9 @@
 use mlx5::Error;
 use mlx5::cqe::{Completion, SendDone, Status};
 use mlx5::devx::CompletionQueue;
+use mlx5::ib::CqeCompression;
 use mlx5::ring::{CollapsedCompletions, Completions, Publish, QueueError, SendConfig, SendQueue};
-use mlx5::verbs::{CqeCompression, CqeSize};
+use mlx5::verbs::CqeSize;
 use mlx5::wqe::{Inline, Nop, Remote, Send, Sge, Write};
 
 use super::ends::{Device, receives, sends};

@@ -2,8 +2,9 @@
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{CompletionQueue, QueuePair, QueuePairBuilder};
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{Access, Context, MemoryRegion, ProtectionDomain, Rc, Reset, Rts};
+use mlx5::verbs::{Context, MemoryRegion, ProtectionDomain, Reset, Rts};
 
 use super::rig::all_rights;
 

@@ -3,7 +3,8 @@
 use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{hca_vport_context, opcode, status};
 use mlx5::devx::{Command, Traffic};
-use mlx5::verbs::{LinkLayer, QueuePair, Rc};
+use mlx5::ib::Rc;
+use mlx5::verbs::{LinkLayer, QueuePair};
 use mlx5::{Error, ring::Completions, wqe::Write};
 
 use crate::commands::execute;

@@ -5,7 +5,8 @@ use mlx5::Error;
 use mlx5::cqe::{Completion, SendOperation, Status};
 use mlx5::devx::ifc::{mkc, query_mkey_out};
 use mlx5::devx::{CompletionQueue, Mkey, Piece, ProtectionDomain, Umem};
-use mlx5::verbs::{self, Access, Pages};
+use mlx5::ib::Access;
+use mlx5::verbs::{self, Pages};
 use mlx5::wqe::{FetchAdd, Read, Remote, Send, Sge, Word, Write};
 use mlx5_model as _;
 

@@ -4,8 +4,9 @@ use std::ops::Deref;
 
 use mlx5::devx::ByCommand;
 pub use mlx5::devx::{CompletionQueue, QueuePair, QueuePairBuilder, SharedReceiveQueue, XrcDomain};
+use mlx5::ib::{Rc, Transport, XrcRecv};
 use mlx5::verbs::state::{Init, Reset, Rts, State};
-use mlx5::verbs::{Connected, QpState, Rc, RtrAttributes, RtsAttributes, Transport, XrcRecv};
+use mlx5::verbs::{Connected, QpState, RtrAttributes, RtsAttributes};
 use mlx5_model::Mode;
 
 use crate::rig;

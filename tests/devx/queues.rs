@@ -6,13 +6,14 @@ use mlx5::cqe::{Completion, SendOperation, Status};
 use mlx5::devx::{
     CompletionQueue, ProtectionDomain, QueuePair, QueuePairBuilder, Uar, UarKind, Umem,
 };
+use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
     Completions, DedicatedRegister, PostError, QueueError, ReceiveConfig, ReceiveQueue,
     RegisterUse, SendConfig, SendQueue, SendSource,
 };
 use mlx5::verbs::{
     self, AddressHandle, Connected, Context, CqeSize, HugePageSize, Init, MemoryRegion, Pages,
-    QpState, Rc, RtrAttributes, Rts, RtsAttributes, Uc, Ud, UdInitAttributes, UdRtsAttributes,
+    QpState, RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Nop, Read, Remote, Send, Sge, UdAddress, Write};
 
@@ -346,7 +347,7 @@ fn ends<T>(rig: &Rig, made: [By; 2]) -> [End<T>; 2]
 where
     T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>
         + mlx5::devx::ByCommand
-        + verbs::Receives,
+        + mlx5::ib::Receives,
 {
     let shape = verbs::Capacities {
         max_send_wr: 16,

@@ -3,10 +3,11 @@
 use mlx5::Error;
 use mlx5::cqe::Completion;
 use mlx5::devx::{QueuePairBuilder, Uar, UarKind, Umem};
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{
     BlueFlameCopy, Completions, QueueError, RegisterMemory, RegisterUse, SendConfig, SendQueue,
 };
-use mlx5::verbs::{Access, Pages, Rc};
+use mlx5::verbs::Pages;
 use mlx5::wqe::{Inline, Nop, Remote, Write};
 use mlx5_model::stores;
 

@@ -5,8 +5,9 @@ use std::ptr::NonNull;
 
 use mlx5::Error;
 use mlx5::devx::{Uar, UarKind, Umem};
+use mlx5::ib::Access;
 use mlx5::ring::RegisterMemory;
-use mlx5::verbs::{Access, Context, Pages};
+use mlx5::verbs::{Context, Pages};
 use mlx5_model as _;
 
 fn context() -> Context {

@@ -4,12 +4,13 @@ use mlx5::Error;
 use mlx5::cqe::Completion;
 use mlx5::devx::ifc::{opcode, query_rmp_out, query_xrc_srq_out, rmpc, status, wq, xrc_srqc};
 use mlx5::devx::{DcTarget, SharedReceiveQueue, Umem, XrcDomain};
+use mlx5::ib::Dci;
 use mlx5::ring::{
     Completions, PostError, QueueError, ReceiveConfig, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Context, Dci, DciInitAttributes, DctRtrAttributes,
-    MemoryRegion, Mtu, Pages, ProtectionDomain, QueuePairBuilder, Rtr, RtsAttributes,
+    AddressHandle, CompletionQueue, Context, DciInitAttributes, DctRtrAttributes, MemoryRegion,
+    Mtu, Pages, ProtectionDomain, QueuePairBuilder, Rtr, RtsAttributes,
 };
 use mlx5::wqe::{DcAddress, Inline, Send, Sge};
 use mlx5_model::Mode;

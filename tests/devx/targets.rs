@@ -9,8 +9,9 @@ use mlx5::devx::ifc::{
     query_qp_in, query_qp_out, rmpc, wq, xrc_srqc,
 };
 use mlx5::devx::{Command, CommandTarget};
+use mlx5::ib::Rc;
 use mlx5::verbs::{
-    CompletionQueue, Context, CqeSize, DctRtrAttributes, ProtectionDomain, QpState, QueuePair, Rc,
+    CompletionQueue, Context, CqeSize, DctRtrAttributes, ProtectionDomain, QpState, QueuePair,
     SharedReceiveQueue, XrcDomain,
 };
 

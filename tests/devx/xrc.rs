@@ -3,8 +3,9 @@
 
 use mlx5::connect::Endpoint;
 use mlx5::cqe::Completion;
+use mlx5::ib::XrcSend;
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
-use mlx5::verbs::{self, XrcSend};
+use mlx5::verbs::{self};
 use mlx5::wqe::{Inline, Send, Sge, XrcAddress};
 use mlx5_model::Mode;
 

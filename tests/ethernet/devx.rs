@@ -7,10 +7,11 @@ use mlx5::devx::ifc::{rqc, sqc, status, tirc};
 use mlx5::devx::{
     ProtectionDomain, QueueCounters, Rq, Rqt, SpreadBy, Sq, Tir, Tis, TransportDomain, Umem,
 };
+use mlx5::ib::RawPacket;
 use mlx5::ring::{
     Completions, FrameDone, FrameEvent, FrameReceives, ReceiveConfig, SendConfig, SendQueue,
 };
-use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, Pages, RawPacket};
+use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, Pages};
 use mlx5::wqe::{EthSend, EthTso, Inline, Sge};
 
 use crate::rig::Rig;

@@ -13,8 +13,9 @@ mod twin;
 
 use std::sync::LazyLock;
 
+use mlx5::ib::RawPacket;
 use mlx5::ring::{FrameReceives, ReceiveConfig, SendConfig, SendQueue};
-use mlx5::verbs::{Flow, MemoryRegion, QueuePair, QueuePairBuilder, RawPacket, Rts};
+use mlx5::verbs::{Flow, MemoryRegion, QueuePair, QueuePairBuilder, Rts};
 use mlx5::wqe::Sge;
 use rig::Rig;
 

@@ -1,9 +1,10 @@
 //! Receives that frames share.
 
 use mlx5::cqe::Status;
+use mlx5::ib::Access;
 use mlx5::ring::owned::{Frame, FrameArrival, Slice, StridingReceiver};
 use mlx5::ring::{PostError, StridingEvent, StridingReceives};
-use mlx5::verbs::{Access, Flow, Spread, StridingQueue};
+use mlx5::verbs::{Flow, Spread, StridingQueue};
 use mlx5::wqe::{EthSend, Sge};
 
 use crate::rig::Rig;

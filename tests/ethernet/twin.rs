@@ -10,8 +10,9 @@
 use std::mem::zeroed;
 use std::ptr::{NonNull, null_mut};
 
+use mlx5::ib::RawPacket;
 use mlx5::ring::{Completions, SendConfig, SendQueue};
-use mlx5::verbs::{QueuePairBuilder, RawPacket};
+use mlx5::verbs::QueuePairBuilder;
 use mlx5::wqe::{EthSend, EthTso, InlineGather, Sge};
 use mlx5_model::stores;
 use mlx5_sys::verbs::*;

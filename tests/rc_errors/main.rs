@@ -9,8 +9,9 @@ mod rig;
 use std::time::{Duration, Instant};
 
 use mlx5::cqe::{Completion, QueueKind, Status};
+use mlx5::ib::Access;
 use mlx5::ring::PostError;
-use mlx5::verbs::{Access, AckTimeout, ProtectionDomain, QpState, RnrTimer, RtsAttributes};
+use mlx5::verbs::{AckTimeout, ProtectionDomain, QpState, RnrTimer, RtsAttributes};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,
 };

@@ -4,10 +4,11 @@ use std::time::{Duration, Instant};
 
 use mlx5::connect::{Endpoint, LocalPort};
 use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveKind, Status};
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Access, AsyncEvent, Capacities, Context, CqeSize, EventSource, InitAttributes, MemoryRegion,
-    Mtu, ProtectionDomain, QpState, Rc, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes,
+    AsyncEvent, Capacities, Context, CqeSize, EventSource, InitAttributes, MemoryRegion, Mtu,
+    ProtectionDomain, QpState, Reset, RnrTimer, RtrAttributes, Rts, RtsAttributes,
 };
 use mlx5::wqe::{PostOn, Remote, Send, Sge};
 

@@ -3,10 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation};
+use mlx5::ib::{CqeCompression, Rc};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Clock, CompletionChannel, CompletionQueue, CompletionQueueBuilder, CqeCompression, CqeSize,
-    MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts, ScatterToCqe,
+    Clock, CompletionChannel, CompletionQueue, CompletionQueueBuilder, CqeSize, MemoryRegion,
+    QueuePair, QueuePairBuilder, Rts, ScatterToCqe,
 };
 use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write};
 use mlx5_sys::verbs::{ibv_wc_status, ibv_wr_opcode};

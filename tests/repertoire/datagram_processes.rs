@@ -2,7 +2,8 @@
 
 use mlx5::connect::Connection;
 use mlx5::cqe::ReceiveKind;
-use mlx5::verbs::{AddressHandle, Uc};
+use mlx5::ib::Uc;
+use mlx5::verbs::AddressHandle;
 use mlx5::wqe::{Inline, Send, SendImm, UdAddress, WriteImm};
 
 use super::multicast::{header, join, to_group};
@@ -14,7 +15,7 @@ const MESSAGES: u32 = 100;
 /// Bytes of a receive.
 const ROOM: usize = 200;
 
-fn post_receives<T: mlx5::verbs::Transport>(side: &mut Side<T>, receives: u64) {
+fn post_receives<T: mlx5::ib::Transport>(side: &mut Side<T>, receives: u64) {
     for id in 0..receives {
         let sge = side.sge(id as usize * ROOM, ROOM);
         // SAFETY: memory lives as long as the queues, and is read when receives are complete.

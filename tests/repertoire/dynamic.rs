@@ -4,13 +4,14 @@
 mod windows;
 
 use mlx5::cqe::{Completion, Failure, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
+use mlx5::ib::Dci;
 use mlx5::ring::{
     Completions, PostError, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
     SharedReceives,
 };
 use mlx5::verbs::{
-    AddressHandle, AddressVector, CompletionQueue, Dci, DciInitAttributes, DciStreams,
-    DctRtrAttributes, InitAttributes, MemoryRegion, Mtu, QpState, Rts, RtsAttributes,
+    AddressHandle, AddressVector, CompletionQueue, DciInitAttributes, DciStreams, DctRtrAttributes,
+    InitAttributes, MemoryRegion, Mtu, QpState, Rts, RtsAttributes,
 };
 use mlx5::wqe::{
     Bits, CompareSwap, CopyMemory, DcAddress, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd,
@@ -384,7 +385,7 @@ fn what_a_target_refuses_fails_the_initiator_alone() {
 
 #[test]
 fn rights_that_a_target_does_not_give_are_missed() {
-    use mlx5::verbs::Access;
+    use mlx5::ib::Access;
     let rig = Rig::new(Mode::Trapped);
     let init = InitAttributes { access: Access::REMOTE_READ, ..rig.local.init() };
     let b = Target::open_to(&rig, &init);

@@ -1,8 +1,8 @@
 //! What verbs alone say of the ends of dynamic connections.
 
+use mlx5::ib::{Access, Dci, Dct};
 use mlx5::verbs::{
-    Access, CompletionQueue, Context, Dci, DciStreams, Dct, Mtu, ProtectionDomain, QpState,
-    QueuePairBuilder,
+    CompletionQueue, Context, DciStreams, Mtu, ProtectionDomain, QpState, QueuePairBuilder,
 };
 use mlx5_model::Mode;
 

@@ -6,10 +6,11 @@ use std::os::unix::fs::FileExt;
 
 use mlx5::cqe::Completion;
 use mlx5::devx;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{ReceiveConfig, SendConfig, SharedReceives};
 use mlx5::verbs::{
-    Access, Capacities, CqeSize, DeviceMemory, DmaBufRegion, MemoryRegion, Mkey, Pages, QueuePair,
-    Rc, SharedReceiveQueue,
+    Capacities, CqeSize, DeviceMemory, DmaBufRegion, MemoryRegion, Mkey, Pages, QueuePair,
+    SharedReceiveQueue,
 };
 use mlx5::wqe::{CompareSwap, FetchAdd, Inline, Read, Remote, Send, Sge, Word};
 

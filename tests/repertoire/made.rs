@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
+use mlx5::ib::{Dct, Transport, XrcRecv};
 use mlx5::verbs::state::{Reset, State};
-use mlx5::verbs::{
-    AsyncEvent, Dct, EventSource, ProtectionDomain, Rtr, SharedReceiveQueueBuilder, Transport,
-    XrcRecv,
-};
+use mlx5::verbs::{AsyncEvent, EventSource, ProtectionDomain, Rtr, SharedReceiveQueueBuilder};
 pub use mlx5::verbs::{
     CompletionQueue, QueuePair, QueuePairBuilder, SharedReceiveQueue, XrcDomain,
 };

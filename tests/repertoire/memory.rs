@@ -5,10 +5,10 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
 use mlx5::cqe::{Completion, Status};
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Access, DemandUse, DeviceMemory, Errno, Pages, Prefetch, ProtectionDomain, QpState, QueuePair,
-    Rc,
+    DemandUse, DeviceMemory, Errno, Pages, Prefetch, ProtectionDomain, QpState, QueuePair,
 };
 use mlx5::wqe::{CompareSwap, FetchAdd, Inline, Read, Send, Sge, Word, Write};
 

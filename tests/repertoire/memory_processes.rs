@@ -5,7 +5,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, Status};
-use mlx5::verbs::{Access, DeviceMemory, Pages, Rc};
+use mlx5::ib::{Access, Rc};
+use mlx5::verbs::{DeviceMemory, Pages};
 use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Word, Write};
 
 use super::processes::{connected, heard, told, with_peer};

@@ -1,10 +1,11 @@
 //! Connections that move to their alternate path: by themselves, after their peer, on demand.
 
 use mlx5::cqe::{Completion, Status};
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AckTimeout, AddressVector, AlternatePath, AsyncEvent, EventSource, Init, MigrationState,
-    QueuePair, Rc, RtrAttributes, Rts, RtsAttributes,
+    QueuePair, RtrAttributes, Rts, RtsAttributes,
 };
 use mlx5::wqe::{Inline, Nop, Remote, Send, Sge, Write};
 

@@ -7,8 +7,9 @@ use std::time::Instant;
 
 use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, ReceiveKind};
+use mlx5::ib::Rc;
 use mlx5::verbs::{
-    AckTimeout, AddressVector, AlternatePath, EventSource, MigrationState, QpState, QueuePair, Rc,
+    AckTimeout, AddressVector, AlternatePath, EventSource, MigrationState, QpState, QueuePair,
     RtrAttributes, Rts, RtsAttributes,
 };
 use mlx5::wqe::{Inline, SendImm};

@@ -3,8 +3,9 @@
 
 use mlx5::connect::{Connection, RemoteRegion};
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{Access, Mkey, ProtectionDomain, QueuePair, Rc};
+use mlx5::verbs::{Mkey, ProtectionDomain, QueuePair};
 use mlx5::wqe::{
     BlockSignature, BlockSize, CrcKind, Encrypted, Encryption, Protected, SetPsv, Signature,
     SignedBlocks,

@@ -2,7 +2,8 @@
 
 use mlx5::Error;
 use mlx5::cqe::{DatagramHeader, ReceiveDone, SendOperation};
-use mlx5::verbs::{AddressHandle, Gid, MulticastMembership, QueuePair, Rts, Ud};
+use mlx5::ib::{Gid, Ud};
+use mlx5::verbs::{AddressHandle, MulticastMembership, QueuePair, Rts};
 use mlx5::wqe::{Inline, InlineBytes, Send, UdAddress};
 
 use super::unreliable::{QKEY, Side, datagrams};

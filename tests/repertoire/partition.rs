@@ -1,10 +1,11 @@
 //! Partitions: queue pairs hear those of their own alone, whichever others the port is in.
 
 use mlx5::cqe::{Completion, Status};
+use mlx5::ib::{Rc, Ud};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    AckTimeout, InitAttributes, QueuePair, QueuePairBuilder, Rc, RtsAttributes, Ud,
-    UdInitAttributes, UdRtsAttributes,
+    AckTimeout, InitAttributes, QueuePair, QueuePairBuilder, RtsAttributes, UdInitAttributes,
+    UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Send};
 

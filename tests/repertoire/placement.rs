@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, SendConfig, SendQueue};
 use mlx5::verbs::{
     CompletionQueue, Errno, HugePageSize, Pages, Placement, QueueAllocator, QueueBuffer, QueuePair,
-    Rc, Rts, ThreadDomain,
+    Rts, ThreadDomain,
 };
 use mlx5::wqe::{Inline, Remote, Write};
 

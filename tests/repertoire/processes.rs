@@ -5,10 +5,11 @@
 use std::time::Instant;
 
 use mlx5::connect::{Connection, Endpoint, Listener};
+use mlx5::ib::{Receives, Transport, Ud};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Connected, Init, MemoryRegion, QueuePair, QueuePairBuilder,
-    Receives, RtrAttributes, Rts, RtsAttributes, Transport, Ud, UdInitAttributes, UdRtsAttributes,
+    RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Remote, Sge};
 use mlx5_sys::verbs::{ibv_send_wr, ibv_wc, ibv_wc_status, ibv_wr_opcode};

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, DedicatedRegister, QueueError, RegisterUse, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rc, Rts, ThreadDomain};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{Inline, Remote, Write};
 
 use crate::rig::verbs::QpMemory;

@@ -5,13 +5,14 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Instant;
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, Status};
+use mlx5::ib::Rc;
 use mlx5::ring::{
     Completions, IncompleteReason, PollError, PostError, QueueError, ReceiveConfig, ReceiveQueue,
     RegisterUse, SendConfig, SendQueue, SharedReceives, TagCompletion, TagConfig, TagError,
     TagHandle, TagReceive, TaggedReceives,
 };
 use mlx5::verbs::{
-    CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rc, Rts, ScatterToCqe, SharedReceiveQueue,
+    CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts, ScatterToCqe, SharedReceiveQueue,
     TagCapacity,
 };
 use mlx5::wqe::{

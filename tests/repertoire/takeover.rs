@@ -4,8 +4,9 @@
 use std::ptr::NonNull;
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, QueuePair, Rts};
 use mlx5::wqe::{Inline, Nop, Send, Sge};
 use mlx5_sys::verbs::{ibv_qp, ibv_wc_opcode, ibv_wr_opcode};
 

@@ -1,11 +1,11 @@
 //! Unreliable connections and datagrams: what arrives where, and what does not.
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
+use mlx5::ib::{Receives, Transport, Uc, Ud};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Connected, MemoryRegion, QpState, QueuePair, QueuePairBuilder,
-    Receives, RtrAttributes, Rts, RtsAttributes, Transport, Uc, UcRtrAttributes, Ud,
-    UdInitAttributes, UdRtsAttributes,
+    RtrAttributes, Rts, RtsAttributes, UcRtrAttributes, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Nop, Remote, Send, SendImm, Sge, UdAddress, Write, WriteImm};
 

@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use mlx5::cqe::{Completion, Status};
+use mlx5::ib::{Rc, Recoverable, Uc};
 use mlx5::ring::{DrainError, PostError, QueueError, SendQueue};
-use mlx5::verbs::{QpState, Rc, Recoverable, Uc};
+use mlx5::verbs::QpState;
 use mlx5::wqe::{Inline, Nop, PostOn, Send, Sge, Write};
 
 use crate::rig::{PATIENCE, Rig};
 use crate::unreliable::{QKEY, Side, address, connected, datagrams};
 
-fn failures<T: mlx5::verbs::Transport>(side: &mut Side<T>, count: usize) -> Vec<(u64, Status)> {
+fn failures<T: mlx5::ib::Transport>(side: &mut Side<T>, count: usize) -> Vec<(u64, Status)> {
     let mut next = || match side.wait() {
         Completion::Failed(failure) => (failure.id, failure.status),
         other => panic!("{other:?}"),

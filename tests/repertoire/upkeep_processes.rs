@@ -6,10 +6,9 @@ use std::mem::zeroed;
 
 use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, ReceiveKind, Status};
+use mlx5::ib::{Rc, Recoverable, Transport, Uc};
 use mlx5::ring::PostError;
-use mlx5::verbs::{
-    AddressHandle, QpState, Rc, Recoverable, RtrAttributes, RtsAttributes, Transport, Uc,
-};
+use mlx5::verbs::{AddressHandle, QpState, RtrAttributes, RtsAttributes};
 use mlx5::wqe::{Inline, Nop, PostOn, SendImm, Sge, UdAddress, Write};
 use mlx5_sys::verbs::{
     ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_state, ibv_send_wr, ibv_wc,

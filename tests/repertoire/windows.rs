@@ -2,9 +2,8 @@
 //! then, and what it may not.
 
 use mlx5::cqe::{Completion, ReceiveKind, SendOperation, Status};
-use mlx5::verbs::{
-    Access, MemoryWindow, ProtectionDomain, QueuePair, Rc, Rts, Type1, Type2, Uc, WindowType,
-};
+use mlx5::ib::{Access, Rc, Uc};
+use mlx5::verbs::{MemoryWindow, ProtectionDomain, QueuePair, Rts, Type1, Type2, WindowType};
 use mlx5::wqe::{
     BindWindow, FetchAdd, Inline, LocalInvalidate, Nop, Read, Remote, SendInvalidate, Sge, Word,
     Write,

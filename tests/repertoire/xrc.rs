@@ -6,11 +6,12 @@ mod windows;
 
 use mlx5::connect::Endpoint;
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, SendOperation, Status};
+use mlx5::ib::{Rc, XrcRecv, XrcSend};
 use mlx5::ring::{
     Completions, QueueError, QueueTable, Queues, ReceiveConfig, RegisterUse, SendConfig, SendQueue,
     SharedReceives,
 };
-use mlx5::verbs::{Devx, MemoryRegion, Rc, Rts, XrcRecv, XrcSend};
+use mlx5::verbs::{Devx, MemoryRegion, Rts};
 use mlx5::wqe::{
     Bits, CompareSwap, FetchAdd, Inline, MaskedCompareSwap, MaskedFetchAdd, Nop, Read, Remote,
     Send, SendImm, Sge, Word, Write, WriteImm, XrcAddress,

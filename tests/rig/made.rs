@@ -6,11 +6,12 @@
 use std::fmt;
 
 use mlx5::devx::{self, ByCommand};
+use mlx5::ib::Receives;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::state::{CanReceive, Init, Reset, Rtr, Rts, State};
 use mlx5::verbs::{
     self, Capacities, Connected, Context, CqeSize, InitAttributes, ProtectionDomain,
-    QueuePairAttributes, Receives, ThreadDomain,
+    QueuePairAttributes, ThreadDomain,
 };
 use mlx5::{Error, Result};
 

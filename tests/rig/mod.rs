@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 use mlx5::connect::{Endpoint, LocalPort};
 use mlx5::cqe::Completion;
 use mlx5::devx::ByCommand;
+use mlx5::ib::{Access, HasQueues, Rc};
 use mlx5::ring::{Completions, PollError, Queues, SendConfig, SendQueue};
 use mlx5::verbs::{
-    Access, CompletionQueue, Connected, Context, HasQueues, Init, MemoryRegion, Mkey,
-    ProtectionDomain, QueuePair, QueuePairBuilder, Rc, Reset, RtrAttributes, Rts, RtsAttributes,
+    CompletionQueue, Connected, Context, Init, MemoryRegion, Mkey, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Reset, RtrAttributes, Rts, RtsAttributes,
 };
 use mlx5::wqe::Sge;
 

@@ -4,8 +4,9 @@
 
 use mlx5::connect::Endpoint;
 use mlx5::devx::ByCommand;
+use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{Batch, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::{Capacities, Connected, CqeSize, Rc, RtrAttributes, Rts, RtsAttributes, Uc};
+use mlx5::verbs::{Capacities, Connected, CqeSize, RtrAttributes, Rts, RtsAttributes};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, Nop, PostOn, Read, Remote, Send, SendImm, Sge, Word, Write,
     WriteImm,
@@ -34,7 +35,7 @@ impl<T> Twin<T>
 where
     T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>
         + ByCommand
-        + mlx5::verbs::Receives,
+        + mlx5::ib::Receives,
 {
     /// Connected to itself.
     fn new(rig: &Rig, by: By) -> Self {
@@ -167,7 +168,7 @@ fn twins<T>(kinds: u32, append: impl Fn(&mut Batch<'_, T>, u64, &Request))
 where
     T: Connected<Rtr: From<RtrAttributes>, Rts: From<RtsAttributes>>
         + ByCommand
-        + mlx5::verbs::Receives,
+        + mlx5::ib::Receives,
 {
     let _turn = crate::turn();
     let _recording = stores::record();

@@ -8,11 +8,12 @@
 //! compared that libmlx5 writes, and the keys of each twin with what they should be.
 
 use mlx5::cqe::Completion;
+use mlx5::ib::{Dci, Dct};
 use mlx5::ring::{
     Batch, Completions, PostError, ReceiveConfig, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
-    AddressHandle, Dci, Dct, DctRtrAttributes, MemoryRegion, QueuePair, Rtr, SharedReceiveQueue,
+    AddressHandle, DctRtrAttributes, MemoryRegion, QueuePair, Rtr, SharedReceiveQueue,
 };
 use mlx5::wqe::{
     CompareSwap, DcAddress, FetchAdd, Inline, InlineBytes, LocalInvalidate, PostOn, Read, Remote,

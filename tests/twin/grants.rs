@@ -6,8 +6,9 @@
 //! reliable connection configures beforehand.
 
 use mlx5::cqe::Completion;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, SendConfig, SendQueue};
-use mlx5::verbs::{Access, CompletionQueue, MemoryRegion, MemoryWindow, Mkey, Rc, Type2};
+use mlx5::verbs::{CompletionQueue, MemoryRegion, MemoryWindow, Mkey, Type2};
 use mlx5::wqe::{BindWindow, Sge};
 use mlx5_sys::verbs::*;
 

@@ -6,8 +6,9 @@
 //! registers are stored to does not depend on the operation; `twin_post.rs` compares it.
 
 use mlx5::cqe::Completion;
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, SendConfig, SendQueue};
-use mlx5::verbs::{MemoryRegion, Rc};
+use mlx5::verbs::MemoryRegion;
 use mlx5::wqe::{
     Bits, CopyMemory, MaskedCompareSwap, MaskedFetchAdd, RawWqe, Remote, SendEnable, Sge, Wait,
     Word,

@@ -10,9 +10,10 @@ use std::collections::VecDeque;
 
 use mlx5::cqe::Completion;
 use mlx5::devx::{self, Umem};
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveSource, SharedReceiveSource, SharedReceives};
 use mlx5::verbs::{
-    CompletionQueue, CqeSize, MemoryRegion, Pages, QueuePair, Rc, Rts, SharedReceiveQueue,
+    CompletionQueue, CqeSize, MemoryRegion, Pages, QueuePair, Rts, SharedReceiveQueue,
 };
 use mlx5::wqe::Sge;
 use mlx5_model::stores;

@@ -9,12 +9,13 @@ use std::mem::zeroed;
 use std::ptr::{NonNull, null_mut};
 
 use mlx5::cqe::Completion;
+use mlx5::ib::{HasQueues, Receives, Transport, Uc, Ud};
 use mlx5::ring::{
     Batch, Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
 };
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, HasQueues, Init, MemoryRegion, QueuePair, QueuePairBuilder,
-    Receives, Rts, Transport, Uc, Ud, UdInitAttributes, UdRtsAttributes,
+    AddressHandle, CompletionQueue, Init, MemoryRegion, QueuePair, QueuePairBuilder, Rts,
+    UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, InlineBytes, PostOn, Send, SendImm, Sge, UdAddress, Write, WriteImm};
 use mlx5_model::stores;

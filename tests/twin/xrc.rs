@@ -11,11 +11,12 @@
 use std::ptr::NonNull;
 
 use mlx5::cqe::Completion;
+use mlx5::ib::{XrcRecv, XrcSend};
 use mlx5::ring::{Batch, Completions, PostError, SendConfig, SendQueue};
 use mlx5::text;
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
-    ThreadDomain, XrcDomain, XrcRecv, XrcSend,
+    ThreadDomain, XrcDomain,
 };
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, LocalInvalidate, Read, Remote, Send, SendImm, SendInvalidate,

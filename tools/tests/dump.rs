@@ -7,11 +7,10 @@ use std::process::{Command, Stdio};
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{self, CommandTarget as _};
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
-use mlx5::verbs::{
-    Access, CompletionQueue, Context, Pages, ProtectionDomain, QueuePair, Rc, Reset,
-};
+use mlx5::verbs::{CompletionQueue, Context, Pages, ProtectionDomain, QueuePair, Reset};
 use mlx5::wqe::{Inline, Send};
 use mlx5_model as _;
 use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects, wait_for};

@@ -6,10 +6,11 @@ use std::process::{Command, Stdio};
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{self, CommandTarget};
+use mlx5::ib::{Dct, Rc, Ud, XrcSend};
 use mlx5::ring::Completions;
 use mlx5::verbs::{
-    CompletionQueue, Context, Dct, DctRtrAttributes, Pages, ProtectionDomain, QueuePair, Rc,
-    SharedReceiveQueue, Ud, XrcDomain, XrcSend,
+    CompletionQueue, Context, DctRtrAttributes, Pages, ProtectionDomain, QueuePair,
+    SharedReceiveQueue, XrcDomain,
 };
 use mlx5_model as _;
 use rig::looked_into::{Killed, PROGRAM, Program, numbered, objects};

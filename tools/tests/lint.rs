@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use mlx5::connect::LocalPort;
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, SendConfig, SendQueue};
-use mlx5::verbs::{Access, CompletionQueue, Context, ProtectionDomain, QueuePair, Rc};
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 use mlx5::wqe::{FetchAdd, Inline, Nop, Read, Remote, SendImm, Sge, Word, Write};
 use mlx5_sys::dv;
 use rig::folder::Folder;

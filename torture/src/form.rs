@@ -1,11 +1,11 @@
 //! The transports: how each makes queue pairs, connects them and addresses its requests.
 
 use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::ib::{Dci, HasQueues, Rc, Uc, Ud, XrcSend};
 use mlx5::ring::{Batch, Completions, PostError, ReceiveConfig, ReceiveQueue, SendQueue};
 use mlx5::verbs::{
-    AckTimeout, AddressHandle, Dci, DciInitAttributes, HasQueues, Init, ProtectionDomain,
-    QueuePair, QueuePairBuilder, Rc, Rts, RtsAttributes, SharedReceiveQueue, Uc, Ud,
-    UdInitAttributes, UdRtsAttributes, XrcSend,
+    AckTimeout, AddressHandle, DciInitAttributes, Init, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Rts, RtsAttributes, SharedReceiveQueue, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{
     CompareSwap, DcAddress, FetchAdd, Inline, Read, Send, SendImm, UdAddress, Word, Write,

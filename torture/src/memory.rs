@@ -1,6 +1,7 @@
 //! The registered memory of a process: targets of the peer, and slots of requests and receives.
 
-use mlx5::verbs::{Access, MemoryRegion, ProtectionDomain};
+use mlx5::ib::Access;
+use mlx5::verbs::{MemoryRegion, ProtectionDomain};
 use mlx5::wqe::{Remote, Sge};
 
 use crate::plan::{GRH, LONGEST, MAX_QPS, SLOTS, TARGET};

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use mlx5::connect::{Connection, Endpoint, Listener, LocalPort, RemoteRegion};
+use mlx5::ib::{Dci, Dct, HasQueues, Rc, Uc, Ud, XrcRecv, XrcSend};
 use mlx5::ring::{
     Completions, Publish, ReceiveConfig, RegisterUse, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
-    CompletionQueue, Context, CqeSize, Dci, Dct, DctRtrAttributes, HasQueues, Init,
-    ProtectionDomain, QueuePair, QueuePairBuilder, Rc, Rtr, Rts, SharedReceiveQueue, Uc, Ud,
-    XrcDomain, XrcRecv, XrcSend,
+    CompletionQueue, Context, CqeSize, DctRtrAttributes, Init, ProtectionDomain, QueuePair,
+    QueuePairBuilder, Rtr, Rts, SharedReceiveQueue, XrcDomain,
 };
 use mlx5::wqe::Remote;
 use mlx5_model::Mode;

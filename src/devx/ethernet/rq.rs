@@ -13,10 +13,11 @@ use super::super::domain::Domain;
 use super::super::umem::{Memory, Place};
 use super::super::{Command, Group, Object, QueueCounters, Umem};
 use super::queue::{Queue, places};
+use crate::ib::RawPacket;
 use crate::ring::source::handover::Receives;
 use crate::ring::source::{Member, QueueOwner, ReceiveView};
 use crate::ring::{CompletionSource, ReceiveSource};
-use crate::verbs::{Context, DomainId, Error, RawPacket, Result, WorkQueue};
+use crate::verbs::{Context, DomainId, Error, Result, WorkQueue};
 
 /// A ring of WQEs (`mlx5_ifc.h`, `MLX5_WQ_TYPE_CYCLIC`).
 const CYCLIC: u64 = 1;

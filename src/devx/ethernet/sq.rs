@@ -14,11 +14,12 @@ use super::super::umem::{Memory, Place};
 use super::super::{Command, Group, Object, Uar, UarKind, Umem};
 use super::Tis;
 use super::queue::{Queue, places};
+use crate::ib::{RawPacket, Transport};
 use crate::ring::CompletionSource;
 use crate::ring::SendSource;
 use crate::ring::source::handover::Sends;
 use crate::ring::source::{QueueOwner, SendView};
-use crate::verbs::{Context, Error, RawPacket, Result, Transport, WorkQueue};
+use crate::verbs::{Context, Error, Result, WorkQueue};
 use crate::wqe::Limits;
 
 /// 16-byte units of a block.

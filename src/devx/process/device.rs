@@ -9,7 +9,8 @@ use super::request::Request;
 use crate::devx::command::{Command, Reply};
 use crate::devx::context::{ObjectContext, Query};
 use crate::devx::error::judge;
-use crate::verbs::{Cause, Errno, Error, Guid, Result};
+use crate::ib::Guid;
+use crate::verbs::{Cause, Errno, Error, Result};
 
 /// A copy of a descriptor of another process: the device that it has open, to be asked.
 #[derive(Debug)]

@@ -15,11 +15,11 @@ use super::{ByCommand, QpInner, QueuePair};
 use crate::devx::domain::Domain;
 use crate::devx::umem::{Memory, Place};
 use crate::devx::{Command, Group, QueueCounters, Uar, UarKind, Umem, XrcDomain};
+use crate::ib::{HasQueues, Rc, Receives};
 use crate::ring::source::{CqObject, CqOwner, ObjectId, SrqOwner};
 use crate::ring::{CompletionSource, SharedReceiveSource};
 use crate::verbs::{
-    Capacities, Claims, Context, DciStreams, DomainId, Error, HasQueues, QpState, Rc, Receives,
-    Reset, Result, ScatterToCqe,
+    Capacities, Claims, Context, DciStreams, DomainId, Error, QpState, Reset, Result, ScatterToCqe,
 };
 
 /// `qp.h`, `MLX5_QP_PM_MIGRATED`

@@ -6,9 +6,10 @@ use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 use super::QpInner;
 use super::path::{self, Path};
 use crate::devx::{Command, Group, atomic};
+use crate::ib::Access;
 use crate::verbs::{
-    Access, AckTimeout, AddressVector, AlternatePath, Capacities, Context, MigrationState, Mtu,
-    QpState, QueuePairAttributes, Result, RnrTimer,
+    AckTimeout, AddressVector, AlternatePath, Capacities, Context, MigrationState, Mtu, QpState,
+    QueuePairAttributes, Result, RnrTimer,
 };
 
 /// A request that asks for an acknowledgement comes every 2^8 packets at least (`qp.c` of the kernel's

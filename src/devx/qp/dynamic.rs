@@ -6,9 +6,10 @@ use mlx5_sys::verbs::ibv_qp_attr_mask as bit;
 use super::transition::{Moved, Step};
 use super::{QueuePair, QueuePairBuilder};
 use crate::devx::Command;
+use crate::ib::Dci;
 use crate::verbs::{
-    Attributes, Dci, DciInitAttributes, DciStreams, Init, Mtu, Reset, Result, Rtr, Rts,
-    RtsAttributes, check_pkey,
+    Attributes, DciInitAttributes, DciStreams, Init, Mtu, Reset, Result, Rtr, Rts, RtsAttributes,
+    check_pkey,
 };
 
 /// `mlx5_ifc.h` of rdma-core, `MLX5_QPC_OPT_MASK_32_DCI_STREAM_CHANNEL_ID`

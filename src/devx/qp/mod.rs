@@ -27,10 +27,10 @@ use mlx5_sys::ifc::{Field, cmd_hca_cap, opcode, query_qp_in, query_qp_out};
 use self::shape::Geometry;
 use super::umem::Memory;
 use super::{Command, Object, QueueCounters, Uar};
+use crate::ib::{Dci, Rc, Transport, Uc, Ud, XrcRecv, XrcSend};
 use crate::ring::source::{CqObject, CqOwner, ObjectId, SrqOwner};
 use crate::verbs::{
-    Capacities, Claims, Context, Dci, DomainId, QpState, QueuePairAttributes, Rc, Result, State,
-    Transport, Uc, Ud, XrcRecv, XrcSend,
+    Capacities, Claims, Context, DomainId, QpState, QueuePairAttributes, Result, State,
 };
 
 mod sealed {

@@ -3,8 +3,9 @@
 use mlx5_sys::ifc::{Field, ads, qpc};
 
 use crate::devx::Command;
+use crate::ib::Gid;
 use crate::verbs::{
-    AddressHandle, AddressVector, Context, Gid, GidType, GlobalRoute, ProtectionDomain, Result,
+    AddressHandle, AddressVector, Context, GidType, GlobalRoute, ProtectionDomain, Result,
 };
 
 /// An address that has been looked up.

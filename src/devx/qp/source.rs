@@ -8,12 +8,13 @@ use mlx5_sys::doorbell::UAR_RECORDLESS;
 use mlx5_sys::verbs::ibv_qp;
 
 use super::{QpInner, QueuePair, context};
+use crate::ib::Transport;
 use crate::ring::source::handover::{Receives, Sends};
 use crate::ring::source::{
     Member, ObjectId, POSTABLE, QueueOwner, ReceiveView, SENDABLE, SendView, require,
 };
 use crate::ring::{QueueError, ReceiveSource, SendSource};
-use crate::verbs::{self, DomainId, Error, Result, Rts, Transport, WorkQueue, state::CanReceive};
+use crate::verbs::{DomainId, Error, Result, Rts, WorkQueue, state::CanReceive};
 use crate::wqe::Limits;
 
 impl QueueOwner for QpInner {
@@ -98,7 +99,7 @@ impl<T: Transport> SendSource for QueuePair<T, Rts> {
 // SAFETY: the owner keeps the parts of the umems that the pair lies in, which no other queue or key
 // gets meanwhile, and its CQs. The claim keeps other writers away and forbids RESET, but for one
 // that promises to restart them.
-unsafe impl<T: verbs::Receives, S: CanReceive> Receives for QueuePair<T, S> {
+unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::<QpInner>::clone(&self.inner)
     }
@@ -130,6 +131,6 @@ unsafe impl<T: verbs::Receives, S: CanReceive> Receives for QueuePair<T, S> {
     }
 }
 
-impl<T: verbs::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
+impl<T: crate::ib::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
     type Transport = T;
 }

@@ -8,13 +8,13 @@ use mlx5_sys::ifc::{opcode, qp_2rst_in, qpc, rst2init_qp_in};
 use mlx5_sys::verbs::{ibv_mig_state, ibv_qp_attr, ibv_qp_attr_mask as bit};
 
 use super::context::{self, optional};
-use super::{ByCommand, QpInner, QueuePair, Rc, Ud};
+use super::{ByCommand, QpInner, QueuePair};
 use crate::devx::Command;
-use crate::verbs::state;
+use crate::ib::{Access, Rc, Transport, Ud};
 use crate::verbs::{
-    Access, AlternatePath, Attributes, Connected, Error, Init, InitAttributes, Reset, Result, Rtr,
-    Rts, State, Transport, UdInitAttributes, UdRtsAttributes, Zeroed, check_24_bits, check_pkey,
-    set_alternate,
+    AlternatePath, Attributes, Connected, Error, Init, InitAttributes, Reset, Result, Rtr, Rts,
+    State, UdInitAttributes, UdRtsAttributes, Zeroed, check_24_bits, check_pkey,
+    check_queue_pair_access, set_alternate, state,
 };
 
 /// A move that failed, with the queue pair, which is in the state it was in.
@@ -197,7 +197,7 @@ impl QueuePair<Rc, Rts> {
     /// # Errors
     /// [`Error::Attribute`], [`Error::Refused`]; nothing is changed then.
     pub fn set_access(&self, access: Access) -> Result<()> {
-        access.check_queue_pair()?;
+        check_queue_pair_access(access)?;
         let mut step = Step::new(opcode::RTS2RTS_QP);
         step.optional = rights::<Rc>();
         self.inner.rights(&mut step, access, u8::MAX);

@@ -3,8 +3,9 @@
 use super::{QueuePair, QueuePairBuilder};
 use crate::devx::domain::Domain;
 use crate::devx::{Uar, UarKind, XrcDomain};
+use crate::ib::XrcRecv;
 use crate::ring::CompletionSource;
-use crate::verbs::{Capacities, Reset, Result, XrcRecv};
+use crate::verbs::{Capacities, Reset, Result};
 
 impl QueuePair<XrcRecv, Reset> {
     /// The answering end of an extended reliable connection, in state RESET. What arrives at it goes

@@ -6,10 +6,10 @@ use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK};
 
 use super::line::{Line, Slot};
 use super::next::Next;
+use crate::ib::Transport;
 use crate::ring::PostError;
 use crate::ring::send_ring::SendRing;
 use crate::ring::variable::Variable;
-use crate::verbs::Transport;
 use crate::wqe::PostOn;
 
 /// Requests of the operation `O`, of which the fields `V` get their values when they are fired.

@@ -17,7 +17,7 @@ use line::Line;
 pub use next::Next;
 
 use super::{HasSendQueue, PostError, Queues, ReceiveSide, SendQueue, SendSide};
-use crate::verbs::{Rc, Transport};
+use crate::ib::{Rc, Transport};
 
 /// Why nothing can be fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,7 +65,7 @@ pub enum FireError {
 /// hands out the one WQE that may be fired, and firing uses it up.
 ///
 /// ```compile_fail,E0382
-/// # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+/// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
 /// fn twice(armed: &mut Armed<SendQueue<Rc>, Form<Write<InlineBytes<8>>, Bytes>>) {
 ///     let next = armed.next().unwrap();
 ///     unsafe { next.fire([1; 8]) };
@@ -73,7 +73,7 @@ pub enum FireError {
 /// }
 /// ```
 /// ```compile_fail,E0499
-/// # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+/// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
 /// fn out_of_order(armed: &mut Armed<SendQueue<Rc>, Form<Write<InlineBytes<8>>, Bytes>>) {
 ///     let (first, second) = (armed.next().unwrap(), armed.next().unwrap());
 ///     unsafe { second.fire([2; 8]) };
@@ -81,7 +81,7 @@ pub enum FireError {
 /// }
 /// ```
 /// ```compile_fail,E0499
-/// # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+/// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
 /// fn beside_it(queue: &mut SendQueue<Rc>, remote: Remote) {
 ///     let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut *queue);
 ///     let batch = queue.batch();
@@ -89,7 +89,7 @@ pub enum FireError {
 /// }
 /// ```
 /// ```
-/// # use mlx5::{ring::{*, variable::*}, verbs::Rc, wqe::*};
+/// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
 /// fn in_order(queue: &mut SendQueue<Rc>, remote: Remote) {
 ///     let mut armed = Armed::<_, Form<Write<InlineBytes<8>>, Bytes>>::new(&mut *queue);
 ///     unsafe { armed.next().unwrap().fire([1; 8]) };

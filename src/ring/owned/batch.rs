@@ -7,9 +7,9 @@ use core::ptr::read;
 
 use super::flight::{Flight, Refused};
 use super::{OwnedOperation, Slice};
+use crate::ib::{Rc, Transport};
 use crate::lint::Refusal;
 use crate::ring::{self, PostError, SendQueue};
-use crate::verbs::{Rc, Transport};
 
 /// Requests that are written to the ring of a [`Channel`](super::Channel), and not yet known to the
 /// card. One doorbell rings them all.

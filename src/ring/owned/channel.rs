@@ -7,13 +7,14 @@ use super::operation::OwnedPayload;
 use super::receiver::Receiver;
 use super::{Batch, Buffers, OwnedOperation, Slice};
 use crate::cqe::{Completion, QueueKind, ReceiveDone};
+use crate::ib::{Rc, Transport};
 use crate::ring::completion::Found;
 use crate::ring::give_back::Mark;
 use crate::ring::source::ObjectId;
 use crate::ring::{
     Completions, PollError, PostError, QueueError, ReceiveQueue, SendConfig, SendQueue,
 };
-use crate::verbs::{QueuePair, Rc, Reset, Rts, Transport};
+use crate::verbs::{QueuePair, Reset, Rts};
 use crate::wqe::{Nop, SgeList};
 
 /// A queue pair with everything that is in flight on it.

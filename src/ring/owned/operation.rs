@@ -3,7 +3,7 @@
 use core::slice::from_ref;
 
 use super::{Buffers, Slice};
-use crate::verbs::Transport;
+use crate::ib::Transport;
 use crate::wqe::{
     Address, CompareSwap, FetchAdd, Inline, InlineBytes, InlineGather, MaskedCompareSwap,
     MaskedFetchAdd, Nop, Number, Payload, PostOn, Read, Send, SendImm, SendInvalidate, SgeList, To,

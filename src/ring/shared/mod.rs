@@ -58,7 +58,7 @@ use super::SendQueue;
 use super::cursor::Counter;
 use super::slots::{Posted, Slots};
 use crate::doorbell::SendDoorbell;
-use crate::verbs::Transport;
+use crate::ib::Transport;
 use crate::wqe::Limits;
 
 /// What is common to queues of all transports.

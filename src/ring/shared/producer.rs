@@ -10,9 +10,9 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 use super::sequencer::{Refusal, Turn};
 use super::{Note, Shared, counter};
 use crate::doorbell::{Blocks, fence};
+use crate::ib::{Rc, Transport};
 use crate::ring::PostError;
 use crate::ring::slots::{Posted, UNITS, is_signaled};
-use crate::verbs::{Rc, Transport};
 use crate::wqe::{Limits, PostOn};
 
 /// Posts to a send queue that it shares with others.

@@ -4,8 +4,8 @@ use core::fmt;
 use std::sync::Arc;
 
 use super::Shared;
+use crate::ib::{Rc, Transport};
 use crate::ring::{Queues, ReceiveSide, SendQueue, SendSide};
-use crate::verbs::{Rc, Transport};
 
 /// Retires what the [`Producer`](super::Producer)s of a shared send queue have posted: what
 /// completions are polled with ([`Queues`]). There is one, of the thread that reads the completion

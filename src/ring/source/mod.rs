@@ -19,7 +19,7 @@ pub(crate) use view::{
     SharedView, require,
 };
 
-use crate::verbs::Transport;
+use crate::ib::Transport;
 
 /// What a send queue can be made of: a queue pair in RTS.
 #[diagnostic::on_unimplemented(

@@ -19,11 +19,12 @@ use super::{
     QueueOwner, ReceiveSource, ReceiveView, SENDABLE, SendSource, SendView, SharedReceiveSource,
     SharedView, SrqOwner, require,
 };
+use crate::ib::Transport;
 use crate::ring::QueueError;
 use crate::ring::srq::{self, UserIndex};
 use crate::verbs::{
     self, CompletionQueue, CompletionQueueHandle, DomainId, Errno, Error, QueuePair,
-    QueuePairHandle, Rts, SharedReceiveQueue, Transport, WorkQueue, state::CanReceive,
+    QueuePairHandle, Rts, SharedReceiveQueue, WorkQueue, state::CanReceive,
 };
 use crate::wqe::Limits;
 
@@ -364,7 +365,7 @@ impl<T: Transport> SendSource for QueuePair<T, Rts> {
 // SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim of the
 // receive queue keeps other writers of this crate away and forbids RESET. Writers that are not of this
 // crate reach the QP by its raw pointer only, whose users promise to respect that.
-unsafe impl<T: verbs::Receives, S: CanReceive> Receives for QueuePair<T, S> {
+unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::new(self.handle())
     }
@@ -388,7 +389,7 @@ unsafe impl<T: verbs::Receives, S: CanReceive> Receives for QueuePair<T, S> {
     }
 }
 
-impl<T: verbs::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
+impl<T: crate::ib::Receives, S: CanReceive> ReceiveSource for QueuePair<T, S> {
     type Transport = T;
 }
 

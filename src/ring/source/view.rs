@@ -5,10 +5,10 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use mlx5_sys::verbs::{ibv_cq, ibv_qp_state};
 
+use crate::ib::CqeCompression;
 use crate::ring::QueueError;
 use crate::ring::error::state_name;
 use crate::ring::srq::UserIndex;
-use crate::verbs::CqeCompression;
 use crate::wqe::Limits;
 
 /// The states in which receives may be posted: all but RESET.

@@ -4,10 +4,10 @@ use core::fmt;
 
 use super::SharedReceives;
 use super::numbers::Numbers;
+use crate::ib::{Rc, Transport};
 use crate::ring::{
     Completions, Queues, ReceiveQueue, ReceiveSide, ReceiveSource, SendQueue, SendSide,
 };
-use crate::verbs::{Rc, Transport};
 
 /// Queues, owned, that polls find by the number of the queue pair, or by the user index of a queue of
 /// an XRC domain. Finding one costs a bounded number of instructions, however many there are.

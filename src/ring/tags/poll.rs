@@ -7,9 +7,9 @@ use super::completion::{IncompleteReason, TagArrival, TagCompletion, TagIncomple
 use super::list::Told;
 use super::queue::TaggedReceives;
 use crate::cqe::{Completion, CqeRef, Failure, QueueKind, ReceiveKind, Unclaimed, UnclaimedReason};
+use crate::ib::Rc;
 use crate::ring::completion::Completions;
 use crate::ring::{PollError, Queues, ReceiveSide, SendQueue, SendSide, SharedReceives};
-use crate::verbs::Rc;
 
 /// The queues that belong to one that matches tags, for CQEs that are not about tags: failures.
 struct Own<'a> {

@@ -4,6 +4,7 @@ use core::fmt;
 
 use super::changes::{Change, Changes, Report, What};
 use super::list::{List, TagHandle};
+use crate::ib::Rc;
 use crate::ring::completion::Completions;
 use crate::ring::credit::Credit;
 use crate::ring::known::{Membership, Name};
@@ -13,7 +14,7 @@ use crate::ring::{
     PostError, QueueError, ReceiveConfig, ReceiveSource, SendConfig, SendQueue, SharedReceiveBatch,
     SharedReceives,
 };
-use crate::verbs::{ListState, QueuePair, Rc, Rts, SharedReceiveQueue};
+use crate::verbs::{ListState, QueuePair, Rts, SharedReceiveQueue};
 use crate::wqe::{AppendTag, ChangeTags, ListFlags, Sge, SgeList, Tag};
 
 /// Messages for no entry that the card is not told of before it should be. Of 2^16 that it counts, so

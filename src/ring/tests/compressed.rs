@@ -8,9 +8,9 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::cqe::Completion;
+use crate::ib::CqeCompression;
 use crate::ring::PollError;
 use crate::ring::random::{Random, rounds};
-use crate::verbs::CqeCompression;
 use crate::wqe::{Read, Remote, Send, Sge};
 
 const FORMATS: [CqeCompression; 3] =

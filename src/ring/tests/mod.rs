@@ -34,8 +34,9 @@ use super::send::{SendParts, SendQueue};
 use super::source::{CqObject, ObjectId, QueueOwner};
 use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
+use crate::ib::{Rc, Transport};
 use crate::ring::QueueError;
-use crate::verbs::{Rc, Transport, WorkQueue};
+use crate::verbs::WorkQueue;
 use crate::wqe::Limits;
 
 const QPN: u32 = 0xab_cdef;

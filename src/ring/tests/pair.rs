@@ -2,9 +2,9 @@
 //! a length that the compiler does not know, which have none.
 
 use super::*;
+use crate::ib::{Transport, Ud};
 use crate::ring::random::{Random, rounds};
 use crate::ring::{BlueFlameCopy, PostError};
-use crate::verbs::{Transport, Ud};
 use crate::wqe::{
     Encode, Inline, InlineBytes, PostOn, Remote, Send, SendImm, Sge, UdAddress, Write, WriteImm,
 };

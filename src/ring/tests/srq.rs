@@ -8,11 +8,11 @@ use mlx5_sys::cqe::opcode;
 use super::{Cq, Memory, QPN, Sq, cqe};
 use crate::cqe::Completion;
 use crate::doorbell::Record;
+use crate::ib::Rc;
 use crate::ring::random::{Random, rounds};
 use crate::ring::source::{CqObject, Member, ObjectId};
 use crate::ring::srq::{SrqParts, UserIndex};
 use crate::ring::{Completions, PostError, QueueTable, Queues, SharedReceives};
-use crate::verbs::Rc;
 use crate::wqe::{Nop, Sge};
 
 /// A shared receive queue over plain memory.

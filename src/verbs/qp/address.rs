@@ -2,7 +2,8 @@
 
 use mlx5_sys::verbs::{ibv_ah_attr, ibv_gid, ibv_global_route};
 
-use crate::verbs::{AckTimeout, Context, Error, Gid, GidEntry, GidType, PortAttributes, Result};
+use crate::ib::Gid;
+use crate::verbs::{AckTimeout, Context, Error, GidEntry, GidType, PortAttributes, Result};
 
 /// The first LID of multicast groups.
 const MULTICAST_LIDS: u16 = 0xc000;

@@ -3,9 +3,10 @@
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit};
 
 use super::transition::set_alternate;
+use crate::ib::Access;
 use crate::verbs::{
-    Access, AckTimeout, AddressVector, AlternatePath, Context, Error, Mtu, PortAttributes, Result,
-    RnrTimer,
+    AckTimeout, AddressVector, AlternatePath, Context, Error, Mtu, PortAttributes, Result,
+    RnrTimer, check_queue_pair_access,
 };
 
 mod sealed {
@@ -50,7 +51,7 @@ impl InitAttributes {
 
     pub(crate) fn check(&self, context: &Context) -> Result<()> {
         check_pkey(context, self.port, self.pkey_index)?;
-        self.access.check_queue_pair()
+        check_queue_pair_access(self.access)
     }
 }
 

@@ -15,11 +15,9 @@ use mlx5_sys::verbs::{
     ibv_qp_init_attr_mask,
 };
 
-use super::dynamic::Dynamic;
-use super::{
-    Claims, HasQueues, Parents, QpInner, QpState, QueuePair, RawPacket, Rc, Receives, Reset,
-    Transport,
-};
+use super::dynamic::{self, Dynamic};
+use super::{Claims, Parents, QpInner, QpState, QueuePair, Reset};
+use crate::ib::{HasQueues, RawPacket, Rc, Receives, Transport};
 use crate::verbs::error::non_null;
 use crate::verbs::placement::{CallbackTarget, QueueAllocator};
 use crate::verbs::td::ParentDomain;
@@ -78,48 +76,6 @@ pub enum ScatterToCqe {
     /// (`MLX5DV_QP_CREATE_ALLOW_SCATTER_TO_CQE`).
     Always,
 }
-
-mod sealed {
-    use mlx5_sys::dv::mlx5dv_dc_init_attr;
-    use mlx5_sys::verbs::{ibv_qp_attr_mask as bit, ibv_qp_init_attr};
-
-    use super::{Dynamic, Result};
-
-    /// How a queue pair of a transport is made and asked after, where that differs.
-    pub trait Create {
-        /// The attributes that can be asked for.
-        const QUERY: u32 = bit::IBV_QP_STATE.0
-            | bit::IBV_QP_CUR_STATE.0
-            | bit::IBV_QP_ACCESS_FLAGS.0
-            | bit::IBV_QP_PKEY_INDEX.0
-            | bit::IBV_QP_PORT.0
-            | bit::IBV_QP_AV.0
-            | bit::IBV_QP_PATH_MTU.0
-            | bit::IBV_QP_TIMEOUT.0
-            | bit::IBV_QP_RETRY_CNT.0
-            | bit::IBV_QP_RNR_RETRY.0
-            | bit::IBV_QP_RQ_PSN.0
-            | bit::IBV_QP_MAX_QP_RD_ATOMIC.0
-            | bit::IBV_QP_ALT_PATH.0
-            | bit::IBV_QP_MIN_RNR_TIMER.0
-            | bit::IBV_QP_SQ_PSN.0
-            | bit::IBV_QP_MAX_DEST_RD_ATOMIC.0
-            | bit::IBV_QP_PATH_MIG_STATE.0
-            | bit::IBV_QP_CAP.0
-            | bit::IBV_QP_DEST_QPN.0;
-
-        /// Checks what is asked for, and takes what the transport has not out of it.
-        fn shape(_: &mut ibv_qp_init_attr) -> Result<()> {
-            Ok(())
-        }
-
-        /// What libmlx5 is told of an end of dynamic connections, with its bits of the mask.
-        fn dynamic(_: &Dynamic) -> Option<(u32, mlx5dv_dc_init_attr)> {
-            None
-        }
-    }
-}
-pub(in crate::verbs) use sealed::Create;
 
 /// What a queue pair is to be like.
 #[derive(Clone, Debug)]
@@ -306,9 +262,10 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         attributes.sq_sig_all = self.signal_all.into();
         let parent = ParentDomain::of(&self.pd, self.thread_domain.as_ref(), self.memory.as_ref())?;
         let pd = parent.as_ref().map_or(self.pd.as_raw(), ParentDomain::as_raw);
-        T::shape(&mut attributes)?;
+        dynamic::shape(T::TRANSPORT_KIND, &mut attributes)?;
         // SAFETY: the builder holds PD, CQs and SRQ, and `check` found them to be of one context.
-        let qp = unsafe { self.create(pd, &mut attributes, T::dynamic(&self.dynamic)) };
+        let qp =
+            unsafe { self.create(pd, &mut attributes, self.dynamic.initial(T::TRANSPORT_KIND)) };
         let qp = non_null("mlx5dv_create_qp", qp).map_err(|error| {
             let cause = match error.errno().map(|errno| errno.0) {
                 Some(libc::EOPNOTSUPP) => {

@@ -8,52 +8,17 @@
 use std::sync::atomic::Ordering;
 
 use mlx5_sys::dv;
-use mlx5_sys::verbs::{
-    ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_cap, ibv_qp_init_attr, ibv_qp_type,
-};
+use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_cap, ibv_qp_init_attr};
 
 use super::attributes::{Attributes, check_mtu, check_pkey};
-use super::builder::Create;
-use super::state::sealed::Sealed;
 use super::transition::{Moved, zeroed};
 use super::{
     AddressVector, Init, InitAttributes, QueuePair, QueuePairBuilder, Reset, Rtr, Rts,
-    RtsAttributes, SharedReceiveQueue, Transport,
+    RtsAttributes, SharedReceiveQueue,
 };
+use crate::ib::{Access, Dci, Dct, TransportKind};
 use crate::verbs::error::check;
-use crate::verbs::{
-    Access, CompletionQueue, Error, Mtu, ProtectionDomain, Result, RnrTimer, Zeroed,
-};
-
-/// Initiator of dynamic connections: any number of targets, to which each request is
-/// [addressed](crate::wqe::DcAddress); the operations and the reliability of RC. It receives nothing.
-///
-/// The card connects to a target when a request for it comes up, and leaves it when one for another
-/// does, which waits until all before it are answered. What one request's target refuses takes the
-/// queue pair to ERROR, unless it has [streams](QueuePairBuilder::streams).
-#[derive(Clone, Copy, Debug)]
-pub enum Dci {}
-
-/// Target of dynamic connections: what any number of initiators send to, if they know its number and
-/// its access key. Its receives come from a [shared receive queue](crate::ring::SharedReceives).
-#[derive(Clone, Copy, Debug)]
-pub enum Dct {}
-
-impl Sealed for Dci {}
-impl Sealed for Dct {}
-
-impl Transport for Dci {
-    const QP_TYPE: u32 = ibv_qp_type::IBV_QPT_DRIVER;
-    const NAME: &'static str = "DCI";
-    const UNITS_BEFORE_PAYLOAD: u32 = 5;
-}
-
-impl Transport for Dct {
-    const QP_TYPE: u32 = ibv_qp_type::IBV_QPT_DRIVER;
-    const NAME: &'static str = "DCT";
-    // It posts nothing.
-    const UNITS_BEFORE_PAYLOAD: u32 = 1;
-}
+use crate::verbs::{CompletionQueue, Error, Mtu, ProtectionDomain, Result, RnrTimer, Zeroed};
 
 /// Streams of an initiator, as powers of two.
 ///
@@ -75,31 +40,35 @@ pub struct Dynamic {
     access_key: u64,
 }
 
-impl Create for Dci {
-    fn dynamic(dynamic: &Dynamic) -> Option<(u32, dv::mlx5dv_dc_init_attr)> {
+impl Dynamic {
+    /// What libmlx5 is told of an end of dynamic connections, with its bits of the mask.
+    pub(super) fn initial(&self, kind: TransportKind) -> Option<(u32, dv::mlx5dv_dc_init_attr)> {
         let mut mask = dv::MLX5DV_QP_INIT_ATTR_MASK_DC;
-        let mut dc = dv::mlx5dv_dc_init_attr { dc_type: dv::MLX5DV_DCTYPE_DCI, ..no_dc() };
-        if let Some(streams) = dynamic.streams {
-            mask |= dv::MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
-            dc.__bindgen_anon_1.dci_streams = dv::mlx5dv_dci_streams {
-                log_num_concurent: streams.log_concurrent,
-                log_num_errored: streams.log_errored,
-            };
+        let mut dc = no_dc();
+        match kind {
+            TransportKind::Dci => {
+                dc.dc_type = dv::MLX5DV_DCTYPE_DCI;
+                if let Some(streams) = self.streams {
+                    mask |= dv::MLX5DV_QP_INIT_ATTR_MASK_DCI_STREAMS;
+                    dc.__bindgen_anon_1.dci_streams = dv::mlx5dv_dci_streams {
+                        log_num_concurent: streams.log_concurrent,
+                        log_num_errored: streams.log_errored,
+                    };
+                }
+            }
+            TransportKind::Dct => {
+                dc.dc_type = dv::MLX5DV_DCTYPE_DCT;
+                dc.__bindgen_anon_1.dct_access_key = self.access_key;
+            }
+            _ => return None,
         }
         Some((mask, dc))
     }
 }
 
-impl Create for Dct {
-    const QUERY: u32 = bit::IBV_QP_STATE.0
-        | bit::IBV_QP_ACCESS_FLAGS.0
-        | bit::IBV_QP_PORT.0
-        | bit::IBV_QP_MIN_RNR_TIMER.0
-        | bit::IBV_QP_AV.0
-        | bit::IBV_QP_PATH_MTU.0
-        | bit::IBV_QP_PKEY_INDEX.0;
-
-    fn shape(attributes: &mut ibv_qp_init_attr) -> Result<()> {
+/// Checks what is asked for, and takes what the transport has not out of it.
+pub(super) fn shape(kind: TransportKind, attributes: &mut ibv_qp_init_attr) -> Result<()> {
+    if kind == TransportKind::Dct {
         if attributes.srq.is_null() {
             return Err(Error::attribute(
                 "shared receive queue",
@@ -108,14 +77,8 @@ impl Create for Dct {
             ));
         }
         attributes.cap = ibv_qp_cap::zeroed();
-        Ok(())
     }
-
-    fn dynamic(dynamic: &Dynamic) -> Option<(u32, dv::mlx5dv_dc_init_attr)> {
-        let mut dc = dv::mlx5dv_dc_init_attr { dc_type: dv::MLX5DV_DCTYPE_DCT, ..no_dc() };
-        dc.__bindgen_anon_1.dct_access_key = dynamic.access_key;
-        Some((dv::MLX5DV_QP_INIT_ATTR_MASK_DC, dc))
-    }
+    Ok(())
 }
 
 fn no_dc() -> dv::mlx5dv_dc_init_attr {

@@ -7,13 +7,13 @@ mod address;
 mod attributes;
 mod builder;
 mod claims;
+mod connected;
 mod dynamic;
 mod multicast;
 mod query;
 mod raw;
 pub mod state;
 mod transition;
-mod transport;
 mod unreliable;
 mod xrc;
 
@@ -22,15 +22,13 @@ pub(crate) use attributes::{Attributes, check_24_bits, check_mtu, check_pkey};
 pub use attributes::{InitAttributes, RtrAttributes, RtsAttributes};
 pub use builder::{Capacities, QueuePairBuilder, ScatterToCqe};
 pub(crate) use claims::{Claims, WorkQueue};
-pub use dynamic::{Dci, DciInitAttributes, DciStreams, Dct, DctRtrAttributes};
+pub use connected::Connected;
+pub use dynamic::{DciInitAttributes, DciStreams, DctRtrAttributes};
 pub use multicast::MulticastMembership;
 pub use query::{MigrationState, QueuePairAttributes};
 pub use state::{Init, QpState, Reset, Rtr, Rts, State};
 pub use transition::TransitionError;
 pub(crate) use transition::set_alternate;
-pub use transport::{
-    Connected, HasQueues, RawPacket, Rc, Receives, Recoverable, Transport, Uc, Ud, XrcRecv, XrcSend,
-};
 pub use unreliable::{UcRtrAttributes, UcRtsAttributes, UdInitAttributes, UdRtsAttributes};
 pub use xrc::XrcRtsAttributes;
 
@@ -46,6 +44,7 @@ use super::td::ParentDomain;
 use super::{
     CompletionQueueHandle, Context, DomainId, ProtectionDomain, SharedReceiveQueue, XrcDomain,
 };
+use crate::ib::{HasQueues, Transport};
 
 /// A queue pair of transport `T` that the program has moved to state `S`.
 ///

@@ -4,9 +4,10 @@ use std::fmt;
 
 use mlx5_sys::verbs::{ibv_attach_mcast, ibv_detach_mcast, ibv_gid};
 
-use super::{QueuePair, QueuePairHandle, State, Ud};
+use super::{QueuePair, QueuePairHandle, State};
+use crate::ib::{Gid, Ud};
 use crate::verbs::error::check;
-use crate::verbs::{Cause, Error, Gid, Result};
+use crate::verbs::{Cause, Error, Result};
 
 impl<S: State> QueuePair<Ud, S> {
     /// Has the queue pair receive what is sent to a multicast group, until the result is dropped: what

@@ -1,12 +1,11 @@
 //! What the card says of a queue pair.
 
-use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_init_attr, ibv_query_qp};
+use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_init_attr, ibv_query_qp};
 
-use super::{Capacities, QpState, QueuePair, State, Transport};
+use super::{Capacities, QpState, QueuePair, State};
+use crate::ib::{Access, Transport, TransportKind};
 use crate::verbs::error::check;
-use crate::verbs::{
-    Access, AckTimeout, AddressVector, AlternatePath, Mtu, Result, RnrTimer, Zeroed,
-};
+use crate::verbs::{AckTimeout, AddressVector, AlternatePath, Mtu, Result, RnrTimer, Zeroed};
 
 /// Which path a connection uses (`enum ibv_mig_state`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,6 +69,35 @@ pub struct QueuePairAttributes {
     pub qkey: u32,
 }
 
+/// What can be asked of a queue pair: of a target of dynamic connections less than of others.
+const fn mask(kind: TransportKind) -> u32 {
+    let target = bit::IBV_QP_STATE.0
+        | bit::IBV_QP_ACCESS_FLAGS.0
+        | bit::IBV_QP_PORT.0
+        | bit::IBV_QP_MIN_RNR_TIMER.0
+        | bit::IBV_QP_AV.0
+        | bit::IBV_QP_PATH_MTU.0
+        | bit::IBV_QP_PKEY_INDEX.0;
+    match kind {
+        TransportKind::Dct => target,
+        _ => {
+            target
+                | bit::IBV_QP_CUR_STATE.0
+                | bit::IBV_QP_TIMEOUT.0
+                | bit::IBV_QP_RETRY_CNT.0
+                | bit::IBV_QP_RNR_RETRY.0
+                | bit::IBV_QP_RQ_PSN.0
+                | bit::IBV_QP_MAX_QP_RD_ATOMIC.0
+                | bit::IBV_QP_ALT_PATH.0
+                | bit::IBV_QP_SQ_PSN.0
+                | bit::IBV_QP_MAX_DEST_RD_ATOMIC.0
+                | bit::IBV_QP_PATH_MIG_STATE.0
+                | bit::IBV_QP_CAP.0
+                | bit::IBV_QP_DEST_QPN.0
+        }
+    }
+}
+
 impl<T: Transport, S: State> QueuePair<T, S> {
     /// What the card says of the queue pair now. A firmware command: tens of microseconds.
     ///
@@ -79,7 +107,12 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         let (mut attr, mut init) = (ibv_qp_attr::zeroed(), ibv_qp_init_attr::zeroed());
         // SAFETY: the queue pair is alive, and both structures live through the call.
         let result = unsafe {
-            ibv_query_qp(self.as_raw().as_ptr(), &mut attr, T::QUERY as libc::c_int, &mut init)
+            ibv_query_qp(
+                self.as_raw().as_ptr(),
+                &mut attr,
+                mask(T::TRANSPORT_KIND) as libc::c_int,
+                &mut init,
+            )
         };
         check("ibv_query_qp", result)?;
         Ok(QueuePairAttributes::new(&attr, &init))

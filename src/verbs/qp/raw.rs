@@ -3,7 +3,8 @@
 use mlx5_sys::verbs::ibv_qp_attr_mask as bit;
 
 use super::transition::{Moved, zeroed};
-use super::{Init, QueuePair, RawPacket, Reset, Rtr, Rts};
+use super::{Init, QueuePair, Reset, Rtr, Rts};
+use crate::ib::RawPacket;
 
 impl QueuePair<RawPacket, Reset> {
     /// RESET to INIT on a port, from 1. From now on receives can be posted, and frames arrive that a

@@ -8,11 +8,11 @@ use mlx5_sys::verbs::{ibv_mig_state, ibv_modify_qp, ibv_qp_attr, ibv_qp_attr_mas
 
 use super::attributes::Attributes;
 use super::{
-    AlternatePath, Connected, Init, InitAttributes, QueuePair, Reset, Rtr, Rts, State, Transport,
-    state,
+    AlternatePath, Connected, Init, InitAttributes, QueuePair, Reset, Rtr, Rts, State, state,
 };
+use crate::ib::{Access, Transport};
 use crate::verbs::error::check;
-use crate::verbs::{Access, Cause, Errno, Error, Result, Zeroed};
+use crate::verbs::{Cause, Errno, Error, Result, Zeroed};
 
 /// A move that failed, with the queue pair, which is in the state it was in.
 pub struct TransitionError<T: Transport, S: State> {

@@ -7,8 +7,8 @@ use super::attributes::{Attributes, check_24_bits, check_mtu, check_pkey};
 use super::transition::{Moved, set_alternate, zeroed};
 use super::{
     AddressVector, AlternatePath, Init, QueuePair, Reset, Rtr, RtrAttributes, Rts, RtsAttributes,
-    Ud,
 };
+use crate::ib::Ud;
 use crate::verbs::{Context, Mtu, Result};
 
 /// INIT to RTR of a connection that answers no READs: an unreliable one, or the requesting end of an

@@ -11,10 +11,8 @@ use mlx5_sys::verbs::{
 };
 
 use super::attributes::{Attributes, check_24_bits};
-use super::{
-    Capacities, Claims, Parents, QpInner, QpState, QueuePair, Reset, RtsAttributes, Transport,
-    XrcRecv,
-};
+use super::{Capacities, Claims, Parents, QpInner, QpState, QueuePair, Reset, RtsAttributes};
+use crate::ib::{Transport, XrcRecv};
 use crate::verbs::error::non_null;
 use crate::verbs::{AckTimeout, Cause, Context, Errno, Result, XrcDomain, Zeroed};
 

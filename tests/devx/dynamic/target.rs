@@ -6,12 +6,13 @@ use mlx5::Error;
 use mlx5::cqe::{Completion, ReceiveKind};
 use mlx5::devx::ifc::{dctc, query_dct_out, status};
 use mlx5::devx::{self, DcTarget};
+use mlx5::ib::{Access, Dci};
 use mlx5::ring::{
     Completions, QueueError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
-    Access, AddressHandle, CompletionQueue, CqeSize, Dci, DciInitAttributes, DctRtrAttributes,
-    InitAttributes, Mtu, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue, XrcDomain,
+    AddressHandle, CompletionQueue, CqeSize, DciInitAttributes, DctRtrAttributes, InitAttributes,
+    Mtu, QueuePairBuilder, Rtr, RtsAttributes, SharedReceiveQueue, XrcDomain,
 };
 use mlx5::wqe::{DcAddress, Inline, SendImm, Sge};
 use mlx5_model::Mode;

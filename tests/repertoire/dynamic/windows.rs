@@ -1,7 +1,8 @@
 //! Memory windows that initiators of dynamic connections bind, and keys that they invalidate at their
 //! targets.
 
-use mlx5::verbs::{Access, MemoryWindow, Mkey, ProtectionDomain, Type1, Type2, WindowType};
+use mlx5::ib::Access;
+use mlx5::verbs::{MemoryWindow, Mkey, ProtectionDomain, Type1, Type2, WindowType};
 use mlx5::wqe::{BindWindow, LocalInvalidate, SendInvalidate};
 
 use super::*;

@@ -7,13 +7,14 @@ use std::collections::HashMap;
 use std::time::Instant;
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveDone, ReceiveKind, Status};
+use mlx5::ib::{Rc, Uc, Ud};
 use mlx5::ring::{
     Completions, PollError, PostError, Publish, QueueError, QueueTable, ReceiveConfig,
     ReceiveQueue, RegisterUse, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rc, Rts, RtsAttributes, ScatterToCqe,
-    Uc, Ud, UdInitAttributes, UdRtsAttributes,
+    AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rts, RtsAttributes, ScatterToCqe,
+    UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, Remote, Send, SendImm, Sge, UdAddress, WriteImm};
 use mlx5_model::Mode;

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use mlx5::connect::Connection;
 use mlx5::cqe::{Completion, ReceiveKind};
-use mlx5::verbs::{Access, MemoryRegion, MemoryWindow, QueuePair, Rc, Rts, Type1, Type2};
+use mlx5::ib::{Access, Rc};
+use mlx5::verbs::{MemoryRegion, MemoryWindow, QueuePair, Rts, Type1, Type2};
 use mlx5::wqe::{Inline, LocalInvalidate, Read, Remote, SendInvalidate, Write};
 use mlx5_sys::verbs::{
     bind_mw_t, ibv_bind_mw, ibv_mw_bind, ibv_mw_bind_info, ibv_send_flags, ibv_wc, ibv_wc_flags,

@@ -1,7 +1,8 @@
 //! Memory windows that are bound by the requesting end of an extended reliable connection, and keys
 //! that peers invalidate by one.
 
-use mlx5::verbs::{Access, MemoryWindow, Mkey, ProtectionDomain, Type1, Type2};
+use mlx5::ib::Access;
+use mlx5::verbs::{MemoryWindow, Mkey, ProtectionDomain, Type1, Type2};
 use mlx5::wqe::{BindWindow, LocalInvalidate, SendInvalidate};
 
 use super::*;

@@ -1,6 +1,7 @@
 //! What is posted to both twins.
 
-use mlx5::verbs::{Access, MemoryRegion};
+use mlx5::ib::Access;
+use mlx5::verbs::MemoryRegion;
 use mlx5::wqe::{Sge, Strided};
 
 use super::{Layout, MEMORY, Request, WINDOWS, What};

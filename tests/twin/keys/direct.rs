@@ -1,7 +1,8 @@
 //! The twin that this crate posts for, to a batch or one by one.
 
+use mlx5::ib::{Rc, Uc};
 use mlx5::ring::{Batch, PostError, SendQueue};
-use mlx5::verbs::{MemoryRegion, Rc, Uc};
+use mlx5::verbs::MemoryRegion;
 use mlx5::wqe::{
     BindWindow, Interleaved, LocalInvalidate, Nop, PostOn, Remote, Send, SendInvalidate, Sge, Write,
 };
@@ -10,20 +11,20 @@ use mlx5_sys::verbs::ibv_qp_type;
 use super::{Layout, Request, Side, What};
 
 /// Where requests go: a batch, or the queue, one by one.
-pub(super) trait Sink<T: mlx5::verbs::Transport> {
+pub(super) trait Sink<T: mlx5::ib::Transport> {
     fn take<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError>;
 }
 
-impl<T: mlx5::verbs::Transport> Sink<T> for Batch<'_, T> {
+impl<T: mlx5::ib::Transport> Sink<T> for Batch<'_, T> {
     fn take<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         self.append(id, operation)
     }
 }
 
 /// Rings each request.
-pub(super) struct Singly<'a, T: mlx5::verbs::Transport>(pub &'a mut SendQueue<T>);
+pub(super) struct Singly<'a, T: mlx5::ib::Transport>(pub &'a mut SendQueue<T>);
 
-impl<T: mlx5::verbs::Transport> Sink<T> for Singly<'_, T> {
+impl<T: mlx5::ib::Transport> Sink<T> for Singly<'_, T> {
     fn take<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         // SAFETY: the memory lives to the end of the test, and nobody looks at it.
         unsafe { self.0.post(id, operation) }
@@ -31,7 +32,7 @@ impl<T: mlx5::verbs::Transport> Sink<T> for Singly<'_, T> {
 }
 
 /// A transport that the requests of this file go on, as far as it has them.
-pub(super) trait Twin: mlx5::verbs::Transport + Sized
+pub(super) trait Twin: mlx5::ib::Transport + Sized
 where
     Write<Sge>: PostOn<Self>,
     Send<Sge>: PostOn<Self>,

@@ -2,7 +2,8 @@
 
 use std::ptr::null_mut;
 
-use mlx5::verbs::{Access, MemoryRegion, Mkey};
+use mlx5::ib::Access;
+use mlx5::verbs::{MemoryRegion, Mkey};
 use mlx5::wqe::Sge;
 use mlx5_sys::dv;
 use mlx5_sys::verbs::*;

@@ -1,6 +1,7 @@
 //! Memory: how much of it may be locked for the card, and on which pages.
 
-use mlx5::verbs::{Access, CompletionQueue, Context, ProtectionDomain, QueuePair};
+use mlx5::ib::Access;
+use mlx5::verbs::{CompletionQueue, Context, ProtectionDomain, QueuePair};
 
 use super::check::{Check, Group, Question};
 use super::situation::Situation;

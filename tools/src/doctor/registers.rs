@@ -2,8 +2,9 @@
 
 use mlx5::connect::LocalPort;
 use mlx5::devx::{Uar, UarKind};
+use mlx5::ib::Rc;
 use mlx5::ring::{Completions, SendConfig, SendQueue};
-use mlx5::verbs::{CompletionQueue, Context, Devx, ProtectionDomain, QueuePair, Rc, Rts};
+use mlx5::verbs::{CompletionQueue, Context, Devx, ProtectionDomain, QueuePair, Rts};
 
 use super::check::{Check, Group, Question};
 use super::situation::Situation;

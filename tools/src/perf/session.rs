@@ -15,7 +15,8 @@ use std::os::fd::AsRawFd as _;
 use std::time::{Duration, Instant};
 
 use mlx5::connect::{Endpoint, RemoteRegion};
-use mlx5::verbs::{Gid, Mtu};
+use mlx5::ib::Gid;
+use mlx5::verbs::Mtu;
 use serde::{Deserialize, Serialize};
 
 use crate::outcome::{Error, Result};

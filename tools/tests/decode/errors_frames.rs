@@ -1,8 +1,9 @@
 //! Errors of Ethernet frames.
 
+use mlx5::ib::RawPacket;
 use mlx5::ring::{Completions, FrameEvent, FrameReceives, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::Rts;
-use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, QueuePair, QueuePairBuilder, RawPacket};
+use mlx5::verbs::{CompletionQueue, Flow, MemoryRegion, QueuePair, QueuePairBuilder};
 use mlx5::wqe::{EthSend, EthTso, Sge};
 use mlx5_sys::verbs::ibv_wc_status::*;
 

@@ -1,10 +1,11 @@
 //! Errors of reliable connections: those of two queue pairs, extended and dynamic ones.
 
+use mlx5::ib::{Access, Dci, Rc, XrcSend};
 use mlx5::ring::{Completions, ReceiveConfig, SendConfig, SendQueue, SharedReceives};
 use mlx5::verbs::{
-    Access, AddressHandle, CompletionQueue, Dci, DciInitAttributes, DctRtrAttributes, MemoryRegion,
-    MemoryWindow, Mkey, Mtu, QueuePair, QueuePairBuilder, Rc, Rts, RtsAttributes,
-    SharedReceiveQueue, Type2, XrcDomain, XrcSend,
+    AddressHandle, CompletionQueue, DciInitAttributes, DctRtrAttributes, MemoryRegion,
+    MemoryWindow, Mkey, Mtu, QueuePair, QueuePairBuilder, Rts, RtsAttributes, SharedReceiveQueue,
+    Type2, XrcDomain,
 };
 use mlx5::wqe::{
     Bits, CompareSwap, DcAddress, FetchAdd, Inline, ListAt, MaskedCompareSwap, MaskedFetchAdd,

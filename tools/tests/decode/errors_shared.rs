@@ -3,12 +3,13 @@
 use std::time::Instant;
 
 use mlx5::cqe::Failure;
+use mlx5::ib::Rc;
 use mlx5::ring::{
     Completions, ReceiveConfig, SendConfig, SendQueue, SharedReceives, TagCompletion, TagConfig,
     TagReceive, TaggedReceives,
 };
 use mlx5::verbs::{
-    CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rc, Rts, SharedReceiveQueue,
+    CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
     TagCapacity,
 };
 use mlx5::wqe::{Send, Sge, Tag, TagHeader};

@@ -1,9 +1,10 @@
 //! Errors of unreliable connections and datagrams.
 
+use mlx5::ib::{Receives, Transport, Uc, Ud};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{
-    AddressHandle, CompletionQueue, Connected, MemoryRegion, QueuePair, QueuePairBuilder, Receives,
-    RtrAttributes, Rts, RtsAttributes, Transport, Uc, Ud, UdInitAttributes, UdRtsAttributes,
+    AddressHandle, CompletionQueue, Connected, MemoryRegion, QueuePair, QueuePairBuilder,
+    RtrAttributes, Rts, RtsAttributes, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Inline, RawWqe, Remote, Send, Sge, UdAddress};
 use mlx5_sys::verbs::ibv_wc_status::*;

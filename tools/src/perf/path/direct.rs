@@ -1,8 +1,8 @@
 //! The direct path: this crate's rings, as a program would use them.
 
 use mlx5::cqe::{Completion, ReceiveKind};
+use mlx5::ib::Transport;
 use mlx5::ring::{Completions, PollError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::verbs::Transport;
 
 use super::poster::Poster as _;
 use super::request::{Requests, Site};

@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
+use mlx5::ib::{Rc, Transport};
 use mlx5::ring::variable::{Bytes, Offset};
 use mlx5::ring::{PostError, Queues, ReceiveSide, SendQueue, SendSide, Template};
-use mlx5::verbs::{Rc, Transport};
 use mlx5::wqe::{InlineBytes, Send, Write};
 
 use super::Message;

@@ -1,7 +1,7 @@
 //! The requests that are posted, as types: so a loop over one is compiled for it alone.
 
+use mlx5::ib::{Rc, Transport, Uc, Ud};
 use mlx5::ring::{PostError, SendQueue};
-use mlx5::verbs::{Rc, Transport, Uc, Ud};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, Inline, InlineBytes, Payload, PostOn, Read, Send, Sge, To, UdAddress,
     Write, WriteImm,

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use mlx5::devx::QueueCounters;
-use mlx5::verbs::{Context, QueuePair, Rts, Transport};
+use mlx5::ib::Transport;
+use mlx5::verbs::{Context, QueuePair, Rts};
 
 use crate::perf::result::Counter;
 

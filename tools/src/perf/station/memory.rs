@@ -1,6 +1,7 @@
 //! The memory that messages leave from and arrive at, and what is in them when they are checked.
 
-use mlx5::verbs::{Access, HugePageSize, MemoryRegion, Pages, ProtectionDomain};
+use mlx5::ib::Access;
+use mlx5::verbs::{HugePageSize, MemoryRegion, Pages, ProtectionDomain};
 use mlx5::wqe::{Remote, Sge, Word};
 
 use crate::outcome::Result;

@@ -10,10 +10,10 @@ pub mod threads;
 use std::sync::Arc;
 
 use mlx5::connect::{Endpoint, LocalPort};
+use mlx5::ib::{Rc, Receives, Uc, Ud};
 use mlx5::verbs::{
     AddressHandle, CompletionQueue, Context, Mtu, Placement, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Rc, Receives, Reset, Rts, ScatterToCqe, Uc, Ud, UdInitAttributes,
-    UdRtsAttributes,
+    QueuePairBuilder, Reset, Rts, ScatterToCqe, UdInitAttributes, UdRtsAttributes,
 };
 use mlx5::wqe::{Remote, UdAddress};
 

@@ -2,15 +2,29 @@
 
 use mlx5_sys::verbs::ibv_qp_type;
 
-use super::attributes::Attributes;
-use super::builder::Create;
-use super::state::sealed::Sealed;
-use super::{Dci, Dct};
-use super::{RtrAttributes, RtsAttributes, UcRtrAttributes, UcRtsAttributes, XrcRtsAttributes};
-use crate::verbs::Access;
+mod sealed {
+    /// A transport as a value.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Kind {
+        Rc,
+        Uc,
+        Ud,
+        XrcSend,
+        XrcRecv,
+        RawPacket,
+        Dci,
+        Dct,
+    }
+
+    pub trait Sealed {
+        const TRANSPORT_KIND: Kind;
+    }
+}
+pub(crate) use sealed::Kind as TransportKind;
+use sealed::Sealed;
 
 /// A transport: a type that exists at compile time only.
-pub trait Transport: Sealed + Create + Send + Sync + 'static {
+pub trait Transport: Sealed + Send + Sync + 'static {
     /// `enum ibv_qp_type`.
     const QP_TYPE: u32;
     /// Its short name.
@@ -37,16 +51,6 @@ pub trait HasQueues: Transport {
 )]
 pub trait Receives: HasQueues {}
 
-/// A transport whose queue pairs have one peer each, which is told on the way from INIT to RTR.
-pub trait Connected: Transport {
-    /// The rights that a peer can make use of. Others that are given are not passed on.
-    const ACCESS: Access;
-    /// What the move from INIT to RTR needs.
-    type Rtr: Attributes;
-    /// What the move from RTR to RTS needs.
-    type Rts: Attributes;
-}
-
 /// A transport whose send queue stops alone when a request fails, in state SQE, and can
 /// [go on](crate::ring::SendQueue::recover). A reliable connection fails as a whole.
 pub trait Recoverable: Transport {}
@@ -59,8 +63,9 @@ macro_rules! transports {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug)]
         pub enum $name {}
-        impl Sealed for $name {}
-        impl Create for $name {}
+        impl Sealed for $name {
+            const TRANSPORT_KIND: TransportKind = TransportKind::$name;
+        }
         impl Transport for $name {
             const QP_TYPE: u32 = ibv_qp_type::$code;
             const NAME: &'static str = $short;
@@ -82,13 +87,25 @@ transports! {
     /// WRITE, READ and atomics, each [addressed](crate::wqe::Send::to) to a shared receive queue of
     /// the peer's XRC domain. It takes no receives.
     XrcSend = IBV_QPT_XRC_SEND, "XRC_SEND", 3;
-    /// Extended reliable connection, the end that [answers](super::QueuePair::target). It has no
+    /// Extended reliable connection, the end that [answers](crate::verbs::QueuePair::target). It has no
     /// queues of its own.
     XrcRecv = IBV_QPT_XRC_RECV, "XRC_RECV", 1;
     /// Frames of Ethernet that the program makes itself, header and all: [sent](crate::wqe::EthSend)
     /// as they are, or with what the card fills in, and received where a
     /// [flow](crate::verbs::Flow) leads them to. On ports of Ethernet only.
     RawPacket = IBV_QPT_RAW_PACKET, "raw packet", 3;
+    /// Initiator of dynamic connections: any number of targets, to which each request is
+    /// [addressed](crate::wqe::DcAddress); the operations and the reliability of RC. It receives
+    /// nothing.
+    ///
+    /// The HCA connects to a target when a request for it comes up, and leaves it when one for another
+    /// does, which waits until all before it are answered. What one request's target refuses takes the
+    /// queue pair to ERROR, unless it has [streams](crate::verbs::QueuePairBuilder::streams).
+    Dci = IBV_QPT_DRIVER, "DCI", 5;
+    /// Target of dynamic connections: what any number of initiators send to, if they know its number
+    /// and its access key. Its receives come from a
+    /// [shared receive queue](crate::ring::SharedReceives). It posts nothing.
+    Dct = IBV_QPT_DRIVER, "DCT", 1;
 }
 
 impl HasQueues for Rc {}
@@ -108,27 +125,3 @@ impl Receives for Uc {}
 impl Receives for Ud {}
 impl Receives for Dct {}
 impl Receives for RawPacket {}
-
-impl Connected for Rc {
-    const ACCESS: Access = Access::all();
-    type Rtr = RtrAttributes;
-    type Rts = RtsAttributes;
-}
-
-impl Connected for Uc {
-    const ACCESS: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::MW_BIND);
-    type Rtr = UcRtrAttributes;
-    type Rts = UcRtsAttributes;
-}
-
-impl Connected for XrcSend {
-    const ACCESS: Access = Access::empty();
-    type Rtr = UcRtrAttributes;
-    type Rts = RtsAttributes;
-}
-
-impl Connected for XrcRecv {
-    const ACCESS: Access = Access::all();
-    type Rtr = RtrAttributes;
-    type Rts = XrcRtsAttributes;
-}
