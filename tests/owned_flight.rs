@@ -378,7 +378,7 @@ fn batches_come_back_like_single_requests() {
         batch.append(100, Write::new(InlineBytes([7; 8]), remote)).unwrap();
         batch.append(101, Read::new(list, remote).signaled()).unwrap();
         let refused = batch.append(102, Send::new(mlx5::wqe::Inline(&[0; 1000]))).unwrap_err();
-        assert_eq!(refused.error, PostError::InlineTooLong);
+        assert_eq!(refused.error, PostError::Encode(EncodeError::InlineTooLong));
         assert_eq!(u64::from(batch.len()), count + 2);
         batch.ring();
         mlx5_model::run();

@@ -224,13 +224,13 @@ fn what_is_refused_is_given_back() {
     let mut whole = rig.private(100);
     let five: Vec<_> = (0..4).map(|_| whole.split_off(20)).chain([rig.private(1)]).collect();
     let refused = a.post(2, Read::new(five, remote)).unwrap_err();
-    assert_eq!(refused.error, PostError::TooManySges);
+    assert_eq!(refused.error, PostError::Encode(EncodeError::TooManySges));
     assert_eq!(refused.operation.into_payload().len(), 5);
     let refused = a.post(3, FetchAdd::new(rig.private(7), remote, 1)).unwrap_err();
-    assert_eq!(refused.error, PostError::WordTooShort);
+    assert_eq!(refused.error, PostError::Encode(EncodeError::WordTooShort));
     assert_eq!(refused.operation.into_old().len(), 7);
     let refused = a.post(4, Send::new(Inline(&[0; 1000]))).unwrap_err();
-    assert_eq!(refused.error, PostError::InlineTooLong);
+    assert_eq!(refused.error, PostError::Encode(EncodeError::InlineTooLong));
     let mut slice = rig.private(8);
     for id in 0.. {
         match a.post(id, Write::new(slice, remote).signaled()) {

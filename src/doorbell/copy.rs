@@ -23,10 +23,22 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 use volatile_register::WO;
 
 use super::register::store;
-use crate::ring::QueueError;
 
 /// Words of eight bytes in a block.
 pub(super) const WORDS: usize = WQEBB_SIZE / 8;
+
+/// A way of copying that this processor cannot execute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "copying to BlueFlame registers by {copy} needs the CPU feature {feature}, which this processor \
+     does not have, or the system does not offer"
+)]
+pub struct CopyUnavailable {
+    /// Name of the way.
+    pub copy: &'static str,
+    /// The feature that is missing.
+    pub feature: &'static str,
+}
 
 /// How a WQE is copied to a BlueFlame register, in 64-byte blocks.
 ///
@@ -147,10 +159,10 @@ impl BlueFlameCopy {
     }
 
     /// Fails unless [`is_available`](Self::is_available).
-    pub(crate) fn check(self) -> Result<(), QueueError> {
+    pub(crate) fn check(self) -> Result<(), CopyUnavailable> {
         match self.feature() {
             Some(feature) if !self.is_available() => {
-                Err(QueueError::CopyUnavailable { copy: self.name(), feature })
+                Err(CopyUnavailable { copy: self.name(), feature })
             }
             _ => Ok(()),
         }

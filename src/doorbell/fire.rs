@@ -10,9 +10,10 @@ use core::ptr::NonNull;
 use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
-use super::{SendDoorbell, Unit, fence};
+use super::{SendDoorbell, fence};
 use crate::flight::DoorbellKind;
 use crate::timing::Phase;
+use crate::wqe::Unit;
 
 /// A WQE of one block.
 pub(crate) type Units = [Unit; 4];

@@ -13,10 +13,8 @@ mod fire;
 mod pair;
 mod record;
 mod register;
-mod unit;
 
-pub use copy::BlueFlameCopy;
+pub use copy::{BlueFlameCopy, CopyUnavailable};
 pub(crate) use record::Record;
 pub use register::RegisterMemory;
 pub(crate) use register::{ArmDoorbell, Blocks, SendDoorbell};
-pub use unit::Unit;

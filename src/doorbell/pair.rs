@@ -4,10 +4,10 @@ use core::ptr::NonNull;
 
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
-use super::{SendDoorbell, Unit, fence};
+use super::{SendDoorbell, fence};
 use crate::flight::DoorbellKind;
 use crate::timing::Phase;
-use crate::wqe::{Echo, Operation, Segment, Segments};
+use crate::wqe::{Echo, Operation, Segment, Segments, Unit};
 
 /// 16-byte units of two blocks.
 const UNITS: usize = 8;

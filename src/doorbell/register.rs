@@ -7,9 +7,8 @@ use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE};
 use volatile_register::WO;
 
 use super::copy::WORDS;
-use super::{BlueFlameCopy, Record, fence};
+use super::{BlueFlameCopy, CopyUnavailable, Record, fence};
 use crate::flight::{self, DoorbellKind};
-use crate::ring::QueueError;
 use crate::timing::{Phase, Recorder};
 
 /// How the processor maps the QP's doorbell register.
@@ -177,8 +176,8 @@ impl SendDoorbell {
     /// Sets how WQEs are copied to the register.
     ///
     /// # Errors
-    /// [`QueueError::CopyUnavailable`].
-    pub(crate) fn set_copy(&mut self, copy: BlueFlameCopy) -> Result<(), QueueError> {
+    /// [`CopyUnavailable`].
+    pub(crate) fn set_copy(&mut self, copy: BlueFlameCopy) -> Result<(), CopyUnavailable> {
         copy.check()?;
         self.copy = copy;
         self.settle();

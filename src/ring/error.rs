@@ -3,7 +3,9 @@
 use mlx5_sys::verbs::ibv_qp_state;
 
 use crate::cqe::QueueKind;
+use crate::doorbell::CopyUnavailable;
 use crate::lint::Refusal;
+use crate::wqe::EncodeError;
 
 /// Why nothing was posted. The queue is as it was before the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -12,37 +14,12 @@ pub enum PostError {
     /// Fewer free entries than the WQE needs.
     #[error("queue full: poll the completion queue until WQEs are retired")]
     QueueFull,
-    /// More inline bytes than the queue was made for.
-    #[error("inline payload longer than the queue's limit (max_inline_data)")]
-    InlineTooLong,
-    /// More scatter/gather entries than the queue was made for.
-    #[error("more scatter/gather entries than the queue's limit (max_send_sge or max_recv_sge)")]
-    TooManySges,
-    /// A scatter/gather entry over 2 GiB, the most that a data segment can say.
-    #[error("scatter/gather entry longer than 2 GiB")]
-    SgeTooLong,
-    /// A header of Ethernet longer than the queue has room for, or shorter than an Ethernet header
-    /// where it has to be whole.
-    #[error("inline header longer than the queue's limit (max_tso_header), or less than 14 bytes")]
-    HeaderLength,
+    /// The operation cannot be written as a WQE of this queue.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
     /// Less memory than a WQE of a striding receive queue has.
     #[error("the memory is shorter than a WQE of the striding receive queue (wqe_bytes)")]
     ReceiveTooShort,
-    /// The memory for an atomic's old value has fewer bytes than the atomic.
-    #[error(
-        "the memory for an atomic's old value is shorter than the atomic (8 bytes, or its size)"
-    )]
-    WordTooShort,
-    /// A copy by the card of no bytes.
-    #[error("a copy by the card of no bytes")]
-    NothingToCopy,
-    /// A key's layout with more entries than one WQE holds, or a list by pointer that is empty, too
-    /// long, or not of whole fours.
-    #[error("more entries than one request can give a key, or a list that is not of whole fours")]
-    TooManyEntries,
-    /// A piece of an interleaved layout over 65,535 bytes, with what is skipped after it.
-    #[error("piece and skip of an interleaved layout are together longer than 65,535 bytes")]
-    StrideTooLong,
     /// Every CQE that this queue may have outstanding is taken.
     #[error(
         "the completion queue could overrun: as many completions are outstanding as it was given room for"
@@ -204,16 +181,8 @@ pub enum QueueError {
     #[error("the QP was not taken through RESET since this queue was last started")]
     NotReset,
     /// The way of copying to BlueFlame registers that was asked for needs what this processor lacks.
-    #[error(
-        "copying to BlueFlame registers by {copy} needs the CPU feature {feature}, which this \
-         processor does not have, or the system does not offer"
-    )]
-    CopyUnavailable {
-        /// Name of the way.
-        copy: &'static str,
-        /// The feature that is missing.
-        feature: &'static str,
-    },
+    #[error(transparent)]
+    CopyUnavailable(#[from] CopyUnavailable),
     /// The QP was given another doorbell register than the queues that it was to share one with.
     #[error(
         "the QP has another doorbell register than the queues before it: make them all in one \

@@ -61,7 +61,7 @@ mod upkeep;
 pub mod variable;
 mod window;
 
-pub use crate::doorbell::{BlueFlameCopy, RegisterMemory};
+pub use crate::doorbell::{BlueFlameCopy, CopyUnavailable, RegisterMemory};
 pub use armed::{Armed, FireError, Form};
 pub use batch::Batch;
 pub use collapsed::CollapsedCompletions;
@@ -79,7 +79,6 @@ pub use probe::{CopyProbe, CopyTime, ProbeError};
 pub use queues::Queues;
 pub use receive::{ReceiveConfig, ReceiveQueue, ReceiveSide};
 pub use receive_batch::ReceiveBatch;
-pub(crate) use receive_batch::TERMINATOR;
 pub use retire::SendSide;
 pub use send::{RegisterUse, SendConfig, SendQueue};
 pub use shared::{Producer, Retirer};

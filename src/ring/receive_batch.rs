@@ -7,20 +7,13 @@
 use core::hint::black_box;
 use core::ptr::null_mut;
 
-use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, SEGMENT_SIZE};
+use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::PostError;
 use super::cursor::Counter;
 use super::receive::{Place, ReceiveQueue};
 use crate::timing::Phase;
-use crate::wqe::{Limits, Linear, Segment, Segments, SgeList};
-
-/// Ends a receive that has fewer entries than its stride.
-pub(crate) const TERMINATOR: Segment = zerocopy::transmute!(DataSeg {
-    byte_count: zerocopy::big_endian::U32::new(0),
-    lkey: zerocopy::big_endian::U32::new(INVALID_LKEY),
-    addr: zerocopy::big_endian::U64::new(0),
-});
+use crate::wqe::{Limits, Linear, Segments, SgeList, TERMINATOR};
 
 /// Slots from a head on that can be written without a look at anything else: they are free, there
 /// are CQEs for them, and the ring does not end before them. Often fewer than there are: retiring

@@ -12,11 +12,10 @@ use super::shadow::{self, Entry, Marks};
 use super::slots::ctrl_segment;
 use super::variable::{Place, Variable};
 use super::{HasSendQueue, PostError, Queues, ReceiveSide, SendQueue, SendSide};
-use crate::doorbell::Unit;
 use crate::ib::{Rc, Transport};
 use crate::lint::Refusal;
 use crate::timing::Phase;
-use crate::wqe::{Code, Encode, Limits, Linear, Operation, PostOn, Segments};
+use crate::wqe::{Code, Encode, EncodeError, Limits, Linear, Operation, PostOn, Segments, Unit};
 
 /// A send queue that posts one request again and again, with other values in the fields `V`.
 ///
@@ -420,7 +419,7 @@ impl<O: Operation> Encode for Signaled<'_, O> {
         self.0.body_ds()
     }
 
-    fn check(&self, limits: &Limits) -> Result<(), PostError> {
+    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
         self.0.check(limits)
     }
 

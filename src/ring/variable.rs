@@ -22,10 +22,9 @@ use core::ptr::NonNull;
 
 use mlx5_sys::wqe::{CtrlSeg, InlineHeader, RaddrSeg, SEGMENT_SIZE};
 
-use crate::doorbell::Unit;
 use crate::wqe::{
-    CompareSwap, FetchAdd, InlineBytes, OldValue, Payload, Read, Send, SendImm, SgeList, Write,
-    WriteImm,
+    CompareSwap, FetchAdd, InlineBytes, OldValue, Payload, Read, Send, SendImm, SgeList, Unit,
+    Write, WriteImm,
 };
 
 /// Where a WQE lies in its ring.

@@ -10,6 +10,7 @@ use mlx5_sys::wqe::AvSeg;
 
 use super::error::non_null;
 use super::{AddressVector, Cause, Errno, Error, ProtectionDomain, Result};
+use crate::wqe::{DcAddress, UdAddress};
 
 /// The way to a destination of datagrams, in the card's words: what a request of an addressed
 /// transport carries before its payload.
@@ -87,6 +88,27 @@ impl AddressHandle {
     /// What requests carry, but for the queue pair's number and its key.
     pub(crate) fn vector(&self) -> &AvSeg {
         &self.vector
+    }
+}
+
+impl UdAddress {
+    /// Queue pair `qpn` (24 bits), which `handle` leads to, with its Q_Key. Bit 31 of `qkey` has
+    /// the card send the sender's own Q_Key instead. A multicast group has queue pair number
+    /// [`MULTICAST`](Self::MULTICAST).
+    pub fn new(handle: &AddressHandle, qpn: u32, qkey: u32) -> UdAddress {
+        UdAddress::of(*handle.vector(), qpn, qkey)
+    }
+
+    /// The multicast group that `handle` leads to, with the Q_Key of its members.
+    pub fn multicast(handle: &AddressHandle, qkey: u32) -> UdAddress {
+        UdAddress::new(handle, Self::MULTICAST, qkey)
+    }
+}
+
+impl DcAddress {
+    /// Target `dctn` (24 bits), which `handle` leads to, with its access key.
+    pub fn new(handle: &AddressHandle, dctn: u32, access_key: u64) -> DcAddress {
+        DcAddress::of(*handle.vector(), dctn, access_key)
     }
 }
 

@@ -4,14 +4,12 @@ use core::ptr::NonNull;
 
 use mlx5_sys::wqe::{AvSeg, EXTENDED_UD_AV, SEGMENT_SIZE, XrcSeg};
 
+use super::Unit;
 use super::{
     Block, Code, CompareSwap, Encode, FetchAdd, Limits, MaskedCompareSwap, MaskedFetchAdd, Number,
     OldValue, Operation, Payload, Read, Segment, Segments, Send, SendImm, SendInvalidate, SgeList,
     Write, WriteImm,
 };
-use crate::doorbell::Unit;
-use crate::ring::PostError;
-use crate::verbs::AddressHandle;
 
 mod sealed {
     use super::Segments;
@@ -32,6 +30,7 @@ mod sealed {
         unsafe fn put<W: Segments>(&self, writer: &mut W);
     }
 }
+use crate::wqe::EncodeError;
 pub(super) use sealed::Encode as EncodeAddress;
 
 /// Where a request goes, on a transport whose requests say it themselves. A reference to an address
@@ -106,7 +105,7 @@ impl<O: Operation, A: Address> Encode for To<O, A> {
     }
 
     #[inline(always)]
-    fn check(&self, limits: &Limits) -> Result<(), PostError> {
+    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
         self.operation.check(limits)
     }
 
@@ -192,19 +191,11 @@ impl UdAddress {
     /// The number by which a multicast group is addressed.
     pub const MULTICAST: u32 = 0xff_ffff;
 
-    /// Queue pair `qpn` (24 bits), which `handle` leads to, with its Q_Key. Bit 31 of `qkey` has
-    /// the card send the sender's own Q_Key instead. A multicast group has queue pair number
-    /// [`MULTICAST`](Self::MULTICAST).
-    pub fn new(handle: &AddressHandle, qpn: u32, qkey: u32) -> UdAddress {
-        let mut vector = *handle.vector();
+    /// By that way, to queue pair `qpn`, whose key `qkey` is.
+    pub(crate) fn of(mut vector: AvSeg, qpn: u32, qkey: u32) -> UdAddress {
         vector.key = (u64::from(qkey) << 32).into();
         vector.dqp_dct = (qpn & 0xff_ffff | EXTENDED_UD_AV).into();
         UdAddress { segments: zerocopy::transmute!(vector) }
-    }
-
-    /// The multicast group that `handle` leads to, with the Q_Key of its members.
-    pub fn multicast(handle: &AddressHandle, qkey: u32) -> UdAddress {
-        UdAddress::new(handle, Self::MULTICAST, qkey)
     }
 
     #[cfg(test)]
@@ -279,6 +270,6 @@ mod tests {
         assert_eq!(body.0[7], 7_u64.to_be());
         assert_eq!(body.0[8..], [0; 2]);
         let long = Send::new(Inline(b"x")).to(address);
-        assert_eq!(long.check(&limits), Err(PostError::InlineTooLong));
+        assert_eq!(long.check(&limits), Err(EncodeError::InlineTooLong));
     }
 }

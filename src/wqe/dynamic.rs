@@ -2,12 +2,11 @@
 
 use core::ptr::NonNull;
 
-use mlx5_sys::wqe::EXTENDED_UD_AV;
+use mlx5_sys::wqe::{AvSeg, EXTENDED_UD_AV};
 
+use super::Unit;
 use super::address::{EncodeAddress, VECTOR};
 use super::{Address, Segment, Segments};
-use crate::doorbell::Unit;
-use crate::verbs::AddressHandle;
 
 /// The destination of a request on dynamic connections: a target, and the key that opens it.
 ///
@@ -20,9 +19,8 @@ pub struct DcAddress {
 }
 
 impl DcAddress {
-    /// Target `dctn` (24 bits), which `handle` leads to, with its access key.
-    pub fn new(handle: &AddressHandle, dctn: u32, access_key: u64) -> DcAddress {
-        let mut vector = *handle.vector();
+    /// By that way, to target `dctn`, which `access_key` opens.
+    pub(crate) fn of(mut vector: AvSeg, dctn: u32, access_key: u64) -> DcAddress {
         vector.key = access_key.into();
         vector.dqp_dct = (dctn & 0xff_ffff | EXTENDED_UD_AV).into();
         DcAddress { segments: zerocopy::transmute!(vector), stream: 0 }

@@ -5,14 +5,14 @@
 
 use mlx5_sys::wqe::{RaddrSeg, SEGMENT_SIZE, WQEBB_SIZE};
 
+use super::EncodeError;
 use super::{Block, Limits, Remote, Segment, Segments};
-use crate::ring::PostError;
 
 /// 16-byte units of a block.
 const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
 
 mod sealed {
-    use super::{Block, Limits, PostError, Segments, UNITS};
+    use super::{Block, EncodeError, Limits, Segments, UNITS};
 
     /// How an operation becomes a WQE. Sealed: the queue trusts `body_ds` to be what `put` writes.
     pub trait Encode {
@@ -33,7 +33,7 @@ mod sealed {
         /// Size of the WQE without its ctrl segment, in 16-byte units.
         fn body_ds(&self) -> u32;
         /// Whether the queue takes it.
-        fn check(&self, limits: &Limits) -> Result<(), PostError>;
+        fn check(&self, limits: &Limits) -> Result<(), EncodeError>;
         /// `fm_ce_se` of the ctrl segment.
         fn flags(&self) -> u8;
         /// `imm` of the ctrl segment.
@@ -170,7 +170,7 @@ macro_rules! encode {
             }
 
             #[inline(always)]
-            fn check(&self, _limits: &$crate::wqe::Limits) -> Result<(), $crate::ring::PostError> {
+            fn check(&self, _limits: &$crate::wqe::Limits) -> Result<(), $crate::wqe::EncodeError> {
                 $(self.$payload.check(_limits)?;)?
                 Ok(())
             }

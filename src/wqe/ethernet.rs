@@ -4,7 +4,6 @@ use mlx5_sys::wqe::{ETH_L3_CSUM, ETH_L4_CSUM, EthSeg, SEGMENT_SIZE, opcode};
 
 use super::encode::setters;
 use super::{Encode, Limits, Operation, Payload, Segment, Segments};
-use crate::ring::PostError;
 
 /// Bytes of a header that share the Ethernet segment's first 16.
 const START: usize = 2;
@@ -25,6 +24,7 @@ mod sealed {
         fn tag(&self) -> Option<u16>;
     }
 }
+use crate::wqe::EncodeError;
 use sealed::Beginning;
 
 /// How a frame begins: [`NoHeader`], [`Header`] or [`VlanTag`].
@@ -227,11 +227,11 @@ impl<P: Payload, H: FrameStart> Encode for EthSend<P, H> {
     }
 
     #[inline(always)]
-    fn check(&self, limits: &Limits) -> Result<(), PostError> {
+    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
         self.payload.check(limits)?;
         let header = self.start.bytes().len();
         if header > START && !fits(header, self.payload.ds(), limits) {
-            return Err(PostError::HeaderLength);
+            return Err(EncodeError::HeaderLength);
         }
         Ok(())
     }
@@ -262,11 +262,11 @@ impl<P: Payload> Encode for EthTso<'_, P> {
     }
 
     #[inline(always)]
-    fn check(&self, limits: &Limits) -> Result<(), PostError> {
+    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
         self.payload.check(limits)?;
         let header = self.header.0.len();
         if header < ETHERNET_HEADER || !fits(header, self.payload.ds(), limits) {
-            return Err(PostError::HeaderLength);
+            return Err(EncodeError::HeaderLength);
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use mlx5_sys::wqe::{QueueSeg, opcode};
 
 use super::encode::setters;
 use super::{Code, Encode, Limits, Operation, Segment, Segments, Sge, Word, data_segment};
-use crate::ring::PostError;
+use crate::wqe::EncodeError;
 
 /// A copy from memory to memory by the card (MMO, DMA).
 ///
@@ -50,11 +50,11 @@ impl Encode for CopyMemory {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), PostError> {
+    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
         match self.from.length {
-            0 => Err(PostError::NothingToCopy),
+            0 => Err(EncodeError::NothingToCopy),
             1..=0x8000_0000 => Ok(()),
-            _ => Err(PostError::SgeTooLong),
+            _ => Err(EncodeError::SgeTooLong),
         }
     }
 
@@ -152,7 +152,7 @@ macro_rules! queues {
             }
 
             #[inline(always)]
-            fn check(&self, _: &Limits) -> Result<(), PostError> {
+            fn check(&self, _: &Limits) -> Result<(), EncodeError> {
                 Ok(())
             }
 

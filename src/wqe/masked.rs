@@ -11,7 +11,6 @@ use super::encode::{raddr_segment, setters};
 use super::{
     Code, Encode, Limits, OldValue, Operation, Remote, Segment, Segments, Sge, Word, data_segment,
 };
-use crate::ring::PostError;
 
 mod sealed {
     use super::{Segment, Segments};
@@ -44,6 +43,7 @@ mod sealed {
         zerocopy::transmute!(super::U128::new(value))
     }
 }
+use crate::wqe::EncodeError;
 use sealed::{Encode as EncodeNumber, half};
 
 /// What an atomic under masks works on: a number of 4 ([`u32`]), 8 ([`u64`]), 16 ([`u128`]) or 32
@@ -264,11 +264,11 @@ macro_rules! masked {
             }
 
             #[inline(always)]
-            fn check(&self, limits: &Limits) -> Result<(), PostError> {
+            fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
                 if limits.max_sge == 0 {
-                    return Err(PostError::TooManySges);
+                    return Err(EncodeError::TooManySges);
                 }
-                self.old.word(1 << N::LOG).map(|_| ()).ok_or(PostError::WordTooShort)
+                self.old.word(1 << N::LOG).map(|_| ()).ok_or(EncodeError::WordTooShort)
             }
 
             #[inline(always)]

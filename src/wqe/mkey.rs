@@ -13,13 +13,12 @@ use super::payload::MAX_SGE_LENGTH;
 use super::umr::{ANY_QP, Change, HEAD_DS, MASK_ACCESS, access_flags, klm_segment};
 use super::{Encode, Limits, Operation, PostOn, Protected, Segment, Segments, Sge, data_segment};
 use crate::ib::{Access, Rc};
-use crate::ring::PostError;
 
 /// Entries of a key's list come in fours.
 const GROUP: usize = 4;
 
 mod sealed {
-    use super::{PostError, Segments};
+    use super::{EncodeError, Segments};
 
     /// What a key leads to. Sealed: the queue trusts `ds` to be what `put` writes.
     pub trait Encode {
@@ -45,7 +44,7 @@ mod sealed {
         /// Bytes behind the key; `None` if they stay as many as they are.
         fn length(&self) -> Option<u64>;
         /// Whether it can be said.
-        fn check(&self) -> Result<(), PostError>;
+        fn check(&self) -> Result<(), EncodeError>;
         /// Writes the segments.
         ///
         /// # Safety
@@ -54,6 +53,7 @@ mod sealed {
         unsafe fn put<W: Segments>(&self, writer: &mut W);
     }
 }
+use crate::wqe::EncodeError;
 use sealed::Encode as EncodeLayout;
 
 /// What a key leads to: `[Sge; N]`, `&[Sge; N]` or `&[Sge]`, one piece after the other; [`Interleaved`] pieces;
@@ -75,7 +75,7 @@ impl EncodeLayout for () {
     }
 
     #[inline(always)]
-    fn check(&self) -> Result<(), PostError> {
+    fn check(&self) -> Result<(), EncodeError> {
         Ok(())
     }
 
@@ -106,14 +106,14 @@ macro_rules! list {
             }
 
             #[inline(always)]
-            fn check(&self) -> Result<(), PostError> {
+            fn check(&self) -> Result<(), EncodeError> {
                 // At once, where none is near it.
                 if self.iter().fold(0, |all, entry| all | entry.length) < MAX_SGE_LENGTH
                     || self.iter().all(|entry| entry.length <= MAX_SGE_LENGTH)
                 {
                     return Ok(());
                 }
-                Err(PostError::SgeTooLong)
+                Err(EncodeError::SgeTooLong)
             }
 
             #[inline(always)]
@@ -178,10 +178,10 @@ impl EncodeLayout for Interleaved<'_> {
     }
 
     #[inline(always)]
-    fn check(&self) -> Result<(), PostError> {
+    fn check(&self) -> Result<(), EncodeError> {
         let stride = |piece: &Strided| piece.length.checked_add(piece.skip);
         if self.pieces.iter().any(|piece| stride(piece).is_none()) {
-            return Err(PostError::StrideTooLong);
+            return Err(EncodeError::StrideTooLong);
         }
         Ok(())
     }
@@ -275,7 +275,7 @@ impl<L: KeyLayout> EncodeLayout for Protected<L> {
         self.layout.length()
     }
 
-    fn check(&self) -> Result<(), PostError> {
+    fn check(&self) -> Result<(), EncodeError> {
         self.layout.check()
     }
 
@@ -314,11 +314,11 @@ impl EncodeLayout for ListAt {
     }
 
     #[inline(always)]
-    fn check(&self) -> Result<(), PostError> {
+    fn check(&self) -> Result<(), EncodeError> {
         let length = self.entries.length;
         // The field counts 16 bits of units.
         if length == 0 || length % 64 != 0 || length >= Self::LONGEST {
-            return Err(PostError::TooManyEntries);
+            return Err(EncodeError::TooManyEntries);
         }
         Ok(())
     }
@@ -402,9 +402,9 @@ impl<L: KeyLayout> Encode for ConfigureKey<L> {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), PostError> {
+    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
         if 1 + self.body_ds() > MAX_DS as u32 {
-            return Err(PostError::TooManyEntries);
+            return Err(EncodeError::TooManyEntries);
         }
         self.layout.check()
     }

@@ -12,6 +12,7 @@ mod address;
 mod dump;
 mod dynamic;
 mod encode;
+mod error;
 mod ethernet;
 mod local;
 mod masked;
@@ -23,6 +24,7 @@ mod signature;
 mod tags;
 mod transport;
 mod umr;
+mod unit;
 mod window;
 mod writer;
 
@@ -33,12 +35,13 @@ pub use dynamic::DcAddress;
 pub use encode::Code;
 pub(crate) use encode::Encode;
 pub use encode::Operation;
+pub use error::EncodeError;
 pub use ethernet::{EthSend, EthTso, FrameStart, Header, NoHeader, VlanTag};
 pub use local::{CopyMemory, SendEnable, Wait};
 pub use masked::{Bits, MaskedCompareSwap, MaskedFetchAdd, Number};
 pub use mkey::{ConfigureKey, Interleaved, KeyLayout, ListAt, ListEntry, Strided};
 pub use operation::{CompareSwap, FetchAdd, Nop, Read, Send, SendImm, Write, WriteImm};
-pub(crate) use payload::data_segment;
+pub(crate) use payload::{EncodePayload, EncodeWord, TERMINATOR, data_segment};
 pub use payload::{Inline, InlineBytes, InlineGather, OldValue, Payload, SgeList};
 pub use raw::{RawWqe, RawWqeError};
 pub use signature::{
@@ -48,6 +51,7 @@ pub use signature::{
 pub(crate) use tags::{AppendTag, ChangeTags, ListFlags};
 pub use tags::{Rendezvous, Tag, TagHeader, TagKind, Tagged};
 pub use transport::PostOn;
+pub use unit::Unit;
 pub use window::{BindWindow, LocalInvalidate, SendInvalidate};
 pub(crate) use writer::{Block, Echo, Linear, Segment, Segments, Wrapping};
 

@@ -7,7 +7,7 @@ use super::{
     Encode, Limits, OldValue, Operation, Payload, Remote, Segment, Segments, Sge, SgeList, Word,
     data_segment,
 };
-use crate::ring::PostError;
+use crate::wqe::EncodeError;
 
 /// Does nothing but take its place in the queue, and complete.
 #[derive(Clone, Copy, Debug, Default)]
@@ -266,11 +266,11 @@ macro_rules! atomic {
             }
 
             #[inline(always)]
-            fn check(&self, limits: &Limits) -> Result<(), PostError> {
+            fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
                 if limits.max_sge == 0 {
-                    return Err(PostError::TooManySges);
+                    return Err(EncodeError::TooManySges);
                 }
-                self.old.word(8).map(|_| ()).ok_or(PostError::WordTooShort)
+                self.old.word(8).map(|_| ()).ok_or(EncodeError::WordTooShort)
             }
 
             #[inline(always)]

@@ -1,16 +1,14 @@
 //! What an operation carries: scatter/gather entries, or bytes in the WQE itself.
 
-use mlx5_sys::wqe::{DataSeg, InlineHeader, SEGMENT_SIZE};
+use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, InlineHeader, SEGMENT_SIZE};
 
 use super::{Limits, Segment, Segments, Sge, Word};
-use crate::ring::PostError;
-use crate::ring::owned::Slice;
 
 /// The longest entry; a data segment says it with 0.
 pub(super) const MAX_SGE_LENGTH: u32 = 1 << 31;
 
 mod sealed {
-    use super::{Limits, PostError, Segments, Word};
+    use super::{EncodeError, Limits, Segments, Word};
 
     /// The local memory of an atomic.
     pub trait EncodeWord {
@@ -32,7 +30,7 @@ mod sealed {
             false
         }
         /// Whether the queue takes it.
-        fn check(&self, limits: &Limits) -> Result<(), PostError>;
+        fn check(&self, limits: &Limits) -> Result<(), EncodeError>;
         /// Writes the segments.
         ///
         /// # Safety
@@ -59,8 +57,9 @@ mod sealed {
         }
     }
 }
-pub(super) use sealed::Encode as EncodePayload;
-use sealed::{Encode, EncodeWord};
+use crate::wqe::EncodeError;
+use sealed::Encode;
+pub(crate) use sealed::{Encode as EncodePayload, EncodeWord};
 
 /// What an operation carries.
 ///
@@ -77,20 +76,11 @@ pub trait SgeList: Payload {}
 pub trait OldValue: EncodeWord {}
 
 impl OldValue for Word {}
-impl OldValue for Slice {}
 
 impl EncodeWord for Word {
     #[inline(always)]
     fn word(&self, _: u32) -> Option<Word> {
         Some(*self)
-    }
-}
-
-impl EncodeWord for Slice {
-    #[inline(always)]
-    fn word(&self, bytes: u32) -> Option<Word> {
-        let Sge { addr, length, lkey } = self.sge();
-        (length >= bytes).then_some(Word { addr, lkey })
     }
 }
 
@@ -117,18 +107,26 @@ pub(crate) fn data_segment(sge: &Sge) -> Segment {
     })
 }
 
+/// Ends a receive that has fewer entries than its stride.
+pub(crate) const TERMINATOR: Segment = zerocopy::transmute!(DataSeg {
+    byte_count: zerocopy::big_endian::U32::new(0),
+    lkey: zerocopy::big_endian::U32::new(INVALID_LKEY),
+    addr: zerocopy::big_endian::U64::new(0),
+});
+
 /// Whether a queue with room for `max` entries takes the list.
 #[inline(always)]
-fn check_list(mut list: impl ExactSizeIterator<Item = Sge>, max: u32) -> Result<(), PostError> {
+fn check_list(mut list: impl ExactSizeIterator<Item = Sge>, max: u32) -> Result<(), EncodeError> {
     if list.len() > max as usize {
-        return Err(PostError::TooManySges);
+        return Err(EncodeError::TooManySges);
     }
     if list.any(|sge| sge.length > MAX_SGE_LENGTH) {
-        return Err(PostError::SgeTooLong);
+        return Err(EncodeError::SgeTooLong);
     }
     Ok(())
 }
 
+/// Implements a payload for a type that is a list of entries.
 macro_rules! list {
     ([$($generics:tt)*] $type:ty, |$this:ident| $list:expr $(, one $one:expr)?) => {
         impl<$($generics)*> Payload for $type {}
@@ -160,7 +158,7 @@ macro_rules! list {
             }
 
             #[inline(always)]
-            fn check(&self, limits: &Limits) -> Result<(), PostError> {
+            fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
                 let $this = self;
                 check_list($list, limits.max_sge)
             }
@@ -180,40 +178,6 @@ macro_rules! list {
 list!([] Sge, |this| core::iter::once(*this), one *this);
 list!([const N: usize] [Sge; N], |this| this.iter().copied());
 list!(['a] &'a [Sge], |this| this.iter().copied());
-impl Payload for Slice {}
-impl SgeList for Slice {}
-
-/// As its entry, but the segment lies ready.
-impl Encode for Slice {
-    const USUAL_DS: u32 = 1;
-
-    #[inline(always)]
-    fn is_usual(&self, _: &Limits) -> bool {
-        self.segment()[0] != 0
-    }
-
-    fn ds(&self) -> u32 {
-        self.sge().ds()
-    }
-
-    fn check(&self, limits: &Limits) -> Result<(), PostError> {
-        self.sge().check(limits)
-    }
-
-    unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: size and check of the slice are those of its entry.
-        unsafe { self.sge().put(writer) }
-    }
-
-    #[inline(always)]
-    unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: a usual slice is one segment, which there is space for.
-        unsafe { writer.put(self.segment()) }
-    }
-}
-
-list!([] Vec<Slice>, |this| this.iter().map(Slice::sge));
-
 /// Size in 16-byte units of an inline payload of `length` bytes.
 #[inline(always)]
 const fn inline_ds(length: usize) -> u32 {
@@ -242,11 +206,11 @@ macro_rules! inline {
             }
 
             #[inline(always)]
-            fn check(&self, limits: &Limits) -> Result<(), PostError> {
+            fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
                 let $this = self;
                 let length: usize = $length;
                 if length > limits.max_inline as usize {
-                    return Err(PostError::InlineTooLong);
+                    return Err(EncodeError::InlineTooLong);
                 }
                 Ok(())
             }

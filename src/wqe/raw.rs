@@ -6,7 +6,7 @@ use mlx5_sys::wqe::{CE_ALWAYS, CtrlSeg, MAX_DS, SEGMENT_SIZE, opcode};
 use zerocopy::FromBytes;
 
 use super::{Code, Encode, Limits, Operation, Segments};
-use crate::ring::PostError;
+use crate::wqe::EncodeError;
 
 /// A WQE as bytes: whatever a card executes and this crate has no type for.
 #[derive(Clone, Copy)]
@@ -94,7 +94,7 @@ impl Encode for RawWqe<'_> {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), PostError> {
+    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use mlx5_sys::wqe::{
 use super::encode::setters;
 use super::{Encode, Limits, Operation, PostOn, Segment, Segments};
 use crate::ib::Rc;
-use crate::ring::PostError;
+use crate::wqe::EncodeError;
 
 /// Size of the blocks that are signed, or of the units that are encrypted, without signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -388,7 +388,7 @@ impl Encode for SetPsv {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), PostError> {
+    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
         Ok(())
     }
 

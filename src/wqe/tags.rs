@@ -12,13 +12,14 @@ use mlx5_sys::wqe::{
 };
 use zerocopy::FromBytes;
 
+use super::payload::TERMINATOR;
 use super::payload::{EncodePayload, MAX_SGE_LENGTH};
 use super::{
     Encode, InlineBytes, Limits, Operation, Payload, PostOn, Remote, Segment, Segments, Sge,
     SgeList, data_segment,
 };
 use crate::ib::Rc;
-use crate::ring::{PostError, TERMINATOR};
+use crate::wqe::EncodeError;
 
 /// What tags an entry of a list takes: those that are equal to its own where its mask has ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -215,9 +216,9 @@ impl<P: SgeList> EncodePayload for Tagged<P> {
     }
 
     #[inline(always)]
-    fn check(&self, limits: &Limits) -> Result<(), PostError> {
+    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
         if (limits.max_inline as usize) < TagHeader::SIZE {
-            return Err(PostError::InlineTooLong);
+            return Err(EncodeError::InlineTooLong);
         }
         // The ring was measured for entries or inline bytes, not for both.
         let max_sge = limits.max_sge.min(MOST_ENTRIES);
@@ -305,8 +306,8 @@ impl Encode for AppendTag {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), PostError> {
-        if self.into.length > MAX_SGE_LENGTH { Err(PostError::SgeTooLong) } else { Ok(()) }
+    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
+        if self.into.length > MAX_SGE_LENGTH { Err(EncodeError::SgeTooLong) } else { Ok(()) }
     }
 
     #[inline(always)]
@@ -352,7 +353,7 @@ impl Encode for ChangeTags {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), PostError> {
+    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
         Ok(())
     }
 
@@ -421,9 +422,9 @@ mod tests {
         assert_eq!((tagged.check(&limits), tagged.ds()), (Ok(()), 4));
         assert_eq!(
             tagged.check(&Limits { max_inline: 15, ..limits }),
-            Err(PostError::InlineTooLong)
+            Err(EncodeError::InlineTooLong)
         );
-        assert_eq!(tagged.check(&Limits { max_sge: 1, ..limits }), Err(PostError::TooManySges));
+        assert_eq!(tagged.check(&Limits { max_sge: 1, ..limits }), Err(EncodeError::TooManySges));
         let mut body = [0u64; 8];
         // SAFETY: four segments fit.
         unsafe { tagged.put(&mut Linear::new((&raw mut body).cast())) };

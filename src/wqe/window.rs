@@ -10,7 +10,7 @@ use super::payload::MAX_SGE_LENGTH;
 use super::umr::{ANY_QP, Change, HEAD_DS, MASK_ACCESS, access_flags, klm_segment};
 use super::{Encode, Limits, Operation, Payload, PostOn, Segments, Sge};
 use crate::ib::{Access, Rc, Uc};
-use crate::ring::PostError;
+use crate::wqe::EncodeError;
 
 /// Units of a list of one entry, which is filled up to 64 bytes.
 const LIST_DS: u32 = 4;
@@ -122,9 +122,9 @@ impl Encode for BindWindow {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), PostError> {
+    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
         if self.memory.length > MAX_SGE_LENGTH {
-            return Err(PostError::SgeTooLong);
+            return Err(EncodeError::SgeTooLong);
         }
         Ok(())
     }
@@ -208,7 +208,7 @@ impl Encode for LocalInvalidate {
     }
 
     #[inline(always)]
-    fn check(&self, _: &Limits) -> Result<(), PostError> {
+    fn check(&self, _: &Limits) -> Result<(), EncodeError> {
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use mlx5_sys::wqe::{INLINE_SEG, InlineHeader, SEGMENT_SIZE, WQEBB_SIZE};
 use zerocopy::IntoBytes;
 
-use crate::doorbell::Unit;
+use super::Unit;
 
 /// A segment's 16 bytes, as they lie in memory: `zerocopy::transmute!` of its type.
 pub(crate) type Segment = [u64; 2];

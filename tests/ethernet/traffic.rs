@@ -171,13 +171,13 @@ fn what_cannot_be_sent_is_refused_before_or_fails_in_its_completion() {
     unsafe {
         let long = [0; 200];
         let refused = a.send.post(1, EthSend::new(a.sge(0, 60)).header(&long));
-        assert_eq!(refused, Err(PostError::HeaderLength));
+        assert_eq!(refused, Err(PostError::Encode(EncodeError::HeaderLength)));
         let refused = a.send.post(1, EthTso::new(&header[..13], 100, a.sge(0, 60)));
-        assert_eq!(refused, Err(PostError::HeaderLength));
+        assert_eq!(refused, Err(PostError::Encode(EncodeError::HeaderLength)));
         let refused = a.send.post(1, EthSend::new(Inline(&[0; 300])));
-        assert_eq!(refused, Err(PostError::InlineTooLong));
+        assert_eq!(refused, Err(PostError::Encode(EncodeError::InlineTooLong)));
         let refused = a.send.post(1, EthSend::new([a.sge(0, 20); 8].as_slice()));
-        assert_eq!(refused, Err(PostError::TooManySges));
+        assert_eq!(refused, Err(PostError::Encode(EncodeError::TooManySges)));
         assert!(a.send.is_idle());
     }
     type Post = fn(&mut Side, &[u8]) -> Result<(), PostError>;

@@ -308,24 +308,27 @@ fn what_no_request_can_say_is_refused_before_it_is_posted() {
         // SAFETY: nothing is posted.
         assert_eq!(unsafe { sends.post(1, request) }, Err(error));
     };
-    refused(PostError::TooManyEntries, key.configure().layout(&[one; 57][..]));
-    refused(PostError::TooManyEntries, key.configure().layout(&[one; 5000][..]));
+    refused(PostError::Encode(EncodeError::TooManyEntries), key.configure().layout(&[one; 57][..]));
+    refused(
+        PostError::Encode(EncodeError::TooManyEntries),
+        key.configure().layout(&[one; 5000][..]),
+    );
     let long = Sge { length: (1 << 31) + 1, ..one };
-    refused(PostError::SgeTooLong, key.configure().layout(&[one, long][..]));
+    refused(PostError::Encode(EncodeError::SgeTooLong), key.configure().layout(&[one, long][..]));
     let pieces = [strided; 56];
     let layout = Interleaved { repeat: 1, pieces: &pieces };
     // SAFETY: nothing is posted.
     unsafe {
-        let error = Err(PostError::TooManyEntries);
+        let error = Err(PostError::Encode(EncodeError::TooManyEntries));
         assert_eq!(sends.post(1, key.configure().layout(layout)), error);
         let pieces = [Strided { length: 0xffff, ..strided }];
         let layout = Interleaved { repeat: 1, pieces: &pieces };
-        let error = Err(PostError::StrideTooLong);
+        let error = Err(PostError::Encode(EncodeError::StrideTooLong));
         assert_eq!(sends.post(1, key.configure().layout(layout)), error);
         for length in [0, 16, 63, 1 << 20] {
             let entries = Sge { length, ..one };
             let layout = ListAt { entries, length: 1 };
-            let error = Err(PostError::TooManyEntries);
+            let error = Err(PostError::Encode(EncodeError::TooManyEntries));
             assert_eq!(sends.post(1, key.configure().layout(layout)), error, "{length}");
         }
         // As many as fit.

@@ -173,7 +173,7 @@ fn the_safe_layer_has_atomics_under_masks() {
     let at = Remote::new(memory.remote_address(), memory.rkey());
     let old = |length| Slice::new(rig.pd.allocate(length, all_rights()).unwrap());
     let refused = channel.post(1, MaskedFetchAdd::new(old(15), at, 5u128).signaled()).unwrap_err();
-    assert_eq!(refused.error, PostError::WordTooShort);
+    assert_eq!(refused.error, PostError::Encode(EncodeError::WordTooShort));
     drop(refused.operation.into_old());
     channel.post(2, MaskedFetchAdd::new(old(16), at, 5u128).signaled()).unwrap();
     let swap = MaskedCompareSwap::new(old(16), at, Bits::all(5u128), Bits::all(6));
@@ -208,10 +208,10 @@ fn the_card_copies_memory() {
         assert_eq!(a.sent(), (1, SendOperation::CopyMemory));
         assert_eq!(a.bytes(32_000, 30_000), bytes);
         let nothing = CopyMemory::new(a.sge(0, 0), word(&a, 0), notes);
-        assert_eq!(a.send.post(2, nothing), Err(PostError::NothingToCopy));
+        assert_eq!(a.send.post(2, nothing), Err(PostError::Encode(EncodeError::NothingToCopy)));
         let long = Sge { length: (1 << 31) + 1, ..a.sge(0, 1) };
         let long = CopyMemory::new(long, word(&a, 0), notes);
-        assert_eq!(a.send.post(3, long), Err(PostError::SgeTooLong));
+        assert_eq!(a.send.post(3, long), Err(PostError::Encode(EncodeError::SgeTooLong)));
         // To where nobody may write.
         let elsewhere = Word::new(a.memory.address(), a.memory.lkey() ^ 0x100);
         a.send.post(4, CopyMemory::new(a.sge(0, 8), elsewhere, notes)).unwrap();

@@ -273,7 +273,7 @@ fn what_is_appended_can_be_reported_and_an_entry_may_have_no_memory() {
     let long = Sge { length: (1 << 31) + 1, ..matcher.sge(0, 1) };
     // SAFETY: refused.
     let refused = unsafe { matcher.tags.append(1, TagReceive::new(Tag::any(), long)) };
-    assert_eq!(refused, Err(TagError::Post(PostError::SgeTooLong)));
+    assert_eq!(refused, Err(TagError::Post(PostError::Encode(EncodeError::SgeTooLong))));
     assert_eq!(matcher.tags.entries(), 0);
 }
 

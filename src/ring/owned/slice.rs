@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use super::tagged::Element;
 use crate::verbs::{DomainId, MemoryRegion};
-use crate::wqe::{Remote, Segment, Sge, data_segment};
+use crate::wqe::{
+    EncodeError, EncodePayload, EncodeWord, Limits, OldValue, Payload, Remote, Segment, Segments,
+    Sge, SgeList, Word, data_segment,
+};
 
 /// A part of a memory region that nobody else holds.
 ///
@@ -249,4 +252,69 @@ pub struct JoinError {
     pub first: Slice,
     /// The second one, unchanged.
     pub second: Slice,
+}
+
+impl OldValue for Slice {}
+
+impl EncodeWord for Slice {
+    #[inline(always)]
+    fn word(&self, bytes: u32) -> Option<Word> {
+        let Sge { addr, length, lkey } = self.sge();
+        (length >= bytes).then_some(Word { addr, lkey })
+    }
+}
+
+impl Payload for Slice {}
+impl SgeList for Slice {}
+
+/// As its entry, but the segment lies ready.
+impl EncodePayload for Slice {
+    const USUAL_DS: u32 = 1;
+
+    #[inline(always)]
+    fn is_usual(&self, _: &Limits) -> bool {
+        self.segment()[0] != 0
+    }
+
+    fn ds(&self) -> u32 {
+        self.sge().ds()
+    }
+
+    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+        self.sge().check(limits)
+    }
+
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: size and check of the slice are those of its entry.
+        unsafe { self.sge().put(writer) }
+    }
+
+    #[inline(always)]
+    unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
+        // SAFETY: a usual slice is one segment, which there is space for.
+        unsafe { writer.put(self.segment()) }
+    }
+}
+
+impl Payload for Vec<Slice> {}
+impl SgeList for Vec<Slice> {}
+
+impl EncodePayload for Vec<Slice> {
+    fn ds(&self) -> u32 {
+        self.iter().map(EncodePayload::ds).sum()
+    }
+
+    fn check(&self, limits: &Limits) -> Result<(), EncodeError> {
+        if self.len() > limits.max_sge as usize {
+            return Err(EncodeError::TooManySges);
+        }
+        self.iter().try_for_each(|slice| EncodePayload::check(slice, limits))
+    }
+
+    unsafe fn put<W: Segments>(&self, writer: &mut W) {
+        for slice in self {
+            // SAFETY: `ds` counted the slice's segment, if it is not empty.
+            unsafe { slice.put(writer) }
+        }
+    }
 }

@@ -6,9 +6,8 @@ use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::SharedReceives;
 use crate::ring::PostError;
-use crate::ring::receive_batch::TERMINATOR;
 use crate::timing::Phase;
-use crate::wqe::{Limits, Linear, Segments, SgeList};
+use crate::wqe::{Limits, Linear, Segments, SgeList, TERMINATOR};
 
 /// Offset of the index of the successor (`mlx5dv.h`, `mlx5_wqe_srq_next_seg`).
 const NEXT: usize = core::mem::offset_of!(mlx5_sys::wqe::SrqNextSeg, next_wqe_index);

@@ -280,7 +280,10 @@ fn what_does_not_fit_is_refused_when_it_is_armed() {
     assert_eq!(armed.arm(4, eight(0)), Err(PostError::CqOverrun));
     let queue = armed.into_queue();
     let mut armed = Armed::<_, Form<Send<Inline<'_>>>>::new(queue);
-    assert_eq!(armed.arm(0, Send::new(Inline(&[0; 201]))), Err(PostError::InlineTooLong));
+    assert_eq!(
+        armed.arm(0, Send::new(Inline(&[0; 201]))),
+        Err(PostError::Encode(EncodeError::InlineTooLong))
+    );
     // Two blocks each.
     for id in 0..4 {
         armed.arm(id, Send::new(Inline(&[1; 90]))).unwrap();

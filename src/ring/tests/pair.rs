@@ -190,7 +190,7 @@ fn a_refused_one_leaves_everything_as_it_was() {
     let long = Sge::new(1, (1 << 31) + 1, 1);
     // SAFETY: no card is there.
     let refused = unsafe { sq.queue.post(1, Send::new(long).to(&address)) };
-    assert_eq!(refused, Err(PostError::SgeTooLong));
+    assert_eq!(refused, Err(PostError::Encode(EncodeError::SgeTooLong)));
     assert!([sq.buffer.read(), sq.record.read(), sq.page.read()] == before);
     // An empty entry is left out: one block.
     // SAFETY: no card is there.

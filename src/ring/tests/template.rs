@@ -156,7 +156,7 @@ fn a_template_of_what_the_queue_does_not_take_is_refused() {
     let mut twin = Twin::new(8, 4, 0, HALF);
     let long = Write::new(InlineBytes([0; 201]), Remote::new(0, 0));
     let refused = Template::<_, _, Bytes>::new(&mut twin.sq.queue, long);
-    assert_eq!(refused.map(|_| ()).unwrap_err(), PostError::InlineTooLong);
+    assert_eq!(refused.map(|_| ()).unwrap_err(), PostError::Encode(EncodeError::InlineTooLong));
     assert_eq!(twin.sq.record.be32(4), 0);
 }
 

@@ -233,9 +233,12 @@ fn a_full_queue_and_long_lists_are_refused() {
     let sge = server.sge(0);
     // SAFETY: as in `post`.
     unsafe {
-        assert_eq!(server.shared.post(0, [sge; 4]), Err(PostError::TooManySges));
+        assert_eq!(
+            server.shared.post(0, [sge; 4]),
+            Err(PostError::Encode(EncodeError::TooManySges))
+        );
         let long = Sge { length: (1 << 31) + 1, ..sge };
-        assert_eq!(server.shared.post(0, long), Err(PostError::SgeTooLong));
+        assert_eq!(server.shared.post(0, long), Err(PostError::Encode(EncodeError::SgeTooLong)));
     }
     for id in 0..u64::from(most) {
         server.post(id).unwrap();

@@ -1,0 +1,35 @@
+//! Why an operation cannot be written as a WQE.
+
+/// What of an operation does not fit a WQE of the queue. Nothing was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// More inline bytes than the queue was made for.
+    #[error("inline payload longer than the queue's limit (max_inline_data)")]
+    InlineTooLong,
+    /// More scatter/gather entries than the queue was made for.
+    #[error("more scatter/gather entries than the queue's limit (max_send_sge or max_recv_sge)")]
+    TooManySges,
+    /// A scatter/gather entry over 2 GiB, the most that a data segment can say.
+    #[error("scatter/gather entry longer than 2 GiB")]
+    SgeTooLong,
+    /// A header of Ethernet longer than the queue has room for, or shorter than an Ethernet header
+    /// where it has to be whole.
+    #[error("inline header longer than the queue's limit (max_tso_header), or less than 14 bytes")]
+    HeaderLength,
+    /// The memory for an atomic's old value has fewer bytes than the atomic.
+    #[error(
+        "the memory for an atomic's old value is shorter than the atomic (8 bytes, or its size)"
+    )]
+    WordTooShort,
+    /// A copy by the card of no bytes.
+    #[error("a copy by the card of no bytes")]
+    NothingToCopy,
+    /// A key's layout with more entries than one WQE holds, or a list by pointer that is empty, too
+    /// long, or not of whole fours.
+    #[error("more entries than one request can give a key, or a list that is not of whole fours")]
+    TooManyEntries,
+    /// A piece of an interleaved layout over 65,535 bytes, with what is skipped after it.
+    #[error("piece and skip of an interleaved layout are together longer than 65,535 bytes")]
+    StrideTooLong,
+}
