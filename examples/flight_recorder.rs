@@ -7,10 +7,10 @@ use std::error::Error;
 
 use mlx5::connect::LocalPort;
 use mlx5::cqe::Completion;
-use mlx5::flight::{Dump, What};
+use mlx5::diag::flight::{Dump, What};
+use mlx5::diag::text::SendWqe;
 use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, PostError, SendConfig, SendQueue};
-use mlx5::text::SendWqe;
 use mlx5::verbs::{CompletionQueue, Context, Init, ProtectionDomain, QueuePair, Rts};
 use mlx5::wqe::{Inline, Remote, Write};
 // Stands in for the card where the machine has none. A program for real cards leaves this out.

@@ -11,20 +11,19 @@ pub mod connect;
 pub mod cqe;
 pub mod devx;
 mod doorbell;
-pub mod explain;
-pub mod flight;
 pub mod ib;
-pub mod lint;
 #[cfg(doctest)]
 mod misuse;
 pub mod ring;
-pub mod sysfs;
-pub mod text;
-pub mod timing;
 pub mod verbs;
+mod watch;
 pub mod wqe;
 
+pub use mlx5_diag as diag;
 pub use verbs::{Error, Result};
+#[cfg(feature = "flight-recorder")]
+pub use watch::flight;
+pub use watch::timing;
 
 /// The README's example, compiled and run.
 #[cfg(doctest)]

@@ -6,7 +6,8 @@
 mod rig;
 
 use mlx5::cqe::{Completion, Status};
-use mlx5::flight::{Config, DoorbellKind, Dump, Queue, Reason, Record, Target, What, Wqe};
+use mlx5::diag::flight::{DoorbellKind, Dump, Queue, Reason, Record, What, Wqe};
+use mlx5::flight::{Config, Target};
 use mlx5::ib::Rc;
 use mlx5::ring::owned::{Channel, Receiver, Slice};
 use mlx5::ring::variable::Bytes;

@@ -6,8 +6,8 @@
 mod rig;
 
 use mlx5::cqe::Completion;
+use mlx5::diag::lint::{Finding, Segment};
 use mlx5::ib::Rc;
-use mlx5::lint::{Finding, Segment};
 use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
 use mlx5::ring::variable::Bytes;
 use mlx5::ring::{

@@ -13,9 +13,9 @@ mod rig;
 use std::collections::VecDeque;
 
 use mlx5::cqe::{Completion, QueueKind, ReceiveKind, SendOperation};
+use mlx5::diag::text;
 use mlx5::ib::Rc;
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::text;
 use mlx5::verbs::{CompletionQueue, CqeSize, MemoryRegion, QueuePair, Rts, ScatterToCqe};
 use mlx5::wqe::{FetchAdd, Inline, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm};
 use mlx5_sys::cqe::{Cqe64, opcode as cqe_opcode};

@@ -14,11 +14,11 @@ use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
 use mlx5::cqe::Completion;
+use mlx5::diag::text;
 use mlx5::ib::Rc;
 use mlx5::ring::{
     Batch, Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue,
 };
-use mlx5::text;
 use mlx5::verbs::{CompletionQueue, Init, MemoryRegion, QueuePair, Rts, ThreadDomain};
 use mlx5::wqe::{
     CompareSwap, FetchAdd, InlineGather, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm,

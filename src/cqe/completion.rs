@@ -302,7 +302,7 @@ impl Unclaimed {
 impl fmt::Debug for Unclaimed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { reason, qpn, .. } = self;
-        write!(f, "Unclaimed({reason:?}, QP {qpn:#x}, {})", crate::text::Cqe(&self.bytes))
+        write!(f, "Unclaimed({reason:?}, QP {qpn:#x}, {})", mlx5_diag::text::Cqe(&self.bytes))
     }
 }
 

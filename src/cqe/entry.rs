@@ -12,7 +12,8 @@ use mlx5_sys::cqe::{
 };
 
 use super::{Headers, Layer3, QueueKind};
-use crate::timing::Stamp;
+use crate::watch::flight::Observed;
+use crate::watch::timing::Stamp;
 use crate::wqe::TagHeader;
 
 /// A CQE that software owns, in the memory that the card wrote it to.
@@ -287,27 +288,6 @@ impl CqeRef<'_> {
         self.field::<u8, { offset_of!(ErrorCqe, vendor_err_synd) }>()
     }
 
-    /// Whether it reports an error.
-    #[cfg(feature = "flight-recorder")]
-    #[inline(always)]
-    pub(crate) fn is_error(&self) -> bool {
-        matches!(self.opcode(), opcode::REQ_ERR | opcode::RESP_ERR)
-    }
-
-    /// Whether it reports an error that is but the consequence of another one.
-    #[cfg(feature = "flight-recorder")]
-    pub(crate) fn is_flush(&self) -> bool {
-        self.is_error() && self.syndrome() == mlx5_sys::cqe::syndrome::WR_FLUSH
-    }
-
-    /// A copy of the CQE's 64 bytes, as words in memory's order.
-    #[cfg(feature = "flight-recorder")]
-    #[inline(always)]
-    pub(crate) fn words(&self) -> [u64; 8] {
-        // SAFETY: the CQE itself.
-        core::array::from_fn(|at| unsafe { self.entry.cast::<u64>().add(at).read_volatile() })
-    }
-
     /// A copy of the CQE's 64 bytes.
     pub(crate) fn bytes(&self) -> [u8; 64] {
         // SAFETY: the CQE itself.
@@ -368,4 +348,20 @@ unsafe fn read_64(from: NonNull<u8>) -> [u8; 64] {
         eight.copy_from_slice(&value.to_ne_bytes());
     }
     bytes
+}
+
+impl Observed for CqeRef<'_> {
+    fn is_error(&self) -> bool {
+        matches!(self.opcode(), opcode::REQ_ERR | opcode::RESP_ERR)
+    }
+
+    fn is_flush(&self) -> bool {
+        self.is_error() && self.syndrome() == mlx5_sys::cqe::syndrome::WR_FLUSH
+    }
+
+    #[inline(always)]
+    fn words(&self) -> [u64; 8] {
+        // SAFETY: the CQE itself.
+        core::array::from_fn(|at| unsafe { self.entry.cast::<u64>().add(at).read_volatile() })
+    }
 }

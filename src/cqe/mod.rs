@@ -10,7 +10,6 @@ mod entry;
 mod error_entry;
 mod frame;
 mod headers;
-mod status;
 
 pub use completion::{
     Completion, Failure, QueueKind, ReceiveDone, ReceiveKind, SendDone, SendOperation, Unclaimed,
@@ -21,4 +20,4 @@ pub(crate) use entry::CqeRef;
 pub use error_entry::ErrorEntry;
 pub use frame::{FrameInfo, TransportHeader};
 pub use headers::{Headers, Layer3};
-pub use status::Status;
+pub use mlx5_diag::explain::Status;

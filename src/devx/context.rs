@@ -9,7 +9,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::command::{Command, Reply};
-use crate::text::Structure;
+use mlx5_diag::text::Structure;
 
 /// How the card is asked what it knows of an object of a kind.
 #[derive(Clone, Copy, Debug)]

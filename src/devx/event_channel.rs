@@ -14,7 +14,7 @@ use mlx5_sys::dv::{
 };
 use mlx5_sys::ifc::eqe;
 
-use super::event::{Event, EventKind};
+use super::event::Event;
 use super::object::Object;
 use super::{DcTarget, QueuePair, Rq, SharedReceiveQueue, Sq};
 use crate::ib::Transport;
@@ -22,6 +22,7 @@ use crate::verbs::{
     Cause, Context, Errno, Error, Result, Rtr, State, check, deadline, interrupted, non_null,
     set_nonblocking, wait_readable, would_block,
 };
+use mlx5_diag::text::EventKind;
 
 /// Tells of events that were subscribed to, of objects that were made by command and of the device.
 /// Clones are cheap and name the same channel.

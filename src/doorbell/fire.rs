@@ -11,8 +11,8 @@ use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::{SendDoorbell, fence};
-use crate::flight::DoorbellKind;
-use crate::timing::Phase;
+use crate::watch::flight::DoorbellKind;
+use crate::watch::timing::Phase;
 use crate::wqe::Unit;
 
 /// A WQE of one block.

@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::{SendDoorbell, fence};
-use crate::flight::DoorbellKind;
-use crate::timing::Phase;
+use crate::watch::flight::DoorbellKind;
+use crate::watch::timing::Phase;
 use crate::wqe::{Echo, Operation, Segment, Segments, Unit};
 
 /// 16-byte units of two blocks.

@@ -8,8 +8,8 @@ use volatile_register::WO;
 
 use super::copy::WORDS;
 use super::{BlueFlameCopy, CopyUnavailable, Record, fence};
-use crate::flight::{self, DoorbellKind};
-use crate::timing::{Phase, Recorder};
+use crate::watch::flight::{self, DoorbellKind};
+use crate::watch::timing::{Phase, Recorder};
 
 /// How the processor maps the QP's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -2,11 +2,13 @@
 
 mod access;
 mod compression;
+mod counter;
 mod gid;
 mod transport;
 
 pub use access::Access;
 pub use compression::CqeCompression;
+pub(crate) use counter::{Counter, Shape};
 pub use gid::{Gid, Guid};
 pub(crate) use transport::TransportKind;
 pub use transport::{

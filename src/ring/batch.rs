@@ -3,12 +3,11 @@
 use core::fmt;
 use core::hint::black_box;
 
-use super::cursor::Counter;
 use super::send_ring::SendRing;
 use super::slots::{Last, Names};
 use super::{PostError, SendQueue};
-use crate::ib::{Rc, Transport};
-use crate::lint::Refusal;
+use crate::ib::{Counter, Rc, Transport};
+use crate::watch::lint::Refusal;
 use crate::wqe::PostOn;
 
 /// Requests that are written to the ring and not yet known to the card.

@@ -21,9 +21,8 @@ use mlx5_sys::cqe::{
     OPCODE_SHIFT, OWNER_MASK, opcode,
 };
 
-use super::cursor::{Counter, Shape};
 use super::enhanced::Titles;
-use crate::ib::CqeCompression;
+use crate::ib::{Counter, CqeCompression, Shape};
 
 /// CQEs that are written out at a time: whole slots of mini CQEs, and as many as cards put into a
 /// block. What is done once for all of them costs each of them little.

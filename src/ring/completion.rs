@@ -12,7 +12,6 @@ use mlx5_sys::verbs::ibv_cq;
 
 use super::consumer::{Consumer, Publish};
 use super::credit::{Credit, Debtor, Ledger};
-use super::cursor::{Counter, Shape};
 use super::enhanced::Titles;
 use super::health::{ARMED, PERIOD};
 use super::keep::CqKeep;
@@ -24,9 +23,9 @@ use crate::cqe::{
     Completion, CqeRef, QueueKind, ReceiveDone, ReceiveKind, SendDone, Unclaimed, UnclaimedReason,
 };
 use crate::doorbell::{ArmDoorbell, Record};
-use crate::flight::{self, DoorbellKind, Facts, Queue};
-use crate::ib::CqeCompression;
-use crate::timing::{Phase, Recorder};
+use crate::ib::{Counter, CqeCompression, Shape};
+use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
+use crate::watch::timing::{Phase, Recorder};
 
 /// Reads a completion queue directly.
 ///
@@ -293,7 +292,7 @@ impl Completions {
 
     /// What the phases of this reader's polls took so far.
     #[cfg(feature = "timing")]
-    pub fn timing(&self) -> crate::timing::Report {
+    pub fn timing(&self) -> crate::watch::timing::Report {
         self.timing.report()
     }
 
@@ -304,9 +303,9 @@ impl Completions {
     }
 
     /// The last events of this reader; up to its last failure, if there was one. See
-    /// [`flight`](crate::flight). Allocates; the first time in a process, it takes 10 ms.
+    /// [`flight`](crate::watch::flight). Allocates; the first time in a process, it takes 10 ms.
     #[cfg(feature = "flight-recorder")]
-    pub fn flight_record(&self) -> crate::flight::Record {
+    pub fn flight_record(&self) -> mlx5_diag::flight::Record {
         self.flight.record()
     }
 
@@ -318,7 +317,7 @@ impl Completions {
 
     /// Forgets what was recorded, and keeps so much from now on. Allocates.
     #[cfg(feature = "flight-recorder")]
-    pub fn set_flight(&mut self, config: crate::flight::Config) {
+    pub fn set_flight(&mut self, config: crate::watch::flight::Config) {
         self.flight.configure(config);
     }
 

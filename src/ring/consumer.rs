@@ -5,12 +5,11 @@ use core::ptr::NonNull;
 use mlx5_sys::cqe::{Cqe64, OPCODE_SHIFT, OWNER_MASK, opcode};
 
 use super::block::{Block, Words};
-use super::cursor::{Counter, Shape};
 use super::enhanced::NOBODY;
 use super::health::PERIOD;
 use crate::cqe::CqeRef;
 use crate::doorbell::{Record, fence};
-use crate::ib::CqeCompression;
+use crate::ib::{Counter, CqeCompression, Shape};
 
 /// When the card is told how far a CQ is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

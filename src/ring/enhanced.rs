@@ -17,8 +17,8 @@ use mlx5_sys::cqe::{Cqe64, FORMAT_COMPRESSED, FORMAT_SHIFT, OPCODE_SHIFT, OWNER_
 
 use super::block::{Block, Words};
 use super::consumer::Consumer;
-use super::cursor::Counter;
 use crate::cqe::CqeRef;
+use crate::ib::Counter;
 
 /// Mini CQEs in the fullest slot.
 const MOST: u32 = 7;

@@ -4,7 +4,7 @@ use mlx5_sys::verbs::ibv_qp_state;
 
 use crate::cqe::QueueKind;
 use crate::doorbell::CopyUnavailable;
-use crate::lint::Refusal;
+use crate::watch::lint::Refusal;
 use crate::wqe::EncodeError;
 
 /// Why nothing was posted. The queue is as it was before the call.
@@ -38,7 +38,7 @@ pub enum PostError {
     /// Something is wrong with a WQE: with the feature `lint`, nothing is rung then.
     #[cfg(feature = "lint")]
     #[error("nothing was rung: {0}")]
-    Refused(crate::lint::Finding),
+    Refused(mlx5_diag::lint::Finding),
 }
 
 impl From<Refusal> for PostError {

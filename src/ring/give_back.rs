@@ -5,9 +5,9 @@
 //! put back, and moved on with each of them. While it lags behind what is retired, no CQE is
 //! compared with the oldest request.
 
-use super::cursor::Counter;
 use super::send_ring::SendRing;
 use super::shadow::Entry;
+use crate::ib::Counter;
 
 /// What a send ring had retired at some time.
 #[derive(Clone, Copy)]

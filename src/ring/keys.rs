@@ -8,14 +8,13 @@
 use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::{FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, SEGMENT_SIZE, WQEBB_SIZE};
 
-use super::cursor::Counter;
 use super::send_ring::SendRing;
 use super::shadow::{Entry, Key};
 use super::slots::{UNITS, ctrl_segment, is_signaled};
 use super::{PostError, SendQueue};
-use crate::ib::Transport;
-use crate::lint::Refusal;
-use crate::timing::Phase;
+use crate::ib::{Counter, Transport};
+use crate::watch::lint::Refusal;
+use crate::watch::timing::Phase;
 use crate::wqe::{Linear, PostOn, Segments};
 
 /// 16-byte units of the longest: what a BlueFlame buffer takes.

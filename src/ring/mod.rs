@@ -67,7 +67,6 @@ pub use batch::Batch;
 pub use collapsed::CollapsedCompletions;
 pub use completion::Completions;
 pub use consumer::Publish;
-pub(crate) use cursor::{Counter, Shape};
 pub use dedicated::{DedicatedRegister, Turn};
 pub use drain::Drain;
 pub(crate) use enhanced::Titles;

@@ -6,14 +6,13 @@
 
 use core::ptr::NonNull;
 
-use super::cursor::Counter;
 use super::send_ring::{SendRing, opaque};
 use super::shadow::{Entry, Key};
 use super::slots::{Last, Names, ctrl_segment, is_signaled};
 use super::{Batch, SendQueue};
-use crate::ib::Transport;
-use crate::lint::Refusal;
-use crate::timing::Phase;
+use crate::ib::{Counter, Transport};
+use crate::watch::lint::Refusal;
+use crate::watch::timing::Phase;
 use crate::wqe::{Linear, Operation, PostOn, Segment, Segments};
 use mlx5_sys::wqe::WQEBB_SIZE;
 

@@ -88,7 +88,7 @@ impl Peeked<'_> {
         self.cqe.immediate() as u16
     }
 
-    /// A copy of the CQE's 64 bytes; [`text::Cqe`](crate::text::Cqe) shows them.
+    /// A copy of the CQE's 64 bytes; [`text::Cqe`](mlx5_diag::text::Cqe) shows them.
     pub fn bytes(&self) -> [u8; 64] {
         self.cqe.bytes()
     }
@@ -96,7 +96,7 @@ impl Peeked<'_> {
 
 impl fmt::Debug for Peeked<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Peeked({})", crate::text::Cqe(&self.bytes()))
+        write!(f, "Peeked({})", mlx5_diag::text::Cqe(&self.bytes()))
     }
 }
 

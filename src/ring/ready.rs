@@ -4,13 +4,13 @@ use core::ptr::NonNull;
 
 use mlx5_sys::wqe::WQEBB_SIZE;
 
-use super::cursor::Counter;
 use super::keys::Run;
 use super::send_ring::SendRing;
 use super::slots::Last;
 use super::source::CqId;
 use super::variable::Place;
-use crate::lint::Refusal;
+use crate::ib::Counter;
+use crate::watch::lint::Refusal;
 
 /// From `next` on, up to `end`: WQEs of one block each, the first of them at the cursor's head, of
 /// which all are before [`SendRing::clear_single`]. So each may be posted by BlueFlame, and posting

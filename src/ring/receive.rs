@@ -12,7 +12,7 @@ use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::completion::Completions;
 use super::credit::Credit;
-use super::cursor::{Counter, Cursor, Shape};
+use super::cursor::Cursor;
 use super::keep::QueueKeep;
 use super::known::{Membership, Name};
 use super::owned::Buffers;
@@ -27,8 +27,9 @@ use crate::cqe::{
     UnclaimedReason,
 };
 use crate::doorbell::Record;
-use crate::flight::{self, DoorbellKind, Facts, Queue};
-use crate::timing::{Phase, Recorder};
+use crate::ib::{Counter, Shape};
+use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
+use crate::watch::timing::{Phase, Recorder};
 use crate::wqe::SgeList;
 
 /// How a receive queue is taken over.
@@ -335,7 +336,7 @@ impl ReceiveQueue {
 
     /// What the phases of this queue's posts took so far.
     #[cfg(feature = "timing")]
-    pub fn timing(&self) -> crate::timing::Report {
+    pub fn timing(&self) -> crate::watch::timing::Report {
         self.timing.report()
     }
 
@@ -346,9 +347,9 @@ impl ReceiveQueue {
     }
 
     /// The last events of this queue; up to its last failure, if there was one. See
-    /// [`flight`](crate::flight). Allocates; the first time in a process, it takes 10 ms.
+    /// [`flight`](crate::watch::flight). Allocates; the first time in a process, it takes 10 ms.
     #[cfg(feature = "flight-recorder")]
-    pub fn flight_record(&self) -> crate::flight::Record {
+    pub fn flight_record(&self) -> mlx5_diag::flight::Record {
         self.flight.record()
     }
 
@@ -360,7 +361,7 @@ impl ReceiveQueue {
 
     /// Forgets what was recorded, and keeps so much from now on. Allocates.
     #[cfg(feature = "flight-recorder")]
-    pub fn set_flight(&mut self, config: crate::flight::Config) {
+    pub fn set_flight(&mut self, config: crate::watch::flight::Config) {
         self.flight.configure(config);
     }
 

@@ -10,9 +10,9 @@ use core::ptr::null_mut;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::PostError;
-use super::cursor::Counter;
 use super::receive::{Place, ReceiveQueue};
-use crate::timing::Phase;
+use crate::ib::Counter;
+use crate::watch::timing::Phase;
 use crate::wqe::{Limits, Linear, Segments, SgeList, TERMINATOR};
 
 /// Slots from a head on that can be written without a look at anything else: they are free, there

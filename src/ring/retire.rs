@@ -3,7 +3,6 @@
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
-use super::cursor::Counter;
 use super::keys::Run;
 use super::scatter;
 use super::send_ring::SendRing;
@@ -14,6 +13,7 @@ use crate::cqe::{
     Completion, CqeRef, Failure, QueueKind, SendDone, SendOperation, Status, Unclaimed,
     UnclaimedReason,
 };
+use crate::ib::Counter;
 
 /// A send queue as a poll sees it, see [`Queues`](super::Queues).
 pub struct SendSide<'a> {

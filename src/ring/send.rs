@@ -12,7 +12,7 @@ use mlx5_sys::wqe::{InlineHeader, MAX_DS, SEGMENT_SIZE, WQEBB_SIZE};
 use super::batch::Batch;
 use super::completion::Completions;
 use super::credit::Credit;
-use super::cursor::{Counter, Cursor, Shape};
+use super::cursor::Cursor;
 use super::keep::{QueueKeep, RegisterClaim};
 use super::keys::Run;
 use super::known::Name;
@@ -25,11 +25,12 @@ use super::source::{CqId, Foreign, QpView, QueueOwner, SendSource, SendView, req
 use super::{BlueFlameCopy, PostError, QueueError, RegisterMemory};
 use crate::cqe::QueueKind;
 use crate::doorbell::{Record, SendDoorbell};
-use crate::flight::{self, Queue};
-use crate::ib::{Rc, Transport};
-use crate::lint::{Facts, Guard, Refusal};
-use crate::timing::Recorder;
+use crate::ib::{Counter, Rc, Shape, Transport};
+use crate::watch::flight::{self, Queue};
+use crate::watch::lint::{Guard, Refusal};
+use crate::watch::timing::Recorder;
 use crate::wqe::{Limits, PostOn};
+use mlx5_diag::lint::Facts;
 
 /// Who stores to the QP's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,7 +300,7 @@ impl<T: Transport> SendQueue<T> {
         self.ring.cursor.shape().entries()
     }
 
-    /// What the queue knows of itself, for a [lint](crate::lint) of its ring. `None` for a transport
+    /// What the queue knows of itself, for a [lint](crate::watch::lint) of its ring. `None` for a transport
     /// that the lint does not know.
     pub fn facts(&self) -> Option<Facts> {
         self.ring.facts::<T>()
@@ -520,7 +521,7 @@ impl<T: Transport> SendQueue<T> {
 
     /// What the phases of this queue's posts took so far, and the flight of what it posted.
     #[cfg(feature = "timing")]
-    pub fn timing(&self) -> crate::timing::Report {
+    pub fn timing(&self) -> crate::watch::timing::Report {
         self.ring.doorbell.timing.report()
     }
 
@@ -531,9 +532,9 @@ impl<T: Transport> SendQueue<T> {
     }
 
     /// The last events of this queue; up to its last failure, if there was one. See
-    /// [`flight`](crate::flight). Allocates; the first time in a process, it takes 10 ms.
+    /// [`flight`](crate::watch::flight). Allocates; the first time in a process, it takes 10 ms.
     #[cfg(feature = "flight-recorder")]
-    pub fn flight_record(&self) -> crate::flight::Record {
+    pub fn flight_record(&self) -> mlx5_diag::flight::Record {
         self.ring.doorbell.flight.record()
     }
 
@@ -545,7 +546,7 @@ impl<T: Transport> SendQueue<T> {
 
     /// Forgets what was recorded, and keeps so much from now on. Allocates.
     #[cfg(feature = "flight-recorder")]
-    pub fn set_flight(&mut self, config: crate::flight::Config) {
+    pub fn set_flight(&mut self, config: crate::watch::flight::Config) {
         self.ring.doorbell.flight.configure(config);
     }
 

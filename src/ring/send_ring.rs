@@ -9,7 +9,7 @@ use mlx5_sys::wqe::{
 };
 
 use super::credit::Credit;
-use super::cursor::{Counter, Cursor};
+use super::cursor::Cursor;
 use super::keys::Run;
 use super::known::Membership;
 use super::ready::Ready;
@@ -18,10 +18,11 @@ use super::slots::{self, Last, Names, Posted, Slots, UNITS, ctrl_segment, is_sig
 use super::source::{CqId, QueueOwner};
 use super::{PostError, QueueError};
 use crate::doorbell::{Blocks, SendDoorbell};
-use crate::ib::Transport;
-use crate::lint::{self, Guard, Refusal};
-use crate::timing::Phase;
+use crate::ib::{Counter, Transport};
+use crate::watch::lint::{self as guard, Guard, Refusal};
+use crate::watch::timing::Phase;
 use crate::wqe::{Block, Code, Limits, Operation, PostOn, Segments};
+use mlx5_diag::lint;
 
 /// What is common to send queues of all transports.
 pub(super) struct SendRing {
@@ -78,7 +79,7 @@ impl SendRing {
             max_inline: Some(self.limits.max_inline),
             cqes: Some(self.credit.entries()),
             signal_all: self.signal_all,
-            ..lint::Facts::new(lint::Transport::of::<T>()?)
+            ..lint::Facts::new(guard::transport(T::TRANSPORT_KIND)?)
         })
     }
 

@@ -16,9 +16,9 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use mlx5_sys::cqe::Cqe64;
 use mlx5_sys::wqe::SEGMENT_SIZE;
 
-use super::cursor::{Counter, Shape};
 use super::slots::UNITS;
 use crate::cqe::SendOperation;
+use crate::ib::{Counter, Shape};
 
 /// A WQE, or a further block of one.
 #[derive(Clone, Copy)]

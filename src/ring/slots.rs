@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 
 use mlx5_sys::wqe::{CE_ALWAYS, CtrlSeg, SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
-use super::cursor::{Counter, Shape};
 use super::shadow::{self, Entry, Key};
+use crate::ib::{Counter, Shape};
 use crate::wqe::{Code, Linear, Operation, Segment, Segments, Wrapping};
 
 /// 16-byte units in a 64-byte block.

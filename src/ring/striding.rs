@@ -12,10 +12,11 @@ use zerocopy::FromBytes;
 
 use super::completion::Completions;
 use super::credit::Credit;
-use super::cursor::{Counter, Cursor, Shape};
+use super::cursor::Cursor;
 use super::{PollError, PostError, QueueError};
 use crate::cqe::{Failure, FrameInfo, QueueKind, Status, Unclaimed, UnclaimedReason};
 use crate::doorbell::Record;
+use crate::ib::{Counter, Shape};
 use crate::verbs::{CompletionQueue, StridingQueue};
 use crate::wqe::{Segment, Sge, data_segment};
 

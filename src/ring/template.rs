@@ -6,15 +6,14 @@ use core::ptr::NonNull;
 
 use mlx5_sys::wqe::{CE_ALWAYS, CE_MASK, SEGMENT_SIZE, WQEBB_SIZE};
 
-use super::cursor::Counter;
 use super::send_ring::SendRing;
 use super::shadow::{self, Entry, Marks};
 use super::slots::ctrl_segment;
 use super::variable::{Place, Variable};
 use super::{HasSendQueue, PostError, Queues, ReceiveSide, SendQueue, SendSide};
-use crate::ib::{Rc, Transport};
-use crate::lint::Refusal;
-use crate::timing::Phase;
+use crate::ib::{Counter, Rc, Transport};
+use crate::watch::lint::Refusal;
+use crate::watch::timing::Phase;
 use crate::wqe::{Code, Encode, EncodeError, Limits, Linear, Operation, PostOn, Segments, Unit};
 
 /// A send queue that posts one request again and again, with other values in the fields `V`.

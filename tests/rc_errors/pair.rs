@@ -251,7 +251,7 @@ impl End {
     /// The queue's record ends with the WQE that failed, and with what the card said of it.
     #[cfg(feature = "flight-recorder")]
     fn check_flight(&mut self, failure: &Failure) {
-        use mlx5::flight::{Dump, Reason, What};
+        use mlx5::diag::flight::{Dump, Reason, What};
         let live = self.live();
         let record = match failure.queue {
             QueueKind::Send => live.sends.flight_record(),

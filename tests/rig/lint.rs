@@ -5,8 +5,8 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
-use mlx5::lint::{Facts, Finding, Lint, Severity, Transport};
-use mlx5::text::{Addressing, SendWqe};
+use mlx5::diag::lint::{Facts, Finding, Lint, Severity, Transport};
+use mlx5::diag::text::{Addressing, SendWqe};
 use mlx5_sys::verbs::{ibv_qp, ibv_qp_attr_mask, ibv_qp_type, ibv_query_qp};
 
 use super::verbs::QpMemory;

@@ -11,9 +11,9 @@
 use std::ptr::NonNull;
 
 use mlx5::cqe::Completion;
+use mlx5::diag::text;
 use mlx5::ib::{XrcRecv, XrcSend};
 use mlx5::ring::{Batch, Completions, PostError, SendConfig, SendQueue};
-use mlx5::text;
 use mlx5::verbs::{
     CompletionQueue, MemoryRegion, QueuePair, QueuePairBuilder, Rts, SharedReceiveQueue,
     ThreadDomain, XrcDomain,

@@ -6,7 +6,7 @@ mod rig;
 use std::fs;
 use std::path::PathBuf;
 
-use mlx5::flight::{Cqe, Event, Queue, Reason, Record, What, Wqe};
+use mlx5::diag::flight::{Cqe, Event, Queue, Reason, Record, What, Wqe};
 use rig::{Printed, finish, mlx5, run};
 use serde_json::{Value, json};
 

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -468,6 +469,16 @@ fn waiting_server(recording: &Path) -> Child {
     let port = port();
     let mut command: Command = mlx5(&["trace", "--record"]);
     command.arg(recording).args(["--kind", "command", "--", "ibv_rc_pingpong", "-p"]);
+    // A shell's background jobs ignore SIGINT, and so would what they start.
+    // SAFETY: `signal` may be called between fork and exec, and no memory is passed.
+    unsafe {
+        command.pre_exec(|| {
+            for signal in [libc::SIGINT, libc::SIGTERM] {
+                libc::signal(signal, libc::SIG_DFL);
+            }
+            Ok(())
+        });
+    }
     let mut child =
         command.arg(port.to_string()).stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let began = Instant::now();

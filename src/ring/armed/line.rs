@@ -1,13 +1,12 @@
 //! What lies in the ring, from the head on.
 
 use super::FireError;
-use crate::ib::Rc;
-use crate::lint::Refusal;
-use crate::ring::cursor::{Counter, Shape};
+use crate::ib::{Counter, Rc, Shape};
 use crate::ring::send_ring::SendRing;
 use crate::ring::slots::Last;
 use crate::ring::variable::Place;
-use crate::timing::Phase;
+use crate::watch::lint::Refusal;
+use crate::watch::timing::Phase;
 use crate::wqe::Nop;
 
 /// A request that was written ahead.

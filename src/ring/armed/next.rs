@@ -7,11 +7,11 @@ use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::forms::Parts;
 use super::line::Line;
-use crate::lint::Refusal;
 use crate::ring::PostError;
 use crate::ring::send_ring::SendRing;
 use crate::ring::variable::Variable;
-use crate::timing::Phase;
+use crate::watch::lint::Refusal;
+use crate::watch::timing::Phase;
 use crate::wqe::{Operation, Unit};
 
 /// The armed request that may be fired: the oldest.

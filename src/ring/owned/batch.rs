@@ -8,8 +8,8 @@ use core::ptr::read;
 use super::flight::{Flight, Refused};
 use super::{OwnedOperation, Slice};
 use crate::ib::{Rc, Transport};
-use crate::lint::Refusal;
 use crate::ring::{self, PostError, SendQueue};
+use crate::watch::lint::Refusal;
 
 /// Requests that are written to the ring of a [`Channel`](super::Channel), and not yet known to the
 /// card. One doorbell rings them all.

@@ -5,8 +5,8 @@ use core::mem::{forget, replace};
 
 use super::{Buffers, Slice};
 use crate::cqe::{Failure, ReceiveDone, SendDone, Unclaimed};
+use crate::ib::Counter;
 use crate::ring::PostError;
-use crate::ring::cursor::Counter;
 use crate::ring::give_back::Mark;
 use crate::ring::send_ring::SendRing;
 use crate::ring::shadow::Entry;

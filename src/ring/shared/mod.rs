@@ -8,7 +8,7 @@
 //! written by then. `sequencer` has that protocol, and the argument for it.
 //!
 //! Exclusive queues are not touched by any of this: they stay without atomic operations. Phases
-//! (module [`timing`](crate::timing)) are those of exclusive queues only.
+//! (module [`timing`](crate::watch::timing)) are those of exclusive queues only.
 
 mod position;
 mod producer;
@@ -55,10 +55,9 @@ use std::sync::Arc;
 use self::position::Position;
 use self::sequencer::Apart;
 use super::SendQueue;
-use super::cursor::Counter;
 use super::slots::{Posted, Slots};
 use crate::doorbell::SendDoorbell;
-use crate::ib::Transport;
+use crate::ib::{Counter, Transport};
 use crate::wqe::Limits;
 
 /// What is common to queues of all transports.

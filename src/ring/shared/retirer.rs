@@ -45,7 +45,7 @@ impl<T: Transport> Retirer<T> {
     /// The last events of the queue, of what is known to the card; up to its last failure, if there
     /// was one. `None` for a queue that was taken out.
     #[cfg(feature = "flight-recorder")]
-    pub fn flight_record(&mut self) -> Option<crate::flight::Record> {
+    pub fn flight_record(&mut self) -> Option<mlx5_diag::flight::Record> {
         self.side().map(|side| side.ring.doorbell.flight.record())
     }
 

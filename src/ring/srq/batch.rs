@@ -6,7 +6,7 @@ use mlx5_sys::wqe::SEGMENT_SIZE;
 
 use super::SharedReceives;
 use crate::ring::PostError;
-use crate::timing::Phase;
+use crate::watch::timing::Phase;
 use crate::wqe::{Limits, Linear, Segments, SgeList, TERMINATOR};
 
 /// Offset of the index of the successor (`mlx5dv.h`, `mlx5_wqe_srq_next_seg`).

@@ -16,18 +16,19 @@ use super::side::{Member, SharedSide};
 use super::{SharedReceiveBatch, index};
 use crate::cqe::{Completion, CqeRef, QueueKind};
 use crate::doorbell::Record;
-use crate::flight::{self, DoorbellKind, Facts, Queue};
+use crate::ib::Counter;
 use crate::ring::completion::Completions;
 use crate::ring::credit::{Credit, SharedId};
 use crate::ring::keep::{QueueKeep, SrqKeep};
 use crate::ring::known::{Membership, Name};
 use crate::ring::source::{CqId, Member as Joining, ObjectId, SharedView, member};
 use crate::ring::{
-    Counter, PostError, QueueError, Queues, ReceiveConfig, ReceiveSide, ReceiveSource, SendSide,
+    PostError, QueueError, Queues, ReceiveConfig, ReceiveSide, ReceiveSource, SendSide,
     SharedReceiveSource,
 };
-use crate::timing::{Phase, Recorder};
 use crate::verbs::SharedReceiveQueue;
+use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
+use crate::watch::timing::{Phase, Recorder};
 use crate::wqe::SgeList;
 
 /// A shared receive queue, written to directly.
@@ -605,7 +606,7 @@ impl SharedReceives {
 
     /// What the phases of this queue's posts took so far.
     #[cfg(feature = "timing")]
-    pub fn timing(&self) -> crate::timing::Report {
+    pub fn timing(&self) -> crate::watch::timing::Report {
         self.timing.report()
     }
 
@@ -616,9 +617,9 @@ impl SharedReceives {
     }
 
     /// The last events of this queue; up to its last failure, if there was one. See
-    /// [`flight`](crate::flight). Allocates; the first time in a process, it takes 10 ms.
+    /// [`flight`](crate::watch::flight). Allocates; the first time in a process, it takes 10 ms.
     #[cfg(feature = "flight-recorder")]
-    pub fn flight_record(&self) -> crate::flight::Record {
+    pub fn flight_record(&self) -> mlx5_diag::flight::Record {
         self.flight.record()
     }
 
@@ -630,7 +631,7 @@ impl SharedReceives {
 
     /// Forgets what was recorded, and keeps so much from now on. Allocates.
     #[cfg(feature = "flight-recorder")]
-    pub fn set_flight(&mut self, config: crate::flight::Config) {
+    pub fn set_flight(&mut self, config: crate::watch::flight::Config) {
         self.flight.configure(config);
     }
 

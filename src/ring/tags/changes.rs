@@ -4,7 +4,7 @@
 //! makes changes in the order in which they were posted, and reports those that it was asked to: so a
 //! report is of the oldest that was, and says of all before it that they are made.
 
-use crate::ring::{Counter, Shape};
+use crate::ib::{Counter, Shape};
 
 /// What a change does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

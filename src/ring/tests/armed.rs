@@ -10,11 +10,11 @@ use crate::ring::cursor::Cursor;
 use crate::ring::random::{Random, rounds};
 use crate::ring::variable::{Bytes, Immediate, Offset, Variable};
 use crate::ring::{Armed, FireError, Form, PostError};
-use crate::text;
 use crate::wqe::{
     FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, Read, Remote, Send, SendImm, Sge, Word,
     Write, WriteImm,
 };
+use mlx5_diag::text;
 
 /// A CQ and a send queue that completes on it.
 pub(super) struct Twin {

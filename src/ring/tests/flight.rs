@@ -5,10 +5,10 @@ use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;
 
 use super::*;
-use crate::flight::{self, Config, DoorbellKind, What};
 use crate::ib::{Transport, Ud};
 use crate::ring::RegisterMemory;
 use crate::ring::random::Random;
+use crate::watch::flight::{self, Config, DoorbellKind, What};
 use crate::wqe::{
     Inline, InlineBytes, LocalInvalidate, Nop, PostOn, Read, Remote, Send, Sge, UdAddress, Write,
 };

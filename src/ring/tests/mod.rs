@@ -28,13 +28,12 @@ use mlx5_sys::verbs::{ibv_qp, ibv_qp_state};
 use zerocopy::IntoBytes;
 
 use super::completion::{Completions, CqParts};
-use super::cursor::Counter;
 use super::receive::{ReceiveParts, ReceiveQueue};
 use super::send::{SendParts, SendQueue};
 use super::source::{CqObject, ObjectId, QueueOwner};
 use crate::cqe::QueueKind;
 use crate::doorbell::{ArmDoorbell, Record, SendDoorbell};
-use crate::ib::{Rc, Transport};
+use crate::ib::{Counter, Rc, Transport};
 use crate::ring::QueueError;
 use crate::verbs::WorkQueue;
 use crate::wqe::Limits;

@@ -3,11 +3,11 @@
 use super::*;
 use crate::ring::PostError;
 use crate::ring::random::{Random, rounds};
-use crate::text;
 use crate::wqe::{
     CompareSwap, FetchAdd, Inline, InlineGather, Nop, Read, Remote, Send, SendImm, Sge, Word,
     Write, WriteImm,
 };
+use mlx5_diag::text;
 
 /// A request, and how the oracle lays it out.
 #[derive(Clone, Debug)]

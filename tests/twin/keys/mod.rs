@@ -11,9 +11,9 @@ mod direct;
 mod libmlx5;
 
 use mlx5::cqe::{Completion, ReceiveKind};
+use mlx5::diag::text;
 use mlx5::ib::{Access, Rc, Uc};
 use mlx5::ring::{Completions, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
-use mlx5::text;
 use mlx5::verbs::{CompletionQueue, MemoryWindow, Mkey, Type1, Type2};
 use mlx5::wqe::{BindWindow, LocalInvalidate, Nop, PostOn, Send, Sge, Strided, Write};
 use mlx5_model::stores::{self, Store};

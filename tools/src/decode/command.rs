@@ -1,8 +1,8 @@
 //! Firmware commands: their bytes, and what is said of those that failed.
 
 use mlx5::devx::ifc::{self, LAYOUTS, Layout, cmd_in, cmd_out, opcode};
-use mlx5::explain;
-use mlx5::text::{FieldValue, Structure};
+use mlx5::diag::explain;
+use mlx5::diag::text::{FieldValue, Structure};
 
 use super::finding;
 use super::record::{Field, Kind, Record};

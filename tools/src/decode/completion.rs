@@ -1,7 +1,7 @@
 //! Completions, from a CQE's bytes or from what programs say of them.
 
 use mlx5::cqe::{ErrorEntry, QueueKind, Status};
-use mlx5::text;
+use mlx5::diag::text;
 
 use super::finding;
 use super::record::{Key, Kind, Record};

@@ -2,7 +2,7 @@
 
 use mlx5::cqe::Status;
 use mlx5::devx::ifc;
-use mlx5::explain::{self, Explanation, Knowledge};
+use mlx5::diag::explain::{self, Explanation, Knowledge};
 
 use super::record::{Cause, Finding};
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use mlx5::text::Addressing;
+use mlx5::diag::text::Addressing;
 
 /// How to read what the bytes do not say.
 #[derive(Clone, Copy, Debug, Default)]

@@ -26,7 +26,7 @@ use std::io::{self, IsTerminal as _, Read as _};
 use std::path::Path;
 
 use clap::{Args, ValueEnum};
-use mlx5::text::Addressing;
+use mlx5::diag::text::Addressing;
 use serde::Serialize;
 
 use self::format::FORMATS;

@@ -1,7 +1,7 @@
 //! Bytes of a kind that is given.
 
 use mlx5::devx::ifc::{Layout, eqe};
-use mlx5::text::{Addressing, CqRecord, Eqe, QpRecord};
+use mlx5::diag::text::{Addressing, CqRecord, Eqe, QpRecord};
 
 use super::record::{Kind, Record};
 use super::{command, completion, wqe};

@@ -1,7 +1,7 @@
 //! What was found: records, their fields, and what their codes mean.
 
 use mlx5::cqe::QueueKind;
-use mlx5::text::Addressing;
+use mlx5::diag::text::Addressing;
 use serde::Serialize;
 
 /// What a record is.

@@ -4,8 +4,8 @@ use std::fmt;
 
 use mlx5::cqe::Status;
 use mlx5::devx::ifc;
-use mlx5::explain::command::SYNDROMES;
-use mlx5::explain::{health, status, vendor};
+use mlx5::diag::explain::command::SYNDROMES;
+use mlx5::diag::explain::{health, status, vendor};
 use serde::Serialize;
 
 use super::record::Finding;

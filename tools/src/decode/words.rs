@@ -1,7 +1,7 @@
 //! Statuses in words.
 
 use mlx5::cqe::Status;
-use mlx5::explain::status::STATUSES;
+use mlx5::diag::explain::status::STATUSES;
 
 /// How libibverbs (`ibv_wc_status_str`), the kernel (`ib_wc_status_msg`) and others write a status, in
 /// lower case.

@@ -1,7 +1,7 @@
 //! WQEs, and the rings that they lie in.
 
 use mlx5::cqe::QueueKind;
-use mlx5::text::{Addressing, ReceiveWqe, SendWqe};
+use mlx5::diag::text::{Addressing, ReceiveWqe, SendWqe};
 
 use super::record::{Key, Kind, Record};
 

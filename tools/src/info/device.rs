@@ -1,7 +1,7 @@
 //! What is told of a device.
 
 use mlx5::devx::{Group, Uar, UarKind, ifc::cmd_hca_cap};
-use mlx5::sysfs::{PciFunction, PciLink};
+use mlx5::diag::sysfs::{PciFunction, PciLink};
 use mlx5::verbs::{self, Context, Devx};
 use serde::Serialize;
 use serde_json::{Map, Value};

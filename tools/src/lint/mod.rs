@@ -1,6 +1,6 @@
 //! `mlx5 lint`: what is wrong with WQEs.
 //!
-//! The checks are the library's ([`mlx5::lint`]). `source` brings WQEs to them: a ring's bytes, with
+//! The checks are the library's ([`mlx5::diag::lint`]). `source` brings WQEs to them: a ring's bytes, with
 //! what is known of the queue given as options; a dump of the flight recorder; or a recording of what a
 //! program did on the model (`recording`), which tells of its queues itself, as a program does that is
 //! run (`live`). `report` shows what was
@@ -17,7 +17,7 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use clap::Args;
-use mlx5::lint::{Facts, Transport};
+use mlx5::diag::lint::{Facts, Transport};
 use mlx5_model::trace::{ReadError, Reader};
 use serde::Serialize;
 

@@ -9,7 +9,7 @@ use mlx5::devx::ifc::{
     create_sq_out, destroy_cq_in, destroy_qp_in, destroy_sq_in, eqe, event_type, modify_cq_in,
     opcode, qp_2rst_in, qpc, sqc, wq,
 };
-use mlx5::lint::{Defect, Facts, Finding, Lint, Segment, Transport};
+use mlx5::diag::lint::{Defect, Facts, Finding, Lint, Segment, Transport};
 use mlx5_model::object::Service;
 use mlx5_model::trace::{Event, Observed, ReadError, Reader, What};
 

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use mlx5::lint::{Finding, Lint, Severity, Transport};
-use mlx5::text::{Addressing, SendWqe};
+use mlx5::diag::lint::{Finding, Lint, Severity, Transport};
+use mlx5::diag::text::{Addressing, SendWqe};
 use serde::Serialize;
 
 /// What the command tells.

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-use mlx5::flight::{Dump, Queue, What};
-use mlx5::lint::{Facts, Lint, Transport};
+use mlx5::diag::flight::{Dump, Queue, What};
+use mlx5::diag::lint::{Facts, Lint, Transport};
 use mlx5_model::trace::{ReadError, Reader};
 
 use super::report::Report;

@@ -1,7 +1,7 @@
 //! Firmware commands in words.
 
 use mlx5::devx::ifc::{Field, LAYOUTS, Layout, opcode, status};
-use mlx5::text::Structure;
+use mlx5::diag::text::Structure;
 use mlx5_model::command::Refusal;
 use serde_json::{Map, Value};
 

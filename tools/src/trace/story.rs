@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use mlx5::cqe::Status;
 use mlx5::devx::ifc::{comp_event, cq_error, eqe, event_type, port_state_change_event, qp_events};
-use mlx5::text::Cqe;
+use mlx5::diag::text::Cqe;
 use mlx5_model::card::Link;
 use mlx5_model::trace::{Call, Event, Observed, Queue, What};
 

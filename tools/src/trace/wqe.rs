@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use mlx5::text::{Addressing, ReceiveWqe, SendWqe};
+use mlx5::diag::text::{Addressing, ReceiveWqe, SendWqe};
 use mlx5_model::object::Service;
 use mlx5_model::trace::Queue;
 

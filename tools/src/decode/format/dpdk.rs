@@ -5,7 +5,7 @@
 //! `net/mlx5/hws/mlx5dr_send.c` "CQE ERR:0x…".
 
 use mlx5::cqe::{ErrorEntry, QueueKind};
-use mlx5::text::Addressing;
+use mlx5::diag::text::Addressing;
 
 use super::super::command::Failed;
 use super::super::completion::{self, Said};

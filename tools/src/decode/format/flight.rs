@@ -3,10 +3,10 @@
 //! `mlx5::flight` writes a record as lines that begin with `mlx5-flight/1`, and reads it; here it becomes
 //! a timeline, with the CQE that failed and the WQE that it names.
 
-use mlx5::flight::{
+use mlx5::diag::flight::{
     Doorbell, DoorbellKind, Dump, Event, Queue, Reason, Record as Flight, What, Wqe,
 };
-use mlx5::text::{self, Addressing, SendWqe};
+use mlx5::diag::text::{self, Addressing, SendWqe};
 
 use super::super::record::{Key, Kind, Record};
 use super::super::{completion, lines::Lines, wqe};

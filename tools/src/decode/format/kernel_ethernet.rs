@@ -3,7 +3,7 @@
 //! `en/txrx.h`, `mlx5e_dump_error_cqe`: a line and a hex dump of the CQE; `wq.c`,
 //! `mlx5_wq_cyc_wqe_dump`: "WQE DUMP: …" and one of the WQE.
 
-use mlx5::text::Addressing;
+use mlx5::diag::text::Addressing;
 
 use super::super::completion::{self, Said};
 use super::super::record::{Kind, Record};

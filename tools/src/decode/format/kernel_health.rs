@@ -2,7 +2,7 @@
 //!
 //! `mlx5/core/health.c`, `print_health_info`: a line per word of the health buffer.
 
-use mlx5::explain::health;
+use mlx5::diag::explain::health;
 
 use super::super::record::{Kind, Record};
 use super::super::{finding, lines::Lines, scan};

@@ -1,0 +1,66 @@
+//! What the card's codes mean, why they come up, and what helps.
+//!
+//! [`status`] has the reasons for which requests fail, [`vendor`] the vendor's own codes beside them,
+//! [`command`] what firmware says of a command it did not do, [`health`] what it says of itself. Few of
+//! the vendor's codes are documented: each entry says how much is known of it ([`Knowledge`]) and names
+//! a public source. Of a code that is not here nothing public was found.
+
+pub mod command;
+pub mod health;
+pub mod status;
+mod syndrome;
+pub mod vendor;
+
+pub use syndrome::Status;
+
+use core::fmt;
+
+/// What a code means, and its causes, the likeliest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// What the card says by it.
+    pub meaning: &'static str,
+    /// Why it does so.
+    pub causes: &'static [Cause],
+}
+
+/// A cause, and what helps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// What is wrong.
+    pub cause: &'static str,
+    /// How to find it or put it right.
+    pub cure: &'static str,
+}
+
+/// How much is publicly known of a code of the vendor's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Knowledge {
+    /// A public header or document gives it a name.
+    Named,
+    /// Somebody of the vendor said in public what it means.
+    Told,
+    /// It is not publicly documented; it was met in the circumstances that the source describes.
+    Met,
+}
+
+impl fmt::Display for Knowledge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Knowledge::Named => "documented",
+            Knowledge::Told => "said in public by the vendor's people",
+            Knowledge::Met => "not publicly documented",
+        })
+    }
+}
+
+/// Declares an [`Explanation`]: `meaning; cause => cure; …`.
+macro_rules! explanation {
+    ($meaning:literal; $($cause:literal => $cure:literal;)*) => {
+        $crate::explain::Explanation {
+            meaning: $meaning,
+            causes: &[$($crate::explain::Cause { cause: $cause, cure: $cure }),*],
+        }
+    };
+}
+use explanation;

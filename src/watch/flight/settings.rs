@@ -1,0 +1,145 @@
+//! How much is recorded, and where dumps go.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use mlx5_sys::wqe::WQEBB_SIZE;
+
+use mlx5_diag::flight::Record;
+
+/// Most events of each kind.
+const MOST_EVENTS: u32 = 1 << 16;
+/// Most bytes of a WQE.
+const MOST_BYTES: u32 = 256;
+
+/// How much a queue's recorder keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// WQEs, doorbells and CQEs: so many of each. The next power of two is taken, up to 65536.
+    /// Default: `MLX5_FLIGHT_EVENTS`, or 64.
+    pub events: u32,
+    /// Bytes of each WQE that are kept: 64, 128, 192 or 256. Others are rounded up, or down to 256.
+    /// Default: 256, of which no operation needs more but those with many entries or a long inline
+    /// payload.
+    pub wqe_bytes: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        static EVENTS: OnceLock<u32> = OnceLock::new();
+        let events = *EVENTS.get_or_init(|| events(std::env::var("MLX5_FLIGHT_EVENTS").ok()));
+        Self { events, wqe_bytes: MOST_BYTES }
+    }
+}
+
+/// What the variable asks for.
+fn events(variable: Option<String>) -> u32 {
+    const USUAL: u32 = 64;
+    let Some(text) = variable else { return USUAL };
+    let number = text.parse().ok();
+    number.filter(|&events: &u32| events.is_power_of_two() && events <= MOST_EVENTS).unwrap_or_else(
+        || {
+            eprintln!(
+                "mlx5: MLX5_FLIGHT_EVENTS is `{text}`, and not a power of two from 1 to \
+                 {MOST_EVENTS}: {USUAL} events of each kind are recorded"
+            );
+            USUAL
+        },
+    )
+}
+
+impl Config {
+    /// Events of each kind, and blocks of a WQE.
+    pub(super) fn rooms(self) -> (usize, usize) {
+        let events = self.events.clamp(1, MOST_EVENTS).next_power_of_two();
+        let blocks = (self.wqe_bytes.clamp(1, MOST_BYTES) as usize).div_ceil(WQEBB_SIZE);
+        (events as usize, blocks)
+    }
+}
+
+/// Where records go that an error CQE froze.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Nowhere: they are asked for.
+    Nowhere,
+    /// Standard error.
+    Stderr,
+    /// The end of this file, which is made if there is none.
+    File(PathBuf),
+}
+
+/// What the program said; `None`: nothing.
+static TARGET: Mutex<Option<Target>> = Mutex::new(None);
+
+/// Says where the record of a queue is written when an error CQE freezes it, whatever
+/// `MLX5_FLIGHT_DUMP` says. For all queues of the process, from the next error on. The poll that
+/// takes the error CQE writes it, before it returns: that allocates, and calls the system; the first
+/// time it also takes 10 ms to learn the counter's frequency.
+pub fn dump_errors_to(target: Target) {
+    *TARGET.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
+}
+
+fn target() -> Target {
+    static ASKED: OnceLock<Target> = OnceLock::new();
+    let said = TARGET.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    said.unwrap_or_else(|| {
+        let asked = ASKED.get_or_init(|| match std::env::var_os("MLX5_FLIGHT_DUMP") {
+            None => Target::Nowhere,
+            Some(name) if name.is_empty() => Target::Nowhere,
+            Some(name) if name == "stderr" => Target::Stderr,
+            Some(name) => Target::File(name.into()),
+        });
+        asked.clone()
+    })
+}
+
+/// Writes a record where the program, or who started it, wants it.
+#[cold]
+pub(super) fn dump(record: impl FnOnce() -> Record) {
+    match target() {
+        Target::Nowhere => {}
+        Target::Stderr => to_stderr(&record()),
+        Target::File(path) => {
+            let record = record();
+            let file = OpenOptions::new().append(true).create(true).open(&path);
+            if let Err(error) = file.and_then(|mut file| record.write_to(&mut file)) {
+                // Nobody can be told but the person; and the record is not lost.
+                eprintln!(
+                    "mlx5: the flight record cannot be written to {}: {error}",
+                    path.display()
+                );
+                to_stderr(&record);
+            }
+        }
+    }
+}
+
+fn to_stderr(record: &Record) {
+    // At once, as `eprint` would not. Where it is closed there is no one left to tell.
+    drop(record.write_to(&mut io::stderr()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_are_powers_of_two_and_whole_blocks() {
+        let rooms = |events, wqe_bytes| Config { events, wqe_bytes }.rooms();
+        assert_eq!(rooms(64, 256), (64, 4));
+        assert_eq!(rooms(0, 0), (1, 1));
+        assert_eq!(rooms(65, 65), (128, 2));
+        assert_eq!(rooms(u32::MAX, u32::MAX), (1 << 16, 4));
+    }
+
+    #[test]
+    fn the_variable_is_taken_if_it_is_a_power_of_two() {
+        assert_eq!(events(None), 64);
+        assert_eq!(events(Some("1024".into())), 1024);
+        for wrong in ["", "100", "-1", "131072", "many"] {
+            assert_eq!(events(Some(wrong.into())), 64, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! The recorder inside each queue.
+
+use core::fmt;
+
+use super::Phase;
+use super::clock::{Clock, ticks};
+use super::histogram::Histogram;
+use super::report::Report;
+use crate::ib::{Counter, Shape};
+
+/// A moment, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamp(u64);
+
+impl Stamp {
+    /// Now: everything before it has executed.
+    #[inline(always)]
+    pub(crate) fn now() -> Self {
+        Self(ticks())
+    }
+}
+
+/// When something happened to all WQEs before `head`.
+#[derive(Clone, Copy, Default)]
+struct Event {
+    head: Counter,
+    /// 0: nothing happened.
+    at: u64,
+}
+
+/// What is on its way.
+struct Flights {
+    shape: Shape,
+    /// Doorbells whose WQEs are outstanding, by slot of the head.
+    rung: Box<[Event]>,
+    /// CQEs that were seen since the last call began, in their order. There are never more than
+    /// the ring has entries, since a WQE completes once.
+    seen: Box<[Event]>,
+    count: usize,
+}
+
+impl Flights {
+    fn new(shape: Shape) -> Self {
+        let none = vec![Event::default(); shape.entries() as usize];
+        Self { shape, rung: none.clone().into(), seen: none.into(), count: 0 }
+    }
+
+    /// Durations of the flights that ended.
+    fn ended(&self) -> impl Iterator<Item = u64> {
+        self.seen[..self.count].iter().filter_map(|seen| {
+            let rung = self.rung[self.shape.slot(seen.head)];
+            let same = rung.at != 0 && rung.head == seen.head;
+            same.then(|| seen.at.saturating_sub(rung.at))
+        })
+    }
+
+    /// Forgets them.
+    fn settle(&mut self) {
+        for seen in &self.seen[..self.count] {
+            let rung = &mut self.rung[self.shape.slot(seen.head)];
+            if rung.head == seen.head {
+                rung.at = 0;
+            }
+        }
+        self.count = 0;
+    }
+}
+
+/// What phases took so far.
+#[derive(Clone)]
+struct Totals {
+    /// In the last call that had the phase.
+    last: [u64; Phase::COUNT],
+    histograms: Box<[Histogram]>,
+}
+
+impl Totals {
+    fn new() -> Self {
+        let histograms = vec![Histogram::EMPTY; Phase::COUNT].into();
+        Self { last: [0; Phase::COUNT], histograms }
+    }
+
+    /// Adds a call with these phases, by bit, and flights that ended.
+    fn add(&mut self, mut stamped: u32, took: &[u64; Phase::COUNT], flights: Option<&Flights>) {
+        while stamped != 0 {
+            let phase = stamped.trailing_zeros() as usize;
+            stamped &= stamped - 1;
+            self.one(phase, took[phase]);
+        }
+        for flight in flights.into_iter().flat_map(Flights::ended) {
+            self.one(Phase::Flight as usize, flight);
+        }
+    }
+
+    fn one(&mut self, phase: usize, ticks: u64) {
+        self.last[phase] = ticks;
+        self.histograms[phase].add(ticks);
+    }
+}
+
+/// Durations of one queue's calls. Everything is allocated when it is made.
+///
+/// Each stamp costs one reading of the clock and three stores. The histograms are touched when the
+/// next call begins, or a report is asked for: when no phase is running.
+pub(crate) struct Recorder {
+    /// The last stamp; 0 outside of a call, and then nothing is recorded.
+    last: u64,
+    /// Phases that were stamped since the call began, by bit, and what they took; 0 elsewhere.
+    stamped: u32,
+    current: [u64; Phase::COUNT],
+    totals: Totals,
+    flights: Option<Flights>,
+}
+
+impl Recorder {
+    /// A recorder for calls that ring no doorbell.
+    pub(crate) fn new() -> Self {
+        Self {
+            last: 0,
+            stamped: 0,
+            current: [0; Phase::COUNT],
+            totals: Totals::new(),
+            flights: None,
+        }
+    }
+
+    /// A recorder that also measures the flight of WQEs of a ring.
+    pub(crate) fn of_ring(shape: Shape) -> Self {
+        Self { flights: Some(Flights::new(shape)), ..Self::new() }
+    }
+
+    /// A call begins, or one part of it. What the one before took goes into the histograms, before
+    /// the clock is read.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self) {
+        let landed = self.flights.as_ref().is_some_and(|flights| flights.count != 0);
+        if self.stamped != 0 || landed {
+            self.settle();
+        }
+        self.last = ticks();
+    }
+
+    /// `phase` ends. One that ends twice in a call took the sum.
+    #[inline(always)]
+    pub(crate) fn stamp(&mut self, phase: Phase) {
+        self.stamp_at(phase, Stamp::now());
+    }
+
+    /// `phase` ended then.
+    #[inline(always)]
+    pub(crate) fn stamp_at(&mut self, phase: Phase, at: Stamp) {
+        if self.last != 0 {
+            self.current[phase as usize] += at.0.saturating_sub(self.last);
+            self.stamped |= 1 << phase as u32;
+            self.last = at.0;
+        }
+    }
+
+    /// A doorbell rang at the last stamp, and told of the WQEs before `head`. The call ends.
+    #[inline(always)]
+    pub(crate) fn rang(&mut self, head: Counter) {
+        if let Some(flights) = &mut self.flights {
+            flights.rung[flights.shape.slot(head)] = Event { head, at: self.last };
+        }
+        self.end();
+    }
+
+    /// The call ends: until the next one begins, stamps are not taken for parts of it.
+    #[inline(always)]
+    pub(crate) fn end(&mut self) {
+        self.last = 0;
+    }
+
+    /// A CQE was seen at `at` that names the last WQE before `head`. Only a note of it is made:
+    /// this is inside of a poll's phase.
+    #[inline(always)]
+    pub(crate) fn arrived(&mut self, head: Counter, at: Stamp) {
+        if let Some(flights) = &mut self.flights {
+            if let Some(place) = flights.seen.get_mut(flights.count) {
+                *place = Event { head, at: at.0 };
+                flights.count += 1;
+            }
+        }
+    }
+
+    /// What the last call took, and flights that ended since it began, go into the totals.
+    #[inline(never)]
+    fn settle(&mut self) {
+        self.totals.add(self.stamped, &self.current, self.flights.as_ref());
+        self.stamped = 0;
+        self.current = [0; Phase::COUNT];
+        if let Some(flights) = &mut self.flights {
+            flights.settle();
+        }
+    }
+
+    /// The ring starts anew: what rang before is not awaited any more.
+    pub(crate) fn restart(&mut self) {
+        self.settle();
+        if let Some(flights) = &mut self.flights {
+            flights.rung.fill(Event::default());
+        }
+    }
+
+    /// What was recorded so far.
+    pub(crate) fn report(&self) -> Report {
+        let mut totals = self.totals.clone();
+        totals.add(self.stamped, &self.current, self.flights.as_ref());
+        Report::new(Clock::get(), &totals.histograms, &totals.last)
+    }
+
+    /// Forgets what was recorded so far.
+    pub(crate) fn clear(&mut self) {
+        self.settle();
+        self.totals.histograms.fill(Histogram::EMPTY);
+    }
+
+    /// What a phase without anything in it takes, in ticks: the stamp's own cost, and of the
+    /// recorder what lies between two stamps. The least median of several rounds, so that a
+    /// disturbed one does not count.
+    pub(super) fn overhead() -> u64 {
+        let mut recorder = Self::new();
+        let mut least = u64::MAX;
+        for _ in 0..8 {
+            recorder.clear();
+            for _ in 0..512 {
+                recorder.begin();
+                // As between two stores: what the recorder keeps is in memory.
+                for phase in [Phase::Reserve, Phase::Encode, Phase::Fence, Phase::Record] {
+                    core::hint::black_box(&mut recorder).stamp(phase);
+                }
+                recorder.settle();
+            }
+            // The first follows `begin` and no other stamp.
+            for phase in [Phase::Encode, Phase::Fence, Phase::Record] {
+                least = least.min(recorder.totals.histograms[phase as usize].quantile(1, 2));
+            }
+        }
+        least
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("last", &self.totals.last).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts(recorder: &Recorder) -> Vec<(Phase, u64)> {
+        let report = recorder.report();
+        report.phases().iter().map(|phase| (phase.phase, phase.count)).collect()
+    }
+
+    /// Lets at least `wait` ticks pass.
+    fn pass(wait: u64) {
+        let start = ticks();
+        while ticks() - start < wait {}
+    }
+
+    #[test]
+    fn phases_take_what_lies_between_their_stamps() {
+        let mut recorder = Recorder::new();
+        let long = 100_000;
+        for _ in 0..9 {
+            recorder.begin();
+            pass(long);
+            recorder.stamp(Phase::Encode);
+            recorder.stamp(Phase::Record);
+            recorder.settle();
+        }
+        let report = recorder.report();
+        let [encode, record] = report.phases() else { panic!("{report}") };
+        assert_eq!((encode.phase, encode.count), (Phase::Encode, 9));
+        assert_eq!((record.phase, record.count), (Phase::Record, 9));
+        assert!(encode.min + report.overhead() >= long, "{report}");
+        assert!(encode.last + report.overhead() >= long, "{report}");
+        assert!(record.median < long / 100, "nothing lies between two stamps: {report}");
+    }
+
+    #[test]
+    fn outside_of_a_call_nothing_is_recorded() {
+        let mut recorder = Recorder::new();
+        recorder.stamp(Phase::Flush);
+        assert_eq!(counts(&recorder), []);
+        recorder.begin();
+        recorder.stamp(Phase::Record);
+        recorder.rang(Counter::new(1));
+        recorder.stamp(Phase::Flush);
+        assert_eq!(counts(&recorder), [(Phase::Record, 1)], "after one, neither");
+    }
+
+    #[test]
+    fn a_phase_that_ends_twice_took_the_sum_and_the_next_call_starts_at_nothing() {
+        let mut recorder = Recorder::new();
+        for _ in 0..2 {
+            recorder.begin();
+            recorder.last = 1000;
+            recorder.stamp_at(Phase::Sight, Stamp(1100));
+            recorder.stamp_at(Phase::Decode, Stamp(1300));
+            recorder.stamp_at(Phase::Sight, Stamp(1700));
+            recorder.settle();
+            assert_eq!(recorder.totals.last[Phase::Sight as usize], 500);
+            assert_eq!(recorder.totals.last[Phase::Decode as usize], 200);
+        }
+        assert_eq!(counts(&recorder), [(Phase::Sight, 2), (Phase::Decode, 2)]);
+        assert_eq!(recorder.totals.histograms[Phase::Sight as usize].max(), 500);
+    }
+
+    #[test]
+    fn a_counter_that_jumps_back_gives_no_duration() {
+        let mut recorder = Recorder::new();
+        recorder.last = 1000;
+        recorder.stamp_at(Phase::Sight, Stamp(900));
+        recorder.stamp_at(Phase::Decode, Stamp(950));
+        recorder.settle();
+        assert_eq!(recorder.totals.last[Phase::Sight as usize], 0);
+        assert_eq!(recorder.totals.last[Phase::Decode as usize], 50);
+    }
+
+    #[test]
+    fn a_flight_is_of_the_wqe_that_rang_and_counted_once() {
+        let shape = Shape::new(4).unwrap();
+        let mut recorder = Recorder::of_ring(shape);
+        let ring = |recorder: &mut Recorder, wqe, at| {
+            recorder.last = at - 10;
+            recorder.stamp_at(Phase::Flush, Stamp(at));
+            recorder.rang(Counter::new(wqe));
+        };
+        let flights = |recorder: &mut Recorder| {
+            recorder.settle();
+            let histogram = &recorder.totals.histograms[Phase::Flight as usize];
+            (histogram.count(), recorder.totals.last[Phase::Flight as usize])
+        };
+        ring(&mut recorder, 1, 1000);
+        recorder.arrived(Counter::new(5), Stamp(1100));
+        assert_eq!(flights(&mut recorder), (0, 0), "the same slot, another lap");
+        recorder.arrived(Counter::new(2), Stamp(1100));
+        assert_eq!(flights(&mut recorder), (0, 0), "rang no doorbell");
+        recorder.arrived(Counter::new(1), Stamp(1300));
+        assert_eq!(flights(&mut recorder), (1, 300));
+        recorder.arrived(Counter::new(1), Stamp(1400));
+        assert_eq!(flights(&mut recorder), (1, 300), "once");
+        ring(&mut recorder, 3, 2000);
+        ring(&mut recorder, 7, 3000);
+        recorder.arrived(Counter::new(3), Stamp(4000));
+        assert_eq!(flights(&mut recorder), (1, 300), "its place was taken");
+        recorder.arrived(Counter::new(7), Stamp(4000));
+        assert_eq!(flights(&mut recorder), (2, 1000));
+        // Before the next call begins, any number may end.
+        for wqe in 9..12 {
+            ring(&mut recorder, wqe, 5000);
+        }
+        for wqe in 9..12 {
+            recorder.arrived(Counter::new(wqe), Stamp(5000 + u64::from(wqe)));
+        }
+        recorder.begin();
+        assert_eq!(recorder.totals.histograms[Phase::Flight as usize].count(), 5);
+        assert_eq!(flights(&mut recorder), (5, 11));
+        ring(&mut recorder, 2, 5000);
+        recorder.restart();
+        recorder.arrived(Counter::new(2), Stamp(6000));
+        assert_eq!(flights(&mut recorder), (5, 11), "of a former life");
+        recorder.clear();
+        assert_eq!(counts(&recorder), []);
+    }
+
+    #[test]
+    fn the_overhead_is_that_of_a_stamp() {
+        let overhead = Clock::get().overhead();
+        assert!(overhead > 0 && overhead < 5000, "{overhead}");
+        // Phases without anything in them are shown as nothing, or nearly: the median of many is
+        // at most a small multiple of the cost of a stamp.
+        let mut recorder = Recorder::new();
+        for _ in 0..1001 {
+            recorder.begin();
+            recorder.stamp(Phase::Fence);
+            recorder.stamp(Phase::Record);
+            recorder.settle();
+        }
+        let report = recorder.report();
+        assert!(report.phase(Phase::Record).unwrap().median <= 4 * overhead, "{report}");
+    }
+}
