@@ -62,14 +62,17 @@ pub mod clock;
 pub mod command;
 pub mod engine;
 pub mod frontend;
+pub mod identity;
 pub mod memory;
 pub mod object;
 mod private;
 pub mod queue;
+pub mod replay;
 pub mod stores;
 pub mod trace;
 pub mod transport;
 pub mod wire;
+pub mod work;
 
 pub use frontend::uverbs::{
     Mode, Unavailable, offered, run, set_mode, set_port, set_service_level,
