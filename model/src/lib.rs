@@ -48,9 +48,12 @@
 //!
 //! # Inside
 //!
-//! From the wire inwards: [`wire`] carries packets, [`transport`] is the requester and responder
-//! of each service, [`queue`] fetches WQEs and writes CQEs, [`object`] keeps the contexts,
-//! [`command`] executes firmware commands, [`card`] holds them together, [`engine`] runs cards.
+//! Lowest first, so that each module uses those before it alone: [`stores`], [`clock`] and [`memory`];
+//! [`wire`], packets and frames; [`work`], WQEs, completions and events as values; [`identity`];
+//! [`object`], the contexts; [`trace`], recordings; [`card`], the state of one device; [`queue`],
+//! which fetches WQEs and writes CQEs; [`transport`], requester and responder of each service;
+//! [`command`], firmware commands; [`mod@replay`], recorded calls on fresh cards; [`engine`], which
+//! runs cards; [`frontend`], the way in for programs.
 
 #![allow(
     rustdoc::private_intra_doc_links,
