@@ -122,7 +122,9 @@ fn check_package(package: &str) -> Result {
             println!("{package}: {modules} modules, {uses} dependencies, none upward");
             Ok(())
         }
-        count => Err(format!("{count} breaches of the order of `{package}`; they are above")),
+        count => {
+            Err(format!("order of `{package}` broken in {count} places; each is printed above"))
+        }
     }
 }
 
