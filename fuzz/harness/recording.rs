@@ -3,7 +3,8 @@
 
 use mlx5_model::card::{Link, PortState};
 use mlx5_model::engine::identities;
-use mlx5_model::trace::{Header, ReadError, Reader, replay};
+use mlx5_model::replay::replay;
+use mlx5_model::trace::{Header, ReadError, Reader};
 
 /// Records of one input that is made of parts.
 const RECORDS: usize = 256;

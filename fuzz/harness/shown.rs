@@ -1,7 +1,8 @@
 //! What `mlx5 trace`, `mlx5 lint` and `mlx5 replay` make of a recording. The fuzz target and the test that
 //! replays its corpus share it.
 
-use mlx5_model::trace::{ReadError, Reader, replay};
+use mlx5_model::replay::replay;
+use mlx5_model::trace::{ReadError, Reader};
 
 /// Shows a recording by each command.
 pub fn shown(stream: &[u8]) {

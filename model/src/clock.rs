@@ -1,9 +1,14 @@
 //! Time and randomness: one source, so that a run can be replayed.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::trace::Tap;
+/// A source of time that a card is given in place of the machine's clock.
+pub trait TimeSource: Debug + Send + Sync {
+    /// Returns the nanoseconds since the card was made.
+    fn now(&self) -> u64;
+}
 
 /// Where the card's time comes from.
 #[derive(Clone, Debug)]
@@ -12,8 +17,8 @@ pub enum Clock {
     Real(Instant),
     /// A time that only moves when told: nanoseconds.
     Manual(u64),
-    /// What a tap says: the machine's clock, of which it keeps a record, or a record.
-    Tapped(Arc<Tap>),
+    /// Another source: one that records the machine's clock, or repeats a record.
+    Source(Arc<dyn TimeSource>),
 }
 
 impl Clock {
@@ -27,7 +32,7 @@ impl Clock {
         match self {
             Self::Real(start) => start.elapsed().as_nanos() as u64,
             Self::Manual(now) => *now,
-            Self::Tapped(tap) => tap.now(),
+            Self::Source(source) => source.now(),
         }
     }
 

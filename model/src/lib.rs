@@ -48,9 +48,12 @@
 //!
 //! # Inside
 //!
-//! From the wire inwards: [`wire`] carries packets, [`transport`] is the requester and responder
-//! of each service, [`queue`] fetches WQEs and writes CQEs, [`object`] keeps the contexts,
-//! [`command`] executes firmware commands, [`card`] holds them together, [`engine`] runs cards.
+//! Lowest first, so that each module uses those before it alone: [`stores`], [`clock`] and [`memory`];
+//! [`wire`], packets and frames; [`work`], WQEs, completions and events as values; [`identity`];
+//! [`object`], the contexts; [`trace`], recordings; [`card`], the state of one device; [`queue`],
+//! which fetches WQEs and writes CQEs; [`transport`], requester and responder of each service;
+//! [`command`], firmware commands; [`mod@replay`], recorded calls on fresh cards; [`engine`], which
+//! runs cards; [`frontend`], the way in for programs.
 
 #![allow(
     rustdoc::private_intra_doc_links,
@@ -62,14 +65,17 @@ pub mod clock;
 pub mod command;
 pub mod engine;
 pub mod frontend;
+pub mod identity;
 pub mod memory;
 pub mod object;
 mod private;
 pub mod queue;
+pub mod replay;
 pub mod stores;
 pub mod trace;
 pub mod transport;
 pub mod wire;
+pub mod work;
 
 pub use frontend::uverbs::{
     Mode, Unavailable, offered, run, set_mode, set_port, set_service_level,

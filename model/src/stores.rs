@@ -2,10 +2,8 @@
 //! order. Only trapped pages see every store.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-use crate::frontend::uverbs::lock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Most stores that are kept; older ones are dropped.
 pub const KEPT: usize = 1 << 16;
@@ -54,7 +52,7 @@ impl Drop for Recording {
 
 /// Takes what was recorded since the last call, oldest first.
 pub fn take() -> Vec<Store> {
-    lock(&LOG).drain(..).collect()
+    log().drain(..).collect()
 }
 
 /// Stops recording, in the child of a fork: the log is the parent's, and may have been in use.
@@ -67,9 +65,14 @@ pub(crate) fn made(uar: u32, offset: usize, bytes: &[u8]) {
     if RECORDING.load(Ordering::Acquire) == 0 {
         return;
     }
-    let mut log = lock(&LOG);
+    let mut log = log();
     if log.len() == KEPT {
         log.pop_front();
     }
     log.push_back(Store { uar, offset, bytes: bytes.to_vec() });
+}
+
+/// The log is whole between any two statements, whatever happened to a thread that held its lock.
+fn log() -> MutexGuard<'static, VecDeque<Store>> {
+    LOG.lock().unwrap_or_else(PoisonError::into_inner)
 }

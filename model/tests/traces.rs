@@ -9,7 +9,8 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use mlx5_model::trace::{Observed, Reader, Verdict, What, replay};
+use mlx5_model::replay::replay;
+use mlx5_model::trace::{Observed, Reader, Verdict, What};
 use support::port;
 use support::process::Process;
 use support::role::{Player, hear, play, say};

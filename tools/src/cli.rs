@@ -3,9 +3,10 @@
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::machine::Machine;
+use crate::options::Options;
 use crate::outcome::{Error, Outcome};
 use crate::output::{Form, Output, plain, stderr, stdout};
 use crate::{decode, doctor, dump, generate, info, lint, perf, replay, trace};
@@ -31,20 +32,6 @@ Exit status:
   2  the command line is wrong
   3  it could not be done: no device, no permission, no such file
 trace ends as the program does that it runs.";
-
-/// Options that every command takes.
-#[derive(Args, Clone, Debug)]
-pub struct Options {
-    /// Print JSON, for programs
-    #[arg(long, global = true)]
-    pub json: bool,
-    /// Run on the model, also where there is a card
-    #[arg(long, global = true)]
-    pub model: bool,
-    /// The device, as ibv_devices lists it [default: the first]
-    #[arg(short, long, global = true, value_name = "NAME")]
-    pub device: Option<String>,
-}
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -123,8 +110,8 @@ impl Cli {
             Command::Trace(arguments) => arguments.run(&output),
             Command::Replay(arguments) => arguments.run(&output),
             Command::Dump(arguments) => arguments.run(&machine, &output),
-            Command::Completions(arguments) => arguments.run(),
-            Command::Man(arguments) => arguments.run(),
+            Command::Completions(arguments) => arguments.run(&mut Cli::command()),
+            Command::Man(arguments) => arguments.run(Cli::command()),
         };
         match ended {
             Ok(outcome) => outcome.into(),

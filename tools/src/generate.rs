@@ -4,10 +4,9 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::cli::Cli;
 use crate::outcome::{Error, Outcome, Result};
 use crate::output::{Form, stdout};
 
@@ -21,10 +20,10 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Prints them.
-    pub(crate) fn run(&self) -> Result {
+    /// Prints those of a command line.
+    pub(crate) fn run(&self, command: &mut clap::Command) -> Result {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "mlx5", &mut script);
+        clap_complete::generate(self.shell, command, "mlx5", &mut script);
         io::Write::write_all(&mut stdout(Form::Text), &script).map_err(Error::Output)?;
         Ok(Outcome::Good)
     }
@@ -40,8 +39,8 @@ pub struct Man {
 }
 
 impl Man {
-    /// Writes them.
-    pub(crate) fn run(&self) -> Result {
+    /// Writes those of a command line.
+    pub(crate) fn run(&self, mut command: clap::Command) -> Result {
         if !self.folder.is_dir() {
             return Err(Error::Told(format!(
                 "{} is no folder: make it first, or name another",
@@ -49,7 +48,6 @@ impl Man {
             )));
         }
         // Completes the tree: pages name their command with those above it, `mlx5-perf-lat.1`.
-        let mut command = Cli::command();
         command.build();
         self.write(&command)
     }

@@ -1,10 +1,9 @@
 //! What a command runs on: a card, or the model.
 
-use mlx5::verbs::{self, Context, Device};
-// Linked in, it stands behind libibverbs where no card is found.
-use mlx5_model as _;
+use mlx5::verbs::Context;
 
-use crate::cli::Options;
+use crate::bed::is_model;
+use crate::options::Options;
 use crate::outcome::Result;
 use crate::output::say;
 
@@ -12,21 +11,6 @@ use crate::output::say;
 #[derive(Clone, Debug)]
 pub struct Machine {
     device: Option<String>,
-}
-
-/// Whether devices are the model's. Decides it, if nothing did yet.
-#[must_use]
-pub fn is_model() -> bool {
-    mlx5_model::offered()
-}
-
-/// What devices are: `model` or `card`; none where there is no device.
-#[must_use]
-pub fn runs_on() -> Option<&'static str> {
-    if is_model() {
-        return Some("model");
-    }
-    verbs::devices().is_ok_and(|devices| devices.iter().any(Device::is_mlx5)).then_some("card")
 }
 
 impl Machine {

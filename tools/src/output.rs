@@ -12,8 +12,8 @@ use std::process::Stdio;
 
 use serde::Serialize;
 
-use crate::cli::Options;
-use crate::machine;
+use crate::bed;
+use crate::options::Options;
 use crate::outcome::{Error, Result};
 
 /// Where reports go, and in which form.
@@ -27,7 +27,7 @@ pub struct Output {
 struct Envelope<'a, R> {
     command: &'a str,
     version: &'static str,
-    /// As [`machine::runs_on`] says.
+    /// As [`bed::runs_on`] says.
     runs_on: Option<&'static str>,
     report: &'a R,
 }
@@ -79,7 +79,7 @@ impl Output {
         self.json(&Envelope {
             command,
             version: env!("CARGO_PKG_VERSION"),
-            runs_on: machine::runs_on(),
+            runs_on: bed::runs_on(),
             report,
         })
     }

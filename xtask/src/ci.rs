@@ -1,8 +1,9 @@
-//! `cargo xtask ci`: the tests, then what keeps the tree tidy.
+//! `cargo xtask ci`: the order of modules, the tests, then what keeps the tree tidy.
 
 use crate::Result;
 use crate::bench::{self, Choice};
 use crate::build;
+use crate::layers;
 use crate::miri;
 use crate::setup::{self, For};
 use crate::steps::Steps;
@@ -19,6 +20,7 @@ pub fn command() -> Result {
     });
     let Some(decision) = decision else { return steps.finish("cargo xtask ci") };
 
+    steps.step("cargo xtask layers", layers::check);
     test::add_steps(&mut steps, &decision, &[]);
     steps.step("cargo fmt --check", || {
         build::run("cargo fmt", build::cargo("fmt").args(["--all", "--check"]))

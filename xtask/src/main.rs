@@ -9,6 +9,7 @@ mod build;
 mod ci;
 mod demo;
 mod executables;
+mod layers;
 mod libclang;
 mod miri;
 mod needs;
@@ -42,6 +43,8 @@ usage: cargo xtask COMMAND [ARGUMENTS]
   torture [--lint] [--seed S] [--seeds COUNT] [--operations N] [--episode E]
                          random operations of the driver in one process and libibverbs in another,
                          held to an oracle; --lint checks every WQE before it is rung
+  layers [PACKAGE ...]   the order of top-level modules: reports uses of a module that stands above
+                         the one that uses it; without PACKAGE, of mlx5-model and mlx5-tools
   miri                   unit tests of rings and doorbells under Miri
   asan                   unit tests and traffic under the address sanitizer
   bench [--quick | --instructions | --cycles | --stores | --phases | --record]
@@ -50,7 +53,7 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --stores
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
-  ci                     test, then formatting, clippy, rustdoc, the features `lint`, `timing` and
+  ci                     layers, test, then formatting, clippy, rustdoc, the features `lint`, `timing` and
                          `flight-recorder`, `bench --quick`, a short `torture` and `miri`
 
 `miri`, `asan` and `ci` install the nightly toolchain by rustup, where it is missing.
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         "test" => test::command(rest),
         "soak" => soak::command(rest),
         "torture" => torture::command(rest),
+        "layers" => layers::command(rest),
         "miri" => no_arguments(command, rest).and_then(|()| miri::command()),
         "asan" => no_arguments(command, rest).and_then(|()| asan::command()),
         "bench" => bench::command(rest),

@@ -14,6 +14,7 @@ use super::{OP_MOD, Refusal, get};
 use crate::card::{Card, Link};
 use crate::object::Memic;
 use crate::queue::{INDIRECTION, MAX_BLOCK};
+use crate::transport::ethernet::LOG_MAX_LSO;
 
 /// Limits that commands are held to.
 pub const LOG_MAX_EQ_SIZE: u32 = 22;
@@ -29,8 +30,6 @@ pub const LOG_MAX_KLMS: u32 = 12;
 pub const LOG_MIN_ENTITY: u32 = 12;
 /// log2 of the longest message.
 pub const LOG_MAX_MESSAGE: u32 = 30;
-/// log2 of the bytes of the largest atomic.
-pub const LOG_MAX_ATOMIC: u32 = 5;
 /// log2 of READs and atomics in flight, either way.
 pub const LOG_MAX_READS: u32 = 4;
 /// log2 of streams of an initiator of dynamic connections.
@@ -49,8 +48,6 @@ pub const LOG_MAX_RQT: u32 = 9;
 pub const LOG_MAX_FLOW_TABLE: u32 = 20;
 /// The greatest level of a flow table.
 pub const MAX_FLOW_LEVEL: u32 = 64;
-/// log2 of the longest packet that is cut into segments.
-pub const LOG_MAX_LSO: u32 = 18;
 /// Entries of the P_Key table.
 pub const PKEYS: usize = 128;
 /// Entries of the GID table of an InfiniBand port; an Ethernet port has twice as many.

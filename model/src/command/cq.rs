@@ -154,7 +154,9 @@ pub fn modify(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal
                 return Err(Refusal::Umem);
             }
             let (pages, entries) = ring(card, input, &new, cq.cqe_size)?;
-            if !card.resize_cq(number, pages, entries) {
+            let resized = card.resize_cq(number, pages, entries);
+            card.follow_up();
+            if !resized {
                 return Err(Refusal::CqResize);
             }
             let cq = card.objects.cqs.get_mut(number).ok_or(Refusal::NoCq)?;

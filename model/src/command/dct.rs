@@ -8,14 +8,13 @@ use mlx5_sys::ifc::{
     query_dct_in, query_dct_out,
 };
 
-use super::capability::{LOG_MAX_ATOMIC, LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
+use super::capability::{LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
 use super::qp::free_number;
 use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Drain, Qp, ReceiveQueue, SendQueue, Service, State, Target};
-use crate::transport::ethernet::Ethernet;
-use crate::transport::rc::Rc;
-use crate::transport::unreliable::Unreliable;
+use crate::transport::QueuePair;
+use crate::work::LOG_MAX_ATOMIC;
 
 /// QPC's `st` of a target, and its `rq_type`: receives come from an SRQ (`qp.h`).
 const TARGET: u64 = 6;
@@ -93,10 +92,8 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
         context: qpc,
         sq: SendQueue::default(),
         rq: ReceiveQueue::default(),
-        rc: Rc::default(),
-        unreliable: Unreliable::default(),
+        transport: QueuePair::boxed(),
         half: None,
-        ethernet: Ethernet::default(),
         target: Some(Box::new(Target::new(given))),
     });
     create_dct_out::DCTN.set(output, number.into());

@@ -8,9 +8,7 @@ use super::umem::{self, RecordFields};
 use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Qp, ReceiveQueue, SendQueue, Service, Srq, State};
-use crate::transport::ethernet::Ethernet;
-use crate::transport::rc::Rc;
-use crate::transport::unreliable::Unreliable;
+use crate::transport::QueuePair;
 
 /// Receive queue types (`qp.h`): a ring of its own, a shared one, and none.
 const RQ_REGULAR: u32 = 0;
@@ -149,11 +147,9 @@ pub fn create(card: &mut Card, input: &[u8], output: &mut [u8]) -> Result<(), Re
             stride: stride as u32,
             ..ReceiveQueue::default()
         },
-        rc: Rc::default(),
-        unreliable: Unreliable::default(),
+        transport: QueuePair::boxed(),
         target: None,
         half: None,
-        ethernet: Ethernet::default(),
     });
     create_qp_out::QPN.set(output, number.into());
     Ok(())

@@ -10,13 +10,9 @@ use mlx5_sys::ifc::{
 use super::capability::{LOG_MAX_FLOW_TABLE, MAX_FLOW_LEVEL};
 use super::{Refusal, context, get, owned, uid};
 use crate::card::{Card, Link};
-use crate::object::{Destination, FlowEntry, FlowGroup, FlowTable, MATCH};
-
-/// Types of tables (`mlx5_ifc.h`, `FS_FT_*`): what a port receives, and what sniffers see of what is
-/// received and of what is sent.
-pub const NIC_RX: u8 = 0;
-pub const SNIFFER_RX: u8 = 5;
-pub const SNIFFER_TX: u8 = 6;
+use crate::object::{
+    Destination, FlowEntry, FlowGroup, FlowTable, MATCH, NIC_RX, SNIFFER_RX, SNIFFER_TX,
+};
 
 /// Destinations (`mlx5_ifc.h`, `MLX5_FLOW_DESTINATION_TYPE_*`).
 const TO_TABLE: u32 = 1;

@@ -2,9 +2,10 @@
 
 use mlx5_sys::ifc::{Field, ads, qpc};
 
-use super::capability::{LOG_MAX_ATOMIC, LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
+use super::capability::{LOG_MAX_MESSAGE, LOG_MAX_READS, PKEYS};
 use super::{Refusal, get};
 use crate::card::Card;
+use crate::work::LOG_MAX_ATOMIC;
 
 /// Optional parameters: `opt_param_mask` bits.
 pub mod optional {

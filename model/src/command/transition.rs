@@ -16,6 +16,7 @@ use super::take::{Take, take};
 use super::{Refusal, context, counter, get, owned, uid};
 use crate::card::Card;
 use crate::object::{Service, State};
+use crate::transport::QueuePair;
 
 /// What a transition asks for.
 struct Transition {
@@ -187,7 +188,8 @@ fn extended(card: &mut Card, input: &[u8]) -> Result<(), Refusal> {
     if qp.state != State::Rts {
         return Err(Refusal::QpState);
     }
-    if qp.rc.reset_stream(get(input, stream) as u16) { Ok(()) } else { Err(Refusal::QpStream) }
+    let stream = get(input, stream) as u16;
+    if QueuePair::reset_stream(qp, stream) { Ok(()) } else { Err(Refusal::QpStream) }
 }
 
 pub fn sqd2rts(card: &mut Card, input: &[u8], _: &mut [u8]) -> Result<(), Refusal> {

@@ -8,8 +8,7 @@ use mlx5_sys::ifc::{
 };
 
 use super::{OP_MOD, Refusal, get};
-use crate::card::{Card, Link};
-use crate::transport::{Counts, Sort, Traffic};
+use crate::card::{Card, Counts, Link, Sort, Traffic};
 use crate::wire::mac;
 
 /// The one version of the interface: receive queues that are shared are RMPs.

@@ -441,7 +441,7 @@ impl State {
         let now = self.now();
         let Some(network) = &mut self.network else { return };
         let waits = self.cards.iter().filter_map(|card| match card.clock {
-            Clock::Real(_) | Clock::Tapped(_) => {
+            Clock::Real(_) | Clock::Source(_) => {
                 Some(card.deadline()?.saturating_sub(card.clock.now()))
             }
             Clock::Manual(_) => None,

@@ -2,8 +2,7 @@
 
 use mlx5_sys::ifc::{Field, cqc};
 
-use super::Pages;
-use crate::queue::{Compression, Untold};
+use super::{Compression, Pages};
 
 /// What a CQ is armed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +11,15 @@ pub enum Arm {
     Any,
     /// The next solicited completion, or an error.
     Solicited,
+}
+
+/// Completions that an armed CQ has not told of yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Untold {
+    /// How many.
+    pub(crate) completions: u32,
+    /// When they are told of at the latest.
+    pub(crate) deadline: u64,
 }
 
 /// A completion queue.

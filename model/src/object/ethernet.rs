@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::{Field, rqc, sqc, tirc, tisc};
 
-use crate::queue::ReceiveWqe;
+use crate::work::ReceiveWqe;
 
 /// What a send or receive queue of Ethernet has that a queue pair has not. Both are kept among the
 /// queue pairs, with which they share numbers, doorbells and rings: each as one that has half of it.
@@ -38,6 +38,11 @@ pub struct Strides {
     /// The WQE in use, and how many of its strides are taken.
     pub current: Option<(ReceiveWqe, u32)>,
 }
+
+/// Ways of a TIR (`mlx5_ifc.h`, `MLX5_TIRC_DISP_TYPE_*`): to one queue, or through a table.
+pub const DIRECT: u32 = 0;
+/// See [`DIRECT`].
+pub const INDIRECT: u32 = 1;
 
 /// Transport interface receive: which receive queue packets go to.
 #[derive(Clone, Debug)]

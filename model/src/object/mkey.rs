@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::{Field, mkc};
 
-use super::Pages;
+use super::{Klm, Pages};
 
 /// How addresses behind a key become bus addresses.
 #[derive(Clone, Debug)]
@@ -19,19 +19,6 @@ pub enum Translation {
     Memic(u64),
     /// Not at all: the key is free.
     None,
-}
-
-/// A piece of memory behind another key (`mlx5dv.h`, `mlx5_wqe_umr_klm_seg`), or part of a strided
-/// pattern: its header, or one of the entries that follow that (`mlx5_wqe_umr_repeat_block_seg`,
-/// `mlx5_wqe_umr_repeat_ent_seg`). All have 16 bytes, and are looked at when the key is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Klm {
-    /// Bytes; nothing at all where it only fills a list up.
-    pub length: u32,
-    /// The other key.
-    pub key: u32,
-    /// Virtual address behind it.
-    pub address: u64,
 }
 
 /// Pieces of memory behind other keys, one after the other, indexed by where each starts: finding
@@ -134,43 +121,6 @@ impl KlmList {
             address: entry.address.checked_add(further).and_then(|at| at.checked_add(skip)),
             length: u64::from(entry.repeated()) - skip,
         })
-    }
-}
-
-impl Klm {
-    /// In a key's place: the header of a strided pattern.
-    const REPEAT: u32 = 0x400;
-
-    /// Of the header of a strided pattern: how often it is repeated, and how many entries follow.
-    fn pattern(&self) -> Option<(u32, usize)> {
-        let header = self.key == Self::REPEAT;
-        header.then(|| ((self.address >> 32) as u32, usize::from(self.address as u16)))
-    }
-
-    /// Of a pattern's entry: bytes of each piece.
-    pub fn repeated(&self) -> u32 {
-        self.length & 0xffff
-    }
-
-    /// Of a pattern's entry: bytes from one piece's start to the next one's.
-    pub fn stride(&self) -> u32 {
-        self.length >> 16
-    }
-
-    /// Reads a list of them, as commands and WQEs have it.
-    pub fn list(bytes: &[u8]) -> Vec<Self> {
-        bytes.chunks_exact(16).map(Self::decode).collect()
-    }
-
-    fn decode(bytes: &[u8]) -> Self {
-        let word = |at: usize| {
-            u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-        };
-        Self {
-            length: word(0),
-            key: word(4),
-            address: u64::from(word(8)) << 32 | u64::from(word(12)),
-        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! Contexts are kept as the bytes a command gave, with fields read by their `mlx5_ifc.h` names;
 //! what moves by itself is kept beside them and put in when a context is queried.
 
+mod compression;
 mod counter;
 mod cq;
 mod eq;
@@ -19,25 +20,34 @@ mod steering;
 mod table;
 mod tags;
 mod target;
+mod transport;
 mod umem;
 
 use std::collections::HashMap;
 
+pub(crate) use compression::{CQE, Entry, is_compressible};
+pub use compression::{Compression, Layout, MiniFormat};
 pub use counter::Counters;
-pub use cq::{Arm, Cq};
+pub use cq::{Arm, Cq, Untold};
 pub use eq::Eq;
-pub use ethernet::{Half, Rqt, Strides, Tir, Tis};
+pub use ethernet::{DIRECT, Half, INDIRECT, Rqt, Strides, Tir, Tis};
 pub use groups::Groups;
 pub use memic::{Memic, Run};
-pub use mkey::{Klm, KlmList, KlmPiece, Mkey, Translation};
+pub use mkey::{KlmList, KlmPiece, Mkey, Translation};
 pub use pages::Pages;
-pub use qp::{Qp, ReceiveQueue, SendQueue, Service, State, Used};
+pub use qp::{Qp, ReceiveQueue, SendQueue, State, Used};
 pub use srq::{Srq, SrqContext, SrqQueue, Xrc};
-pub use steering::{Destination, FlowEntry, FlowGroup, FlowTable, MATCH, Steering};
+pub use steering::{
+    Destination, FlowEntry, FlowGroup, FlowTable, MATCH, NIC_RX, SNIFFER_RX, SNIFFER_TX, Steering,
+};
 pub use table::Table;
 pub use tags::{TagEntry, TagList};
-pub use target::{Connection, Drain, Peer, Target};
+pub use target::{Drain, Target};
+pub use transport::TransportState;
 pub use umem::{Hold, Umem};
+
+pub use crate::wire::Service;
+pub use crate::work::Klm;
 
 /// An object that is nothing but a number someone owns: UAR, PD, XRCD, transport domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

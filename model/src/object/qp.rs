@@ -2,10 +2,8 @@
 
 use mlx5_sys::ifc::{Field, qpc};
 
-use super::{Half, Pages, Target};
-use crate::transport::ethernet::Ethernet;
-use crate::transport::rc::Rc;
-use crate::transport::unreliable::Unreliable;
+use super::{Half, Pages, Target, TransportState};
+use crate::wire::Service;
 
 /// State of a queue pair, as QPC encodes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,32 +23,6 @@ pub enum State {
     Sqd = 5,
     /// Every request is flushed.
     Error = 6,
-}
-
-/// Transport service of a queue pair, from QPC's `st`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
-    /// Reliable connection.
-    Rc,
-    /// Unreliable connection.
-    Uc,
-    /// Unreliable datagram.
-    Ud,
-    /// Extended reliable connection: an initiator alone, or a target alone, whose receives come from
-    /// the SRQ that each request names.
-    Xrc,
-    /// Dynamic connections: an initiator, whose WQEs each say where they go, or a target, which
-    /// anybody who shows its key may connect to.
-    Dc,
-    /// Frames of Ethernet: a send queue alone, or a receive queue alone.
-    Ethernet,
-}
-
-impl Service {
-    /// Whether a requester and a responder keep account of each other's packets.
-    pub fn is_reliable(self) -> bool {
-        matches!(self, Self::Rc | Self::Xrc | Self::Dc)
-    }
 }
 
 /// The card's view of a send queue: blocks of 64 bytes.
@@ -118,16 +90,12 @@ pub struct Qp {
     pub sq: SendQueue,
     /// Receive queue.
     pub rq: ReceiveQueue,
-    /// Requester and responder of a reliable connection.
-    pub rc: Rc,
-    /// Sender and receiver of an unreliable service.
-    pub unreliable: Unreliable,
+    /// What the transport keeps of it.
+    pub transport: Box<dyn TransportState>,
     /// What a target of dynamic connections has; such a one has no queues and no state but Rtr.
     pub target: Option<Box<Target>>,
     /// What it is as a queue of Ethernet.
     pub half: Option<Half>,
-    /// What the transport keeps of it as that.
-    pub ethernet: Ethernet,
 }
 
 impl Qp {
@@ -202,8 +170,7 @@ impl Qp {
     /// The context with what moves by itself.
     pub fn query(&self) -> [u8; qpc::SIZE] {
         let mut context = *self.context;
-        self.rc.describe(&mut context);
-        self.unreliable.describe(&mut context);
+        self.transport.describe(&mut context);
         qpc::STATE.set(&mut context, self.state as u64);
         qpc::HW_SQ_WQEBB_COUNTER.set(&mut context, self.sq.fetched.into());
         qpc::SW_SQ_WQEBB_COUNTER.set(&mut context, self.sq.producer.into());

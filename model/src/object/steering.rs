@@ -9,6 +9,14 @@ use super::Table;
 /// Bytes that a packet's headers are compared as.
 pub const MATCH: usize = fte_match_param::SIZE;
 
+/// Types of tables (`mlx5_ifc.h`, `FS_FT_*`): what a port receives, and what sniffers see of what is
+/// received and of what is sent.
+pub const NIC_RX: u8 = 0;
+/// See [`NIC_RX`].
+pub const SNIFFER_RX: u8 = 5;
+/// See [`NIC_RX`].
+pub const SNIFFER_TX: u8 = 6;
+
 /// Where a packet goes that an entry matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {

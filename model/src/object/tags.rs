@@ -1,6 +1,6 @@
 //! The list of tags of a shared receive queue that matches them.
 
-use crate::queue::Data;
+use crate::work::Data;
 
 /// A receive for a message with a tag.
 #[derive(Clone, Debug, PartialEq, Eq)]

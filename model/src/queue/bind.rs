@@ -2,10 +2,10 @@
 
 use mlx5_sys::ifc::mkc;
 
-use super::umr::FIELDS;
 use super::{Access, Domain, Entries, Syndrome, Umr};
 use crate::card::Card;
 use crate::object::{Klm, Mkey, Translation};
+use crate::work::umr::FIELDS;
 
 impl Card {
     /// Changes a key as a queue pair's UMR asks, or not at all. What the key leads to is looked at
@@ -75,10 +75,10 @@ mod tests {
     use mlx5_sys::ifc::{Field, alloc_pd_out, create_mkey_in, destroy_mkey_in, opcode};
     use proptest::prelude::*;
 
-    use super::super::umr::{CONTEXT, CONTROL, decode, flag};
     use super::*;
     use crate::command::test::{Command, Rig};
     use crate::queue::Denied;
+    use crate::work::umr::{CONTEXT, CONTROL, decode, flag};
 
     /// Where the region of the rig starts.
     const START: u64 = 0x7000_0100;

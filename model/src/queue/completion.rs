@@ -2,67 +2,10 @@
 
 use mlx5_sys::ifc::qpc;
 
-use super::Syndrome;
-use super::cq::{CQE, Entry};
 use super::event::COUNTER;
+use super::{Completion, Opcode, Origin};
 use crate::card::Card;
-use crate::object::Srq;
-
-/// Which queue a completion belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// The send queue; `opcode` is the WQE's.
-    Requester {
-        /// The WQE's opcode byte.
-        opcode: u8,
-    },
-    /// The receive queue.
-    Responder(Opcode),
-}
-
-/// What a receive completion reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Opcode {
-    /// RDMA WRITE with immediate.
-    WriteImmediate,
-    /// SEND.
-    Send,
-    /// SEND with immediate.
-    SendImmediate,
-    /// SEND with invalidate.
-    SendInvalidate,
-}
-
-/// One completion, as the transport knows it.
-#[derive(Clone, Debug)]
-pub struct Completion<'a> {
-    /// Queue pair.
-    pub qp: u32,
-    /// Queue.
-    pub origin: Origin,
-    /// Counter of the WQE.
-    pub wqe: u16,
-    /// The XRC SRQ that it was taken from.
-    pub xrc_srq: Option<u32>,
-    /// How it ended.
-    pub result: Result<(), Syndrome>,
-    /// Bytes moved.
-    pub length: u32,
-    /// Immediate data or invalidated key, as on the wire.
-    pub immediate: [u8; 4],
-    /// Whether the peer asked for a solicited event.
-    pub solicited: bool,
-    /// Payload, where the queue scatters small payloads into the CQE.
-    pub inline: Option<&'a [u8]>,
-    /// The peer's LID and service level, where the packet said.
-    pub source: (u16, u8),
-    /// Of a datagram: its sender's queue pair, and whether it came with a GRH.
-    pub sender: Option<(u32, bool)>,
-    /// Of a frame of Ethernet: what is said of its headers.
-    pub ethernet: Option<super::Seen>,
-    /// Of a queue that matches tags: what is said of them.
-    pub tagged: Option<super::Tagged>,
-}
+use crate::object::{CQE, Entry, Srq};
 
 /// CQE opcodes (`mlx5dv.h`, `MLX5_CQE_*`).
 mod opcode {
@@ -77,9 +20,9 @@ mod opcode {
 }
 
 impl Card {
-    /// Writes the CQE of a completion to the queue's CQ, and the event it is armed for. An overrun
-    /// puts the CQ and its queue pairs in error, with an async event, as a card does.
-    pub fn complete(&mut self, completion: &Completion<'_>) {
+    /// Writes the CQE of a completion to the queue's CQ, and the event it is armed for. What that
+    /// means for queue pairs is left to [`Card::follow_up`].
+    pub(crate) fn write_completion(&mut self, completion: &Completion<'_>) {
         let Some(qp) = self.objects.qps.get(&completion.qp) else { return };
         let requester = matches!(completion.origin, Origin::Requester { .. });
         let mut cqn = qp.get(if requester { qpc::CQN_SND } else { qpc::CQN_RCV });
@@ -187,6 +130,7 @@ impl Card {
 mod tests {
     use mlx5_sys::ifc::{cqc, create_cq_in, create_qp_in};
 
+    use super::super::Syndrome;
     use super::super::test::Queue;
     use super::*;
 

@@ -18,168 +18,19 @@
 use mlx5_sys::cqe::{FORMAT_COMPRESSED, FORMAT_SHIFT, MINI_CQES_PER_SLOT};
 use mlx5_sys::ifc::cqc;
 
-use super::cq::{CQE, Entry};
 use super::event::COUNTER;
 use crate::card::Card;
-use crate::memory::{Fault, Memory};
-use crate::object::Pages;
-use crate::trace::{Call, Observed};
+use crate::object::{CQE, Compression, Entry, Layout, MiniFormat, is_compressible};
+use crate::trace::Observed;
 
 /// Mini CQEs in the longest block.
 pub const MAX_BLOCK: usize = 64;
-
-/// What a responder's mini CQE has of the packet (`device.h`, `MLX5_CQE_FORMAT_*`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MiniFormat {
-    /// The RSS hash.
-    Hash,
-    /// The checksum.
-    Checksum,
-    /// The checksum, and the index of stride or WQE.
-    ChecksumStride,
-}
-
-impl MiniFormat {
-    /// What the CQ context calls so; `None` for the value that is reserved.
-    pub fn from_context(value: u32) -> Option<Self> {
-        match value {
-            0 => Some(Self::Hash),
-            1 => Some(Self::Checksum),
-            3 => Some(Self::ChecksumStride),
-            _ => None,
-        }
-    }
-}
 
 /// Mini CQEs in a slot of the enhanced layout: what follows them says how many they are.
 const MINI_CQES_ENHANCED: usize = 7;
 
 /// Binary logarithm of CQEs in the largest ring of the enhanced layout.
 const LOG_MOST_ENHANCED: u32 = 16;
-
-/// How mini CQEs lie in the ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// A title says how many follow.
-    Basic,
-    /// Each slot says how many are in it.
-    Enhanced,
-}
-
-impl Layout {
-    /// Writes a CQE, or a slot of mini CQEs: the byte by which software sees that it is there last,
-    /// after all others. That is the last byte, and in the enhanced layout the one before it.
-    pub(super) fn store(
-        self,
-        pages: &Pages,
-        memory: &dyn Memory,
-        at: usize,
-        bytes: &[u8],
-    ) -> Result<(), Fault> {
-        match (self, bytes.split_last()) {
-            (Self::Enhanced, Some((last, rest))) => {
-                pages.write(memory, at + rest.len(), std::slice::from_ref(last))?;
-                pages.publish(memory, at, rest)
-            }
-            _ => pages.publish(memory, at, bytes),
-        }
-    }
-}
-
-/// What a compressing CQ holds back.
-#[derive(Clone, Debug)]
-pub struct Compression {
-    format: MiniFormat,
-    layout: Layout,
-    /// In the enhanced layout: the CQE before, which mini CQEs may be like.
-    before: Option<Entry>,
-    /// CQEs that are alike, the title first.
-    held: Vec<Entry>,
-    /// Whether solicited arms wait for one of them.
-    urgent: bool,
-}
-
-impl Compression {
-    /// Holds nothing back yet.
-    pub fn new(format: MiniFormat, layout: Layout) -> Self {
-        Self { format, layout, before: None, held: Vec::new(), urgent: false }
-    }
-
-    /// How mini CQEs lie in the ring.
-    pub fn layout(&self) -> Layout {
-        self.layout
-    }
-
-    /// In the enhanced layout: a CQE was written that the next may be like.
-    pub(super) fn wrote(&mut self, entry: &Entry) {
-        if self.layout == Layout::Enhanced {
-            self.before = is_compressible(entry).then_some(*entry);
-        }
-    }
-
-    /// Whether a CQE says nothing that would be lost beside those that are held back.
-    fn goes_with(&self, entry: &Entry, most: usize) -> bool {
-        let (Some(title), Some(last)) = (self.held.first(), self.held.last()) else {
-            return false;
-        };
-        self.held.len() < most && self.follows(entry, title, last)
-    }
-
-    /// Whether a CQE can be a mini CQE that comes after `last`, with the rest as `title` has it.
-    fn follows(&self, entry: &Entry, title: &Entry, last: &Entry) -> bool {
-        let counter = |entry: &Entry| u16::from_be_bytes([entry[CQE + 60], entry[CQE + 61]]);
-        let counts = is_requester(entry)
-            || self.format == MiniFormat::ChecksumStride
-            || counter(entry) == counter(last).wrapping_add(1);
-        counts && self.common(entry) == self.common(title)
-    }
-
-    /// A CQE without what mini CQEs say of each, and without the time, which is the title's.
-    fn common(&self, entry: &Entry) -> [u8; 64] {
-        let mut cqe = [0; 64];
-        cqe.copy_from_slice(&entry[CQE..]);
-        cqe[44..56].fill(0);
-        cqe[60..63].fill(0);
-        cqe[63] &= !1;
-        if is_requester(entry) {
-            cqe[56] = 0;
-        } else {
-            match self.format {
-                MiniFormat::Hash => cqe[12..16].fill(0),
-                MiniFormat::Checksum | MiniFormat::ChecksumStride => cqe[20..22].fill(0),
-            }
-        }
-        cqe
-    }
-
-    fn mini(&self, entry: &Entry) -> [u8; 8] {
-        let cqe = &entry[CQE..];
-        let mut mini = [0; 8];
-        if is_requester(entry) {
-            mini[..2].copy_from_slice(&cqe[60..62]);
-            mini[2] = cqe[56];
-        } else if self.format == MiniFormat::Hash {
-            mini[..4].copy_from_slice(&cqe[12..16]);
-        } else {
-            mini[..2].copy_from_slice(&cqe[20..22]);
-            if self.format == MiniFormat::ChecksumStride {
-                mini[2..4].copy_from_slice(&cqe[60..62]);
-            }
-        }
-        mini[4..].copy_from_slice(&cqe[44..48]);
-        mini
-    }
-}
-
-/// Whether a CQE is of a send queue.
-fn is_requester(entry: &Entry) -> bool {
-    entry[CQE + 63] >> 4 == 0
-}
-
-/// Whether it is a success (opcodes 0 to 4) without data in it.
-fn is_compressible(entry: &Entry) -> bool {
-    entry[CQE + 63] >> 4 <= 4 && entry[CQE + 63] >> FORMAT_SHIFT & 3 == 0
-}
 
 impl Card {
     /// Puts a CQE in its place, or holds it back, where the CQ compresses; `urgent` ones are those
@@ -207,12 +58,9 @@ impl Card {
         self.compressing.push(cqn);
     }
 
-    /// Writes all CQEs that are held back. Returns whether there was one: events may follow.
-    pub fn release_cqes(&mut self) -> bool {
-        self.enter(|| Call::Release, Self::release_blocks, |any| !any)
-    }
-
-    fn release_blocks(&mut self) -> bool {
+    /// Writes all CQEs that are held back. Returns whether there was one. What they mean for queue
+    /// pairs is left to [`Card::follow_up`].
+    pub(crate) fn release_blocks(&mut self) -> bool {
         let cqs = std::mem::take(&mut self.compressing);
         for cqn in &cqs {
             self.release_block(*cqn);
@@ -226,7 +74,7 @@ impl Card {
         let Some(compression) = &mut cq.compression else { return };
         let mut held = std::mem::take(&mut compression.held);
         let urgent = std::mem::take(&mut compression.urgent);
-        let enhanced = compression.layout == Layout::Enhanced;
+        let enhanced = compression.layout() == Layout::Enhanced;
         if held.len() > 1 && !cq.failed && self.has_room(cqn, held.len() as u32) {
             return match enhanced {
                 false => self.place_block(cqn, &held, urgent),
@@ -351,6 +199,7 @@ mod tests {
     use super::super::{Completion, Opcode, Origin};
     use super::*;
     use crate::memory::test::Flat;
+    use crate::memory::{Fault, Memory};
 
     fn compressing(format: u64) -> Queue {
         let field = |f: mlx5_sys::ifc::Field| f.within(create_cq_in::CQ_CONTEXT);

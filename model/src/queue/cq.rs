@@ -1,23 +1,16 @@
 //! Completion queues at work: CQEs find their place and owner bit, arms fire, overruns fail.
 
-use mlx5_sys::ifc::{cqc, qpc, query_q_counter_out};
+use mlx5_sys::ifc::cqc;
 
-use super::compress::Layout;
-use super::event::{COUNTER, CqFailure, QpEvent};
-use crate::card::Card;
+use super::event::COUNTER;
+use crate::card::{Aftermath, Card, Tapping};
 use crate::memory::Fault;
-use crate::object::{Arm, Cq, Pages, State};
-use crate::trace::{Observed, Tapping};
+use crate::object::{Arm, CQE, Cq, Entry, Layout, Pages};
+use crate::trace::Observed;
+use crate::work::CqFailure;
 
 /// Opcode of the CQE that marks where a resized CQ goes on in its new ring (`mlx5dv.h`).
 const RESIZE: u8 = 5;
-
-/// A CQE before it has its place: bytes 64 to 127 are the CQE of 64 bytes, those before it exist
-/// only where CQEs have 128.
-pub(super) type Entry = [u8; 128];
-
-/// Offset of the CQE of 64 bytes in an [`Entry`].
-pub(super) const CQE: usize = 64;
 
 impl Card {
     /// Puts a CQE in its place, owner bit included; `urgent` ones are those that solicited arms
@@ -97,7 +90,7 @@ impl Card {
             Some(Arm::Solicited) if urgent => self.moderate_cq(cqn, cqes),
             _ => {}
         }
-        self.completed_on(cqn);
+        self.port.note(Aftermath::Completed(cqn));
     }
 
     /// Moves a CQ to another ring: a last CQE in the old one says where the new one takes over.
@@ -176,22 +169,7 @@ impl Card {
         cq.armed = None;
         cq.untold = None;
         self.cq_error_event(cqn, failure);
-        let mut users: Vec<u32> = self
-            .objects
-            .qps
-            .values()
-            .filter(|qp| !matches!(qp.state, State::Reset | State::Error))
-            .filter(|qp| qp.get(qpc::CQN_SND) == cqn || qp.get(qpc::CQN_RCV) == cqn)
-            .map(|qp| qp.number)
-            .collect();
-        users.sort_unstable();
-        for qp in users {
-            if failure == CqFailure::Overrun {
-                self.count(qp, query_q_counter_out::CQ_OVERFLOW);
-            }
-            self.qp_event(qp, QpEvent::Catastrophic);
-            self.fail(qp);
-        }
+        self.port.note(Aftermath::Failed(cqn, failure));
     }
 }
 
@@ -204,6 +182,7 @@ mod tests {
     use super::*;
     use crate::command::Refusal;
     use crate::command::test::{BASE, Command, Rig, SIZE, ring};
+    use crate::object::State;
 
     #[test]
     fn the_owner_bit_turns_with_the_ring() {

@@ -1,12 +1,9 @@
 //! Registers of the UAR pages.
 
-use std::collections::HashMap;
-
 use mlx5_sys::ifc::{cqc, qpc};
 
 use super::send::BLOCK;
-use crate::card::Card;
-use crate::trace::Call;
+use crate::card::{BlueflameCopy, Card};
 
 /// Offsets into a UAR page (`mlx5dv.h`, `mlx5_ifc.h`; `device.h` for the EQ's).
 const CQ_ARM: usize = 0x20;
@@ -19,42 +16,10 @@ const BLUEFLAME: usize = 0x800;
 const HALF: usize = 0x100;
 const PAGE: usize = 0x1000;
 
-/// Stores that wait for their other part.
-#[derive(Debug, Default)]
-pub struct Registers {
-    /// The upper four bytes of an 8-byte register: UAR page, offset.
-    upper: Option<(u32, usize, [u8; 4])>,
-    /// BlueFlame copies by UAR page and offset of the half.
-    copies: HashMap<(u32, usize), Copy>,
-}
-
-/// A BlueFlame copy under way.
-#[derive(Clone, Copy, Debug)]
-struct Copy {
-    qp: u32,
-    index: u16,
-    /// Bytes that the WQE has.
-    length: usize,
-    /// Bytes that have arrived.
-    reached: usize,
-}
-
 impl Card {
-    /// A store reached a register: `offset` bytes into UAR page `uar`, in the order the bus saw
-    /// them. A BlueFlame copy arrives as one store of its full length or as several; the first
-    /// eight bytes at a BlueFlame register's half are the doorbell. Eight bytes may arrive as two
-    /// stores of four, the upper ones first.
-    pub fn store(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
-        self.enter(
-            // Pages have 4 KiB.
-            || Call::Store { uar, offset: offset as u16, bytes: bytes.into() },
-            |card| card.stored(uar, offset, bytes),
-            |()| false,
-        );
-    }
-
-    fn stored(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
-        self.software_came_by();
+    /// A store reached a register, as [`Card::store`] says. Returns the queue pair whose doorbell it
+    /// rang, if that has work.
+    pub(crate) fn stored(&mut self, uar: u32, offset: usize, bytes: &[u8]) -> Option<u32> {
         let upper = self.registers.upper.take();
         match (offset, bytes.len()) {
             (EQ_ARM | EQ_UPDATE, 4) => {
@@ -62,7 +27,7 @@ impl Card {
                 self.update_eq(uar, word >> 24, word, offset == EQ_ARM);
             }
             (CQ_ARM, 8) => self.arm_register(uar, be32(bytes, 0), be32(bytes, 4)),
-            (RECORDLESS, 8) => self.recordless(uar, be32(bytes, 0), be32(bytes, 4)),
+            (RECORDLESS, 8) => return self.recordless(uar, be32(bytes, 0), be32(bytes, 4)),
             (CQ_ARM | RECORDLESS, 4) => self.registers.upper = Some((uar, offset, first(bytes))),
             (at, 4)
                 if at % 8 == 4 && matches!(upper, Some((u, o, _)) if (u, o) == (uar, at - 4)) =>
@@ -72,27 +37,21 @@ impl Card {
                     whole[..4].copy_from_slice(&half);
                 }
                 whole[4..].copy_from_slice(&first(bytes));
-                self.stored(uar, offset - 4, &whole);
+                return self.stored(uar, offset - 4, &whole);
             }
             (at, n) if (BLUEFLAME..PAGE).contains(&at) && at % HALF + n <= HALF && n > 0 => {
-                self.blueflame(uar, at & !(HALF - 1), at % HALF, bytes);
+                return self.blueflame(uar, at & !(HALF - 1), at % HALF, bytes);
             }
             (_, n) => {
                 tracing::warn!(uar, offset, n, "a store to no register");
                 self.complaints.unknown_stores += 1;
             }
         }
+        None
     }
 
-    /// Looks at every queue pair whose doorbells are on UAR page `uar`, as if each had been rung,
-    /// and at the arm words of its CQs: for front ends that see that something was stored, but not
-    /// each store.
-    pub fn ring_all(&mut self, uar: u32) {
-        self.enter(|| Call::RingAll(uar), |card| card.look_at_all(uar), |()| false);
-    }
-
-    fn look_at_all(&mut self, uar: u32) {
-        self.software_came_by();
+    /// Returns the queue pairs with send queues and records whose doorbells are on a UAR page.
+    pub(crate) fn send_queues_on(&self, uar: u32) -> Vec<u32> {
         let mut queues: Vec<u32> = self
             .objects
             .qps
@@ -102,12 +61,16 @@ impl Card {
             .map(|qp| qp.number)
             .collect();
         queues.sort_unstable();
-        for qp in queues {
-            let news = self.read_producer(qp).is_some_and(|(old, new)| old != new);
-            if news {
-                self.send_ready(qp);
-            }
-        }
+        queues
+    }
+
+    /// Whether the doorbell record of a send queue has changed since it was last read.
+    pub(crate) fn has_news(&mut self, qp: u32) -> bool {
+        self.read_producer(qp).is_some_and(|(old, new)| old != new)
+    }
+
+    /// Looks at the arm words of the CQs on a UAR page.
+    pub(crate) fn look_at_arms(&mut self, uar: u32) {
         let cqs: Vec<(u32, u64, u32)> = self
             .objects
             .cqs
@@ -134,22 +97,23 @@ impl Card {
         self.arm_cq(cqn, word);
     }
 
-    fn blueflame(&mut self, uar: u32, half: usize, at: usize, bytes: &[u8]) {
+    fn blueflame(&mut self, uar: u32, half: usize, at: usize, bytes: &[u8]) -> Option<u32> {
         if at == 0 && bytes.len() == 4 {
             self.registers.upper = Some((uar, half, first(bytes)));
-            return;
+            return None;
         }
         if at == 0 && bytes.len() >= 8 {
             let (control, rest) = bytes.split_at(8);
             let index = u16::from_be_bytes([control[1], control[2]]);
             let (qp, ds) = (be32(control, 4) >> 8, control[7] & 0x3f);
             let length = usize::from(ds) * 16;
-            self.registers.copies.insert((uar, half), Copy { qp, index, length, reached: 8 });
+            self.registers
+                .copies
+                .insert((uar, half), BlueflameCopy { qp, index, length, reached: 8 });
             if !rest.is_empty() {
                 self.compare(uar, half, 8, rest);
             }
-            self.doorbell(uar, qp, index);
-            return;
+            return self.doorbell(uar, qp, index);
         }
         match self.registers.copies.get(&(uar, half)) {
             Some(copy) if copy.reached == at => self.compare(uar, half, at, bytes),
@@ -158,6 +122,7 @@ impl Card {
                 self.complaints.unknown_stores += 1;
             }
         }
+        None
     }
 
     /// Compares a part of a BlueFlame copy with the WQE in the ring, which is what is executed.
@@ -193,7 +158,8 @@ impl Card {
         }
     }
 
-    fn doorbell(&mut self, uar: u32, number: u32, index: u16) {
+    /// The doorbell of a queue with a record. Returns the queue pair, unless it is not on this page.
+    fn doorbell(&mut self, uar: u32, number: u32, index: u16) -> Option<u32> {
         let Some(qp) =
             self.objects.qps.get(&number).filter(|qp| {
                 qp.get(qpc::UAR_PAGE) == uar && qp.sq.blocks > 0 && !qp.is_recordless()
@@ -201,7 +167,7 @@ impl Card {
         else {
             tracing::warn!(uar, qp = number, "a doorbell for a QP that is not on this UAR page");
             self.complaints.stray_doorbells += 1;
-            return;
+            return None;
         };
         let blocks = qp.sq.blocks;
         if let Some((_, producer)) = self.read_producer(number) {
@@ -216,14 +182,14 @@ impl Card {
                 self.complaints.wrong_doorbells += 1;
             }
         }
-        self.send_ready(number);
+        Some(number)
     }
 
     /// The doorbell of a queue without a record, of the first eight bytes of the last WQE: what is
     /// posted ends behind that WQE. Or else of no size, and the counter behind the last.
     ///
     /// rdma-core's test rings the one, GPUNetIO the other; both are what is said here.
-    fn recordless(&mut self, uar: u32, first: u32, second: u32) {
+    fn recordless(&mut self, uar: u32, first: u32, second: u32) -> Option<u32> {
         let (index, number, ds) = ((first >> 8) as u16, second >> 8, (second & 0x3f) as u16);
         let Some(qp) =
             self.objects.qps.get_mut(&number).filter(|qp| {
@@ -232,21 +198,21 @@ impl Card {
         else {
             tracing::warn!(uar, qp = number, "a doorbell for a QP that is not on this UAR page");
             self.complaints.stray_doorbells += 1;
-            return;
+            return None;
         };
         let producer = index.wrapping_add(ds.div_ceil(4));
         if producer.wrapping_sub(qp.sq.producer) as i16 <= 0 {
             tracing::warn!(qp = number, index, "a doorbell for a WQE that is known");
             self.complaints.wrong_doorbells += 1;
-            return;
+            return None;
         }
         if u32::from(producer.wrapping_sub(qp.sq.fetched)) > qp.sq.blocks {
             tracing::warn!(qp = number, index, "a doorbell beyond what the ring holds");
             self.complaints.overfull_queues += 1;
-            return;
+            return None;
         }
         qp.sq.producer = producer;
-        self.send_ready(number);
+        Some(number)
     }
 
     /// Reads the send counter of a doorbell record, as a rung doorbell makes a card do: the counter

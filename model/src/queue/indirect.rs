@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use super::Domain;
-use super::translate::{Access, Denied};
+use super::{Access, Denied, Domain};
 use crate::card::Card;
 use crate::memory::Fault;
 use crate::object::{Klm, KlmList};

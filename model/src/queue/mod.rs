@@ -13,13 +13,12 @@
 mod bind;
 mod completion;
 mod compress;
+mod counters;
 mod cq;
-mod decode;
 mod doorbell;
-mod ethernet;
 mod event;
-mod extended;
 mod indirect;
+mod local;
 mod moderate;
 mod receive;
 mod send;
@@ -28,77 +27,19 @@ mod tags;
 #[cfg(test)]
 mod test;
 mod translate;
-mod umr;
-mod wqe;
 
-pub use completion::{Completion, Opcode, Origin};
+pub use compress::MAX_BLOCK;
 pub(crate) use compress::asked_for;
-pub use compress::{Compression, Layout, MAX_BLOCK, MiniFormat};
-pub(crate) use doorbell::{RECORDLESS, Registers};
-pub use ethernet::{EthernetSegment, Part, Seen};
-pub use event::{QpEvent, SrqEvent, TargetEvent};
-pub use extended::{LARGEST, Local, Masked, answered};
-pub use moderate::Untold;
-pub use tags::{HEADER, Met, Rendezvous, TagEvent, TagRequest, Tagged};
-pub use translate::{Access, Denied};
+pub(crate) use doorbell::RECORDLESS;
 pub(crate) use translate::{DUMP_FILL, INDIRECTION};
-pub use umr::{Entries, Umr};
-pub use wqe::{
-    Address, Atomic, Data, Domain, Extended, Fence, ReceiveWqe, Remote, SendWqe, Signal, Taken,
+
+pub use crate::object::{Compression, Layout, MiniFormat, Untold};
+pub use crate::work::{
+    Access, Address, Atomic, Completion, Data, Denied, Domain, Entries, EthernetSegment, Extended,
+    Fence, Fetch, HEADER, LARGEST, Local, Masked, Met, Opcode, Origin, Part, QpEvent, ReceiveWqe,
+    Remote, Rendezvous, Seen, SendWqe, Signal, SrqEvent, Syndrome, TagEvent, TagRequest, Tagged,
+    Taken, TargetEvent, Umr, answered,
 };
-
-/// What fetching from a send queue gave.
-#[derive(Clone, Debug)]
-pub enum Fetch {
-    /// Nothing more is posted, or the queue's state does not allow it.
-    Empty,
-    /// The next request.
-    Wqe(SendWqe),
-    /// The next WQE cannot be executed; the queue pair has to fail with this syndrome.
-    Malformed {
-        /// Counter of its first block.
-        index: u16,
-        /// Its opcode byte.
-        opcode: u8,
-        /// Why.
-        syndrome: Syndrome,
-    },
-}
-
-/// Syndrome of an error CQE (`mlx5dv.h`, `MLX5_CQE_SYNDROME_*`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[allow(missing_docs)]
-pub enum Syndrome {
-    LocalLength = 0x01,
-    LocalQpOperation = 0x02,
-    LocalProtection = 0x04,
-    Flushed = 0x05,
-    MemoryWindowBind = 0x06,
-    BadResponse = 0x10,
-    LocalAccess = 0x11,
-    RemoteInvalidRequest = 0x12,
-    RemoteAccess = 0x13,
-    RemoteOperation = 0x14,
-    TransportRetriesExceeded = 0x15,
-    RnrRetriesExceeded = 0x16,
-    RemoteAborted = 0x22,
-}
-
-impl Syndrome {
-    /// The vendor code that cards are publicly known to report with it; 0 where none is known.
-    pub const fn vendor_code(self) -> u8 {
-        match self {
-            Self::LocalProtection => 0x51,
-            Self::LocalQpOperation => 0x68,
-            Self::Flushed => 0xf9,
-            Self::RemoteInvalidRequest => 0x8a,
-            Self::RemoteAccess => 0x88,
-            Self::TransportRetriesExceeded => 0x81,
-            _ => 0,
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -7,14 +7,7 @@
 use mlx5_sys::ifc::cqc;
 
 use crate::card::Card;
-
-/// Completions that an armed CQ has not told of yet.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Untold {
-    completions: u32,
-    /// When they are told of at the latest.
-    deadline: u64,
-}
+use crate::object::Untold;
 
 impl Card {
     /// So many completions came that an armed CQ is to tell of: at once, or together with others.

@@ -3,16 +3,11 @@
 use mlx5_sys::ifc::qpc;
 
 use super::shared::NEXT;
-use super::{Data, Domain, ReceiveWqe, Syndrome};
-use crate::card::Card;
+use super::{Domain, ReceiveWqe, Syndrome};
+use crate::card::{Card, Tapping};
 use crate::object::{Half, State};
-use crate::trace::{Observed, Queue, Tapping};
-
-/// The key that ends a receive list shorter than its WQE (`mlx5dv.h`, `MLX5_INVALID_LKEY`).
-const END: u32 = 0x100;
-
-/// What a byte count of zero stands for.
-pub(super) const TWO_GIB: u32 = 0x8000_0000;
+use crate::trace::{Observed, Queue};
+use crate::work::list;
 
 impl Card {
     /// Receives that are posted to a queue pair's own receive queue and not taken, as its doorbell
@@ -78,30 +73,14 @@ impl Card {
     }
 }
 
-/// The scatter list of a receive WQE.
-pub(super) fn list(bytes: &[u8]) -> Vec<Data> {
-    let mut data = Vec::new();
-    for segment in bytes.chunks_exact(16) {
-        let word = |at: usize| {
-            u32::from_be_bytes([segment[at], segment[at + 1], segment[at + 2], segment[at + 3]])
-        };
-        let (length, key) = (word(0), word(4));
-        if key == END {
-            break;
-        }
-        let address = u64::from(word(8)) << 32 | u64::from(word(12));
-        let length = if length == 0 { TWO_GIB } else { length };
-        data.push(Data::Pointer { length, key, address });
-    }
-    data
-}
-
 #[cfg(test)]
 mod tests {
     use mlx5_sys::ifc::{create_qp_in, create_qp_out, qpc};
 
+    use super::super::Data;
     use super::*;
     use crate::command::test::{BASE, Rig, SIZE, ring};
+    use crate::work::END;
 
     fn segment(length: u32, key: u32, address: u64) -> Vec<u8> {
         let mut bytes = length.to_be_bytes().to_vec();

@@ -2,11 +2,11 @@
 
 use mlx5_sys::ifc::qpc;
 
-use super::decode::{self, Control};
 use super::{Fetch, Syndrome};
-use crate::card::Card;
+use crate::card::{Card, Tapping};
 use crate::object::State;
-use crate::trace::{Observed, Tapping};
+use crate::trace::Observed;
+use crate::work::decode::{self, Control};
 
 /// Bytes of a block (WQEBB).
 pub(super) const BLOCK: usize = 64;

@@ -2,11 +2,11 @@
 
 use mlx5_sys::ifc::qpc;
 
-use super::receive::list;
 use super::{Domain, ReceiveWqe, SrqEvent, Syndrome};
 use crate::card::Card;
 use crate::object::Srq;
 use crate::trace::{Observed, Queue};
+use crate::work::list;
 
 /// Bytes before the scatter list of a WQE: the segment that names its successor (`mlx5dv.h`,
 /// `mlx5_wqe_srq_next_seg`).

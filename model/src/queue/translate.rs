@@ -2,49 +2,12 @@
 
 use std::ops::Range;
 
-use mlx5_sys::ifc::{Field, mkc};
+use mlx5_sys::ifc::mkc;
 
-use super::{Data, Domain};
+use super::{Access, Data, Denied, Domain};
 use crate::card::Card;
 use crate::memory::Fault;
 use crate::object::{Mkey, Translation};
-
-/// What an access wants to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
-    /// Read local memory.
-    LocalRead,
-    /// Write local memory.
-    LocalWrite,
-    /// A peer's READ.
-    RemoteRead,
-    /// A peer's WRITE.
-    RemoteWrite,
-    /// A peer's atomic.
-    RemoteAtomic,
-}
-
-impl Access {
-    /// The bit of the mkey context that grants it; local reads need none.
-    fn right(self) -> Option<Field> {
-        match self {
-            Self::LocalRead => None,
-            Self::LocalWrite => Some(mkc::LW),
-            Self::RemoteRead => Some(mkc::RR),
-            Self::RemoteWrite => Some(mkc::RW),
-            Self::RemoteAtomic => Some(mkc::A),
-        }
-    }
-
-    /// What it takes of the regions under a key over other keys: what a peer may do, the key on
-    /// top says.
-    fn below(self) -> Self {
-        match self {
-            Self::LocalRead | Self::RemoteRead => Self::LocalRead,
-            Self::LocalWrite | Self::RemoteWrite | Self::RemoteAtomic => Self::LocalWrite,
-        }
-    }
-}
 
 /// How many keys over other keys an access may go through.
 pub(crate) const INDIRECTION: u32 = 4;
@@ -52,23 +15,6 @@ pub(crate) const INDIRECTION: u32 = 4;
 /// The key of no memory: what is read behind it is zero, what is written is gone. Local requests
 /// may use it, at any address.
 pub(crate) const DUMP_FILL: u32 = 0x300;
-
-/// Why an access was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denied {
-    /// No such key, or it is free.
-    Key,
-    /// The key belongs to another protection domain.
-    Domain,
-    /// The key is bound to another queue pair.
-    Queue,
-    /// Outside the region.
-    Bounds,
-    /// The region does not grant it.
-    Rights,
-    /// The region's memory is gone.
-    Fault,
-}
 
 impl Card {
     /// Looks a key up and checks everything about an access but its length of zero.
@@ -372,7 +318,7 @@ fn offset(mkey: &Mkey, address: u64) -> Result<usize, Denied> {
 
 #[cfg(test)]
 mod tests {
-    use mlx5_sys::ifc::{create_mkey_in, destroy_mkey_in, opcode};
+    use mlx5_sys::ifc::{Field, create_mkey_in, destroy_mkey_in, opcode};
 
     use super::*;
     use crate::command::test::{BASE, Command, Rig, SIZE};

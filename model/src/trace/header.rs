@@ -2,7 +2,8 @@
 
 use super::bytes::{Put, Take};
 use super::{BUILD, ReadError, VERSION};
-use crate::card::{Identity, Link, PortState};
+use crate::identity::{Identity, PortState};
+use crate::wire::Link;
 
 /// What every stream begins with.
 const MAGIC: [u8; 8] = *b"mlx5-trc";

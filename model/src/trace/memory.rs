@@ -6,7 +6,7 @@ use super::Tap;
 use crate::memory::{Fault, Memory};
 
 /// A card's memory while it is recorded or replayed.
-pub(super) struct Tapped {
+pub(crate) struct Tapped {
     memory: Arc<dyn Memory>,
     tap: Arc<Tap>,
 }
@@ -40,7 +40,7 @@ impl Memory for Tapped {
 }
 
 /// Where there is no memory at all: what a replayed card would reach if its tap did not answer.
-pub(super) struct Nothing;
+pub(crate) struct Nothing;
 
 impl Memory for Nothing {
     fn read(&self, address: u64, _: &mut [u8]) -> Result<(), Fault> {

@@ -1,6 +1,21 @@
 //! What software does and a card suffers in silence, as records name it.
 
-use crate::card::Complaints;
+/// What software did that a card would suffer in silence. Tests hold drivers to zeros.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Complaints {
+    /// Doorbells for a queue that does not exist or does not use that UAR page.
+    pub stray_doorbells: u64,
+    /// BlueFlame copies whose bytes are not those of the WQE in the ring.
+    pub blueflame_mismatches: u64,
+    /// Stores that are no access any register knows: wrong length, alignment or place.
+    pub unknown_stores: u64,
+    /// Doorbells that name another WQE than the one their doorbell record says is new.
+    pub wrong_doorbells: u64,
+    /// Doorbell records that claim more WQEs than the ring holds.
+    pub overfull_queues: u64,
+    /// Accesses to queues, doorbell records and rings that no memory answered.
+    pub unmapped_queues: u64,
+}
 
 /// Something that a card suffers in silence: the members of [`Complaints`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +40,7 @@ impl Mistake {
     ];
 
     /// What happened between two counts.
-    pub(super) fn between(before: Complaints, after: Complaints) -> Vec<(Mistake, u64)> {
+    pub(crate) fn between(before: Complaints, after: Complaints) -> Vec<(Mistake, u64)> {
         let counts = |of: Complaints| {
             [
                 of.stray_doorbells,

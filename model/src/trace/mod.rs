@@ -4,7 +4,7 @@
 //! register, a packet, the passing of time), and what it reads meanwhile is memory and a clock. So a
 //! recording is a list of calls, each with what the card read, wrote and did in its course, in the
 //! one order that the engine's lock gives them. A [`Tap`] writes it, [`Reader`] reads it, and
-//! [`replay`](fn@replay) makes the same calls on a fresh card, whose memory and clock answer as they
+//! [`replay`](fn@crate::replay::replay) makes the same calls on a fresh card, whose memory and clock answer as they
 //! did then, and compares everything that leaves it.
 //!
 //! Without a tap each call costs one test of an empty option.
@@ -19,20 +19,21 @@ mod memory;
 mod mistake;
 mod reader;
 mod record;
-mod replay;
+mod script;
 mod sink;
 mod tap;
 #[cfg(test)]
 mod test;
 
 pub use header::{Header, monotonic};
-pub use mistake::Mistake;
+pub(crate) use memory::{Nothing, Tapped};
+pub use mistake::{Complaints, Mistake};
 pub use reader::{Event, Events, Performed, ReadError, Reader, What};
 pub use record::{Call, Observed, Queue, Record};
-pub use replay::{Difference, Verdict, replay};
+pub(crate) use script::Script;
+pub use script::{Difference, Verdict};
 pub(crate) use sink::{Sink, forget};
 pub use tap::Tap;
-pub(crate) use tap::Tapping;
 
 /// The format of streams. One of another version is not read.
 pub const VERSION: u32 = 1;

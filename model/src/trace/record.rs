@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::bytes::{Put, Take};
 use super::mistake::Mistake;
-use crate::object::Service;
+use crate::wire::Service;
 
 /// Bytes before a record's content: its kind, and how many follow.
 pub(super) const HEAD: usize = 5;

@@ -6,13 +6,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::Header;
-use super::memory::Tapped;
-use super::mistake::Mistake;
 use super::record::{Call, Observed, Record};
-use super::replay::Script;
+use super::script::Script;
 use super::sink::Sink;
-use crate::card::{Card, Complaints};
-use crate::clock::Clock;
+use crate::clock::TimeSource;
 use crate::memory::{Fault, Memory};
 
 /// Bytes after which a stream is written on, also within a call's course.
@@ -69,7 +66,8 @@ impl Tap {
         tap
     }
 
-    pub(super) fn replaying(script: Script) -> Arc<Tap> {
+    /// Answers from a script, and compares with it.
+    pub(crate) fn replaying(script: Script) -> Arc<Tap> {
         Arc::new(Self::of(Side::Replaying(Box::new(script))))
     }
 
@@ -82,7 +80,7 @@ impl Tap {
     }
 
     /// Works on the script of a replay.
-    pub(super) fn script<R>(&self, work: impl FnOnce(&mut Script) -> R) -> Option<R> {
+    pub(crate) fn script<R>(&self, work: impl FnOnce(&mut Script) -> R) -> Option<R> {
         match &mut self.state().side {
             Side::Replaying(script) => Some(work(script)),
             Side::Recording(_) => None,
@@ -90,7 +88,7 @@ impl Tap {
     }
 
     /// A call begins; says whether it is the outermost.
-    fn begin<'a>(&self, card: u8, call: impl FnOnce() -> Call<'a>) -> bool {
+    pub(crate) fn begin<'a>(&self, card: u8, call: impl FnOnce() -> Call<'a>) -> bool {
         let mut state = self.state();
         state.depth += 1;
         if state.depth > 1 {
@@ -106,13 +104,13 @@ impl Tap {
     }
 
     /// A call within another ends.
-    fn leave(&self) {
+    pub(crate) fn leave(&self) {
         self.state().depth -= 1;
     }
 
     /// The outermost call ends. One that did nothing, of the kind that is made in any case, leaves no
     /// record.
-    fn end(&self, last: &Record<'_>, idle: bool) {
+    pub(crate) fn end(&self, last: &Record<'_>, idle: bool) {
         let mut state = self.state();
         state.depth -= 1;
         match &mut state.side {
@@ -150,22 +148,6 @@ impl Tap {
         match &state.side {
             Side::Recording(recording) => state.depth > 0 && recording.replayable,
             Side::Replaying(_) => true,
-        }
-    }
-
-    /// The card's clock.
-    pub(crate) fn now(&self) -> u64 {
-        let mut state = self.state();
-        let is_read = Self::is_read(&state);
-        match &mut state.side {
-            Side::Recording(recording) => {
-                let now = recording.start.elapsed().as_nanos() as u64;
-                if is_read {
-                    recording.put(&Record::Time(now));
-                }
-                now
-            }
-            Side::Replaying(script) => script.now(),
         }
     }
 
@@ -250,6 +232,23 @@ impl Tap {
     }
 }
 
+impl TimeSource for Tap {
+    fn now(&self) -> u64 {
+        let mut state = self.state();
+        let is_read = Tap::is_read(&state);
+        match &mut state.side {
+            Side::Recording(recording) => {
+                let now = recording.start.elapsed().as_nanos() as u64;
+                if is_read {
+                    recording.put(&Record::Time(now));
+                }
+                now
+            }
+            Side::Replaying(script) => script.now(),
+        }
+    }
+}
+
 impl Recording {
     fn put(&mut self, record: &Record<'_>) {
         if matches!(self.sink, Sink::Closed) {
@@ -279,67 +278,5 @@ impl Recording {
         }
         self.waiting.clear();
         (self.mark, self.first) = (0, usize::MAX);
-    }
-}
-
-/// A card's own share of a tap.
-#[derive(Clone, Debug)]
-pub(crate) struct Tapping {
-    pub(crate) tap: Arc<Tap>,
-    /// Which card of the process it is.
-    card: u8,
-}
-
-impl Card {
-    /// Has everything that this card does told to a tap, and takes memory and time from there.
-    pub(crate) fn tap(&mut self, tap: &Arc<Tap>, card: u8) {
-        self.memory = Arc::new(Tapped::new(self.memory.clone(), tap.clone()));
-        self.clock = Clock::Tapped(tap.clone());
-        self.tapping = Some(Tapping { tap: tap.clone(), card });
-    }
-
-    /// Something enters the card: `call` is what, `work` what it does about it. `idle` says of what
-    /// it returned whether it found nothing to do.
-    pub(crate) fn enter<'a, R>(
-        &mut self,
-        call: impl FnOnce() -> Call<'a>,
-        work: impl FnOnce(&mut Self) -> R,
-        idle: impl FnOnce(&R) -> bool,
-    ) -> R {
-        let Some(Tapping { tap, card }) = self.tapping.clone() else { return work(self) };
-        if !tap.begin(card, call) {
-            let result = work(self);
-            tap.leave();
-            return result;
-        }
-        let before = self.complaints;
-        let result = work(self);
-        self.tell_mistakes(&tap, before);
-        tap.end(&Record::End, idle(&result));
-        result
-    }
-
-    /// The same of a command, which ends with its reply.
-    pub(crate) fn enter_command(
-        &mut self,
-        input: &[u8],
-        output: &mut [u8],
-        work: impl FnOnce(&mut Self, &mut [u8]),
-    ) {
-        let Some(Tapping { tap, card }) = self.tapping.clone() else { return work(self, output) };
-        if !tap.begin(card, || Call::Command(input.into())) {
-            work(self, output);
-            return tap.leave();
-        }
-        let before = self.complaints;
-        work(self, output);
-        self.tell_mistakes(&tap, before);
-        tap.end(&Record::Reply((&*output).into()), false);
-    }
-
-    fn tell_mistakes(&self, tap: &Tap, before: Complaints) {
-        for (mistake, count) in Mistake::between(before, self.complaints) {
-            tap.observe(Observed::Mistake { mistake, count });
-        }
     }
 }

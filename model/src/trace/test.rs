@@ -6,13 +6,13 @@ use proptest::prelude::*;
 
 use super::{
     Call, Header, Mistake, Observed, Queue, ReadError, Reader, Record, Sink, Tap, Verdict, What,
-    replay,
 };
 use crate::card::{Card, Link};
 use crate::clock::{Clock, Random};
 use crate::command::test::{BASE, Rig, SIZE, identity};
 use crate::memory::test::Flat;
 use crate::object::Service;
+use crate::replay::replay;
 use crate::transport::test::side::{Post, Side};
 use crate::transport::test::{Pair, Setup};
 use crate::wire::Lossy;

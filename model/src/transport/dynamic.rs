@@ -6,14 +6,16 @@
 //! connection, not the target. A wrong key opens nothing and ends nothing. Connections whose
 //! initiators were not heard of for [`EXPIRY`] end when others connect.
 
+use std::collections::{HashMap, VecDeque};
+
 use mlx5_sys::ifc::query_q_counter_out;
 
-use super::Parameters;
 use super::rc::{self, Rc};
+use super::{Parameters, QueuePair};
 use crate::card::Card;
-use crate::object::{Connection, Drain, Peer, State, Target};
+use crate::object::{Drain, State, Target};
 use crate::queue::TargetEvent;
-use crate::wire::{DcEth, Header, Opcode};
+use crate::wire::{DcEth, Header, Opcode, Route};
 
 /// Connections that a target has at most.
 const CONNECTIONS: usize = 1 << 16;
@@ -23,6 +25,50 @@ const EXPIRY: u64 = 30 * rc::IDLE;
 /// Nanoseconds between searches for such connections: each looks at all of them.
 const SWEEP: u64 = rc::IDLE;
 
+/// An initiator as its target knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Peer {
+    /// Where its port is: the LID, or on Ethernet the GID.
+    port: [u8; 16],
+    /// Number of its queue pair.
+    number: u32,
+}
+
+impl Peer {
+    /// The queue pair of this number from which packets come by this way.
+    fn of(route: &Route, number: u32) -> Self {
+        let port = match route {
+            Route::InfiniBand { source, .. } => u128::from(*source).to_be_bytes(),
+            Route::Ethernet { global, .. } => global.source,
+        };
+        Self { port, number }
+    }
+}
+
+/// A connection that an initiator has opened.
+#[derive(Debug)]
+struct Connection {
+    /// What the initiator calls it.
+    pub(super) id: u32,
+    /// Its responder.
+    rc: Rc,
+    /// Whether it is among those that have something to send.
+    listed: bool,
+    /// When its initiator's last packet came, by the card's clock.
+    used: u64,
+}
+
+/// Connections of a target.
+#[derive(Debug, Default)]
+pub(super) struct Connections {
+    /// By initiator, which has one at most.
+    open: HashMap<Peer, Connection>,
+    /// Those that have something to send.
+    ready: VecDeque<Peer>,
+    /// When connections whose initiators are gone were last looked for.
+    swept: u64,
+}
+
 impl Card {
     /// A packet for a target.
     pub(super) fn receive_for_target(&mut self, number: u32, header: &Header, payload: &[u8]) {
@@ -30,7 +76,7 @@ impl Card {
         if header.opcode.is_response() {
             return;
         }
-        self.target(number, |card, target, own| {
+        self.target(number, |card, target, connections, own| {
             if target.drain == Drain::Drained {
                 return;
             }
@@ -42,35 +88,35 @@ impl Card {
                 dynamic: Some(DcEth { key: 0, source: number, connection: dynamic.connection }),
                 ..own
             };
-            let known = target.connections.get(&peer);
+            let known = connections.open.get(&peer);
             match (header.opcode, known.is_some_and(|open| open.id == dynamic.connection)) {
-                (Opcode::Disconnect, true) => target.close(card, &peer),
+                (Opcode::Disconnect, true) => connections.close(card, &peer),
                 (_, true) => {}
-                (Opcode::Connect, false) => target.open(card, &own, header, peer),
+                (Opcode::Connect, false) => connections.open(card, target, &own, header, peer),
                 // Whatever it belongs to has gone.
                 (_, false) => return,
             }
-            let Some(open) = target.connections.get_mut(&peer) else { return };
+            let Some(open) = connections.open.get_mut(&peer) else { return };
             open.used = card.clock.now();
             open.rc.receive(card, header, payload);
-            target.list(peer);
+            connections.list(peer);
         });
     }
 
     /// Sends what a target owes, some packets of each connection. Says whether there may be more.
     pub(super) fn pump_target(&mut self, number: u32) -> bool {
-        let more = self.target(number, |card, target, _| {
+        let more = self.target(number, |card, _, connections, _| {
             let mut more = false;
-            for _ in 0..target.ready.len() {
-                let Some(peer) = target.ready.pop_front() else { break };
-                let Some(open) = target.connections.get_mut(&peer) else { continue };
+            for _ in 0..connections.ready.len() {
+                let Some(peer) = connections.ready.pop_front() else { break };
+                let Some(open) = connections.open.get_mut(&peer) else { continue };
                 if card.port.is_congested(peer.number) {
                     card.port.park(number);
-                    target.ready.push_back(peer);
+                    connections.ready.push_back(peer);
                     continue;
                 }
                 if open.rc.pump(card, number) {
-                    target.ready.push_back(peer);
+                    connections.ready.push_back(peer);
                     more = true;
                 } else {
                     open.rc.queued = false;
@@ -84,7 +130,7 @@ impl Card {
 
     /// No connection is let in any more; what has begun may end.
     pub fn drain_target(&mut self, number: u32) {
-        self.target(number, |_, target, _| {
+        self.target(number, |_, target, _, _| {
             if target.drain == Drain::Active {
                 target.drain = Drain::Draining;
             }
@@ -95,54 +141,70 @@ impl Card {
     fn target<R>(
         &mut self,
         number: u32,
-        work: impl FnOnce(&mut Card, &mut Target, Parameters) -> R,
+        work: impl FnOnce(&mut Card, &mut Target, &mut Connections, Parameters) -> R,
     ) -> Option<R> {
         let qp = self.objects.qps.get_mut(&number)?;
-        let mut target = qp.target.take()?;
         let own = Parameters::of(qp, &self.identity);
-        let result = work(self, &mut target, own);
-        if target.drain == Drain::Draining && target.connections.values().all(|c| c.rc.is_between())
-        {
+        let mut target = qp.target.take()?;
+        let mut connections = std::mem::take(&mut QueuePair::of_mut(qp)?.connections);
+        let result = work(self, &mut target, &mut connections, own);
+        if target.drain == Drain::Draining && connections.open.values().all(|c| c.rc.is_between()) {
             target.drain = Drain::Drained;
             self.target_event(number, TargetEvent::Drained);
         }
         if let Some(qp) = self.objects.qps.get_mut(&number) {
             qp.target = Some(target);
+            if let Some(kept) = QueuePair::of_mut(qp) {
+                kept.connections = connections;
+            }
         }
         Some(result)
     }
 
     /// A target is about to go.
     pub fn abandon_target(&mut self, number: u32) {
-        self.target(number, |card, target, _| {
-            let mut peers: Vec<Peer> = target.connections.keys().copied().collect();
+        self.target(number, |card, _, connections, _| {
+            let mut peers: Vec<Peer> = connections.open.keys().copied().collect();
             peers.sort_unstable();
-            peers.iter().for_each(|peer| target.close(card, peer));
+            peers.iter().for_each(|peer| connections.close(card, peer));
         });
         self.port.forget(number);
     }
 }
 
-impl Target {
+impl Connections {
+    /// What their initiators call them.
+    #[cfg(test)]
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.open.values().map(|open| open.id)
+    }
+
     /// Lets an initiator in, which ends another connection of its, or tells it that its key is wrong.
-    fn open(&mut self, card: &mut Card, own: &Parameters, header: &Header, peer: Peer) {
+    fn open(
+        &mut self,
+        card: &mut Card,
+        target: &mut Target,
+        own: &Parameters,
+        header: &Header,
+        peer: Peer,
+    ) {
         let Some(shown) = header.dynamic else { return };
-        let lets_in = self.drain == Drain::Active
+        let lets_in = target.drain == Drain::Active
             && card.objects.qps.get(&own.number).is_some_and(|qp| qp.state == State::Rtr);
         if !lets_in {
             return;
         }
-        if shown.key != self.key() {
+        if shown.key != target.key() {
             tracing::debug!(target = own.number, from = peer.number, "the access key is wrong");
-            self.violations = self.violations.saturating_add(1);
-            if std::mem::take(&mut self.armed) {
+            target.violations = target.violations.saturating_add(1);
+            if std::mem::take(&mut target.armed) {
                 card.target_event(own.number, TargetEvent::KeyViolation);
             }
             rc::refuse_connect(card, own, header.psn);
             return;
         }
         self.sweep(card);
-        if self.connections.len() >= CONNECTIONS && !self.connections.contains_key(&peer) {
+        if self.open.len() >= CONNECTIONS && !self.open.contains_key(&peer) {
             tracing::warn!(target = own.number, "no room for another connection");
             return;
         }
@@ -152,7 +214,7 @@ impl Target {
         card.count(own.number, query_q_counter_out::RX_DCT_CONNECT);
         let used = card.clock.now();
         let open = Connection { id: shown.connection, rc, listed: false, used };
-        self.connections.insert(peer, open);
+        self.open.insert(peer, open);
     }
 
     /// Ends connections whose initiators are gone.
@@ -164,14 +226,14 @@ impl Target {
         self.swept = now;
         let gone = |open: &Connection| !open.listed && open.used.saturating_add(EXPIRY) <= now;
         let mut peers: Vec<Peer> =
-            self.connections.iter().filter(|(_, open)| gone(open)).map(|(peer, _)| *peer).collect();
+            self.open.iter().filter(|(_, open)| gone(open)).map(|(peer, _)| *peer).collect();
         peers.sort_unstable();
         peers.iter().for_each(|peer| self.close(card, peer));
     }
 
     /// Ends a connection. What it has taken a receive for and not brought to its end is reported.
     fn close(&mut self, card: &mut Card, peer: &Peer) {
-        if let Some(mut open) = self.connections.remove(peer) {
+        if let Some(mut open) = self.open.remove(peer) {
             open.rc.close(card);
             self.ready.retain(|other| other != peer);
         }
@@ -179,7 +241,7 @@ impl Target {
 
     /// Enters a connection among those that have something to send, if it has.
     fn list(&mut self, peer: Peer) {
-        let Some(open) = self.connections.get_mut(&peer) else { return };
+        let Some(open) = self.open.get_mut(&peer) else { return };
         if open.rc.queued && !open.listed {
             open.listed = true;
             self.ready.push_back(peer);

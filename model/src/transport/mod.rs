@@ -7,33 +7,32 @@
 //! [`Card::settle`]: a program that sees one may exit, so the acknowledge must be on its way
 //! before. The order is always pump, carry the outbox away, settle, until nothing is left.
 
-mod counters;
 mod dynamic;
 pub mod ethernet;
-mod held;
 mod local;
 mod parameters;
-mod port;
 mod psn;
+mod queue_pair;
 pub mod rc;
 #[cfg(test)]
 pub(crate) mod test;
 mod timing;
-mod traffic;
 pub mod unreliable;
 
 use std::collections::BTreeSet;
 
-pub use held::{Held, Outcome};
-pub use parameters::Parameters;
-pub use port::Port;
-pub use psn::Psn;
-pub use traffic::{Count, Counts, Sort, Traffic};
+use mlx5_sys::ifc::{qpc, query_q_counter_out};
 
-use crate::card::{Card, Link};
+pub use parameters::Parameters;
+pub use psn::Psn;
+pub use queue_pair::QueuePair;
+
+use crate::card::{Aftermath, Card, Held, Link, Outcome, TURN};
 use crate::object::{Service, State};
+use crate::queue::QpEvent;
 use crate::trace::Call;
 use crate::wire::{Frame, Header, MULTICAST, Route};
+use crate::work::{Completion, CqFailure};
 use ethernet::Ethernet;
 use rc::Rc;
 use unreliable::Unreliable;
@@ -148,7 +147,7 @@ impl Card {
     /// [`Card::expire`] fires.
     pub fn late_peers(&self, now: u64) -> BTreeSet<u16> {
         let late = self.port.next_due(now).filter_map(|qp| {
-            let rc = &self.objects.qps.get(&qp)?.rc;
+            let rc = &QueuePair::of(self.objects.qps.get(&qp)?)?.rc;
             rc.is_late(now).then(|| rc.remote())?
         });
         late.map(|remote| (remote >> 8) as u16).collect()
@@ -157,7 +156,7 @@ impl Card {
     fn fire(&mut self) {
         self.expire_moderation();
         let now = self.clock.now();
-        for _ in 0..port::TURN {
+        for _ in 0..TURN {
             let Some(qp) = self.port.due(now) else { break };
             let rts = self
                 .objects
@@ -287,14 +286,6 @@ impl Card {
         }
     }
 
-    /// Software stored to a register or gave a command: it may have posted receives as well.
-    pub(crate) fn software_came_by(&mut self) {
-        if self.port.is_watching() {
-            let now = self.clock.now();
-            self.port.look_soon(now);
-        }
-    }
-
     /// Fills the outbox, to a limit, from the queue pairs that have something to send. Says
     /// whether there was anything; whoever runs the card carries the outbox away and calls again.
     pub fn pump(&mut self) -> bool {
@@ -362,12 +353,98 @@ impl Card {
         any
     }
 
+    /// Writes the CQE of a completion to the queue's CQ, and the event it is armed for. An overrun
+    /// puts the CQ and its queue pairs in error, with an async event, as a card does.
+    pub fn complete(&mut self, completion: &Completion<'_>) {
+        self.write_completion(completion);
+        self.follow_up();
+    }
+
+    /// Writes all CQEs that are held back. Returns whether there was one: events may follow.
+    pub fn release_cqes(&mut self) -> bool {
+        self.enter(
+            || Call::Release,
+            |card| {
+                let any = card.release_blocks();
+                card.follow_up();
+                any
+            },
+            |any| !any,
+        )
+    }
+
+    /// Does what the CQEs written since the last call mean for queue pairs: those that wait for a
+    /// completion go on, those of a CQ that failed fail.
+    pub(crate) fn follow_up(&mut self) {
+        while let Some(aftermath) = self.port.next_aftermath() {
+            match aftermath {
+                Aftermath::Completed(cq) => self.completed_on(cq),
+                Aftermath::Failed(cq, failure) => self.fail_users_of(cq, failure),
+            }
+        }
+    }
+
+    fn fail_users_of(&mut self, cqn: u32, failure: CqFailure) {
+        let mut users: Vec<u32> = self
+            .objects
+            .qps
+            .values()
+            .filter(|qp| !matches!(qp.state, State::Reset | State::Error))
+            .filter(|qp| qp.get(qpc::CQN_SND) == cqn || qp.get(qpc::CQN_RCV) == cqn)
+            .map(|qp| qp.number)
+            .collect();
+        users.sort_unstable();
+        for qp in users {
+            if failure == CqFailure::Overrun {
+                self.count(qp, query_q_counter_out::CQ_OVERFLOW);
+            }
+            self.qp_event(qp, QpEvent::Catastrophic);
+            self.fail(qp);
+        }
+    }
+
+    /// A store reached a register: `offset` bytes into UAR page `uar`, in the order the bus saw
+    /// them. A BlueFlame copy arrives as one store of its full length or as several; the first
+    /// eight bytes at a BlueFlame register's half are the doorbell. Eight bytes may arrive as two
+    /// stores of four, the upper ones first.
+    pub fn store(&mut self, uar: u32, offset: usize, bytes: &[u8]) {
+        self.enter(
+            // Pages have 4 KiB.
+            || Call::Store { uar, offset: offset as u16, bytes: bytes.into() },
+            |card| {
+                card.software_came_by();
+                if let Some(qp) = card.stored(uar, offset, bytes) {
+                    card.send_ready(qp);
+                }
+            },
+            |()| false,
+        );
+    }
+
+    /// Looks at every queue pair whose doorbells are on UAR page `uar`, as if each had been rung,
+    /// and at the arm words of its CQs: for front ends that see that something was stored, but not
+    /// each store.
+    pub fn ring_all(&mut self, uar: u32) {
+        self.enter(|| Call::RingAll(uar), |card| card.look_at_all(uar), |()| false);
+    }
+
+    fn look_at_all(&mut self, uar: u32) {
+        self.software_came_by();
+        for qp in self.send_queues_on(uar) {
+            if self.has_news(qp) {
+                self.send_ready(qp);
+            }
+        }
+        self.look_at_arms(uar);
+    }
+
     /// Works on the transport state of a queue of Ethernet with the rest of the card at hand.
     fn raw<R>(&mut self, qp: u32, work: impl FnOnce(&mut Card, &mut Ethernet) -> R) -> Option<R> {
-        let mut state = std::mem::take(&mut self.objects.qps.get_mut(&qp)?.ethernet);
+        let mut state =
+            std::mem::take(&mut QueuePair::of_mut(self.objects.qps.get_mut(&qp)?)?.ethernet);
         let result = work(self, &mut state);
-        if let Some(object) = self.objects.qps.get_mut(&qp) {
-            object.ethernet = state;
+        if let Some(kept) = self.objects.qps.get_mut(&qp).and_then(QueuePair::of_mut) {
+            kept.ethernet = state;
         }
         Some(result)
     }
@@ -379,17 +456,18 @@ impl Card {
         qp: u32,
         work: impl FnOnce(&mut Card, &mut Unreliable) -> R,
     ) -> Option<R> {
-        let mut state = std::mem::take(&mut self.objects.qps.get_mut(&qp)?.unreliable);
+        let mut state =
+            std::mem::take(&mut QueuePair::of_mut(self.objects.qps.get_mut(&qp)?)?.unreliable);
         let result = work(self, &mut state);
-        if let Some(object) = self.objects.qps.get_mut(&qp) {
-            object.unreliable = state;
+        if let Some(kept) = self.objects.qps.get_mut(&qp).and_then(QueuePair::of_mut) {
+            kept.unreliable = state;
         }
         Some(result)
     }
 
     /// Works on the transport state of a reliable connection with the rest of the card at hand.
     fn connection<R>(&mut self, qp: u32, work: impl FnOnce(&mut Card, &mut Rc) -> R) -> Option<R> {
-        let mut rc = std::mem::take(&mut self.objects.qps.get_mut(&qp)?.rc);
+        let mut rc = std::mem::take(&mut QueuePair::of_mut(self.objects.qps.get_mut(&qp)?)?.rc);
         let result = work(self, &mut rc);
         // A timer that is set too early finds nothing to do; moving it with every packet would
         // cost more.
@@ -399,8 +477,8 @@ impl Card {
                 rc.timer = Some(wanted);
             }
         }
-        if let Some(object) = self.objects.qps.get_mut(&qp) {
-            object.rc = rc;
+        if let Some(kept) = self.objects.qps.get_mut(&qp).and_then(QueuePair::of_mut) {
+            kept.rc = rc;
         }
         Some(result)
     }

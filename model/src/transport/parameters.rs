@@ -5,10 +5,10 @@ use mlx5_sys::ifc::{Field, ads, qpc};
 use super::rc::{Migration, WINDOW};
 use super::{p_key, timing};
 use crate::card::{Identity, Link};
-use crate::command::capability::LOG_MAX_ATOMIC;
 use crate::object::{Qp, Service};
 use crate::queue::Domain;
 use crate::wire::{DcEth, Global, Route};
+use crate::work::LOG_MAX_ATOMIC;
 
 /// UDP source ports of RoCEv2 that no context chose lie here and above.
 const PORT_BASE: u16 = 0xc000;

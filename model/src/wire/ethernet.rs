@@ -3,8 +3,7 @@
 //! What is read here may have been made by anybody: nothing is indexed that was not seen to be
 //! there.
 
-use super::Frame;
-use crate::card::Link;
+use super::{Frame, Link};
 
 /// What precedes such a frame where cards and processes hand frames to each other: no IP header
 /// begins like this, with which packets of RoCE begin.

@@ -7,8 +7,8 @@
 
 use crc32fast::Hasher;
 
+use super::Link;
 use super::route::{GRH, IPV4, LRH, UDP};
-use crate::card::Link;
 
 /// Bytes of the ICRC.
 pub const ICRC: usize = 4;

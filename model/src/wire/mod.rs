@@ -8,16 +8,19 @@
 
 pub mod ethernet;
 pub mod icrc;
+mod link;
 pub mod lossy;
 pub mod opcode;
 pub mod packet;
 pub mod route;
+mod service;
 
-use crate::card::Link;
+pub use link::Link;
 pub use lossy::Lossy;
 pub use opcode::Opcode;
 pub use packet::{Acknowledge, Aeth, AtomicEth, DcEth, Deth, Header, Malformed, NakCode, Reth};
 pub use route::{Global, Route, is_multicast, mac};
+pub use service::Service;
 
 /// Destination of a packet to a multicast group, in place of a queue pair's number.
 pub const MULTICAST: u32 = 0xff_ffff;

@@ -1,6 +1,6 @@
 //! Opcodes of the base transport header and the headers that follow each.
 
-use crate::object::Service;
+use super::Service;
 
 /// What a packet does: the lower five bits of the opcode (IBA 1.3, table 38). The upper three name
 /// the transport service, of which the reliable connections have all of these. How cards send

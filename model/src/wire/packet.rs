@@ -3,9 +3,7 @@
 use std::ops::Range;
 
 use super::icrc::{ICRC, icrc};
-use super::{Frame, Opcode, Route};
-use crate::card::Link;
-use crate::object::Service;
+use super::{Frame, Link, Opcode, Route, Service};
 
 const BTH: usize = 12;
 const DETH: usize = 8;

@@ -1,7 +1,7 @@
 //! How a packet is addressed: LRH and GRH on InfiniBand, IP and UDP on Ethernet.
 
+use super::Link;
 use super::packet::Malformed;
-use crate::card::Link;
 
 /// Bytes of a local route header.
 pub const LRH: usize = 8;

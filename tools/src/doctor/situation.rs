@@ -6,7 +6,8 @@ use mlx5::verbs::{Context, devices};
 
 use super::Arguments;
 use super::tree::Tree;
-use crate::machine::{Machine, is_model};
+use crate::bed::is_model;
+use crate::machine::Machine;
 
 /// PCI vendor of the cards (Mellanox, now NVIDIA).
 pub const VENDOR: i64 = 0x15b3;

@@ -7,7 +7,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use mlx5_model::trace::{Reader, replay};
+use mlx5_model::replay::replay;
+use mlx5_model::trace::Reader;
 use serde::Serialize;
 
 use crate::outcome::{Error, Outcome, Result};

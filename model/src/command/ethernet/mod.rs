@@ -20,10 +20,6 @@ use mlx5_sys::ifc::Field;
 
 use super::Refusal;
 
-/// Ways of a TIR (`mlx5_ifc.h`, `MLX5_TIRC_DISP_TYPE_*`): to one queue, or through a table.
-pub const DIRECT: u32 = 0;
-pub const INDIRECT: u32 = 1;
-
 /// Takes fields of the context that a command has at `given` over into `context`: those whose bit
 /// the command's `bitmask` has. Each of `changes` is such a bit and a field that goes with it.
 fn modify(

@@ -10,12 +10,11 @@ use super::super::buffer::{self, Geometry};
 use super::super::capability::{LOG_MAX_MESSAGE, MAX_RQ_WQE};
 use super::super::umem::{self, RecordFields};
 use super::super::{Refusal, context, counter, get, owned, qp, uid};
-use super::DIRECT;
 use crate::card::{Card, Link};
-use crate::object::{Half, Pages, Qp, ReceiveQueue, SendQueue, Service, State, Strides, Tir};
-use crate::transport::ethernet::Ethernet;
-use crate::transport::rc::Rc;
-use crate::transport::unreliable::Unreliable;
+use crate::object::{
+    DIRECT, Half, Pages, Qp, ReceiveQueue, SendQueue, Service, State, Strides, Tir,
+};
+use crate::transport::QueuePair;
 
 /// Types of a work queue (`mlx5_ifc.h`, `wq_type`): a ring, and a ring of WQEs of strides.
 const CYCLIC: u32 = 1;
@@ -107,11 +106,9 @@ fn enter(
         context,
         sq: queues.0,
         rq: queues.1,
-        rc: Rc::default(),
-        unreliable: Unreliable::default(),
+        transport: QueuePair::boxed(),
         target: None,
         half: Some(half),
-        ethernet: Ethernet::default(),
     });
     Ok(number)
 }

@@ -7,10 +7,9 @@ use mlx5_sys::ifc::{
 
 use super::super::capability::LOG_MAX_RQT;
 use super::super::{Refusal, get, owned, uid};
-use super::INDIRECT;
 use super::queue::half;
 use crate::card::Card;
-use crate::object::{Rqt, Tir};
+use crate::object::{INDIRECT, Rqt, Tir};
 
 /// The receive queues that a command lists behind the context of a table, which has room for so many.
 fn list(card: &Card, input: &[u8], at: Field, room: u32) -> Result<Vec<u32>, Refusal> {

@@ -6,10 +6,10 @@ use mlx5_sys::ifc::{
 };
 
 use super::super::{Refusal, context, get, owned, uid};
+use super::modify;
 use super::queue::half;
-use super::{DIRECT, INDIRECT, modify};
 use crate::card::Card;
-use crate::object::Tir;
+use crate::object::{DIRECT, INDIRECT, Tir};
 
 /// `MLX5_RX_HASH_FN_*`: by XOR (which is not public), by Toeplitz.
 const NO_HASH: u32 = 0;

@@ -332,7 +332,8 @@ fn reset_stream(rig: &mut Rig) -> Case {
             let command = rig.transition(opcode, number).set(field(qpc::ST), 5u64);
             rig.run(&command).expect("a transition");
         }
-        rig.card.objects.qps.get_mut(&number).expect("the initiator").rc.fail_stream(1);
+        let qp = rig.card.objects.qps.get_mut(&number).expect("the initiator");
+        crate::transport::QueuePair::fail_stream(qp, 1);
         number
     };
     let (own, foreign) = (initiator(rig), rig.foreign(initiator));

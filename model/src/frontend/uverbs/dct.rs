@@ -18,7 +18,7 @@ use super::qp::{Asked, Qp, flag};
 use super::qp_modify::{INIT, RESET, RTR, mask};
 use super::srq::Srq;
 use crate::card::Link;
-use crate::command::capability::LOG_MAX_ATOMIC;
+use crate::work::LOG_MAX_ATOMIC;
 
 /// The context of a target as far as it is known.
 pub(super) struct Target {

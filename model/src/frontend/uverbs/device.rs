@@ -22,7 +22,7 @@ use super::ioctl::{Attributes, DRIVER_IN, DRIVER_OUT};
 use super::legacy::Request;
 use super::{clock, function, uar, user, visitor, wq};
 use crate::card::Link;
-use crate::command::capability::LOG_MAX_LSO;
+use crate::transport::ethernet::LOG_MAX_LSO;
 
 /// What opening a device makes.
 pub(super) struct Context {

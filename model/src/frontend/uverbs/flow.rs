@@ -19,7 +19,7 @@ use super::ioctl::Attributes;
 use super::legacy::Request;
 use super::lock;
 use super::qp::Qp;
-use crate::command::steering::{NIC_RX, SNIFFER_RX, SNIFFER_TX};
+use crate::object::{NIC_RX, SNIFFER_RX, SNIFFER_TX};
 
 /// Bytes that headers are compared as.
 pub(super) const MATCH: usize = fte_match_param::SIZE;

@@ -14,7 +14,7 @@ use super::legacy::Request;
 use super::pd::Pd;
 use super::qp::{Kind, Qp};
 use super::{dct, path, user};
-use crate::command::capability::LOG_MAX_ATOMIC;
+use crate::work::LOG_MAX_ATOMIC;
 
 /// States (`enum ib_qp_state`).
 pub(super) const RESET: u8 = 0;

@@ -13,13 +13,15 @@ mod test;
 
 use super::{Held, Outcome};
 use crate::card::Card;
-use crate::command::steering::{NIC_RX, SNIFFER_RX};
-use crate::object::State;
+use crate::object::{NIC_RX, SNIFFER_RX, State};
 use crate::queue::{Fetch, Opcode, Origin, Syndrome};
 use crate::wire::ethernet::{HEADER, Headers, TAG};
 
 /// Bytes of the longest frame's payload: what Ethernet ports of the model are set to.
 pub const MTU: usize = 1500;
+
+/// log2 of the longest packet that is cut into segments.
+pub const LOG_MAX_LSO: u32 = 18;
 
 /// Whether a frame is no longer than the port lets through. A tag does not count.
 fn fits(frame: &[u8]) -> bool {

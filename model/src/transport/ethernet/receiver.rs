@@ -2,7 +2,7 @@
 
 use mlx5_sys::ifc::{Field, query_q_counter_out, rqc};
 
-use super::super::{Held, Outcome};
+use super::super::{Held, Outcome, QueuePair};
 use crate::card::Card;
 use crate::object::{Half, Qp, State};
 use crate::queue::{Data, Opcode, Origin, Part, ReceiveWqe, Seen, Syndrome};
@@ -46,7 +46,8 @@ pub(super) fn deliver(card: &mut Card, queue: u32, arrived: &Arrived<'_>) {
         if let Some(index) = index {
             hold(card, queue, index, Err(syndrome), frame.len(), &seen);
         }
-        let state = card.objects.qps.get(&queue).map(|qp| qp.ethernet.clone());
+        let state =
+            card.objects.qps.get(&queue).and_then(QueuePair::of).map(|kept| kept.ethernet.clone());
         if let Some(mut state) = state {
             state.fail(card, queue);
         }

@@ -3,11 +3,10 @@
 use mlx5_sys::ifc::{qpc, sqc};
 
 use super::super::{Held, Outcome};
+use super::LOG_MAX_LSO;
 use super::{Ethernet, MTU, fits, segments};
 use crate::card::Card;
-use crate::command::capability::LOG_MAX_LSO;
-use crate::command::steering::SNIFFER_TX;
-use crate::object::{Half, State};
+use crate::object::{Half, SNIFFER_TX, State};
 use crate::queue::{
     Access, Data, Domain, EthernetSegment, Fetch, Origin, SendWqe, Signal, Syndrome,
 };

@@ -4,8 +4,7 @@ use mlx5_sys::ifc::{Field, fte_match_param, fte_match_set_lyr_2_4, rx_hash_field
 
 use super::receiver::{self, Arrived};
 use crate::card::Card;
-use crate::command::ethernet::DIRECT;
-use crate::object::{MATCH, Tir};
+use crate::object::{DIRECT, MATCH, Tir};
 use crate::wire::ethernet::{Headers, Network, SERVICE_VLAN, Transport};
 
 /// What `ip_protocol` and the like are compared with.

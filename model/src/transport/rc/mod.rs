@@ -265,13 +265,13 @@ impl Rc {
     }
 
     /// Lets a stream go on that has failed; `false` if it has not.
-    pub fn reset_stream(&mut self, stream: u16) -> bool {
+    pub(super) fn reset_stream(&mut self, stream: u16) -> bool {
         self.requester.initiator.reset_stream(stream)
     }
 
     /// Has a stream fail, for what comes after that.
     #[cfg(test)]
-    pub(crate) fn fail_stream(&mut self, stream: u16) {
+    pub(super) fn fail_stream(&mut self, stream: u16) {
         self.requester.initiator.failed.insert(stream);
     }
 

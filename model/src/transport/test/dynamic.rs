@@ -13,6 +13,7 @@ use crate::clock::Random;
 use crate::command::Refusal;
 use crate::command::test::Command;
 use crate::object::{Drain, Service, State};
+use crate::transport::QueuePair;
 use crate::wire::{self, Header, mac};
 
 const WRITE: u8 = 0x08;
@@ -189,7 +190,7 @@ fn a_connection_lasts_until_a_request_goes_elsewhere() {
     );
     let open = |pair: &Pair, number| {
         let qp = &pair.sides[1].rig.card.objects.qps[&number];
-        qp.target.as_ref().unwrap().connections.len()
+        QueuePair::of(qp).unwrap().connections.ids().count()
     };
     assert_eq!((open(&pair, one), open(&pair, two)), (1, 0));
     pair.sides[0].reset();

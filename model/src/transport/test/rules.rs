@@ -8,7 +8,7 @@ use super::datagram::{datagram, datagrams};
 use super::side::{Post, Side};
 use super::{Pair, Setup};
 use crate::object::{Service, State};
-use crate::transport::Parameters;
+use crate::transport::{Parameters, QueuePair};
 use crate::wire::{Acknowledge, Header, NakCode};
 
 const WRITE: u8 = 0x08;
@@ -247,7 +247,7 @@ fn connect(pair: &mut Pair, target: u32) -> Header {
 
 fn connections(pair: &Pair, target: u32) -> Vec<u32> {
     let qp = &pair.sides[1].rig.card.objects.qps[&target];
-    qp.target.as_ref().unwrap().connections.values().map(|open| open.id).collect()
+    QueuePair::of(qp).unwrap().connections.ids().collect()
 }
 
 #[test]

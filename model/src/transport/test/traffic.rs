@@ -4,6 +4,7 @@ use super::side::{Post, REGION, Side};
 use super::{Pair, Setup};
 use crate::card::Link;
 use crate::clock::Random;
+use crate::transport::QueuePair;
 
 const WRITE: u8 = 0x08;
 const WRITE_IMMEDIATE: u8 = 0x09;
@@ -326,7 +327,9 @@ fn random_traffic(seed: u64, rate: u64, setup: Setup) {
                     got_receives[side].push((cqe.opcode, cqe.length, cqe.immediate));
                 }
             }
-            pair.sides.iter().all(|side| side.rig.card.objects.qps[&side.qp].rc.is_idle())
+            pair.sides.iter().all(|side| {
+                QueuePair::of(&side.rig.card.objects.qps[&side.qp]).unwrap().rc.is_idle()
+            })
         };
         assert!(pair.run(4000, done), "seed {seed}: round {round} does not end");
     }

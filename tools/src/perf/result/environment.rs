@@ -7,7 +7,7 @@ use std::path::Path;
 use mlx5::verbs::Context;
 use serde::{Deserialize, Serialize};
 
-use crate::machine;
+use crate::bed;
 use crate::outcome::Result;
 
 /// What one side runs on. What the system does not tell is `None`.
@@ -76,7 +76,7 @@ impl Environment {
             cpus_isolated: line("/sys/devices/system/cpu/isolated").filter(|list| !list.is_empty()),
             governor: line(format!("/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")),
             product: attributes.product().to_owned(),
-            model: machine::is_model(),
+            model: bed::is_model(),
             board_id: attributes.board_id,
             firmware: attributes.firmware,
             numa_node: line(format!("/sys/class/infiniband/{}/device/numa_node", attributes.name))

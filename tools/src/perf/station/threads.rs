@@ -3,7 +3,7 @@
 use std::thread;
 
 use super::place;
-use crate::machine;
+use crate::bed;
 use crate::outcome::{Error, Result};
 use crate::perf::loops::{Signals, Task};
 use crate::perf::path::{Path, Stop};
@@ -34,7 +34,7 @@ impl Crew<'_> {
     ) -> Result<Vec<O>> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         // The model's card is a thread, too.
-        let yields = machine::is_model() || cores <= self.plan.threads as usize;
+        let yields = bed::is_model() || cores <= self.plan.threads as usize;
         let Crew { plan, signals, cpus } = *self;
         let work = &work;
         thread::scope(|scope| {

@@ -6,12 +6,12 @@
 //! (`providers/mlx5/wqe.h`, `mlx5_mmo_wqe`); waiting as DPDK (`mlx5_prm.h`, `mlx5_wqe_qseg`) and the
 //! same libmlx5 (`set_wait_en_seg`).
 
-use super::receive::TWO_GIB;
-use super::{Data, Domain, Syndrome};
-use crate::card::Card;
+use super::{Data, Syndrome, TWO_GIB};
 
+/// log2 of the bytes of the largest atomic.
+pub const LOG_MAX_ATOMIC: u32 = 5;
 /// log2 of the bytes that an atomic under masks may change: 4 to 32.
-const SIZES: std::ops::RangeInclusive<u8> = 2..=5;
+const SIZES: std::ops::RangeInclusive<u8> = 2..=LOG_MAX_ATOMIC as u8;
 /// Bytes of the largest.
 pub const LARGEST: usize = 1 << *SIZES.end();
 
@@ -173,44 +173,6 @@ fn ordered(bytes: &[u8]) -> [u8; LARGEST] {
 pub fn answered(found: &mut [u8]) {
     if found.len() == 4 {
         found.reverse();
-    }
-}
-
-impl Card {
-    /// Copies the next piece of what a request of a queue asks for: `done` bytes are copied, and the
-    /// result says how many then are.
-    pub(crate) fn copy_memory(
-        &self,
-        domain: Domain,
-        (from, to): (&Data, &Data),
-        notes: &Data,
-        done: u64,
-    ) -> Result<u64, Syndrome> {
-        /// Bytes at a time.
-        const PIECE: u64 = 1 << 16;
-        let denied = |denied| {
-            tracing::debug!(?denied, "cannot copy");
-            Syndrome::LocalProtection
-        };
-        // What cards note there is theirs to know; that they may is checked.
-        if done == 0 {
-            let length = notes.len() as usize;
-            let mut kept = vec![0; length];
-            self.gather(domain, std::slice::from_ref(notes), 0, &mut kept).map_err(denied)?;
-            self.scatter(domain, std::slice::from_ref(notes), 0, &kept).map_err(denied)?;
-        }
-        let mut piece = vec![0; PIECE.min(from.len() - done) as usize];
-        self.gather(domain, std::slice::from_ref(from), done, &mut piece).map_err(denied)?;
-        self.scatter(domain, std::slice::from_ref(to), done, &piece).map_err(denied)?;
-        Ok(done + piece.len() as u64)
-    }
-
-    /// Whether a CQ has had so many completions, or is not there to have them.
-    pub(crate) fn has_completed(&self, cq: u32, count: u32) -> Option<bool> {
-        /// Completions are counted modulo 2^24, as consumer indices are.
-        const COUNTED: u32 = 0xff_ffff;
-        let produced = self.objects.cqs.get(cq)?.producer;
-        Some(produced.wrapping_sub(count) & COUNTED < COUNTED / 2 + 1)
     }
 }
 

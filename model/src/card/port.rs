@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
-use super::Outcome;
+use super::{Card, Outcome};
+use crate::work::CqFailure;
 
 /// When the card looks at the doorbell records of receive queues whose queue pairs are in Error:
 /// posting a receive stores to no register, and software may wait for it to be flushed.
@@ -25,7 +26,7 @@ mod look {
 }
 
 /// Timers that fire before other work has its turn.
-pub(super) const TURN: usize = 32;
+pub(crate) const TURN: usize = 32;
 
 /// State of the port.
 #[derive(Debug, Default)]
@@ -42,24 +43,34 @@ pub struct Port {
     /// Queue pairs that wait for completions, by CQ.
     waiting: BTreeMap<u32, BTreeSet<u32>>,
     watch: Option<(u64, u64)>,
+    aftermath: VecDeque<Aftermath>,
+}
+
+/// What a CQE, or the lack of room for one, means for queue pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aftermath {
+    /// A CQ has one more completion, for which queue pairs may wait.
+    Completed(u32),
+    /// A CQ failed, and its queue pairs fail with it.
+    Failed(u32, CqFailure),
 }
 
 impl Port {
     /// A queue pair has something to send.
-    pub(super) fn ready(&mut self, qp: u32) {
+    pub(crate) fn ready(&mut self, qp: u32) {
         self.ready.push_back(qp);
     }
 
-    pub(super) fn next_ready(&mut self) -> Option<u32> {
+    pub(crate) fn next_ready(&mut self) -> Option<u32> {
         self.ready.pop_front()
     }
 
     /// A queue pair has something to send, but the way is congested.
-    pub(super) fn park(&mut self, qp: u32) {
+    pub(crate) fn park(&mut self, qp: u32) {
         self.parked.insert(qp);
     }
 
-    pub(super) fn is_congested(&self, remote: u32) -> bool {
+    pub(crate) fn is_congested(&self, remote: u32) -> bool {
         !self.congested.is_empty() && self.congested.contains(&(remote >> 8))
     }
 
@@ -90,35 +101,45 @@ impl Port {
     }
 
     /// Whether a queue pair's peer is slow.
-    pub(super) fn is_peer_slow(&self, remote: u32) -> bool {
+    pub(crate) fn is_peer_slow(&self, remote: u32) -> bool {
         !self.slow.is_empty() && self.is_slow((remote >> 8) as u16)
     }
 
     /// A queue pair waits for completions of a CQ.
-    pub(super) fn wait_for(&mut self, cq: u32, qp: u32) {
+    pub(crate) fn wait_for(&mut self, cq: u32, qp: u32) {
         self.waiting.entry(cq).or_default().insert(qp);
     }
 
     /// Who waits for completions of a CQ; they wait no longer.
-    pub(super) fn waiting_for(&mut self, cq: u32) -> BTreeSet<u32> {
+    pub(crate) fn waiting_for(&mut self, cq: u32) -> BTreeSet<u32> {
         self.waiting.remove(&cq).unwrap_or_default()
     }
 
+    /// Notes what is to be done about queue pairs when a CQ has been written.
+    pub(crate) fn note(&mut self, aftermath: Aftermath) {
+        self.aftermath.push_back(aftermath);
+    }
+
+    /// Takes the oldest of what is to be done.
+    pub(crate) fn next_aftermath(&mut self) -> Option<Aftermath> {
+        self.aftermath.pop_front()
+    }
+
     /// Holds a completion or event until the packets before it have left.
-    pub(super) fn hold(&mut self, outcome: Outcome) {
+    pub(crate) fn hold(&mut self, outcome: Outcome) {
         self.held.push_back(outcome);
     }
 
-    pub(super) fn release(&mut self) -> Option<Outcome> {
+    pub(crate) fn release(&mut self) -> Option<Outcome> {
         self.held.pop_front()
     }
 
-    pub(super) fn held_len(&self) -> usize {
+    pub(crate) fn held_len(&self) -> usize {
         self.held.len()
     }
 
     /// Sets the timer of a queue pair, which has one.
-    pub(super) fn set_timer(&mut self, qp: u32, at: u64) {
+    pub(crate) fn set_timer(&mut self, qp: u32, at: u64) {
         if let Some(old) = self.due.insert(qp, at) {
             self.timers.remove(&(old, qp));
         }
@@ -126,27 +147,27 @@ impl Port {
     }
 
     /// The queue pairs whose timers fire in the next turn.
-    pub(super) fn next_due(&self, now: u64) -> impl Iterator<Item = u32> {
+    pub(crate) fn next_due(&self, now: u64) -> impl Iterator<Item = u32> {
         let due = self.timers.iter().take_while(move |(at, _)| *at <= now);
         due.take(TURN).map(|(_, qp)| *qp)
     }
 
     /// Takes a timer that is due.
-    pub(super) fn due(&mut self, now: u64) -> Option<u32> {
+    pub(crate) fn due(&mut self, now: u64) -> Option<u32> {
         let first = *self.timers.first().filter(|(at, _)| *at <= now)?;
         self.timers.remove(&first);
         self.due.remove(&first.1);
         Some(first.1)
     }
 
-    pub(super) fn deadline(&self) -> Option<u64> {
+    pub(crate) fn deadline(&self) -> Option<u64> {
         let timer = self.timers.first().map(|(at, _)| *at);
         let watch = self.watch.map(|(at, _)| at);
         timer.into_iter().chain(watch).min()
     }
 
     /// A queue pair with a receive queue of its own went to Error.
-    pub(super) fn watch(&mut self, qp: u32, now: u64) {
+    pub(crate) fn watch(&mut self, qp: u32, now: u64) {
         self.failed.insert(qp);
         let first = look::interval(look::FIRST, self.failed.len());
         self.watch = Some((now + first, first));
@@ -163,23 +184,23 @@ impl Port {
         self.watch = self.watch.map(|(at, _)| (at.min(now + first), first));
     }
 
-    pub(super) fn unwatch(&mut self, qp: u32) {
+    pub(crate) fn unwatch(&mut self, qp: u32) {
         self.failed.remove(&qp);
         if self.failed.is_empty() {
             self.watch = None;
         }
     }
 
-    pub(super) fn failed(&self) -> Vec<u32> {
+    pub(crate) fn failed(&self) -> Vec<u32> {
         self.failed.iter().copied().collect()
     }
 
-    pub(super) fn watch_due(&self, now: u64) -> bool {
+    pub(crate) fn watch_due(&self, now: u64) -> bool {
         self.watch.is_some_and(|(at, _)| at <= now)
     }
 
     /// A look is done, which has found receives or has not.
-    pub(super) fn watch_again(&mut self, now: u64, found: bool) {
+    pub(crate) fn watch_again(&mut self, now: u64, found: bool) {
         let queues = self.failed.len();
         self.watch = self.watch.filter(|_| queues > 0).map(|(_, before)| {
             let first = look::interval(look::FIRST, queues);
@@ -191,12 +212,22 @@ impl Port {
 
     /// A queue pair was reset or is gone. Takes the same time however many others there are: those
     /// that are ready have been served before software gives a command.
-    pub(super) fn forget(&mut self, qp: u32) {
+    pub(crate) fn forget(&mut self, qp: u32) {
         self.unwatch(qp);
         self.ready.retain(|other| *other != qp);
         self.parked.remove(&qp);
         if let Some(at) = self.due.remove(&qp) {
             self.timers.remove(&(at, qp));
+        }
+    }
+}
+
+impl Card {
+    /// Software stored to a register or gave a command: it may have posted receives as well.
+    pub(crate) fn software_came_by(&mut self) {
+        if self.port.is_watching() {
+            let now = self.clock.now();
+            self.port.look_soon(now);
         }
     }
 }

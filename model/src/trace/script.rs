@@ -1,17 +1,10 @@
-//! Doing again what was recorded, on a fresh card, and comparing what becomes of it.
+//! What a card that is replayed sees, and what it is expected to do.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::io::Read;
-use std::sync::Arc;
 
-use super::memory::Nothing;
-use super::{Call, Observed, Performed, ReadError, Reader, Record, Tap};
-use crate::card::Card;
-use crate::clock::Clock;
+use super::{Call, Observed, Performed, Record};
 use crate::memory::Fault;
-use crate::object::Memic;
-use crate::wire::Frame;
 
 /// Differences that are kept; the others are counted.
 const KEPT: usize = 16;
@@ -67,7 +60,7 @@ pub struct Difference {
 
 /// What a card that is replayed is to see and do in the course of a call.
 #[derive(Debug, Default)]
-pub(super) struct Script {
+pub(crate) struct Script {
     /// Memory that it read, in order.
     reads: VecDeque<Record<'static>>,
     times: VecDeque<u64>,
@@ -80,7 +73,13 @@ pub(super) struct Script {
 }
 
 impl Script {
-    fn load(&mut self, performed: &Performed, course: Vec<Record<'static>>) {
+    /// Takes what the calls made so far have shown.
+    pub(crate) fn take_verdict(&mut self) -> Verdict {
+        std::mem::take(&mut self.verdict)
+    }
+
+    /// A call is about to be made: `course` is what the card saw and did in it.
+    pub(crate) fn load(&mut self, performed: &Performed, course: Vec<Record<'static>>) {
         let Performed { card, time, record, call, .. } = performed;
         self.place = Some((*card, *time, *record, call.clone()));
         self.verdict.calls += 1;
@@ -98,7 +97,7 @@ impl Script {
     }
 
     /// The call was made: what is left was not done.
-    fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         while let Some(record) = self.expected.pop_front() {
             self.differ(Some(record), None);
         }
@@ -246,69 +245,4 @@ fn owned(record: &Record<'_>) -> Record<'static> {
     let kind = bytes.first().copied().unwrap_or_default();
     // What was just written is read, but for times that no reader believes.
     Record::read(kind, content).unwrap_or(Record::End)
-}
-
-/// Makes the calls of a stream on fresh cards, and compares what they do with what is recorded.
-///
-/// # Errors
-/// [`ReadError::StoryOnly`] where the stream does not say what the cards read, and those of
-/// [`Reader::next_call`], but for a stream that ends early.
-pub fn replay<R: Read>(reader: &mut Reader<R>) -> Result<Verdict, ReadError> {
-    if !reader.header().replayable {
-        return Err(ReadError::StoryOnly);
-    }
-    let tap = Tap::replaying(Script::default());
-    let cards = reader.header().cards.clone().into_iter().enumerate();
-    let mut cards: Vec<Card> = cards
-        .map(|(index, identity)| {
-            let mut card = Card::new(identity, Arc::new(Nothing), Clock::Manual(0));
-            card.tap(&tap, index as u8);
-            card
-        })
-        .collect();
-    let mut cut = false;
-    loop {
-        let mut performed = match reader.next_call() {
-            Ok(Some(performed)) => performed,
-            Ok(None) => break,
-            Err(ReadError::Cut(_)) => {
-                cut = true;
-                break;
-            }
-            Err(error) => return Err(error),
-        };
-        let course = std::mem::take(&mut performed.course);
-        tap.script(|script| script.load(&performed, course));
-        // The reader has seen that there is such a card.
-        if let Some(card) = cards.get_mut(usize::from(performed.card)) {
-            make(card, &performed);
-        }
-        tap.script(Script::finish);
-    }
-    let verdict = tap.script(|script| std::mem::take(&mut script.verdict)).unwrap_or_default();
-    Ok(Verdict { cut, ..verdict })
-}
-
-fn make(card: &mut Card, performed: &Performed) {
-    match &performed.call {
-        Call::Command(input) => {
-            let mut output = vec![0; performed.reply.as_ref().map_or(0, Vec::len)];
-            card.execute(input, &mut output);
-        }
-        Call::Store { uar, offset, bytes } => card.store(*uar, (*offset).into(), bytes),
-        Call::RingAll(uar) => card.ring_all(*uar),
-        Call::Receive(frame) => card.receive(&Frame(frame.to_vec())),
-        Call::Expire => card.expire(),
-        Call::Pump => drop(card.pump()),
-        Call::Settle => drop(card.settle()),
-        Call::Release => drop(card.release_cqes()),
-        Call::TakeFrame => drop(card.take_frame()),
-        Call::TakeInterrupt => drop(card.take_interrupt()),
-        Call::Prefix(prefix) => card.add_prefix(*prefix),
-        Call::Memic(bus) => card.set_memic(Memic::at(*bus)),
-        Call::Port(up) => card.set_port(*up),
-        Call::ServiceLevel { level, up } => card.set_service_level(*level, *up),
-        Call::Congested { way, full } => card.set_congested(*way, *full),
-        Call::Slow { way, slow } => card.set_slow(*way, *slow),
-    }
 }

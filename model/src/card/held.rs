@@ -1,6 +1,6 @@
 //! Completions and events that wait for the packets before them.
 
-use crate::queue::{Completion, Opcode, Origin, QpEvent, Seen, Syndrome, Tagged, Taken};
+use crate::work::{Completion, Opcode, Origin, QpEvent, Seen, Syndrome, Tagged, Taken};
 
 /// A [`Completion`] that owns its payload.
 #[derive(Clone, Debug)]

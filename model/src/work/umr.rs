@@ -6,15 +6,14 @@
 
 use mlx5_sys::ifc::{Field, mkc};
 
-use super::Syndrome;
-use crate::object::Klm;
+use super::{Klm, Syndrome};
 
 /// Bytes of the control segment and of the context.
-pub(super) const CONTROL: usize = 48;
-pub(super) const CONTEXT: usize = 64;
+pub(crate) const CONTROL: usize = 48;
+pub(crate) const CONTEXT: usize = 64;
 
 /// Flags of the control segment (`MLX5_WQE_UMR_CTRL_FLAG_*`).
-pub(super) mod flag {
+pub(crate) mod flag {
     pub const CHECK_QPN: u8 = 1 << 3;
     pub const TRANSLATION_OFFSET: u8 = 1 << 4;
     pub const CHECK_FREE: u8 = 1 << 5;
@@ -23,7 +22,7 @@ pub(super) mod flag {
 }
 
 /// Fields by their bits in the mask (`MLX5_WQE_UMR_CTRL_MKEY_MASK_*`).
-pub(super) const FIELDS: [(u32, Field); 9] = [
+pub(crate) const FIELDS: [(u32, Field); 9] = [
     (0, mkc::LEN),
     (6, mkc::START_ADDR),
     (13, mkc::MKEY_7_0),
@@ -71,7 +70,7 @@ pub struct Umr {
 }
 
 /// Decodes what follows the control segment that all WQEs have.
-pub(super) fn decode(key: u32, bytes: &[u8]) -> Result<Umr, Syndrome> {
+pub(crate) fn decode(key: u32, bytes: &[u8]) -> Result<Umr, Syndrome> {
     const MALFORMED: Syndrome = Syndrome::LocalQpOperation;
     let (control, rest) = bytes.split_first_chunk::<CONTROL>().ok_or(MALFORMED)?;
     let (context, rest) = rest.split_first_chunk::<CONTEXT>().ok_or(MALFORMED)?;

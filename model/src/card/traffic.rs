@@ -1,8 +1,8 @@
 //! What went through the port, counted as a virtual port's counters do: packets of the transport and
 //! other frames of Ethernet, each by what they are sent to.
 
-use crate::card::{Card, Link};
-use crate::wire::{Frame, Header, MULTICAST, ethernet};
+use super::Card;
+use crate::wire::{Frame, Header, Link, MULTICAST, ethernet};
 
 /// Packets and their bytes, headers and all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Card {
     }
 
     /// A packet has arrived for somebody here.
-    pub(super) fn count_received(&mut self, frame: &Frame) {
+    pub(crate) fn count_received(&mut self, frame: &Frame) {
         if let Some((sort, bytes)) = Sort::of(self.identity.link, frame) {
             add(&mut self.traffic.received, sort, bytes);
         }

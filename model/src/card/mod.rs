@@ -1,4 +1,14 @@
 //! The card: objects, port, clock, and what waits to leave it.
+//!
+//! This is the state of a device and its boundary. What a card does stands above: `queue/` fetches
+//! WQEs and writes CQEs, `transport/` moves messages, `command/` makes objects, each in methods of
+//! its own on [`Card`].
+
+mod boundary;
+mod held;
+mod port;
+mod registers;
+mod traffic;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,118 +16,18 @@ use std::sync::Arc;
 use crate::clock::{Clock, Random};
 use crate::memory::Memory;
 use crate::object::{Memic, Objects};
-use crate::trace::{Call, Observed, Tapping};
+use crate::trace::{Call, Observed};
 use crate::wire::{Frame, Header, Route};
+pub(crate) use boundary::Tapping;
+pub use held::{Held, Outcome};
+pub use port::Port;
+pub(crate) use port::{Aftermath, TURN};
+pub(crate) use registers::{BlueflameCopy, Registers};
+pub use traffic::{Count, Counts, Sort, Traffic};
 
-/// What the port is attached to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Link {
-    /// An InfiniBand subnet: LIDs, optional GRH.
-    InfiniBand,
-    /// Ethernet: RoCEv2, GIDs over IP and UDP.
-    Roce,
-}
-
-/// How far the link of a port has come (`PortState` and `PortPhysicalState` of InfiniBand's PortInfo).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PortState {
-    /// Carries traffic.
-    Active,
-    /// The subnet manager has configured it and not made it active yet.
-    Armed,
-    /// The link is up, and no subnet manager has come by.
-    Init,
-    /// No link: the port looks for somebody at the other end.
-    Polling,
-    /// No link: switched off by whoever administers it.
-    Disabled,
-}
-
-impl PortState {
-    /// All, in the order of their numbers.
-    pub const ALL: [PortState; 5] =
-        [Self::Active, Self::Armed, Self::Init, Self::Polling, Self::Disabled];
-
-    /// The state in PortInfo.
-    pub fn logical(self) -> u8 {
-        match self {
-            Self::Polling | Self::Disabled => 1,
-            Self::Init => 2,
-            Self::Armed => 3,
-            Self::Active => 4,
-        }
-    }
-
-    /// The physical state in PortInfo.
-    pub fn physical(self) -> u8 {
-        match self {
-            Self::Polling => 2,
-            Self::Disabled => 3,
-            Self::Init | Self::Armed | Self::Active => 5,
-        }
-    }
-
-    /// Whether a subnet manager has given the port its LID.
-    pub fn is_configured(self) -> bool {
-        matches!(self, Self::Armed | Self::Active)
-    }
-}
-
-impl Link {
-    /// log2 of the bytes of payload in the largest packet that a port sends unless a connection's
-    /// path says otherwise: all that InfiniBand has, and what fits Ethernet's 1,500 bytes.
-    pub fn log_mtu(self) -> u32 {
-        match self {
-            Self::InfiniBand => 12,
-            Self::Roce => 10,
-        }
-    }
-}
-
-/// What a card is told when it is made.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    /// EUI-64 of the node; the port's follows from it.
-    pub node_guid: u64,
-    /// Link of the port.
-    pub link: Link,
-    /// LID of the port on an InfiniBand link.
-    pub lid: u16,
-    /// GID table of the port, by index. Empty entries are all zero. On InfiniBand entry 0 is the
-    /// subnet prefix and port GUID; on Ethernet the entries are IPv6 link-local and mapped IPv4
-    /// addresses of RoCEv2.
-    pub gids: Vec<[u8; 16]>,
-    /// Upper bits of every QP number: `number >> 8`. Another process of the same fabric has
-    /// another prefix, so that a packet's destination QP also names the process. More prefixes
-    /// are claimed by the engine when these 256 numbers are used up.
-    pub qpn_prefixes: Vec<u16>,
-    /// Seed of the card's randomness.
-    pub seed: u64,
-    /// Whether programs may have user contexts, in whose name they give commands.
-    pub user_contexts: bool,
-    /// How far the port has come when the card starts.
-    pub port: PortState,
-    /// log2 of the bytes of payload that a packet may have on this link, where it is not what is
-    /// [usual](Link::log_mtu): then longer packets are lost.
-    pub log_mtu: Option<u32>,
-}
-
-/// What software did that a card would suffer in silence. Tests hold drivers to zeros.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Complaints {
-    /// Doorbells for a queue that does not exist or does not use that UAR page.
-    pub stray_doorbells: u64,
-    /// BlueFlame copies whose bytes are not those of the WQE in the ring.
-    pub blueflame_mismatches: u64,
-    /// Stores that are no access any register knows: wrong length, alignment or place.
-    pub unknown_stores: u64,
-    /// Doorbells that name another WQE than the one their doorbell record says is new.
-    pub wrong_doorbells: u64,
-    /// Doorbell records that claim more WQEs than the ring holds.
-    pub overfull_queues: u64,
-    /// Accesses to queues, doorbell records and rings that no memory answered.
-    pub unmapped_queues: u64,
-}
+pub use crate::identity::{Identity, PortState};
+pub use crate::trace::Complaints;
+pub use crate::wire::Link;
 
 /// One software ConnectX.
 pub struct Card {
@@ -134,9 +44,9 @@ pub struct Card {
     /// Randomness.
     pub random: Random,
     /// What the transport keeps for the port.
-    pub port: crate::transport::Port,
+    pub port: Port,
     /// What went through the port.
-    pub traffic: crate::transport::Traffic,
+    pub traffic: Traffic,
     /// How far the port has come: see [`Card::set_port`].
     pub port_state: PortState,
     /// Whether a subnet manager has ever given the port its LID.
@@ -151,7 +61,7 @@ pub struct Card {
     /// What software did that a card would suffer in silence.
     pub complaints: Complaints,
     /// Doorbells and copies that arrived in part.
-    pub(crate) registers: crate::queue::Registers,
+    pub(crate) registers: Registers,
     /// CQs that hold CQEs back, to compress them.
     pub(crate) compressing: Vec<u32>,
     /// CQs whose moderation keeps an event back.
@@ -172,15 +82,15 @@ impl Card {
             memic: Memic::default(),
             clock,
             random,
-            port: crate::transport::Port::default(),
-            traffic: crate::transport::Traffic::default(),
+            port: Port::default(),
+            traffic: Traffic::default(),
             port_state,
             configured: port_state.is_configured(),
             broken_levels: 0,
             outbox: VecDeque::new(),
             interrupts: VecDeque::new(),
             complaints: Complaints::default(),
-            registers: crate::queue::Registers::default(),
+            registers: Registers::default(),
             compressing: Vec::new(),
             moderating: Vec::new(),
             tapping: None,
@@ -240,7 +150,7 @@ impl Card {
     }
 
     /// The way to another process has no room, or has some again: see
-    /// [`Port::set_congested`](crate::transport::Port::set_congested).
+    /// [`Port::set_congested`].
     pub fn set_congested(&mut self, way: u32, full: bool) {
         self.enter(
             || Call::Congested { way, full },
@@ -250,7 +160,7 @@ impl Card {
     }
 
     /// Packets to or from another process are still under way, or not any more: see
-    /// [`Port::set_slow`](crate::transport::Port::set_slow).
+    /// [`Port::set_slow`].
     pub fn set_slow(&mut self, way: u16, slow: bool) {
         if self.port.is_slow(way) != slow {
             self.enter(
@@ -309,12 +219,5 @@ impl Card {
         frame.0.len() > mtu
             && Header::decode(self.identity.link, &frame.0)
                 .is_ok_and(|(_, payload)| payload.len() > mtu)
-    }
-}
-
-impl Identity {
-    /// log2 of the bytes of payload that a packet may have on the port's link.
-    pub fn log_mtu(&self) -> u32 {
-        self.log_mtu.unwrap_or(self.link.log_mtu())
     }
 }

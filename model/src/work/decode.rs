@@ -1,15 +1,15 @@
 //! From the bytes of a WQE to what it asks for. Written from the segment layouts of the PRM, apart
 //! from any encoder.
 
-use super::receive::TWO_GIB;
 use super::{
     Address, Atomic, Data, EthernetSegment, Extended, Fence, Remote, SendWqe, Signal, Syndrome,
+    TWO_GIB,
 };
 use super::{extended, tags, umr};
-use crate::object::Service;
+use crate::wire::Service;
 
 /// Send opcodes (`mlx5dv.h`, `MLX5_OPCODE_*`).
-pub(super) mod opcode {
+pub(crate) mod opcode {
     pub const NOP: u8 = 0x00;
     pub const WAIT: u8 = 0x0f;
     pub const SEND_ENABLE: u8 = 0x17;
@@ -32,7 +32,7 @@ pub(super) mod opcode {
 
 /// The control segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Control {
+pub(crate) struct Control {
     pub modifier: u8,
     pub index: u16,
     pub opcode: u8,
@@ -197,7 +197,7 @@ fn has(service: Service, code: u8) -> bool {
 
 /// Decodes a WQE of a service's queue: all its segments, in order and without the ring's wrap.
 /// Anything that no request of the service looks like is [`Syndrome::LocalQpOperation`].
-pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrome> {
+pub(crate) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrome> {
     let mut segments = Segments(bytes);
     let control = Control::decode(&segments.next().ok_or(Syndrome::LocalQpOperation)?);
     let mut wqe = SendWqe {
@@ -289,7 +289,7 @@ pub(super) fn request(service: Service, bytes: &[u8]) -> Result<SendWqe, Syndrom
             wqe.local = Some(Box::new(extended::copy(control.modifier, segments.0)?));
         }
         opcode::TAG_MATCHING => {
-            let list = |bytes: &[u8]| Ok(super::receive::list(bytes));
+            let list = |bytes: &[u8]| Ok(super::list(bytes));
             wqe.local = Some(Box::new(extended::Local::Tags(tags::decode(segments.0, list)?)));
         }
         opcode::WAIT | opcode::SEND_ENABLE => {

@@ -1,0 +1,69 @@
+//! The card's boundary: everything that enters the card enters here, so that a tap sees it.
+
+use std::sync::Arc;
+
+use super::Card;
+use crate::clock::Clock;
+use crate::trace::{Call, Complaints, Mistake, Observed, Record, Tap, Tapped};
+
+/// A card's own share of a tap.
+#[derive(Clone, Debug)]
+pub(crate) struct Tapping {
+    pub(crate) tap: Arc<Tap>,
+    /// Which card of the process it is.
+    card: u8,
+}
+
+impl Card {
+    /// Has everything that this card does told to a tap, and takes memory and time from there.
+    pub(crate) fn tap(&mut self, tap: &Arc<Tap>, card: u8) {
+        self.memory = Arc::new(Tapped::new(self.memory.clone(), tap.clone()));
+        self.clock = Clock::Source(tap.clone());
+        self.tapping = Some(Tapping { tap: tap.clone(), card });
+    }
+
+    /// Something enters the card: `call` is what, `work` what it does about it. `idle` says of what
+    /// it returned whether it found nothing to do.
+    pub(crate) fn enter<'a, R>(
+        &mut self,
+        call: impl FnOnce() -> Call<'a>,
+        work: impl FnOnce(&mut Self) -> R,
+        idle: impl FnOnce(&R) -> bool,
+    ) -> R {
+        let Some(Tapping { tap, card }) = self.tapping.clone() else { return work(self) };
+        if !tap.begin(card, call) {
+            let result = work(self);
+            tap.leave();
+            return result;
+        }
+        let before = self.complaints;
+        let result = work(self);
+        self.tell_mistakes(&tap, before);
+        tap.end(&Record::End, idle(&result));
+        result
+    }
+
+    /// The same of a command, which ends with its reply.
+    pub(crate) fn enter_command(
+        &mut self,
+        input: &[u8],
+        output: &mut [u8],
+        work: impl FnOnce(&mut Self, &mut [u8]),
+    ) {
+        let Some(Tapping { tap, card }) = self.tapping.clone() else { return work(self, output) };
+        if !tap.begin(card, || Call::Command(input.into())) {
+            work(self, output);
+            return tap.leave();
+        }
+        let before = self.complaints;
+        work(self, output);
+        self.tell_mistakes(&tap, before);
+        tap.end(&Record::Reply((&*output).into()), false);
+    }
+
+    fn tell_mistakes(&self, tap: &Tap, before: Complaints) {
+        for (mistake, count) in Mistake::between(before, self.complaints) {
+            tap.observe(Observed::Mistake { mistake, count });
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Completions, as the transport reports them.
+
+use super::{Seen, Syndrome, Tagged};
+
+/// Which queue a completion belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The send queue; `opcode` is the WQE's.
+    Requester {
+        /// The WQE's opcode byte.
+        opcode: u8,
+    },
+    /// The receive queue.
+    Responder(Opcode),
+}
+
+/// What a receive completion reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opcode {
+    /// RDMA WRITE with immediate.
+    WriteImmediate,
+    /// SEND.
+    Send,
+    /// SEND with immediate.
+    SendImmediate,
+    /// SEND with invalidate.
+    SendInvalidate,
+}
+
+/// One completion, as the transport knows it.
+#[derive(Clone, Debug)]
+pub struct Completion<'a> {
+    /// Queue pair.
+    pub qp: u32,
+    /// Queue.
+    pub origin: Origin,
+    /// Counter of the WQE.
+    pub wqe: u16,
+    /// The XRC SRQ that it was taken from.
+    pub xrc_srq: Option<u32>,
+    /// How it ended.
+    pub result: Result<(), Syndrome>,
+    /// Bytes moved.
+    pub length: u32,
+    /// Immediate data or invalidated key, as on the wire.
+    pub immediate: [u8; 4],
+    /// Whether the peer asked for a solicited event.
+    pub solicited: bool,
+    /// Payload, where the queue scatters small payloads into the CQE.
+    pub inline: Option<&'a [u8]>,
+    /// The peer's LID and service level, where the packet said.
+    pub source: (u16, u8),
+    /// Of a datagram: its sender's queue pair, and whether it came with a GRH.
+    pub sender: Option<(u32, bool)>,
+    /// Of a frame of Ethernet: what is said of its headers.
+    pub ethernet: Option<Seen>,
+    /// Of a queue that matches tags: what is said of them.
+    pub tagged: Option<Tagged>,
+}

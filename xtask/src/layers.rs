@@ -1,0 +1,811 @@
+//! `cargo xtask layers`: the order of each crate's top-level modules, and what breaks it.
+//!
+//! A module may use the modules before it in the order, and none after it. What counts is every path
+//! that starts at the crate's root (`crate::`, `$crate::`, and `super::` that gets there) outside of
+//! comments, texts and tests. The root itself (`lib.rs`, `main.rs`) may name every module. A method
+//! that a higher module adds to a lower module's type has no path, so a call of it is not seen.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fs;
+use std::path::Path;
+
+use crate::Result;
+use crate::build;
+
+/// The order of a crate's top-level modules.
+struct Order {
+    package: &'static str,
+    /// Its source folder, from the workspace.
+    folder: &'static str,
+    /// The modules, lowest first, each with the reason for its place.
+    modules: &'static [(&'static str, &'static str)],
+}
+
+/// The order of every crate. A new module gets a row where it belongs.
+const ORDERS: &[Order] = &[
+    Order {
+        package: "mlx5",
+        folder: "src",
+        modules: &[
+            ("ib", "plain values of InfiniBand and Ethernet: addresses, flags, transports"),
+            ("wqe", "writes the bytes of one WQE, from plain values"),
+            ("cqe", "reads the bytes of one CQE into plain values"),
+            ("watch", "the seam by which timing, flight recorder and lint look at queues"),
+            ("doorbell", "records, registers and fences; rings for what WQEs were written"),
+            ("ring", "queues in memory: made of WQEs, CQEs and doorbells"),
+            ("error", "errors of the control path, which name errors of queues"),
+            ("verbs", "control path by libibverbs; supplies the parts that rings are made of"),
+            ("devx", "control path by firmware commands, on objects that verbs opened"),
+            ("endpoint", "queue pairs that own their buffers, on either control path"),
+            ("connect", "exchanges addresses and connects what the control path made"),
+        ],
+    },
+    Order {
+        package: "mlx5-model",
+        folder: "model/src",
+        modules: &[
+            ("private", "descriptors that the program must not see; uses the C library alone"),
+            ("stores", "a log of stores for tests; knows no device"),
+            ("clock", "time and randomness from one source, for all above"),
+            ("memory", "the bus: reads, writes and faults as values"),
+            ("wire", "packets and frames as bytes; a lossy wire draws random numbers"),
+            ("work", "decoded WQEs, completions and events as values; some name packets"),
+            ("identity", "who a card is: names, link, state of the port"),
+            ("object", "what commands make, with pages in memory; owns transport state unseen"),
+            ("trace", "the format of recordings, and the tap that writes or compares them"),
+            ("card", "the state of one device and its boundary, where the tap listens"),
+            ("queue", "fetches WQEs, moves bytes through keys, writes CQEs and EQEs"),
+            ("transport", "moves messages between queues and packets, and drives the queues"),
+            ("command", "firmware commands: makes objects and tells the transport of states"),
+            ("replay", "makes recorded calls, commands included, on fresh cards"),
+            ("engine", "runs cards: locks, threads, timers, and the network between them"),
+            ("frontend", "the kernel's interface for programs; starts the engine"),
+        ],
+    },
+    Order {
+        package: "mlx5-tools",
+        folder: "tools/src",
+        modules: &[
+            ("outcome", "how a command ends; knows no command"),
+            ("options", "options that every command takes, as plain values"),
+            ("bed", "whether a card or the model stands behind libibverbs"),
+            ("output", "prints what the options ask for, and names the bed"),
+            ("machine", "opens devices; says on standard error what they are"),
+            ("generate", "completions and manual pages of a given command line"),
+            ("decode", "reads hexadecimal bytes; needs no device"),
+            ("trace", "runs programs on the model and prints recordings"),
+            ("lint", "looks for defects in what decode and trace read"),
+            ("replay", "replays recordings and shows them as trace does"),
+            ("info", "reports on a device"),
+            ("doctor", "checks a device's surroundings"),
+            ("dump", "shows the objects of running programs"),
+            ("perf", "measures; the largest command"),
+            ("cli", "the command line, which names every command"),
+        ],
+    },
+];
+
+/// The packages that are checked where none is named.
+const CHECKED: &[&str] = &["mlx5-model", "mlx5-tools"];
+
+/// `cargo xtask layers [PACKAGE ...]`.
+pub fn command(packages: &[String]) -> Result {
+    if packages.is_empty() {
+        return check();
+    }
+    packages.iter().try_for_each(|package| check_package(package))
+}
+
+/// Checks the packages of [`CHECKED`].
+///
+/// # Errors
+/// How many uses and modules break an order; each is printed before.
+pub fn check() -> Result {
+    CHECKED.iter().try_for_each(|package| check_package(package))
+}
+
+fn check_package(package: &str) -> Result {
+    let order = ORDERS.iter().find(|order| order.package == package).ok_or_else(|| {
+        let known: Vec<&str> = ORDERS.iter().map(|order| order.package).collect();
+        format!("no order is known for the package `{package}`; name one of {}", known.join(", "))
+    })?;
+    let mut files = Vec::new();
+    read(&build::root(), order.folder, &mut files)?;
+    let found = Uses::of(order.folder, &files);
+    let broken = found.against(order);
+    for line in &broken {
+        eprintln!("{line}");
+    }
+    match broken.len() {
+        0 => {
+            let (modules, uses) = (found.modules.len(), found.edges.len());
+            println!("{package}: {modules} modules, {uses} dependencies, none upward");
+            Ok(())
+        }
+        count => {
+            Err(format!("order of `{package}` broken in {count} places; each is printed above"))
+        }
+    }
+}
+
+/// Reads all source files of a folder, with their paths from the workspace.
+fn read(root: &Path, folder: &str, files: &mut Vec<(String, String)>) -> Result {
+    let told =
+        |path: &str, error| format!("cannot read {path}: {error}; check the folder's rights");
+    let entries = fs::read_dir(root.join(folder)).map_err(|error| told(folder, error))?;
+    for entry in entries {
+        let entry = entry.map_err(|error| told(folder, error))?;
+        let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+        if entry.path().is_dir() {
+            read(root, &path, files)?;
+        } else if path.ends_with(".rs") {
+            let text = fs::read_to_string(entry.path()).map_err(|error| told(&path, error))?;
+            files.push((path, text));
+        }
+    }
+    files.sort();
+    Ok(())
+}
+
+/// A place in the source.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    file: String,
+    line: usize,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// Which module of a crate uses which.
+#[derive(Debug, Default)]
+struct Uses {
+    /// Top-level modules, and where the root declares each.
+    modules: BTreeMap<String, Place>,
+    /// By using and used module: where.
+    edges: BTreeMap<(String, String), BTreeSet<Place>>,
+}
+
+impl Uses {
+    fn of(folder: &str, files: &[(String, String)]) -> Self {
+        let mut sources: Vec<Source> =
+            files.iter().map(|(path, text)| Source::new(folder, path, text)).collect();
+        let mut tests = BTreeSet::new();
+        let mut found = Self::default();
+        // Names that the root has of a module: by them the module is used, too.
+        let mut renamed = BTreeMap::new();
+        for source in &mut sources {
+            let seen = source.scan();
+            tests.extend(seen.test_modules);
+            if source.module.is_empty() {
+                for (name, line) in seen.modules {
+                    found.modules.insert(name, Place { file: source.path.clone(), line });
+                }
+                renamed.extend(seen.renamed);
+            }
+            source.paths = seen.paths;
+        }
+        for source in sources {
+            let is_test = (1..=source.module.len()).any(|n| tests.contains(&source.module[..n]));
+            let Some(user) = source.module.first().filter(|_| !is_test) else { continue };
+            for (name, line) in source.paths {
+                let module = renamed.get(&name).unwrap_or(&name);
+                if module != user && found.modules.contains_key(module) {
+                    let place = Place { file: source.path.clone(), line };
+                    let edge = (user.clone(), module.clone());
+                    found.edges.entry(edge).or_default().insert(place);
+                }
+            }
+        }
+        found
+    }
+
+    /// What breaks the order, one line each.
+    fn against(&self, order: &Order) -> Vec<String> {
+        let mut broken = Vec::new();
+        let place_of = |name: &str| order.modules.iter().position(|(module, _)| *module == name);
+        let package = order.package;
+        for (name, declared) in &self.modules {
+            if place_of(name).is_none() {
+                broken.push(format!(
+                    "{declared}: module `{name}` has no place in the order of `{package}`; add it \
+                     with a reason to ORDERS in xtask/src/layers.rs"
+                ));
+            }
+        }
+        for (name, _) in order.modules {
+            if !self.modules.contains_key(*name) {
+                broken.push(format!(
+                    "xtask/src/layers.rs: the order of `{package}` names `{name}`, which the crate \
+                     does not have; remove the row"
+                ));
+            }
+        }
+        for ((user, used), places) in &self.edges {
+            let cycle = self.way(used, user);
+            let upward = match (place_of(user), place_of(used)) {
+                (Some(own), Some(other)) => other > own,
+                // Without a place for both, only a cycle is wrong for sure.
+                _ => cycle.is_some(),
+            };
+            if !upward {
+                continue;
+            }
+            let cycle = cycle.map_or(String::new(), |way| {
+                format!(" (a cycle: `{user}` → `{}`)", way.join("` → `"))
+            });
+            for place in places {
+                broken.push(format!(
+                    "{place}: `{user}` uses `{used}`, which stands above it{cycle}; move what is \
+                     used down to `{user}` or below, or this code up to `{used}`"
+                ));
+            }
+        }
+        broken
+    }
+
+    /// The shortest way by which one module uses another.
+    fn way<'a>(&'a self, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
+        let mut ways = VecDeque::from([vec![from]]);
+        let mut seen = BTreeSet::from([from]);
+        while let Some(way) = ways.pop_front() {
+            let last = way[way.len() - 1];
+            if last == to {
+                return Some(way);
+            }
+            for (_, used) in self.edges.keys().filter(|(user, _)| user == last) {
+                if seen.insert(used) {
+                    ways.push_back([&way[..], &[used]].concat());
+                }
+            }
+        }
+        None
+    }
+}
+
+/// A token: a name, or one character of anything else. Texts and comments have none.
+#[derive(Clone, Debug)]
+struct Token {
+    text: String,
+    line: usize,
+}
+
+/// A source file.
+struct Source {
+    path: String,
+    /// Its module, from the crate's root.
+    module: Vec<String>,
+    tokens: Vec<Token>,
+    paths: Vec<(String, usize)>,
+}
+
+/// What a file has.
+#[derive(Default)]
+struct Seen {
+    /// Modules that it declares, and lines.
+    modules: Vec<(String, usize)>,
+    /// Files' modules that only tests have.
+    test_modules: Vec<Vec<String>>,
+    /// First names below the crate's root of all paths, and lines.
+    paths: Vec<(String, usize)>,
+    /// Names that it takes from modules, each with the module.
+    renamed: Vec<(String, String)>,
+}
+
+impl Source {
+    fn new(folder: &str, path: &str, text: &str) -> Self {
+        let inside = path.strip_prefix(folder).unwrap_or(path).trim_start_matches('/');
+        let mut module: Vec<String> =
+            inside.trim_end_matches(".rs").split('/').map(str::to_owned).collect();
+        let is_root = module.len() == 1 && matches!(module[0].as_str(), "lib" | "main");
+        if is_root || module.last().is_some_and(|last| last == "mod") {
+            module.pop();
+        }
+        Self { path: path.to_owned(), module, tokens: tokens(text), paths: Vec::new() }
+    }
+
+    fn text(&self, at: usize) -> &str {
+        self.tokens.get(at).map_or("", |token| &token.text)
+    }
+
+    /// Whether `::` stands there.
+    fn is_separator(&self, at: usize) -> bool {
+        self.text(at) == ":" && self.text(at + 1) == ":"
+    }
+
+    fn scan(&self) -> Seen {
+        let mut seen = Seen::default();
+        // Modules written out in the file: the depth of their braces, for `super`.
+        let mut inline: Vec<(String, usize)> = Vec::new();
+        let (mut at, mut depth) = (0, 0usize);
+        while at < self.tokens.len() {
+            let module = || {
+                let inline = inline.iter().map(|(name, _)| name.clone());
+                self.module.iter().cloned().chain(inline).collect::<Vec<_>>()
+            };
+            match self.text(at) {
+                "{" => depth += 1,
+                "}" => {
+                    depth = depth.saturating_sub(1);
+                    inline.pop_if_at(depth);
+                }
+                "#" if self.is_for_tests(at) => {
+                    let item = self.after_attributes(at);
+                    if let Some(name) = self.declared(item) {
+                        seen.test_modules.push([module(), vec![name.to_owned()]].concat());
+                    }
+                    at = self.after_item(item);
+                    continue;
+                }
+                "mod" if self.text(at + 2) == "{" => {
+                    if module().is_empty() {
+                        seen.modules.push((self.text(at + 1).to_owned(), self.tokens[at].line));
+                    }
+                    inline.push((self.text(at + 1).to_owned(), depth));
+                    at += 2;
+                    continue;
+                }
+                "mod" if self.text(at + 2) == ";" && module().is_empty() => {
+                    seen.modules.push((self.text(at + 1).to_owned(), self.tokens[at].line));
+                }
+                "use" if module().is_empty() => {
+                    let start = if self.text(at + 1) == "crate" { at + 4 } else { at + 1 };
+                    self.rename(start, None, &mut seen.renamed);
+                }
+                "crate" | "super" | "self" if self.is_separator(at + 1) && !self.follows(at) => {
+                    self.walk(at, &module(), &mut seen.paths);
+                }
+                _ => {}
+            }
+            at += 1;
+        }
+        seen
+    }
+
+    /// Whether a name is not the first of its path, or no use of it: `pub(in crate::x)`.
+    fn follows(&self, at: usize) -> bool {
+        let before = |n: usize| at.checked_sub(n).map_or("", |at| self.text(at));
+        before(1) == "in" && before(2) == "(" || before(1) == ":" && before(2) == ":"
+    }
+
+    /// Follows a path, or a tree of them, that goes on from `base`; gives where it ends.
+    fn walk(&self, at: usize, base: &[String], paths: &mut Vec<(String, usize)>) -> usize {
+        let next = |base: &[String], paths: &mut Vec<_>| match self.is_separator(at + 1) {
+            true => self.walk(at + 3, base, paths),
+            false => at + 1,
+        };
+        match self.text(at) {
+            "crate" => next(&[], paths),
+            "self" => next(base, paths),
+            "super" => next(base.split_last().map_or(&[][..], |(_, above)| above), paths),
+            "{" => {
+                let mut at = at + 1;
+                while !matches!(self.text(at), "}" | "") {
+                    at = self.walk(at, base, paths);
+                    // What is left of this branch (`::c as d`), up to the next.
+                    while !matches!(self.text(at), "," | "}" | "") {
+                        at = if self.text(at) == "{" { self.after_group(at) } else { at + 1 };
+                    }
+                    at += usize::from(self.text(at) == ",");
+                }
+                at + 1
+            }
+            name => {
+                if base.is_empty() {
+                    paths.push((name.to_owned(), self.tokens.get(at).map_or(0, |t| t.line)));
+                }
+                at + 1
+            }
+        }
+    }
+
+    /// Notes the names that a `use` of the root takes from modules; gives where it ends.
+    fn rename(&self, at: usize, from: Option<&str>, to: &mut Vec<(String, String)>) -> usize {
+        let mut at = at;
+        let mut first = from;
+        loop {
+            if self.text(at) == "{" {
+                at += 1;
+                while !matches!(self.text(at), "}" | "") {
+                    at = self.rename(at, first, to);
+                    at += usize::from(self.text(at) == ",");
+                }
+                return at + 1;
+            }
+            if !self.is_separator(at + 1) {
+                break;
+            }
+            first = first.or(Some(self.text(at)));
+            at += 3;
+        }
+        let renamed = self.text(at + 1) == "as";
+        let name = self.text(if renamed { at + 2 } else { at });
+        if let Some(module) = first {
+            to.push((name.to_owned(), module.to_owned()));
+        }
+        at + if renamed { 3 } else { 1 }
+    }
+
+    /// Where a group ends that begins there with a bracket.
+    fn after_group(&self, at: usize) -> usize {
+        let mut depth = 0;
+        for (offset, token) in self.tokens[at..].iter().enumerate() {
+            match token.text.as_str() {
+                "(" | "[" | "{" => depth += 1,
+                ")" | "]" | "}" => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return at + offset + 1;
+            }
+        }
+        self.tokens.len()
+    }
+
+    /// Whether an attribute begins there that leaves what follows to tests.
+    fn is_for_tests(&self, at: usize) -> bool {
+        let [open, cfg, arguments] = [1, 2, 3].map(|n| self.text(at + n));
+        open == "[" && cfg == "cfg" && arguments == "(" && self.never_holds(at + 4).0
+    }
+
+    /// Whether a condition of `cfg` never holds outside of tests, and where it ends.
+    fn never_holds(&self, at: usize) -> (bool, usize) {
+        let name = self.text(at);
+        if self.text(at + 1) != "(" {
+            let mut end = at + 1;
+            while !matches!(self.text(end), "," | ")" | "") {
+                end += 1;
+            }
+            return (matches!(name, "test" | "doctest"), end);
+        }
+        let mut parts = Vec::new();
+        let mut part = at + 2;
+        while !matches!(self.text(part), ")" | "") {
+            let (never, end) = self.never_holds(part);
+            parts.push(never);
+            part = end + usize::from(self.text(end) == ",");
+        }
+        let never = match name {
+            "all" => parts.contains(&true),
+            "any" => !parts.is_empty() && !parts.contains(&false),
+            // The opposite of a condition that may hold may hold, too.
+            _ => false,
+        };
+        (never, part + 1)
+    }
+
+    /// Where the item begins that attributes from there on are of.
+    fn after_attributes(&self, at: usize) -> usize {
+        let mut at = at;
+        while self.text(at) == "#" {
+            at = self.after_group(at + 1);
+        }
+        at
+    }
+
+    /// The name of a module that an item declares as a file of its own.
+    fn declared(&self, item: usize) -> Option<&str> {
+        let mut at = item;
+        if self.text(at) == "pub" {
+            at += 1;
+            if self.text(at) == "(" {
+                at = self.after_group(at);
+            }
+        }
+        (self.text(at) == "mod" && self.text(at + 2) == ";").then(|| self.text(at + 1))
+    }
+
+    /// Where an item, a field, a variant, an arm or a statement ends that begins there.
+    fn after_item(&self, item: usize) -> usize {
+        const ITEMS: [&str; 14] = [
+            "pub", "fn", "mod", "use", "impl", "struct", "enum", "const", "static", "type",
+            "trait", "unsafe", "extern", "async",
+        ];
+        // A comma ends what is no item; within an item it may stand between `<` and `>`. `pub` may
+        // begin a field as well, which its colon tells.
+        let visible = self.text(item) == "pub";
+        let name =
+            item + if self.text(item + 1) == "(" { self.after_group(item + 1) - item } else { 1 };
+        let is_field = visible && self.text(name + 1) == ":" && !self.is_separator(name + 1);
+        let is_item = ITEMS.contains(&self.text(item)) && !is_field;
+        let keyword = if visible { name } else { item };
+        let mut at = item;
+        loop {
+            match self.text(at) {
+                "" | ")" | "]" | "}" => return at,
+                ";" => return at + 1,
+                "," if !is_item => return at + 1,
+                "{" if self.text(keyword) != "use" => return self.after_group(at),
+                "(" | "[" | "{" => at = self.after_group(at),
+                _ => at += 1,
+            }
+        }
+    }
+}
+
+/// Modules written out in a file, by the depth of their braces.
+trait Inline {
+    fn pop_if_at(&mut self, depth: usize);
+}
+
+impl Inline for Vec<(String, usize)> {
+    fn pop_if_at(&mut self, depth: usize) {
+        if self.last().is_some_and(|(_, own)| *own == depth) {
+            self.pop();
+        }
+    }
+}
+
+/// Cuts a source into tokens. Comments, texts, characters and lifetimes have none.
+fn tokens(text: &str) -> Vec<Token> {
+    let bytes = text.as_bytes();
+    let get = |at: usize| bytes.get(at).copied().unwrap_or(0);
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
+    let mut found = Vec::new();
+    let (mut at, mut line) = (0, 1);
+    while at < bytes.len() {
+        let start = at;
+        match bytes[at] {
+            byte if byte.is_ascii_whitespace() => at += 1,
+            b'/' if get(at + 1) == b'/' => {
+                while at < bytes.len() && bytes[at] != b'\n' {
+                    at += 1;
+                }
+            }
+            b'/' if get(at + 1) == b'*' => {
+                let mut depth = 0;
+                while at < bytes.len() {
+                    match (bytes[at], get(at + 1)) {
+                        (b'/', b'*') => (depth, at) = (depth + 1, at + 2),
+                        (b'*', b'/') => (depth, at) = (depth - 1, at + 2),
+                        _ => at += 1,
+                    }
+                    if depth == 0 {
+                        break;
+                    }
+                }
+            }
+            b'"' => at = after_text(bytes, at),
+            b'\'' => {
+                at += 1;
+                if is_name(get(at)) && get(at) < 0x80 && get(at + 1) != b'\'' {
+                    // A lifetime.
+                    while is_name(get(at)) {
+                        at += 1;
+                    }
+                } else {
+                    at += if get(at) == b'\\' { 2 } else { 1 };
+                    while at < bytes.len() && bytes[at] != b'\'' {
+                        at += 1;
+                    }
+                    at += 1;
+                }
+            }
+            byte if is_name(byte) => {
+                while is_name(get(at)) {
+                    at += 1;
+                }
+                let name = &text[start..at];
+                let hashes = bytes[at..].iter().take_while(|byte| **byte == b'#').count();
+                let is_raw = matches!(name, "r" | "br" | "cr") && get(at + hashes) == b'"';
+                if is_raw {
+                    at = after_raw(bytes, at + hashes + 1, hashes);
+                } else if matches!(name, "b" | "c") && get(at) == b'"' {
+                    at = after_text(bytes, at);
+                } else if name == "r" && hashes == 1 {
+                    // A raw name: the name itself follows.
+                    at += 1;
+                } else if !(name == "b" && get(at) == b'\'') {
+                    found.push(Token { text: name.to_owned(), line });
+                }
+            }
+            byte => {
+                found.push(Token { text: char::from(byte).to_string(), line });
+                at += 1;
+            }
+        }
+        let end = at.min(bytes.len());
+        line += bytes[start..end].iter().filter(|byte| **byte == b'\n').count();
+    }
+    found
+}
+
+/// Where a text ends that begins there with its quotation mark.
+fn after_text(bytes: &[u8], start: usize) -> usize {
+    let mut at = start + 1;
+    while at < bytes.len() && bytes[at] != b'"' {
+        at += if bytes[at] == b'\\' { 2 } else { 1 };
+    }
+    at + 1
+}
+
+/// Where a raw text ends whose content begins there.
+fn after_raw(bytes: &[u8], start: usize, hashes: usize) -> usize {
+    let end = [&b"\""[..], &vec![b'#'; hashes]].concat();
+    let found = bytes[start..].windows(end.len()).position(|window| window == end);
+    found.map_or(bytes.len(), |at| start + at + end.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORDER: Order = Order {
+        package: "made-up",
+        folder: "src",
+        modules: &[("low", "first"), ("middle", "second"), ("high", "third")],
+    };
+    const ROOT: (&str, &str) = ("src/lib.rs", "mod high;\nmod low;\npub mod middle;\n");
+
+    fn uses(files: &[(&str, &str)]) -> Uses {
+        let files: Vec<(String, String)> =
+            files.iter().map(|(path, text)| (path.to_string(), text.to_string())).collect();
+        Uses::of("src", &files)
+    }
+
+    /// What breaks the order in a crate with the usual root and these files.
+    fn broken(files: &[(&str, &str)]) -> Vec<String> {
+        uses(&[&[ROOT], files].concat()).against(&ORDER)
+    }
+
+    /// What `low` uses if it has this text.
+    fn used(text: &str) -> Vec<(String, usize)> {
+        let found = uses(&[ROOT, ("src/low/mod.rs", text)]);
+        let lines = |places: BTreeSet<Place>| places.into_iter().map(|place| place.line);
+        found
+            .edges
+            .into_iter()
+            .flat_map(|((_, used), places)| lines(places).map(move |line| (used.clone(), line)))
+            .collect()
+    }
+
+    fn both(line: usize) -> Vec<(String, usize)> {
+        vec![("high".to_owned(), line), ("middle".to_owned(), line)]
+    }
+
+    #[test]
+    fn a_use_of_lower_modules_is_in_order() {
+        let files = [
+            ("src/low.rs", "use std::fmt;\n"),
+            ("src/middle/mod.rs", "use crate::low::A;\n"),
+            ("src/high.rs", "use crate::{low, middle};\nfn f() { crate::middle::g() }\n"),
+        ];
+        assert_eq!(broken(&files), [""; 0]);
+    }
+
+    #[test]
+    fn an_upward_use_names_place_modules_and_cure() {
+        let found = broken(&[("src/low/inner.rs", "//! Text.\n\nuse crate::high::A;\n")]);
+        assert_eq!(
+            found,
+            [
+                "src/low/inner.rs:3: `low` uses `high`, which stands above it; move what is used down \
+              to `low` or below, or this code up to `high`"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_cycle_is_shown_from_the_upward_use_round() {
+        let files = [
+            ("src/low.rs", "use crate::high::A;\n"),
+            ("src/middle.rs", "use crate::low::B;\n"),
+            ("src/high.rs", "use crate::middle::C;\n"),
+        ];
+        let found = broken(&files);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("src/low.rs:1: `low` uses `high`"), "{found:?}");
+        assert!(found[0].contains("`low` → `high` → `middle` → `low`"), "{found:?}");
+    }
+
+    #[test]
+    fn modules_without_a_place_and_places_without_a_module_are_errors() {
+        let found = uses(&[("src/lib.rs", "mod low;\n\nmod new;\nmod high;\n")]).against(&ORDER);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("src/lib.rs:3: module `new` has no place"), "{found:?}");
+        assert!(found[1].contains("names `middle`"), "{found:?}");
+        // A cycle by such a module is one without a place for it.
+        let root =
+            ("src/lib.rs", "mod low;\nmod middle;\nmod high;\nmod new { use crate::low; }\n");
+        let found = uses(&[root, ("src/low.rs", "use crate::new;\n")]).against(&ORDER);
+        assert_eq!(found.len(), 1, "{found:?}");
+    }
+
+    #[test]
+    fn groups_are_taken_apart() {
+        assert_eq!(used("use crate::{high, low::A, middle::{B, c::*}};\n"), both(1));
+        assert_eq!(used("use crate::{self as root, low::{high::X}};\n"), []);
+        assert_eq!(used("use crate::{\n    low::{A, b::C as D},\n    high,\n};\n")[0].1, 3);
+        assert_eq!(used("pub(crate) use {crate::high::A, std::fmt, crate::middle};\n"), both(1));
+    }
+
+    #[test]
+    fn super_counts_where_it_leaves_the_module() {
+        assert_eq!(used("use super::{high, middle::A};\n"), both(1));
+        assert_eq!(used("use self::high::A;\nuse super::low::high;\n"), []);
+        assert_eq!(used("mod inner {\n    use super::high;\n}\nuse super::middle;\n").len(), 1);
+        assert_eq!(
+            used("mod a {\n    mod b { fn f() { super::super::super::high::g() } }\n}\n").len(),
+            1
+        );
+        let deep = ("src/low/a/b.rs", "use super::{high, super::{high::X, super::high}};\n");
+        let found = uses(&[ROOT, deep]);
+        let edge = ("low".to_owned(), "high".to_owned());
+        assert_eq!(found.edges.into_keys().collect::<Vec<_>>(), [edge]);
+        let inside = ("src/low/a/b.rs", "use super::super::high;\n");
+        assert!(uses(&[ROOT, inside]).edges.is_empty());
+    }
+
+    #[test]
+    fn macros_use_what_they_name_and_visibility_uses_nothing() {
+        let text =
+            "macro_rules! m { ($($x:tt)*) => { $crate::high::f!($($x)*, $crate::middle::C) } }";
+        assert_eq!(used(text), both(1));
+        assert_eq!(used("pub(in crate::high) struct A;\npub(crate) struct B;\n"), []);
+        assert_eq!(used("fn f(a: crate::high::A) -> crate::middle::B {}\n"), both(1));
+    }
+
+    #[test]
+    fn names_that_the_root_takes_from_a_module_stand_for_it() {
+        let root = "mod low;\nmod middle;\nmod high;\npub use high::{a::{B, C as D}, E};\npub use crate::middle::F;\n";
+        for (name, module) in [("B", "high"), ("D", "high"), ("E", "high"), ("F", "middle")] {
+            let text = format!("use crate::{name};\n");
+            let found = uses(&[("src/lib.rs", root), ("src/low.rs", &text)]);
+            let edges: Vec<_> = found.edges.into_keys().collect();
+            assert_eq!(edges, [("low".to_owned(), module.to_owned())], "{name}");
+        }
+        let own = uses(&[("src/lib.rs", root), ("src/low.rs", "use crate::C;\n")]);
+        assert!(own.edges.is_empty());
+    }
+
+    #[test]
+    fn tests_comments_and_texts_use_nothing() {
+        for text in [
+            "#[cfg(test)]\nmod tests {\n    use crate::high;\n}\n",
+            "#[cfg(test)]\n#[allow(unused)]\nuse crate::{high, middle};\n",
+            "#[cfg(all(test, feature = \"x\"))]\nfn f<A, B>(a: A) -> crate::high::B { crate::middle::g() }\n",
+            "struct S {\n    #[cfg(test)]\n    pub(super) a: Vec<crate::high::A>,\n    b: u8,\n}\n",
+            "fn f() { match x {\n    #[cfg(doctest)]\n    A(a) => crate::high::g(a),\n    B => {}\n} }\n",
+            "// crate::high::A\n/* a /* b */ crate::high */\n//! [`A`](crate::high::A)\n",
+            "const A: &str = \"\\\" crate::high::A\";\nconst B: &str = r#\"\" crate::high \"#;\n",
+            "const A: char = '\"';\nconst B: &[u8] = b\"crate::high::A\";\nconst C: u8 = b'\\'';\n",
+        ] {
+            assert_eq!(used(text), [], "{text}");
+        }
+        let declared = ("src/low/mod.rs", "#[cfg(test)]\npub(crate) mod checks;\n");
+        let inside = ("src/low/checks/deep.rs", "use crate::high;\n");
+        assert!(uses(&[ROOT, declared, inside]).edges.is_empty());
+    }
+
+    #[test]
+    fn what_follows_tests_counts_again() {
+        for text in [
+            "#[cfg(test)]\nuse crate::low;\nuse crate::{high, middle};\n",
+            "#[cfg(test)] mod t { fn f() {} }\n\nuse crate::{high, middle};\n",
+            "#[cfg(test)]\nmod tests;\n#[cfg(not(test))] use crate::{high, middle};\n",
+            "#[cfg(any(test, feature = \"x\"))]\n\nuse crate::{high, middle};\n",
+            "struct S<'a> { a: &'a str }\nconst A: char = '\\'';\nuse crate::{high, middle};\n",
+            "enum E {\n    #[cfg(test)] A,\n    B(crate::high::A, crate::middle::B),\n}\n",
+        ] {
+            let found = used(text);
+            let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, ["high", "middle"], "{text}");
+            assert!(found.iter().all(|(_, line)| *line == 3), "{text}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn every_place_has_a_reason_and_every_checked_package_an_order() {
+        for order in ORDERS {
+            let names: BTreeSet<&str> = order.modules.iter().map(|(name, _)| *name).collect();
+            assert_eq!(names.len(), order.modules.len(), "{}", order.package);
+            assert!(order.modules.iter().all(|(_, reason)| !reason.is_empty()));
+        }
+        for package in CHECKED {
+            assert!(ORDERS.iter().any(|order| order.package == *package), "{package}");
+        }
+    }
+}
