@@ -107,6 +107,17 @@ struct Case {
     driver: Option<Refusal>,
     /// What can be done after which the command is refused, and with what.
     after: Option<(Spoil, Refusal)>,
+    /// Objects that others stand on.
+    held: Vec<Held>,
+}
+
+/// An object that others stand on: the command is refused for it until they are gone.
+struct Held {
+    field: Field,
+    number: u64,
+    refusal: Refusal,
+    /// The commands that destroy what stands on it.
+    releases: Vec<Command>,
 }
 
 /// Brings a card to where it refuses a command that it has accepted.
@@ -118,8 +129,8 @@ impl Case {
         let (fields, foreign, others) = (Vec::new(), Vec::new(), Vec::new());
         let stranger = Some(Refusal::Owner);
         let (elsewhere, driver, after) = (None, None, None);
-        let kinds = Vec::new();
-        Self { accepted, stranger, fields, kinds, foreign, others, elsewhere, driver, after }
+        let (kinds, held) = (Vec::new(), Vec::new());
+        Self { accepted, stranger, fields, kinds, foreign, others, elsewhere, driver, after, held }
     }
 
     /// A command that every user context may give as it is.
@@ -172,6 +183,25 @@ impl Case {
     fn after(mut self, spoil: Spoil, refusal: Refusal) -> Self {
         self.after = Some((spoil, refusal));
         self
+    }
+
+    /// Given twice, it is refused.
+    fn twice(self, refusal: Refusal) -> Self {
+        self.after(|_, _| {}, refusal)
+    }
+
+    /// With an object that others stand on it is refused, until the last of them is destroyed.
+    fn held(
+        self,
+        field: Field,
+        number: impl Into<u64>,
+        refusal: Refusal,
+        releases: impl IntoIterator<Item = Command>,
+    ) -> Self {
+        let (number, releases) = (number.into(), releases.into_iter().collect());
+        let mut case = self.refuses(field, number, refusal);
+        case.held.push(Held { field, number, refusal, releases });
+        case
     }
 
     fn opcode(&self) -> u16 {
@@ -273,15 +303,29 @@ fn wrong(row: &Row, user: bool) -> Vec<String> {
     for (given, room, refusal, what) in case.refused(&rig) {
         expect(rig.run_into(&given, room), Some(refusal), &what);
     }
-    expect(rig.run(&case.accepted.clone().set(UID, rig.stranger)), case.stranger, "by a stranger");
+    let by_stranger = case.accepted.clone().set(UID, rig.stranger);
+    if case.stranger.is_some() {
+        expect(rig.run(&by_stranger), case.stranger, "by a stranger");
+    }
     if let Some(refusal) = case.driver {
         let met = rig.as_driver(|rig| rig.run(&case.accepted));
         expect(met, Some(refusal), "by the driver");
     }
-    if case.stranger.is_some() && census(&rig.card) != before {
+    if census(&rig.card) != before {
         expect(Ok(Vec::new()), Some(Refusal::Opcode), "what is refused has changed something");
     }
+    if case.stranger.is_none() {
+        expect(rig.run(&by_stranger), None, "by a stranger");
+    }
     expect(rig.run(&case.accepted), None, "as it is");
+    for Held { field, number, refusal, releases } in &case.held {
+        let given = case.accepted.clone().set(*field, *number);
+        for release in releases {
+            expect(rig.run(&given), Some(*refusal), &format!("{field:?} = {number:#x}, held"));
+            expect(rig.run(release), None, &format!("{field:?} = {number:#x}, let go"));
+        }
+        expect(rig.run(&given), None, &format!("{field:?} = {number:#x}, held no more"));
+    }
     if let Some((spoil, refusal)) = case.after {
         spoil(&mut rig, &case.accepted);
         expect(rig.run(&case.accepted), Some(refusal), "afterwards");
