@@ -318,17 +318,25 @@ fn wrong(row: &Row, user: bool) -> Vec<String> {
         expect(rig.run(&by_stranger), None, "by a stranger");
     }
     expect(rig.run(&case.accepted), None, "as it is");
-    for Held { field, number, refusal, releases } in &case.held {
-        let given = case.accepted.clone().set(*field, *number);
-        for release in releases {
-            expect(rig.run(&given), Some(*refusal), &format!("{field:?} = {number:#x}, held"));
-            expect(rig.run(release), None, &format!("{field:?} = {number:#x}, let go"));
-        }
-        expect(rig.run(&given), None, &format!("{field:?} = {number:#x}, held no more"));
-    }
     if let Some((spoil, refusal)) = case.after {
         spoil(&mut rig, &case.accepted);
         expect(rig.run(&case.accepted), Some(refusal), "afterwards");
+    }
+    // Each that stands on an object is the last of them once.
+    for (at, held) in case.held.iter().enumerate() {
+        for last in 0..held.releases.len() {
+            let mut rig = row.rig(user);
+            let case = (row.case)(&mut rig);
+            let Held { field, number, refusal, releases } = &case.held[at];
+            let given = case.accepted.clone().set(*field, *number);
+            let what = format!("{field:?} = {number:#x}, held by number {last}");
+            for (_, release) in releases.iter().enumerate().filter(|(other, _)| *other != last) {
+                expect(rig.run(release), None, &what);
+            }
+            expect(rig.run(&given), Some(*refusal), &what);
+            expect(rig.run(&releases[last]), None, &what);
+            expect(rig.run(&given), None, &format!("{what} no more"));
+        }
     }
     if let Some(refusal) = case.elsewhere {
         let link = match row.link {

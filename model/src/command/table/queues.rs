@@ -194,10 +194,9 @@ fn destroy_cq(rig: &mut Rig) -> Case {
     let srq = rig.create_xrc_srq(domain, extended);
     let xrq = rig.create_xrq(matching);
     on_cq(rig, Command::new(opcode::DESTROY_CQ, 0x10), field)
+        .held(field, receive, Refusal::CqBusy, [qps[0].clone()])
+        .held(field, shared, Refusal::CqBusy, [qps[1].clone()])
         .held(field, send, Refusal::CqBusy, qps)
-        // They are gone by now.
-        .held(field, receive, Refusal::CqBusy, [])
-        .held(field, shared, Refusal::CqBusy, [])
         .held(field, extended, Refusal::CqBusy, [rig.holder(&srq)])
         .held(field, matching, Refusal::CqBusy, [rig.holder(&xrq)])
         .twice(Refusal::NoCq)

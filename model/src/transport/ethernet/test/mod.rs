@@ -311,8 +311,8 @@ fn of_two_entries_the_first_counts_and_may_lead_to_several() {
     let (number, cq_ring) = cq(&mut side.rig);
     let create = side.rig.create_rq(number);
     let other = side.rig.number(&create, create_rq_out::RQN);
-    let create = side.rig.create_tir(other, side.domain);
-    let tir = side.rig.number(&create, create_tir_out::TIRN);
+    let to_other = side.rig.create_tir(other, side.domain);
+    let tir = side.rig.number(&to_other, create_tir_out::TIRN);
     let own = side.tir;
     side.lead(3, 0x0101, &[tir]);
     side.lead(2, 0x0101, &[own]);
