@@ -267,9 +267,6 @@ mod tests {
         assert_eq!(rig.run(&Given::new(0xfff, 0x10)).err(), Some(Refusal::Opcode));
         assert_eq!(rig.run(&Given(vec![])).err(), Some(Refusal::InputLength));
         assert_eq!(rig.run(&Given(vec![8; 7])).err(), Some(Refusal::InputLength));
-        let nop = Given::new(opcode::NOP, 0x10);
-        assert!(rig.run(&nop).is_ok());
-        rig.refuses(&nop, &[(OP_MOD, 1, Refusal::OpModifier)]);
     }
 
     #[test]

@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use mlx5_sys::ifc::{
-    Field, ads, alloc_pd_out, alloc_q_counter_out, alloc_uar_out, alloc_xrcd_out, cqc,
-    create_cq_in, create_cq_out, create_eq_in, create_eq_out, create_mkey_in, create_mkey_out,
-    create_qp_in, create_qp_out, create_rmp_in, create_uctx_out, create_xrc_srq_in, create_xrq_in,
-    eqc, mkc, opcode, qpc, rmpc, rst2init_qp_in, tag_matching_topology_context, wq, xrc_srqc, xrqc,
+    Field, ads, alloc_memic_in, alloc_pd_out, alloc_q_counter_out, alloc_transport_domain_out,
+    alloc_uar_out, alloc_xrcd_out, cqc, create_cq_in, create_cq_out, create_eq_in, create_eq_out,
+    create_mkey_in, create_mkey_out, create_qp_in, create_qp_out, create_rmp_in, create_rq_in,
+    create_rqt_in, create_sq_in, create_srq_in, create_tir_in, create_tis_in, create_tis_out,
+    create_uctx_out, create_umem_in, create_umem_out, create_xrc_srq_in, create_xrq_in, eqc, mkc,
+    opcode, qpc, rmpc, rq_num, rqc, rqtc, rst2init_qp_in, sqc, srqc, tag_matching_topology_context,
+    tirc, tisc, umem, wq, xrc_srqc, xrqc,
 };
 
 use super::{OPCODE, Refusal, UID, buffer::PAS};
@@ -14,6 +17,7 @@ use crate::card::{Card, Identity, Link, PortState};
 use crate::clock::Clock;
 use crate::memory::Memory;
 use crate::memory::test::Flat;
+use crate::object::Memic;
 
 pub const BASE: u64 = 0x10_0000;
 pub const SIZE: usize = 0x200_0000;
@@ -61,6 +65,49 @@ impl Command {
     fn page(mut self, address: u64) -> Self {
         self.0.extend_from_slice(&address.to_be_bytes());
         self
+    }
+
+    /// Leaves out the list of pages, or of keys.
+    pub fn without_pages(mut self) -> Self {
+        let listed = if OPCODE.get(&self.0) == u64::from(opcode::CREATE_XRQ) {
+            create_xrq_in::SIZE
+        } else {
+            PAS
+        };
+        self.0.truncate(listed);
+        self
+    }
+
+    /// Lays the queue of a context 192 bytes into a umem, and its doorbell record at the end.
+    pub fn into_umem(self, umem: u32, field: impl Fn(Field) -> Field) -> Self {
+        self.set(field(wq::WQ_UMEM_VALID), 1u64)
+            .set(field(wq::WQ_UMEM_ID), umem)
+            .set(field(wq::WQ_UMEM_OFFSET), 64u64)
+            .set(field(wq::DBR_UMEM_VALID), 1u64)
+            .set(field(wq::DBR_UMEM_ID), umem)
+            .set(field(wq::DBR_ADDR), 0x1ff8u64)
+            .set(field(wq::PAGE_OFFSET), 1u64)
+            .set(field(wq::LOG_WQ_PG_SZ), 1u64)
+            .without_pages()
+    }
+
+    /// Lists receive queues behind the context of a table.
+    pub fn listing(mut self, context: Field, queues: &[u32]) -> Self {
+        self = self.set(rqtc::RQT_ACTUAL_SIZE.within(context), queues.len() as u64);
+        for queue in queues {
+            let mut entry = [0; rq_num::SIZE];
+            rq_num::RQ_NUM.set(&mut entry, (*queue).into());
+            self.0.extend_from_slice(&entry);
+        }
+        self
+    }
+
+    /// So many bytes of the card's own memory, of the first page of the window.
+    pub fn alloc_memic(size: u64) -> Self {
+        Self::new(opcode::ALLOC_MEMIC, 0x20)
+            .set(alloc_memic_in::RANGE_START_ADDR, Memic::WINDOW)
+            .set(alloc_memic_in::RANGE_SIZE, PAGE)
+            .set(alloc_memic_in::MEMIC_SIZE, size)
     }
 }
 
@@ -212,28 +259,31 @@ impl Rig {
         result
     }
 
+    /// Makes an object that other objects may stand on; gives the command that destroys it.
+    pub fn holder(&mut self, create: &Command) -> Command {
+        /// Where a number lies both in the reply and in the command.
+        const NUMBER: Field = Field::new(8, 23, 24);
+        let destroy = match OPCODE.get(&create.0) as u16 {
+            opcode::CREATE_CQ => opcode::DESTROY_CQ,
+            opcode::CREATE_EQ => opcode::DESTROY_EQ,
+            opcode::CREATE_MKEY => opcode::DESTROY_MKEY,
+            opcode::CREATE_QP => opcode::DESTROY_QP,
+            opcode::CREATE_RMP => opcode::DESTROY_RMP,
+            opcode::CREATE_RQT => opcode::DESTROY_RQT,
+            opcode::CREATE_SQ => opcode::DESTROY_SQ,
+            opcode::CREATE_TIR => opcode::DESTROY_TIR,
+            opcode::CREATE_TIS => opcode::DESTROY_TIS,
+            opcode::CREATE_XRC_SRQ => opcode::DESTROY_XRC_SRQ,
+            opcode::CREATE_XRQ => opcode::DESTROY_XRQ,
+            other => panic!("{other:#x} has no command here that undoes it"),
+        };
+        let number = self.number(create, NUMBER);
+        Command::new(destroy, 0x10).set(NUMBER, number)
+    }
+
     /// Runs a command that must succeed and takes a number from its reply.
     pub fn number(&mut self, command: &Command, field: Field) -> u32 {
         field.get(&self.run(command).expect("accepted")) as u32
-    }
-
-    /// Runs variants of a command with one field changed, each of which must be refused.
-    pub fn refuses(&mut self, command: &Command, cases: &[(Field, u64, Refusal)]) {
-        for (field, value, refusal) in cases {
-            let spoiled = command.clone().set(*field, *value);
-            assert_eq!(self.run(&spoiled).err(), Some(*refusal), "{field:?} = {value:#x}");
-        }
-        self.refuses_lengths(command);
-        let stranger = command.clone().set(UID, 77u64);
-        assert_eq!(self.run(&stranger).err(), Some(Refusal::User));
-    }
-
-    /// Runs a command cut short and with too little room for the reply.
-    pub fn refuses_lengths(&mut self, command: &Command) {
-        let mut short = command.clone();
-        short.0.pop();
-        assert_eq!(self.run(&short).err(), Some(Refusal::InputLength));
-        assert_eq!(self.run_into(command, 0xf).err(), Some(Refusal::OutputLength));
     }
 
     pub fn create_eq(&mut self) -> Command {
@@ -308,6 +358,163 @@ impl Rig {
             .set(field(xrc_srqc::DB_RECORD_ADDR_H), record >> 32)
             .set(field(xrc_srqc::DB_RECORD_ADDR_L), record >> 2 & 0x3fff_ffff)
             .page(ring)
+    }
+
+    /// A shared receive queue of cards of old, like the pools of [`Rig::create_rmp`].
+    pub fn create_srq(&mut self) -> Command {
+        let (record, ring) = (self.page(), self.page());
+        let field = |field: Field| field.within(create_srq_in::SRQ_CONTEXT_ENTRY);
+        Command::new(opcode::CREATE_SRQ, create_srq_in::SIZE)
+            .set(field(srqc::LOG_SRQ_SIZE), 3u64)
+            .set(field(srqc::LOG_RQ_STRIDE), 2u64)
+            .set(field(srqc::PD), self.pd)
+            .set(field(srqc::DBR_ADDR), record)
+            .page(ring)
+    }
+
+    /// Two pages of memory that are not neighbours, of a user.
+    pub fn create_umem(&mut self) -> Command {
+        let (second, first) = (self.page(), self.page());
+        Command::new(opcode::CREATE_UMEM, create_umem_in::SIZE)
+            .set(umem::NUM_OF_MTT.within(create_umem_in::UMEM), 2u64)
+            .page(first)
+            .page(second)
+    }
+
+    /// The same by number, and its pages.
+    pub fn umem(&mut self) -> (u32, [u64; 2]) {
+        let create = self.create_umem();
+        let page = |at: usize| Field::new(create_umem_in::SIZE + 8 * at, 31, 64).get(&create.0);
+        (self.number(&create, create_umem_out::UMEM_ID), [page(0), page(1)])
+    }
+
+    /// A CQ whose ring starts 192 bytes into a umem, and whose doorbell record is its last.
+    pub fn create_cq_in_umem(&mut self, umem: u32) -> Command {
+        let field = |field: Field| field.within(create_cq_in::CQ_CONTEXT);
+        self.create_cq()
+            .set(create_cq_in::CQ_UMEM_VALID, 1u64)
+            .set(create_cq_in::CQ_UMEM_ID, umem)
+            .set(create_cq_in::CQ_UMEM_OFFSET, 64u64)
+            .set(field(cqc::DBR_UMEM_VALID), 1u64)
+            .set(field(cqc::DBR_UMEM_ID), umem)
+            .set(field(cqc::DBR_ADDR), 0x1ff8u64)
+            .set(field(cqc::PAGE_OFFSET), 1u64)
+            .set(field(cqc::LOG_PAGE_SIZE), 1u64)
+            .without_pages()
+    }
+
+    /// A pool that lies there.
+    pub fn create_rmp_in_umem(&mut self, umem: u32) -> Command {
+        self.create_rmp().into_umem(umem, |f| f.within(rmpc::WQ).within(create_rmp_in::CTX))
+    }
+
+    /// An XRC SRQ that lies there.
+    pub fn create_xrc_srq_in_umem(&mut self, domain: u32, cq: u32, umem: u32) -> Command {
+        let field = |field: Field| field.within(create_xrc_srq_in::XRC_SRQ_CONTEXT_ENTRY);
+        self.create_xrc_srq(domain, cq)
+            .set(create_xrc_srq_in::XRC_SRQ_UMEM_VALID, 1u64)
+            .set(create_xrc_srq_in::XRC_SRQ_UMEM_ID, umem)
+            .set(create_xrc_srq_in::XRC_SRQ_UMEM_OFFSET, 64u64)
+            .set(field(xrc_srqc::DBR_UMEM_VALID), 1u64)
+            .set(field(xrc_srqc::DBR_UMEM_ID), umem)
+            .set(field(xrc_srqc::DB_RECORD_ADDR_H), 0u64)
+            .set(field(xrc_srqc::DB_RECORD_ADDR_L), 0x1ff8u64 >> 2)
+            .set(field(xrc_srqc::PAGE_OFFSET), 1u64)
+            .set(field(xrc_srqc::LOG_PAGE_SIZE), 1u64)
+            .without_pages()
+    }
+
+    /// A key whose first page starts where a umem does.
+    pub fn create_mkey_in_umem(&mut self, umem: u32) -> Command {
+        self.create_mkey()
+            .set(mkc::START_ADDR.within(create_mkey_in::MEMORY_KEY_MKEY_ENTRY), 0x7000_0000u64)
+            .set(create_mkey_in::MKEY_UMEM_VALID, 1u64)
+            .set(create_mkey_in::MKEY_UMEM_ID, umem)
+            .without_pages()
+    }
+
+    /// Gives the card memory of its own; where that is on the bus.
+    pub fn give_memic(&mut self) -> u64 {
+        let bus = self.page();
+        self.card.memic = Memic::at(bus);
+        bus
+    }
+
+    pub fn transport_domain(&mut self) -> u32 {
+        let alloc = Command::new(opcode::ALLOC_TRANSPORT_DOMAIN, 0x10);
+        self.number(&alloc, alloc_transport_domain_out::TRANSPORT_DOMAIN)
+    }
+
+    /// A TIS of a transport domain of its own.
+    pub fn create_tis(&mut self) -> Command {
+        let domain = self.transport_domain();
+        Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
+            .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain)
+    }
+
+    pub fn tis(&mut self) -> u32 {
+        let create = self.create_tis();
+        self.number(&create, create_tis_out::TISN)
+    }
+
+    /// A send queue of Ethernet, of 16 blocks.
+    pub fn create_sq(&mut self, cq: u32, tis: u32) -> Command {
+        let (record, ring) = (self.page(), self.page());
+        let field = |field: Field| field.within(create_sq_in::CTX);
+        let queue = |inner: Field| field(inner.within(sqc::WQ));
+        Command::new(opcode::CREATE_SQ, create_sq_in::SIZE)
+            .set(field(sqc::CQN), cq)
+            .set(field(sqc::USER_INDEX), 0x12_3456u64)
+            .set(field(sqc::TIS_LST_SZ), 1u64)
+            .set(field(sqc::TIS_NUM_0), tis)
+            .set(queue(wq::WQ_TYPE), 1u64)
+            .set(queue(wq::PD), self.pd)
+            .set(queue(wq::UAR_PAGE), self.uar)
+            .set(queue(wq::DBR_ADDR), record)
+            .set(queue(wq::LOG_WQ_STRIDE), 6u64)
+            .set(queue(wq::LOG_WQ_SZ), 4u64)
+            .page(ring)
+    }
+
+    /// A receive queue of Ethernet, of 8 WQEs of 32 bytes, that leaves VLAN tags where they are.
+    pub fn create_rq(&mut self, cq: u32) -> Command {
+        let (record, ring) = (self.page(), self.page());
+        let field = |field: Field| field.within(create_rq_in::CTX);
+        let queue = |inner: Field| field(inner.within(rqc::WQ));
+        Command::new(opcode::CREATE_RQ, create_rq_in::SIZE)
+            .set(field(rqc::VSD), 1u64)
+            .set(field(rqc::CQN), cq)
+            .set(field(rqc::USER_INDEX), 0x65_4321u64)
+            .set(queue(wq::WQ_TYPE), 1u64)
+            .set(queue(wq::PD), self.pd)
+            .set(queue(wq::DBR_ADDR), record)
+            .set(queue(wq::LOG_WQ_STRIDE), 5u64)
+            .set(queue(wq::LOG_WQ_SZ), 3u64)
+            .page(ring)
+    }
+
+    /// A TIR that leads to a receive queue.
+    pub fn create_tir(&mut self, rq: u32, domain: u32) -> Command {
+        let field = |field: Field| field.within(create_tir_in::CTX);
+        Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
+            .set(field(tirc::INLINE_RQN), rq)
+            .set(field(tirc::TRANSPORT_DOMAIN), domain)
+    }
+
+    /// A TIR that spreads packets among the queues of a table.
+    pub fn create_spreading_tir(&mut self, table: u32, domain: u32) -> Command {
+        let field = |field: Field| field.within(create_tir_in::CTX);
+        self.create_tir(0, domain)
+            .set(field(tirc::DISP_TYPE), 1u64)
+            .set(field(tirc::RX_HASH_FN), 2u64)
+            .set(field(tirc::INDIRECT_TABLE), table)
+    }
+
+    /// A table of receive queues, with room for so many.
+    pub fn create_rqt(&mut self, room: u32, queues: &[u32]) -> Command {
+        Command::new(opcode::CREATE_RQT, create_rqt_in::SIZE)
+            .set(rqtc::RQT_MAX_SIZE.within(create_rqt_in::RQT_CONTEXT), room)
+            .listing(create_rqt_in::RQT_CONTEXT, queues)
     }
 
     /// An XRC domain.

@@ -150,110 +150,27 @@ pub fn place(
 
 #[cfg(test)]
 mod tests {
-    use mlx5_sys::ifc::{alloc_uar_out, create_cq_out, create_qp_in, create_uctx_out};
-    use mlx5_sys::ifc::{cqc, create_cq_in, opcode, qpc};
+    use mlx5_sys::ifc::{create_cq_out, create_rmp_out, create_xrc_srq_out};
 
-    use super::super::test::{Command, Rig};
-    use super::*;
-
-    fn user(rig: &mut Rig) -> u16 {
-        rig.number(&Command::new(opcode::CREATE_UCTX, 0x40), create_uctx_out::UID) as u16
-    }
-
-    fn create(user: u16, pages: &[u64]) -> Command {
-        let command = Command::new(opcode::CREATE_UMEM, 0x30 + 8 * pages.len())
-            .set(create_umem_in::UID, user)
-            .set(umem::NUM_OF_MTT.within(create_umem_in::UMEM), pages.len() as u64);
-        pages.iter().enumerate().fold(command, |command, (at, page)| {
-            command.set(Field::new(0x30 + 8 * at, 31, 64), *page)
-        })
-    }
-
-    fn destroy(user: u16, number: u64) -> Command {
-        Command::new(opcode::DESTROY_UMEM, 0x10)
-            .set(destroy_umem_in::UID, user)
-            .set(destroy_umem_in::UMEM_ID, number)
-    }
+    use super::super::test::Rig;
 
     #[test]
-    fn each_field_of_a_umem_is_checked() {
+    fn queues_lie_where_a_umem_says() {
         let mut rig = Rig::new();
-        let user = user(&mut rig);
-        let field = |field: Field| field.within(create_umem_in::UMEM);
-        let create = create(user, &[0x10_0000, 0x10_1000]);
-        rig.refuses(
-            &create,
-            &[
-                (create_umem_in::UID, 0, Refusal::UmemOfDriver),
-                (field(umem::ATS), 1, Refusal::UmemShape),
-                (field(umem::LOG_PAGE_SIZE), 19, Refusal::UmemShape),
-                (field(umem::LOG_PAGE_SIZE), 1, Refusal::PageAddress),
-                (field(umem::PAGE_OFFSET), 4096, Refusal::UmemShape),
-                (field(umem::NUM_OF_MTT), 0, Refusal::UmemShape),
-                (field(umem::NUM_OF_MTT), 3, Refusal::InputLength),
-                (field(umem::NUM_OF_MTT), u64::MAX, Refusal::InputLength),
-                (create_umem_in::MTT, 0x10_0040, Refusal::PageAddress),
-            ],
-        );
-        let number = create_umem_out::UMEM_ID.get(&rig.run(&create).expect("a umem"));
-        let other = self::user(&mut rig);
-        assert_eq!(rig.run(&destroy(other, number)).err(), Some(Refusal::Owner));
-        assert_eq!(rig.run(&destroy(user, number + 1)).err(), Some(Refusal::NoUmem));
-        assert!(rig.run(&destroy(user, number)).is_ok());
-        assert_eq!(rig.run(&destroy(user, number)).err(), Some(Refusal::NoUmem));
-    }
-
-    #[test]
-    fn queues_lie_where_a_umem_says_and_hold_it() {
-        let mut rig = Rig::new();
-        let user = user(&mut rig);
-        let field = |field: Field| field.within(create_cq_in::CQ_CONTEXT);
-        let pages = [rig.page(), rig.page()];
-        let number = create_umem_out::UMEM_ID.get(&rig.run(&create(user, &pages)).expect("a umem"));
-        let uar = Command::new(opcode::ALLOC_UAR, 0x10).set(create_umem_in::UID, user);
-        let uar = rig.number(&uar, alloc_uar_out::UAR);
-        let mut cq = rig
-            .create_cq()
-            .set(create_cq_in::UID, user)
-            .set(field(cqc::UAR_PAGE), uar)
-            .set(create_cq_in::CQ_UMEM_VALID, 1u64)
-            .set(create_cq_in::CQ_UMEM_ID, number)
-            .set(create_cq_in::CQ_UMEM_OFFSET, 64u64)
-            .set(field(cqc::LOG_CQ_SIZE), 5u64)
-            .set(field(cqc::DBR_UMEM_VALID), 1u64)
-            .set(field(cqc::DBR_UMEM_ID), number)
-            .set(field(cqc::DBR_ADDR), 0x1ff8u64);
-        // No page list.
-        cq.0.truncate(create_cq_in::SIZE);
-        rig.refuses(
-            &cq,
-            &[
-                (create_cq_in::CQ_UMEM_ID, 1, Refusal::NoUmem),
-                (create_cq_in::CQ_UMEM_OFFSET, 32, Refusal::PageOffset),
-                (create_cq_in::CQ_UMEM_OFFSET, 0x2000, Refusal::UmemRange),
-                (create_cq_in::CQ_UMEM_OFFSET, u64::MAX, Refusal::PageOffset),
-                (field(cqc::LOG_CQ_SIZE), 7, Refusal::UmemRange),
-                (field(cqc::DBR_UMEM_ID), 1, Refusal::NoUmem),
-                (field(cqc::DBR_ADDR), 0x2000, Refusal::UmemRange),
-                (field(cqc::DBR_ADDR), 0x1ffc, Refusal::Record),
-            ],
-        );
-        let made = create_cq_out::CQN.get(&rig.run(&cq).expect("a CQ")) as u32;
-        let object = rig.card.objects.cqs.get(made).expect("the CQ");
-        assert_eq!(object.pages.locate(0), Some((pages[0] + 64, 32 * 64)));
-        assert_eq!(object.record(), pages[1] + 0xff8);
-        assert_eq!(rig.run(&destroy(user, number)).err(), Some(Refusal::UmemBusy));
-        let free = Command::new(opcode::DESTROY_CQ, 0x10)
-            .set(mlx5_sys::ifc::destroy_cq_in::UID, user)
-            .set(mlx5_sys::ifc::destroy_cq_in::CQN, made);
-        rig.run(&free).expect("no CQ any more");
-        rig.run(&destroy(user, number)).expect("no umem any more");
-
-        let (record, qp) = (qpc::DBR_UMEM_VALID.within(create_qp_in::QPC), {
-            let cq = rig.cq();
-            rig.create_qp(cq, cq)
-        });
-        let no = [(create_qp_in::WQ_UMEM_VALID, 1, Refusal::NoUmem), (record, 1, Refusal::NoUmem)];
-        rig.refuses(&qp, &no);
+        rig.become_user();
+        let ((umem, pages), domain, cq) = (rig.umem(), rig.xrc_domain(), rig.cq());
+        let (start, record) = (pages[0] + 192, pages[1] + 0xff8);
+        let create = rig.create_cq_in_umem(umem);
+        let made = rig.number(&create, create_cq_out::CQN);
+        let made = rig.card.objects.cqs.get(made).expect("the CQ");
+        assert_eq!((made.pages.locate(0), made.record()), (Some((start, 16 * 64)), record));
+        let pool = rig.create_rmp_in_umem(umem);
+        let extended = rig.create_xrc_srq_in_umem(domain, cq, umem);
+        let places = [(pool, create_rmp_out::RMPN), (extended, create_xrc_srq_out::XRC_SRQN)];
+        for (create, number) in places {
+            let made = rig.number(&create, number);
+            let made = rig.card.objects.srqs.get(made).expect("the queue");
+            assert_eq!((made.queue.pages.locate(0), made.record), (Some((start, 8 * 64)), record));
+        }
     }
 }

@@ -15,7 +15,7 @@ pub const ROWS: &[Row] = &[
     Row::new(|rig| on_dct(rig, opcode::QUERY_DCT, query_dct_in::DCTN)),
     Row::new(drain_dct),
     Row::new(|rig| on_dct(rig, opcode::ARM_DCT_FOR_KEY_VIOLATION, arm_dct_in::DCT_NUMBER)),
-    Row::new(|rig| on_dct(rig, opcode::DESTROY_DCT, destroy_dct_in::DCTN)),
+    Row::new(|rig| on_dct(rig, opcode::DESTROY_DCT, destroy_dct_in::DCTN).twice(Refusal::NoDct)),
 ];
 
 /// A target of dynamic connections.

@@ -1,17 +1,17 @@
 //! Commands on queues of Ethernet and what leads packets to them.
 
 use mlx5_sys::ifc::{
-    Field, alloc_transport_domain_out, create_rq_in, create_rq_out, create_rqt_in, create_rqt_out,
-    create_sq_in, create_sq_out, create_tir_in, create_tir_out, create_tis_in, create_tis_out,
-    destroy_rq_in, destroy_rqt_in, destroy_sq_in, destroy_tir_in, destroy_tis_in, modify_rq_in,
-    modify_rqt_in, modify_sq_in, modify_tir_in, modify_tis_in, opcode, query_rq_in, query_rqt_in,
-    query_sq_in, query_tir_in, query_tis_in, rq_num, rqc, rqtc, sqc, tirc, tisc, wq,
+    Field, create_rq_in, create_rq_out, create_rqt_in, create_rqt_out, create_sq_in, create_sq_out,
+    create_tir_in, create_tir_out, create_tis_in, destroy_rq_in, destroy_rqt_in, destroy_sq_in,
+    destroy_tir_in, destroy_tis_in, modify_rq_in, modify_rqt_in, modify_sq_in, modify_tir_in,
+    modify_tis_in, opcode, query_rq_in, query_rqt_in, query_sq_in, query_tir_in, query_tis_in,
+    rq_num, rqc, rqtc, sqc, tirc, tisc, wq,
 };
 
 use super::super::Refusal;
 use super::memory::umem;
 use super::queues::PAGE;
-use super::work_queue::{in_umem, into_umem, on_pages};
+use super::work_queue::{in_umem, on_pages};
 use super::{Case, Command, Rig, Row};
 
 pub const ROWS: &[Row] = &[
@@ -19,7 +19,10 @@ pub const ROWS: &[Row] = &[
     Row::users(create_sq_in_umem).roce(),
     Row::new(modify_sq).roce(),
     Row::new(|rig| on(rig, opcode::QUERY_SQ, query_sq_in::SQN, sq, rq, Refusal::NoSq)).roce(),
-    Row::new(|rig| on(rig, opcode::DESTROY_SQ, destroy_sq_in::SQN, sq, rq, Refusal::NoSq)).roce(),
+    Row::new(|rig| {
+        on(rig, opcode::DESTROY_SQ, destroy_sq_in::SQN, sq, rq, Refusal::NoSq).twice(Refusal::NoSq)
+    })
+    .roce(),
     Row::new(create_rq).roce(),
     Row::users(create_rq_in_umem).roce(),
     Row::new(create_striding_rq).roce(),
@@ -27,7 +30,8 @@ pub const ROWS: &[Row] = &[
     Row::new(|rig| on(rig, opcode::QUERY_RQ, query_rq_in::RQN, rq, sq, Refusal::NoRq)).roce(),
     Row::new(destroy_rq).roce(),
     Row::new(create_tis).roce(),
-    Row::new(|rig| shows(rig, (opcode::QUERY_TIS, query_tis_in::TISN), tis, Refusal::NoTis)).roce(),
+    Row::new(|rig| shows(rig, (opcode::QUERY_TIS, query_tis_in::TISN), Rig::tis, Refusal::NoTis))
+        .roce(),
     Row::new(modify_tis).roce(),
     Row::new(destroy_tis).roce(),
     Row::new(create_tir).roce(),
@@ -42,38 +46,10 @@ pub const ROWS: &[Row] = &[
     Row::new(destroy_rqt).roce(),
 ];
 
-fn domain(rig: &mut Rig) -> u32 {
-    let alloc = Command::new(opcode::ALLOC_TRANSPORT_DOMAIN, 0x10);
-    rig.number(&alloc, alloc_transport_domain_out::TRANSPORT_DOMAIN)
-}
-
-fn tis_command(rig: &mut Rig) -> Command {
-    let domain = domain(rig);
-    Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
-        .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain)
-}
-
-fn tis(rig: &mut Rig) -> u32 {
-    let create = tis_command(rig);
-    rig.number(&create, create_tis_out::TISN)
-}
-
-/// A send queue of 16 blocks, on its TIS.
+/// A send queue on a TIS of its own.
 fn sq_command(rig: &mut Rig) -> Command {
-    let (cq, tis) = (rig.cq(), tis(rig));
-    let (record, ring) = (rig.page(), rig.page());
-    let mut create = Command::new(opcode::CREATE_SQ, create_sq_in::SIZE)
-        .set(sends(sqc::CQN), cq)
-        .set(sends(sqc::TIS_LST_SZ), 1u64)
-        .set(sends(sqc::TIS_NUM_0), tis)
-        .set(send_ring(wq::WQ_TYPE), 1u64)
-        .set(send_ring(wq::PD), rig.pd)
-        .set(send_ring(wq::UAR_PAGE), rig.uar)
-        .set(send_ring(wq::DBR_ADDR), record)
-        .set(send_ring(wq::LOG_WQ_STRIDE), 6u64)
-        .set(send_ring(wq::LOG_WQ_SZ), 4u64);
-    create.0.extend_from_slice(&ring.to_be_bytes());
-    create
+    let (cq, tis) = (rig.cq(), rig.tis());
+    rig.create_sq(cq, tis)
 }
 
 fn sends(field: Field) -> Field {
@@ -84,23 +60,15 @@ fn send_ring(field: Field) -> Field {
     sends(field.within(sqc::WQ))
 }
 
-fn sq(rig: &mut Rig) -> u32 {
+/// A send queue.
+pub fn sq(rig: &mut Rig) -> u32 {
     let create = sq_command(rig);
     rig.number(&create, create_sq_out::SQN)
 }
 
-/// A receive queue of 8 WQEs of 32 bytes.
 fn rq_command(rig: &mut Rig) -> Command {
-    let (cq, record, ring) = (rig.cq(), rig.page(), rig.page());
-    let mut create = Command::new(opcode::CREATE_RQ, create_rq_in::SIZE)
-        .set(receives(rqc::CQN), cq)
-        .set(receive_ring(wq::WQ_TYPE), 1u64)
-        .set(receive_ring(wq::PD), rig.pd)
-        .set(receive_ring(wq::DBR_ADDR), record)
-        .set(receive_ring(wq::LOG_WQ_STRIDE), 5u64)
-        .set(receive_ring(wq::LOG_WQ_SZ), 3u64);
-    create.0.extend_from_slice(&ring.to_be_bytes());
-    create
+    let cq = rig.cq();
+    rig.create_rq(cq)
 }
 
 fn receives(field: Field) -> Field {
@@ -116,20 +84,14 @@ fn rq(rig: &mut Rig) -> u32 {
     rig.number(&create, create_rq_out::RQN)
 }
 
-/// A TIR that leads to a receive queue.
 fn tir_command(rig: &mut Rig, rq: u32) -> Command {
-    let domain = domain(rig);
-    Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
-        .set(leads(tirc::INLINE_RQN), rq)
-        .set(leads(tirc::TRANSPORT_DOMAIN), domain)
+    let domain = rig.transport_domain();
+    rig.create_tir(rq, domain)
 }
 
-/// A TIR that spreads packets among the queues of a table.
 fn spreading(rig: &mut Rig, table: u32) -> Command {
-    tir_command(rig, 0)
-        .set(leads(tirc::DISP_TYPE), 1u64)
-        .set(leads(tirc::RX_HASH_FN), 2u64)
-        .set(leads(tirc::INDIRECT_TABLE), table)
+    let domain = rig.transport_domain();
+    rig.create_spreading_tir(table, domain)
 }
 
 fn leads(field: Field) -> Field {
@@ -146,16 +108,7 @@ pub fn tir(rig: &mut Rig) -> u32 {
 /// A table of two receive queues.
 fn rqt_command(rig: &mut Rig) -> Command {
     let queues = [rq(rig), rq(rig)];
-    let field = |field: Field| field.within(create_rqt_in::RQT_CONTEXT);
-    let mut create = Command::new(opcode::CREATE_RQT, create_rqt_in::SIZE)
-        .set(field(rqtc::RQT_MAX_SIZE), 2u64)
-        .set(field(rqtc::RQT_ACTUAL_SIZE), 2u64);
-    for queue in queues {
-        let mut entry = [0; rq_num::SIZE];
-        rq_num::RQ_NUM.set(&mut entry, queue.into());
-        create.0.extend_from_slice(&entry);
-    }
-    create
+    rig.create_rqt(2, &queues)
 }
 
 fn rqt(rig: &mut Rig) -> u32 {
@@ -199,7 +152,7 @@ fn ring(rig: &mut Rig, case: Case, field: impl Fn(Field) -> Field) -> Case {
 
 /// What is checked of every new send queue.
 fn sq_case(rig: &mut Rig, create: Command) -> Case {
-    let (uar, cq, tis) = (rig.foreign_uar(), rig.foreign_cq(), rig.foreign(tis));
+    let (uar, cq, tis) = (rig.foreign_uar(), rig.foreign_cq(), rig.foreign(Rig::tis));
     let case = Case::new(create)
         .refuses(sends(sqc::STATE), 1u64, Refusal::WorkQueueState)
         .refuses(sends(sqc::HAIRPIN), 1u64, Refusal::WorkQueueFeature)
@@ -213,6 +166,7 @@ fn sq_case(rig: &mut Rig, create: Command) -> Case {
         .refuses(sends(sqc::TIS_LST_SZ), 2u64, Refusal::NoTis)
         .refuses(sends(sqc::TIS_NUM_0), 0u64, Refusal::NoTis)
         .foreign(sends(sqc::TIS_NUM_0), tis)
+        .refuses(send_ring(wq::WQ_TYPE), 0u64, Refusal::WorkQueueType)
         .refuses(send_ring(wq::WQ_TYPE), 3u64, Refusal::WorkQueueType)
         .refuses(send_ring(wq::LOG_WQ_STRIDE), 5u64, Refusal::WorkQueueSize)
         .refuses(send_ring(wq::UAR_PAGE), 0u64, Refusal::NoUar)
@@ -229,8 +183,7 @@ fn create_sq(rig: &mut Rig) -> Case {
 
 fn create_sq_in_umem(rig: &mut Rig) -> Case {
     let (own, others) = (umem(rig), rig.as_stranger(umem));
-    let mut create = into_umem(sq_command(rig), own, send_ring);
-    create.0.truncate(create_sq_in::SIZE);
+    let create = sq_command(rig).into_umem(own, send_ring);
     in_umem(sq_case(rig, create), others, send_ring)
 }
 
@@ -239,6 +192,7 @@ fn moves(case: Case, from: Field, to: Field) -> Case {
     case.refuses(from, 1u64, Refusal::WorkQueueState)
         .refuses(to, 2u64, Refusal::WorkQueueState)
         .refuses(to, 0xfu64, Refusal::WorkQueueState)
+        .twice(Refusal::WorkQueueState)
 }
 
 fn modify_sq(rig: &mut Rig) -> Case {
@@ -278,8 +232,7 @@ fn create_rq(rig: &mut Rig) -> Case {
 
 fn create_rq_in_umem(rig: &mut Rig) -> Case {
     let (own, others) = (umem(rig), rig.as_stranger(umem));
-    let mut create = into_umem(rq_command(rig), own, receive_ring);
-    create.0.truncate(create_rq_in::SIZE);
+    let create = rq_command(rig).into_umem(own, receive_ring);
     in_umem(rq_case(rig, create), others, receive_ring)
 }
 
@@ -308,19 +261,16 @@ fn modify_rq(rig: &mut Rig) -> Case {
 fn destroy_rq(rig: &mut Rig) -> Case {
     let number = destroy_rq_in::RQN;
     let busy = rq(rig);
-    let tir = tir_command(rig, busy);
-    rig.run(&tir).expect("a TIR");
-    let table = rqt_command(rig);
-    rig.run(&table).expect("a table");
-    let listed = rq_num::RQ_NUM.get(&table.0[create_rqt_in::SIZE..]);
+    let holders = [tir_command(rig, busy), rig.create_rqt(1, &[busy])];
+    let holders = holders.map(|create| rig.holder(&create));
     on(rig, opcode::DESTROY_RQ, number, rq, sq, Refusal::NoRq)
-        .refuses(number, busy, Refusal::RqBusy)
-        .refuses(number, listed, Refusal::RqBusy)
+        .held(number, busy, Refusal::RqBusy, holders)
+        .twice(Refusal::NoRq)
 }
 
 fn create_tis(rig: &mut Rig) -> Case {
     let field = |field: Field| field.within(create_tis_in::CTX);
-    let (create, foreign) = (tis_command(rig), rig.foreign(domain));
+    let (create, foreign) = (rig.create_tis(), rig.foreign(Rig::transport_domain));
     Case::new(create)
         .refuses(field(tisc::TLS_EN), 1u64, Refusal::WorkQueueFeature)
         .refuses(field(tisc::UNDERLAY_QPN), 1u64, Refusal::WorkQueueFeature)
@@ -339,7 +289,7 @@ fn shows(rig: &mut Rig, (opcode, number): (u16, Field), make: Make, none: Refusa
 
 fn modify_tis(rig: &mut Rig) -> Case {
     use modify_tis_in as m;
-    let (own, foreign) = (tis(rig), rig.foreign(tis));
+    let (own, foreign) = (rig.tis(), rig.foreign(Rig::tis));
     let affinity = tisc::LAG_TX_PORT_AFFINITY.within(m::CTX);
     let modify = Command::new(opcode::MODIFY_TIS, m::SIZE)
         .set(m::TISN, own)
@@ -348,36 +298,37 @@ fn modify_tis(rig: &mut Rig) -> Case {
     Case::new(modify)
         .refuses(m::TISN, 5u64, Refusal::NoTis)
         .foreign(m::TISN, foreign)
+        .refuses(m::BITMASK, 8u64, Refusal::EthernetModify)
         .refuses(m::BITMASK, 1u64 << 63, Refusal::EthernetModify)
         .refuses(affinity, 2u64, Refusal::Port)
 }
 
-/// A command that destroys an object of a kind, but for one that is used.
+/// A command that destroys an object of a kind, but for one that another holds.
 fn unless_used(
     rig: &mut Rig,
     (opcode, number): (u16, Field),
     make: Make,
-    busy: u32,
+    (busy, holder): (u32, Command),
     (none, used): (Refusal, Refusal),
 ) -> Case {
     let (own, foreign) = (make(rig), rig.foreign(make));
     Case::new(Command::new(opcode, 0x10).set(number, own))
         .refuses(number, 5u64, none)
-        .refuses(number, busy, used)
+        .held(number, busy, used, [holder])
         .foreign(number, foreign)
+        .twice(none)
 }
 
 fn destroy_tis(rig: &mut Rig) -> Case {
     let sq = sq_command(rig);
-    rig.run(&sq).expect("a send queue");
-    let busy = sends(sqc::TIS_NUM_0).get(&sq.0) as u32;
+    let busy = (sends(sqc::TIS_NUM_0).get(&sq.0) as u32, rig.holder(&sq));
     let command = (opcode::DESTROY_TIS, destroy_tis_in::TISN);
-    unless_used(rig, command, tis, busy, (Refusal::NoTis, Refusal::TisBusy))
+    unless_used(rig, command, Rig::tis, busy, (Refusal::NoTis, Refusal::TisBusy))
 }
 
 /// What is checked of every TIR.
 fn tir_case(rig: &mut Rig, create: Command) -> Case {
-    let domain = rig.foreign(domain);
+    let domain = rig.foreign(Rig::transport_domain);
     Case::new(create)
         .refuses(leads(tirc::TLS_EN), 1u64, Refusal::WorkQueueFeature)
         .refuses(leads(tirc::PACKET_MERGE_MASK), 1u64, Refusal::WorkQueueFeature)
@@ -403,14 +354,15 @@ fn create_indirect_tir(rig: &mut Rig) -> Case {
     let create = spreading(rig, own);
     tir_case(rig, create)
         .refuses(leads(tirc::INDIRECT_TABLE), 5u64, Refusal::NoRqt)
+        .refuses(leads(tirc::DISP_TYPE), 0u64, Refusal::NoRq)
         .foreign(leads(tirc::INDIRECT_TABLE), foreign)
 }
 
 fn destroy_tir(rig: &mut Rig) -> Case {
     let busy = tir(rig);
-    super::steering::lead_to(rig, busy);
+    let holder = super::steering::holder(rig, busy);
     let command = (opcode::DESTROY_TIR, destroy_tir_in::TIRN);
-    unless_used(rig, command, tir, busy, (Refusal::NoTir, Refusal::TirBusy))
+    unless_used(rig, command, tir, (busy, holder), (Refusal::NoTir, Refusal::TirBusy))
 }
 
 fn modify_tir(rig: &mut Rig) -> Case {
@@ -437,9 +389,13 @@ fn modify_indirect_tir(rig: &mut Rig) -> Case {
         .set(m::TIRN, tir)
         .set(m::BITMASK, 0b10u64)
         .set(table, next);
+    // By a hash that there is not.
+    let unhashed = modify.clone().set(m::BITMASK, 0b100u64);
     Case::new(modify)
         .refuses(m::TIRN, 5u64, Refusal::NoTir)
         .refuses(m::BITMASK, 1u64, Refusal::EthernetModify)
+        .refuses(m::BITMASK, 8u64, Refusal::EthernetModify)
+        .otherwise(unhashed, Refusal::TirType)
         .refuses(table, 5u64, Refusal::NoRqt)
         .foreign(table, foreign)
 }
@@ -454,27 +410,37 @@ fn modify_rqt(rig: &mut Rig) -> Case {
     let size = rqtc::RQT_ACTUAL_SIZE.within(m::CTX);
     let first = Field::new(m::SIZE, 23, 24);
     let foreign_queue = rig.foreign(rq);
-    let mut modify = Command::new(opcode::MODIFY_RQT, m::SIZE);
-    modify.0.resize(m::SIZE + rq_num::SIZE, 0);
-    let queue = rq(rig);
-    let modify = modify.set(m::RQTN, own).set(m::BITMASK, 1u64).set(size, 1u64).set(first, queue);
+    let queues = [rq(rig), rq(rig)];
+    let modify = Command::new(opcode::MODIFY_RQT, m::SIZE)
+        .set(m::RQTN, own)
+        .set(m::BITMASK, 1u64)
+        .listing(m::CTX, &queues);
+    let mut short = modify.clone();
+    short.0.truncate(m::SIZE + rq_num::SIZE);
     Case::new(modify)
         .refuses(m::RQTN, 5u64, Refusal::NoRqt)
         .foreign(m::RQTN, foreign)
         .refuses(m::BITMASK, 2u64, Refusal::EthernetModify)
+        .refuses(m::BITMASK, 3u64, Refusal::EthernetModify)
         .refuses(size, 0u64, Refusal::RqtSize)
+        .refuses(size, 3u64, Refusal::RqtSize)
         .refuses(size, 4u64, Refusal::RqtSize)
-        .refuses(size, 2u64, Refusal::InputLength)
+        .otherwise(short, Refusal::InputLength)
         .refuses(first, 5u64, Refusal::NoRq)
         .refuses(first, other, Refusal::NoRq)
         .foreign(first, foreign_queue)
+        .refuses(Field::new(m::SIZE + rq_num::SIZE, 23, 24), 5u64, Refusal::NoRq)
 }
 
 fn create_rqt(rig: &mut Rig) -> Case {
     let field = |field: Field| field.within(create_rqt_in::RQT_CONTEXT);
     let first = Field::new(create_rqt_in::SIZE, 23, 24);
     let (create, other, foreign) = (rqt_command(rig), sq(rig), rig.foreign(rq));
+    let short =
+        create.clone().set(field(rqtc::RQT_MAX_SIZE), 4u64).set(field(rqtc::RQT_ACTUAL_SIZE), 4u64);
     Case::new(create)
+        .otherwise(short, Refusal::InputLength)
+        .refuses(field(rqtc::RQT_ACTUAL_SIZE), 3u64, Refusal::RqtSize)
         .refuses(field(rqtc::RQT_ACTUAL_SIZE), 0u64, Refusal::RqtSize)
         .refuses(field(rqtc::RQT_ACTUAL_SIZE), 4u64, Refusal::RqtSize)
         .refuses(field(rqtc::RQT_MAX_SIZE), 1u64, Refusal::RqtSize)
@@ -490,7 +456,7 @@ fn create_rqt(rig: &mut Rig) -> Case {
 fn destroy_rqt(rig: &mut Rig) -> Case {
     let busy = rqt(rig);
     let tir = spreading(rig, busy);
-    rig.run(&tir).expect("a TIR");
+    let holder = rig.holder(&tir);
     let command = (opcode::DESTROY_RQT, destroy_rqt_in::RQTN);
-    unless_used(rig, command, rqt, busy, (Refusal::NoRqt, Refusal::RqtBusy))
+    unless_used(rig, command, rqt, (busy, holder), (Refusal::NoRqt, Refusal::RqtBusy))
 }

@@ -6,6 +6,7 @@ use mlx5_sys::ifc::{
     query_vport_counter_in, query_vport_state_in, set_roce_address_in,
 };
 
+use super::super::capability::group;
 use super::super::{OP_MOD, Refusal};
 use super::{Case, Command, Rig, Row};
 
@@ -31,6 +32,9 @@ fn query_hca_cap(_: &mut Rig) -> Case {
         .refuses(q::OTHER_FUNCTION, 1u64, Refusal::OtherFunction)
         .refuses(q::FUNCTION_ID, 1u64, Refusal::OtherFunction)
         .refuses(OP_MOD, 0x7ffeu64, Refusal::Capability)
+        .refuses(OP_MOD, 0x1au64 << 1, Refusal::Capability)
+        // Which a port of InfiniBand has none of.
+        .refuses(OP_MOD, group::ROCE << 1, Refusal::Capability)
 }
 
 fn query_context(_: &mut Rig) -> Case {
@@ -102,6 +106,7 @@ fn set_roce_address(_: &mut Rig) -> Case {
     Case::anyones(set)
         .refuses(q::ROCE_ADDRESS_INDEX, 16u64, Refusal::GidIndex)
         .refuses(q::VHCA_PORT_NUM, 2u64, Refusal::Port)
+        .refuses(version, 0u64, Refusal::RoceVersion)
         .refuses(version, 1u64, Refusal::RoceVersion)
         .refuses(kind, 2u64, Refusal::RoceVersion)
         .elsewhere(Refusal::NotRoce)

@@ -2,8 +2,8 @@
 
 use mlx5_sys::ifc::{
     Field, alloc_memic_in, alloc_memic_out, create_mkey_in, create_psv_in, create_psv_out,
-    create_umem_in, create_umem_out, dealloc_memic_in, destroy_mkey_in, destroy_psv_in,
-    destroy_umem_in, mkc, opcode, query_mkey_in, umem,
+    create_umem_in, dealloc_memic_in, destroy_mkey_in, destroy_psv_in, destroy_umem_in, mkc,
+    opcode, query_mkey_in, umem,
 };
 
 use super::super::Refusal;
@@ -31,26 +31,18 @@ pub const ROWS: &[Row] = &[
 /// Where a command has its list of keys or pages.
 const LIST: Field = Field::new(PAS, 31, 64);
 
-fn umem_command(rig: &mut Rig) -> Command {
-    let pages = [rig.page(), rig.page()];
-    Command::new(opcode::CREATE_UMEM, 0x30 + 8 * pages.len())
-        .set(umem::NUM_OF_MTT.within(create_umem_in::UMEM), 2u64)
-        .set(Field::new(0x30, 31, 64), pages[0])
-        .set(Field::new(0x38, 31, 64), pages[1])
-}
-
 /// Two pages of memory by number.
 pub fn umem(rig: &mut Rig) -> u32 {
-    let create = umem_command(rig);
-    rig.number(&create, create_umem_out::UMEM_ID)
+    rig.umem().0
 }
 
 fn create_umem(rig: &mut Rig) -> Case {
     let field = |field: Field| field.within(create_umem_in::UMEM);
-    let create = umem_command(rig);
+    let create = rig.create_umem();
     Case::anyones(create)
         .refuses(field(umem::ATS), 1u64, Refusal::UmemShape)
         .refuses(field(umem::LOG_PAGE_SIZE), 19u64, Refusal::UmemShape)
+        .refuses(field(umem::LOG_PAGE_SIZE), 1u64, Refusal::PageAddress)
         .refuses(field(umem::PAGE_OFFSET), 4096u64, Refusal::UmemShape)
         .refuses(field(umem::NUM_OF_MTT), 0u64, Refusal::UmemShape)
         .refuses(field(umem::NUM_OF_MTT), 3u64, Refusal::InputLength)
@@ -62,14 +54,19 @@ fn create_umem(rig: &mut Rig) -> Case {
 
 fn destroy_umem(rig: &mut Rig) -> Case {
     let (idle, busy) = (umem(rig), umem(rig));
-    let cq = super::queues::cq_in_umem(rig, busy);
-    rig.run(&cq).expect("a CQ");
+    let (domain, cq) = (rig.xrc_domain(), rig.cq());
+    let holders = [
+        rig.create_cq_in_umem(busy),
+        rig.create_mkey_in_umem(busy),
+        rig.create_rmp_in_umem(busy),
+        rig.create_xrc_srq_in_umem(domain, cq, busy),
+    ]
+    .map(|create| rig.holder(&create));
     let destroy = Command::new(opcode::DESTROY_UMEM, 0x10).set(destroy_umem_in::UMEM_ID, idle);
-    Case::new(destroy).refuses(destroy_umem_in::UMEM_ID, 5u64, Refusal::NoUmem).refuses(
-        destroy_umem_in::UMEM_ID,
-        busy,
-        Refusal::UmemBusy,
-    )
+    Case::new(destroy)
+        .refuses(destroy_umem_in::UMEM_ID, 5u64, Refusal::NoUmem)
+        .held(destroy_umem_in::UMEM_ID, busy, Refusal::UmemBusy, holders)
+        .twice(Refusal::NoUmem)
 }
 
 fn key(field: Field) -> Field {
@@ -108,6 +105,7 @@ fn create_mkey(rig: &mut Rig) -> Case {
         .refuses(key(mkc::ACCESS_MODE_4_2), 1u64, Refusal::MkeyMemic)
         .kind(key(mkc::ACCESS_MODE_1_0))
         .refuses(key(mkc::ACCESS_MODE_4_2), 2u64, Refusal::MkeyAccessMode)
+        .refuses(key(mkc::ACCESS_MODE_4_2), 3u64, Refusal::MkeyAccessMode)
         .refuses(key(mkc::LOG_PAGE_SIZE), 11u64, Refusal::MkeyPageSize)
         .refuses(key(mkc::LEN), 0x2000u64, Refusal::MkeyTranslation)
         .refuses(room, 0u64, Refusal::MkeyTranslation)
@@ -133,6 +131,7 @@ fn create_indirect_mkey(rig: &mut Rig) -> Case {
         .refuses(create_mkey_in::MKEY_UMEM_VALID, 1u64, Refusal::MkeyUmem)
         .refuses(room, 0u64, Refusal::MkeyTranslation)
         .refuses(room, (1u64 << 12) + 1, Refusal::MkeyTranslation)
+        .refuses(room, 0xffff_ffffu64, Refusal::MkeyTranslation)
         .refuses(given, 0u64, Refusal::MkeyTranslation)
         .refuses(given, 2u64, Refusal::MkeyTranslation)
         .otherwise(long, Refusal::InputLength)
@@ -141,18 +140,10 @@ fn create_indirect_mkey(rig: &mut Rig) -> Case {
 /// Gives the card memory of its own, and the user or the driver 64 bytes of it.
 fn memic(rig: &mut Rig) -> u64 {
     if !rig.card.memic.is_there() {
-        let bus = rig.page();
-        rig.card.memic = Memic::at(bus);
+        rig.give_memic();
     }
-    let reply = rig.run(&memic_command()).expect("device memory");
+    let reply = rig.run(&Command::alloc_memic(64)).expect("device memory");
     alloc_memic_out::MEMIC_START_ADDR.get(&reply)
-}
-
-fn memic_command() -> Command {
-    Command::new(opcode::ALLOC_MEMIC, 0x20)
-        .set(alloc_memic_in::RANGE_START_ADDR, Memic::WINDOW)
-        .set(alloc_memic_in::RANGE_SIZE, 0x1000u64)
-        .set(alloc_memic_in::MEMIC_SIZE, 64u64)
 }
 
 /// Keys that each stand for 4 KiB.
@@ -168,22 +159,25 @@ fn create_mkey_of_pieces(rig: &mut Rig) -> Case {
         .refuses(key(mkc::LEN), 0x1001u64, Refusal::MkeyTranslation)
         .refuses(room, 0u64, Refusal::MkeyTranslation)
         .refuses(given, 0u64, Refusal::MkeyTranslation)
+        .refuses(given, 2u64, Refusal::MkeyTranslation)
 }
 
 /// A key whose first page starts where its umem does.
 fn create_mkey_in_umem(rig: &mut Rig) -> Case {
     let (own, others) = (umem(rig), rig.as_stranger(umem));
-    let mut create = rig
-        .create_mkey()
-        .set(key(mkc::START_ADDR), 0x7000_0000u64)
-        .set(create_mkey_in::MKEY_UMEM_VALID, 1u64)
-        .set(create_mkey_in::MKEY_UMEM_ID, own);
-    create.0.truncate(PAS);
+    let create = rig.create_mkey_in_umem(own);
+    // It starts inside of the memory, and ends behind it.
+    let beyond = create
+        .clone()
+        .set(key(mkc::START_ADDR), 0x7000_0040u64)
+        .set(create_mkey_in::MKEY_UMEM_OFFSET, 0x1040u64);
     with_length(key_case(rig, create))
         .refuses(create_mkey_in::MKEY_UMEM_VALID, 0u64, Refusal::InputLength)
         .refuses(create_mkey_in::MKEY_UMEM_ID, 1u64, Refusal::NoUmem)
         .refuses(create_mkey_in::MKEY_UMEM_ID, others, Refusal::Owner)
         .refuses(create_mkey_in::MKEY_UMEM_OFFSET, 0x2000u64, Refusal::UmemRange)
+        .refuses(create_mkey_in::MKEY_UMEM_OFFSET, u64::MAX, Refusal::UmemRange)
+        .otherwise(beyond, Refusal::UmemRange)
         .refuses(create_mkey_in::MKEY_UMEM_OFFSET, 0x80u64, Refusal::MkeyUmem)
         .refuses(key(mkc::ACCESS_MODE_1_0), 2u64, Refusal::MkeyUmem)
         .refuses(key(mkc::ACCESS_MODE_4_2), 1u64, Refusal::MkeyUmem)
@@ -208,6 +202,7 @@ fn create_memic_mkey(rig: &mut Rig) -> Case {
         .refuses(key(mkc::ACCESS_MODE_1_0), 2u64, Refusal::MkeyAccessMode)
         .refuses(key(mkc::ACCESS_MODE_4_2), 2u64, Refusal::MkeyAccessMode)
         .refuses(key(mkc::LENGTH64), 1u64, Refusal::MkeyLength)
+        .refuses(key(mkc::START_ADDR), start - 1, Refusal::MkeyMemic)
         .refuses(key(mkc::START_ADDR), start + 64, Refusal::MkeyMemic)
         .refuses(key(mkc::LEN), 65u64, Refusal::MkeyMemic)
 }
@@ -246,11 +241,12 @@ fn destroy_mkey(rig: &mut Rig) -> Case {
     Case::new(destroy)
         .refuses(destroy_mkey_in::MKEY_INDEX, 1u64, Refusal::NoMkey)
         .foreign(destroy_mkey_in::MKEY_INDEX, foreign)
+        .twice(Refusal::NoMkey)
 }
 
 fn alloc_memic(rig: &mut Rig) -> Case {
     memic(rig);
-    Case::anyones(memic_command())
+    Case::anyones(Command::alloc_memic(64))
         .refuses(alloc_memic_in::MEMIC_SIZE, 0u64, Refusal::MemicSize)
         .refuses(alloc_memic_in::MEMIC_SIZE, 65u64, Refusal::MemicSize)
         .refuses(alloc_memic_in::MEMIC_SIZE, 0x1040u64, Refusal::MemicExhausted)
@@ -264,25 +260,31 @@ fn alloc_memic(rig: &mut Rig) -> Case {
 fn dealloc_memic(rig: &mut Rig) -> Case {
     let (idle, busy) = (memic(rig), memic(rig));
     let create = memic_key(rig, busy);
-    rig.mkey(&create);
+    let holder = rig.holder(&create);
     let dealloc = Command::new(opcode::DEALLOC_MEMIC, 0x20)
         .set(dealloc_memic_in::MEMIC_START_ADDR, idle)
         .set(dealloc_memic_in::MEMIC_SIZE, 64u64);
     Case::new(dealloc)
         .refuses(dealloc_memic_in::MEMIC_START_ADDR, idle + 1, Refusal::NoMemic)
-        .refuses(dealloc_memic_in::MEMIC_START_ADDR, busy, Refusal::MemicBusy)
+        .held(dealloc_memic_in::MEMIC_START_ADDR, busy, Refusal::MemicBusy, [holder])
         .refuses(dealloc_memic_in::MEMIC_SIZE, 128u64, Refusal::NoMemic)
+        .twice(Refusal::NoMemic)
 }
 
-fn psv_command(rig: &Rig) -> Command {
+fn psv_command(rig: &Rig, count: u64) -> Command {
     Command::new(opcode::CREATE_PSV, create_psv_in::SIZE)
-        .set(create_psv_in::NUM_PSV, 3u64)
+        .set(create_psv_in::NUM_PSV, count)
         .set(create_psv_in::PD, rig.pd)
+}
+
+/// One PSV.
+pub fn psv(rig: &mut Rig) -> u32 {
+    rig.number(&psv_command(rig, 1), create_psv_out::PSV0_INDEX)
 }
 
 fn create_psv(rig: &mut Rig) -> Case {
     let pd = rig.foreign_pd();
-    Case::new(psv_command(rig))
+    Case::new(psv_command(rig, 3))
         .refuses(create_psv_in::NUM_PSV, 0u64, Refusal::PsvCount)
         .refuses(create_psv_in::NUM_PSV, 5u64, Refusal::PsvCount)
         .refuses(create_psv_in::PD, 1u64, Refusal::NoPd)
@@ -290,12 +292,9 @@ fn create_psv(rig: &mut Rig) -> Case {
 }
 
 fn destroy_psv(rig: &mut Rig) -> Case {
-    let psv = |rig: &mut Rig| {
-        let create = psv_command(rig);
-        rig.number(&create, create_psv_out::PSV0_INDEX)
-    };
     let (own, foreign) = (psv(rig), rig.foreign(psv));
     Case::new(Command::new(opcode::DESTROY_PSV, 0x10).set(destroy_psv_in::PSVN, own))
         .refuses(destroy_psv_in::PSVN, 5u64, Refusal::NoPsv)
         .foreign(destroy_psv_in::PSVN, foreign)
+        .twice(Refusal::NoPsv)
 }

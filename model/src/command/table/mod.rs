@@ -107,6 +107,17 @@ struct Case {
     driver: Option<Refusal>,
     /// What can be done after which the command is refused, and with what.
     after: Option<(Spoil, Refusal)>,
+    /// Objects that others stand on.
+    held: Vec<Held>,
+}
+
+/// An object that others stand on: the command is refused for it until they are gone.
+struct Held {
+    field: Field,
+    number: u64,
+    refusal: Refusal,
+    /// The commands that destroy what stands on it.
+    releases: Vec<Command>,
 }
 
 /// Brings a card to where it refuses a command that it has accepted.
@@ -118,8 +129,8 @@ impl Case {
         let (fields, foreign, others) = (Vec::new(), Vec::new(), Vec::new());
         let stranger = Some(Refusal::Owner);
         let (elsewhere, driver, after) = (None, None, None);
-        let kinds = Vec::new();
-        Self { accepted, stranger, fields, kinds, foreign, others, elsewhere, driver, after }
+        let (kinds, held) = (Vec::new(), Vec::new());
+        Self { accepted, stranger, fields, kinds, foreign, others, elsewhere, driver, after, held }
     }
 
     /// A command that every user context may give as it is.
@@ -172,6 +183,25 @@ impl Case {
     fn after(mut self, spoil: Spoil, refusal: Refusal) -> Self {
         self.after = Some((spoil, refusal));
         self
+    }
+
+    /// Given twice, it is refused.
+    fn twice(self, refusal: Refusal) -> Self {
+        self.after(|_, _| {}, refusal)
+    }
+
+    /// With an object that others stand on it is refused, until the last of them is destroyed.
+    fn held(
+        self,
+        field: Field,
+        number: impl Into<u64>,
+        refusal: Refusal,
+        releases: impl IntoIterator<Item = Command>,
+    ) -> Self {
+        let (number, releases) = (number.into(), releases.into_iter().collect());
+        let mut case = self.refuses(field, number, refusal);
+        case.held.push(Held { field, number, refusal, releases });
+        case
     }
 
     fn opcode(&self) -> u16 {
@@ -273,18 +303,40 @@ fn wrong(row: &Row, user: bool) -> Vec<String> {
     for (given, room, refusal, what) in case.refused(&rig) {
         expect(rig.run_into(&given, room), Some(refusal), &what);
     }
-    expect(rig.run(&case.accepted.clone().set(UID, rig.stranger)), case.stranger, "by a stranger");
+    let by_stranger = case.accepted.clone().set(UID, rig.stranger);
+    if case.stranger.is_some() {
+        expect(rig.run(&by_stranger), case.stranger, "by a stranger");
+    }
     if let Some(refusal) = case.driver {
         let met = rig.as_driver(|rig| rig.run(&case.accepted));
         expect(met, Some(refusal), "by the driver");
     }
-    if case.stranger.is_some() && census(&rig.card) != before {
+    if census(&rig.card) != before {
         expect(Ok(Vec::new()), Some(Refusal::Opcode), "what is refused has changed something");
+    }
+    if case.stranger.is_none() {
+        expect(rig.run(&by_stranger), None, "by a stranger");
     }
     expect(rig.run(&case.accepted), None, "as it is");
     if let Some((spoil, refusal)) = case.after {
         spoil(&mut rig, &case.accepted);
         expect(rig.run(&case.accepted), Some(refusal), "afterwards");
+    }
+    // Each that stands on an object is the last of them once.
+    for (at, held) in case.held.iter().enumerate() {
+        for last in 0..held.releases.len() {
+            let mut rig = row.rig(user);
+            let case = (row.case)(&mut rig);
+            let Held { field, number, refusal, releases } = &case.held[at];
+            let given = case.accepted.clone().set(*field, *number);
+            let what = format!("{field:?} = {number:#x}, held by number {last}");
+            for (_, release) in releases.iter().enumerate().filter(|(other, _)| *other != last) {
+                expect(rig.run(release), None, &what);
+            }
+            expect(rig.run(&given), Some(*refusal), &what);
+            expect(rig.run(&releases[last]), None, &what);
+            expect(rig.run(&given), None, &format!("{what} no more"));
+        }
     }
     if let Some(refusal) = case.elsewhere {
         let link = match row.link {

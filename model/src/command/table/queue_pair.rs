@@ -1,13 +1,14 @@
 //! Commands on queue pairs, their states and multicast groups.
 
 use mlx5_sys::ifc::{
-    Field, ads, attach_to_mcg_in, create_qp_in, create_qp_out, create_rmp_out, destroy_qp_in,
-    opcode, qpc, qpc_ext, query_qp_in, rst2init_qp_in, rts2rts_qp_ext_in,
+    Field, ads, attach_to_mcg_in, create_qp_in, create_qp_out, create_rmp_out, create_xrc_srq_out,
+    create_xrq_out, destroy_qp_in, opcode, qpc, qpc_ext, query_qp_in, rst2init_qp_in,
+    rts2rts_qp_ext_in,
 };
 
 use super::super::Refusal;
 use super::super::capability::{LOG_MAX_GROUPS, MAX_GROUP_MEMBERS};
-use super::super::take::optional::{ALTERNATE_PATH, PM_STATE, Q_KEY, RRE};
+use super::super::take::optional::{ALTERNATE_PATH, PM_STATE, Q_KEY, RNR_TIMEOUT, RRE};
 use super::dynamic::dct;
 use super::memory::umem;
 use super::queues::PAGE;
@@ -21,6 +22,11 @@ pub const ROWS: &[Row] = &[
     Row::new(create_target),
     Row::new(create_initiator),
     Row::new(|rig| on(rig, opcode::QUERY_QP, query_qp_in::QPN)),
+    Row::new(|rig| {
+        let (number, queue) = (query_qp_in::QPN, super::ethernet::sq(rig));
+        on(rig, opcode::QUERY_QP, number).refuses(number, queue, Refusal::NoQp)
+    })
+    .roce(),
     Row::new(destroy_qp),
     Row::new(rst2init),
     Row::new(init2init),
@@ -58,6 +64,7 @@ fn qp_case(rig: &mut Rig, create: Command) -> Case {
         .refuses(field(qpc::CS_REQ), 0x12u64, Refusal::QpScatter)
         .refuses(field(qpc::CS_RES), 3u64, Refusal::QpScatter)
         .refuses(field(qpc::SEND_DBR_MODE), 2u64, Refusal::QpRecordless)
+        .refuses(field(qpc::SEND_DBR_MODE), 3u64, Refusal::QpRecordless)
         .refuses(field(qpc::LOG_NUM_DCI_STREAM_CHANNELS), 31u64, Refusal::QpStreams)
         .refuses(field(qpc::LOG_NUM_DCI_ERRORED_STREAMS), 31u64, Refusal::QpStreams)
 }
@@ -146,11 +153,20 @@ fn create_sharing_qp(rig: &mut Rig) -> Case {
         rig.number(&create, create_rmp_out::RMPN)
     };
     let (own, foreign) = (pool(rig), rig.foreign(pool));
+    let domain = rig.xrc_domain();
+    let extended = rig.create_xrc_srq(domain, cq);
+    let extended = rig.number(&extended, create_xrc_srq_out::XRC_SRQN);
+    // Only reliable connections match tags.
+    let matching = rig.create_xrq(cq);
+    let matching = rig.number(&matching, create_xrq_out::XRQN);
+    let unreliable = rig.create_sharing_qp(cq, matching).set(field(qpc::ST), 1u64);
     let create = rig.create_sharing_qp(cq, own);
     let case = qp_case(rig, create);
     let case = sends(rig, case);
     on_pages(receives(rig, case))
         .refuses(field(qpc::SRQN_RMPN_XRQN), 1u64, Refusal::NoSrq)
+        .refuses(field(qpc::SRQN_RMPN_XRQN), extended, Refusal::NoSrq)
+        .otherwise(unreliable, Refusal::NoSrq)
         .foreign(field(qpc::SRQN_RMPN_XRQN), foreign)
         .refuses(field(qpc::LOG_SQ_SIZE), 7u64, Refusal::InputLength)
         .refuses(field(qpc::PAGE_OFFSET), 63u64, Refusal::InputLength)
@@ -165,6 +181,7 @@ fn create_target(rig: &mut Rig) -> Case {
         .refuses(field(qpc::XRCD), 5u64, Refusal::NoXrcd)
         .foreign(field(qpc::XRCD), foreign)
         .refuses(field(qpc::NO_SQ), 0u64, Refusal::NoCq)
+        .refuses(field(qpc::SEND_DBR_MODE), 1u64, Refusal::QpRecordless)
         .refuses(field(qpc::CS_RES), 2u64, Refusal::QpScatter)
         .refuses(create_qp_in::WQ_UMEM_VALID, 1u64, Refusal::NoUmem)
         .refuses(field(qpc::DBR_UMEM_VALID), 1u64, Refusal::NoUmem)
@@ -217,7 +234,10 @@ fn destroy_qp(rig: &mut Rig) -> Case {
     let attach = group_command(opcode::ATTACH_TO_MCG, member, 1);
     rig.run(&attach).expect("a member");
     let number = destroy_qp_in::QPN;
-    on(rig, opcode::DESTROY_QP, number).refuses(number, member, Refusal::QpAttached)
+    let detach = group_command(opcode::DETACH_FROM_MCG, member, 1);
+    on(rig, opcode::DESTROY_QP, number)
+        .held(number, member, Refusal::QpAttached, [detach])
+        .twice(Refusal::NoQp)
 }
 
 /// A queue pair in a state.
@@ -291,6 +311,8 @@ fn takes_path(case: Case) -> Case {
 
 fn init2rtr(rig: &mut Rig) -> Case {
     takes_path(transition(rig, opcode::INIT2RTR_QP, State::Init, PM_STATE))
+        .refuses(MASK, RNR_TIMEOUT, Refusal::QpOptional)
+        .refuses(field(qpc::MTU), 0u64, Refusal::QpMtu)
         .refuses(field(qpc::MTU), 6u64, Refusal::QpMtu)
         .refuses(field(qpc::LOG_MSG_MAX), 31u64, Refusal::QpMessage)
         .refuses(field(qpc::LOG_RRA_MAX), 5u64, Refusal::QpReadDepth)
@@ -420,4 +442,5 @@ fn detach(rig: &mut Rig) -> Case {
         .refuses(GROUP, 2u64, Refusal::NotGroupMember)
         .refuses(Field::new(0x10, 23, 56), 1u64, Refusal::NotGroupMember)
         .refuses(Field::new(0x18, 31, 32), 1u64, Refusal::NotGroupMember)
+        .twice(Refusal::NotGroupMember)
 }

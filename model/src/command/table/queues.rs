@@ -1,8 +1,8 @@
 //! Commands on event queues and completion queues.
 
 use mlx5_sys::ifc::{
-    Field, cqc, create_cq_in, create_cq_out, create_eq_in, create_eq_out, destroy_cq_in,
-    destroy_eq_in, eqc, modify_cq_in, opcode, query_cq_in,
+    Field, cqc, create_cq_in, create_cq_out, create_eq_in, create_eq_out, create_qp_in,
+    create_rmp_out, destroy_cq_in, destroy_eq_in, eqc, modify_cq_in, opcode, qpc, query_cq_in,
 };
 
 use super::super::buffer::PAS;
@@ -14,11 +14,14 @@ pub const ROWS: &[Row] = &[
     Row::drivers(create_eq),
     Row::drivers(|rig| eq_case(rig, opcode::QUERY_EQ)),
     Row::drivers(|rig| {
-        let busy = rig.eq;
-        rig.cq();
-        eq_case(rig, opcode::DESTROY_EQ).refuses(destroy_eq_in::EQ_NUMBER, busy, Refusal::EqBusy)
+        let (busy, cq) = (rig.eq, rig.create_cq());
+        let holder = rig.holder(&cq);
+        eq_case(rig, opcode::DESTROY_EQ)
+            .held(destroy_eq_in::EQ_NUMBER, busy, Refusal::EqBusy, [holder])
+            .twice(Refusal::NoEq)
     }),
     Row::new(create_cq),
+    Row::new(create_compressing_cq),
     Row::users(create_cq_in_umem),
     Row::new(query_cq),
     Row::new(modify_cq),
@@ -58,14 +61,12 @@ fn field(field: Field) -> Field {
     field.within(create_cq_in::CQ_CONTEXT)
 }
 
-/// What is checked of every new CQ, here of one that compresses.
+/// What is checked of every new CQ.
 fn cq_case(rig: &mut Rig, create: Command) -> Case {
     let uar = rig.foreign_uar();
-    Case::new(create.set(field(cqc::CQE_COMP_EN), 1u64))
-        .refuses(field(cqc::MINI_CQE_RES_FORMAT), 2u64, Refusal::CqCompression)
-        .refuses(field(cqc::CQE_COMPRESSION_LAYOUT), 2u64, Refusal::CqCompression)
+    Case::new(create)
+        .kind(field(cqc::CQE_COMP_EN))
         .refuses(field(cqc::CQE_SZ), 3u64, Refusal::CqeSize)
-        .refuses(field(cqc::CC), 1u64, Refusal::CqCompression)
         .refuses(field(cqc::APU_CQ), 1u64, Refusal::CqKind)
         .refuses(field(cqc::LOG_CQ_SIZE), 23u64, Refusal::CqSize)
         .refuses(field(cqc::UAR_PAGE), 0u64, Refusal::NoUar)
@@ -82,32 +83,36 @@ fn on_pages(case: Case) -> Case {
         .refuses(PAGE, 0x10_0040u64, Refusal::PageAddress)
 }
 
-fn create_cq(rig: &mut Rig) -> Case {
-    let create = rig.create_cq();
-    on_pages(cq_case(rig, create))
-        .refuses(field(cqc::DBR_UMEM_VALID), 1u64, Refusal::NoUmem)
-        .refuses(field(cqc::DBR_ADDR), 0x10_0004u64, Refusal::Record)
+fn on_pages_with_record(case: Case) -> Case {
+    on_pages(case).refuses(field(cqc::DBR_UMEM_VALID), 1u64, Refusal::NoUmem).refuses(
+        field(cqc::DBR_ADDR),
+        0x10_0004u64,
+        Refusal::Record,
+    )
 }
 
-/// A CQ with its ring in the first of a umem's pages and its doorbell record at the end.
-pub fn cq_in_umem(rig: &mut Rig, umem: u32) -> Command {
-    let mut create = rig
-        .create_cq()
-        .set(create_cq_in::CQ_UMEM_VALID, 1u64)
-        .set(create_cq_in::CQ_UMEM_ID, umem)
-        .set(create_cq_in::CQ_UMEM_OFFSET, 64u64)
-        .set(field(cqc::DBR_UMEM_VALID), 1u64)
-        .set(field(cqc::DBR_UMEM_ID), umem)
-        .set(field(cqc::DBR_ADDR), 0x1ff8u64)
-        .set(field(cqc::PAGE_OFFSET), 1u64)
-        .set(field(cqc::LOG_PAGE_SIZE), 1u64);
-    create.0.truncate(create_cq_in::SIZE);
-    create
+/// A CQ from the middle of its page on, which has room for it.
+fn create_cq(rig: &mut Rig) -> Case {
+    let create = rig.create_cq().set(field(cqc::PAGE_OFFSET), 32u64);
+    on_pages_with_record(cq_case(rig, create))
+}
+
+fn create_compressing_cq(rig: &mut Rig) -> Case {
+    let create = rig.create_cq().set(field(cqc::CQE_COMP_EN), 1u64);
+    let large = create
+        .clone()
+        .set(field(cqc::CQE_COMPRESSION_LAYOUT), 1u64)
+        .set(field(cqc::LOG_CQ_SIZE), 17u64);
+    on_pages_with_record(cq_case(rig, create))
+        .refuses(field(cqc::MINI_CQE_RES_FORMAT), 2u64, Refusal::CqCompression)
+        .refuses(field(cqc::CQE_COMPRESSION_LAYOUT), 2u64, Refusal::CqCompression)
+        .refuses(field(cqc::CC), 1u64, Refusal::CqCompression)
+        .otherwise(large, Refusal::CqCompression)
 }
 
 fn create_cq_in_umem(rig: &mut Rig) -> Case {
     let (own, others) = (umem(rig), rig.as_stranger(umem));
-    let create = cq_in_umem(rig, own);
+    let create = rig.create_cq_in_umem(own);
     cq_case(rig, create)
         .refuses(create_cq_in::CQ_UMEM_VALID, 0u64, Refusal::InputLength)
         .refuses(create_cq_in::CQ_UMEM_ID, 1u64, Refusal::NoUmem)
@@ -180,15 +185,19 @@ fn resize_cq(rig: &mut Rig) -> Case {
 
 fn destroy_cq(rig: &mut Rig) -> Case {
     let field = destroy_cq_in::CQN;
-    let [sends, receives, extended, matching] = std::array::from_fn(|_| rig.cq());
-    rig.qp(sends, receives);
-    let domain = rig.xrc_domain();
+    let [send, receive, shared, extended, matching] = std::array::from_fn(|_| rig.cq());
+    let (domain, pool) = (rig.xrc_domain(), rig.create_rmp());
+    let pool = rig.number(&pool, create_rmp_out::RMPN);
+    let receives = qpc::CQN_RCV.within(create_qp_in::QPC);
+    let sharing = rig.create_sharing_qp(send, pool).set(receives, shared);
+    let qps = [rig.create_qp(send, receive), sharing].map(|create| rig.holder(&create));
     let srq = rig.create_xrc_srq(domain, extended);
-    rig.run(&srq).expect("an SRQ");
     let xrq = rig.create_xrq(matching);
-    rig.run(&xrq).expect("an XRQ");
-    let case = on_cq(rig, Command::new(opcode::DESTROY_CQ, 0x10), field);
-    [sends, receives, extended, matching]
-        .into_iter()
-        .fold(case, |case, busy| case.refuses(field, busy, Refusal::CqBusy))
+    on_cq(rig, Command::new(opcode::DESTROY_CQ, 0x10), field)
+        .held(field, receive, Refusal::CqBusy, [qps[0].clone()])
+        .held(field, shared, Refusal::CqBusy, [qps[1].clone()])
+        .held(field, send, Refusal::CqBusy, qps)
+        .held(field, extended, Refusal::CqBusy, [rig.holder(&srq)])
+        .held(field, matching, Refusal::CqBusy, [rig.holder(&xrq)])
+        .twice(Refusal::NoCq)
 }

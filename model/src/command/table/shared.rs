@@ -12,7 +12,7 @@ use super::super::buffer::PAS;
 use super::super::{OP_MOD, Refusal};
 use super::memory::umem;
 use super::queues::PAGE;
-use super::work_queue::{in_umem, into_umem, on_pages};
+use super::work_queue::{in_umem, on_pages};
 use super::{Case, Command, Rig, Row};
 
 pub const ROWS: &[Row] = &[
@@ -20,12 +20,16 @@ pub const ROWS: &[Row] = &[
     Row::users(create_rmp_in_umem),
     Row::new(modify_rmp),
     Row::new(|rig| on(rig, opcode::QUERY_RMP, query_rmp_in::RMPN, rmp, xrc_srq)),
+    Row::drivers(|rig| on(rig, opcode::QUERY_RMP, query_rmp_in::RMPN, rmp, srq)),
     Row::new(|rig| destroy(rig, opcode::DESTROY_RMP, destroy_rmp_in::RMPN, rmp, xrc_srq)),
     Row::new(create_xrc_srq),
     Row::users(create_xrc_srq_in_umem),
     Row::new(query_xrc_srq),
     Row::new(arm_xrc_srq),
-    Row::new(|rig| on(rig, opcode::DESTROY_XRC_SRQ, destroy_xrc_srq_in::XRC_SRQN, xrc_srq, rmp)),
+    Row::new(|rig| {
+        on(rig, opcode::DESTROY_XRC_SRQ, destroy_xrc_srq_in::XRC_SRQN, xrc_srq, rmp)
+            .twice(Refusal::NoSrq)
+    }),
     Row::new(create_xrq),
     Row::users(create_xrq_in_umem),
     Row::new(|rig| on(rig, opcode::QUERY_XRQ, query_xrq_in::XRQN, xrq, rmp)),
@@ -58,7 +62,7 @@ fn xrq(rig: &mut Rig) -> u32 {
 }
 
 fn srq(rig: &mut Rig) -> u32 {
-    let create = srq_command(rig);
+    let create = rig.create_srq();
     rig.number(&create, create_srq_out::SRQN)
 }
 
@@ -79,8 +83,10 @@ fn with(rig: &mut Rig, command: Command, number: Field, make: Make, other: Make)
 fn destroy(rig: &mut Rig, opcode: u16, number: Field, make: Make, other: Make) -> Case {
     let (busy, cq) = (make(rig), rig.cq());
     let sharing = rig.create_sharing_qp(cq, busy);
-    rig.run(&sharing).expect("a queue pair");
-    on(rig, opcode, number, make, other).refuses(number, busy, Refusal::SrqBusy)
+    let holder = rig.holder(&sharing);
+    on(rig, opcode, number, make, other)
+        .held(number, busy, Refusal::SrqBusy, [holder])
+        .twice(Refusal::NoSrq)
 }
 
 /// With the number of a queue that has failed.
@@ -94,13 +100,16 @@ fn unless_failed(rig: &mut Rig, case: Case, number: Field, make: Make) -> Case {
 fn work_queue(rig: &mut Rig, case: Case, field: impl Fn(Field) -> Field) -> Case {
     let pd = rig.foreign_pd();
     case.refuses(field(wq::WQ_TYPE), 2u64, Refusal::SrqType)
+        .refuses(field(wq::WQ_TYPE), 3u64, Refusal::SrqType)
         .refuses(field(wq::WQ_SIGNATURE), 1u64, Refusal::QpSignature)
         .refuses(field(wq::END_PADDING_MODE), 1u64, Refusal::QpPadding)
         .refuses(field(wq::PD), 0u64, Refusal::NoPd)
         .foreign(field(wq::PD), pd)
         .refuses(field(wq::LOG_WQ_SZ), 16u64, Refusal::SrqSize)
+        .refuses(field(wq::LOG_WQ_SZ), 31u64, Refusal::SrqSize)
         .refuses(field(wq::LOG_WQ_STRIDE), 4u64, Refusal::SrqStride)
         .refuses(field(wq::LOG_WQ_STRIDE), 10u64, Refusal::SrqStride)
+        .refuses(field(wq::LOG_WQ_STRIDE), 15u64, Refusal::SrqStride)
 }
 
 fn pool(field: Field) -> Field {
@@ -113,11 +122,10 @@ fn pools_queue(field: Field) -> Field {
 
 /// What is checked of every new pool.
 fn rmp_case(rig: &mut Rig, create: Command) -> Case {
-    let case = Case::new(create).refuses(pool(rmpc::STATE), 0u64, Refusal::SrqState).refuses(
-        pool(rmpc::BASIC_CYCLIC_RCV_WQE),
-        1u64,
-        Refusal::SrqType,
-    );
+    let case = Case::new(create)
+        .refuses(pool(rmpc::STATE), 0u64, Refusal::SrqState)
+        .refuses(pool(rmpc::STATE), 3u64, Refusal::SrqState)
+        .refuses(pool(rmpc::BASIC_CYCLIC_RCV_WQE), 1u64, Refusal::SrqType);
     work_queue(rig, case, pools_queue)
 }
 
@@ -130,8 +138,7 @@ fn create_rmp(rig: &mut Rig) -> Case {
 
 fn create_rmp_in_umem(rig: &mut Rig) -> Case {
     let (own, others) = (umem(rig), rig.as_stranger(umem));
-    let mut create = into_umem(rig.create_rmp(), own, pools_queue);
-    create.0.truncate(create_rmp_in::SIZE);
+    let create = rig.create_rmp_in_umem(own);
     in_umem(rmp_case(rig, create), others, pools_queue)
 }
 
@@ -191,23 +198,14 @@ fn create_xrc_srq_in_umem(rig: &mut Rig) -> Case {
     use create_xrc_srq_in as c;
     let (domain, cq) = (rig.xrc_domain(), rig.cq());
     let (own, others) = (umem(rig), rig.as_stranger(umem));
-    let mut create = rig
-        .create_xrc_srq(domain, cq)
-        .set(c::XRC_SRQ_UMEM_VALID, 1u64)
-        .set(c::XRC_SRQ_UMEM_ID, own)
-        .set(c::XRC_SRQ_UMEM_OFFSET, 64u64)
-        .set(entry(xrc_srqc::DBR_UMEM_VALID), 1u64)
-        .set(entry(xrc_srqc::DBR_UMEM_ID), own)
-        .set(entry(xrc_srqc::DB_RECORD_ADDR_H), 0u64)
-        .set(entry(xrc_srqc::DB_RECORD_ADDR_L), 0x1ff8u64 >> 2)
-        .set(entry(xrc_srqc::PAGE_OFFSET), 1u64)
-        .set(entry(xrc_srqc::LOG_PAGE_SIZE), 1u64);
-    create.0.truncate(c::SIZE);
+    let create = rig.create_xrc_srq_in_umem(domain, cq, own);
     xrc_case(rig, create)
         .refuses(c::XRC_SRQ_UMEM_VALID, 0u64, Refusal::InputLength)
         .refuses(c::XRC_SRQ_UMEM_ID, 1u64, Refusal::NoUmem)
         .refuses(c::XRC_SRQ_UMEM_ID, others, Refusal::Owner)
         .refuses(c::XRC_SRQ_UMEM_OFFSET, 0x2000u64, Refusal::UmemRange)
+        // It starts inside of the memory, and ends behind it.
+        .refuses(c::XRC_SRQ_UMEM_OFFSET, 0x1f00u64, Refusal::UmemRange)
         .refuses(entry(xrc_srqc::DBR_UMEM_ID), 1u64, Refusal::NoUmem)
         .refuses(entry(xrc_srqc::DBR_UMEM_ID), others, Refusal::Owner)
         .refuses(entry(xrc_srqc::DB_RECORD_ADDR_H), 1u64, Refusal::UmemRange)
@@ -265,8 +263,7 @@ fn create_xrq(rig: &mut Rig) -> Case {
 
 fn create_xrq_in_umem(rig: &mut Rig) -> Case {
     let (own, others, cq) = (umem(rig), rig.as_stranger(umem), rig.cq());
-    let mut create = into_umem(rig.create_xrq(cq), own, matchers_queue);
-    create.0.truncate(create_xrq_in::SIZE);
+    let create = rig.create_xrq(cq).into_umem(own, matchers_queue);
     in_umem(xrq_case(rig, create), others, matchers_queue)
 }
 
@@ -275,21 +272,9 @@ fn arm_xrq(rig: &mut Rig) -> Case {
     unless_failed(rig, case, arm_xrq_in::XRQN, xrq)
 }
 
-fn srq_command(rig: &mut Rig) -> Command {
-    let (record, ring) = (rig.page(), rig.page());
-    let field = |field: Field| field.within(create_srq_in::SRQ_CONTEXT_ENTRY);
-    let mut create = Command::new(opcode::CREATE_SRQ, create_srq_in::SIZE)
-        .set(field(srqc::LOG_SRQ_SIZE), 3u64)
-        .set(field(srqc::LOG_RQ_STRIDE), 2u64)
-        .set(field(srqc::PD), rig.pd)
-        .set(field(srqc::DBR_ADDR), record);
-    create.0.extend_from_slice(&ring.to_be_bytes());
-    create
-}
-
 fn create_srq(rig: &mut Rig) -> Case {
     let field = |field: Field| field.within(create_srq_in::SRQ_CONTEXT_ENTRY);
-    Case::drivers(srq_command(rig), Refusal::SrqOfUser)
+    Case::drivers(rig.create_srq(), Refusal::SrqOfUser)
         .refuses(field(srqc::CONT_SRQ), 1u64, Refusal::SrqType)
         .refuses(field(srqc::RLKY), 1u64, Refusal::SrqType)
         .refuses(field(srqc::WQ_SIGNATURE), 1u64, Refusal::QpSignature)

@@ -78,8 +78,18 @@ fn list(field: Field) -> Field {
     field.within(Field::new(0x340, 31, 64))
 }
 
+/// Leads packets to a TIR; gives the command by which they are led there no more.
+pub fn holder(rig: &mut Rig, tir: u32) -> Command {
+    delete_command(lead_to(rig, tir).0)
+}
+
+/// Deletes a table's first entry.
+fn delete_command(table: u32) -> Command {
+    Command::new(opcode::DELETE_FLOW_TABLE_ENTRY, 0x40).set(delete_fte_in::TABLE_ID, table)
+}
+
 /// Leads packets of a new table to a TIR.
-pub fn lead_to(rig: &mut Rig, tir: u32) -> (u32, u32) {
+fn lead_to(rig: &mut Rig, tir: u32) -> (u32, u32) {
     let table = table(rig);
     let group = group(rig, table);
     rig.run(&entry_command(table, group, tir)).expect("an entry");
@@ -104,6 +114,7 @@ fn create_table(rig: &mut Rig) -> Case {
         .refuses(context(flow_table_context::REFORMAT_EN), 1u64, Refusal::FlowTableType)
         .refuses(context(flow_table_context::DECAP_EN), 1u64, Refusal::FlowTableType)
         .refuses(context(flow_table_context::TABLE_MISS_ACTION), 2u64, Refusal::FlowTableType)
+        .refuses(context(flow_table_context::TABLE_MISS_ACTION), 3u64, Refusal::FlowTableType)
         .refuses(miss, 5u64, Refusal::NoFlowTable)
         .refuses(miss, lower, Refusal::FlowTableLevel)
         .foreign(miss, foreign)
@@ -121,15 +132,20 @@ fn on_table(rig: &mut Rig, command: Command, kind: Field, number: Field, own: u3
 fn destroy_table(rig: &mut Rig) -> Case {
     use destroy_flow_table_in as d;
     let (own, grouped, next) = (table(rig), table(rig), table_of(rig, 7));
-    group(rig, grouped);
+    let of_grouped = group(rig, grouped);
     let before = table_command(2)
         .set(context(flow_table_context::TABLE_MISS_ACTION), 1u64)
         .set(context(flow_table_context::TABLE_MISS_ID), next);
-    rig.run(&before).expect("a table before it");
+    let before = rig.number(&before, create_flow_table_out::TABLE_ID);
     let destroy = Command::new(opcode::DESTROY_FLOW_TABLE, 0x40);
+    let before = destroy.clone().set(d::TABLE_ID, before);
+    let ungroup = Command::new(opcode::DESTROY_FLOW_GROUP, 0x40)
+        .set(destroy_flow_group_in::TABLE_ID, grouped)
+        .set(destroy_flow_group_in::GROUP_ID, of_grouped);
     on_table(rig, destroy, d::TABLE_TYPE, d::TABLE_ID, own)
-        .refuses(d::TABLE_ID, grouped, Refusal::FlowTableBusy)
-        .refuses(d::TABLE_ID, next, Refusal::FlowTableBusy)
+        .held(d::TABLE_ID, grouped, Refusal::FlowTableBusy, [ungroup])
+        .held(d::TABLE_ID, next, Refusal::FlowTableBusy, [before])
+        .twice(Refusal::NoFlowTable)
 }
 
 fn set_root(rig: &mut Rig) -> Case {
@@ -154,7 +170,8 @@ fn create_group(rig: &mut Rig) -> Case {
         .refuses(g::START_FLOW_INDEX, 2u64, Refusal::FlowRange)
         .refuses(g::END_FLOW_INDEX, 2u64, Refusal::FlowRange)
         .refuses(g::END_FLOW_INDEX, 4u64, Refusal::FlowRange)
-        .refuses(g::MATCH_CRITERIA_ENABLE, 2u64, Refusal::FlowCriteria);
+        .refuses(g::MATCH_CRITERIA_ENABLE, 2u64, Refusal::FlowCriteria)
+        .refuses(g::MATCH_CRITERIA_ENABLE, 3u64, Refusal::FlowCriteria);
     (behind..g::MATCH_CRITERIA.bytes().end).step_by(8).fold(case, |case, at| {
         case.refuses(Field::new(at, 31, 64), 1u64 << 63, Refusal::FlowCriteria)
     })
@@ -172,7 +189,8 @@ fn destroy_group(rig: &mut Rig) -> Case {
     let destroy = Command::new(opcode::DESTROY_FLOW_GROUP, 0x40).set(g::GROUP_ID, idle);
     on_table(rig, destroy, g::TABLE_TYPE, g::TABLE_ID, own)
         .refuses(g::GROUP_ID, 9u64, Refusal::NoFlowGroup)
-        .refuses(g::GROUP_ID, busy, Refusal::FlowGroupBusy)
+        .held(g::GROUP_ID, busy, Refusal::FlowGroupBusy, [delete_command(own)])
+        .twice(Refusal::NoFlowGroup)
 }
 
 /// What is checked of every entry that is set.
@@ -183,6 +201,8 @@ fn entry_case(rig: &mut Rig, command: Command, table: u32) -> Case {
         .clone()
         .set(list(dest_format_struct::DESTINATION_TYPE), 1u64)
         .set(list(dest_format_struct::DESTINATION_ID), lower);
+    let to_none = to_table.clone().set(list(dest_format_struct::DESTINATION_ID), 0xffu64);
+    let to_itself = to_table.clone().set(list(dest_format_struct::DESTINATION_ID), table);
     on_table(rig, command, set_fte_in::TABLE_TYPE, set_fte_in::TABLE_ID, table)
         .refuses(OP_MOD, 2u64, Refusal::OpModifier)
         .refuses(entry(flow_context::GROUP_ID), 9u64, Refusal::NoFlowGroup)
@@ -192,7 +212,9 @@ fn entry_case(rig: &mut Rig, command: Command, table: u32) -> Case {
         .refuses(list(dest_format_struct::DESTINATION_TYPE), 0u64, Refusal::FlowDestination)
         .refuses(list(dest_format_struct::DESTINATION_ID), 5u64, Refusal::NoTir)
         .foreign(list(dest_format_struct::DESTINATION_ID), foreign)
+        .otherwise(to_none, Refusal::NoFlowTable)
         .otherwise(to_table, Refusal::FlowTableLevel)
+        .otherwise(to_itself, Refusal::FlowTableLevel)
 }
 
 fn set_entry(rig: &mut Rig) -> Case {
@@ -205,6 +227,7 @@ fn set_entry(rig: &mut Rig) -> Case {
     entry_case(rig, command, table)
         .refuses(set_fte_in::FLOW_INDEX, 1u64, Refusal::FlowRange)
         .refuses(OP_MOD, 1u64, Refusal::FlowRange)
+        .twice(Refusal::FlowRange)
 }
 
 fn change_entry(rig: &mut Rig) -> Case {
@@ -219,10 +242,8 @@ fn change_entry(rig: &mut Rig) -> Case {
 fn delete_entry(rig: &mut Rig) -> Case {
     let tir = tir(rig);
     let (table, _) = lead_to(rig, tir);
-    let delete = Command::new(opcode::DELETE_FLOW_TABLE_ENTRY, 0x40);
-    on_table(rig, delete, delete_fte_in::TABLE_TYPE, delete_fte_in::TABLE_ID, table).refuses(
-        delete_fte_in::FLOW_INDEX,
-        1u64,
-        Refusal::FlowRange,
-    )
+    let delete = delete_command(table);
+    on_table(rig, delete, delete_fte_in::TABLE_TYPE, delete_fte_in::TABLE_ID, table)
+        .refuses(delete_fte_in::FLOW_INDEX, 1u64, Refusal::FlowRange)
+        .twice(Refusal::FlowRange)
 }

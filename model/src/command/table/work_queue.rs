@@ -3,7 +3,7 @@
 use mlx5_sys::ifc::{Field, wq};
 
 use super::super::Refusal;
-use super::{Case, Command};
+use super::Case;
 
 /// What is checked where it lies on pages that the command lists.
 pub fn on_pages(case: Case, field: impl Fn(Field) -> Field) -> Case {
@@ -13,19 +13,6 @@ pub fn on_pages(case: Case, field: impl Fn(Field) -> Field) -> Case {
         .refuses(field(wq::LOG_WQ_PG_SZ), 31u64, Refusal::PageAddress)
 }
 
-/// Lays a queue into a umem's first page, and its doorbell record at the end.
-pub fn into_umem(command: Command, umem: u32, field: impl Fn(Field) -> Field) -> Command {
-    command
-        .set(field(wq::WQ_UMEM_VALID), 1u64)
-        .set(field(wq::WQ_UMEM_ID), umem)
-        .set(field(wq::WQ_UMEM_OFFSET), 64u64)
-        .set(field(wq::DBR_UMEM_VALID), 1u64)
-        .set(field(wq::DBR_UMEM_ID), umem)
-        .set(field(wq::DBR_ADDR), 0x1ff8u64)
-        .set(field(wq::PAGE_OFFSET), 1u64)
-        .set(field(wq::LOG_WQ_PG_SZ), 1u64)
-}
-
 /// What is checked where it lies in a umem.
 pub fn in_umem(case: Case, others: u32, field: impl Fn(Field) -> Field) -> Case {
     case.refuses(field(wq::WQ_UMEM_VALID), 0u64, Refusal::InputLength)
@@ -33,6 +20,8 @@ pub fn in_umem(case: Case, others: u32, field: impl Fn(Field) -> Field) -> Case 
         .refuses(field(wq::WQ_UMEM_ID), others, Refusal::Owner)
         .refuses(field(wq::WQ_UMEM_OFFSET), 32u64, Refusal::PageOffset)
         .refuses(field(wq::WQ_UMEM_OFFSET), 0x2000u64, Refusal::UmemRange)
+        // It starts inside of the memory, and ends behind it.
+        .refuses(field(wq::WQ_UMEM_OFFSET), 0x1f00u64, Refusal::UmemRange)
         .refuses(field(wq::LOG_WQ_SZ), 8u64, Refusal::UmemRange)
         .refuses(field(wq::LOG_WQ_PG_SZ), 31u64, Refusal::UmemRange)
         .refuses(field(wq::DBR_UMEM_ID), 1u64, Refusal::NoUmem)

@@ -1,16 +1,13 @@
 //! From a doorbell to the CQEs of whoever a frame is led to.
 
-mod commands;
 mod receive;
 
 use mlx5_sys::ifc::{
-    Field, alloc_transport_domain_out, create_cq_out, create_flow_group_in, create_flow_group_out,
-    create_flow_table_in, create_flow_table_out, create_mkey_in, create_rq_in, create_rq_out,
-    create_rqt_in, create_rqt_out, create_sq_in, create_sq_out, create_tir_in, create_tir_out,
-    create_tis_in, create_tis_out, delete_fte_in, dest_format_struct, destroy_flow_group_in,
-    destroy_flow_table_in, destroy_rq_in, destroy_rqt_in, destroy_sq_in, destroy_tir_in,
-    destroy_tis_in, flow_context, flow_table_context, fte_match_param, fte_match_set_lyr_2_4, mkc,
-    modify_rq_in, modify_sq_in, opcode, query_qp_in, query_sq_in, query_sq_out, rqc, rqtc,
+    Field, create_cq_out, create_flow_group_in, create_flow_group_out, create_flow_table_in,
+    create_flow_table_out, create_mkey_in, create_rq_in, create_rq_out, create_rqt_out,
+    create_sq_in, create_sq_out, create_tir_in, create_tir_out, create_tis_in, create_tis_out,
+    delete_fte_in, dest_format_struct, flow_context, flow_table_context, fte_match_param,
+    fte_match_set_lyr_2_4, mkc, modify_rq_in, modify_sq_in, opcode, query_sq_in, query_sq_out, rqc,
     rx_hash_field_select, set_flow_table_root_in, set_fte_in, sqc, tirc, tisc, wq,
 };
 
@@ -32,7 +29,6 @@ struct Side {
     send: (u64, u64, u64),
     rq: u32,
     receive: (u64, u64, u64),
-    tis: u32,
     tir: u32,
     table: u32,
     key: u32,
@@ -64,24 +60,23 @@ impl Side {
 
     fn with(receives: Change, sends: Change) -> Self {
         let mut rig = Rig::on(Link::Roce);
-        let domain = rig.number(
-            &Command::new(opcode::ALLOC_TRANSPORT_DOMAIN, 0x10),
-            alloc_transport_domain_out::TRANSPORT_DOMAIN,
-        );
-        let tis = Command::new(opcode::CREATE_TIS, create_tis_in::SIZE)
-            .set(tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX), domain);
+        let tis = rig.create_tis();
+        let domain = tisc::TRANSPORT_DOMAIN.within(create_tis_in::CTX).get(&tis.0) as u32;
         let tis = rig.number(&tis, create_tis_out::TISN);
-        let (create, cq_ring) = create_sq(&mut rig, tis);
+        let (number, cq_ring) = cq(&mut rig);
+        let create = rig.create_sq(number, tis);
         let create = sends(create);
         let sq = rig.number(&create, create_sq_out::SQN);
         let record = wq::DBR_ADDR.within(sqc::WQ).within(create_sq_in::CTX).get(&create.0);
         let send = (ring(&create), record, cq_ring);
-        let (create, cq_ring) = create_rq(&mut rig);
+        let (number, cq_ring) = cq(&mut rig);
+        let create = rig.create_rq(number);
         let create = receives(create);
         let rq = rig.number(&create, create_rq_out::RQN);
         let record = wq::DBR_ADDR.within(rqc::WQ).within(create_rq_in::CTX).get(&create.0);
         let receive = (ring(&create), record, cq_ring);
-        let tir = rig.number(&create_tir(rq, domain), create_tir_out::TIRN);
+        let create = rig.create_tir(rq, domain);
+        let tir = rig.number(&create, create_tir_out::TIRN);
         let create = Command::new(opcode::CREATE_FLOW_TABLE, create_flow_table_in::SIZE).set(
             flow_table_context::LOG_SIZE.within(create_flow_table_in::FLOW_TABLE_CONTEXT),
             4u64,
@@ -95,7 +90,7 @@ impl Side {
         let page = ring(&create) + 0x100;
         let key = rig.mkey(&create);
         let mut side =
-            Self { rig, domain, sq, send, rq, receive, tis, tir, table, key, page, posted: 0 };
+            Self { rig, domain, sq, send, rq, receive, tir, table, key, page, posted: 0 };
         side.modify_sq(0, 1).unwrap();
         side.modify_rq(0, 1).unwrap();
         side
@@ -216,55 +211,10 @@ impl Side {
     }
 }
 
-/// A send queue of 16 blocks, and where the ring of its CQ is.
-fn create_sq(rig: &mut Rig, tis: u32) -> (Command, u64) {
-    let cq = rig.create_cq();
-    let cq_ring = ring(&cq);
-    let cq = rig.number(&cq, create_cq_out::CQN);
-    let (record, page) = (rig.page(), rig.page());
-    let field = |field: Field| field.within(create_sq_in::CTX);
-    let inner = |inner: Field| field(inner.within(sqc::WQ));
-    let mut command = Command::new(opcode::CREATE_SQ, create_sq_in::SIZE)
-        .set(field(sqc::CQN), cq)
-        .set(field(sqc::USER_INDEX), 0x12_3456u64)
-        .set(field(sqc::TIS_LST_SZ), 1u64)
-        .set(field(sqc::TIS_NUM_0), tis)
-        .set(inner(wq::WQ_TYPE), 1u64)
-        .set(inner(wq::PD), rig.pd)
-        .set(inner(wq::UAR_PAGE), rig.uar)
-        .set(inner(wq::DBR_ADDR), record)
-        .set(inner(wq::LOG_WQ_STRIDE), 6u64)
-        .set(inner(wq::LOG_WQ_SZ), 4u64);
-    command.0.extend_from_slice(&page.to_be_bytes());
-    (command, cq_ring)
-}
-
-/// A receive queue of 8 WQEs of 32 bytes, and where the ring of its CQ is.
-fn create_rq(rig: &mut Rig) -> (Command, u64) {
-    let cq = rig.create_cq();
-    let cq_ring = ring(&cq);
-    let cq = rig.number(&cq, create_cq_out::CQN);
-    let (record, page) = (rig.page(), rig.page());
-    let field = |field: Field| field.within(create_rq_in::CTX);
-    let inner = |inner: Field| field(inner.within(rqc::WQ));
-    let mut command = Command::new(opcode::CREATE_RQ, create_rq_in::SIZE)
-        .set(field(rqc::VSD), 1u64)
-        .set(field(rqc::CQN), cq)
-        .set(field(rqc::USER_INDEX), 0x65_4321u64)
-        .set(inner(wq::WQ_TYPE), 1u64)
-        .set(inner(wq::PD), rig.pd)
-        .set(inner(wq::DBR_ADDR), record)
-        .set(inner(wq::LOG_WQ_STRIDE), 5u64)
-        .set(inner(wq::LOG_WQ_SZ), 3u64);
-    command.0.extend_from_slice(&page.to_be_bytes());
-    (command, cq_ring)
-}
-
-fn create_tir(rq: u32, domain: u32) -> Command {
-    let field = |field: Field| field.within(create_tir_in::CTX);
-    Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
-        .set(field(tirc::INLINE_RQN), rq)
-        .set(field(tirc::TRANSPORT_DOMAIN), domain)
+/// A CQ, and where its ring is.
+fn cq(rig: &mut Rig) -> (u32, u64) {
+    let create = rig.create_cq();
+    (rig.number(&create, create_cq_out::CQN), ring(&create))
 }
 
 fn pointer(length: u32, key: u32, address: u64) -> [u8; 16] {
@@ -342,11 +292,27 @@ fn a_frame_goes_where_its_flow_leads() {
 }
 
 #[test]
+fn a_port_listens_to_all_while_a_flow_is_there() {
+    let mut side = Side::new();
+    assert!(!side.rig.card.listens_to_all());
+    let tir = side.tir;
+    side.lead(1, 0x0101, &[tir]);
+    assert!(side.rig.card.listens_to_all());
+    let delete = Command::new(opcode::DELETE_FLOW_TABLE_ENTRY, delete_fte_in::SIZE)
+        .set(delete_fte_in::TABLE_ID, side.table)
+        .set(delete_fte_in::FLOW_INDEX, 1u64);
+    side.rig.run(&delete).unwrap();
+    assert!(!side.rig.card.listens_to_all());
+}
+
+#[test]
 fn of_two_entries_the_first_counts_and_may_lead_to_several() {
     let mut side = Side::new();
-    let (create, cq_ring) = create_rq(&mut side.rig);
+    let (number, cq_ring) = cq(&mut side.rig);
+    let create = side.rig.create_rq(number);
     let other = side.rig.number(&create, create_rq_out::RQN);
-    let tir = side.rig.number(&create_tir(other, side.domain), create_tir_out::TIRN);
+    let to_other = side.rig.create_tir(other, side.domain);
+    let tir = side.rig.number(&to_other, create_tir_out::TIRN);
     let own = side.tir;
     side.lead(3, 0x0101, &[tir]);
     side.lead(2, 0x0101, &[own]);

@@ -87,22 +87,16 @@ fn a_frame_that_does_not_fit_its_receive_fails_the_queue() {
 #[test]
 fn packets_are_spread_by_their_addresses() {
     let mut side = Side::new();
-    let (create, cq_ring) = create_rq(&mut side.rig);
+    let (number, cq_ring) = cq(&mut side.rig);
+    let create = side.rig.create_rq(number);
     let other = side.rig.number(&create, create_rq_out::RQN);
-    let size = |field: Field| field.within(create_rqt_in::RQT_CONTEXT);
-    let mut table = Command::new(opcode::CREATE_RQT, create_rqt_in::SIZE)
-        .set(size(rqtc::RQT_ACTUAL_SIZE), 2u64)
-        .set(size(rqtc::RQT_MAX_SIZE), 2u64);
-    table.0.extend_from_slice(&side.rq.to_be_bytes());
-    table.0.extend_from_slice(&other.to_be_bytes());
+    let table = side.rig.create_rqt(2, &[side.rq, other]);
     let rqt = side.rig.number(&table, create_rqt_out::RQTN);
     let field = |field: Field| field.within(create_tir_in::CTX);
     let select = |inner: Field| field(inner.within(tirc::RX_HASH_FIELD_SELECTOR_OUTER));
-    let mut tir = Command::new(opcode::CREATE_TIR, create_tir_in::SIZE)
-        .set(field(tirc::DISP_TYPE), 1u64)
-        .set(field(tirc::INDIRECT_TABLE), rqt)
-        .set(field(tirc::TRANSPORT_DOMAIN), side.domain)
-        .set(field(tirc::RX_HASH_FN), 2u64)
+    let mut tir = side
+        .rig
+        .create_spreading_tir(rqt, side.domain)
         .set(select(rx_hash_field_select::SELECTED_FIELDS), 2u64);
     let key = field(tirc::RX_HASH_TOEPLITZ_KEY).bit_offset() / 8;
     // Only the lowest bit of the destination's address moves anything.
@@ -127,11 +121,4 @@ fn packets_are_spread_by_their_addresses() {
     side.send(0, &frame);
     assert_eq!(side.rig.read::<64>(cq_ring)[63] >> 4, 2);
     assert_eq!(side.received(1)[63], 0);
-    // What is in use stays.
-    let destroy =
-        Command::new(opcode::DESTROY_RQT, destroy_rqt_in::SIZE).set(destroy_rqt_in::RQTN, rqt);
-    assert_eq!(side.rig.run(&destroy).err(), Some(Refusal::RqtBusy));
-    let destroy =
-        Command::new(opcode::DESTROY_TIR, destroy_tir_in::SIZE).set(destroy_tir_in::TIRN, tir);
-    assert_eq!(side.rig.run(&destroy).err(), Some(Refusal::TirBusy));
 }
