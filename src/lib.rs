@@ -25,6 +25,11 @@ pub mod wqe;
 
 pub use verbs::{Error, Result};
 
+/// Version of the rdma-core whose headers this build used, such as `44.0`.
+///
+/// The libmlx5 that the program loads at run time may be of a newer one.
+pub const RDMA_CORE_VERSION: &str = env!("MLX5_RDMA_CORE");
+
 /// The README's example, compiled and run.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
