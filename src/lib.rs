@@ -14,8 +14,6 @@ mod doorbell;
 pub mod explain;
 pub mod flight;
 pub mod lint;
-#[cfg(doctest)]
-mod misuse;
 pub mod ring;
 pub mod sysfs;
 pub mod text;
