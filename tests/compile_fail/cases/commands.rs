@@ -80,7 +80,7 @@ mod raw {
     }
 
     mod ask_accepted {
-        use mlx5::{devx::*, ring::owned::Channel, verbs::*};
+        use mlx5::{devx::*, ring::owned::Channel, verbs::Context};
 
         fn ask(context: &Context, key: &Mkey, channel: &Channel, command: &Command) {
             let _ = command.query(context);
