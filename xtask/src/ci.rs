@@ -4,6 +4,7 @@ use crate::Result;
 use crate::bench::{self, Choice};
 use crate::build;
 use crate::miri;
+use crate::msrv;
 use crate::setup::{self, For};
 use crate::steps::Steps;
 use crate::test;
@@ -42,5 +43,6 @@ pub fn command() -> Result {
     steps.step("cargo xtask torture", || torture::check(&decision, Lint::Off));
     steps.step("cargo xtask torture --lint", || torture::check(&decision, Lint::On));
     steps.step("cargo xtask miri", || miri::check(&decision));
+    steps.step("cargo xtask msrv", || msrv::check(&decision));
     steps.finish("cargo xtask ci")
 }

@@ -11,6 +11,7 @@ mod demo;
 mod executables;
 mod libclang;
 mod miri;
+mod msrv;
 mod needs;
 mod nightly;
 mod pair;
@@ -44,16 +45,18 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          held to an oracle; --lint checks every WQE before it is rung
   miri                   unit tests of rings and doorbells under Miri
   asan                   unit tests and traffic under the address sanitizer
+  msrv                   libraries and programs checked with the oldest supported Rust
   bench [--quick | --instructions | --cycles | --stores | --phases | --record]
                          the benchmarks; --quick only shows that they run; --instructions counts
                          the instructions of posts and polls, and holds them to limits and to
                          docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --stores
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
-  ci                     test, then formatting, clippy, rustdoc, the features `lint`, `timing` and
-                         `flight-recorder`, `bench --quick`, a short `torture` and `miri`
+  ci                     test, then formatting, clippy, rustdoc, the features `lint`, `timing`,
+                         `phases` and `flight-recorder`, `mlx5 perf --compare`, `bench --quick`,
+                         a short `torture`, `miri` and `msrv`
 
-`miri`, `asan` and `ci` install the nightly toolchain by rustup, where it is missing.
+`miri`, `asan`, `msrv` and `ci` install the toolchain that they need by rustup, where it is missing.
 
 `demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,
 or where sudo asks for no password, apt-get does so; otherwise the line to run is printed. Where
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
         "torture" => torture::command(rest),
         "miri" => no_arguments(command, rest).and_then(|()| miri::command()),
         "asan" => no_arguments(command, rest).and_then(|()| asan::command()),
+        "msrv" => no_arguments(command, rest).and_then(|()| msrv::command()),
         "bench" => bench::command(rest),
         "ci" => no_arguments(command, rest).and_then(|()| ci::command()),
         "help" | "--help" | "-h" => {
