@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: the tests, then what keeps the tree tidy.
 
 use crate::Result;
+use crate::api;
 use crate::bench::{self, Choice};
 use crate::build;
 use crate::miri;
@@ -44,5 +45,6 @@ pub fn command() -> Result {
     steps.step("cargo xtask torture --lint", || torture::check(&decision, Lint::On));
     steps.step("cargo xtask miri", || miri::check(&decision));
     steps.step("cargo xtask msrv", || msrv::check(&decision));
+    steps.step("cargo xtask api", api::check);
     steps.finish("cargo xtask ci")
 }
