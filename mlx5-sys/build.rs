@@ -1,4 +1,4 @@
-//! Links libibverbs and libmlx5, and binds their headers.
+//! Links libibverbs and libmlx5, binds their headers, and passes on their version.
 
 use std::env;
 use std::path::PathBuf;
@@ -16,10 +16,14 @@ fn main() {
     println!("cargo::rerun-if-changed=wrapper/verbs.h");
     println!("cargo::rerun-if-env-changed=LIBCLANG_PATH");
 
-    let include_paths = mlx5_sys_probe::libraries(true).unwrap_or_else(|sentence| stop(&sentence));
+    let target_os = env::var("CARGO_CFG_TARGET_OS").expect("cargo sets CARGO_CFG_TARGET_OS");
+    mlx5_sys_probe::system(&target_os).unwrap_or_else(|sentence| stop(&sentence));
+    let libraries = mlx5_sys_probe::libraries(true).unwrap_or_else(|sentence| stop(&sentence));
     mlx5_sys_probe::libclang().unwrap_or_else(|sentence| stop(&sentence));
+    // The build scripts of packages that depend on this one get it as DEP_MLX5_RDMA_CORE.
+    println!("cargo::metadata=RDMA_CORE={}", libraries.rdma_core);
     let include_args: Vec<String> =
-        include_paths.iter().map(|path| format!("-I{}", path.display())).collect();
+        libraries.include_paths.iter().map(|path| format!("-I{}", path.display())).collect();
 
     write(mlx5dv(&include_args), "mlx5dv.rs");
     write(verbs::supplement(builder(&include_args)), "verbs_supplement.rs");

@@ -12,8 +12,6 @@ pub mod cqe;
 pub mod devx;
 mod doorbell;
 pub mod ib;
-#[cfg(doctest)]
-mod misuse;
 pub mod ring;
 pub mod verbs;
 mod watch;
@@ -24,6 +22,11 @@ pub use verbs::{Error, Result};
 #[cfg(feature = "flight-recorder")]
 pub use watch::flight;
 pub use watch::timing;
+
+/// Version of the rdma-core whose headers this build used, such as `44.0`.
+///
+/// The libmlx5 that the program loads at run time may be of a newer one.
+pub const RDMA_CORE_VERSION: &str = env!("MLX5_RDMA_CORE");
 
 /// The README's example, compiled and run.
 #[cfg(doctest)]

@@ -196,8 +196,11 @@ impl Umem {
     /// [`Error::Attribute`]: in use by a queue.
     pub(super) fn lend(&self, offset: usize, length: usize) -> Result<Hold> {
         let range = self.take(offset, offset + length, User::Key).map_err(|rule| {
-            let value = format_args!("{length} bytes at {offset:#x} of a umem");
-            Error::attribute("memory of a key", value, rule)
+            Error::attribute(
+                "memory of a key",
+                format_args!("{length} bytes at {offset:#x} of a umem"),
+                rule,
+            )
         })?;
         Ok(Hold { _ranges: vec![Arc::new(range)] })
     }

@@ -15,9 +15,6 @@
 //! are complete, which empties gathering buffers; `dmb oshld` keeps later loads and stores behind
 //! earlier loads. These have not run on an Arm machine.
 
-#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-compile_error!("mlx5 knows the store order of x86-64 and arm64 only: see docs/ordering.md");
-
 macro_rules! fences {
     ($($(#[$meta:meta])* $name:ident: $x86:literal, $arm:literal;)*) => { $(
         $(#[$meta])*

@@ -23,8 +23,13 @@ fn program() -> OsString {
 
 /// `cargo SUBCOMMAND` for the workspace, from whatever folder the user is in.
 pub fn cargo(subcommand: &str) -> Command {
+    cargo_of(subcommand, "Cargo.toml")
+}
+
+/// `cargo SUBCOMMAND` for a package with a manifest of its own, relative to the workspace.
+pub fn cargo_of(subcommand: &str, manifest: &str) -> Command {
     let mut command = Command::new(program());
-    command.arg(subcommand).arg("--manifest-path").arg(root().join("Cargo.toml"));
+    command.arg(subcommand).arg("--manifest-path").arg(root().join(manifest));
     // These describe xtask itself and would only disturb the build scripts of others.
     for variable in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME"] {
         command.env_remove(variable);

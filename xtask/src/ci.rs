@@ -1,10 +1,12 @@
 //! `cargo xtask ci`: the order of modules, the tests, then what keeps the tree tidy.
 
 use crate::Result;
+use crate::api;
 use crate::bench::{self, Choice};
 use crate::build;
 use crate::layers;
 use crate::miri;
+use crate::msrv;
 use crate::setup::{self, For};
 use crate::steps::Steps;
 use crate::test;
@@ -44,5 +46,7 @@ pub fn command() -> Result {
     steps.step("cargo xtask torture", || torture::check(&decision, Lint::Off));
     steps.step("cargo xtask torture --lint", || torture::check(&decision, Lint::On));
     steps.step("cargo xtask miri", || miri::check(&decision));
+    steps.step("cargo xtask msrv", || msrv::check(&decision));
+    steps.step("cargo xtask api", api::check);
     steps.finish("cargo xtask ci")
 }

@@ -3,6 +3,7 @@
 //! It needs nothing but the standard library, so that it compiles in seconds on a machine where
 //! nothing else of the project can be built yet.
 
+mod api;
 mod asan;
 mod bench;
 mod build;
@@ -12,6 +13,7 @@ mod executables;
 mod layers;
 mod libclang;
 mod miri;
+mod msrv;
 mod needs;
 mod nightly;
 mod pair;
@@ -47,16 +49,20 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          the one that uses it; without PACKAGE, of mlx5-model and mlx5-tools
   miri                   unit tests of rings and doorbells under Miri
   asan                   unit tests and traffic under the address sanitizer
+  msrv                   libraries and programs checked with the oldest supported Rust
+  api [--write]          the public interface of mlx5, compared with docs/api/mlx5.txt; --write
+                         writes that list
   bench [--quick | --instructions | --cycles | --stores | --phases | --record]
                          the benchmarks; --quick only shows that they run; --instructions counts
                          the instructions of posts and polls, and holds them to limits and to
                          docs/benchmarks; --cycles holds cycles to a third of libmlx5's; --stores
                          shows stores to registers and records, and fences; --phases stamps where
                          the time goes; --record writes docs/benchmarks
-  ci                     layers, test, then formatting, clippy, rustdoc, the features `lint`, `timing` and
-                         `flight-recorder`, `bench --quick`, a short `torture` and `miri`
+  ci                     layers, test, then formatting, clippy, rustdoc, the features `lint`, `timing`,
+                         `phases` and `flight-recorder`, `mlx5 perf --compare`, `bench --quick`,
+                         a short `torture`, `miri`, `msrv` and `api`
 
-`miri`, `asan` and `ci` install the nightly toolchain by rustup, where it is missing.
+`miri`, `asan`, `msrv`, `api` and `ci` install the toolchain that they need by rustup, where it is missing.
 
 `demo`, `run`, `test`, `bench` and `ci` first install what they need and the machine lacks. As root,
 or where sudo asks for no password, apt-get does so; otherwise the line to run is printed. Where
@@ -98,6 +104,8 @@ fn main() -> ExitCode {
         "layers" => layers::command(rest),
         "miri" => no_arguments(command, rest).and_then(|()| miri::command()),
         "asan" => no_arguments(command, rest).and_then(|()| asan::command()),
+        "msrv" => no_arguments(command, rest).and_then(|()| msrv::command()),
+        "api" => api::command(rest),
         "bench" => bench::command(rest),
         "ci" => no_arguments(command, rest).and_then(|()| ci::command()),
         "help" | "--help" | "-h" => {

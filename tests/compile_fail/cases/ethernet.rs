@@ -1,0 +1,35 @@
+//! Raw packet queue pairs: Ethernet frames only.
+
+/// A raw packet queue pair sends frames, and has no RDMA.
+mod operations {
+    use mlx5::{ring::*, verbs::*, wqe::*};
+
+    #[cfg(misuse)]
+    unsafe fn write(queue: &mut SendQueue<RawPacket>, sge: Sge, remote: Remote) {
+        let _ = unsafe { queue.post(1, Write::new(sge, remote)) };
+        //~^ E0277 Write<Sge> cannot be posted on the transport RawPacket
+    }
+
+    unsafe fn frame(queue: &mut SendQueue<RawPacket>, sge: Sge) {
+        let _ = unsafe { queue.post(1, EthSend::new(sge)) };
+    }
+}
+
+/// Large sends exist for raw packets only.
+mod large_send {
+    use mlx5::{ring::*, verbs::*, wqe::*};
+
+    #[cfg(misuse)]
+    unsafe fn large(queue: &mut SendQueue<Ud>, header: &[u8], sge: Sge) {
+        let _ = unsafe { queue.post(1, EthTso::new(header, 1400, sge)) };
+        //~^ E0277 EthTso<Sge> cannot be posted on the transport Ud
+    }
+
+    mod large_accepted {
+        use super::*;
+
+        unsafe fn large(queue: &mut SendQueue<RawPacket>, header: &[u8], sge: Sge) {
+            let _ = unsafe { queue.post(1, EthTso::new(header, 1400, sge)) };
+        }
+    }
+}

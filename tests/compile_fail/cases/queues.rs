@@ -1,0 +1,231 @@
+//! Queues: one batch at a time, one thread, and each CQ polled for the queues that complete on it.
+
+/// A peeked completion is unreachable after the poll that takes it.
+mod peek {
+    use mlx5::ring::*;
+
+    #[cfg(misuse)]
+    fn late(completions: &mut Completions, queue: &mut SendQueue) -> Result<u64, PollError> {
+        let Some(next) = completions.peek()? else { return Ok(0) };
+        let _ = completions.poll(queue)?;
+        //~^ E0499 cannot borrow *completions as mutable more than once at a time
+        Ok(next.timestamp())
+    }
+
+    fn in_time(completions: &mut Completions, queue: &mut SendQueue) -> Result<u64, PollError> {
+        let Some(next) = completions.peek()? else { return Ok(0) };
+        let time = next.timestamp();
+        let _ = completions.poll(queue)?;
+        Ok(time)
+    }
+}
+
+/// A CQ that others may read is not resized.
+mod resize {
+    use mlx5::verbs::*;
+
+    #[cfg(misuse)]
+    fn shared(cq: &CompletionQueue) -> mlx5::Result<()> {
+        cq.resize(1000)
+        //~^ E0596 cannot borrow *cq as mutable, as it is behind a & reference
+    }
+
+    fn alone(cq: &mut CompletionQueue) -> mlx5::Result<()> {
+        cq.resize(1000)
+    }
+}
+
+/// A batch is rung once.
+mod ring {
+    use mlx5::{ring::*, wqe::*};
+
+    #[cfg(misuse)]
+    fn twice(queue: &mut SendQueue) -> Result<(), PostError> {
+        let mut batch = queue.batch();
+        batch.append(1, Nop::new())?;
+        unsafe { batch.ring() };
+        batch.append(2, Nop::new())
+        //~^ E0382 borrow of moved value: batch
+    }
+
+    fn once(queue: &mut SendQueue) -> Result<(), PostError> {
+        let mut batch = queue.batch();
+        batch.append(1, Nop::new())?;
+        batch.append(2, Nop::new())?;
+        unsafe { batch.ring() };
+        Ok(())
+    }
+}
+
+/// A queue has one batch at a time, and is not polled while the batch is filled.
+mod batch {
+    use mlx5::{ring::*, wqe::*};
+
+    #[cfg(misuse)]
+    fn two(queue: &mut SendQueue) {
+        let (first, second) = (queue.batch(), queue.batch());
+        //~^ E0499 cannot borrow *queue as mutable more than once at a time
+    }
+
+    #[cfg(misuse)]
+    fn polled(queue: &mut SendQueue, completions: &mut Completions) {
+        let batch = queue.batch();
+        let _ = completions.poll(queue);
+        //~^ E0499 cannot borrow *queue as mutable more than once at a time
+        unsafe { batch.ring() };
+    }
+
+    fn in_turn(queue: &mut SendQueue, completions: &mut Completions) {
+        let batch = queue.batch();
+        unsafe { batch.ring() };
+        let _ = completions.poll(queue);
+    }
+}
+
+/// An SRQ has one batch at a time, and is not polled while the batch is filled.
+mod shared_receive {
+    use mlx5::ring::*;
+
+    #[cfg(misuse)]
+    fn polled(queue: &mut SharedReceives, completions: &mut Completions) {
+        let batch = queue.batch();
+        let _ = completions.poll(queue);
+        //~^ E0499 cannot borrow *queue as mutable more than once at a time
+        unsafe { batch.ring() };
+    }
+
+    fn in_turn(queue: &mut SharedReceives, completions: &mut Completions) {
+        let batch = queue.batch();
+        unsafe { batch.ring() };
+        let _ = completions.poll(queue);
+    }
+}
+
+/// Two threads cannot write one region, post to one queue or poll one CQ.
+mod threads {
+    #[cfg(misuse)]
+    mod write_refused {
+        use mlx5::verbs::*;
+
+        fn write(region: &MemoryRegion) {
+            region.write(0, b"so may others");
+            //~^ E0596 cannot borrow *region as mutable, as it is behind a & reference
+        }
+    }
+
+    #[cfg(misuse)]
+    mod send_queue_refused {
+        use mlx5::ring::*;
+
+        fn misused() {
+            fn shared<T: Sync>() {}
+            shared::<SendQueue>();
+            //~^ E0277 cannot be shared between threads safely
+        }
+    }
+
+    #[cfg(misuse)]
+    mod receive_queue_refused {
+        use mlx5::ring::*;
+
+        fn misused() {
+            fn shared<T: Sync>() {}
+            shared::<ReceiveQueue>();
+            //~^ E0277 cannot be shared between threads safely
+        }
+    }
+
+    #[cfg(misuse)]
+    mod completions_refused {
+        use mlx5::ring::*;
+
+        fn misused() {
+            fn shared<T: Sync>() {}
+            shared::<Completions>();
+            //~^ E0277 cannot be shared between threads safely
+        }
+    }
+
+    mod all_accepted {
+        use mlx5::{ring::*, verbs::*};
+
+        fn used() {
+            fn moved<T: Send>() {}
+            fn shared<T: Sync>() {}
+            moved::<SendQueue>();
+            moved::<ReceiveQueue>();
+            moved::<Completions>();
+            moved::<owned::Channel>();
+            shared::<MemoryRegion>();
+        }
+    }
+}
+
+/// A BlueFlame register of several queues belongs to one thread, and to one queue at a time.
+mod blueflame {
+    use mlx5::{ring::*, wqe::*};
+
+    #[cfg(misuse)]
+    fn two_threads(register: &mut DedicatedRegister) {
+        let shared = &*register;
+        std::thread::scope(|threads| {
+            threads.spawn(|| shared.len());
+            //~^ E0277 cannot be shared between threads safely
+        });
+    }
+
+    #[cfg(misuse)]
+    fn two_turns(register: &mut DedicatedRegister) {
+        let (mut first, mut second) = (register.turn(0), register.turn(1));
+        //~^ E0499 cannot borrow *register as mutable more than once at a time
+        let _ = (first.batch(), second.batch());
+    }
+
+    #[cfg(misuse)]
+    fn two_owners(register: DedicatedRegister) {
+        let there = std::thread::spawn(move || register.len());
+        let here = register.len();
+        //~^ E0382 borrow of moved value: register
+    }
+
+    fn moved(mut register: DedicatedRegister) {
+        let there = std::thread::spawn(move || {
+            let first = register.turn(0).free_blocks();
+            first + register.turn(1).free_blocks()
+        });
+    }
+}
+
+/// A tag-matching SRQ is polled by its own poll only.
+mod tags {
+    use mlx5::ring::*;
+
+    #[cfg(misuse)]
+    fn others(tags: &mut TaggedReceives, completions: &mut Completions) {
+        let _ = completions.poll(tags);
+        //~^ E0277 the trait bound TaggedReceives: Queues is not satisfied
+    }
+
+    fn own(tags: &mut TaggedReceives, completions: &mut Completions) {
+        let _ = tags.poll(completions, &mut ());
+    }
+}
+
+/// A collapsed CQ completes sends only: receives would lose their lengths.
+mod collapsed {
+    use mlx5::ring::*;
+
+    #[cfg(misuse)]
+    fn poll(completions: &mut CollapsedCompletions, queue: &mut ReceiveQueue) {
+        let _ = completions.poll(queue);
+        //~^ E0308 mismatched types expected &mut SendQueue<_>, found &mut ReceiveQueue
+    }
+
+    mod poll_accepted {
+        use super::*;
+
+        fn poll(completions: &mut CollapsedCompletions, queue: &mut SendQueue) {
+            let _ = completions.poll(queue);
+        }
+    }
+}
