@@ -78,7 +78,7 @@ impl<T: IntoRawFd + AsRawFd> Deref for Private<T> {
 impl<T: IntoRawFd + AsRawFd> Drop for Private<T> {
     fn drop(&mut self) {
         release(self.0.as_raw_fd());
-        // SAFETY: this is the only place that drops the value, and it runs once.
+        // SAFETY: the value is dropped here alone, once, and not used afterwards.
         unsafe { ManuallyDrop::drop(&mut self.0) };
     }
 }

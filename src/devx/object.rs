@@ -31,8 +31,8 @@ pub struct Object {
 // SAFETY: libmlx5 allows calls on one object from any thread: each is one ioctl with the object's
 // handle, which does not change. What is kept is `Send`.
 unsafe impl Send for Object {}
-// SAFETY: libmlx5 allows calls on one object from several threads at once, see above. What is kept
-// is `Sync`.
+// SAFETY: libmlx5 allows calls on one object from several threads at once: each is one ioctl with the
+// object's handle, which does not change. What is kept is `Sync`.
 unsafe impl Sync for Object {}
 
 impl Command {

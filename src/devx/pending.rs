@@ -54,8 +54,8 @@ pub struct Answer {
 // SAFETY: libmlx5 allows calls on one channel from several threads: each is one system call on its
 // descriptor, which does not change.
 unsafe impl Send for AsyncCommands {}
-// SAFETY: libmlx5 allows calls on one channel from several threads at once, see above. What is
-// outstanding is behind a lock.
+// SAFETY: libmlx5 allows calls on one channel from several threads at once: each is one system call on
+// its descriptor, which does not change. What is outstanding is behind a lock.
 unsafe impl Sync for AsyncCommands {}
 
 impl AsyncCommands {

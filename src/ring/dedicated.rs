@@ -101,7 +101,14 @@ impl<'r, T: Transport> Turn<'r, T> {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// As [`Batch::ring`].
+    /// The HCA works on the request from now on. Until it is retired, by a poll that returns its
+    /// completion or that of a later request, or by a RESET or the end of the QP:
+    /// - The memory of its entries stays allocated, and registered under the `lkey` given.
+    /// - Nothing writes what a SEND or WRITE reads. Nothing reads, writes or holds a reference to what a
+    ///   READ or atomic writes.
+    /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
+    ///   is mapped, writable, in this process at the address in the entry.
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         // SAFETY: passed on.

@@ -84,7 +84,7 @@ mod tests {
 
     fn there_and_back<B: Buffer>(buffer: B) -> B {
         let (address, length, word) = buffer.into_parts();
-        // SAFETY: parts of a buffer of the same type, used once.
+        // SAFETY: `into_parts` of this type has given the parts, which are used once, here.
         unsafe { B::from_parts(address, length, word) }
     }
 

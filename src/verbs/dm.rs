@@ -165,7 +165,8 @@ impl DeviceMemory {
         self.inner.check(offset, data.len(), 4);
         for (index, word) in data.chunks_exact(4).enumerate() {
             let word = u32::from_ne_bytes(word.try_into().expect("four bytes"));
-            // SAFETY: inside the mapping and aligned, checked above; as for `store`.
+            // SAFETY: inside the mapping and aligned, by the check above. `&mut self` keeps other threads
+            // of this host from writing.
             unsafe { self.inner.mapped.add(offset).cast::<u32>().add(index).write_volatile(word) }
         }
         self.flush();
@@ -178,7 +179,8 @@ impl DeviceMemory {
     pub fn read(&self, offset: usize, data: &mut [u8]) {
         self.inner.check(offset, data.len(), 4);
         for (index, word) in data.chunks_exact_mut(4).enumerate() {
-            // SAFETY: inside the mapping and aligned, checked above; as for `load`.
+            // SAFETY: inside the mapping and aligned, by the check above. No thread of this host writes
+            // while `self` is borrowed.
             let value =
                 unsafe { self.inner.mapped.add(offset).cast::<u32>().add(index).read_volatile() };
             word.copy_from_slice(&value.to_ne_bytes());

@@ -193,7 +193,8 @@ impl Segments for Block {
             (first.and_then(|piece| piece.split_first_chunk()), second)
         else {
             let pieces = first.into_iter().chain(second).chain(pieces);
-            // SAFETY: the caller has space for header and payload; the pieces are the same.
+            // SAFETY: the caller has space for a header and a payload of `length` bytes, which the pieces
+            // that were taken and the rest make up.
             return unsafe { self.linear.put_inline(length, pieces) };
         };
         // The header shares its word with the payload's start. Stored and kept as one word, it need

@@ -43,7 +43,7 @@ pub struct Rig {
 /// Processor time that this thread has used: what a busy machine does not change.
 pub fn thread_time() -> std::time::Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the struct outlives the call, which fills it.
+    // SAFETY: the call writes one `timespec`.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
     std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

@@ -62,10 +62,9 @@ pub(super) struct Deferred {
     taken: AtomicUsize,
 }
 
-// SAFETY: a place's store is used by the one whose turn it is.
+// SAFETY: a place's turn admits one thread at a time to its store: a producer, or the consumer, which
+// the caller of `take` guarantees to be one. A store moves between threads, and may: it is `Send`.
 unsafe impl Sync for Deferred {}
-// SAFETY: pages can be used by every thread.
-unsafe impl Send for Deferred {}
 
 impl Deferred {
     pub(super) fn new() -> Self {
@@ -88,8 +87,8 @@ impl Deferred {
                 let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
                 match self.put.compare_exchange_weak(number, number + 1, success, failure) {
                     Ok(_) => {
-                        // SAFETY: the number is this thread's alone, and so is the place until its
-                        // turn changes.
+                        // SAFETY: this thread alone has taken the number, whose turn it is: no other
+                        // accesses the place until `turn` changes.
                         unsafe { *place.store.get() = Some(store) };
                         place.turn.store(number + 1, Ordering::Release);
                         return true;
@@ -114,7 +113,8 @@ impl Deferred {
         if place.turn.load(Ordering::Acquire) != number + 1 {
             return None;
         }
-        // SAFETY: it is the consumer's turn, of which there is one by this function's contract.
+        // SAFETY: it is the consumer's turn, so no producer accesses the place until `turn` changes.
+        // The caller guarantees that no other thread takes.
         let store = unsafe { (*place.store.get()).take() };
         place.turn.store(number + ROOM, Ordering::Release);
         self.taken.store(number + 1, Ordering::Relaxed);
@@ -153,7 +153,7 @@ mod tests {
                 // SAFETY: no other thread takes.
                 unsafe { queue.take() }.expect("a store").execute(&mut card);
             }
-            // SAFETY: the same.
+            // SAFETY: no other thread takes.
             assert!(unsafe { queue.take() }.is_none());
             let log = std::mem::take(&mut *LOG.0.lock().unwrap());
             let expected: Vec<_> =

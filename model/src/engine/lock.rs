@@ -7,6 +7,7 @@
 //! not run must not stop all others either.
 
 use std::cell::UnsafeCell;
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -28,11 +29,17 @@ pub(super) struct Lock<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the word admits one thread at a time to the value.
+// SAFETY: the word admits one thread at a time to the value, which so moves between threads.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 /// Access to the value, until it is dropped.
-pub(super) struct Guard<'a, T>(&'a Lock<T>);
+///
+/// It lends the value, so it is shared with other threads only where the value may be: a reference to
+/// the lock alone would be `Sync` wherever the value is `Send`.
+pub(super) struct Guard<'a, T> {
+    lock: &'a Lock<T>,
+    lends: PhantomData<&'a mut T>,
+}
 
 impl<T> Lock<T> {
     pub(super) fn new(value: T) -> Self {
@@ -55,9 +62,14 @@ impl<T> Lock<T> {
     /// The same, for no longer than `limit`.
     pub(super) fn lock_within(&self, limit: Duration) -> Option<Guard<'_, T>> {
         if self.overdue.load(Ordering::Relaxed) == 0 && self.try_take() {
-            return Some(Guard(self));
+            return Some(self.taken());
         }
-        self.wait(limit).then(|| Guard(self))
+        self.wait(limit).then(|| self.taken())
+    }
+
+    /// The guard of a thread that has just taken the lock.
+    fn taken(&self) -> Guard<'_, T> {
+        Guard { lock: self, lends: PhantomData }
     }
 
     fn try_take(&self) -> bool {
@@ -116,22 +128,23 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the guard's thread holds the lock.
-        unsafe { &*self.0.value.get() }
+        // SAFETY: a guard exists only while the lock is held, so no other thread accesses the value.
+        unsafe { &*self.lock.value.get() }
     }
 }
 
 impl<T> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard's thread holds the lock, and borrows the guard exclusively.
-        unsafe { &mut *self.0.value.get() }
+        // SAFETY: a guard exists only while the lock is held, and this one is borrowed exclusively, so
+        // nothing else accesses the value.
+        unsafe { &mut *self.lock.value.get() }
     }
 }
 
 impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
-        if self.0.word.swap(FREE, Ordering::Release) == AWAITED {
-            wake(&self.0.word, 1);
+        if self.lock.word.swap(FREE, Ordering::Release) == AWAITED {
+            wake(&self.lock.word, 1);
         }
     }
 }
@@ -145,23 +158,44 @@ fn sleep(word: &AtomicU32, value: u32, most: Duration) {
         tv_nsec: most.subsec_nanos().into(),
     };
     let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: word and time-out outlive the call.
+    // SAFETY: the word and the time-out are borrowed for longer than the call, which writes neither.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, &raw const timeout) };
 }
 
 /// Wakes at most so many threads that sleep on a word.
 fn wake(word: &AtomicU32, most: u32) {
     let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word outlives the call.
+    // SAFETY: the word is borrowed for longer than the call, which does not access it.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, most) };
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
 
     use super::*;
+
+    /// Has one `is` for every type, and a second one for those that are `Sync`: naming it is ambiguous,
+    /// and does not compile, for a type that is.
+    trait NotSync<Which> {
+        fn is() {}
+    }
+
+    struct IfSync;
+
+    impl<T: ?Sized> NotSync<()> for T {}
+    impl<T: ?Sized + Sync> NotSync<IfSync> for T {}
+
+    #[test]
+    fn guard_of_a_value_that_is_not_sync_is_not_sync() {
+        // Threads that shared it would change the cell at the same time.
+        <Guard<'_, Cell<u32>> as NotSync<_>>::is();
+        fn sync<T: Sync>() {}
+        sync::<Guard<'_, u32>>();
+        sync::<Lock<Cell<u32>>>();
+    }
 
     #[test]
     fn a_thread_that_enters_all_the_time_does_not_keep_others_out() {

@@ -232,7 +232,7 @@ impl Engine {
 
     /// Executes the stores of signal handlers. The caller has the lock.
     fn catch_up(&self, state: &mut State) {
-        // SAFETY: whoever has the lock is alone.
+        // SAFETY: `state` is lent by the lock's guard, so no other thread is in this function.
         while let Some(store) = unsafe { self.deferred.take() } {
             if let Some(card) = state.cards.get_mut(store.card) {
                 store.execute(card);

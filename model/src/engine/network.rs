@@ -183,16 +183,19 @@ impl Waits {
 
 impl Network {
     pub(super) fn new(domain: &str, seed: u64) -> io::Result<Self> {
-        // SAFETY: none of these passes memory.
-        let epoll = socket::own(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
-        // SAFETY: the same.
-        let timer = socket::own(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
-        // SAFETY: the same.
-        let event = || unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        let (stop, bell) = (socket::own(event())?, socket::own(event())?);
-        // SAFETY: the same.
-        let retry = socket::own(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) })?;
+        // SAFETY: the call passes no memory, and makes the descriptor that `own` gets.
+        let epoll = unsafe { socket::own(libc::epoll_create1(libc::EPOLL_CLOEXEC)) }?;
+        let timer = || {
+            let flags = libc::TFD_CLOEXEC | libc::TFD_NONBLOCK;
+            // SAFETY: the call passes no memory, and makes the descriptor that `own` gets.
+            unsafe { socket::own(libc::timerfd_create(libc::CLOCK_MONOTONIC, flags)) }
+        };
+        let event = || {
+            let flags = libc::EFD_CLOEXEC | libc::EFD_NONBLOCK;
+            // SAFETY: the call passes no memory, and makes the descriptor that `own` gets.
+            unsafe { socket::own(libc::eventfd(0, flags)) }
+        };
+        let (timer, stop, bell, retry) = (timer()?, event()?, event()?, timer()?);
         watch(&epoll, libc::EPOLL_CTL_ADD, &timer, TIMER, libc::EPOLLIN)?;
         watch(&epoll, libc::EPOLL_CTL_ADD, &retry, RETRY, libc::EPOLLIN)?;
         watch(&epoll, libc::EPOLL_CTL_ADD, &stop, STOP, libc::EPOLLIN)?;
@@ -524,7 +527,7 @@ impl Network {
         };
         let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let setting = libc::itimerspec { it_interval: once, it_value: value };
-        // SAFETY: the setting is there, and no old one is asked for.
+        // SAFETY: the call reads `setting`, and null asks for no old one.
         unsafe {
             libc::timerfd_settime(self.retry.as_raw_fd(), 0, &setting, std::ptr::null_mut());
         }
@@ -639,7 +642,7 @@ impl Network {
         if token == TIMER || token == BELL {
             let fd = if token == TIMER { &self.timer } else { &self.waits.bell };
             let mut count = [0u8; 8];
-            // SAFETY: the buffer has the eight bytes asked for.
+            // SAFETY: `count` has room for the eight bytes that the call may write.
             unsafe { libc::read(fd.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
             if token == TIMER {
                 self.armed = None;
@@ -648,7 +651,7 @@ impl Network {
         }
         if token == RETRY {
             let mut count = [0u8; 8];
-            // SAFETY: the buffer has the eight bytes asked for.
+            // SAFETY: `count` has room for the eight bytes that the call may write.
             unsafe { libc::read(self.retry.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
             self.try_again(cards);
             return;
@@ -709,9 +712,8 @@ impl Network {
     /// Takes some of what other processes have sent, without waiting: what the thread does, done by
     /// an entry that comes first. Timers are left to the thread.
     pub(super) fn take_in(&mut self, cards: &mut [Card]) {
-        // SAFETY: all zeros is a valid value.
-        let mut events: [libc::epoll_event; INTAKE] = unsafe { std::mem::zeroed() };
-        // SAFETY: there is room for so many events.
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; INTAKE];
+        // SAFETY: `events` has room for the INTAKE events that the call may write.
         let count = unsafe {
             libc::epoll_wait(self.waits.epoll.as_raw_fd(), events.as_mut_ptr(), INTAKE as i32, 0)
         };
@@ -776,7 +778,7 @@ impl Network {
         };
         let once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let setting = libc::itimerspec { it_interval: once, it_value: value };
-        // SAFETY: the setting is there, and no old one is asked for.
+        // SAFETY: the call reads `setting`, and null asks for no old one.
         unsafe {
             libc::timerfd_settime(self.timer.as_raw_fd(), 0, &setting, std::ptr::null_mut());
         }
@@ -792,7 +794,9 @@ impl Network {
     pub(super) fn abandon(self) {
         for fd in [&self.waits.epoll, &self.waits.stop, &self.waits.bell] {
             crate::private::release(fd.as_raw_fd());
-            // SAFETY: the owner is forgotten below, so nobody closes it again.
+            // SAFETY: `waits` is forgotten below, so its count never reaches zero and its owners never
+            // close the descriptors. The engine, which has a share of it, does not use them: it is
+            // detached.
             unsafe { libc::close(fd.as_raw_fd()) };
         }
         std::mem::forget(self.waits);
@@ -809,7 +813,7 @@ fn congest(cards: &mut [Card], way: Way, congested: bool) {
 /// Adds one to an eventfd.
 fn add_one(event: &Fd) {
     let one = 1u64.to_ne_bytes();
-    // SAFETY: eight bytes are there.
+    // SAFETY: the call reads the eight bytes of `one`.
     unsafe { libc::write(event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
 }
 
@@ -821,7 +825,7 @@ fn watch(
     events: libc::c_int,
 ) -> io::Result<()> {
     let mut event = libc::epoll_event { events: events as u32, u64: token };
-    // SAFETY: the event is there.
+    // SAFETY: the call reads `event`, which lives through it.
     let result =
         unsafe { libc::epoll_ctl(epoll.as_raw_fd(), operation, fd.as_raw_fd(), &mut event) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }

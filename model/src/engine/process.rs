@@ -1,6 +1,7 @@
 //! What happens to engines when their process forks or exits.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Once, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -25,18 +26,38 @@ struct Forking {
     _shield: Shield,
 }
 
-/// A locked engine. The guard is dropped before what it borrows from.
+/// A locked engine. It has a destructor, so it cannot be taken apart, after which the engine could be
+/// freed before its lock is.
 struct Locked {
-    guard: Guard<'static, State>,
+    /// Borrows from `engine`.
+    guard: ManuallyDrop<Guard<'static, State>>,
     engine: Arc<Engine>,
+}
+
+impl Locked {
+    fn new(engine: Arc<Engine>) -> Self {
+        let guard = engine.state.lock();
+        // SAFETY: the guard borrows from the engine, which this value keeps alive and at its address
+        // until `drop` has dropped the guard. No method lends the guard for longer than that.
+        let guard =
+            unsafe { std::mem::transmute::<Guard<'_, State>, Guard<'static, State>>(guard) };
+        Self { guard: ManuallyDrop::new(guard), engine }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // SAFETY: the guard is dropped here alone, once, and before the engine.
+        unsafe { ManuallyDrop::drop(&mut self.guard) };
+    }
 }
 
 /// Looks after an engine from now on.
 pub(super) fn register(engine: &Arc<Engine>) {
     static HOOKS: Once = Once::new();
     HOOKS.call_once(|| {
-        // SAFETY: the functions live as long as the process: a library that holds an engine's
-        // thread is never unloaded.
+        // SAFETY: the functions have the types asked for, and are there as long as the process: the
+        // library is never unloaded, since its threads run.
         unsafe {
             libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child));
             libc::atexit(at_exit);
@@ -53,28 +74,22 @@ fn engines() -> Vec<Arc<Engine>> {
 }
 
 /// Locks every engine, so that the child's copies are whole.
-unsafe extern "C" fn before_fork() {
+extern "C" fn before_fork() {
     let shield = Shield::new();
-    let locked = engines().into_iter().map(|engine| {
-        let guard = engine.state.lock();
-        // SAFETY: the guard borrows from the engine, which `Locked` keeps alive for longer than
-        // the guard: fields are dropped in order.
-        let guard =
-            unsafe { std::mem::transmute::<Guard<'_, State>, Guard<'static, State>>(guard) };
-        Locked { guard, engine }
-    });
-    let forking = Forking { engines: locked.collect(), _shield: shield };
+    let engines = engines().into_iter().map(Locked::new).collect();
+    let forking = Forking { engines, _shield: shield };
     FORKING.set(Some(forking));
 }
 
-unsafe extern "C" fn in_parent() {
+extern "C" fn in_parent() {
     drop(FORKING.take());
 }
 
 /// The child has the sockets' copies, which would keep the parent's names alive, and no thread.
-unsafe extern "C" fn in_child() {
+extern "C" fn in_child() {
     let Some(mut forking) = FORKING.take() else { return };
-    for Locked { mut guard, engine } in forking.engines.drain(..) {
+    for mut locked in forking.engines.drain(..) {
+        let Locked { guard, engine } = &mut locked;
         engine.detached.store(true, Ordering::Relaxed);
         engine.runs.store(false, Ordering::Relaxed);
         engine.state.forget_waiters();

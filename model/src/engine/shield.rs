@@ -25,7 +25,7 @@ pub(crate) struct Uncancelled {
 impl Uncancelled {
     pub(crate) fn new() -> Self {
         let mut before = 0;
-        // SAFETY: the state is a valid one, and there is room for the old one.
+        // SAFETY: the state is one of the two there are, and the call writes the old one to `before`.
         unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &mut before) };
         Self { before, thread: PhantomData }
     }
@@ -34,7 +34,7 @@ impl Uncancelled {
 impl Drop for Uncancelled {
     fn drop(&mut self) {
         let mut disabled = 0;
-        // SAFETY: the state is the one that was set before, and there is room for the old one.
+        // SAFETY: the state is the one that the thread had, and the call writes the old one to `disabled`.
         unsafe { pthread_setcancelstate(self.before, &mut disabled) };
     }
 }
@@ -53,7 +53,7 @@ impl Unsignalled {
 
 impl Drop for Unsignalled {
     fn drop(&mut self) {
-        // SAFETY: the mask is the one that was set before.
+        // SAFETY: the call reads the mask, which `block_signals` has filled. Null asks for no old one.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }
@@ -78,7 +78,8 @@ impl Shield {
 
 /// Blocks every signal but the faults that memory accesses recover from. Returns the mask before.
 fn block_signals() -> libc::sigset_t {
-    // SAFETY: all zeros is a valid value; both sets are there.
+    // SAFETY: a set is an array of integers, for which zeros are values. The calls read and write the two
+    // sets, which live through them.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut old: libc::sigset_t = std::mem::zeroed();

@@ -26,14 +26,14 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
 /// What names of this user's sockets begin with. Another user may bind such a name as well, so
 /// whoever connects or is connected to looks at the credentials.
 pub(crate) fn user_names() -> String {
-    // SAFETY: geteuid has no preconditions.
+    // SAFETY: geteuid passes no memory and cannot fail.
     format!("mlx5-model/{}/", unsafe { libc::geteuid() })
 }
 
 /// What nobody can guess, to end a name with.
 pub(crate) fn unguessable() -> io::Result<String> {
     let mut random = [0; 8];
-    // SAFETY: the buffer has the length given.
+    // SAFETY: the buffer has room for the bytes asked for.
     let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
     if got != random.len() as isize {
         return Err(io::Error::last_os_error());
@@ -81,31 +81,34 @@ pub(super) fn complain_of_shortage(error: &io::Error) {
     });
 }
 
-/// Takes ownership of a descriptor that a system call has just made, and moves it out of the way.
-pub(super) fn own(result: libc::c_int) -> io::Result<Fd> {
+/// Takes ownership of a descriptor that a system call has just made, and moves it out of the way. A
+/// negative `result` is the call's failure.
+///
+/// # Safety
+/// A `result` that is not negative is an open descriptor that nothing else owns.
+pub(super) unsafe fn own(result: libc::c_int) -> io::Result<Fd> {
     let fd = check(result)?;
-    // SAFETY: the caller has just made it; nobody else has it.
+    // SAFETY: the caller guarantees that the descriptor is open and that nothing else owns it.
     let low = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: no memory is passed.
+    // SAFETY: F_DUPFD_CLOEXEC passes no memory.
     let high = unsafe { libc::fcntl(low.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) };
     if high < 0 {
         // The limit of open files is too low to move it.
         return Ok(Private::new(low));
     }
-    // SAFETY: the same.
+    // SAFETY: the call has just made the descriptor, so nothing else owns it.
     Ok(Private::new(unsafe { OwnedFd::from_raw_fd(high) }))
 }
 
 fn socket() -> io::Result<Fd> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-    // SAFETY: no memory is passed.
-    own(unsafe { libc::socket(libc::AF_UNIX, kind, 0) })
+    // SAFETY: `socket` passes no memory, and makes the descriptor that `own` gets.
+    unsafe { own(libc::socket(libc::AF_UNIX, kind, 0)) }
 }
 
 fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
-    // SAFETY: all zeros is a valid address.
-    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
-    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    let mut address =
+        libc::sockaddr_un { sun_family: libc::AF_UNIX as libc::sa_family_t, sun_path: [0; 108] };
     // A first byte of zero: a name of the network namespace, not of the file system.
     let room = address.sun_path.get_mut(1..=name.len()).ok_or(io::ErrorKind::InvalidInput)?;
     for (to, from) in room.iter_mut().zip(name.bytes()) {
@@ -119,9 +122,9 @@ fn address(name: &str) -> io::Result<(libc::sockaddr_un, libc::socklen_t)> {
 pub(super) fn listen(name: &str) -> io::Result<Fd> {
     let fd = socket()?;
     let (address, length) = address(name)?;
-    // SAFETY: `address` is an address of `length` bytes.
+    // SAFETY: `address` is an address of `length` bytes, which the call reads.
     check(unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
-    // SAFETY: no memory is passed.
+    // SAFETY: `listen` passes no memory.
     check(unsafe { libc::listen(fd.as_raw_fd(), 4096) })?;
     Ok(fd)
 }
@@ -131,7 +134,7 @@ pub(super) fn connect(name: &str) -> io::Result<Fd> {
     let fd = socket()?;
     let (address, length) = address(name)?;
     enlarge(&fd, libc::SO_SNDBUFFORCE, libc::SO_SNDBUF);
-    // SAFETY: `address` is an address of `length` bytes.
+    // SAFETY: `address` is an address of `length` bytes, which the call reads.
     check(unsafe { libc::connect(fd.as_raw_fd(), (&raw const address).cast(), length) })?;
     trusted(&fd)?;
     Ok(fd)
@@ -141,8 +144,9 @@ pub(super) fn connect(name: &str) -> io::Result<Fd> {
 pub(super) fn accept(listener: &OwnedFd) -> io::Result<Fd> {
     let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let (address, length) = (std::ptr::null_mut(), std::ptr::null_mut());
-    // SAFETY: null asks for no address.
-    let fd = own(unsafe { libc::accept4(listener.as_raw_fd(), address, length, flags) })?;
+    // SAFETY: null asks for no address, so nothing is written. `accept4` makes the descriptor that
+    // `own` gets.
+    let fd = unsafe { own(libc::accept4(listener.as_raw_fd(), address, length, flags)) }?;
     trusted(&fd)?;
     Ok(fd)
 }
@@ -154,10 +158,9 @@ pub(super) fn process(fd: &OwnedFd) -> io::Result<libc::pid_t> {
 
 /// Who is at the other end of a connection.
 fn peer(fd: &OwnedFd) -> io::Result<libc::ucred> {
-    // SAFETY: all zeros is a valid value.
-    let mut peer: libc::ucred = unsafe { std::mem::zeroed() };
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `peer` has room for `length` bytes.
+    // SAFETY: the call writes at most `length` bytes, the size of `peer`.
     check(unsafe {
         libc::getsockopt(
             fd.as_raw_fd(),
@@ -184,7 +187,7 @@ pub(super) fn unread(fd: &OwnedFd) -> usize {
 /// What a request of counting answers; 0 where it is refused.
 fn count(fd: &OwnedFd, request: libc::c_ulong) -> usize {
     let mut bytes: libc::c_int = 0;
-    // SAFETY: there is room for the answer.
+    // SAFETY: both requests write one int.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, &raw mut bytes) };
     if result < 0 { 0 } else { usize::try_from(bytes).unwrap_or(0) }
 }
@@ -202,7 +205,7 @@ pub(super) fn is_stopped(process: libc::pid_t) -> bool {
 /// Only processes of the same user, or of root, are other slices of these cards.
 fn trusted(fd: &OwnedFd) -> io::Result<()> {
     let peer = peer(fd)?;
-    // SAFETY: always succeeds.
+    // SAFETY: geteuid passes no memory and cannot fail.
     let own = unsafe { libc::geteuid() };
     if peer.uid == own || peer.uid == 0 {
         Ok(())
@@ -214,7 +217,7 @@ fn trusted(fd: &OwnedFd) -> io::Result<()> {
 /// Asks for room. Less is only slower, so a refusal does not matter.
 fn enlarge(fd: &OwnedFd, force: libc::c_int, plain: libc::c_int) {
     for option in [force, plain] {
-        // SAFETY: the value is an int that is there.
+        // SAFETY: the value is an int, which the call reads.
         let result = unsafe {
             libc::setsockopt(
                 fd.as_raw_fd(),
@@ -232,9 +235,8 @@ fn enlarge(fd: &OwnedFd, force: libc::c_int, plain: libc::c_int) {
 
 /// Sends frames, one message each; how many went. `WouldBlock` if there is no room for the first.
 pub(super) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) -> io::Result<usize> {
-    // SAFETY: all zeros is a valid value of both.
-    let mut parts: [libc::iovec; BATCH] = unsafe { std::mem::zeroed() };
-    // SAFETY: the same.
+    let mut parts = [NO_PART; BATCH];
+    // SAFETY: null pointers and zero lengths are values of the fields.
     let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
     let mut count = 0;
     for (frame, (part, message)) in frames.zip(parts.iter_mut().zip(&mut messages)) {
@@ -245,7 +247,8 @@ pub(super) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) ->
         count += 1;
     }
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: `count` messages point to parts that point to frames borrowed for this call.
+    // SAFETY: each of the `count` messages points to one part of `parts`, which points to a frame that
+    // is borrowed for longer than the call. The call reads the frames.
     let sent = unsafe {
         libc::sendmmsg(fd.as_raw_fd(), messages.as_mut_ptr(), count as libc::c_uint, flags)
     };
@@ -256,9 +259,13 @@ pub(super) fn send<'a>(fd: &OwnedFd, frames: impl Iterator<Item = &'a Frame>) ->
 pub(super) fn wait_writable(fds: &[RawFd], milliseconds: libc::c_int) {
     let mut polled: Vec<libc::pollfd> =
         fds.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLOUT, revents: 0 }).collect();
-    // SAFETY: so many entries are there. Whatever it says, the caller tries again or gives up.
+    // Whatever it says, the caller tries again or gives up.
+    // SAFETY: `polled` has as many entries as its length says, and lives through the call.
     unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, milliseconds) };
 }
+
+/// A part of a message that is none.
+const NO_PART: libc::iovec = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
 
 /// Room for a batch of frames.
 pub(super) struct Batch(Vec<Frame>);
@@ -271,9 +278,8 @@ impl Batch {
     /// Receives what waits, up to a batch. None is the end of the connection; `WouldBlock` means
     /// that nothing waits.
     pub(super) fn receive(&mut self, fd: &OwnedFd) -> io::Result<&[Frame]> {
-        // SAFETY: all zeros is a valid value of both.
-        let mut parts: [libc::iovec; BATCH] = unsafe { std::mem::zeroed() };
-        // SAFETY: the same.
+        let mut parts = [NO_PART; BATCH];
+        // SAFETY: null pointers and zero lengths are values of the fields.
         let mut messages: [libc::mmsghdr; BATCH] = unsafe { std::mem::zeroed() };
         for (frame, (part, message)) in self.0.iter_mut().zip(parts.iter_mut().zip(&mut messages)) {
             frame.0.clear();
@@ -283,7 +289,8 @@ impl Batch {
             message.msg_hdr.msg_iov = part;
             message.msg_hdr.msg_iovlen = 1;
         }
-        // SAFETY: every message points to a part that points to the spare room of a frame.
+        // SAFETY: each of the BATCH messages points to one part of `parts`, which points to the spare
+        // capacity of a frame of its own and has its length.
         let got = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
@@ -300,7 +307,8 @@ impl Batch {
                 got = index;
                 break;
             }
-            // SAFETY: the kernel has written so many bytes, no more than there was room.
+            // SAFETY: without MSG_TRUNC, `msg_len` is what the kernel has written, no more than the
+            // spare capacity of the frame, which is empty.
             unsafe { frame.0.set_len(message.msg_len as usize) };
         }
         Ok(&self.0[..got])

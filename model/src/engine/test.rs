@@ -242,7 +242,8 @@ fn the_child_of_a_fork_lets_go_of_the_parents_sockets() {
     let post = one.write(64, other.side.key);
     one.post(&post);
     assert_eq!(one.wait(0).syndrome, 0);
-    // SAFETY: the child only works with this test's own engines, and leaves by _exit.
+    // SAFETY: the child uses only this test's engines, which `pthread_atfork` keeps whole, and leaves by
+    // `_exit`.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let alone = one.engine.is_detached() && other.engine.is_detached();
@@ -257,7 +258,7 @@ fn the_child_of_a_fork_lets_go_of_the_parents_sockets() {
             other.post(&post);
             sent && other.wait(0).syndrome == 0
         });
-        // SAFETY: ends the child without running the test harness.
+        // SAFETY: `_exit` passes no memory.
         unsafe { libc::_exit(if alone && works { 0 } else { 1 }) };
     }
     // The parent's go on as before.
@@ -266,7 +267,7 @@ fn the_child_of_a_fork_lets_go_of_the_parents_sockets() {
     other.post(&post);
     assert_eq!(other.wait(0).syndrome, 0);
     let mut status = 0;
-    // SAFETY: `status` is there.
+    // SAFETY: the call writes one int, `status`.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child's own engines work");
 }
@@ -290,7 +291,7 @@ fn peer() {
         station.side.receive(&[(0, 4096, station.side.key)]);
     }
     // Nothing of this process runs any more once the last message is seen.
-    // SAFETY: ends the process.
+    // SAFETY: `_exit` passes no memory.
     unsafe { libc::_exit(0) };
 }
 

@@ -24,11 +24,11 @@ pub(crate) fn be_brief() {
     // nice, priority, then the runtime that is the slice.
     let mut attributes = [0u64; 7];
     attributes[0] = 56;
-    // SAFETY: getpriority passes no memory.
+    // SAFETY: `getpriority` passes no memory.
     let nice = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     attributes[2] = u64::from(nice as u32);
     attributes[3] = SLICE;
-    // SAFETY: the attributes have the size that they say, and outlive the call.
+    // SAFETY: the call reads 56 bytes, the size in the first word, which `attributes` has.
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, attributes.as_ptr(), 0) };
 }
 
@@ -51,11 +51,11 @@ pub(super) fn start(engine: Weak<Engine>, state: &State) -> io::Result<()> {
 fn hurry() -> bool {
     let first = libc::sched_param { sched_priority: 1 };
     let policy = libc::SCHED_RR | libc::SCHED_RESET_ON_FORK;
-    // SAFETY: the parameter is there.
+    // SAFETY: the call reads `first`, which lives through it.
     if unsafe { libc::sched_setscheduler(0, policy, &first) } == 0 {
         return true;
     }
-    // SAFETY: no memory is passed.
+    // SAFETY: `setpriority` passes no memory.
     let raised = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) } == 0;
     be_brief();
     raised
@@ -63,10 +63,9 @@ fn hurry() -> bool {
 
 fn run(engine: &Weak<Engine>, waits: &Waits) {
     waits.raised.store(hurry(), Ordering::Relaxed);
-    // SAFETY: all zeros is a valid value.
-    let mut events: [libc::epoll_event; EVENTS] = unsafe { std::mem::zeroed() };
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
     loop {
-        // SAFETY: there is room for so many events.
+        // SAFETY: `events` has room for the EVENTS events that the call may write.
         let count = unsafe {
             libc::epoll_wait(waits.epoll.as_raw_fd(), events.as_mut_ptr(), EVENTS as i32, -1)
         };

@@ -86,25 +86,39 @@ pub fn recover(rip: u64) -> Option<u64> {
 }
 
 /// Copies bytes; `address` is where the foreign side of the copy starts, for the fault.
-pub fn copy(address: u64, to: u64, from: u64, length: usize) -> Result<(), Fault> {
-    // SAFETY: one side is a live slice of the caller; the other is memory the program has
-    // registered with the card, which is the program's to give, or does not answer, which the
-    // signal handler turns into bytes left. Rust code holds no reference into registered
-    // memory while a card may access it: that is the contract of registering it.
+///
+/// # Safety
+/// - SIGSEGV and SIGBUS handlers that ask [`recover`] are installed.
+/// - One side is memory of the caller, valid for `length` bytes.
+/// - The other side is memory that no Rust reference covers, or an address that nothing answers.
+pub unsafe fn copy(address: u64, to: u64, from: u64, length: usize) -> Result<(), Fault> {
+    // SAFETY: the caller guarantees both sides. Where the foreign one does not answer, the signal
+    // handler resumes behind the copy, with the bytes that are left.
     match unsafe { mlx5_model_guard_copy(to, from, length as u64) } {
         0 => Ok(()),
         left => Err(Fault(address + (length as u64).saturating_sub(left))),
     }
 }
 
-pub fn load(address: u64) -> Result<u64, Fault> {
-    // SAFETY: as in `copy`; an aligned load does nothing but read.
+/// Loads eight bytes at an address aligned to eight.
+///
+/// # Safety
+/// SIGSEGV and SIGBUS handlers that ask [`recover`] are installed.
+pub unsafe fn load(address: u64) -> Result<u64, Fault> {
+    // SAFETY: an aligned load changes no memory. Where nothing answers, the handler that the caller
+    // guarantees resumes behind it.
     let answer = unsafe { mlx5_model_guard_load(address) };
     if answer.faulted == 0 { Ok(answer.value) } else { Err(Fault(address)) }
 }
 
-pub fn compare_exchange(address: u64, old: u64, new: u64) -> Result<u64, Fault> {
-    // SAFETY: as in `copy`.
+/// Stores `new` at an address aligned to eight if `old` is there, in one access. Returns what was.
+///
+/// # Safety
+/// - SIGSEGV and SIGBUS handlers that ask [`recover`] are installed.
+/// - No Rust reference covers the eight bytes, or nothing answers at the address.
+pub unsafe fn compare_exchange(address: u64, old: u64, new: u64) -> Result<u64, Fault> {
+    // SAFETY: the caller guarantees that the bytes may be changed. Where nothing answers, the handler
+    // that the caller guarantees resumes behind the access.
     let answer = unsafe { mlx5_model_guard_exchange(address, old, new) };
     if answer.faulted == 0 { Ok(answer.value) } else { Err(Fault(address)) }
 }

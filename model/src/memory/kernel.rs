@@ -12,7 +12,12 @@ type Call = unsafe extern "C" fn(
     libc::c_ulong,
 ) -> isize;
 
-fn call(call: Call, local: *mut u8, address: u64, length: usize) -> Result<(), Fault> {
+/// Copies `length` bytes between `local` and `address` by `call`.
+///
+/// # Safety
+/// - `local` is valid for `length` bytes, for reads or writes as `call` asks.
+/// - Where `call` writes to `address`, no Rust reference covers those bytes, or nothing answers there.
+unsafe fn call(call: Call, local: *mut u8, address: u64, length: usize) -> Result<(), Fault> {
     let mut done = 0;
     while done < length {
         let near =
@@ -21,9 +26,8 @@ fn call(call: Call, local: *mut u8, address: u64, length: usize) -> Result<(), F
             iov_base: (address as usize).wrapping_add(done) as *mut libc::c_void,
             iov_len: length - done,
         };
-        // SAFETY: `near` lies in a slice the caller holds; `far` is checked by the kernel and
-        // belongs to this process's registered memory (see `guard::copy`).
-        let n = unsafe { call(libc::getpid(), &near, 1, &far, 1, 0) };
+        // SAFETY: the caller guarantees both ranges. The kernel refuses addresses that nothing answers.
+        let n = unsafe { call(std::process::id() as libc::pid_t, &near, 1, &far, 1, 0) };
         match usize::try_from(n) {
             Ok(n) if n > 0 => done += n,
             _ => return Err(Fault(address + done as u64)),
@@ -33,9 +37,13 @@ fn call(call: Call, local: *mut u8, address: u64, length: usize) -> Result<(), F
 }
 
 pub fn read(address: u64, to: &mut [u8]) -> Result<(), Fault> {
-    call(libc::process_vm_readv, to.as_mut_ptr(), address, to.len())
+    // SAFETY: `to` is a slice, which is written; the memory at `address` is only read.
+    unsafe { call(libc::process_vm_readv, to.as_mut_ptr(), address, to.len()) }
 }
 
-pub fn write(address: u64, from: &[u8]) -> Result<(), Fault> {
-    call(libc::process_vm_writev, from.as_ptr().cast_mut(), address, from.len())
+/// # Safety
+/// No Rust reference covers the bytes at `address`, or nothing answers there.
+pub unsafe fn write(address: u64, from: &[u8]) -> Result<(), Fault> {
+    // SAFETY: `from` is a slice, which is only read. The caller guarantees the bytes at `address`.
+    unsafe { call(libc::process_vm_writev, from.as_ptr().cast_mut(), address, from.len()) }
 }

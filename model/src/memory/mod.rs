@@ -43,7 +43,7 @@ pub trait Memory: Send + Sync {
 /// SIGBUS handler asks [`recover`] first, and resumes where it says. A thread that works on the
 /// card must not block these two signals, and a handler that itself works on the card must be
 /// installed with SA_NODEFER.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct ProcessMemory {
     guarded: bool,
 }
@@ -52,7 +52,16 @@ impl ProcessMemory {
     /// Memory of this process, where a signal handler that asks [`recover`] is (`guarded`) or is
     /// not installed. Without it, and on processors other than x86-64, every access is made by the
     /// kernel: slower, and [`Memory::update`] is not atomic against this process's own threads.
-    pub fn new(guarded: bool) -> Self {
+    ///
+    /// # Safety
+    /// The methods of the result are safe and access any address that they are given. So, as long as
+    /// it or a copy of it is used:
+    /// - The addresses come from the program whose memory this is: it has given them to a card, or
+    ///   passed them to a system call, so that they are read or written.
+    /// - No Rust reference covers bytes while they are written, and no exclusive one while they are
+    ///   read.
+    /// - With `guarded`, handlers of SIGSEGV and SIGBUS that ask [`recover`] stay installed.
+    pub unsafe fn new(guarded: bool) -> Self {
         Self { guarded: guarded && guard::AVAILABLE }
     }
 }
@@ -72,17 +81,22 @@ impl Memory for ProcessMemory {
         }
         match to.len() {
             8 if address % 8 == 0 => {
-                to.copy_from_slice(&guard::load(address)?.to_ne_bytes());
+                // SAFETY: `guarded` is set, so the caller of `new` guarantees the handlers.
+                let value = unsafe { guard::load(address) }?;
+                to.copy_from_slice(&value.to_ne_bytes());
                 Ok(())
             }
             // The eight bytes around them lie on the same page.
             4 if address % 4 == 0 => {
-                let around = guard::load(address & !7)?.to_ne_bytes();
+                // SAFETY: `guarded` is set, so the caller of `new` guarantees the handlers.
+                let around = unsafe { guard::load(address & !7) }?.to_ne_bytes();
                 let from = (address % 8) as usize;
                 to.copy_from_slice(&around[from..from + 4]);
                 Ok(())
             }
-            _ => guard::copy(address, to.as_mut_ptr() as u64, address, to.len()),
+            // SAFETY: `guarded` is set, so the caller of `new` guarantees the handlers, and that no
+            // exclusive reference covers the bytes at `address`. `to` is a slice.
+            _ => unsafe { guard::copy(address, to.as_mut_ptr() as u64, address, to.len()) },
         }
     }
 
@@ -102,13 +116,17 @@ impl Memory for ProcessMemory {
         if !self.guarded {
             let mut old = [0; 8];
             kernel::read(address, &mut old)?;
-            kernel::write(address, &change(old))?;
+            // SAFETY: the caller of `new` guarantees that no reference covers the eight bytes.
+            unsafe { kernel::write(address, &change(old)) }?;
             return Ok(old);
         }
-        let mut old = guard::load(address)?;
+        // SAFETY: `guarded` is set, so the caller of `new` guarantees the handlers.
+        let mut old = unsafe { guard::load(address) }?;
         loop {
             let new = u64::from_ne_bytes(change(old.to_ne_bytes()));
-            let met = guard::compare_exchange(address, old, new)?;
+            // SAFETY: `guarded` is set, so the caller of `new` guarantees the handlers, and that no
+            // reference covers the eight bytes.
+            let met = unsafe { guard::compare_exchange(address, old, new) }?;
             if met == old {
                 return Ok(old.to_ne_bytes());
             }
@@ -122,18 +140,24 @@ impl Memory for ProcessMemory {
         let last = address + head.len() as u64;
         if !self.guarded {
             if !head.is_empty() {
-                kernel::write(address, head)?;
+                // SAFETY: the caller of `new` guarantees that no reference covers the bytes.
+                unsafe { kernel::write(address, head) }?;
             }
             // The kernel's copies are plain stores.
             std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
-            return kernel::write(last, &from[head.len()..]);
+            // SAFETY: the caller of `new` guarantees that no reference covers the byte.
+            return unsafe { kernel::write(last, &from[head.len()..]) };
         }
         // Stores of one `rep movsb` may become visible in any order among themselves, but not
         // after those of the next one (Intel SDM volume 3, 9.2.4).
-        if !head.is_empty() {
-            guard::copy(address, address, head.as_ptr() as u64, head.len())?;
+        // SAFETY: `guarded` is set, so the caller of `new` guarantees the handlers, and that no
+        // reference covers the bytes from `address` on. `from` is a slice, `head` all but its last.
+        unsafe {
+            if !head.is_empty() {
+                guard::copy(address, address, head.as_ptr() as u64, head.len())?;
+            }
+            guard::copy(last, last, from[head.len()..].as_ptr() as u64, 1)
         }
-        guard::copy(last, last, from[head.len()..].as_ptr() as u64, 1)
     }
 }
 
@@ -218,7 +242,9 @@ mod tests {
 
     fn both() -> [ProcessMemory; 2] {
         install();
-        [ProcessMemory::new(true), ProcessMemory::new(false)]
+        // SAFETY: the handlers are installed. The tests name pages of `Hole`, which none refers to,
+        // and addresses that nothing answers.
+        unsafe { [ProcessMemory::new(true), ProcessMemory::new(false)] }
     }
 
     #[test]

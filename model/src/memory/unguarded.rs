@@ -8,14 +8,20 @@ pub fn recover(_rip: u64) -> Option<u64> {
     None
 }
 
-pub fn copy(address: u64, _to: u64, _from: u64, _length: usize) -> Result<(), Fault> {
+/// # Safety
+/// None: nothing is accessed.
+pub unsafe fn copy(address: u64, _to: u64, _from: u64, _length: usize) -> Result<(), Fault> {
     Err(Fault(address))
 }
 
-pub fn load(address: u64) -> Result<u64, Fault> {
+/// # Safety
+/// None: nothing is accessed.
+pub unsafe fn load(address: u64) -> Result<u64, Fault> {
     Err(Fault(address))
 }
 
-pub fn compare_exchange(address: u64, _old: u64, _new: u64) -> Result<u64, Fault> {
+/// # Safety
+/// None: nothing is accessed.
+pub unsafe fn compare_exchange(address: u64, _old: u64, _new: u64) -> Result<u64, Fault> {
     Err(Fault(address))
 }

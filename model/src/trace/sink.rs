@@ -49,7 +49,7 @@ impl Sink {
                 let path = name.replace(PROCESS, &process.to_string());
                 let mut options = OpenOptions::new();
                 let file = options.write(true).create(true).truncate(false).open(path)?;
-                // SAFETY: no memory is passed.
+                // SAFETY: `flock` passes no memory.
                 if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } != 0 {
                     let text = "another process writes to it: put %p into its name, which stands \
                                 for the process";
@@ -64,7 +64,7 @@ impl Sink {
         };
         let fd = aside(fd)?;
         OPEN.store(fd, Ordering::Release);
-        // SAFETY: the descriptor was just opened, and nobody else owns it.
+        // SAFETY: the descriptor was opened above, given up by its owner, and moved: nothing else owns it.
         Ok(Sink::Descriptor { fd: Private::new(unsafe { OwnedFd::from_raw_fd(fd) }), process })
     }
 
@@ -100,7 +100,7 @@ impl Sink {
 /// Writes some of it, without a signal where nobody reads any more.
 fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
     loop {
-        // SAFETY: so many bytes are there.
+        // SAFETY: the call reads `bytes`, whose length it is given.
         let mut put = unsafe {
             libc::send(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), libc::MSG_NOSIGNAL)
         };
@@ -121,8 +121,9 @@ fn put(fd: &OwnedFd, bytes: &[u8]) -> io::Result<usize> {
 /// Writes some of it to a file. At the limit of files' sizes (`RLIMIT_FSIZE`) it fails with `EFBIG`: the
 /// signal that goes with it would end the program, and is taken back.
 fn write_below_limit(fd: &OwnedFd, bytes: &[u8]) -> isize {
-    // SAFETY: zeroed signal sets and times are valid and are filled by the calls; so many bytes are
-    // there. The kernel sends SIGXFSZ to the thread that writes, which has it blocked meanwhile.
+    // The kernel sends SIGXFSZ to the thread that writes, which has it blocked meanwhile.
+    // SAFETY: sets and times are integers, for which zeros are values. The calls access those of this
+    // block, and read `bytes`, whose length is given.
     unsafe {
         let (mut limit, mut before, mut waiting): (libc::sigset_t, libc::sigset_t, libc::sigset_t) =
             std::mem::zeroed();
@@ -147,7 +148,8 @@ pub(crate) fn forget() {
     let fd = OPEN.swap(-1, Ordering::AcqRel);
     if fd >= 0 {
         crate::private::release(fd);
-        // SAFETY: the copy of a descriptor that nothing in this process uses: see [`Sink::write`].
+        // SAFETY: the descriptor came over the fork. Its owner in this process is not used any more, but
+        // forgotten, by `Sink::write`, which compares process numbers.
         unsafe { libc::close(fd) };
     }
 }

@@ -73,13 +73,13 @@ impl OpenDevice {
         };
         let own = |result: libc::c_long| {
             let fd = libc::c_int::try_from(result).ok().filter(|fd| *fd >= 0)?;
-            // SAFETY: the system call has just made the descriptor; nobody else knows it.
+            // SAFETY: the system call has just made the descriptor, so nothing else owns it.
             Some(unsafe { OwnedFd::from_raw_fd(fd) })
         };
-        // SAFETY: no memory is passed.
+        // SAFETY: `pidfd_open` passes no memory.
         let process = own(unsafe { libc::syscall(libc::SYS_pidfd_open, self.pid, 0) })
             .ok_or_else(|| failed("pidfd_open"))?;
-        // SAFETY: the same.
+        // SAFETY: `pidfd_getfd` passes no memory.
         let fd = own(unsafe {
             libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), self.descriptor, 0)
         })

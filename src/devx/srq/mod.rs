@@ -167,7 +167,7 @@ unsafe impl Shares for SharedReceiveQueue {
         Arc::new(self.clone())
     }
 
-    fn shared(&self, order: Option<Box<[u16]>>) -> Result<SharedView> {
+    unsafe fn shared(&self, order: Option<Box<[u16]>>) -> Result<SharedView> {
         let inner = &self.inner;
         Ok(SharedView {
             buffer: inner.memory.ring.start(),

@@ -57,7 +57,8 @@ impl<'c, T: Transport> Batch<'c, T> {
         }
         let slot = self.requests.slot();
         if self.requests.append_ready(id, &operation) {
-            // SAFETY: `slot` is one of the ring's, of the request that was just appended.
+            // SAFETY: `slot` is the ring's, of the request appended above. It was free, so its place holds
+            // nothing: `new` has dropped what a leaked batch left.
             unsafe { self.flight.add(slot, operation.into_buffers()) }
             return Ok(());
         }
@@ -66,7 +67,8 @@ impl<'c, T: Transport> Batch<'c, T> {
         if let Err(error) = self.requests.append_any(id, &rest) {
             return Err(Refused { error, operation: rest });
         }
-        // SAFETY: `slot` is one of the ring's, of the request that was just appended.
+        // SAFETY: `slot` is the ring's, of the request appended above. It was free, so its place holds
+        // nothing: `new` has dropped what a leaked batch left.
         unsafe { self.flight.add(slot, rest.into_buffers()) }
         Ok(())
     }
@@ -109,10 +111,11 @@ impl<'c, T: Transport> Batch<'c, T> {
     #[inline(always)]
     fn commit(self) -> (Result<(), Refusal>, ring::Batch<'c, T>) {
         let this = ManuallyDrop::new(self);
-        // SAFETY: both are moved out, and nothing is dropped.
+        // SAFETY: both fields are moved out once, and `this` is never dropped.
         let (mut requests, flight) = unsafe { (read(&this.requests), read(&this.flight)) };
-        // SAFETY: all memory that the requests name is in slices, which are the flight's; the rest
-        // is as in `Channel::post`.
+        // SAFETY: all memory that the requests name is in slices, which the flight owns until a poll has
+        // retired the request or the QP was reset: nothing else reaches it. If the channel is dropped
+        // before, the memory is freed only after it was deregistered.
         let rung = unsafe { requests.commit() };
         if rung.is_ok() {
             flight.set_open(false);

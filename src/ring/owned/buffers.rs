@@ -30,9 +30,9 @@ pub struct Buffers {
     word: *mut (),
 }
 
-// SAFETY: it owns slices, which may be sent.
+// SAFETY: the word owns slices and nothing else, and a slice is `Send`.
 unsafe impl Send for Buffers {}
-// SAFETY: it gives shared references to its slices only, which may be shared.
+// SAFETY: a shared reference leads to shared references to the slices alone, and a slice is `Sync`.
 unsafe impl Sync for Buffers {}
 
 impl Buffers {
@@ -49,7 +49,8 @@ impl Buffers {
         if !self.is_one() {
             return Err(self);
         }
-        // SAFETY: `from` made the word of a slice, and `self` is forgotten.
+        // SAFETY: the tag says that `From<Slice>` made the word. `self` is forgotten, so the word is used
+        // once.
         let slice = unsafe { tagged::into_one(self.word) };
         forget(self);
         Ok(slice)
@@ -63,7 +64,8 @@ impl Buffers {
         if self.is_one() || self.is_none() {
             return Err(self);
         }
-        // SAFETY: `from` made the word of a list, and `self` is forgotten.
+        // SAFETY: the tag says that `From<Vec<Slice>>` made the word. `self` is forgotten, so the word is
+        // used once.
         let list = unsafe { tagged::into_list(self.word) };
         forget(self);
         Ok(list)
@@ -71,7 +73,8 @@ impl Buffers {
 
     /// Borrows all slices.
     pub fn slices(&self) -> &[Slice] {
-        // SAFETY: the word is of none or of slices, which `self` owns.
+        // SAFETY: the word is `NONE` or was made by one of the two `From`, and `self` owns its slices as
+        // long as it is borrowed.
         unsafe { tagged::elements(&self.word) }
     }
 
@@ -152,7 +155,8 @@ impl Drop for Buffers {
     #[inline]
     fn drop(&mut self) {
         if !self.is_none() {
-            // SAFETY: the word owns slices, and `self` is not used after its drop.
+            // SAFETY: the word is not `NONE`, so one of the two `From` made it. It is not used after the
+            // drop.
             unsafe { tagged::free::<Slice>(self.word) }
         }
     }

@@ -114,16 +114,16 @@ impl<T: Transport> Channel<T> {
         }
         self.send.ring.doorbell.timing.begin();
         let cursor = self.send.ring.cursor;
-        // SAFETY: all memory that the request names is in slices, which are the flight's in a
-        // moment, before anything else happens: nobody can read, write or borrow it. They are given
-        // back when a poll has retired the request, or after RESET. If the channel is dropped
-        // before, so are the slices: their memory stays registered as long as other slices of the
-        // region live, which do not cover it, and is freed after it was deregistered. If the channel
-        // is leaked, so are they.
+        // SAFETY: all memory that the request names is in slices, which the flight owns as soon as the
+        // call returns: nothing reads, writes or borrows it. A poll gives them back that has retired the
+        // request, or `close` after RESET. If the channel is dropped before, so are the slices: their
+        // memory stays registered while other slices of the region exist, which do not cover it, and is
+        // freed after it was deregistered. If the channel is leaked, so are the slices.
         match unsafe { self.send.post_short(id, &operation) } {
             Ok(true) => {
                 let slot = cursor.shape().slot(cursor.head());
-                // SAFETY: a slot of the ring.
+                // SAFETY: the slot is the ring's, of the request posted above. It was free, so its place
+                // holds nothing: `post_short` posts only where no batch was leaked.
                 unsafe { self.sends.add(slot, operation.into_buffers()) }
                 return Ok(());
             }
@@ -143,7 +143,8 @@ impl<T: Transport> Channel<T> {
         if let Err(error) = unsafe { self.send.post_ref(id, &operation) } {
             return Err(Refused { error, operation });
         }
-        // SAFETY: a slot of the ring.
+        // SAFETY: the slot is the ring's, of the request posted above. It was free, so its place holds
+        // nothing: `forget_unposted` has dropped what a leaked batch left.
         unsafe {
             let slot = cursor.shape().slot(cursor.head());
             self.sends.add(slot, operation.into_buffers());
@@ -197,15 +198,16 @@ impl<T: Transport> Channel<T> {
         match self.completions.find(&mut queues) {
             Found::Nothing => Ok(None),
             Found::Send(done) => {
-                // SAFETY: `find` says so.
+                // SAFETY: `find` was the last call on the reader, and found a send.
                 unsafe { self.completions.take_found() };
-                // SAFETY: `find` says so: it retires no other way.
+                // SAFETY: a `find` that finds a send has retired it by `retire_oldest`, as the oldest, and
+                // nothing has been retired since.
                 let buffers = unsafe { self.sends.take_oldest(&self.send.ring) };
                 let outcome = Outcome::Sent(done);
                 Ok(Some(Event::Returned(Returned { id: done.id, buffers, outcome })))
             }
             Found::Receive(done) => {
-                // SAFETY: `find` says so.
+                // SAFETY: `find` was the last call on the reader, and found a receive.
                 unsafe { self.completions.take_found() };
                 Ok(Some(Event::Returned(self.received(done))))
             }
@@ -215,7 +217,7 @@ impl<T: Transport> Channel<T> {
                 if !self.poll_other(&mut other)? {
                     return Ok(None);
                 }
-                // SAFETY: it was written.
+                // SAFETY: `poll_other` returned true, so it wrote an event.
                 Ok(Some(unsafe { other.assume_init() }))
             }
         }
@@ -246,12 +248,12 @@ impl<T: Transport> Channel<T> {
             match second.find(&mut queues) {
                 Found::Nothing => return Ok(false),
                 Found::Send(done) => {
-                    // SAFETY: `find` says so.
+                    // SAFETY: `find` was the last call on the reader, and found a send.
                     unsafe { second.take_found() };
                     other.write(Completion::Send(done));
                 }
                 Found::Receive(done) => {
-                    // SAFETY: `find` says so.
+                    // SAFETY: `find` was the last call on the reader, and found a receive.
                     unsafe { second.take_found() };
                     into.write(Event::Returned(self.received(done)));
                     return Ok(true);
@@ -263,7 +265,8 @@ impl<T: Transport> Channel<T> {
                 }
             }
         }
-        // SAFETY: it was written in all cases that come here.
+        // SAFETY: `take_other` wrote it where it returned true, and the arm of a send did; the other arms
+        // return.
         let event = match unsafe { other.assume_init() } {
             Completion::Send(done) => return Ok(self.sent(mark, Outcome::Sent(done), into)),
             Completion::Failed(failure) if failure.queue == QueueKind::Send => {

@@ -84,13 +84,14 @@ pub enum Event {
 /// Puts buffers to a place that holds none.
 ///
 /// # Safety
-/// `place` can be written. What it holds is forgotten.
+/// - `place` is valid for a write.
+/// - It holds no buffers: they would be leaked.
 #[inline(always)]
 pub(super) unsafe fn put(place: *mut Buffers, buffers: Buffers) {
     if buffers.is_none() {
         forget(buffers);
     } else {
-        // SAFETY: the caller says that the place can be written.
+        // SAFETY: the caller guarantees that the place is valid for a write.
         unsafe { place.write(buffers) }
     }
 }
@@ -133,10 +134,12 @@ impl Flight {
     /// Adds the memory of the WQE in that slot.
     ///
     /// # Safety
-    /// It is a slot of the ring, whose place holds nothing.
+    /// - `slot` is less than the number of the ring's entries.
+    /// - Its place holds nothing.
     #[inline(always)]
     pub(super) unsafe fn add(&mut self, slot: usize, buffers: Buffers) {
-        // SAFETY: `memory` has a place for each slot.
+        // SAFETY: the caller passes a slot of the ring, and `memory` has a place for each. The caller
+        // guarantees that it holds nothing.
         unsafe { put(&raw mut self.memory.get_unchecked_mut(slot).buffers, buffers) }
     }
 
@@ -168,13 +171,16 @@ impl Flight {
     /// Takes the memory of the request that the ring has retired last, as its oldest.
     ///
     /// # Safety
-    /// It has, by [`retire_oldest`](crate::ring::shadow::Shadow::retire_oldest), and nothing since.
+    /// - `ring` is the one that this value was made for.
+    /// - The ring retired it by [`retire_oldest`](crate::ring::shadow::Shadow::retire_oldest), and has
+    ///   retired nothing since.
     #[inline(always)]
     pub(super) unsafe fn take_oldest(&mut self, ring: &SendRing) -> Buffers {
         let address = ring.shadow.behind_retired().wrapping_add(self.from_shadow);
         let place = self.memory.as_mut_ptr().with_addr(address);
-        // SAFETY: the shadow has an entry for each slot, and places are as far apart as entries. What
-        // the place holds is replaced by none.
+        // SAFETY: the caller guarantees that the ring has just retired a request, whose entry is the one
+        // before `behind_retired`. `memory` has a place for each entry, as long as one: so the address is
+        // that of the place of the request's slot.
         unsafe { replace(&mut (*place).buffers, Buffers::None) }
     }
 

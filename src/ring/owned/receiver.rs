@@ -54,18 +54,18 @@ impl Receiver {
         }
         let queue = &mut self.queue;
         let head = queue.cursor.head();
-        // SAFETY: `ahead` is always of the queue's own head.
+        // SAFETY: `ahead` is of `head`, the queue's own: each commit moves both.
         let Some((next, place)) = (unsafe { queue.put_usual(head, queue.ahead, id, &memory) })
         else {
             return self.post_any(id, memory);
         };
         queue.ahead.next = next;
-        // SAFETY: a place of the queue's, which holds nothing, as its slot is free. All memory that
-        // the receive names is in slices, which are the place's from here on: nobody can read,
-        // write or borrow it. They are given back when a poll returns the completion, or after
-        // RESET. If the queue is dropped before, so are the slices: their memory stays registered
-        // as long as other slices of the region live, which do not cover it, and is freed after it
-        // was deregistered. If the queue is leaked, so are they.
+        // SAFETY: `place` is the queue's, of a free slot, so it holds nothing. All memory that the receive
+        // names is in slices, which the place owns from here on: nothing reads, writes or borrows it. A
+        // poll gives them back that returns the completion, or `close` after RESET. If the queue is
+        // dropped before, so are the slices: their memory stays registered while other slices of the
+        // region exist, which do not cover it, and is freed after it was deregistered. If the queue is
+        // leaked, so are the slices.
         unsafe {
             put(&raw mut (*place).held, memory.into_buffers());
             queue.commit(head.plus(1));

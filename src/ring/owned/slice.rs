@@ -126,8 +126,9 @@ impl Slice {
     /// If it does not fit.
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         self.check(offset, data.len());
-        // SAFETY: inside the slice, checked above, which nobody else holds and which is borrowed
-        // alone. The region itself is out of reach.
+        // SAFETY: inside the slice, by the check above. No other slice covers the bytes, `self` is
+        // borrowed exclusively, and the region is owned by its slices alone, so nothing of this process
+        // refers to them.
         unsafe { self.part.region.store(self.part.offset + offset, data) }
     }
 
@@ -161,10 +162,9 @@ impl Slice {
         if self.part.region.access().peer_writes() {
             return None;
         }
-        // SAFETY: initialised bytes of the region, which lives as long as `self`. No other slice
-        // covers them, `self` is borrowed alone, no peer may write them, and requests of this host
-        // hold their slices themselves. The region's own copies and references are out of reach:
-        // it is owned by its slices alone.
+        // SAFETY: initialized bytes of the region, which exists as long as `self`. No other slice covers
+        // them, `self` is borrowed exclusively, and the region is owned by its slices alone. No peer may
+        // write them, and a request of this host that names them owns their slice.
         Some(unsafe {
             let start = self.part.region.as_ptr().add(self.part.offset);
             std::slice::from_raw_parts_mut(start.as_ptr(), self.part.length)

@@ -74,9 +74,10 @@ impl StridingReceiver {
             return Err((PostError::PdMismatch, memory));
         }
         let sge = memory.sge();
-        // SAFETY: the slice is held until the WQE is used up or failed, by this queue alone and by
-        // frames, which read where one was reported. If the queue is dropped before, so is the slice,
-        // whose region is deregistered before its memory is anybody else's.
+        // SAFETY: `posted` owns the slice until the WQE is used up or failed. Frames share it, and read
+        // only where a packet was reported. If the queue is dropped before, the slice's memory stays
+        // registered while other slices of the region exist, which do not cover it, and is freed after it
+        // was deregistered.
         match unsafe { self.raw.post(0, sge) } {
             Ok(()) => {
                 self.posted.push_back(Arc::new(memory));

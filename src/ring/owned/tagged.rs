@@ -82,7 +82,8 @@ pub(super) fn of_list<E: Element>(mut list: Vec<E>) -> *mut () {
 /// The word is from [`of_one`] of the same type, and does not own the element from now on.
 #[inline(always)]
 pub(super) unsafe fn into_one<E: Element>(word: *mut ()) -> E {
-    // SAFETY: the caller guarantees the word and that it is used once.
+    // SAFETY: the caller guarantees that `of_one`, which calls `into_raw`, made the word, and that the
+    // word is used once.
     unsafe { E::from_raw(word) }
 }
 
@@ -95,7 +96,9 @@ pub(super) unsafe fn into_list<E: Element>(word: *mut ()) -> Vec<E> {
         return Vec::new();
     }
     let elements = first::<E>(word);
-    // SAFETY: the list has a first element, which has the length and capacity that `of_list` found.
+    // SAFETY: the caller guarantees that `of_list` made the word. The list is not empty, so the pointer,
+    // length and capacity are those of the vector that `of_list` took apart: it stored the latter two in
+    // the first element.
     unsafe {
         let [length, capacity] = (*elements).list_shape();
         Vec::from_raw_parts(elements, length, capacity)
@@ -109,14 +112,16 @@ pub(super) unsafe fn into_list<E: Element>(word: *mut ()) -> Vec<E> {
 /// long as they are borrowed.
 pub(super) unsafe fn elements<E: Element>(word: &*mut ()) -> &[E] {
     if is_one(*word) {
-        // SAFETY: an element is the pointer in the word, and nothing else.
+        // SAFETY: the tag and the caller say that `of_one` made the word. An element consists of that
+        // pointer and nothing else, so the word is an element.
         return from_ref(unsafe { &*(&raw const *word).cast::<E>() });
     }
     if is_none(*word) || word.addr() == empty::<E>() {
         return &[];
     }
     let elements = first::<E>(*word);
-    // SAFETY: the list has a first element, which has the length that `of_list` found.
+    // SAFETY: the caller guarantees that `of_list` made the word, which owns its elements while they are
+    // borrowed. The list is not empty, and `of_list` stored its length in the first element.
     unsafe { from_raw_parts(elements, (*elements).list_shape()[0]) }
 }
 
@@ -127,7 +132,8 @@ pub(super) unsafe fn elements<E: Element>(word: &*mut ()) -> &[E] {
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn free<E: Element>(word: *mut ()) {
-    // SAFETY: the word owns an element or a list, and this is its last use.
+    // SAFETY: the caller guarantees that `of_one` or `of_list` made the word, which the tag tells, and that
+    // this is its last use.
     unsafe {
         if is_one(word) {
             drop(into_one::<E>(word));

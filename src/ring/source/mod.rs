@@ -64,8 +64,9 @@ pub(crate) mod handover {
     /// Of a send queue.
     ///
     /// # Safety
-    /// What the view names stays where it is, and the card's, as long as the owner lives, and is
-    /// written by nobody else while the send queue is claimed of the owner.
+    /// - As long as the owner exists, the memory and the register that the view names stay where they
+    ///   are, and the HCA uses them for this queue.
+    /// - While the send queue is claimed of the owner, only the claimant writes them.
     pub unsafe trait Sends {
         /// What keeps it alive.
         fn owner(&self) -> Arc<dyn QueueOwner>;
@@ -80,8 +81,9 @@ pub(crate) mod handover {
     /// Of a receive queue, its own or a shared one.
     ///
     /// # Safety
-    /// What the view names stays where it is, and the HCA's, as long as the owner lives, and is
-    /// written by nothing else while the receive queue is claimed of the owner.
+    /// - As long as the owner exists, the memory that the view names stays where it is, and the HCA uses
+    ///   it for this queue.
+    /// - While the receive queue is claimed of the owner, only the claimant writes it.
     pub unsafe trait Receives {
         /// What keeps it alive.
         fn owner(&self) -> Arc<dyn QueueOwner>;
@@ -102,8 +104,9 @@ pub(crate) mod handover {
     /// Of a completion queue.
     ///
     /// # Safety
-    /// What the view names stays where it is, and the HCA's, as long as the owner lives, and is read
-    /// and written by nothing else while the consumer side is claimed of the owner.
+    /// - As long as the owner exists, the memory and the page that the view names stay where they are,
+    ///   and the HCA uses them for this queue.
+    /// - While the consumer side is claimed of the owner, only the claimant and the HCA access them.
     pub unsafe trait Completes {
         /// What keeps it alive.
         fn owner(&self) -> Arc<dyn CqOwner>;
@@ -121,8 +124,9 @@ pub(crate) mod handover {
     /// Of a shared receive queue.
     ///
     /// # Safety
-    /// What the view names stays where it is, and the HCA's, as long as the owner lives, and is
-    /// written by nothing else while the queue is claimed of the owner.
+    /// - As long as the owner exists, the memory that the view names stays where it is, and the HCA uses
+    ///   it for this queue.
+    /// - While the queue is claimed of the owner, only the claimant writes it.
     pub unsafe trait Shares {
         /// What keeps it alive.
         fn owner(&self) -> Arc<dyn SrqOwner>;
@@ -132,7 +136,10 @@ pub(crate) mod handover {
         ///
         /// # Errors
         /// [`Error::Queue`](crate::Error::Queue).
-        fn shared(&self, order: Option<Box<[u16]>>) -> Result<SharedView>;
+        ///
+        /// # Safety
+        /// The caller has claimed the queue of its [owner](Self::owner): the list of its WQEs is read.
+        unsafe fn shared(&self, order: Option<Box<[u16]>>) -> Result<SharedView>;
 
         /// Its number, by which commands name it.
         ///

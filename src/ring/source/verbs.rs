@@ -49,7 +49,8 @@ impl QpView {
     pub(in crate::ring) unsafe fn new(qp: NonNull<ibv_qp>) -> Result<Self, QueueError> {
         let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-        // SAFETY: all-zero is a value of these plain C structures; the library fills `out`.
+        // SAFETY: the structures are integers and pointers, for which zeros are values. The caller keeps
+        // the object alive, and the library writes `out`, which lives through the call.
         let (dv, status) = unsafe {
             let object = object.assume_init_mut();
             object.qp.in_ = qp.as_ptr();
@@ -143,7 +144,8 @@ impl QpView {
 /// # Safety
 /// `qp` is a live QP that can receive.
 pub(in crate::ring) unsafe fn member(qp: NonNull<ibv_qp>) -> Member {
-    // SAFETY: the QP is alive; these members are set before it can receive, and do not change.
+    // SAFETY: the caller keeps the QP alive. libibverbs sets these members before the QP can receive, and
+    // does not change them.
     let (number, cq, srq) = unsafe {
         let qp = qp.as_ptr();
         ((*qp).qp_num, (*qp).recv_cq, (*qp).srq)
@@ -160,8 +162,8 @@ unsafe fn query(qp: NonNull<ibv_qp>) -> Result<(u32, ibv_qp_init_attr), QueueErr
     let mut attr = MaybeUninit::<ibv_qp_attr>::zeroed();
     let mut init = MaybeUninit::<ibv_qp_init_attr>::zeroed();
     let mask = bit::IBV_QP_STATE | bit::IBV_QP_CAP;
-    // SAFETY: the caller keeps the QP alive; all-zero is a value of these plain C structures, and the
-    // library fills them.
+    // SAFETY: the structures are integers and pointers, for which zeros are values. The caller keeps the
+    // QP alive, and the library writes both structures, which live through the call.
     unsafe {
         let status = ibv_query_qp(qp.as_ptr(), attr.as_mut_ptr(), mask.0 as i32, init.as_mut_ptr());
         if status != 0 {
@@ -176,13 +178,13 @@ unsafe fn query(qp: NonNull<ibv_qp>) -> Result<(u32, ibv_qp_init_attr), QueueErr
 /// # Safety
 /// `qp` is a live QP.
 unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::Result<()> {
-    // SAFETY: integers and a union of integers, for which zeroes are valid.
+    // SAFETY: integers and a union of integers, for which zeros are values.
     let mut attr: ibv_qp_attr = unsafe { core::mem::zeroed() };
     attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
     attr.cur_qp_state = ibv_qp_state::IBV_QPS_SQE;
     // The kernel was not told that the card moved the pair to SQE.
     let mask = bit::IBV_QP_STATE.0 | bit::IBV_QP_CUR_STATE.0;
-    // SAFETY: the caller keeps the QP alive; the attributes live through the call.
+    // SAFETY: the caller keeps the QP alive. The call reads the attributes, which live through it.
     let result = unsafe { ibv_modify_qp(qp.as_ptr(), &mut attr, mask as libc::c_int) };
     if result != 0 {
         return Err(Error::from_errno("ibv_modify_qp", Errno(result)));
@@ -197,7 +199,8 @@ unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::Result<()> {
 pub(in crate::ring) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionView, QueueError> {
     let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: all-zero is a value of these plain C structures; the library fills `out`.
+    // SAFETY: the structures are integers and pointers, for which zeros are values. The caller keeps
+    // the object alive, and the library writes `out`, which lives through the call.
     let (out, status) = unsafe {
         let object = object.assume_init_mut();
         object.cq.in_ = cq.as_ptr();
@@ -239,7 +242,7 @@ pub(in crate::ring) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck
     // SAFETY: the caller keeps the CQ alive, which keeps its context open; neither field changes.
     let fd = unsafe { (*(*cq.as_ptr()).context).async_fd };
     let mut unread = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-    // SAFETY: one pollfd, which lives through the call. It does not wait.
+    // SAFETY: the call reads and writes one pollfd, which lives through it.
     if unsafe { libc::poll(&mut unread, 1, 0) } == 0 {
         return CqCheck::NoEvent;
     }
@@ -271,6 +274,8 @@ unsafe impl Send for Foreign {}
 unsafe impl Sync for Foreign {}
 
 impl Foreign {
+    /// Returns the owner of a queue pair.
+    ///
     /// # Safety
     /// `qp` stays alive as long as the result.
     pub(in crate::ring) unsafe fn owner(qp: NonNull<ibv_qp>) -> Arc<dyn QueueOwner> {
@@ -294,12 +299,12 @@ impl QueueOwner for Foreign {
     }
 
     fn state(&self) -> Result<u32, QueueError> {
-        // SAFETY: by the contract of `owner`, the QP is alive as long as `self`.
+        // SAFETY: the caller of `owner` keeps the QP alive as long as `self`.
         unsafe { query(self.0) }.map(|(state, _)| state)
     }
 
     fn resume(&self) -> crate::Result<()> {
-        // SAFETY: by the contract of `owner`, the QP is alive as long as `self`.
+        // SAFETY: the caller of `owner` keeps the QP alive as long as `self`.
         unsafe { resume(self.0) }
     }
 
@@ -326,12 +331,12 @@ impl QueueOwner for QueuePairHandle {
     }
 
     fn state(&self) -> Result<u32, QueueError> {
-        // SAFETY: the handle keeps it alive.
+        // SAFETY: the handle keeps the QP alive.
         unsafe { query(self.as_raw()) }.map(|(state, _)| state)
     }
 
     fn resume(&self) -> crate::Result<()> {
-        // SAFETY: the handle keeps it alive.
+        // SAFETY: the handle keeps the QP alive.
         unsafe { resume(self.as_raw()) }
     }
 
@@ -343,7 +348,7 @@ impl QueueOwner for QueuePairHandle {
 // SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim keeps
 // other writers of this crate away and forbids RESET; it is only given after RESET, or when nothing
 // is outstanding. Writers that are not of this crate reach the QP by its raw pointer only, whose
-// users promise to respect that.
+// users guarantee the same.
 unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::new(self.handle())
@@ -352,7 +357,7 @@ unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
     fn sends(&self) -> crate::Result<SendView> {
         // SAFETY: `self` keeps the queue pair alive.
         let view = unsafe { QpView::new(self.as_raw()) }?.sends::<T>()?;
-        // SAFETY: libmlx5 has mapped the register for the queue pair.
+        // SAFETY: libmlx5 has mapped the register, and keeps it mapped as long as the queue pair.
         unsafe { verbs::keep_from_children(view.register)? };
         Ok(view)
     }
@@ -364,7 +369,7 @@ impl<T: Transport> SendSource for QueuePair<T, Rts> {
 
 // SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim of the
 // receive queue keeps other writers of this crate away and forbids RESET. Writers that are not of this
-// crate reach the QP by its raw pointer only, whose users promise to respect that.
+// crate reach the QP by its raw pointer only, whose users guarantee the same.
 unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::new(self.handle())
@@ -375,7 +380,7 @@ unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> 
             // Asked of a target of dynamic connections, libmlx5 would look where nothing is.
             return Err(QueueError::NoQueue.into());
         }
-        // SAFETY: it is alive.
+        // SAFETY: `self` keeps the queue pair alive.
         Ok(unsafe { QpView::new(self.as_raw()) }?.receives()?)
     }
 
@@ -384,7 +389,7 @@ unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> 
     }
 
     fn member(&self) -> Member {
-        // SAFETY: it is alive, and in a state that receives.
+        // SAFETY: `self` keeps the queue pair alive, and its type says that it can receive.
         unsafe { member(self.as_raw()) }
     }
 }
@@ -421,7 +426,7 @@ impl CqOwner for CompletionQueueHandle {
 
 // SAFETY: the handle keeps the CQ alive; one that was claimed is not resized. The claim keeps other
 // readers of this crate away; those that are not of this crate reach the CQ by its raw pointer only,
-// whose users promise to respect that.
+// whose users guarantee the same.
 unsafe impl Completes for CompletionQueue {
     fn owner(&self) -> Arc<dyn CqOwner> {
         Arc::new(self.handle())
@@ -434,7 +439,7 @@ unsafe impl Completes for CompletionQueue {
     fn completions(&self) -> crate::Result<CompletionView> {
         // SAFETY: `self` keeps the CQ alive.
         let view = unsafe { view_cq(self.as_raw())? };
-        // SAFETY: libmlx5 has mapped the page for the CQ.
+        // SAFETY: libmlx5 has mapped the page, and keeps it mapped as long as the CQ.
         unsafe { verbs::keep_from_children(view.page)? };
         Ok(CompletionView { compression: self.compression().unwrap_or_default(), ..view })
     }
@@ -461,14 +466,15 @@ impl SrqOwner for SharedReceiveQueue {
 }
 
 // SAFETY: the owner keeps the SRQ alive. The claim keeps other writers of this crate away; those that
-// are not of this crate reach the SRQ by its raw pointer only, whose users promise to respect that.
+// are not of this crate reach the SRQ by its raw pointer only, whose users guarantee the same.
 unsafe impl Shares for SharedReceiveQueue {
     fn owner(&self) -> Arc<dyn SrqOwner> {
         Arc::new(self.clone())
     }
 
-    fn shared(&self, order: Option<Box<[u16]>>) -> crate::Result<SharedView> {
-        // SAFETY: it is alive, and claimed: nobody writes its list.
+    unsafe fn shared(&self, order: Option<Box<[u16]>>) -> crate::Result<SharedView> {
+        // SAFETY: `self` keeps the SRQ alive. The caller has claimed it, which is given only where no
+        // receive is outstanding; so no other code writes its list.
         let view = unsafe { srq::view_of(self.as_raw(), self.xrc_domain().is_some(), order)? };
         let cq = self.cq().map(|cq| CqObject::of(cq.as_raw().as_ptr()));
         let index = view.index.or(self.list_name().map(UserIndex::Tagged));

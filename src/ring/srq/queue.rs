@@ -172,7 +172,9 @@ impl SharedReceives {
         look: impl FnOnce(SharedView) -> Result<SharedView, QueueError>,
     ) -> crate::Result<Self> {
         let (mut keep, order) = SrqKeep::new(srq.owner())?;
-        let queue = srq.shared(order.clone()).and_then(|view| {
+        // SAFETY: the keep has claimed the queue of its owner.
+        let view = unsafe { srq.shared(order.clone()) };
+        let queue = view.and_then(|view| {
             // SAFETY: the keep holds the owner, and claims the queue of it, which is what the view is
             // good for.
             Ok(unsafe { Self::take_over(look(view)?, completions, config)? })

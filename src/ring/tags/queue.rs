@@ -251,7 +251,8 @@ impl TaggedReceives {
         let reported = self.may_report(report)?;
         let flags = ListFlags { report: reported, known: Some(self.seen) };
         let request = AppendTag { tag: entry.tag, into: entry.into, next, flags };
-        // SAFETY: the memory is the entry's, as the caller promises.
+        // SAFETY: the request names the entry's memory alone, which the caller keeps registered and
+        // untouched until the entry is reported to be none any more, or the queue is destroyed.
         unsafe { self.commands.post(id, request)? };
         self.told = self.seen;
         self.changes.post(Change { what: What::Append(index), report, id, known: self.told });
@@ -271,7 +272,7 @@ impl TaggedReceives {
         // The count is not told: an entry that this message is for may be removed next.
         let flags = ListFlags { report: self.may_report(report)?, known: None };
         let request = ChangeTags { remove: Some(handle.index), flags };
-        // SAFETY: it names no memory.
+        // SAFETY: a request to remove an entry names no memory.
         unsafe { self.commands.post(0, request)? };
         let id = self.list.leave(handle).ok_or(TagError::Gone)?.id;
         let what = What::Remove(handle.index);
@@ -287,7 +288,7 @@ impl TaggedReceives {
     pub fn sync(&mut self, id: u64) -> Result<(), TagError> {
         let report = Report::Program;
         let flags = ListFlags { report: self.may_report(report)?, known: Some(self.seen) };
-        // SAFETY: it names no memory.
+        // SAFETY: a request to sync names no memory.
         unsafe { self.commands.post(id, ChangeTags { remove: None, flags })? };
         self.told = self.seen;
         self.changes.post(Change { what: What::Sync, report, id, known: self.told });

@@ -276,7 +276,7 @@ impl Rq {
         let buffer = Memory::new((entries * stride) as usize, 0xee);
         let record = Memory::new(8, 0);
         record.write(0, &(start & 0xffff).to_be_bytes());
-        // SAFETY: as in `Sq::new`.
+        // SAFETY: the memory lives as long as the queue, in the same structure.
         let queue = unsafe {
             let parts = ReceiveParts {
                 buffer: buffer.at(0),

@@ -116,7 +116,7 @@ fn poll_many_and_drain_take_cqes_in_order_and_publish_each() {
 
 #[test]
 fn every_syndrome_comes_out_with_its_request() {
-    for code in 0..=u8::MAX {
+    for code in (0..=u8::MAX).step_by(if cfg!(miri) { 17 } else { 1 }) {
         let mut cq = Cq::new(16, 64, 0);
         let mut sq = Sq::new(&mut cq, 16, 5, 0);
         // SAFETY: no card is there.
@@ -264,7 +264,7 @@ fn reads_and_atomics_scatter_from_the_cqe_across_the_rings_end() {
     assert_eq!(written[128..133], [17, 18, 0, 0, 0]);
 
     let old = Word::new(address + 200, 0);
-    // SAFETY: as above.
+    // SAFETY: no HCA is there. The word lies in `memory`, which lives through the test.
     unsafe { sq.queue.post(2, FetchAdd::new(old, Remote::new(0, 0), 1).signaled()).unwrap() };
     let mut entry = cqe(cqe_opcode::REQ, opcode::ATOMIC_FA, 5);
     entry.op_own |= 1 << 2;

@@ -22,7 +22,8 @@ macro_rules! interpose {
         #[doc = concat!("`", stringify!($name), "`, which the model looks at first.")]
         ///
         /// # Safety
-        /// As the function of the C library.
+        /// The contract of the C library's function holds: pointers are valid for what the call reads and
+        /// writes, descriptors are the caller's to change, and memory that is unmapped is not used any more.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: $type),*) -> $result {
             // SAFETY: the caller keeps the C library's contract, which asks no less than the model.

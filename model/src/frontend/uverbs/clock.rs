@@ -91,7 +91,8 @@ pub(super) struct Clock {
 
 impl Info {
     fn new() -> Result<Self> {
-        // SAFETY: the name is a C string; the mapping is a new one of a page that the file has.
+        // SAFETY: the call reads the name, a C string. The kernel chooses where the new mapping is, of a
+        // page that the file has.
         let (file, at) = unsafe {
             let file = libc::memfd_create(c"mlx5-clock".as_ptr(), libc::MFD_CLOEXEC);
             if file < 0 || libc::ftruncate(file, PAGE as off_t) != 0 {
@@ -104,7 +105,8 @@ impl Info {
         if at == libc::MAP_FAILED {
             return Err(last());
         }
-        // SAFETY: a page of zeroes that is never unmapped, of atomics, for which zero is a value.
+        // SAFETY: a page of zeros, a value of the structure, which is never unmapped. All that is written
+        // afterwards are atomics. Programs map it for reading.
         let info = unsafe { &*at.cast::<ClockInfo>() };
         info.mult.store(1 << SHIFT, Ordering::Relaxed);
         info.shift.store(SHIFT, Ordering::Relaxed);
@@ -156,7 +158,7 @@ impl Clock {
 /// `mmap` of the register or the page. `None` if the offset is of neither.
 ///
 /// # Safety
-/// As `mmap`, of a page.
+/// With MAP_FIXED, nothing uses what was mapped in the page at `address` any more.
 pub(super) unsafe fn map(
     file: &CommandFile,
     address: *mut c_void,
@@ -174,7 +176,8 @@ pub(super) unsafe fn map(
                 return Err(Errno::EPERM);
             }
             let info = function.clock.info(function)?;
-            // SAFETY: the caller answers for the address; the file is the model's, and long enough.
+            // SAFETY: the caller guarantees that what is replaced is not used any more. The model's file
+            // has the page.
             let at = unsafe {
                 real::mmap(address, PAGE, libc::PROT_READ, libc::MAP_SHARED | fixed, info.file, 0)
             };
@@ -189,7 +192,7 @@ pub(super) unsafe fn map(
                 Box::leak(Box::new(page))
             });
             let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
-            // SAFETY: the caller answers for the address.
+            // SAFETY: the caller guarantees that what is replaced is not used any more.
             let at = unsafe { real::mmap(address, PAGE, libc::PROT_NONE, kind, -1, 0) };
             if at == libc::MAP_FAILED {
                 return Err(last());
@@ -197,11 +200,11 @@ pub(super) unsafe fn map(
             trap::unblock();
             trap::replaced(at as usize, PAGE);
             if !trap::mapped(at as usize, page) {
-                // SAFETY: just mapped, and known to nobody else.
+                // SAFETY: the page was mapped above, and the program does not know it yet.
                 unsafe { real::munmap(at, PAGE) };
                 return Err(Errno::ENOMEM);
             }
-            // SAFETY: the page was just mapped.
+            // SAFETY: MADV_DONTFORK changes no byte of the page, which was mapped above.
             unsafe { libc::madvise(at, PAGE, libc::MADV_DONTFORK) };
             Ok(at)
         })()),

@@ -82,9 +82,9 @@ pub(super) fn owned(fd: c_int) -> bool {
 
 /// What tells the file behind a descriptor from others; none if it is not open.
 fn identity(fd: c_int) -> Option<u64> {
-    // SAFETY: all zeros is a valid value.
+    // SAFETY: integers, for which zeros are values.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `about` has room for what the call writes.
+    // SAFETY: the call writes one `stat`.
     if unsafe { libc::fstat(fd, &mut about) } != 0 {
         return None;
     }
@@ -227,7 +227,7 @@ pub(super) fn opened(fd: c_int, device: usize) -> c_int {
     match made {
         Ok(()) => fd,
         Err(error) => {
-            // SAFETY: the descriptor was just opened and nobody else knows it.
+            // SAFETY: the caller has just opened the descriptor, and the program does not know it yet.
             unsafe { real::close(fd) };
             set_errno(error.0);
             -1
@@ -241,7 +241,7 @@ pub(super) fn resources(kind: c_int) -> c_int {
         let (fd, socket) = Resources::open(kind)?;
         let entered = running.descriptors.enter(fd, Descriptor::Resources(Arc::new(socket)));
         entered.map(|()| fd).inspect_err(|_| {
-            // SAFETY: the descriptor was just made and nobody else knows it.
+            // SAFETY: `Resources::open` has just made the descriptor, and nothing else owns it.
             unsafe { real::close(fd) };
         })
     });
@@ -273,7 +273,7 @@ fn left(descriptor: Option<Descriptor>) {
 /// `close`.
 ///
 /// # Safety
-/// As `close`.
+/// The descriptor is the caller's to close.
 pub(super) unsafe fn close(fd: c_int) -> c_int {
     if private::is_private(fd) {
         set_errno(libc::EBADF);
@@ -286,7 +286,7 @@ pub(super) unsafe fn close(fd: c_int) -> c_int {
         foreign(fd);
     }
     set_errno(before);
-    // SAFETY: the caller keeps the contract of `close`.
+    // SAFETY: the caller guarantees that the descriptor is its own to close.
     unsafe { real::close(fd) }
 }
 
@@ -359,7 +359,7 @@ pub(super) fn duplicate(fd: c_int, to: c_int, kernel: impl FnOnce() -> c_int) ->
 /// The descriptor belongs to the caller, who does not use it any more.
 pub(super) unsafe fn shut(fd: c_int) {
     private::release(fd);
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller guarantees that the descriptor is its own, and not used any more.
     unsafe { real::close(fd) };
 }
 
@@ -376,7 +376,7 @@ pub(super) fn copied(from: c_int, to: c_int) {
 pub(super) fn aside(fd: c_int) -> Result<c_int> {
     let moved = duplicate_aside(fd)?;
     private::claim(moved);
-    // SAFETY: the descriptor is the caller's to give away.
+    // SAFETY: the caller gives the descriptor away, and uses `moved` in its place.
     unsafe { real::close(fd) };
     Ok(moved)
 }
@@ -384,11 +384,11 @@ pub(super) fn aside(fd: c_int) -> Result<c_int> {
 /// Duplicates a descriptor to a number out of the way of the program's own. Closed across exec.
 pub(super) fn duplicate_aside(fd: c_int) -> Result<c_int> {
     let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
-    // SAFETY: the struct outlives the call, which fills it.
+    // SAFETY: the call writes one `rlimit`.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
     let high = (limit.rlim_cur.min(LIMIT as u64) / 4 * 3) as c_int;
     for from in [high, 64, 0] {
-        // SAFETY: duplicating a descriptor touches no memory.
+        // SAFETY: F_DUPFD_CLOEXEC passes no memory.
         let moved = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, from as usize) };
         if moved >= 0 {
             return Ok(moved);

@@ -54,7 +54,7 @@ pub(super) fn discovery() -> &'static Discovery {
     if yielded() {
         return &Discovery::Off;
     }
-    // SAFETY: what was stored is never freed.
+    // SAFETY: null, or from a box that is leaked below.
     if let Some(decided) = unsafe { DECIDED.load(Ordering::Acquire).as_ref() } {
         return decided;
     }
@@ -70,11 +70,12 @@ pub(super) fn discovery() -> &'static Discovery {
             if let Some(reason) = complaint {
                 eprintln!("mlx5-model: no device is offered: {reason}");
             }
-            // SAFETY: just stored, and never freed.
+            // SAFETY: from a box that was stored just now, and is never freed.
             unsafe { &*ours }
         }
         Err(first) => {
-            // SAFETY: nobody else has seen ours; the first one is never freed.
+            // SAFETY: ours was not stored, so no other thread has seen it. The first one was stored, and
+            // is never freed.
             unsafe {
                 drop(Box::from_raw(ours));
                 &*first
@@ -102,11 +103,11 @@ fn decide() -> Result<Discovery, String> {
 
 /// Silences the copy that was loaded behind this one, if there is one.
 fn silence_next() {
-    // SAFETY: the name is a C string; RTLD_NEXT looks behind this object only.
+    // SAFETY: the call reads the name, a C string.
     let next = unsafe { libc::dlsym(libc::RTLD_NEXT, c"mlx5_model_yield".as_ptr()) };
     let own = mlx5_model_yield as extern "C" fn() as *mut c_void;
     if !next.is_null() && next != own {
-        // SAFETY: a symbol of this name is this very function in another copy.
+        // SAFETY: only a copy of the model has a symbol of this name, a function of this type.
         let silence = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn()>(next) };
         silence();
     }
@@ -130,7 +131,7 @@ pub(super) unsafe fn redirect(path: *const libc::c_char) -> Redirect {
     if path.is_null() {
         return Redirect::No;
     }
-    // SAFETY: not null, and a C string by this function's contract.
+    // SAFETY: not null, so the caller guarantees a C string.
     let path = unsafe { std::ffi::CStr::from_ptr(path) }.to_bytes();
     if !sysfs::concerns(path) {
         return Redirect::No;

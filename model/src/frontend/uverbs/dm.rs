@@ -32,7 +32,8 @@ impl Window {
     /// A window of its own for a card. It is as long as the process lives.
     pub fn new() -> Result<Self> {
         let length = (Memic::PAGES * PAGE) as usize;
-        // SAFETY: the name is a C string; the new mapping is of the kernel's choosing.
+        // SAFETY: the call reads the name, a C string. The kernel chooses where the new mapping is, of
+        // bytes that the file has.
         unsafe {
             let file = libc::memfd_create(c"mlx5-memic".as_ptr(), libc::MFD_CLOEXEC);
             if file < 0 {
@@ -160,7 +161,7 @@ pub(super) fn page(offset: u64) -> Option<u64> {
 /// Maps pages of the window that all belong to one allocation of the file.
 ///
 /// # Safety
-/// As `mmap`.
+/// With MAP_FIXED, nothing uses what was mapped from `address` on any more.
 pub(super) unsafe fn map(
     file: &CommandFile,
     address: *mut c_void,
@@ -178,14 +179,16 @@ pub(super) unsafe fn map(
         return Err(Errno::EINVAL);
     }
     let window = file.function().window();
-    // SAFETY: the caller answers for the address; the pages lie in the model's file.
+    // SAFETY: the caller guarantees that what is replaced is not used any more. The pages are inside the
+    // model's file.
     let at = unsafe {
         real::mmap(address, length, protection, flags, window.file, (page * PAGE) as off_t)
     };
     if at == libc::MAP_FAILED {
         return Err(last());
     }
-    // SAFETY: just mapped. As a card's, the pages do not follow into a forked child.
+    // As a card's, the pages do not follow into a forked child.
+    // SAFETY: MADV_DONTFORK changes no byte of the pages, which were mapped above.
     unsafe { libc::madvise(at, length, libc::MADV_DONTFORK) };
     Ok(at)
 }

@@ -25,7 +25,7 @@ impl Mapping {
     /// Maps `length` bytes from `offset` on of what a descriptor stands for.
     pub fn new(fd: c_int, offset: u64, length: u64) -> Result<Self> {
         let end = offset.checked_add(length).ok_or(Errno::EINVAL)?;
-        // SAFETY: all zero is a valid stat, which the call fills.
+        // SAFETY: integers, for which zeros are values; the call writes one `stat`.
         let size = unsafe {
             let mut stat: libc::stat = std::mem::zeroed();
             if libc::fstat(fd, &mut stat) != 0 {
@@ -39,7 +39,7 @@ impl Mapping {
         let first = offset / PAGE * PAGE;
         let whole = usize::try_from(end - first).map_err(|_| Errno::EINVAL)?;
         let rights = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a new mapping of the kernel's choosing.
+        // SAFETY: the kernel chooses where the new mapping is.
         let base = unsafe {
             let at = first as libc::off_t;
             real::mmap(std::ptr::null_mut(), whole, rights, libc::MAP_SHARED, fd, at)
@@ -54,7 +54,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new`; the region's key is gone, so no card reaches it any more.
+        // SAFETY: `new` has made the mapping. The region's key is gone, so no card reaches it any more.
         unsafe { real::munmap(self.base as *mut _, self.length) };
     }
 }

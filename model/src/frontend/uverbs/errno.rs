@@ -28,14 +28,13 @@ impl From<crate::memory::Fault> for Errno {
 
 /// Sets the thread's errno.
 pub(super) fn set_errno(errno: i32) {
-    // SAFETY: the C library gives every thread a valid place for it.
+    // SAFETY: the C library returns a place that is the calling thread's alone.
     unsafe { *libc::__errno_location() = errno };
 }
 
 /// The thread's errno.
 pub(super) fn errno() -> i32 {
-    // SAFETY: the C library gives every thread a valid place for it.
-    unsafe { *libc::__errno_location() }
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }
 
 /// The errno of a call to the C library that failed.

@@ -84,20 +84,20 @@ impl EventQueue {
     ) -> Result<(Arc<Self>, c_int)> {
         let mut pair = [0; 2];
         let flags = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-        // SAFETY: the array has room for the two descriptors.
+        // SAFETY: the call writes the two descriptors of `pair`.
         if unsafe { libc::socketpair(libc::AF_UNIX, flags, 0, pair.as_mut_ptr()) } != 0 {
             return Err(last());
         }
         let [user, sender] = pair;
         let close = |fd| {
-            // SAFETY: the descriptor was made here and is known to nobody else.
+            // SAFETY: it is called with descriptors of this function, which the program does not know yet.
             unsafe { descriptors::shut(fd) };
         };
         let sender = aside(sender).inspect_err(|_| {
             close(sender);
             close(user);
         })?;
-        // SAFETY: duplicating a descriptor touches no memory.
+        // SAFETY: F_DUPFD_CLOEXEC passes no memory.
         let receiver = unsafe { real::fcntl(user, libc::F_DUPFD_CLOEXEC, sender as usize) };
         let receiver = if receiver < 0 { Err(last()) } else { Ok(receiver) };
         let receiver = receiver.inspect_err(|_| {
@@ -189,8 +189,8 @@ impl EventQueue {
             }
             let mut wait = libc::pollfd { fd: state.sender, events: libc::POLLOUT, revents: 0 };
             drop(state);
-            // SAFETY: one pollfd, which outlives the call. The time limit only covers the case
-            // that the queue is abandoned meanwhile.
+            // The time limit only covers the case that the queue is abandoned meanwhile.
+            // SAFETY: the call reads and writes one pollfd, which lives through it.
             unsafe { libc::poll(&mut wait, 1, 1000) };
         }
     }
@@ -224,8 +224,7 @@ impl EventQueue {
         let state = lock(&self.state);
         let mut byte = 0u8;
         let to = (&raw mut byte).cast::<c_void>();
-        // SAFETY: a byte of this function; the rest of each event is cut off. Both descriptors are
-        // the queue's.
+        // SAFETY: the call writes at most one byte, to `byte`; the rest of each event is cut off.
         unsafe {
             while libc::recv(state.receiver, to, 1, libc::MSG_DONTWAIT) > 0 {}
             libc::shutdown(state.sender, libc::SHUT_RDWR);
@@ -242,7 +241,7 @@ impl State {
     /// Puts an event into the socket, if it fits.
     fn send(&mut self, source: Source, bytes: &[u8]) -> bool {
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the buffer has the length given.
+        // SAFETY: the call reads `bytes`, whose length it is given.
         let sent = unsafe { libc::send(self.sender, bytes.as_ptr().cast(), bytes.len(), flags) };
         if sent == bytes.len() as isize {
             self.unread.push_back(source);
@@ -262,7 +261,7 @@ impl State {
         loop {
             let mut bytes = vec![0; self.size];
             let (to, length) = (bytes.as_mut_ptr().cast::<c_void>(), bytes.len());
-            // SAFETY: the buffer has the length given.
+            // SAFETY: the call writes to `bytes`, whose length it is given.
             let got = unsafe { libc::recv(self.receiver, to, length, libc::MSG_DONTWAIT) };
             if got != length as isize {
                 break;
@@ -289,7 +288,7 @@ impl State {
     /// Forgets whose the events were that have been read.
     fn trim(&mut self) {
         let mut bytes: c_int = 0;
-        // SAFETY: FIONREAD fills one int.
+        // SAFETY: FIONREAD writes one int.
         let asked = unsafe {
             real::ioctl(self.receiver, libc::FIONREAD, (&raw mut bytes).cast::<c_void>())
         };
@@ -306,7 +305,7 @@ impl Drop for EventQueue {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
         for fd in [state.sender, state.receiver] {
-            // SAFETY: both belong to the queue, which is going away.
+            // SAFETY: `new` has made both descriptors for the queue, which is gone after this.
             unsafe { descriptors::shut(fd) };
         }
     }

@@ -82,7 +82,7 @@ fn bases() -> Vec<PathBuf> {
 }
 
 fn user() -> u32 {
-    // SAFETY: geteuid has no preconditions.
+    // SAFETY: geteuid passes no memory and cannot fail.
     unsafe { libc::geteuid() }
 }
 
@@ -164,7 +164,7 @@ fn make(path: &Path) -> io::Result<()> {
 fn make_random(base: &Path, prefix: &str) -> io::Result<PathBuf> {
     for _ in 0..ATTEMPTS {
         let mut random = [0; 8];
-        // SAFETY: the buffer has the length given.
+        // SAFETY: the call writes to `random`, whose length it is given.
         let got = unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
         if got != random.len() as isize {
             return Err(io::Error::last_os_error());
@@ -217,7 +217,7 @@ fn is_complete(root: &Path, entries: &[(String, Entry)]) -> bool {
 fn lock(path: &Path) -> io::Result<File> {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
     let folder = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    // SAFETY: flock passes no memory, and the descriptor is open.
+    // SAFETY: `flock` passes no memory.
     match unsafe { libc::flock(folder.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
         0 => Ok(folder),
         _ => Err(io::Error::last_os_error()),
@@ -287,7 +287,7 @@ impl Draft {
     fn replace(&self, root: &Path) -> io::Result<()> {
         let name = |path: &Path| std::ffi::CString::new(path.as_os_str().as_bytes());
         let (draft, old) = (name(&self.path)?, name(root)?);
-        // SAFETY: both paths are C strings.
+        // SAFETY: the call reads both paths, which are C strings.
         let swapped = unsafe {
             let here = libc::AT_FDCWD;
             libc::renameat2(here, draft.as_ptr(), here, old.as_ptr(), libc::RENAME_EXCHANGE)

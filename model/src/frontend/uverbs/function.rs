@@ -337,7 +337,8 @@ impl EventRing {
 /// write to it as long as the process lives.
 struct Ring(NonNull<u8>);
 
-// SAFETY: the memory belongs to the ring alone and is accessed by volatile loads only.
+// SAFETY: this process reaches the memory by the ring alone, and by volatile loads. It is not bound to a
+// thread.
 unsafe impl Send for Ring {}
 
 impl Ring {
@@ -346,13 +347,13 @@ impl Ring {
             Ok(layout) => layout,
             Err(_) => unreachable!("the size is a constant multiple of the page"),
         };
-        // SAFETY: the layout is not empty.
+        // SAFETY: the layout has EQES * EQE bytes, which are not none.
         let Some(memory) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
             handle_alloc_error(layout)
         };
         for entry in 0..EQES {
             // The other owner's parity: nothing has been written yet.
-            // SAFETY: inside the allocation, which nobody else knows yet.
+            // SAFETY: inside the allocation, which no card knows yet.
             unsafe { memory.as_ptr().add(entry * EQE + EQE - 1).write(1) };
         }
         Self(memory)
@@ -364,8 +365,8 @@ impl Ring {
 
     fn load(&self, at: usize) -> u8 {
         assert!(at < EQES * EQE);
-        // SAFETY: inside the allocation, as just checked; the card may write at any time, so the
-        // load is volatile and nothing borrows the memory.
+        // SAFETY: inside the allocation, by the check above. The card may write at any time: so the load
+        // is volatile, and no reference covers the memory.
         unsafe { self.0.as_ptr().add(at).read_volatile() }
     }
 }

@@ -34,6 +34,18 @@ impl Bytes {
         array[..length].copy_from_slice(&bytes[..length]);
         Self { array, length }
     }
+
+    /// Copies the first bytes, up to [`MOST`], of memory that other threads may write meanwhile.
+    ///
+    /// # Safety
+    /// `from` is mapped for `length` bytes.
+    unsafe fn copied(from: *const u8, length: usize) -> Self {
+        let length = length.min(MOST);
+        let mut array = [0; MOST];
+        // SAFETY: the caller guarantees the source; the array has room for `MOST` bytes.
+        unsafe { from.copy_to_nonoverlapping(array.as_mut_ptr(), length) };
+        Self { array, length }
+    }
 }
 
 impl Deref for Bytes {
@@ -120,22 +132,23 @@ pub(super) fn prepare() {
 /// Decodes the store that the context's RIP stands at.
 ///
 /// # Safety
-/// `context` is that of a signal raised by the instruction at its RIP, so that the code there is
-/// mapped, and `uc_mcontext.fpregs` is the frame's own, valid for as long as the handler runs.
+/// - `context` is that of a fault raised by the instruction at its RIP, which is mapped.
+/// - What the instruction reads is mapped.
+/// - `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it.
 pub(super) unsafe fn decode(context: &ucontext_t) -> Result<Trapped, Unknown> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: the caller guarantees that the instruction at RIP is mapped.
     let (instruction, unknown) = unsafe { fetch(context) };
     let frame = Frame { context };
-    // SAFETY: passed on from the caller.
+    // SAFETY: the caller guarantees that what the instruction reads is mapped, and the frame's state.
     unsafe { frame.store(&instruction) }.ok_or(unknown)
 }
 
 /// Decodes the load that the context's RIP stands at.
 ///
 /// # Safety
-/// As for [`decode`].
+/// `context` is that of a fault raised by the instruction at its RIP, which is mapped.
 pub(super) unsafe fn decode_load(context: &ucontext_t) -> Result<Load, Unknown> {
-    // SAFETY: passed on from the caller.
+    // SAFETY: the caller guarantees that the instruction at RIP is mapped.
     let (instruction, unknown) = unsafe { fetch(context) };
     Frame { context }.load(&instruction).ok_or(unknown)
 }
@@ -143,15 +156,15 @@ pub(super) unsafe fn decode_load(context: &ucontext_t) -> Result<Load, Unknown> 
 /// The instruction that the context's RIP stands at, and what to say if it is not understood.
 ///
 /// # Safety
-/// As for [`decode`].
+/// `context` is that of a fault raised by the instruction at its RIP, which is mapped.
 unsafe fn fetch(context: &ucontext_t) -> (Instruction, Unknown) {
     let rip = register(context, libc::REG_RIP);
     let to_page_end = (PAGE - rip % PAGE) as usize;
     let mut length = LONGEST.min(to_page_end);
     let instruction = loop {
-        // SAFETY: the first `to_page_end` bytes are on the page being executed. More are read only
-        // when the instruction does not end on it, which means that it runs on into the next page,
-        // mapped too or the fault would have been that of fetching it.
+        // SAFETY: the first `to_page_end` bytes are on the page that the instruction begins on, which the
+        // caller guarantees to be mapped. More are read only when the instruction does not end there:
+        // then it runs on into the next page, of which the caller guarantees the same.
         let code = unsafe { std::slice::from_raw_parts(rip as *const u8, length) };
         let decoded = Decoder::with_ip(64, code, rip, DecoderOptions::NONE).decode();
         if !decoded.is_invalid() || length == LONGEST {
@@ -161,7 +174,7 @@ unsafe fn fetch(context: &ucontext_t) -> (Instruction, Unknown) {
     };
     let length = instruction.len().clamp(1, length);
     let mut bytes = [0; LONGEST];
-    // SAFETY: the decoder has read these bytes, so they are mapped.
+    // SAFETY: the loop above has read these bytes, so they are mapped.
     bytes[..length]
         .copy_from_slice(unsafe { std::slice::from_raw_parts(rip as *const u8, length) });
     let unknown = Unknown { at: rip, bytes, length, code: instruction.code() };
@@ -216,26 +229,28 @@ struct Frame<'a> {
 }
 
 impl Frame<'_> {
+    /// The store that the instruction is, if it is one that is known.
+    ///
     /// # Safety
-    /// As for [`decode`].
+    /// - What the instruction reads is mapped.
+    /// - `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it.
     unsafe fn store(&self, instruction: &Instruction) -> Option<Trapped> {
         use Mnemonic::*;
         let next = instruction.next_ip();
         let plain = |address, bytes| Some(Trapped { address, bytes, effect: Effect::Next(next) });
         match instruction.mnemonic() {
             Movdir64b => {
-                let source = self.address(instruction)? as *const [u8; 64];
-                // SAFETY: the instruction would read the same 64 bytes; it faulted at the
-                // destination, which is ours, so the source is the program's to read.
-                let bytes = unsafe { source.read_unaligned() };
-                plain(self.general(instruction.op0_register())?, Bytes::of(&bytes))
+                let source = self.address(instruction)? as *const u8;
+                // SAFETY: the instruction reads these 64 bytes, which the caller guarantees to be mapped.
+                let bytes = unsafe { Bytes::copied(source, 64) };
+                plain(self.pointer(instruction.op0_register())?, bytes)
             }
             Movsb | Movsw | Movsd | Movsq if is_string(instruction) => {
-                // SAFETY: passed on from the caller.
+                // SAFETY: the caller guarantees that what the instruction reads is mapped.
                 unsafe { self.string(instruction, true) }
             }
             Stosb | Stosw | Stosd | Stosq => {
-                // SAFETY: passed on from the caller.
+                // SAFETY: the caller guarantees that what the instruction reads is mapped.
                 unsafe { self.string(instruction, false) }
             }
             Mov | Movnti | Movdiri | Movbe if instruction.op0_kind() == OpKind::Memory => {
@@ -261,7 +276,7 @@ impl Frame<'_> {
                 let size = instruction.memory_size().size();
                 let from = instruction.op1_register();
                 let bytes = if from.is_vector_register() {
-                    // SAFETY: passed on from the caller.
+                    // SAFETY: the caller guarantees the frame's floating-point state.
                     Bytes::of(&unsafe { self.vector(from) }?[..size])
                 } else {
                     Bytes::of(&self.general(from)?.to_le_bytes()[..size])
@@ -269,7 +284,7 @@ impl Frame<'_> {
                 plain(self.address(instruction)?, bytes)
             }
             Movhps | Movhpd | Vmovhps | Vmovhpd if instruction.op0_kind() == OpKind::Memory => {
-                // SAFETY: passed on from the caller.
+                // SAFETY: the caller guarantees the frame's floating-point state.
                 let whole = unsafe { self.vector(instruction.op1_register()) }?;
                 plain(self.address(instruction)?, Bytes::of(&whole[8..16]))
             }
@@ -299,10 +314,16 @@ impl Frame<'_> {
     /// MOVS and STOS, repeated or not, as far as the page goes.
     ///
     /// # Safety
-    /// As for [`decode`].
+    /// What the instruction reads is mapped.
     unsafe fn string(&self, instruction: &Instruction, source: bool) -> Option<Trapped> {
         const DIRECTION: u64 = 1 << 10;
         if register(self.context, libc::REG_EFL) & DIRECTION != 0 {
+            return None;
+        }
+        // With the address-size prefix the pointers are EDI and ESI, with one of FS or GS the source is
+        // elsewhere than RSI says.
+        let from_rsi = instruction.op1_kind() == OpKind::MemorySegRSI && is_flat(instruction);
+        if instruction.op0_kind() != OpKind::MemoryESRDI || source && !from_rsi {
             return None;
         }
         let size = instruction.memory_size().size() as u64;
@@ -310,11 +331,16 @@ impl Frame<'_> {
         let repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();
         let room = (PAGE - address % PAGE).min(MOST as u64) / size;
         let units = if repeated { register(self.context, libc::REG_RCX).min(room) } else { 1 };
+        if units == 0 {
+            // The first unit lies across the end of the page.
+            return None;
+        }
         let length = (size * units) as usize;
         let bytes = if source {
             let from = register(self.context, libc::REG_RSI) as *const u8;
-            // SAFETY: the instruction would read the same bytes next.
-            Bytes::of(unsafe { std::slice::from_raw_parts(from, length) })
+            // SAFETY: the instruction reads `length` bytes from RSI on, or more, which the caller
+            // guarantees to be mapped.
+            unsafe { Bytes::copied(from, length) }
         } else {
             let unit = &register(self.context, libc::REG_RAX).to_le_bytes()[..size as usize];
             let mut bytes = Bytes { array: [0; MOST], length };
@@ -331,21 +357,28 @@ impl Frame<'_> {
 
     /// Address of the memory operand.
     fn address(&self, instruction: &Instruction) -> Option<u64> {
-        if !matches!(instruction.segment_prefix(), Register::None | Register::DS | Register::ES) {
+        if !is_flat(instruction) {
             return None;
         }
         let mut address = instruction.memory_displacement64();
-        let base = instruction.memory_base();
+        let (base, index) = (instruction.memory_base(), instruction.memory_index());
         // A RIP-relative displacement is absolute already.
         if base != Register::None && base != Register::RIP {
             address = address.wrapping_add(self.general(base)?);
         }
-        if instruction.memory_index() != Register::None {
-            let index = self.general(instruction.memory_index())?;
+        if index != Register::None {
+            let index = self.general(index)?;
             address = address
                 .wrapping_add(index.wrapping_mul(u64::from(instruction.memory_index_scale())));
         }
-        Some(address)
+        let narrow = base.size() == 4 || index.size() == 4;
+        Some(if narrow { address & u64::from(u32::MAX) } else { address })
+    }
+
+    /// Value of a general register that is an address: with the address-size prefix, of 32 bits.
+    fn pointer(&self, name: Register) -> Option<u64> {
+        let whole = self.general(name)?;
+        Some(if name.size() == 4 { whole & u64::from(u32::MAX) } else { whole })
     }
 
     /// Value of a general register, of any width.
@@ -361,10 +394,10 @@ impl Frame<'_> {
     /// Value of a vector register, zero-extended to 64 bytes.
     ///
     /// # Safety
-    /// The frame's floating-point state is valid.
+    /// `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it.
     unsafe fn vector(&self, name: Register) -> Option<[u8; 64]> {
         let number = name.number();
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller guarantees the frame's floating-point state.
         let area = unsafe { XsaveArea::of(self.context) }?;
         let mut value = [0; 64];
         if number < 16 {
@@ -400,6 +433,11 @@ fn general_index(name: Register) -> Option<libc::c_int> {
         R15 => libc::REG_R15,
         _ => return Option::None,
     })
+}
+
+/// Whether the address of the memory operand counts from 0: FS and GS have bases of their own.
+fn is_flat(instruction: &Instruction) -> bool {
+    matches!(instruction.segment_prefix(), Register::None | Register::DS | Register::ES)
 }
 
 /// MOVSD names both the string move and the scalar store.
@@ -439,15 +477,18 @@ impl XsaveArea {
     /// The XSAVE header follows the FXSAVE area; its first word says what is not in initial state.
     const HEADER: usize = 512;
 
+    /// The area of a frame; `None` if it has none.
+    ///
     /// # Safety
-    /// `fpregs` of the context is null or the frame's own.
+    /// `uc_mcontext.fpregs` is null or the frame's own, as the kernel has written it, and stays there as
+    /// long as the result is used.
     unsafe fn of(context: &ucontext_t) -> Option<Self> {
         let start = context.uc_mcontext.fpregs.cast_const().cast::<u8>();
         if start.is_null() {
             return None;
         }
-        // SAFETY: the first 512 bytes are always there; the header and what follows it only if the
-        // magic says so, up to the size that stands with it.
+        // SAFETY: the caller guarantees that the kernel has written the area. It has 512 bytes, and a
+        // header behind them where the magic says so, up to the size that stands beside the magic.
         unsafe {
             let magic = start.add(Self::SOFTWARE).cast::<u32>().read_unaligned();
             if magic != Self::MAGIC {
@@ -475,7 +516,8 @@ impl XsaveArea {
         if base + offset + to.len() > self.size {
             return to.fill(0);
         }
-        // SAFETY: inside the area, by the line above.
+        // SAFETY: `of` found an area of `size` bytes, in which the part ends by the check above. `to` is
+        // no part of the area, which nothing refers to.
         unsafe {
             self.start.add(base + offset).copy_to_nonoverlapping(to.as_mut_ptr(), to.len());
         }
@@ -644,16 +686,56 @@ mod tests {
         assert_eq!((left, to, from), (0, start + 0x40 + 96, source.as_ptr() as u64 + 96));
     }
 
+    /// Decodes what stands at `code`, with these registers.
+    fn at(code: &[u8], registers: &[(libc::c_int, u64)]) -> Result<Trapped, Unknown> {
+        let mut mapped = [0x90; LONGEST];
+        mapped[..code.len()].copy_from_slice(code);
+        // SAFETY: integers and pointers, for which zeros are values.
+        let mut context: ucontext_t = unsafe { std::mem::zeroed() };
+        context.uc_mcontext.gregs[libc::REG_RIP as usize] = mapped.as_ptr() as greg_t;
+        for (register, value) in registers {
+            context.uc_mcontext.gregs[*register as usize] = *value as greg_t;
+        }
+        // SAFETY: as many bytes as the longest instruction has are mapped at RIP. The tests set the
+        // pointers that the instruction reads by. There is no floating-point state.
+        unsafe { decode(&context) }
+    }
+
+    #[test]
+    fn string_stores_from_elsewhere_than_rsi_are_refused() {
+        let source = pattern(8);
+        let registers = [(libc::REG_RSI, source.as_ptr() as u64), (libc::REG_RDI, 0x1000)];
+        assert_eq!(at(&[0xa4], &registers).unwrap().bytes[..], source[..1]);
+        // From FS:RSI, GS:RSI and ESI.
+        for prefix in [0x64, 0x65, 0x67] {
+            assert!(at(&[prefix, 0xa4], &registers).is_err(), "{prefix:#x}");
+        }
+        // STOSB to EDI.
+        assert!(at(&[0x67, 0xaa], &registers).is_err());
+    }
+
+    #[test]
+    fn repeated_store_whose_first_unit_leaves_the_page_is_refused() {
+        let source = pattern(8);
+        let registers =
+            [(libc::REG_RSI, source.as_ptr() as u64), (libc::REG_RDI, 0x1ffc), (libc::REG_RCX, 1)];
+        // It would be stepped over without progress, for ever.
+        assert!(at(&[0xf3, 0x48, 0xa5], &registers).is_err());
+    }
+
+    #[test]
+    fn addresses_with_the_size_prefix_have_32_bits() {
+        // `mov [eax], ebx` and `mov [eax + ecx], ebx`
+        let registers = [(libc::REG_RAX, 0x7_0000_1000), (libc::REG_RCX, 0xffff_fff8)];
+        assert_eq!(at(&[0x67, 0x89, 0x18], &registers).unwrap().address, 0x1000);
+        assert_eq!(at(&[0x67, 0x89, 0x1c, 0x08], &registers).unwrap().address, 0xff8);
+        assert_eq!(at(&[0x89, 0x18], &registers).unwrap().address, 0x7_0000_1000);
+    }
+
     #[test]
     fn what_is_not_a_store_is_named() {
         // A context that stands at `add [rax], rcx`.
-        let code = [0x48u8, 0x01, 0x08, 0xc3];
-        // SAFETY: all-zero is a valid ucontext; its RIP is set to bytes that are readable.
-        let error = unsafe {
-            let mut context: ucontext_t = std::mem::zeroed();
-            context.uc_mcontext.gregs[libc::REG_RIP as usize] = code.as_ptr() as greg_t;
-            decode(&context).unwrap_err()
-        };
+        let error = at(&[0x48, 0x01, 0x08, 0xc3], &[]).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("480108") && text.contains("not one of those"), "{text}");
     }

@@ -82,7 +82,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Starts a thread that no signal of the program is delivered to.
 fn thread(work: impl FnOnce() + Send + 'static) {
-    // SAFETY: the sets are initialized by the calls that fill them and outlive their use.
+    // SAFETY: a set is an array of integers, for which zeros are values. The calls read and write the two
+    // of this block.
     let before = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
@@ -93,7 +94,7 @@ fn thread(work: impl FnOnce() + Send + 'static) {
         before
     };
     let started = std::thread::Builder::new().name("mlx5-model".into()).spawn(work);
-    // SAFETY: the set was filled above.
+    // SAFETY: the call reads the set, which was filled above.
     unsafe { real::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
     if let Err(error) = started {
         eprintln!("mlx5-model: a thread cannot be started: {error}");

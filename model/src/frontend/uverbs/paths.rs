@@ -15,7 +15,7 @@ use super::{descriptors, real};
 /// # Safety
 /// `path` is null or a C string.
 unsafe fn at<R>(path: *const c_char, failure: R, call: impl FnOnce(*const c_char) -> R) -> R {
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller guarantees that the path is null or a C string.
     match unsafe { redirect(path) } {
         Redirect::No => call(path),
         Redirect::To(path) => call(path.as_ptr()),
@@ -31,12 +31,12 @@ unsafe fn at<R>(path: *const c_char, failure: R, call: impl FnOnce(*const c_char
 /// # Safety
 /// `path` is null or a C string.
 unsafe fn opening(path: *const c_char, call: impl Fn(*const c_char) -> c_int) -> c_int {
-    // SAFETY: by this function's contract.
+    // SAFETY: the caller guarantees that the path is null or a C string.
     let fd = unsafe { at(path, -1, &call) };
     if fd < 0 || path.is_null() {
         return fd;
     }
-    // SAFETY: not null, and a C string by this function's contract.
+    // SAFETY: not null, so the caller guarantees a C string.
     let path = unsafe { CStr::from_ptr(path) }.to_bytes();
     if !path.starts_with(b"/dev/infiniband/") {
         return fd;
@@ -46,7 +46,7 @@ unsafe fn opening(path: *const c_char, call: impl Fn(*const c_char) -> c_int) ->
         None => fd,
         Some(device) if offer.config.node == Node::Forbidden => {
             // The file only said that this process may.
-            // SAFETY: just opened, and known to nobody else.
+            // SAFETY: `call` has just opened the descriptor, and the program does not know it yet.
             unsafe { real::close(fd) };
             let node = CString::new(NODE).map_or(-1, |node| call(node.as_ptr()));
             if node < 0 { node } else { descriptors::opened(node, device) }
@@ -60,7 +60,7 @@ unsafe fn opening(path: *const c_char, call: impl Fn(*const c_char) -> c_int) ->
 /// # Safety
 /// `path` is null or a C string.
 unsafe fn absolute(path: *const c_char) -> bool {
-    // SAFETY: not null, and a C string by this function's contract: its first byte can be read.
+    // SAFETY: not null, so the caller guarantees a C string, which has a first byte.
     !path.is_null() && unsafe { *path } == b'/' as c_char
 }
 
@@ -69,7 +69,8 @@ macro_rules! interpose {
         #[doc = concat!("`", stringify!($name), "`, which the model looks at first.")]
         ///
         /// # Safety
-        /// As the function of the C library.
+        /// Paths are null or C strings. Other pointers are valid for what the function of the C library
+        /// reads and writes.
         // In C some of these are variadic, which Rust cannot define. On x86-64 and arm64 a variadic
         // argument arrives where a plain one does.
         #[allow(
@@ -217,14 +218,15 @@ unsafe fn resolved(path: *mut c_char) -> *mut c_char {
     }
     // Before anything of the cards was looked for, no path can lead into the tree; deciding here
     // would do so in programs that have nothing to do with them.
-    // SAFETY: not null, and a C string by this function's contract.
+    // SAFETY: not null, so the caller guarantees a C string.
     let found = unsafe { CStr::from_ptr(path) }.to_bytes();
     if !found.windows(11).any(|part| part == b"mlx5-model-") {
         return path;
     }
     let Discovery::On(offer) = discovery() else { return path };
     if let Some(shown) = offer.tree.restore(found) {
-        // SAFETY: the shown path is a tail of the one in this buffer, so it fits with its zero.
+        // SAFETY: the shown path is shorter than the one in the buffer, which the caller lets be written,
+        // so it fits with its zero. It is a string of its own, so the two do not overlap.
         unsafe {
             std::ptr::copy_nonoverlapping(shown.as_ptr(), path.cast(), shown.len());
             *path.add(shown.len()) = 0;

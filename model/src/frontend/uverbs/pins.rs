@@ -55,7 +55,8 @@ struct Aside(Range<u64>);
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        // SAFETY: mapped by `Aside::new`; no segment is there any more, so no card reaches it.
+        // SAFETY: `new` has made the mapping. Its segments have shares of this value and are gone, so no
+        // card reaches it.
         unsafe { kernel::unmap(self.0.start as *mut c_void, (self.0.end - self.0.start) as usize) };
     }
 }
@@ -303,9 +304,13 @@ impl Pins {
 
     /// Moves pinned pages out of a range of process addresses. What was mapped there stays mapped,
     /// without content where the kernel allows.
-    fn set_aside(&self, range: &Range<u64>) {
+    ///
+    /// # Safety
+    /// Nothing but the cards uses the content of the range any more.
+    unsafe fn set_aside(&self, range: &Range<u64>) {
         for part in self.within(range).iter().flat_map(umem::mappings) {
-            match Aside::new(&part) {
+            // SAFETY: the part is inside the range, which the caller does not use any more.
+            match unsafe { Aside::new(&part) } {
                 Ok(aside) => {
                     let aside = Arc::new(aside);
                     self.moved(&part, aside.0.start, Some(&aside));
@@ -320,12 +325,15 @@ impl Pins {
 
 impl Aside {
     /// Moves the pages of a mapping to a place of the model's own.
-    fn new(part: &Range<u64>) -> Result<Self> {
+    ///
+    /// # Safety
+    /// Nothing but the cards uses the content of `part` any more, and no card runs.
+    unsafe fn new(part: &Range<u64>) -> Result<Self> {
         /// `MREMAP_DONTUNMAP` of `linux/mman.h`.
         const DONTUNMAP: c_int = 4;
         let length = (part.end - part.start) as usize;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new mapping at an address of the kernel's choosing.
+        // SAFETY: the kernel chooses where the new mapping is.
         let to =
             unsafe { kernel::map(std::ptr::null_mut(), length, libc::PROT_NONE, flags, -1, 0) };
         if to == libc::MAP_FAILED {
@@ -335,8 +343,8 @@ impl Aside {
         let move_there = |flags: c_int| {
             let flags = flags | libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
             let from = part.start as *mut c_void;
-            // SAFETY: the pages are moved over the mapping that was just made. The caller is about
-            // to give up what it has at the old place.
+            // SAFETY: the caller guarantees that the content of `part` is not used where it was. It is
+            // moved over the mapping made above, which nothing uses.
             let moved = unsafe { kernel::remap(from, length, length, flags, to) };
             moved != libc::MAP_FAILED
         };
@@ -345,7 +353,8 @@ impl Aside {
         if !move_there(DONTUNMAP) && !move_there(0) {
             return Err(last());
         }
-        // SAFETY: the mapping is the model's own. A forked child has no use for it.
+        // A forked child has no use for it.
+        // SAFETY: MADV_DONTFORK changes no byte of the mapping, which is the model's own.
         unsafe { kernel::advise(to, length, libc::MADV_DONTFORK) };
         Ok(aside)
     }
@@ -425,7 +434,7 @@ mod kernel {
     use super::super::real::syscall;
 
     /// # Safety
-    /// As `mmap`.
+    /// With MAP_FIXED, nothing uses what was mapped from `address` on any more.
     pub unsafe fn map(
         address: *mut c_void,
         length: size_t,
@@ -436,21 +445,22 @@ mod kernel {
     ) -> *mut c_void {
         let (at, length) = (address as c_long, length as c_long);
         let (protection, flags, fd) = (protection.into(), flags.into(), fd.into());
-        // SAFETY: the caller keeps the contract of `mmap`.
+        // SAFETY: the caller guarantees that what the call replaces is not used any more.
         let mapped = unsafe { syscall(libc::SYS_mmap, at, length, protection, flags, fd, offset) };
         mapped as *mut c_void
     }
 
     /// # Safety
-    /// As `munmap`.
+    /// Nothing uses the range any more.
     pub unsafe fn unmap(address: *mut c_void, length: size_t) -> c_int {
         let (at, length) = (address as c_long, length as c_long);
-        // SAFETY: the caller keeps the contract of `munmap`.
+        // SAFETY: the caller guarantees that the range is not used any more.
         unsafe { syscall(libc::SYS_munmap, at, length, 0, 0, 0, 0) as c_int }
     }
 
     /// # Safety
-    /// As `mremap`.
+    /// Nothing uses what the call unmaps: the old range where it moves or shrinks it, and with
+    /// MREMAP_FIXED what was mapped from `to` on.
     pub unsafe fn remap(
         address: *mut c_void,
         old: size_t,
@@ -459,16 +469,16 @@ mod kernel {
         to: *mut c_void,
     ) -> *mut c_void {
         let (at, old, new) = (address as c_long, old as c_long, new as c_long);
-        // SAFETY: the caller keeps the contract of `mremap`.
+        // SAFETY: the caller guarantees that what the call unmaps is not used any more.
         let now = unsafe { syscall(libc::SYS_mremap, at, old, new, flags.into(), to as c_long, 0) };
         now as *mut c_void
     }
 
     /// # Safety
-    /// As `madvise`.
+    /// Nothing relies on the content of the range, where the advice drops it.
     pub unsafe fn advise(address: *mut c_void, length: size_t, advice: c_int) -> c_int {
         let (at, length) = (address as c_long, length as c_long);
-        // SAFETY: the caller keeps the contract of `madvise`.
+        // SAFETY: the caller guarantees that content which the advice drops is not relied on.
         unsafe { syscall(libc::SYS_madvise, at, length, advice.into(), 0, 0, 0) as c_int }
     }
 }
@@ -497,9 +507,10 @@ fn with_pins<R>(ranges: &[Range<u64>], work: impl FnOnce(&Pins) -> R) -> Option<
 /// `munmap`.
 ///
 /// # Safety
-/// As `munmap`.
+/// Nothing but the cards uses the range any more.
 pub(super) unsafe fn unmap(door: Door, address: *mut c_void, length: size_t) -> c_int {
-    // SAFETY: the caller keeps the contract of `munmap`.
+    // SAFETY: the caller guarantees that the range is not used any more. What the cards use of it is set
+    // aside before.
     let unmap = || unsafe {
         match door {
             Door::Library => real::munmap(address, length),
@@ -511,7 +522,8 @@ pub(super) unsafe fn unmap(door: Door, address: *mut c_void, length: size_t) -> 
     uar::unmapping(address as usize, length, || {
         let ranges = std::slice::from_ref(&range);
         let unmapped = with_pins(ranges, |pins| {
-            pins.set_aside(&range);
+            // SAFETY: the caller guarantees that nothing but the cards uses the range any more.
+            unsafe { pins.set_aside(&range) };
             unmap()
         });
         unmapped.unwrap_or_else(unmap)
@@ -521,7 +533,7 @@ pub(super) unsafe fn unmap(door: Door, address: *mut c_void, length: size_t) -> 
 /// `mmap` that names nothing of the model's.
 ///
 /// # Safety
-/// As `mmap`.
+/// With MAP_FIXED, nothing but the cards uses what was mapped from `address` on any more.
 pub(super) unsafe fn map(
     door: Door,
     address: *mut c_void,
@@ -532,7 +544,8 @@ pub(super) unsafe fn map(
     offset: libc::off_t,
 ) -> *mut c_void {
     let map = |address: *mut c_void, flags: c_int| {
-        // SAFETY: the caller keeps the contract of `mmap`.
+        // SAFETY: the caller guarantees that what the call replaces is not used any more. What the cards
+        // use of it is set aside before.
         unsafe {
             match door {
                 Door::Library => real::mmap(address, length, protection, flags, fd, offset),
@@ -551,10 +564,12 @@ pub(super) unsafe fn map(
         if new == libc::MAP_FAILED {
             return new;
         }
-        pins.set_aside(&range);
+        // SAFETY: the caller guarantees that nothing but the cards uses the range any more.
+        unsafe { pins.set_aside(&range) };
         let whole = (range.end - range.start) as usize;
         let place = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-        // SAFETY: the caller gives up what it has at the address; the new mapping is moved there.
+        // SAFETY: the caller guarantees that the range is not used any more, and what the cards use of it
+        // is set aside. Nothing uses the new mapping yet, which is moved there.
         unsafe { kernel::remap(new, whole, whole, place, address) }
     });
     mapped.unwrap_or_else(|| map(address, flags))
@@ -563,7 +578,8 @@ pub(super) unsafe fn map(
 /// `mremap`.
 ///
 /// # Safety
-/// As `mremap`.
+/// Nothing but the cards uses what the call unmaps: the old range where it moves or shrinks it, and with
+/// MREMAP_FIXED what was mapped from `to` on.
 pub(super) unsafe fn remap(
     door: Door,
     address: *mut c_void,
@@ -572,7 +588,7 @@ pub(super) unsafe fn remap(
     flags: c_int,
     to: *mut c_void,
 ) -> *mut c_void {
-    // SAFETY: the caller keeps the contract of `mremap`.
+    // SAFETY: the caller guarantees that what the call unmaps is not used any more.
     let remap = || unsafe {
         match door {
             Door::Library => real::mremap(address, old, new, flags, to),
@@ -583,13 +599,17 @@ pub(super) unsafe fn remap(
     let fixed = flags & libc::MREMAP_FIXED != 0;
     let target = range(to as usize, new).filter(|_| fixed).unwrap_or(0..0);
     let moved = with_pins(&[from.clone(), target.clone()], |pins| {
-        pins.set_aside(&target);
+        // SAFETY: the caller guarantees that nothing but the cards uses what was mapped from `to` on.
+        unsafe { pins.set_aside(&target) };
         let end = range(address as usize, new).map_or(from.start, |range| range.end);
         if end < from.end {
-            pins.set_aside(&(end..from.end));
+            // SAFETY: the caller guarantees that nothing but the cards uses what the range is cut by.
+            unsafe { pins.set_aside(&(end..from.end)) };
         }
-        // By nobody who watches, and could come back here while the engine's lock is held.
-        // SAFETY: the caller keeps the contract of `mremap`.
+        // By the system call itself: a library that watches mappings could come back here while the
+        // engine's lock is held.
+        // SAFETY: the caller guarantees that what the call unmaps is not used any more, and what the
+        // cards use of it is set aside.
         let now = unsafe { kernel::remap(address, old, new, flags, to) };
         if now != libc::MAP_FAILED && now != address {
             let stays = from.start..from.end.min(end);
@@ -609,7 +629,7 @@ pub(super) unsafe fn remap(
 /// `madvise`.
 ///
 /// # Safety
-/// As `madvise`.
+/// Nothing but the cards relies on the content of the range, where the advice drops it.
 pub(super) unsafe fn advise(
     door: Door,
     address: *mut c_void,
@@ -618,7 +638,8 @@ pub(super) unsafe fn advise(
 ) -> c_int {
     /// `MADV_DONTNEED_LOCKED` of `linux/mman.h`.
     const DONTNEED_LOCKED: c_int = 24;
-    // SAFETY: the caller keeps the contract of `madvise`.
+    // SAFETY: the caller guarantees that content which the advice drops is not relied on. What the cards
+    // use of it is set aside before.
     let advise = || unsafe {
         match door {
             Door::Library => real::madvise(address, length, advice),
@@ -628,7 +649,8 @@ pub(super) unsafe fn advise(
     let Some(range) = range(address as usize, length) else { return advise() };
     let advised = match advice {
         libc::MADV_DONTNEED | DONTNEED_LOCKED => with_pins(std::slice::from_ref(&range), |pins| {
-            pins.set_aside(&range);
+            // SAFETY: the caller guarantees that nothing but the cards relies on the content.
+            unsafe { pins.set_aside(&range) };
             advise()
         }),
         // The kernel frees no page that a device has pinned.

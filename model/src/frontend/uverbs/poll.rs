@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use super::config::Mode;
-use super::running::Running;
+use super::running::{Running, own_process};
 use super::trap::PAGE;
 use super::uar::Page;
 use crate::queue::RECORDLESS;
@@ -45,8 +45,7 @@ pub(super) fn run() {
 /// Starts the thread that looks at polled pages, once in a process.
 pub(super) fn start(running: &'static Running) {
     static OF: AtomicI32 = AtomicI32::new(0);
-    // SAFETY: getpid has no preconditions.
-    let process = unsafe { libc::getpid() };
+    let process = own_process();
     if OF.swap(process, Ordering::AcqRel) != process {
         super::thread(move || watch(running));
     }
@@ -57,7 +56,8 @@ const PAUSE: Duration = Duration::from_micros(20);
 
 fn watch(running: &'static Running) {
     // The timer's own slack would be more than twice the pause.
-    // SAFETY: no memory is passed; a refusal only makes pauses longer.
+    // A refusal only makes pauses longer.
+    // SAFETY: the request passes no memory.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1000) };
     crate::engine::be_brief();
     loop {

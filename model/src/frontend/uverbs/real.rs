@@ -46,51 +46,56 @@ macro_rules! next {
         #[doc = concat!("`", stringify!($name), "` of the C library.")]
         ///
         /// # Safety
-        /// As the function itself.
+        /// The contract of that function holds: pointers are valid for what it reads and writes,
+        /// descriptors are the caller's to change, and memory that it unmaps is not used any more.
         pub(super) unsafe fn $name($($argument: $type),*) -> $result {
             static NEXT: Next = Next::new(concat!(stringify!($name), "\0"));
             next!(@call NEXT; $($argument: $type),*; $result; $($variadic)?)
         }
     )*};
     (@call $next:ident; $($argument:ident: $type:ty),*; $result:ty; ) => {{
-        // SAFETY: the symbol of this name has this type in every C library of Linux.
+        // SAFETY: the address is that of the function of this name, which has this type in every C
+        // library of Linux.
         let next = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(
                 $next.address(),
             )
         };
-        // SAFETY: the caller keeps the function's own contract.
+        // SAFETY: the caller guarantees the contract of the function.
         unsafe { next($($argument),*) }
     }};
     // The last argument is the variable one.
     (@call $next:ident; $first:ident: $ft:ty, $second:ident: $st:ty, $third:ident: $tt:ty; $result:ty; variadic) => {{
-        // SAFETY: the symbol of this name has this type in every C library of Linux.
+        // SAFETY: the address is that of the function of this name, which has this type in every C
+        // library of Linux.
         let next = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($ft, $st, ...) -> $result>(
                 $next.address(),
             )
         };
-        // SAFETY: the caller keeps the function's own contract.
+        // SAFETY: the caller guarantees the contract of the function.
         unsafe { next($first, $second, $third) }
     }};
     (@call $next:ident; $first:ident: $ft:ty, $second:ident: $st:ty, $third:ident: $tt:ty, $fourth:ident: $qt:ty, $fifth:ident: $pt:ty; $result:ty; variadic) => {{
-        // SAFETY: the symbol of this name has this type in every C library of Linux.
+        // SAFETY: the address is that of the function of this name, which has this type in every C
+        // library of Linux.
         let next = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($ft, $st, $tt, $qt, ...) -> $result>(
                 $next.address(),
             )
         };
-        // SAFETY: the caller keeps the function's own contract.
+        // SAFETY: the caller guarantees the contract of the function.
         unsafe { next($first, $second, $third, $fourth, $fifth) }
     }};
     (@call $next:ident; $first:ident: $ft:ty, $second:ident: $st:ty, $third:ident: $tt:ty, $fourth:ident: $qt:ty; $result:ty; variadic) => {{
-        // SAFETY: the symbol of this name has this type in every C library of Linux.
+        // SAFETY: the address is that of the function of this name, which has this type in every C
+        // library of Linux.
         let next = unsafe {
             std::mem::transmute::<*mut c_void, unsafe extern "C" fn($ft, $st, $tt, ...) -> $result>(
                 $next.address(),
             )
         };
-        // SAFETY: the caller keeps the function's own contract.
+        // SAFETY: the caller guarantees the contract of the function.
         unsafe { next($first, $second, $third, $fourth) }
     }};
 }

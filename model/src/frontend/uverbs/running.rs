@@ -47,10 +47,9 @@ static STARTING: AtomicI32 = AtomicI32::new(0);
 impl Running {
     /// What runs in this process, if anything does.
     pub fn current() -> Option<&'static Self> {
-        // SAFETY: what was stored here is never freed.
+        // SAFETY: null, or from a box that `get` has leaked.
         let running = unsafe { RUNNING.load(Ordering::Acquire).as_ref() }?;
-        // SAFETY: getpid has no preconditions.
-        (running.process == unsafe { libc::getpid() }).then_some(running)
+        (running.process == own_process()).then_some(running)
     }
 
     /// What runs in this process, starting it at the first call.
@@ -61,8 +60,7 @@ impl Running {
             }
             // Whoever starts it holds up all others until it is done.
             let _shield = Shield::new();
-            // SAFETY: getpid has no preconditions.
-            let process = unsafe { libc::getpid() };
+            let process = own_process();
             let starting = STARTING.load(Ordering::Relaxed);
             if starting == process
                 || STARTING
@@ -87,12 +85,16 @@ impl Running {
         let Discovery::On(offer) = discovery() else { return Err(Errno::ENODEV) };
         static WATCHED: AtomicBool = AtomicBool::new(false);
         if !WATCHED.swap(true, Ordering::AcqRel) {
-            // SAFETY: the handler only stores to atomics.
+            // SAFETY: `forked` has the type asked for, and takes no lock: it stores to atomics and closes
+            // descriptors.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         }
         let guarded = trap::installed() || trap::install();
         let pins = Arc::new(Pins::default());
-        let memory = Arc::new(Bus { memory: ProcessMemory::new(guarded), pins: pins.clone() });
+        // SAFETY: the handlers of `trap` ask `recover`, and stay. The addresses are those of memory that
+        // the program has registered, which no reference covers while a card may access it.
+        let memory = unsafe { ProcessMemory::new(guarded) };
+        let memory = Arc::new(Bus { memory, pins: pins.clone() });
         let identities: Vec<Identity> = identities(offer.devices.len(), offer.config.link, seed())
             .into_iter()
             .map(|identity| offer.config.applied_to(identity))
@@ -140,8 +142,7 @@ impl Running {
                 );
             })?;
         Ok(Self {
-            // SAFETY: getpid has no preconditions.
-            process: unsafe { libc::getpid() },
+            process: own_process(),
             engine,
             functions,
             descriptors: Descriptors::default(),
@@ -151,6 +152,11 @@ impl Running {
             pins,
         })
     }
+}
+
+/// The number of this process.
+pub(super) fn own_process() -> libc::pid_t {
+    std::process::id() as libc::pid_t
 }
 
 /// Begins the stream of what the cards do, where one is asked for. What cannot be written is said, and

@@ -16,7 +16,7 @@ unsafe fn without_faults(set: *const sigset_t) -> Option<sigset_t> {
     if set.is_null() {
         return None;
     }
-    // SAFETY: valid by this function's contract.
+    // SAFETY: not null, so the caller guarantees that it points to a set.
     let mut copy = unsafe { *set };
     // SAFETY: the copy is a valid set.
     unsafe {
@@ -29,23 +29,22 @@ unsafe fn without_faults(set: *const sigset_t) -> Option<sigset_t> {
 /// `sigaction`, which the model looks at first.
 ///
 /// # Safety
-/// As the function of the C library.
+/// Pointers are null or valid for what the function of the C library reads and writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigaction(
     signal: c_int,
     new: *const libc::sigaction,
     old: *mut libc::sigaction,
 ) -> c_int {
-    // SAFETY: `new` is null or valid by the C library's contract.
+    // SAFETY: the caller guarantees that `new` is null or points to an action.
     if let Some(before) = unsafe { trap::replace(signal, new) } {
         if !old.is_null() {
-            // SAFETY: valid for writing by the C library's contract.
+            // SAFETY: not null, so the caller guarantees that it may be written.
             unsafe { *old = before };
         }
         return 0;
     }
-    // SAFETY: `new` is null or valid by the C library's contract, and so is what the caller gives
-    // besides; the copy outlives the call.
+    // SAFETY: the caller guarantees that both pointers are null or valid; the copy outlives the call.
     unsafe {
         if new.is_null() {
             return real::sigaction(signal, new, old);
@@ -60,8 +59,11 @@ pub unsafe extern "C" fn sigaction(
 }
 
 /// Installs a plain handler through [`trap::replace`]; `None` if the signal is none of ours.
-fn plain(number: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandler_t> {
-    // SAFETY: all zero is a valid sigaction with an empty mask, and it outlives the call.
+///
+/// # Safety
+/// `handler` is SIG_DFL, SIG_IGN or a function that may be called upon the signal.
+unsafe fn plain(number: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandler_t> {
+    // SAFETY: zeros are a value of sigaction, with an empty mask. The caller guarantees the handler.
     unsafe {
         let mut new: libc::sigaction = std::mem::zeroed();
         new.sa_sigaction = handler;
@@ -73,11 +75,12 @@ fn plain(number: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandle
 /// `signal`, which the model looks at first.
 ///
 /// # Safety
-/// As the function of the C library.
+/// `handler` is SIG_DFL, SIG_IGN or a function that may be called upon the signal.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    plain(number, handler, libc::SA_RESTART).unwrap_or_else(|| {
-        // SAFETY: the C library's contract is the caller's.
+    // SAFETY: the caller passes a handler, as the function of the C library asks.
+    unsafe { plain(number, handler, libc::SA_RESTART) }.unwrap_or_else(|| {
+        // SAFETY: the caller passes a handler, as the function of the C library asks.
         unsafe { real::signal(number, handler) }
     })
 }
@@ -85,11 +88,12 @@ pub unsafe extern "C" fn signal(number: c_int, handler: sighandler_t) -> sighand
 /// `sysv_signal`, which the model looks at first.
 ///
 /// # Safety
-/// As the function of the C library.
+/// `handler` is SIG_DFL, SIG_IGN or a function that may be called upon the signal.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sysv_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
-    plain(number, handler, libc::SA_RESETHAND | libc::SA_NODEFER).unwrap_or_else(|| {
-        // SAFETY: the C library's contract is the caller's.
+    // SAFETY: the caller passes a handler, as the function of the C library asks.
+    unsafe { plain(number, handler, libc::SA_RESETHAND | libc::SA_NODEFER) }.unwrap_or_else(|| {
+        // SAFETY: the caller passes a handler, as the function of the C library asks.
         unsafe { real::sysv_signal(number, handler) }
     })
 }
@@ -97,14 +101,14 @@ pub unsafe extern "C" fn sysv_signal(number: c_int, handler: sighandler_t) -> si
 /// `pthread_sigmask`, which the model looks at first.
 ///
 /// # Safety
-/// As the function of the C library.
+/// Pointers are null or valid for what the function of the C library reads and writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_sigmask(
     how: c_int,
     set: *const sigset_t,
     old: *mut sigset_t,
 ) -> c_int {
-    // SAFETY: the C library's contract is the caller's; the copy outlives the call.
+    // SAFETY: the caller guarantees that both pointers are null or valid; the copy outlives the call.
     unsafe {
         match without_faults(set) {
             Some(copy) if how != libc::SIG_UNBLOCK => real::pthread_sigmask(how, &copy, old),
@@ -116,14 +120,14 @@ pub unsafe extern "C" fn pthread_sigmask(
 /// `sigprocmask`, which the model looks at first.
 ///
 /// # Safety
-/// As the function of the C library.
+/// Pointers are null or valid for what the function of the C library reads and writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sigprocmask(
     how: c_int,
     set: *const sigset_t,
     old: *mut sigset_t,
 ) -> c_int {
-    // SAFETY: the C library's contract is the caller's; the copy outlives the call.
+    // SAFETY: the caller guarantees that both pointers are null or valid; the copy outlives the call.
     unsafe {
         match without_faults(set) {
             Some(copy) if how != libc::SIG_UNBLOCK => real::sigprocmask(how, &copy, old),

@@ -7,13 +7,16 @@ use super::trap::Work;
 /// Runs the work on the stack of the interrupted code, below what it may use, if the handler was
 /// started on the signal stack: that one may be too small for a card, and a fault in the work
 /// would start over at its top.
-pub(super) fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work<'_>)) {
+///
+/// # Safety
+/// `work.frame` is the frame of the signal that the calling thread handles, as the kernel has written it.
+pub(super) unsafe fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work<'_>)) {
     struct Call<'a, 'b> {
         work: &'a mut Work<'b>,
         run: fn(&mut Work<'_>),
     }
     extern "C" fn enter(call: *mut c_void) {
-        // SAFETY: the caller below passes its own `Call`, which outlives this.
+        // SAFETY: the assembly below passes a pointer to `call`, which nothing else uses meanwhile.
         let call = unsafe { &mut *call.cast::<Call<'_, '_>>() };
         // SAFETY: all zero but the flag is what disabling takes; the frame brings the stack back
         // when the handler returns. This code runs on another stack, so it may be disabled.
@@ -36,9 +39,9 @@ pub(super) fn off_the_signal_stack(work: &mut Work<'_>, run: fn(&mut Work<'_>)) 
     let mut call = Call { work, run };
     // The red zone of the interrupted code is 128 bytes.
     let stack = (interrupted - 256) & !15;
-    // SAFETY: the stack below the red zone of interrupted code is free, and grows on demand like
-    // under any signal handler. R12 is preserved by `enter` and brings the stack pointer back;
-    // everything else that a call may change is declared as clobbered.
+    // SAFETY: the caller guarantees the frame, so `stack` is below the red zone of interrupted code of
+    // this thread: free, and growing on demand as under any signal handler. `enter` preserves R12, which
+    // brings the stack pointer back. Whatever else a call may change is declared as clobbered.
     unsafe {
         std::arch::asm!(
             "xchg rsp, r12",

@@ -46,9 +46,9 @@ pub(super) struct Tree {
 
 /// Whether a descriptor is one of what stands for command files.
 pub(super) fn is_node(fd: libc::c_int) -> bool {
-    // SAFETY: all zeros is a valid value.
+    // SAFETY: integers, for which zeros are values.
     let mut about: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: `about` has room for what the call writes.
+    // SAFETY: the call writes one `stat`.
     let told = unsafe { libc::fstat(fd, &mut about) } == 0;
     let device = (libc::major(about.st_rdev), libc::minor(about.st_rdev));
     told && about.st_mode & libc::S_IFMT == libc::S_IFCHR && device == (1, 7)

@@ -66,10 +66,11 @@ pub(super) fn install() -> bool {
     }
     super::instruction::prepare();
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // SAFETY: all zero is a valid sigaction, and both outlive the calls that use them. The
-        // handler has the type that SA_SIGINFO asks for. SA_NODEFER, and leaving the two signals
-        // out of the mask, lets a card's access to bad memory fault inside the handler; everything
-        // else waits, because a handler of the program could wait for the card.
+        // SA_NODEFER, and leaving the two signals out of the mask, lets a card's access to bad memory
+        // fault inside the handler. Everything else waits, because a handler of the program could wait
+        // for the card.
+        // SAFETY: zeros are a value of sigaction, and the calls write and read the two of this block.
+        // The handler has the type that SA_SIGINFO asks for, and is safe to call upon any fault.
         let installed = unsafe {
             let mut ours: libc::sigaction = std::mem::zeroed();
             let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_fault;
@@ -109,10 +110,10 @@ pub(super) unsafe fn replace(
         return None;
     }
     let place = place(signal)?;
-    // SAFETY: what was stored is never freed.
+    // SAFETY: `install` has stored an action before `installed` says so, and actions are never freed.
     let before = unsafe { *place.load(Ordering::Acquire) };
     if !new.is_null() {
-        // SAFETY: valid by this function's contract.
+        // SAFETY: not null, so the caller guarantees that it points to an action.
         let new = unsafe { *new };
         place.store(Box::into_raw(Box::new(new)), Ordering::Release);
     }
@@ -121,7 +122,8 @@ pub(super) unsafe fn replace(
 
 /// Lets faults reach this thread.
 pub(super) fn unblock() {
-    // SAFETY: the set is initialized by sigemptyset and outlives the calls.
+    // SAFETY: a set is an array of integers, for which zeros are values. The calls write and read the one
+    // of this block.
     unsafe {
         let mut set: sigset_t = std::mem::zeroed();
         libc::sigemptyset(&mut set);
@@ -208,7 +210,7 @@ fn find(address: usize) -> Option<(usize, &'static Page)> {
         if start == 0 || start & LEAVING != 0 || address < start || address - start >= PAGE {
             return None;
         }
-        // SAFETY: pages are never freed.
+        // SAFETY: null, or from the `&'static` that `mapped` was given.
         unsafe { region.page.load(Ordering::Acquire).as_ref() }.map(|page| (start, page))
     })
 }
@@ -216,7 +218,8 @@ fn find(address: usize) -> Option<(usize, &'static Page)> {
 #[cfg(target_arch = "x86_64")]
 extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let before = errno();
-    // SAFETY: the kernel passes both, and nobody else has them.
+    // SAFETY: the kernel passes both to a handler installed with SA_SIGINFO, on the frame of this call,
+    // which nothing else refers to.
     let (details, frame) = unsafe { (&*info, &mut *context.cast::<ucontext_t>()) };
     let rip = frame.uc_mcontext.gregs[libc::REG_RIP as usize] as u64;
     if let Some(resume) = crate::memory::recover(rip) {
@@ -225,12 +228,13 @@ extern "C" fn on_fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void
     }
     // Only the kernel makes positive codes: those are faults, others were sent.
     if signal == libc::SIGSEGV && details.si_code > 0 {
-        // SAFETY: a fault has an address.
+        // SAFETY: the kernel sets the address of a SIGSEGV that it raises itself, as the code says.
         let address = unsafe { details.si_addr() } as usize;
         if let Some((start, page)) = find(address) {
             let mut work = Work { frame, start, page, done: false };
             let uncancelled = Uncancelled::new();
-            super::stack::off_the_signal_stack(&mut work, emulate);
+            // SAFETY: the frame is that of the signal that this thread handles.
+            unsafe { super::stack::off_the_signal_stack(&mut work, emulate) };
             drop(uncancelled);
             if work.done {
                 set_errno(before);
@@ -265,7 +269,8 @@ fn emulate(work: &mut Work<'_>) {
     if work.page.reads_clock {
         return load(work);
     }
-    // SAFETY: the frame is that of a fault which the instruction at its RIP made just now.
+    // SAFETY: the frame is that of a fault which the instruction at its RIP has just made, at the place
+    // that it stores to: so code and source are mapped. The kernel has written the rest of the frame.
     let trapped = match unsafe { super::instruction::decode(work.frame) } {
         Ok(trapped) => trapped,
         Err(unknown) => {
@@ -289,15 +294,15 @@ fn emulate(work: &mut Work<'_>) {
 /// least its own signal. Faults are never blocked.
 #[cfg(target_arch = "x86_64")]
 fn blocks_signals(mask: &sigset_t) -> bool {
-    // SAFETY: the set begins with a word that has a bit for each of the kernel's 64 signals, and the
-    // kernel fills no more of it.
+    // The kernel fills no more than the first word of the set, a bit for each of its 64 signals.
+    // SAFETY: a set is an array of words, aligned as such.
     unsafe { std::ptr::from_ref(mask).cast::<u64>().read() != 0 }
 }
 
 /// The same of a load from the clock.
 #[cfg(target_arch = "x86_64")]
 fn load(work: &mut Work<'_>) {
-    // SAFETY: as in `emulate`.
+    // SAFETY: the frame is that of a fault which the instruction at its RIP has just made.
     match unsafe { super::instruction::decode_load(work.frame) } {
         Ok(load) => {
             let offset = (load.address as usize).wrapping_sub(work.start);
@@ -310,35 +315,38 @@ fn load(work: &mut Work<'_>) {
     }
 }
 
+/// What is in place for a signal whose handler is called once. Not made when it is needed: that is in a
+/// handler, which may have interrupted the allocator.
+// SAFETY: integers, and a pointer to a function that may be none, for which zeros are values.
+static DEFAULT: libc::sigaction = unsafe { std::mem::zeroed() };
+
 /// Calls what the program has in place for a signal, as the kernel would have.
 fn chain(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let Some(place) = place(signal) else { return };
-    // SAFETY: what was stored is never freed.
+    // SAFETY: null, or an action that is never freed.
     let Some(theirs) = (unsafe { place.load(Ordering::Acquire).as_ref() }) else { return };
-    // SAFETY: the kernel passed it.
+    // SAFETY: `on_fault` passes on what the kernel gave it, on the frame of the call.
     let fault = unsafe { (*info).si_code } > 0;
     match theirs.sa_sigaction {
         libc::SIG_IGN if !fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // Back at the faulting instruction the signal comes again, and now has its default
             // effect; one that was sent has to be sent again.
-            // SAFETY: all zero is the default action.
+            // SAFETY: the call reads the action. `raise` passes no memory.
             unsafe {
-                let default: libc::sigaction = std::mem::zeroed();
-                real::sigaction(signal, &default, std::ptr::null_mut());
+                real::sigaction(signal, &DEFAULT, std::ptr::null_mut());
                 if !fault {
                     libc::raise(signal);
                 }
             }
         }
         handler => {
-            // SAFETY: all zero is a valid set; the handler is the program's, called with what the
-            // kernel gave, under the mask it asked for and with the type its flags name.
+            if theirs.sa_flags & libc::SA_RESETHAND != 0 {
+                place.store((&raw const DEFAULT).cast_mut(), Ordering::Release);
+            }
+            // SAFETY: the context is what the kernel gave. The handler is the program's, of the type that
+            // its flags name, and is called with what the kernel gave, under the mask that it asked for.
             unsafe {
-                if theirs.sa_flags & libc::SA_RESETHAND != 0 {
-                    let default: libc::sigaction = std::mem::zeroed();
-                    place.store(Box::into_raw(Box::new(default)), Ordering::Release);
-                }
                 let mut mask = (*context.cast::<ucontext_t>()).uc_sigmask;
                 for other in 1..=64 {
                     if libc::sigismember(&theirs.sa_mask, other) == 1 {

@@ -52,6 +52,16 @@ pub(super) struct Page {
 }
 
 impl Page {
+    /// A part of the model's own mapping of the page.
+    ///
+    /// # Panics
+    /// If it is not inside, or the page is a clock's, which has none.
+    fn part(&self, offset: usize, length: usize) -> *mut u8 {
+        let inside = offset.checked_add(length).is_some_and(|end| end <= PAGE);
+        assert!(self.alias != 0 && inside, "no {length} bytes at {offset} of a register page");
+        (self.alias + offset) as *mut u8
+    }
+
     /// The page of a card's clock. Nothing is mapped but what a program maps.
     pub fn of_clock(function: usize, engine: &Arc<Engine>, clock: &Arc<Clock>) -> Self {
         let time = engine.enter(function, |card| match card.clock {
@@ -107,9 +117,10 @@ impl Page {
     pub fn take(&self) -> Vec<(usize, [u8; 8])> {
         let mut stored = Vec::new();
         for offset in (0..PAGE).step_by(8) {
-            // SAFETY: the alias is a page that is never unmapped; an aligned word of it may be
-            // written by the program meanwhile, in one piece, as an atomic allows.
-            let word = unsafe { AtomicU64::from_ptr((self.alias + offset) as *mut u64) };
+            let word = self.part(offset, 8).cast::<u64>();
+            // SAFETY: an aligned word of the model's mapping, which is never unmapped. The program may
+            // write the page meanwhile, through another mapping.
+            let word = unsafe { AtomicU64::from_ptr(word) };
             if word.load(Ordering::Acquire) != 0 {
                 stored.push((offset, word.swap(0, Ordering::AcqRel).to_ne_bytes()));
             }
@@ -122,11 +133,11 @@ impl crate::engine::Registers for Page {
     fn execute(&self, card: &mut Card, offset: usize, bytes: &[u8]) {
         let uar = self.uar.load(Ordering::Acquire);
         crate::stores::made(uar, offset, bytes);
+        let part = self.part(offset, bytes.len());
         for (index, byte) in bytes.iter().enumerate() {
-            // SAFETY: the caller has decoded a store that lies inside the page, and the alias of a
-            // page is never unmapped. The program may read the page meanwhile: the store is
-            // volatile.
-            unsafe { ((self.alias + offset + index) as *mut u8).write_volatile(*byte) };
+            // SAFETY: `part` has as many bytes as `bytes`, of a mapping that is never unmapped. The
+            // program may read the page meanwhile, through another mapping: the store is volatile.
+            unsafe { part.add(index).write_volatile(*byte) };
         }
         card.store(uar, offset, bytes);
         self.clock.keep(card);
@@ -142,7 +153,7 @@ pub(super) struct Registers {
 impl Registers {
     /// No pages yet.
     pub fn new() -> Result<Self> {
-        // SAFETY: the name is a C string.
+        // SAFETY: the call reads the name, a C string.
         let file = unsafe { libc::memfd_create(c"mlx5-uar".as_ptr(), libc::MFD_CLOEXEC) };
         if file < 0 {
             return Err(last());
@@ -165,13 +176,14 @@ impl Registers {
                 && !page.used.swap(true, Ordering::AcqRel)
         });
         if let Some(page) = again {
-            // SAFETY: the alias is a page that is never unmapped.
-            unsafe { std::ptr::write_bytes(page.alias as *mut u8, 0, PAGE) };
+            // SAFETY: the whole of the model's mapping, which is never unmapped and which no reference
+            // covers.
+            unsafe { page.part(0, PAGE).write_bytes(0, PAGE) };
             page.uar.store(uar, Ordering::Release);
             return Ok(page);
         }
         let index = pages.len() as u64;
-        // SAFETY: the file is the model's; the new mapping is of its own choosing.
+        // SAFETY: the file is the model's, and grows. The kernel chooses where the new mapping is.
         let alias = unsafe {
             if libc::ftruncate(self.file, (index as off_t + 1) * PAGE as off_t) != 0 {
                 return Err(last());
@@ -294,7 +306,7 @@ fn free(file: &CommandFile, uid: u16, number: u32) -> Result<()> {
 /// `mmap` of a command file.
 ///
 /// # Safety
-/// As `mmap`.
+/// With MAP_FIXED, nothing uses what was mapped from `address` on any more.
 pub(super) unsafe fn map(
     running: &'static Running,
     address: *mut c_void,
@@ -313,13 +325,13 @@ pub(super) unsafe fn map(
             return Err(Errno::EINVAL);
         }
         if let Some(page) = dm::page(offset as u64 / PAGE as u64) {
-            // SAFETY: the caller answers for the address.
+            // SAFETY: the caller guarantees that what is replaced is not used any more.
             return unsafe { dm::map(&file, address, length, protection, flags, page) };
         }
         if length > PAGE {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: the caller answers for the address.
+        // SAFETY: the caller guarantees that what is replaced is not used any more.
         if let Some(mapped) = unsafe { clock::map(&file, address, protection, flags, offset) } {
             return mapped;
         }
@@ -330,7 +342,8 @@ pub(super) unsafe fn map(
         let page = file.state().page(index).ok_or(Errno::EINVAL)?;
         let trapped = page.mode == Mode::Trapped;
         let allowed = if trapped { libc::PROT_READ } else { protection | libc::PROT_READ };
-        // SAFETY: the caller answers for the address; the file is the model's, and long enough.
+        // SAFETY: the caller guarantees that what is replaced is not used any more. The page is inside the
+        // model's file.
         let at = unsafe {
             real::mmap(
                 address,
@@ -348,13 +361,13 @@ pub(super) unsafe fn map(
             trap::unblock();
             trap::replaced(at as usize, PAGE);
             if !trap::mapped(at as usize, page) {
-                // SAFETY: just mapped, and known to nobody else.
+                // SAFETY: the page was mapped above, and the program does not know it yet.
                 unsafe { real::munmap(at, PAGE) };
                 return Err(Errno::ENOMEM);
             }
         }
         // As a card's registers, the page does not follow into a forked child.
-        // SAFETY: the page was just mapped.
+        // SAFETY: MADV_DONTFORK changes no byte of the page, which was mapped above.
         unsafe { libc::madvise(at, PAGE, libc::MADV_DONTFORK) };
         Ok(at)
     })();
@@ -380,4 +393,30 @@ pub(super) fn unmapping(start: usize, length: usize, unmap: impl FnOnce() -> c_i
 /// A program is about to have something else in the place of this memory.
 pub(super) fn replacing(start: usize, length: usize) {
     trap::replaced(start, length);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::card::Link;
+    use crate::command::test::Rig;
+
+    fn clock() -> (Page, Card) {
+        let cards = vec![Rig::on(Link::InfiniBand).card];
+        let engine = Engine::new(cards, Box::new(|_, _, _| {}));
+        (Page::of_clock(0, &engine, &Arc::default()), Rig::on(Link::InfiniBand).card)
+    }
+
+    #[test]
+    #[should_panic(expected = "no 4 bytes at 8 of a register page")]
+    fn store_to_a_clock_which_has_no_mapping_is_refused() {
+        let (page, mut card) = clock();
+        page.execute(&mut card, 8, &[1; 4]);
+    }
+
+    #[test]
+    #[should_panic(expected = "no 8 bytes at 0 of a register page")]
+    fn stores_to_a_clock_which_has_no_mapping_are_not_looked_for() {
+        clock().0.take();
+    }
 }

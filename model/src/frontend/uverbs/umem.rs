@@ -115,7 +115,7 @@ impl Drop for Counted {
 /// Pages that may be locked.
 fn limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the struct outlives the call, which fills it.
+    // SAFETY: the call writes one `rlimit`.
     if unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) } != 0 {
         return u64::MAX;
     }
@@ -128,7 +128,7 @@ fn may_lock() -> bool {
     const CAP_IPC_LOCK: u32 = 14;
     let header = [VERSION_3, 0];
     let mut sets = [0u32; 6];
-    // SAFETY: the header and the two sets of three words have the layout of version 3.
+    // SAFETY: in version 3, the call reads and writes a header of two words and writes six words of sets.
     let asked = unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) };
     asked == 0 && sets[0] & 1 << CAP_IPC_LOCK != 0
 }

@@ -6,7 +6,9 @@ use super::errno::{Errno, Result};
 use crate::memory::{Memory, ProcessMemory};
 
 fn memory() -> ProcessMemory {
-    ProcessMemory::new(super::trap::installed())
+    // SAFETY: the handlers of `trap` ask `recover`, and stay. The addresses are those of a system call
+    // of the program, which keeps no reference to what the call writes.
+    unsafe { ProcessMemory::new(super::trap::installed()) }
 }
 
 /// Reads bytes.

@@ -35,9 +35,9 @@ pub(super) type Domains = HashMap<FileId, (u32, usize)>;
 
 /// What file a descriptor is of.
 fn identify(fd: c_int) -> Result<FileId> {
-    // SAFETY: all zeros is a valid value of the plain structure, which the call fills.
+    // SAFETY: integers, for which zeros are values.
     let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: the structure outlives the call.
+    // SAFETY: the call writes one `stat`.
     if unsafe { libc::fstat(fd, &mut status) } != 0 {
         return Err(last());
     }

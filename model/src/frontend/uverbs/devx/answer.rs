@@ -44,15 +44,15 @@ struct Answers {
 pub(in super::super) fn create(file: &CommandFile, attributes: &mut Attributes) -> Result<()> {
     let mut state = file.state();
     state.context()?;
-    // SAFETY: makes a descriptor and touches no memory.
+    // SAFETY: `eventfd` passes no memory.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_SEMAPHORE) };
     if fd < 0 {
         return Err(last());
     }
-    // SAFETY: as above.
+    // SAFETY: F_DUPFD_CLOEXEC passes no memory.
     let copy = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
     let close = |fd| {
-        // SAFETY: the descriptor was made here and is known to nobody else.
+        // SAFETY: it is called with the descriptor of this function, which the program does not know yet.
         unsafe { real::close(fd) };
     };
     let copy = if copy < 0 { Err(last()) } else { super::super::descriptors::aside(copy) };
@@ -111,7 +111,7 @@ impl AnswerFile {
     pub fn close(&self) {
         let mut state = lock(&self.state);
         if let Some(count) = state.count.take() {
-            // SAFETY: the descriptor is the file's own.
+            // SAFETY: the file has made the descriptor for itself, and has just forgotten it.
             unsafe { super::super::descriptors::shut(count) };
         }
         state.answers.clear();
@@ -144,7 +144,7 @@ impl AnswerFile {
                 }
                 return state.give(to);
             }
-            // SAFETY: asking for flags touches no memory.
+            // SAFETY: F_GETFL passes no memory.
             let flags = unsafe { real::fcntl(fd, libc::F_GETFL, 0) };
             if flags < 0 || state.count.is_none() {
                 return Err(Errno::EBADF);
@@ -159,7 +159,7 @@ impl AnswerFile {
             while state.consume() {}
             drop(state);
             let mut wait = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            // SAFETY: one pollfd, which outlives the call.
+            // SAFETY: the call reads and writes one pollfd, which lives through it.
             if unsafe { libc::poll(&mut wait, 1, -1) } < 0 {
                 return Err(last());
             }
@@ -183,7 +183,7 @@ impl Answers {
     fn ready(&self, events: libc::c_short) -> Option<c_int> {
         let fd = self.count?;
         let mut wait = libc::pollfd { fd, events, revents: 0 };
-        // SAFETY: one pollfd, which outlives the call.
+        // SAFETY: the call reads and writes one pollfd, which lives through it.
         let ready = unsafe { libc::poll(&mut wait, 1, 0) } == 1 && wait.revents & events != 0;
         ready.then_some(fd)
     }
@@ -192,7 +192,7 @@ impl Answers {
     fn signal(&self) {
         let one = 1u64;
         if let Some(fd) = self.ready(libc::POLLOUT) {
-            // SAFETY: eight bytes, of an eventfd that has room for one more.
+            // SAFETY: the call reads the eight bytes of `one`.
             unsafe { libc::write(fd, (&raw const one).cast(), size_of_val(&one)) };
         }
     }
@@ -202,7 +202,7 @@ impl Answers {
         let mut one = 0u64;
         let ready = self.ready(libc::POLLIN);
         if let Some(fd) = ready {
-            // SAFETY: eight bytes, which are there to be read.
+            // SAFETY: the call writes at most the eight bytes of `one`.
             unsafe { real::read(fd, (&raw mut one).cast(), size_of_val(&one)) };
         }
         ready.is_some()

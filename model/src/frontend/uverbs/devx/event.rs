@@ -88,7 +88,7 @@ impl EventFile {
     /// `read` of its descriptor: one event, or the errno that the kernel has and a socket has not.
     ///
     /// # Safety
-    /// As of `read`: `to` has room for `length` bytes.
+    /// `to` has room for `length` bytes.
     pub unsafe fn read(&self, fd: c_int, to: *mut c_void, length: size_t) -> ssize_t {
         let refused = |errno: Errno| {
             set_errno(errno.0);
@@ -99,18 +99,18 @@ impl EventFile {
         }
         // What is too short a buffer takes nothing out, but waits.
         let flags = libc::MSG_PEEK | libc::MSG_TRUNC;
-        // SAFETY: no byte is written.
+        // SAFETY: a length of 0 has no byte written.
         let next = unsafe { libc::recv(fd, std::ptr::null_mut(), 0, flags) };
         match usize::try_from(next) {
             Err(_) => next,
             Ok(0) => {
-                // SAFETY: asking for flags touches no memory.
+                // SAFETY: F_GETFL passes no memory.
                 let flags = unsafe { real::fcntl(fd, libc::F_GETFL, 0) };
                 let waits = flags & libc::O_NONBLOCK == 0;
                 refused(if waits { Errno::EIO } else { Errno::EAGAIN })
             }
             Ok(size) if size > length => refused(Errno::EINVAL),
-            // SAFETY: passed on.
+            // SAFETY: the caller guarantees room for `length` bytes.
             Ok(_) => unsafe { real::read(fd, to, length) },
         }
     }
@@ -285,18 +285,18 @@ struct Signal(c_int);
 
 impl Signal {
     fn new(fd: c_int) -> Result<Self> {
-        // SAFETY: duplicating a descriptor touches no memory.
+        // SAFETY: F_DUPFD_CLOEXEC passes no memory.
         let copy = unsafe { real::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
         if copy < 0 {
             return Err(last());
         }
         let signal = Self(aside(copy).inspect_err(|_| {
-            // SAFETY: the descriptor was made here and is known to nobody else.
+            // SAFETY: the descriptor was made above, and nothing else owns it.
             unsafe { real::close(copy) };
         })?);
         let path = format!("/proc/self/fd/{}\0", signal.0);
         let mut target = [0u8; 32];
-        // SAFETY: the path is a C string, and the buffer as long as said.
+        // SAFETY: the call reads the path, a C string, and writes at most the length of `target`.
         let length = unsafe {
             real::readlink(path.as_ptr().cast(), target.as_mut_ptr().cast(), target.len())
         };
@@ -308,7 +308,7 @@ impl Signal {
     fn raise(&self) {
         let mut room = libc::pollfd { fd: self.0, events: libc::POLLOUT, revents: 0 };
         let one = 1u64;
-        // SAFETY: one pollfd, and eight bytes.
+        // SAFETY: the calls access one pollfd and the eight bytes of `one`.
         unsafe {
             if libc::poll(&mut room, 1, 0) == 1 && room.revents & libc::POLLOUT != 0 {
                 libc::write(self.0, (&raw const one).cast(), size_of_val(&one));
@@ -319,7 +319,7 @@ impl Signal {
 
 impl Drop for Signal {
     fn drop(&mut self) {
-        // SAFETY: the descriptor belongs to the subscription.
+        // SAFETY: `new` has made the descriptor for this value, which is gone after this.
         unsafe { descriptors::shut(self.0) };
     }
 }

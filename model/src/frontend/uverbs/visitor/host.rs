@@ -13,7 +13,7 @@ use super::super::descriptors::{Descriptor, duplicate_aside};
 use super::super::errno::Errno;
 use super::super::file::CommandFile;
 use super::super::ioctl::Kind;
-use super::super::running::Running;
+use super::super::running::{Running, own_process};
 use super::super::{ioctl, methods, real, thread};
 use super::message::{Carried, Reader, Writer, ask};
 use super::{PATIENCE, address, names, peer, resources};
@@ -32,8 +32,7 @@ const ASKING: [u64; 4] = [1, 0x8000_0001, 25, 34];
 
 /// Lets other processes ask about the devices of this one, from now on. Where it cannot, they do not.
 pub(in super::super) fn open(running: &'static Running) {
-    // SAFETY: getpid has no preconditions.
-    let own = unsafe { libc::getpid() };
+    let own = own_process();
     if LISTENS.swap(own, Ordering::AcqRel) == own {
         return;
     }
@@ -59,7 +58,8 @@ pub(in super::super) fn forget() {
     let listener = LISTENER.swap(-1, Ordering::AcqRel);
     if listener >= 0 {
         private::release(listener);
-        // SAFETY: the descriptor is this process's copy, whose owner was the parent's thread.
+        // SAFETY: the descriptor came over the fork without the thread that owns it, so nothing in this
+        // process uses or closes it.
         unsafe { real::close(listener) };
     }
 }
@@ -67,7 +67,7 @@ pub(in super::super) fn forget() {
 /// Moves a descriptor, unless there is no other number for it.
 fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     match duplicate_aside(fd.as_raw_fd()) {
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: `duplicate_aside` has just made the descriptor, so no other value owns it.
         Ok(moved) => unsafe { OwnedFd::from_raw_fd(moved) },
         Err(_) => fd,
     }
@@ -86,7 +86,7 @@ impl Reserve {
     fn fill(&mut self, listener: &UnixListener) {
         if self.0.is_none() {
             let copy = duplicate_aside(listener.as_raw_fd());
-            // SAFETY: just made, and nobody else's.
+            // SAFETY: `duplicate_aside` has just made the descriptor, so no other value owns it.
             self.0 = copy.ok().map(|fd| Private::new(unsafe { OwnedFd::from_raw_fd(fd) }));
         }
     }
@@ -111,7 +111,7 @@ fn listen(running: &'static Running, listener: &UnixListener, mut reserve: Reser
         let polled = |fd: RawFd, events| libc::pollfd { fd, events, revents: 0 };
         let mut ready = vec![polled(listener.as_raw_fd(), events)];
         ready.extend(guests.iter().map(|guest| polled(guest.stream.as_raw_fd(), libc::POLLIN)));
-        // SAFETY: so many entries are there.
+        // SAFETY: `ready` has as many entries as its length says, and lives through the call.
         unsafe { libc::poll(ready.as_mut_ptr(), ready.len() as libc::nfds_t, wait) };
         let mut spoke = ready[1..].iter().map(|entry| entry.revents != 0);
         guests.retain_mut(|guest| match spoke.next() {

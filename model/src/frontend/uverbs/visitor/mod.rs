@@ -43,7 +43,7 @@ fn address(name: &str) -> io::Result<SocketAddr> {
 fn peer(stream: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `peer` has room for `length` bytes.
+    // SAFETY: the call writes at most `length` bytes, the size of `peer`.
     let result = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -56,7 +56,7 @@ fn peer(stream: &UnixStream) -> io::Result<u32> {
     if result != 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: always succeeds.
+    // SAFETY: geteuid passes no memory and cannot fail.
     let own = unsafe { libc::geteuid() };
     match peer.uid == own || peer.uid == 0 {
         true => Ok(peer.pid.unsigned_abs()),

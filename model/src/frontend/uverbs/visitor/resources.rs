@@ -154,7 +154,7 @@ impl Resources {
     pub fn open(kind: c_int) -> Result<(c_int, Resources)> {
         let flags = kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK);
         let mut pair = [-1; 2];
-        // SAFETY: there is room for two descriptors.
+        // SAFETY: the call writes the two descriptors of `pair`.
         let made = unsafe {
             let kind = libc::SOCK_SEQPACKET | flags | libc::SOCK_CLOEXEC;
             libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr())
@@ -162,7 +162,7 @@ impl Resources {
         if made != 0 {
             return Err(last());
         }
-        // SAFETY: just made, and nobody else's.
+        // SAFETY: the call has just made the descriptor, so nothing else owns it.
         let other = Private::new(unsafe { OwnedFd::from_raw_fd(pair[1]) });
         Ok((pair[0], Resources { other }))
     }
@@ -221,7 +221,7 @@ impl Resources {
         message.extend(0u32.to_ne_bytes());
         message.extend(payload);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: the message has so many bytes.
+        // SAFETY: the call reads `message`, whose length it is given.
         let sent = unsafe {
             let bytes = message.as_ptr().cast();
             super::super::real::send(self.other.as_raw_fd(), bytes, message.len(), flags)
