@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use mlx5::ring::owned::{Buffers, Channel, Event, Outcome, Receiver, Returned, Slice};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::QueuePair;
-use mlx5::wqe::{InlineBytes, Nop, Read, Remote, Send, Write};
+use mlx5::wqe::{EncodeError, InlineBytes, Nop, Read, Remote, Send, Write};
 use mlx5_model::Mode;
 use rig::Rig;
 

@@ -13,7 +13,9 @@ use mlx5::ring::{Completions, PollError, PostError, ReceiveConfig, SendConfig};
 use mlx5::verbs::{
     CompletionChannel, CompletionQueue, Context, MemoryRegion, ProtectionDomain, QueuePair,
 };
-use mlx5::wqe::{CompareSwap, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Write, WriteImm};
+use mlx5::wqe::{
+    CompareSwap, EncodeError, FetchAdd, Inline, Nop, Read, Remote, Send, SendImm, Write, WriteImm,
+};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

@@ -3,7 +3,7 @@
 use mlx5::cqe::{Completion, FrameInfo, Layer3, SendOperation, Status, TransportHeader};
 use mlx5::ring::{FrameDone, FrameEvent, PollError, PostError};
 use mlx5::verbs::{Flow, Spread, StridingQueue};
-use mlx5::wqe::{Dump, EthSend, EthTso, Inline, Nop};
+use mlx5::wqe::{Dump, EncodeError, EthSend, EthTso, Inline, Nop};
 
 use crate::{Side, address, rig, tcp_header, udp};
 

@@ -7,12 +7,9 @@ use mlx5::ib::{Access, Rc};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, ReceiveQueue, SendConfig, SendQueue};
 use mlx5::verbs::{Mkey, ProtectionDomain, QueuePair};
 use mlx5::wqe::{
-    BlockSignature, BlockSize, CrcKind, Encrypted, Encryption, Protected, SetPsv, Signature,
-    SignedBlocks,
-};
-use mlx5::wqe::{
-    ConfigureKey, Inline, Interleaved, KeyLayout, ListAt, ListEntry, LocalInvalidate, PostOn, Read,
-    Remote, Send, SendInvalidate, Sge, Strided, Write,
+    BlockSignature, BlockSize, ConfigureKey, CrcKind, EncodeError, Encrypted, Encryption, Inline,
+    Interleaved, KeyLayout, ListAt, ListEntry, LocalInvalidate, PostOn, Protected, Read, Remote,
+    Send, SendInvalidate, SetPsv, Sge, Signature, SignedBlocks, Strided, Write,
 };
 
 use mlx5_sys::dv;

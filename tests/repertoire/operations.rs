@@ -8,8 +8,8 @@ use mlx5::ring::owned::{Channel, Event, Receiver, Slice};
 use mlx5::ring::{Completions, PostError, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::QueuePair;
 use mlx5::wqe::{
-    Bits, CopyMemory, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, RawWqeError, Remote,
-    SendEnable, Sge, Wait, Word,
+    Bits, CopyMemory, EncodeError, MaskedCompareSwap, MaskedFetchAdd, Number, RawWqe, RawWqeError,
+    Remote, SendEnable, Sge, Wait, Word,
 };
 use mlx5_model::Mode;
 

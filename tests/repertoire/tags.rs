@@ -16,7 +16,8 @@ use mlx5::verbs::{
     TagCapacity,
 };
 use mlx5::wqe::{
-    Inline, InlineGather, Read, Remote, Rendezvous, Send, SendImm, Sge, Tag, TagHeader, TagKind,
+    EncodeError, Inline, InlineGather, Read, Remote, Rendezvous, Send, SendImm, Sge, Tag,
+    TagHeader, TagKind,
 };
 use mlx5_model::Mode;
 use mlx5_sys::verbs::ibv_ops_flags;

@@ -3,10 +3,7 @@
 use super::*;
 use crate::ring::PostError;
 use crate::ring::random::{Random, rounds};
-use crate::wqe::{
-    CompareSwap, FetchAdd, Inline, InlineGather, Nop, Read, Remote, Send, SendImm, Sge, Word,
-    Write, WriteImm,
-};
+use crate::wqe::{CompareSwap, EncodeError, FetchAdd, Inline, InlineGather, Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm};
 use mlx5_diag::text;
 
 /// A request, and how the oracle lays it out.
@@ -271,28 +268,28 @@ fn each_refusal_has_its_error_and_changes_nothing() {
     let too_long = Sge::new(0, (1 << 31) + 1, 1);
     let before = sq.buffer.read();
     macro_rules! refused {
-        ($error:ident, $op:expr) => {
+        ($error:expr, $op:expr) => {
             // SAFETY: no card is there.
-            assert_eq!(unsafe { sq.queue.post(1, $op) }, Err(PostError::$error));
+            assert_eq!(unsafe { sq.queue.post(1, $op) }, Err(PostError::from($error)));
             assert_eq!(sq.record.be32(4) as u32, 8 - sq.queue.free_blocks());
         };
     }
-    refused!(TooManySges, Send::new(&too_many[..]));
-    refused!(TooManySges, Read::new(too_many, remote));
-    refused!(SgeTooLong, Write::new(too_long, remote));
-    refused!(InlineTooLong, Write::new(Inline(&[0; 201]), remote));
+    refused!(EncodeError::TooManySges, Send::new(&too_many[..]));
+    refused!(EncodeError::TooManySges, Read::new(too_many, remote));
+    refused!(EncodeError::SgeTooLong, Write::new(too_long, remote));
+    refused!(EncodeError::InlineTooLong, Write::new(Inline(&[0; 201]), remote));
     assert_eq!(sq.buffer.read(), before);
     for id in 0..4 {
         // SAFETY: no card is there.
         unsafe { sq.queue.post(id, Send::new(sge).signaled()).unwrap() };
     }
     let (before, page) = (sq.buffer.read(), sq.page.read());
-    refused!(CqOverrun, Nop::new().signaled());
+    refused!(PostError::CqOverrun, Nop::new().signaled());
     for id in 0..4 {
         // SAFETY: no card is there.
         unsafe { sq.queue.post(id, Nop::new()).unwrap() };
     }
-    refused!(QueueFull, Nop::new());
+    refused!(PostError::QueueFull, Nop::new());
     // The four NOPs are written, nothing else of the ring.
     assert_eq!(sq.buffer.read()[..256], before[..256]);
     assert_ne!(sq.page.read(), page);

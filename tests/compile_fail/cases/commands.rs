@@ -146,7 +146,8 @@ mod foreign_cq {
     mod mixed_accepted {
         use mlx5::{
             devx::QueuePair,
-            verbs::{CompletionQueue, ProtectionDomain, Rc, Reset},
+            ib::Rc,
+            verbs::{CompletionQueue, ProtectionDomain, Reset},
         };
 
         fn mixed(

@@ -74,7 +74,8 @@ mod by_command {
         use mlx5::{
             devx::QueuePair,
             ring::*,
-            verbs::{Rc, Rtr},
+            ib::Rc,
+            verbs::Rtr,
         };
 
         fn early(
@@ -90,7 +91,8 @@ mod by_command {
         use mlx5::{
             devx::QueuePair,
             ring::*,
-            verbs::{Rc, Rts},
+            ib::Rc,
+            verbs::Rts,
         };
 
         fn ready(
@@ -105,7 +107,8 @@ mod by_command {
     mod skip_refused {
         use mlx5::{
             devx::QueuePair,
-            verbs::{Init, Rc, RtsAttributes},
+            ib::Rc,
+            verbs::{Init, RtsAttributes},
         };
 
         fn skip(qp: QueuePair<Rc, Init>, to: &RtsAttributes) {
@@ -118,7 +121,8 @@ mod by_command {
     mod twice_refused {
         use mlx5::{
             devx::QueuePair,
-            verbs::{Init, Rc, RtrAttributes},
+            ib::Rc,
+            verbs::{Init, RtrAttributes},
         };
 
         fn twice(qp: QueuePair<Rc, Init>, to: &RtrAttributes) {
@@ -131,7 +135,8 @@ mod by_command {
     mod once_accepted {
         use mlx5::{
             devx::QueuePair,
-            verbs::{Init, Rc, RtrAttributes, RtsAttributes},
+            ib::Rc,
+            verbs::{Init, RtrAttributes, RtsAttributes},
         };
 
         fn once(
@@ -149,7 +154,8 @@ mod by_command {
 mod reset {
     use mlx5::{
         devx::QueuePair,
-        verbs::{Rc, Rts},
+        ib::Rc,
+        verbs::Rts,
     };
 
     #[cfg(misuse)]

@@ -16,7 +16,7 @@ use mlx5::verbs::{
     AddressHandle, CompletionQueue, CqeSize, MemoryRegion, Rts, RtsAttributes, ScatterToCqe,
     UdInitAttributes, UdRtsAttributes,
 };
-use mlx5::wqe::{Inline, Remote, Send, SendImm, Sge, UdAddress, WriteImm};
+use mlx5::wqe::{EncodeError, Inline, Remote, Send, SendImm, Sge, UdAddress, WriteImm};
 use mlx5_model::Mode;
 
 use super::made::{self, QueuePair, QueuePairBuilder, Rig, SharedReceiveQueue};

@@ -139,7 +139,8 @@ impl Device {
                 node_guid: attributes.node_guid.to_string(),
                 system_image_guid: attributes.system_image_guid.to_string(),
                 completion_vectors: context.completion_vectors(),
-                pci: context.pci().map(|function| Pci::of(&function, fastest)),
+                pci: PciFunction::of(&context.sysfs_path())
+                    .map(|function| Pci::of(&function, fastest)),
                 devx: DevxState {
                     open: context.devx() == Devx::Open,
                     reason: match context.devx() {

@@ -1,5 +1,6 @@
 //! What is told of a port.
 
+use mlx5::diag::sysfs::{self, PortCounters};
 use mlx5::verbs::{Context, GidEntry, PortState};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -142,9 +143,19 @@ fn remark(state: PortState, physical: u8, ethernet: bool) -> Option<&'static str
     }
 }
 
+/// The network interface behind an entry of the GID table; `None` on InfiniBand, or where the interface
+/// is in another network namespace.
+fn behind(context: &Context, entry: &GidEntry) -> Option<sysfs::Interface> {
+    if entry.interface != 0 {
+        return sysfs::Interface::numbered(entry.interface);
+    }
+    // A kernel without the entry query.
+    sysfs::Interface::of_gid(&context.sysfs_path(), entry.port, entry.index)
+}
+
 impl Gid {
     fn of(context: &Context, entry: &GidEntry) -> Gid {
-        let interface = context.interface(entry).map(|interface| Interface {
+        let interface = behind(context, entry).map(|interface| Interface {
             name: interface.name,
             up: interface.up,
             mtu: interface.mtu,
@@ -162,7 +173,7 @@ impl Gid {
 
 impl Counters {
     fn of(context: &Context, port: u8) -> Counters {
-        let counters = context.port_counters(port);
+        let counters = PortCounters::read(&context.sysfs_path(), port);
         let map = |of: Vec<(String, u64)>| {
             of.into_iter().map(|(name, value)| (name, value.into())).collect()
         };
