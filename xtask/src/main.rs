@@ -39,9 +39,10 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          the same tests N times (10), with --load beside busy threads; prints each
                          test that failed with how often; ARGUMENTS choose packages and targets as
                          for `cargo test`
-  torture [--lint] [--seed S] [--seeds COUNT] [--operations N] [--episode E]
+  torture [--lint] [--seed S] [--seeds COUNT] [--operations N] [--episode E] [--timeout CODE]
                          random operations of the driver in one process and libibverbs in another,
-                         held to an oracle; --lint checks every WQE before it is rung
+                         held to an oracle; --lint checks every WQE before it is rung; --timeout is
+                         the ACK timeout of queue pairs (16)
   miri                   unit tests of rings and doorbells under Miri
   asan                   unit tests and traffic under the address sanitizer
   bench [--quick | --instructions | --cycles | --stores | --phases | --record]
