@@ -1,17 +1,21 @@
 //! Processes that fork: the parent goes on, whatever it writes first; the child that uses the parent's
 //! queues ends at once, and disturbs nobody.
 
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 use std::time::Instant;
 
 use mlx5::connect::LocalPort;
-use mlx5::ib::Access;
+use mlx5::devx::{Uar, UarKind};
+use mlx5::ib::{Access, Rc};
 use mlx5::ring::owned::{Channel, Event, Outcome, Receiver, Slice};
-use mlx5::ring::{Completions, ReceiveConfig, SendConfig};
+use mlx5::ring::{Completions, ReceiveConfig, SendConfig, SendQueue};
 use mlx5::verbs::{
-    CompletionQueue, Context, ForkStatus, ProtectionDomain, QueuePair, fork_init, fork_status,
+    CompletionQueue, Context, ForkStatus, ProtectionDomain, QueuePair, Rts, fork_init, fork_status,
 };
 use mlx5::wqe::{Read, Send, Write};
 use mlx5_model as _;
+use mlx5_sys::dv;
 
 #[path = "rig/process.rs"]
 #[allow(dead_code, reason = "no test here runs examples")]
@@ -182,6 +186,93 @@ fn child_that_posts_dies_and_the_parents_queues_are_untouched() {
         loopback.round(round);
     }
     assert!(loopback.channel.poll().unwrap().is_none());
+}
+
+/// Whether a forked child has the page of this address, too.
+fn follows_into_children(address: NonNull<u8>) -> bool {
+    // SAFETY: asks for a number.
+    let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let page = address.as_ptr().map_addr(|address| address & !(page_size - 1));
+    let child = fork(|| {
+        let mut resident = 0u8;
+        // SAFETY: asks about one page, and there is a byte for the answer.
+        i32::from(unsafe { libc::mincore(page.cast(), page_size, &raw mut resident) } == 0)
+    });
+    end(child).expect("the child asks and ends") == 1
+}
+
+/// Lets the page of this address follow into children. The model keeps its registers from them; a kernel
+/// may not.
+fn share_with_children(address: NonNull<u8>) {
+    // SAFETY: asks for a number.
+    let page_size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let page = address.as_ptr().map_addr(|address| address & !(page_size - 1));
+    // SAFETY: the page is mapped, and this process keeps it as it is.
+    let shared = unsafe { libc::madvise(page.cast(), page_size, libc::MADV_DOFORK) };
+    assert_eq!(shared, 0, "{}", std::io::Error::last_os_error());
+    assert!(follows_into_children(address));
+}
+
+/// The page of registers that libmlx5 gave a CQ.
+fn page_of_cq(cq: &CompletionQueue) -> NonNull<u8> {
+    let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
+    let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+    // SAFETY: all-zero is a value of these C structures. The CQ exists, and the call fills `out`.
+    let page = unsafe {
+        let object = object.assume_init_mut();
+        object.cq.in_ = cq.as_raw().as_ptr();
+        object.cq.out = out.as_mut_ptr();
+        assert_eq!(dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_CQ.into()), 0);
+        out.assume_init().cq_uar
+    };
+    NonNull::new(page.cast()).expect("a page of registers")
+}
+
+/// The doorbell register that libmlx5 gave a queue pair.
+fn register_of_qp(qp: &QueuePair<Rc, Rts>) -> NonNull<u8> {
+    let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
+    let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
+    // SAFETY: all-zero is a value of these C structures. The QP exists, and the call fills `out`.
+    let register = unsafe {
+        let object = object.assume_init_mut();
+        object.qp.in_ = qp.as_raw().as_ptr();
+        object.qp.out = out.as_mut_ptr();
+        assert_eq!(dv::mlx5dv_init_obj(object, dv::MLX5DV_OBJ_QP.into()), 0);
+        out.assume_init().bf.reg
+    };
+    NonNull::new(register.cast()).expect("a doorbell register")
+}
+
+#[test]
+fn registers_of_queues_that_are_taken_over_are_kept_from_children() {
+    if in_a_process_of_its_own("registers_of_queues_that_are_taken_over_are_kept_from_children") {
+        return;
+    }
+    let context = Context::open_first().unwrap();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let port = LocalPort::new(&context, 1, None).unwrap();
+    let cq = CompletionQueue::new(&context, 64).unwrap();
+    let qp = QueuePair::builder(&pd, &cq).build().unwrap();
+    let mine = port.endpoint(&qp);
+    let qp = qp.init(&port.init()).unwrap();
+    let qp = qp.rtr(&port.rtr(&mine, &mine)).unwrap().rts(&port.rts(&mine, &mine)).unwrap();
+
+    let page = page_of_cq(&cq);
+    share_with_children(page);
+    let mut completions = Completions::new(&cq).unwrap();
+    assert!(!follows_into_children(page), "the page of the CQ");
+
+    let register = register_of_qp(&qp);
+    share_with_children(register);
+    let _queue = SendQueue::new(&qp, &mut completions, SendConfig::default()).unwrap();
+    assert!(!follows_into_children(register), "the register of the queue pair");
+
+    // One page for all that ask for this kind.
+    let first = Uar::new(&context, UarKind::NonCached).unwrap();
+    share_with_children(first.page());
+    let second = Uar::new(&context, UarKind::NonCached).unwrap();
+    assert_eq!(second.page(), first.page());
+    assert!(!follows_into_children(second.page()), "the page of the UAR");
 }
 
 #[test]

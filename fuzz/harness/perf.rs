@@ -5,7 +5,7 @@
 use std::io::Write as _;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mlx5_tools::outcome::Result;
 use mlx5_tools::perf::plan::{MOST_MEMORY, Plan};
@@ -48,15 +48,17 @@ pub fn perf(input: &[u8]) {
     sent.extend(&said[..said.len().min(LONGEST)]);
 
     let (mut session, _peer) = hear(&sent);
+    let began = Instant::now();
     let plan = PLANS[usize::from(first >> 2 & 1)];
     let ended = match first & 2 {
         0 => serve(&mut session, &environment),
         _ => measure(&mut session, &environment, &serde_json::from_str(plan).expect("a plan")),
     };
     if let Err(error) = ended {
-        let words = error.to_string();
-        assert!(!words.is_empty() && !words.contains("within 15s"), "{words}");
+        assert!(!error.to_string().is_empty());
     }
+    // The text of an error has words of the peer, so it cannot tell that the patience has run out.
+    assert!(began.elapsed() < PATIENCE, "an input of {} bytes took a side's patience", input.len());
 }
 
 /// A session whose peer said all that it says, and the peer's end, which leaves no waiting socket behind

@@ -30,15 +30,6 @@ pub struct Peer<'a> {
     pub number: u32,
 }
 
-/// How soon a queue pair gives up a peer that does not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
-    /// After seconds.
-    Usual,
-    /// After half a second.
-    Short,
-}
-
 /// A transport that episodes run on.
 pub trait Form: HasQueues + Sized {
     /// What requests are addressed with.
@@ -56,7 +47,7 @@ pub trait Form: HasQueues + Sized {
         qp: QueuePair<Self, Init>,
         mine: &Endpoint,
         theirs: &Endpoint,
-        patience: Patience,
+        timeout: AckTimeout,
     ) -> mlx5::Result<QueuePair<Self, Rts>>;
 
     /// Makes the address of the peer.
@@ -209,24 +200,14 @@ macro_rules! connecting {
             qp: QueuePair<Self, Init>,
             mine: &Endpoint,
             theirs: &Endpoint,
-            patience: Patience,
+            timeout: AckTimeout,
         ) -> mlx5::Result<QueuePair<Self, Rts>> {
             let rtr = local.rtr(mine, theirs).into();
             let qp = qp.rtr(&rtr).map_err(|failed| failed.error)?;
-            let rts = attributes(local.rts(mine, theirs), patience)?.into();
-            qp.rts(&rts).map_err(|failed| failed.error)
+            let rts = RtsAttributes { timeout, ..local.rts(mine, theirs) };
+            qp.rts(&rts.into()).map_err(|failed| failed.error)
         }
     };
-}
-
-/// The same, with retries as `patience` says.
-pub fn attributes(rts: RtsAttributes, patience: Patience) -> mlx5::Result<RtsAttributes> {
-    Ok(match patience {
-        // Two seconds in all: far longer than a process is stopped.
-        Patience::Usual => RtsAttributes { timeout: AckTimeout::from_code(16)?, ..rts },
-        // Half a second in all.
-        Patience::Short => RtsAttributes { timeout: AckTimeout::from_code(14)?, ..rts },
-    })
 }
 
 macro_rules! own_receives {
@@ -320,7 +301,7 @@ impl Form for Ud {
         qp: QueuePair<Self, Init>,
         mine: &Endpoint,
         _: &Endpoint,
-        _: Patience,
+        _: AckTimeout,
     ) -> mlx5::Result<QueuePair<Self, Rts>> {
         let qp = qp.rtr().map_err(|failed| failed.error)?;
         qp.rts(&UdRtsAttributes { sq_psn: mine.psn }).map_err(|failed| failed.error)
@@ -375,10 +356,10 @@ impl Form for Dci {
         qp: QueuePair<Self, Init>,
         mine: &Endpoint,
         theirs: &Endpoint,
-        patience: Patience,
+        timeout: AckTimeout,
     ) -> mlx5::Result<QueuePair<Self, Rts>> {
         let qp = qp.rtr(mine.mtu.min(theirs.mtu)).map_err(|failed| failed.error)?;
-        let rts = attributes(local.rts(mine, theirs), patience)?;
+        let rts = RtsAttributes { timeout, ..local.rts(mine, theirs) };
         qp.rts(&rts).map_err(|failed| failed.error)
     }
 

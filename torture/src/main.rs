@@ -19,17 +19,22 @@ mod wire;
 use std::process::ExitCode;
 
 use control::Control;
+use mlx5::verbs::AckTimeout;
 use plan::{Plan, Side};
 use side::Process;
 use wire::Result;
 
 const USAGE: &str = "\
-usage: mlx5-torture [--seed S] [--seeds COUNT] [--operations N] [--episode E]
+usage: mlx5-torture [--seed S] [--seeds COUNT] [--operations N] [--episode E] [--timeout CODE]
 
   --seed S         the first seed; default 1
   --seeds COUNT    how many seeds, one after another; default 1
   --operations N   requests per seed; default 20000
-  --episode E      runs this episode of the seed alone";
+  --episode E      runs this episode of the seed alone
+  --timeout CODE   1 to 31: requests are repeated after 4.096 us * 2^CODE, 7 times; default 16";
+
+/// Two seconds with all retries: far longer than a process is stopped.
+const TIMEOUT: u64 = 16;
 
 /// What the command line asks for.
 #[derive(Clone, Debug)]
@@ -38,6 +43,7 @@ struct Wanted {
     seeds: u64,
     operations: u64,
     episode: Option<u64>,
+    timeout: AckTimeout,
 }
 
 fn number(text: Option<&String>, what: &str) -> Result<u64> {
@@ -45,8 +51,16 @@ fn number(text: Option<&String>, what: &str) -> Result<u64> {
     text.replace(['_', ','], "").parse().map_err(|error| format!("{what} {text}: {error}\n{USAGE}"))
 }
 
+/// The code of a timeout that ends: without, requests to a killed process would never fail.
+fn timeout(code: u64) -> Result<AckTimeout> {
+    let timeout = u8::try_from(code).ok().filter(|code| (1..=31).contains(code));
+    let timeout = timeout.ok_or_else(|| format!("--timeout {code}: codes are 1 to 31\n{USAGE}"))?;
+    AckTimeout::from_code(timeout).map_err(|error| format!("--timeout {code}: {error}\n{USAGE}"))
+}
+
 fn parse(arguments: &[String]) -> Result<Wanted> {
-    let mut wanted = Wanted { seed: 1, seeds: 1, operations: 20_000, episode: None };
+    let mut wanted =
+        Wanted { seed: 1, seeds: 1, operations: 20_000, episode: None, timeout: timeout(TIMEOUT)? };
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -54,13 +68,14 @@ fn parse(arguments: &[String]) -> Result<Wanted> {
             "--seeds" => wanted.seeds = number(arguments.next(), argument)?,
             "--operations" => wanted.operations = number(arguments.next(), argument)?,
             "--episode" => wanted.episode = Some(number(arguments.next(), argument)?),
+            "--timeout" => wanted.timeout = timeout(number(arguments.next(), argument)?)?,
             other => return Err(format!("cannot take `{other}`\n{USAGE}")),
         }
     }
     Ok(wanted)
 }
 
-/// The part of one process: `--side NAME FD SEED FIRST END OPERATIONS`.
+/// The part of one process: `--side NAME FD SEED FIRST END OPERATIONS TIMEOUT`.
 fn part(arguments: &[String]) -> Result {
     let side = match arguments.first().map(String::as_str) {
         Some("driver") => Side::Driver,
@@ -69,7 +84,7 @@ fn part(arguments: &[String]) -> Result {
     let at = |at| number(arguments.get(at), "--side");
     let (fd, seed, first, end, operations) = (at(1)?, at(2)?, at(3)?, at(4)?, at(5)?);
     let control = Control::map(fd as i32).map_err(|error| format!("the control page: {error}"))?;
-    let mut process = Process::new(side, control)?;
+    let mut process = Process::new(side, control, timeout(at(6)?)?)?;
     for episode in first..end {
         let plan = Plan::new(seed, episode, operations);
         if side == Side::Driver {

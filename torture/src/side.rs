@@ -8,15 +8,15 @@ use mlx5::ring::{
     Completions, Publish, ReceiveConfig, RegisterUse, SendConfig, SendQueue, SharedReceives,
 };
 use mlx5::verbs::{
-    CompletionQueue, Context, CqeSize, DctRtrAttributes, Init, ProtectionDomain, QueuePair,
-    QueuePairBuilder, Rtr, Rts, SharedReceiveQueue, XrcDomain,
+    AckTimeout, CompletionQueue, Context, CqeSize, DctRtrAttributes, Init, ProtectionDomain,
+    QueuePair, QueuePairBuilder, Rtr, Rts, RtsAttributes, SharedReceiveQueue, XrcDomain,
 };
 use mlx5::wqe::Remote;
 use mlx5_model::Mode;
 
 use crate::control::Control;
 use crate::driver::DriverWire;
-use crate::form::{ACCESS_KEY, Form, Patience, Peer, attributes};
+use crate::form::{ACCESS_KEY, Form, Peer};
 use crate::library::{LibraryWire, Receives};
 use crate::memory::{Memory, Theirs};
 use crate::oracle::Oracle;
@@ -35,6 +35,7 @@ pub struct Process {
     local: LocalPort,
     memory: Memory,
     connection: Connection,
+    timeout: AckTimeout,
 }
 
 /// The error's text, with what failed before it.
@@ -43,8 +44,8 @@ fn text<E: std::fmt::Display>(what: &str) -> impl Fn(E) -> String {
 }
 
 impl Process {
-    /// Opens the model and connects to the other process.
-    pub fn new(side: Side, control: Control) -> Result<Self> {
+    /// Opens the model and connects to the other process. Queue pairs will have this timeout.
+    pub fn new(side: Side, control: Control, timeout: AckTimeout) -> Result<Self> {
         mlx5_model::set_mode(Mode::Trapped).map_err(|error| error.to_string())?;
         if !mlx5_model::offered() {
             return Err("the model is not offered; set MLX5_MODEL=always".to_owned());
@@ -68,7 +69,7 @@ impl Process {
             }
         };
         let connection = connection.map_err(text("connecting to the other process"))?;
-        Ok(Self { side, control, pd, local, memory, connection })
+        Ok(Self { side, control, pd, local, memory, connection, timeout })
     }
 
     /// Runs one episode.
@@ -158,9 +159,8 @@ impl Process {
             theirs.push(self.exchange(&mine)?);
             let rtr = self.local.rtr(&mine, requester);
             let target = target.rtr(&rtr).map_err(text("XRC target to RTR"))?;
-            let rts = attributes(self.local.rts(&mine, requester), Patience::Usual);
-            let rts = rts.map_err(text("XRC target"))?.into();
-            made.push(target.rts(&rts).map_err(text("XRC target to RTS"))?);
+            let rts = RtsAttributes { timeout: self.timeout, ..self.local.rts(&mine, requester) };
+            made.push(target.rts(&rts.into()).map_err(text("XRC target to RTS"))?);
         }
         Ok((made, theirs))
     }
@@ -213,7 +213,8 @@ impl Process {
         let region = theirs[0].region.ok_or("the peer offers no memory")?;
         let memory = Theirs { start: Remote::new(region.address, region.rkey) };
         let survives = plan.kill.is_some_and(|(killed, _)| killed != self.side);
-        let patience = if survives { Patience::Short } else { Patience::Usual };
+        // A survivor gives its peer up after half a second in all.
+        let timeout = if survives { self.timeout.min(AckTimeout::default()) } else { self.timeout };
         let mut addresses = Vec::new();
         for (at, endpoint) in theirs.iter().enumerate() {
             let endpoint = answers.get(at).unwrap_or(endpoint);
@@ -222,9 +223,8 @@ impl Process {
         }
         let to = |at: usize| answers.get(at).unwrap_or(&theirs[at]).clone();
         let local = self.local.clone();
-        let up = |at: usize, qp| {
-            T::rts(&local, qp, &mine[at], &to(at), patience).map_err(text("to RTS"))
-        };
+        let up =
+            |at: usize, qp| T::rts(&local, qp, &mine[at], &to(at), timeout).map_err(text("to RTS"));
         let mut oracle = Oracle::new(plan, self.side, self.control, &mut self.memory, memory);
         oracle.connected(&numbers);
         match self.side {

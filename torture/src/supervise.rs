@@ -1,6 +1,7 @@
 //! Starts the two processes, stops and kills them at random, and reports.
 
 use std::env;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
@@ -107,10 +108,11 @@ pub(crate) fn command(wanted: &Wanted) -> Result {
         return Ok(());
     }
     Err(format!(
-        "seeds that failed: {}; again: cargo xtask torture --seed {} --operations {}",
+        "seeds that failed: {}; again: cargo xtask torture --seed {} --operations {} --timeout {}",
         failed.join(" "),
         failed[0],
-        wanted.operations
+        wanted.operations,
+        wanted.timeout.code()
     ))
 }
 
@@ -132,7 +134,7 @@ fn run_seed(wanted: &Wanted, seed: u64, tally: &mut Tally) -> Result {
                 break;
             }
         }
-        run_pair(seed, first, end, wanted.operations, &plans, &mut random, tally)?;
+        run_pair(wanted, seed, first..end, &plans, &mut random, tally)?;
         plans.iter().for_each(|plan| tally.add(plan));
         if wanted.episode.is_some() {
             break;
@@ -143,14 +145,14 @@ fn run_seed(wanted: &Wanted, seed: u64, tally: &mut Tally) -> Result {
 }
 
 fn run_pair(
+    wanted: &Wanted,
     seed: u64,
-    first: u64,
-    end: u64,
-    operations: u64,
+    episodes: Range<u64>,
     plans: &[Plan],
     random: &mut Random,
     tally: &mut Tally,
 ) -> Result {
+    let Range { start: first, end } = episodes;
     let (control, page) = Control::create().map_err(|error| format!("a shared page: {error}"))?;
     control.clear();
     let program = env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
@@ -159,8 +161,9 @@ fn run_pair(
     for side in SIDES {
         let mut command = Command::new(&program);
         command.args(["--side", side.name()]);
-        command
-            .args([page.as_raw_fd() as u64, seed, first, end, operations].map(|it| it.to_string()));
+        let timeout = wanted.timeout.code().into();
+        let numbers = [page.as_raw_fd() as u64, seed, first, end, wanted.operations, timeout];
+        command.args(numbers.map(|it| it.to_string()));
         command.env("MLX5_MODEL", "always").env("MLX5_MODEL_LINK", link);
         let child = command.stdin(Stdio::null()).spawn();
         let child =

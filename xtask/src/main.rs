@@ -42,9 +42,10 @@ usage: cargo xtask COMMAND [ARGUMENTS]
                          the same tests N times (10), with --load beside busy threads; prints each
                          test that failed with how often; ARGUMENTS choose packages and targets as
                          for `cargo test`
-  torture [--lint] [--seed S] [--seeds COUNT] [--operations N] [--episode E]
+  torture [--lint] [--seed S] [--seeds COUNT] [--operations N] [--episode E] [--timeout CODE]
                          random operations of the driver in one process and libibverbs in another,
-                         held to an oracle; --lint checks every WQE before it is rung
+                         held to an oracle; --lint checks every WQE before it is rung; --timeout is
+                         the ACK timeout of queue pairs (16)
   layers [PACKAGE ...]   the order of top-level modules: reports uses of a module that stands above
                          the one that uses it; without PACKAGE, of mlx5-model and mlx5-tools
   miri                   unit tests of rings and doorbells under Miri

@@ -10,7 +10,10 @@ use crate::ring::cursor::Cursor;
 use crate::ring::random::{Random, rounds};
 use crate::ring::variable::{Bytes, Immediate, Offset, Variable};
 use crate::ring::{Armed, FireError, Form, PostError};
-use crate::wqe::{EncodeError, FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm};
+use crate::wqe::{
+    EncodeError, FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, Read, Remote, Send,
+    SendImm, Sge, Word, Write, WriteImm,
+};
 use mlx5_diag::text;
 
 /// A CQ and a send queue that completes on it.

@@ -5,7 +5,10 @@ use super::*;
 use crate::ib::{Transport, Ud};
 use crate::ring::random::{Random, rounds};
 use crate::ring::{BlueFlameCopy, PostError};
-use crate::wqe::{Encode, EncodeError, Inline, InlineBytes, PostOn, Remote, Send, SendImm, Sge, UdAddress, Write, WriteImm};
+use crate::wqe::{
+    Encode, EncodeError, Inline, InlineBytes, PostOn, Remote, Send, SendImm, Sge, UdAddress, Write,
+    WriteImm,
+};
 
 const BLOCKS: u32 = 16;
 

@@ -3,7 +3,10 @@
 use super::*;
 use crate::ring::PostError;
 use crate::ring::random::{Random, rounds};
-use crate::wqe::{CompareSwap, EncodeError, FetchAdd, Inline, InlineGather, Nop, Read, Remote, Send, SendImm, Sge, Word, Write, WriteImm};
+use crate::wqe::{
+    CompareSwap, EncodeError, FetchAdd, Inline, InlineGather, Nop, Read, Remote, Send, SendImm,
+    Sge, Word, Write, WriteImm,
+};
 use mlx5_diag::text;
 
 /// A request, and how the oracle lays it out.

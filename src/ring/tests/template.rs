@@ -6,7 +6,10 @@ use crate::cqe::Completion;
 use crate::ring::random::{Random, rounds};
 use crate::ring::variable::{Bytes, Immediate, Offset, Variable};
 use crate::ring::{PostError, Template};
-use crate::wqe::{EncodeError, FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, Remote, Send, SendImm, Word, Write, WriteImm};
+use crate::wqe::{
+    EncodeError, FetchAdd, Inline, InlineBytes, Nop, Operation, PostOn, Remote, Send, SendImm,
+    Word, Write, WriteImm,
+};
 
 /// Posts from a template on one twin, and with the same values on the other; now and then, the
 /// queue is taken back, something else is posted, and the template made anew. `make` gives an
