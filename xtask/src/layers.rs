@@ -28,9 +28,9 @@ const ORDERS: &[Order] = &[
         folder: "src",
         modules: &[
             ("ib", "plain values of InfiniBand and Ethernet: addresses, flags, transports"),
+            ("watch", "the seam by which timing, flight recorder and lint look at queues"),
             ("wqe", "writes the bytes of one WQE, from plain values"),
             ("cqe", "reads the bytes of one CQE into plain values"),
-            ("watch", "the seam by which timing, flight recorder and lint look at queues"),
             ("doorbell", "records, registers and fences; rings for what WQEs were written"),
             ("ring", "queues in memory: made of WQEs, CQEs and doorbells"),
             ("error", "errors of the control path, which name errors of queues"),
