@@ -15,7 +15,7 @@ mod objects {
 
     #[cfg(misuse)]
     mod kept_refused {
-        use mlx5::{devx::*, verbs::*};
+        use mlx5::{devx::*, ib::*, verbs::*};
 
         fn kept() -> mlx5::Result<Capabilities<'static>> {
             let context = Context::open_first()?;
@@ -25,7 +25,7 @@ mod objects {
     }
 
     mod in_time_accepted {
-        use mlx5::{devx::*, verbs::*};
+        use mlx5::{devx::*, ib::*, verbs::*};
 
         fn in_time(object: Object, query: &Command) {
             let _ = object.query(query);
@@ -41,7 +41,7 @@ mod objects {
 mod raw {
     #[cfg(misuse)]
     mod create_refused {
-        use mlx5::{devx::*, verbs::*};
+        use mlx5::{devx::*, ib::*, verbs::*};
 
         fn create(command: &Command, context: &Context) {
             let _ = command.create(context);
@@ -51,7 +51,7 @@ mod raw {
 
     #[cfg(misuse)]
     mod execute_refused {
-        use mlx5::{devx::*, verbs::*};
+        use mlx5::{devx::*, ib::*, verbs::*};
 
         fn execute(command: &Command, context: &Context) {
             let _ = command.execute(context);
@@ -111,7 +111,7 @@ mod send_only {
 
 /// A flow leads to a TIR, not to a table.
 mod flows {
-    use mlx5::{devx::*, verbs::*};
+    use mlx5::{devx::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn lead(table: &Rqt) {
@@ -132,7 +132,7 @@ mod flows {
 mod foreign_cq {
     #[cfg(misuse)]
     mod mixed_refused {
-        use mlx5::{devx::CompletionQueue, verbs::*};
+        use mlx5::{devx::CompletionQueue, ib::*, verbs::*};
 
         fn mixed(
             pd: &ProtectionDomain,
@@ -161,7 +161,7 @@ mod foreign_cq {
 
 /// A DC target is not built as a queue pair. Initiators of DC take no SRQ.
 mod builders {
-    use mlx5::{devx, verbs::*};
+    use mlx5::{devx, ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn target(pd: &ProtectionDomain, cq: &CompletionQueue) {

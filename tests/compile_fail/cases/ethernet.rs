@@ -2,7 +2,7 @@
 
 /// A raw packet queue pair sends frames, and has no RDMA.
 mod operations {
-    use mlx5::{ring::*, verbs::*, wqe::*};
+    use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
     #[cfg(misuse)]
     unsafe fn write(queue: &mut SendQueue<RawPacket>, sge: Sge, remote: Remote) {
@@ -17,7 +17,7 @@ mod operations {
 
 /// Large sends exist for raw packets only.
 mod large_send {
-    use mlx5::{ring::*, verbs::*, wqe::*};
+    use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
     #[cfg(misuse)]
     unsafe fn large(queue: &mut SendQueue<Ud>, header: &[u8], sge: Sge) {

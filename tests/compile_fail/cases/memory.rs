@@ -71,7 +71,7 @@ mod exclusive {
 
     #[cfg(misuse)]
     mod both_refused {
-        use mlx5::{ring::owned::*, verbs::*};
+        use mlx5::{ring::owned::*, ib::*, verbs::*};
 
         fn both(mut region: MemoryRegion) -> Slice {
             let slice = Slice::new(region);
@@ -82,7 +82,7 @@ mod exclusive {
     }
 
     mod either_accepted {
-        use mlx5::{ring::owned::*, verbs::*};
+        use mlx5::{ring::owned::*, ib::*, verbs::*};
 
         fn either(mut region: MemoryRegion) -> Slice {
             region.write(0, b"before");
@@ -93,7 +93,7 @@ mod exclusive {
 
 /// A memory region owns its memory. Implementing `Buffer` is unsafe.
 mod registered {
-    use mlx5::verbs::*;
+    use mlx5::{ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn borrowed(pd: &ProtectionDomain) -> mlx5::Result<MemoryRegion> {
@@ -128,7 +128,7 @@ mod registered {
 mod device_memory {
     #[cfg(misuse)]
     mod lend_refused {
-        use mlx5::{ring::owned::*, verbs::*};
+        use mlx5::{ring::owned::*, ib::*, verbs::*};
 
         fn lend(region: DeviceRegion) -> Slice {
             Slice::new(region)
@@ -138,7 +138,7 @@ mod device_memory {
 
     #[cfg(misuse)]
     mod everything_refused {
-        use mlx5::verbs::*;
+        use mlx5::{ib::*, verbs::*};
 
         fn everything(pd: &ProtectionDomain) -> mlx5::Result<WholeRegion> {
             pd.register_whole(Access::LOCAL_WRITE)
@@ -147,7 +147,7 @@ mod device_memory {
     }
 
     mod lend_accepted {
-        use mlx5::{ring::owned::*, verbs::*};
+        use mlx5::{ring::owned::*, ib::*, verbs::*};
 
         fn lend(region: MemoryRegion) -> Slice {
             Slice::new(region)
@@ -172,7 +172,7 @@ mod raw_wqe {
 
 /// Implementing an allocator of queue memory is unsafe.
 mod allocator {
-    use mlx5::verbs::*;
+    use mlx5::{ib::*, verbs::*};
 
     #[cfg(misuse)]
     mod liar_refused {

@@ -22,7 +22,7 @@ mod peek {
 
 /// A CQ that others may read is not resized.
 mod resize {
-    use mlx5::verbs::*;
+    use mlx5::{ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn shared(cq: &CompletionQueue) -> mlx5::Result<()> {
@@ -105,7 +105,7 @@ mod shared_receive {
 mod threads {
     #[cfg(misuse)]
     mod write_refused {
-        use mlx5::verbs::*;
+        use mlx5::{ib::*, verbs::*};
 
         fn write(region: &MemoryRegion) {
             region.write(0, b"so may others");
@@ -147,7 +147,7 @@ mod threads {
     }
 
     mod all_accepted {
-        use mlx5::{ring::*, verbs::*};
+        use mlx5::{ring::*, ib::*, verbs::*};
 
         fn used() {
             fn moved<T: Send>() {}

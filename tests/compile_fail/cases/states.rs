@@ -2,7 +2,7 @@
 
 /// A send queue needs a queue pair in RTS.
 mod send_queue {
-    use mlx5::{ring::*, verbs::*};
+    use mlx5::{ring::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn early(qp: &QueuePair<Rc, Rtr>, completions: &mut Completions) -> mlx5::Result<SendQueue> {
@@ -17,7 +17,7 @@ mod send_queue {
 
 /// A receive queue needs a queue pair in INIT or later.
 mod receive_queue {
-    use mlx5::{ring::*, verbs::*};
+    use mlx5::{ring::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn early(
@@ -38,7 +38,7 @@ mod receive_queue {
 
 /// A transition consumes the queue pair.
 mod transition {
-    use mlx5::verbs::*;
+    use mlx5::{ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn twice(qp: QueuePair<Rc, Init>, to: &RtrAttributes) {
@@ -54,7 +54,7 @@ mod transition {
 
 /// No state is skipped.
 mod order {
-    use mlx5::verbs::*;
+    use mlx5::{ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn skip(qp: QueuePair<Rc, Init>, to: &RtsAttributes) {
@@ -175,7 +175,7 @@ mod reset {
 
 /// A DC target made by command has a number from RTR on. SRQs attach to it from then on.
 mod dc_target {
-    use mlx5::{devx::DcTarget, ring::*, verbs::*};
+    use mlx5::{devx::DcTarget, ring::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn share(srq: &mut SharedReceives, target: &DcTarget<Init>, cq: &mut Completions) {

@@ -2,7 +2,7 @@
 
 /// An RC queue pair fails as a whole. Only an SQ that stopped alone goes on.
 mod recovery {
-    use mlx5::{ring::*, verbs::*};
+    use mlx5::{ring::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn again(queue: &mut SendQueue<Rc>) {
@@ -21,7 +21,7 @@ mod recovery {
 
 /// Atomics, also masked ones, need a reliable peer that answers.
 mod atomics {
-    use mlx5::{ring::*, verbs::*, wqe::*};
+    use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
     #[cfg(misuse)]
     fn unreliable(queue: &mut SendQueue<Uc>, old: Word, at: Remote) {
@@ -51,7 +51,7 @@ mod operands {
 
 /// A UD request carries its address, and SEND is its only operation.
 mod datagrams {
-    use mlx5::{ring::*, verbs::*, wqe::*};
+    use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
     #[cfg(misuse)]
     fn to_nobody(queue: &mut SendQueue<Ud>, sge: Sge) -> Result<(), PostError> {
@@ -74,7 +74,7 @@ mod datagrams {
 mod dynamic {
     #[cfg(misuse)]
     mod to_nobody_refused {
-        use mlx5::{ring::*, verbs::*, wqe::*};
+        use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         fn to_nobody(queue: &mut SendQueue<Dci>, sge: Sge) -> Result<(), PostError> {
             unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0))) }
@@ -84,7 +84,7 @@ mod dynamic {
 
     #[cfg(misuse)]
     mod datagram_refused {
-        use mlx5::{ring::*, verbs::*, wqe::*};
+        use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         fn datagram(queue: &mut SendQueue<Dci>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
             unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0)).to(to)) }
@@ -94,7 +94,7 @@ mod dynamic {
 
     #[cfg(misuse)]
     mod receives_refused {
-        use mlx5::{ring::*, verbs::*};
+        use mlx5::{ring::*, ib::*, verbs::*};
 
         fn receives(
             qp: &QueuePair<Dci, Rts>,
@@ -107,7 +107,7 @@ mod dynamic {
 
     #[cfg(misuse)]
     mod sends_refused {
-        use mlx5::verbs::*;
+        use mlx5::{ib::*, verbs::*};
 
         fn sends(qp: QueuePair<Dct, Rtr>) {
             let _ = qp.rts(&RtsAttributes::default());
@@ -116,7 +116,7 @@ mod dynamic {
     }
 
     mod to_target_accepted {
-        use mlx5::{ring::*, verbs::*, wqe::*};
+        use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         fn to_target(queue: &mut SendQueue<Dci>, sge: Sge, to: DcAddress) -> Result<(), PostError> {
             unsafe { queue.post(1, Write::new(sge, Remote::new(0, 0)).to(to)) }
@@ -136,7 +136,7 @@ mod dynamic {
 
 /// A request on a connection carries no address.
 mod connected {
-    use mlx5::{ring::*, verbs::*, wqe::*};
+    use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
     #[cfg(misuse)]
     fn elsewhere(queue: &mut SendQueue<Rc>, sge: Sge, to: UdAddress) -> Result<(), PostError> {
@@ -153,7 +153,7 @@ mod connected {
 mod unreliable {
     #[cfg(misuse)]
     mod add_refused {
-        use mlx5::{ring::*, verbs::*, wqe::*};
+        use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         fn add(queue: &mut SendQueue<Uc>, old: Word, remote: Remote) -> Result<(), PostError> {
             unsafe { queue.post(1, FetchAdd::new(old, remote, 1)) }
@@ -163,7 +163,7 @@ mod unreliable {
 
     #[cfg(misuse)]
     mod timeouts_refused {
-        use mlx5::verbs::*;
+        use mlx5::{ib::*, verbs::*};
 
         fn timeouts(qp: QueuePair<Uc, Rtr>) {
             let _ = qp.rts(&RtsAttributes::default());
@@ -172,7 +172,7 @@ mod unreliable {
     }
 
     mod write_accepted {
-        use mlx5::{ring::*, verbs::*, wqe::*};
+        use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         fn write(queue: &mut SendQueue<Uc>, sge: Sge, remote: Remote) -> Result<(), PostError> {
             unsafe { queue.post(1, Write::new(sge, remote)) }
@@ -185,7 +185,7 @@ mod unreliable {
 
 /// Only UD queue pairs join multicast groups.
 mod multicast {
-    use mlx5::verbs::*;
+    use mlx5::{ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn join(qp: &QueuePair<Uc, Rts>, group: Gid) -> mlx5::Result<MulticastMembership> {
@@ -206,7 +206,7 @@ mod multicast {
 mod windows {
     #[cfg(misuse)]
     mod bind_refused {
-        use mlx5::{ring::*, verbs::*, wqe::*};
+        use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         unsafe fn bind(queue: &mut SendQueue<Ud>, request: BindWindow) -> Result<(), PostError> {
             unsafe { queue.post(1, request) }
@@ -215,7 +215,7 @@ mod windows {
     }
 
     mod bind_accepted {
-        use mlx5::{ring::*, verbs::*, wqe::*};
+        use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
         unsafe fn bind(queue: &mut SendQueue<Uc>, request: BindWindow) -> Result<(), PostError> {
             unsafe { queue.post(1, request) }
@@ -224,7 +224,7 @@ mod windows {
 
     #[cfg(misuse)]
     mod end_refused {
-        use mlx5::{verbs::*, wqe::*};
+        use mlx5::{ib::*, verbs::*, wqe::*};
 
         fn end(window: &MemoryWindow<Type1>) -> LocalInvalidate {
             window.invalidate()
@@ -233,7 +233,7 @@ mod windows {
     }
 
     mod end_accepted {
-        use mlx5::{verbs::*, wqe::*};
+        use mlx5::{ib::*, verbs::*, wqe::*};
 
         fn end(window: &MemoryWindow<Type2>) -> LocalInvalidate {
             window.invalidate()
@@ -243,7 +243,7 @@ mod windows {
 
 /// UC has no SEND with invalidate.
 mod send_invalidate {
-    use mlx5::{ring::*, verbs::*, wqe::*};
+    use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
     #[cfg(misuse)]
     unsafe fn end(queue: &mut SendQueue<Uc>, rkey: u32) -> Result<(), PostError> {
@@ -262,7 +262,7 @@ mod send_invalidate {
 
 /// An XRC request names an SRQ.
 mod xrc_address {
-    use mlx5::{ring::*, verbs::*, wqe::*};
+    use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
     #[cfg(misuse)]
     fn nowhere(queue: &mut SendQueue<XrcSend>, sge: Sge) {
@@ -283,7 +283,7 @@ mod xrc_address {
 
 /// SEND with invalidate takes an address on XRC. A local invalidate takes none.
 mod invalidate {
-    use mlx5::{ring::*, verbs::*, wqe::*};
+    use mlx5::{ring::*, ib::*, verbs::*, wqe::*};
 
     #[cfg(misuse)]
     fn nowhere(queue: &mut SendQueue<XrcSend>, rkey: u32) {
@@ -307,7 +307,7 @@ mod invalidate {
 mod xrc_receives {
     #[cfg(misuse)]
     mod receive_refused {
-        use mlx5::{ring::*, verbs::*};
+        use mlx5::{ring::*, ib::*, verbs::*};
 
         fn receive(qp: &QueuePair<XrcSend, Init>, completions: &mut Completions) {
             let _ = ReceiveQueue::new(qp, completions, ReceiveConfig::default());
@@ -317,7 +317,7 @@ mod xrc_receives {
 
     #[cfg(misuse)]
     mod share_refused {
-        use mlx5::{ring::*, verbs::*};
+        use mlx5::{ring::*, ib::*, verbs::*};
 
         fn share(srq: &mut SharedReceives, qp: &QueuePair<XrcRecv, Init>, cq: &mut Completions) {
             let _ = srq.attach(qp, cq);
@@ -327,7 +327,7 @@ mod xrc_receives {
 
     #[cfg(misuse)]
     mod answers_refused {
-        use mlx5::verbs::*;
+        use mlx5::{ib::*, verbs::*};
 
         fn answers(pd: &ProtectionDomain, cq: &CompletionQueue, srq: &SharedReceiveQueue) {
             let _ = QueuePairBuilder::<XrcSend>::new(pd, cq).shared_receive_queue(srq);
@@ -336,7 +336,7 @@ mod xrc_receives {
     }
 
     mod share_accepted {
-        use mlx5::{ring::*, verbs::*};
+        use mlx5::{ring::*, ib::*, verbs::*};
 
         fn share(srq: &mut SharedReceives, qp: &QueuePair<Rc, Init>, cq: &mut Completions) {
             let _ = srq.attach(qp, cq);
@@ -349,7 +349,7 @@ mod xrc_receives {
 
 /// Tags are matched on RC only.
 mod tag_matching {
-    use mlx5::{ring::*, verbs::*};
+    use mlx5::{ring::*, ib::*, verbs::*};
 
     #[cfg(misuse)]
     fn datagrams(
