@@ -14,7 +14,7 @@ use crate::verbs::{
 /// A port of this host, as connections leave from it.
 ///
 /// ```no_run
-/// # use mlx5::{connect::*, verbs::*};
+/// # use mlx5::{connect::*, ib::Rc, verbs::*};
 /// # fn connect(context: &Context, qp: QueuePair<Rc, Reset>, connection: &mut Connection)
 /// # -> Result<QueuePair<Rc, Rts>> {
 /// let local = LocalPort::new(context, 1, None)?;
