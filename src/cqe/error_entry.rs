@@ -8,7 +8,7 @@ use super::{QueueKind, Status};
 
 /// All that an error CQE says, from its 64 bytes.
 ///
-/// The rings read a CQE where the card wrote it and give a [`Failure`](super::Failure); this is for
+/// The rings read a CQE where the HCA wrote it and give a [`Failure`](super::Failure); this is for
 /// CQEs that somebody else has read: in a log, a core file, or another library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorEntry {
@@ -23,7 +23,7 @@ pub struct ErrorEntry {
     pub opcode: u8,
     /// Why it failed.
     pub status: Status,
-    /// The same as the card says it.
+    /// The same as the HCA says it.
     pub syndrome: u8,
     /// The vendor's own code for the cause.
     pub vendor_code: u8,

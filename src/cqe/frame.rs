@@ -8,7 +8,7 @@ use mlx5_sys::cqe::{
 /// The protocol above IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportHeader {
-    /// None that the card knows, or the packet is a fragment.
+    /// None that the HCA knows, or the packet is a fragment.
     Other,
     /// TCP.
     Tcp,
@@ -16,7 +16,7 @@ pub enum TransportHeader {
     Udp,
 }
 
-/// What the card saw in a frame's headers.
+/// What the HCA saw in a frame's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameInfo {
     /// The protocol above Ethernet.
@@ -27,7 +27,7 @@ pub struct FrameInfo {
     pub transport: TransportHeader,
     /// Whether the checksum of TCP or UDP is right.
     pub transport_ok: bool,
-    /// The VLAN tag that the card has taken out, where the queue asks for that.
+    /// The VLAN tag that the HCA has taken out, where the queue asks for that.
     pub stripped_vlan: Option<u16>,
     /// What the flow is called that led the frame here ([`FlowBuilder::tag`](crate::verbs::FlowBuilder::tag)); 0 if nothing.
     pub flow_tag: u32,
@@ -35,7 +35,7 @@ pub struct FrameInfo {
     pub hash: u32,
     /// Ones' complement sum of what follows the Ethernet header.
     pub checksum: u16,
-    /// The card's clock when the frame came.
+    /// The HCA's clock when the frame came.
     pub timestamp: u64,
 }
 

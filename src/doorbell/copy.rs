@@ -1,6 +1,6 @@
 //! Ways to copy a WQE to a BlueFlame register.
 //!
-//! What reaches the card is the same; how many stores it takes, and whether a 64-byte block can
+//! What reaches the HCA is the same; how many stores it takes, and whether a 64-byte block can
 //! leave the processor in parts, is not. A write-combining buffer that is filled by several stores
 //! may be emptied between two of them, by an interrupt or for want of buffers; then a block crosses
 //! PCIe in pieces. One store of 64 bytes fills the buffer at once, MOVDIR64B and ST64B are one
@@ -12,7 +12,7 @@
 //! registers.
 //!
 //! Instructions that the crate's minimum compiler has no intrinsic for, and those that need a CPU
-//! feature which a caller without it could not inline, are written as assembly: all of them. Nobody
+//! feature which a caller without it could not inline, are written as assembly: all of them. Nothing
 //! gets to one whose feature is missing: [`BlueFlameCopy::check`] stands before each queue.
 
 use core::ptr::NonNull;
@@ -45,8 +45,8 @@ pub struct CopyUnavailable {
 /// Chosen once, when a queue is taken over ([`SendConfig`](crate::ring::SendConfig)). The default
 /// is [`Words`](Self::Words), the stores that libmlx5 makes: they are known to work on every card,
 /// and a short WQE's words are still in registers when they are stored, where every wider store
-/// first reads them back from the ring. Which is fastest to the card depends on the processor's
-/// write-combining buffers and on the path to the card: [`detect`](Self::detect) says what the
+/// first reads them back from the ring. Which is fastest to the HCA depends on the processor's
+/// write-combining buffers and on the path to the HCA: [`detect`](Self::detect) says what the
 /// processor can, [`SendQueue::probe_copies`](crate::ring::SendQueue::probe_copies) times it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -61,12 +61,12 @@ pub enum BlueFlameCopy {
     Avx2,
     /// One store of 64 bytes. x86-64 with AVX-512F.
     Avx512,
-    /// One direct store of 64 bytes, which reaches the card as one write and does not wait in a
+    /// One direct store of 64 bytes, which reaches the HCA as one write and does not wait in a
     /// write-combining buffer for others. x86-64 with MOVDIR64B.
     Movdir64b,
     /// Two stores of a pair of 16 bytes. arm64. Has not run on an Arm machine.
     Neon,
-    /// One store of 64 bytes, which reaches the card as one write. arm64 with LS64, as Linux tells
+    /// One store of 64 bytes, which reaches the HCA as one write. arm64 with LS64, as Linux tells
     /// it. The register's memory must support it, too, or the program dies of SIGBUS: the processor
     /// alone does not say that, so [`detect`](Self::detect) never proposes it. Has not run on an
     /// Arm machine.

@@ -15,7 +15,7 @@ const UNITS: usize = 8;
 impl SendDoorbell {
     /// As [`ring_block`](Self::ring_block), for a single WQE of two blocks: `operation` behind `ctrl`,
     /// whose size the compiler knows. What lies ready in its address goes to the register 16 bytes at
-    /// once. Behind its end zeroes are stored: the card does not look at them.
+    /// once. Behind its end zeroes are stored: the HCA does not look at them.
     ///
     /// Written out, and not by the steps that posts have in common: this is more than the compiler
     /// would inline there.
@@ -62,7 +62,7 @@ impl SendDoorbell {
         self.flip();
     }
 
-    /// Whether a single WQE of so many 16-byte units goes to the card by BlueFlame, word by word.
+    /// Whether a single WQE of so many 16-byte units goes to the HCA by BlueFlame, word by word.
     #[inline(always)]
     pub(crate) fn takes_long(&self, ds: u32) -> bool {
         ds > 1 && ds <= self.long

@@ -1,4 +1,4 @@
-//! Doorbell records: words in memory that the card reads when it wants to know how far it may go.
+//! Doorbell records: words in memory that the HCA reads when it wants to know how far it may go.
 
 use core::ptr::NonNull;
 
@@ -26,7 +26,7 @@ impl Record {
     /// What was stored last.
     pub(crate) fn read(&self) -> u32 {
         // SAFETY: the caller of `new` keeps the word alive. `RW` is a volatile cell, so the reference
-        // asserts nothing about its value. The card reads this word and never writes it.
+        // asserts nothing about its value. The HCA reads this word and never writes it.
         u32::from_be(unsafe { self.word.as_ref() }.read())
     }
 
@@ -48,7 +48,7 @@ impl Record {
     }
 
     /// Hands over what was written to a ring before: a fence, and the store. No register follows;
-    /// the card looks at the record when it needs to.
+    /// the HCA looks at the record when it needs to.
     #[inline(always)]
     pub(crate) fn publish(&mut self, value: u32) {
         fence::wqe_then_record();

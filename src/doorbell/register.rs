@@ -42,7 +42,7 @@ pub(crate) struct Blocks {
 /// The doorbell of a send queue: its record's word and its register.
 ///
 /// The register has two buffers that are stored to in turn. Where it is a BlueFlame register, a
-/// whole WQE can be stored there and the card need not fetch it.
+/// whole WQE can be stored there and the HCA need not fetch it.
 #[derive(Debug)]
 pub(crate) struct SendDoorbell {
     record: Record,
@@ -58,7 +58,7 @@ pub(crate) struct SendDoorbell {
     copy: BlueFlameCopy,
     /// Whether one block goes by BlueFlame, and two, word by word.
     words: bool,
-    /// Units of the longest single WQE that goes to the card so; 0 if none does.
+    /// Units of the longest single WQE that goes to the HCA so; 0 if none does.
     pub(super) long: u32,
     memory: RegisterMemory,
     /// Whether no WQE that is posted singly goes by BlueFlame, nor any last one of a batch, on a
@@ -110,7 +110,7 @@ impl SendDoorbell {
         doorbell
     }
 
-    /// A doorbell of a queue whose record the card does not look at: `register` is told what is
+    /// A doorbell of a queue whose record the HCA does not look at: `register` is told what is
     /// posted. The record's word is the driver's own: from here to [`leave`](Self::leave) it says that
     /// the queue is in use, and afterwards how far it came.
     ///
@@ -201,7 +201,7 @@ impl SendDoorbell {
     }
 
     /// Says how the register is mapped. In uncached memory, BlueFlame would be slower than letting
-    /// the card fetch the WQE, and is not used.
+    /// the HCA fetch the WQE, and is not used.
     pub(crate) fn set_memory(&mut self, memory: RegisterMemory) {
         self.memory = memory;
         if memory == RegisterMemory::Uncached {
@@ -236,14 +236,14 @@ impl SendDoorbell {
     }
 
     /// Whether the last WQE of a post, the only one (`single`) or not, of `ds` 16-byte units, goes
-    /// to the card by BlueFlame. One of a single unit does not: the doorbell's eight bytes are half
+    /// to the HCA by BlueFlame. One of a single unit does not: the doorbell's eight bytes are half
     /// of it. (rdma-core, `post_send_db`.)
     #[inline(always)]
     pub(crate) fn takes(&self, ds: u32, single: bool) -> bool {
         ds > 1 && ds <= if single { self.single } else { self.last }
     }
 
-    /// Whether every single WQE of one or two blocks but more than one unit goes to the card by
+    /// Whether every single WQE of one or two blocks but more than one unit goes to the HCA by
     /// BlueFlame, and word by word, so that [`ring_block`](Self::ring_block) and
     /// [`ring_pair`](Self::ring_pair) can be used.
     #[inline(always)]
@@ -467,7 +467,7 @@ impl SendDoorbell {
 /// 16-byte units of a block.
 const BLOCK_DS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
 
-/// In the record's word of a queue whose record the card does not look at: it is not one that was just
+/// In the record's word of a queue whose record the HCA does not look at: it is not one that was just
 /// reset.
 const IN_USE: u32 = 1 << 31;
 
@@ -517,7 +517,7 @@ impl ArmDoorbell {
         self.record.publish(word);
         fence::record_then_register();
         let value = u64::from(word) << 32 | u64::from(cqn);
-        // SAFETY: the caller of `new` keeps the page mapped. An event on a CQ harms nobody.
+        // SAFETY: the caller of `new` keeps the page mapped. An event on a CQ harms nothing.
         unsafe { store(self.register, value.to_be()) }
         fence::flush_register();
     }

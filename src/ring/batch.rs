@@ -10,7 +10,7 @@ use crate::ib::{Counter, Rc, Transport};
 use crate::watch::lint::Refusal;
 use crate::wqe::PostOn;
 
-/// Requests that are written to the ring and not yet known to the card.
+/// Requests that are written to the ring and not yet known to the HCA.
 ///
 /// ```no_run
 /// # use mlx5::ring::{PostError, SendQueue};
@@ -181,7 +181,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// # Safety
     /// The HCA works on the requests from now on. For each of them, until it is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    /// - Nothing writes what a SEND or WRITE reads. Nothing reads, writes or holds a reference to what a
     ///   READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
@@ -207,7 +207,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// # Safety
     /// The HCA works on the requests from now on. For each of them, until it is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    /// - Nothing writes what a SEND or WRITE reads. Nothing reads, writes or holds a reference to what a
     ///   READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
@@ -232,7 +232,7 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Rings the batch, or says why not. Afterwards the batch is only dropped.
     ///
     /// # Safety
-    /// Until each request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until each request is retired, the memory that it names stays registered and nothing else uses it.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self) -> Result<(), Refusal> {
         if self.count != 0 {

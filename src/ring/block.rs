@@ -10,7 +10,7 @@
 //! consumer walks there. Each is a copy of the title, made when the block is opened, in which only the
 //! fields that differ are stored: three of them. The ring itself is not
 //! written, but for the last byte of each slot, which says from then on that there is no CQE: it must
-//! before the card is told that the slot is free. As mini CQEs are read ahead, the card can be told of
+//! before the HCA is told that the slot is free. As mini CQEs are read ahead, the HCA can be told of
 //! every single CQE, and so a block takes no more room in the CQ than what it stands for.
 
 use core::mem::offset_of;
@@ -24,7 +24,7 @@ use mlx5_sys::cqe::{
 use super::enhanced::Titles;
 use crate::ib::{Counter, CqeCompression, Shape};
 
-/// CQEs that are written out at a time: whole slots of mini CQEs, and as many as cards put into a
+/// CQEs that are written out at a time: whole slots of mini CQEs, and as many as HCAs put into a
 /// block. What is done once for all of them costs each of them little.
 pub(super) const AHEAD: usize = 8 * MINI_CQES_PER_SLOT;
 

@@ -1,8 +1,8 @@
 //! Collapsed CQs: every CQE takes the place of the one before.
 //!
 //! Of one send queue that is enough to know what is done: its last CQE names the last WQE that
-//! completed, and what comes before it is done, too. The ring is a single slot, the card is never told
-//! how far it is read, and nobody has to read in time. (GPUNetIO polls so,
+//! completed, and what comes before it is done, too. The ring is a single slot, the HCA is never told
+//! how far it is read, and nothing has to read in time. (GPUNetIO polls so,
 //! `doca_priv_gpu_dev_verbs_poll_cq_collapsed_at`; UCX makes CQs of one entry so.)
 //!
 //! The reader looks at the slot's last word, which has counter, opcode and queue, and changes with
@@ -39,7 +39,7 @@ const MOST: u32 = 1 << 15;
 /// why, is not known. Of those that were not reported before a [`Failed`](Completion::Failed), none can
 /// be relied on.
 ///
-/// The card raises no event that a reader could ask for so that none is missed; poll it.
+/// The HCA raises no event that a reader could ask for so that none is missed; poll it.
 pub struct CollapsedCompletions {
     pub(super) reader: Completions,
     /// The memory that the reader reads; freed after the reader is dropped.
@@ -52,7 +52,7 @@ pub struct CollapsedCompletions {
     copied: u32,
 }
 
-/// A ring, a record, and a page for a doorbell that nobody rings.
+/// A ring, a record, and a page for a doorbell that nothing rings.
 #[repr(C, align(64))]
 struct Own {
     ring: [[u64; WORDS]; OWN],
@@ -221,7 +221,7 @@ impl CollapsedCompletions {
             if again == last {
                 break;
             }
-            // The card wrote another one meanwhile.
+            // The HCA wrote another one meanwhile.
             last = again;
         }
         self.seen = last;

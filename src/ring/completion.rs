@@ -40,7 +40,7 @@ pub struct Completions {
     cqn: u32,
     overrun: bool,
     pub(super) ledger: Ledger,
-    /// Entries that are not promised, since the card is not told at once that they are free.
+    /// Entries that are not promised, since the HCA is not told at once that they are free.
     withheld: Option<Credit>,
     id: CqId,
     object: CqObject,
@@ -326,7 +326,7 @@ impl Completions {
         self.consumer.shape().entries()
     }
 
-    /// Chooses when the card is told how far the CQ is read. Default: by every poll.
+    /// Chooses when the HCA is told how far the CQ is read. Default: by every poll.
     ///
     /// # Errors
     /// [`QueueError::CqFull`] if not so many entries are left to be withheld: it is best called before
@@ -686,7 +686,7 @@ impl Completions {
     /// that came before may have raised none. One store to the record, one to a register, two store
     /// fences.
     ///
-    /// The card tells late requests from new ones by the number of events taken.
+    /// The HCA tells late requests from new ones by the number of events taken.
     /// [`CompletionChannel::get_event`](crate::verbs::CompletionChannel::get_event) counts those of
     /// this crate's CQs; for others, [`event_taken`](Self::event_taken) does.
     pub fn arm(&mut self, solicited_only: bool) {

@@ -1,4 +1,4 @@
-//! Where a completion queue is read: the next CQE, whose it is, and what the card is told of it.
+//! Where a completion queue is read: the next CQE, whose it is, and what the HCA is told of it.
 
 use core::ptr::NonNull;
 
@@ -11,14 +11,14 @@ use crate::cqe::CqeRef;
 use crate::doorbell::{Record, fence};
 use crate::ib::{Counter, CqeCompression, Shape};
 
-/// When the card is told how far a CQ is read.
+/// When the HCA is told how far a CQ is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Publish {
     /// With every CQE that a poll takes.
     #[default]
     EveryPoll,
     /// When so many CQEs were taken since the last time. The record shares a cache line with what
-    /// the card is told of arms, and the card reads it when it runs short of room: the fewer stores,
+    /// the HCA is told of arms, and the HCA reads it when it runs short of room: the fewer stores,
     /// the less often the line changes hands. As many entries of the CQ cannot be promised to
     /// queues.
     Every(u32),
@@ -47,7 +47,7 @@ pub(super) struct Consumer {
     /// The last byte of a requester's success, without data in it, in this lap. Never equal to a
     /// byte if CQEs are 128 bytes long.
     plain: u32,
-    /// A last byte that says, in this lap, that the card did not write the CQE yet: that which was
+    /// A last byte that says, in this lap, that the HCA did not write the CQE yet: that which was
     /// seen last. Never equal to a byte if such polls have more to do.
     stale: u32,
     /// Polls that find nothing until the reader looks whether the CQ failed, less one; negative when
@@ -78,17 +78,17 @@ pub(super) struct Consumer {
     block: Box<Block>,
     /// Whether a poll that finds nothing has more to do.
     watched: bool,
-    /// Where the card is not told by every poll.
+    /// Where the HCA is not told by every poll.
     reserve: Option<Reserve>,
     /// Whether no poll is over by comparisons.
     held: bool,
 }
 
-/// The CQ's record, while `record` is a word that nobody looks at.
+/// The CQ's record, while `record` is a word that nothing looks at.
 struct Reserve {
     record: Record,
     scrap: NonNull<u32>,
-    /// CQEs that may be taken without telling the card.
+    /// CQEs that may be taken without telling the HCA.
     most: u32,
     /// What the record says.
     published: Counter,
@@ -328,7 +328,7 @@ impl Consumer {
         self.block.set_format(format);
     }
 
-    /// From now on, the card is told when `most` CQEs were taken, or by every poll that takes one.
+    /// From now on, the HCA is told when `most` CQEs were taken, or by every poll that takes one.
     pub(super) fn set_reserve(&mut self, most: Option<u32>) {
         self.flush();
         if let Some(mut reserve) = self.reserve.take() {
@@ -346,7 +346,7 @@ impl Consumer {
         self.seek(self.index());
     }
 
-    /// Tells the card how far the CQ is read, if polls did not.
+    /// Tells the HCA how far the CQ is read, if polls did not.
     pub(super) fn flush(&mut self) {
         let index = self.index();
         if let Some(reserve) = &mut self.reserve {
@@ -426,7 +426,7 @@ impl Consumer {
     #[inline(always)]
     pub(super) unsafe fn next<'a>(&self, op_own: u32) -> CqeRef<'a> {
         fence::ownership_then_cqe();
-        // SAFETY: an entry of this ring that software owns; the card gets it back when the consumer
+        // SAFETY: an entry of this ring that software owns; the HCA gets it back when the consumer
         // index is published.
         unsafe { CqeRef::new(self.next, self.wide, op_own as u8) }
     }
@@ -516,7 +516,7 @@ impl Consumer {
         self.next = unsafe { self.next.add(1 << self.shift) };
     }
 
-    /// Gives all CQEs that were taken back to the card, unless it is told less often.
+    /// Gives all CQEs that were taken back to the HCA, unless it is told less often.
     #[inline(always)]
     pub(super) fn publish(&mut self) {
         self.record.release(self.index().low24());

@@ -2,15 +2,15 @@
 //!
 //! Up to seven mini CQEs are in a slot, with their number in its last byte. What they do not say is as
 //! in the CQE before: a whole one, or the last mini CQE of a slot before. They take as many slots as
-//! they are, of which the card writes the first. Whose a slot is, its last byte but one tells: the
+//! they are, of which the HCA writes the first. Whose a slot is, its last byte but one tells: the
 //! number of the lap, modulo 256. (UCX, `ib_mlx5.inl`; Linux, mlx5e's `mlx5_cqwq_get_cqe_enahnced_comp`
 //! and `mlx5e_decompress_enhanced_cqe`; DPDK, `mlx5_rxtx_vec`.)
 //!
 //! Polls compare last bytes, which say nothing here, so in the ring each of them goes the longer way:
 //! a consumer of this layout is where no byte is what polls look for. Mini CQEs are written out beside
 //! the ring at once, as those of the basic layout are ([`block`](super::block)), and there the short
-//! way is open. A CQE is remembered when it is seen, since the card may overwrite it when it is taken,
-//! and mini CQEs that are like it may come later. Slots that the card skips are given the number of
+//! way is open. A CQE is remembered when it is seen, since the HCA may overwrite it when it is taken,
+//! and mini CQEs that are like it may come later. Slots that the HCA skips are given the number of
 //! their lap, so that what is in them is not taken for a CQE when that number comes round again.
 
 use mlx5_sys::cqe::{Cqe64, FORMAT_COMPRESSED, FORMAT_SHIFT, OPCODE_SHIFT, OWNER_MASK, opcode};

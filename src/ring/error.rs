@@ -92,7 +92,7 @@ pub enum QueueError {
     /// `ibv_query_qp` failed.
     #[error("ibv_query_qp failed with errno {0}")]
     QueryQp(i32),
-    /// The card refused to say what state a queue is in that was made by command.
+    /// The HCA refused to say what state a queue is in that was made by command.
     #[error(
         "the card refused to say the queue's state: status {status:#x}, syndrome {syndrome:#x}"
     )]
@@ -158,7 +158,7 @@ pub enum QueueError {
     /// The library reported a geometry that is not a ring: sizes must be powers of two.
     #[error("the library reports an impossible geometry: {0}")]
     Geometry(&'static str),
-    /// The card looks at how far the CQ was read.
+    /// The HCA looks at how far the CQ was read.
     #[error(
         "the CQ was not made to ignore overruns, so the card has to be told how far it is read"
     )]

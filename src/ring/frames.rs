@@ -41,7 +41,7 @@ pub struct FrameDone {
     pub id: u64,
     /// Length of the frame in bytes, its checksum left out.
     pub byte_len: u32,
-    /// What the card saw in its headers.
+    /// What the HCA saw in its headers.
     pub info: FrameInfo,
 }
 
@@ -80,7 +80,7 @@ impl FrameReceives {
     /// the QP has been moved to RESET or destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
-    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - Nothing reads, writes or holds a reference to that memory.
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: passed on.
         unsafe { self.queue.post(id, list) }

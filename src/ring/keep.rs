@@ -48,7 +48,7 @@ impl QueueKeep {
     }
 
     /// The flag of a queue pair that is destroyed, or of one that the caller of `from_raw` keeps, which
-    /// is never set: nobody says when that one is destroyed.
+    /// is never set: nothing says when that one is destroyed.
     pub(super) fn destroyed_of(keep: Option<&Self>) -> Arc<AtomicBool> {
         keep.map_or_else(Arc::default, Self::destroyed)
     }
@@ -79,7 +79,7 @@ impl CqKeep {
         &*self.owner
     }
 
-    /// Whether the card writes to the CQ without a look at how far it was read.
+    /// Whether the HCA writes to the CQ without a look at how far it was read.
     pub(super) fn ignores_overrun(&self) -> bool {
         self.owner.ignores_overrun()
     }
@@ -114,7 +114,7 @@ impl Drop for CqKeep {
 /// A shared receive queue, with the claim of posting to it.
 pub(super) struct SrqKeep {
     owner: Arc<dyn SrqOwner>,
-    /// The order in which the card takes the WQEs next, if none is outstanding.
+    /// The order in which the HCA takes the WQEs next, if none is outstanding.
     pub(super) order: Option<Box<[u16]>>,
     /// Whether the claim came to nothing.
     unused: bool,

@@ -40,7 +40,7 @@ impl<T: Transport> SendQueue<T> {
     /// Posts a request that changes keys: what follows it goes the way that looks at what was before.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
     #[inline(always)]
     pub(super) unsafe fn post_key_change<O: PostOn<T>>(
         &mut self,
@@ -62,7 +62,7 @@ impl SendRing {
     /// by word. Otherwise nothing is done.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
     #[inline(always)]
     unsafe fn post_in_run<T: Transport, O: PostOn<T>>(
         &mut self,
@@ -95,8 +95,8 @@ impl SendRing {
         let ctrl = ctrl_segment(first, code, flags, operation.immediate());
         let before = self.slack;
         self.slack = self.slack.wrapping_add(blocks - u32::from(is_signaled(flags)));
-        // SAFETY: the blocks are free and in a line; the card does not read them before the producer
-        // index covers them, and nobody else writes them (`from_parts`), nor their entries of the
+        // SAFETY: the blocks are free and in a line; the HCA does not read them before the producer
+        // index covers them, and nothing else writes them (`from_parts`), nor their entries of the
         // shadow. `check` passed.
         let wqe = unsafe {
             let wqe = self.buffer.add(slot * WQEBB_SIZE);
@@ -130,7 +130,7 @@ impl SendRing {
     /// Posts any change of keys.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
     #[cold]
     #[inline(never)]
     unsafe fn begin_run<T: Transport, O: PostOn<T>>(

@@ -4,10 +4,10 @@
 //! each queue what is retired; [`SharedReceives`] is a receive queue of many queue pairs, and
 //! [`TaggedReceives`] one that matches tags. All are taken over from objects of verbs, made by this crate
 //! or by others, or made by firmware command, and from then on belong to one owner: methods take `&mut self`, nothing locks,
-//! nothing allocates, nothing calls the system. `cursor` has all index arithmetic; what the card
+//! nothing allocates, nothing calls the system. `cursor` has all index arithmetic; what the HCA
 //! could overwrite is never trusted: ids and indices live in private memory.
 //!
-//! This is the raw layer: the card reads and writes memory after a post returned, so committing a
+//! This is the raw layer: the HCA reads and writes memory after a post returned, so committing a
 //! WQE is `unsafe`, at one place per queue, whose contract says what must stay alive until which
 //! completion. [`owned`] is the layer on top that owns the memory and needs no `unsafe`.
 

@@ -58,8 +58,8 @@ impl SendRing {
         // As for one block.
         const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
         let offset = opaque(slot * size_of::<Entry>());
-        // SAFETY: two free blocks in a line start there, by `clear`'s meaning; the card does not read
-        // them before the producer index covers them, and nobody else writes them (`from_parts`). A
+        // SAFETY: two free blocks in a line start there, by `clear`'s meaning; the HCA does not read
+        // them before the producer index covers them, and nothing else writes them (`from_parts`). A
         // usual WQE is no longer, and `check` would pass: a queue without entries has no clear head.
         let wqe = unsafe {
             let wqe = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
@@ -79,10 +79,10 @@ impl SendRing {
         Some(Encoded { next, slack, ctrl, wqe })
     }
 
-    /// Makes a single WQE, at the cursor's head, known to the card by BlueFlame.
+    /// Makes a single WQE, at the cursor's head, known to the HCA by BlueFlame.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// - Until the request is retired, the memory that it names stays registered and nothing else uses it.
     /// - [`encode_pair`](Self::encode_pair) returned `encoded` for this operation, at the head, before
     ///   `clear_single`.
     #[inline(always)]
@@ -108,7 +108,7 @@ impl<T: Transport> SendQueue<T> {
     /// word, and the head is clear. Returns whether it did.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
     #[inline(always)]
     pub(super) unsafe fn post_pair<O: PostOn<T>>(
         &mut self,

@@ -9,7 +9,7 @@ use crate::cqe::{CqeRef, Headers};
 /// The next CQE of a reader, which stays where it is: see [`Completions::peek`].
 ///
 /// It has what completions do not tell, since polls would have to load it for those who do not ask.
-/// Fields are those of the card's CQE; which of them mean something depends on the opcode, the
+/// Fields are those of the HCA's CQE; which of them mean something depends on the opcode, the
 /// transport, and the CQ's compression.
 #[derive(Clone, Copy)]
 pub struct Peeked<'a> {
@@ -17,7 +17,7 @@ pub struct Peeked<'a> {
 }
 
 impl Peeked<'_> {
-    /// The card's clock when it wrote the CQE, in counts of
+    /// The HCA's clock when it wrote the CQE, in counts of
     /// [`Clock`](crate::verbs::Clock). In a compressed block: that of the block's first.
     pub fn timestamp(&self) -> u64 {
         self.cqe.timestamp()
@@ -70,12 +70,12 @@ impl Peeked<'_> {
         self.cqe.rss_hash()
     }
 
-    /// What the card found out about headers: of IPoIB and Ethernet queues.
+    /// What the HCA found out about headers: of IPoIB and Ethernet queues.
     pub fn headers(&self) -> Headers {
         self.cqe.headers()
     }
 
-    /// The VLAN tag that the card took out of the packet.
+    /// The VLAN tag that the HCA took out of the packet.
     pub fn vlan(&self) -> u16 {
         self.cqe.vlan()
     }

@@ -20,7 +20,7 @@ pub struct CopyTime {
     /// nanoseconds, the clock's own time subtracted.
     pub post: u64,
     /// From there until the NOP's completion was polled, in nanoseconds: what a way wins on its way
-    /// to the card shows here.
+    /// to the HCA shows here.
     pub completion: u64,
 }
 
@@ -98,7 +98,7 @@ where
     /// [`BlueFlameCopy::St64b`], which could end the program), by NOPs that are copied to this
     /// queue's register, in turns, `rounds` of each. The queue's own way stays as it is.
     ///
-    /// The NOPs are real requests: the card executes them, and each is waited for. Nothing goes to
+    /// The NOPs are real requests: the HCA executes them, and each is waited for. Nothing goes to
     /// the peer. To be asked for at start-up, on a queue pair made for it; what it finds holds for
     /// queues whose registers lie on the same card, for threads on the same socket.
     ///

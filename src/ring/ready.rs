@@ -115,10 +115,10 @@ impl SendRing {
     }
 
     /// Makes the WQE at the head, which is one of [`Ready::plain`] and begins with `ctrl`, known to
-    /// the card.
+    /// the HCA.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
     #[inline(always)]
     pub(super) unsafe fn post_plain(&mut self, ctrl: u64) -> Result<(), Refusal> {
         let head = self.cursor.head().plus(1);
@@ -131,14 +131,14 @@ impl SendRing {
         Ok(())
     }
 
-    /// Before the WQE at the head, which is the next of the line, is made known to the card: as
+    /// Before the WQE at the head, which is the next of the line, is made known to the HCA: as
     /// [`inspect`](Self::inspect).
     #[inline(always)]
     pub(super) fn inspect_next(&mut self) -> Result<(), Refusal> {
         self.inspect(self.cursor.head().plus(1))
     }
 
-    /// After the next of the line was made known to the card.
+    /// After the next of the line was made known to the HCA.
     #[inline(always)]
     pub(super) fn step(&mut self) {
         self.doorbell.turn();

@@ -132,7 +132,7 @@ impl ReceiveQueue {
     ///
     /// # Safety
     /// Until the receive is retired, the memory that it names stays registered for local write, and
-    /// nobody else uses it.
+    /// nothing else uses it.
     #[inline(never)]
     pub(super) unsafe fn post_any<L: SgeList>(
         &mut self,
@@ -147,7 +147,7 @@ impl ReceiveQueue {
     }
 }
 
-/// Receives that are written to the ring and not yet known to the card. Dropping the batch posts
+/// Receives that are written to the ring and not yet known to the HCA. Dropping the batch posts
 /// nothing.
 #[must_use = "a batch posts nothing until it is rung"]
 #[derive(Debug)]
@@ -200,7 +200,7 @@ impl<'q> ReceiveBatch<'q> {
     /// completion, or the QP has been moved to RESET or destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
-    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - Nothing reads, writes or holds a reference to that memory.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in this
     ///   process at the address in each entry.

@@ -179,7 +179,7 @@ impl SendRing {
             unsafe { scatter::Segment::read(self.buffer.as_ptr().add(offset)) }
         });
         // SAFETY: whoever posted the request promised memory that is mapped at the entries' addresses,
-        // if the QP puts payload into CQEs, and that nobody uses before this completion is reported.
+        // if the QP puts payload into CQEs, and that nothing uses before this completion is reported.
         unsafe { scatter::scatter(data.bytes(), segments) }
     }
 

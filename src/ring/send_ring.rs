@@ -116,7 +116,7 @@ impl SendRing {
         })
     }
 
-    /// What watches the queue is told that the WQEs before `head` were just made known to the card.
+    /// What watches the queue is told that the WQEs before `head` were just made known to the HCA.
     #[inline(always)]
     pub(super) fn rang(&mut self, head: Counter) {
         self.doorbell.timing.rang(head);
@@ -307,8 +307,8 @@ impl SendRing {
         // make from it; the compiler would rather shift twice.
         const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
         let offset = opaque(slot * size_of::<Entry>());
-        // SAFETY: a free block starts there, by `clear`'s meaning; the card does not read it before
-        // the producer index covers it, and nobody else writes it (`from_parts`). The WQE is no
+        // SAFETY: a free block starts there, by `clear`'s meaning; the HCA does not read it before
+        // the producer index covers it, and nothing else writes it (`from_parts`). The WQE is no
         // longer than a block, so it ends before the ring does.
         let image = unsafe {
             let block = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
@@ -339,10 +339,10 @@ impl SendRing {
     }
 
     /// Makes a single WQE of [`encode_block`](Self::encode_block), at the cursor's head, known to
-    /// the card by BlueFlame.
+    /// the HCA by BlueFlame.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nobody else uses
+    /// - Until the request is retired, the memory that it names stays registered and nothing else uses
     ///   it.
     /// - `slack` and `image` are what `encode_block` or `encode_short` returned for the WQE at the head,
     ///   which was before `clear_single`.
@@ -370,7 +370,7 @@ impl SendRing {
     /// path it would cost that one registers.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nobody else uses
+    /// - Until the request is retired, the memory that it names stays registered and nothing else uses
     ///   it.
     /// - The WQE before `head` was written, and `last` is it.
     #[cold]
@@ -435,8 +435,8 @@ impl SendRing {
         self.careful |= slots::changes_keys(operation.code().opcode);
         let slack = slack.wrapping_add(blocks - u32::from(signaled));
         self.doorbell.timing.stamp(Phase::Reserve);
-        // SAFETY: the blocks are free; the card does not read them before the producer index covers
-        // them, and nobody else writes them (`from_parts`). `check` passed.
+        // SAFETY: the blocks are free; the HCA does not read them before the producer index covers
+        // them, and nothing else writes them (`from_parts`). `check` passed.
         let last = unsafe { self.slots().write(head, slack, id, operation, flags, ds) };
         self.doorbell.timing.stamp(Phase::Encode);
         Ok((head.plus(blocks), slack, last))
@@ -467,7 +467,7 @@ impl SendRing {
         let slack = slack.wrapping_add(blocks - u32::from(is_signaled(flags)));
         self.doorbell.timing.stamp(Phase::Reserve);
         // SAFETY: the blocks before `clear` are free; the HCA does not read them before the producer
-        // index covers them, and nobody else writes them (`from_parts`). `check` passed.
+        // index covers them, and nothing else writes them (`from_parts`). `check` passed.
         let last = unsafe { self.slots().write(head, slack, id, operation, flags, ds) };
         self.doorbell.timing.stamp(Phase::Encode);
         Some((head.plus(blocks), slack, last))
@@ -484,10 +484,10 @@ impl SendRing {
         }
     }
 
-    /// Makes everything before `head` known to the card.
+    /// Makes everything before `head` known to the HCA.
     ///
     /// # Safety
-    /// - Until each request is retired, the memory that it names stays registered and nobody else uses
+    /// - Until each request is retired, the memory that it names stays registered and nothing else uses
     ///   it.
     /// - The WQEs before `head` were written, and `last` is the last of them.
     #[inline(always)]
@@ -512,7 +512,7 @@ impl SendRing {
     /// whatever its size.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nobody else uses
+    /// - Until the request is retired, the memory that it names stays registered and nothing else uses
     ///   it.
     /// - The WQE before `head` was written, `last` is it, and it has one block, which the register takes.
     pub(super) unsafe fn commit_copied(&mut self, head: Counter, slack: u32, last: &Last) {
@@ -541,7 +541,7 @@ impl SendRing {
         }
         let head = head.plus(blocks);
         self.cursor.publish(head);
-        // SAFETY: the queue's ring; nobody writes what is posted and not retired.
+        // SAFETY: the queue's ring; nothing writes what is posted and not retired.
         unsafe { self.doorbell.flight.adopted(self.buffer, self.cursor.shape(), head) }
     }
 }

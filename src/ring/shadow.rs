@@ -1,4 +1,4 @@
-//! What software remembers of posted WQEs, in memory that the card cannot reach.
+//! What software remembers of posted WQEs, in memory that the HCA cannot reach.
 //!
 //! One entry per 64-byte block of the send ring. The entry of a *plain* WQE (signaled, one block)
 //! holds the last eight bytes of the CQE that will report its success, but for the two that are not

@@ -55,7 +55,7 @@ impl Slots {
     /// Writes a WQE of `ds` units at `head`, and what is remembered of it. `slack` counts it in.
     ///
     /// # Safety
-    /// Its blocks are free, and nobody else reads or writes them, or their shadow entries, until
+    /// Its blocks are free, and nothing else reads or writes them, or their shadow entries, until
     /// the producer index covers them. `ds` is the operation's, and the operation passed its check
     /// against the queue's limits. As long as it may look posted and is not, or entries are written
     /// while polls retire others, the queue is [open](super::send_ring::SendRing::open).
@@ -80,7 +80,7 @@ impl Slots {
     /// Writes a WQE of `ds` units at `head`.
     ///
     /// # Safety
-    /// Its blocks are free, and nobody else reads or writes them until the producer index covers them.
+    /// Its blocks are free, and nothing else reads or writes them until the producer index covers them.
     /// `ds` is the operation's, and the operation passed its check against the queue's limits.
     #[inline(always)]
     pub(super) unsafe fn put<O: Operation>(
@@ -113,7 +113,7 @@ impl Slots {
     /// Writes what is remembered of a WQE.
     ///
     /// # Safety
-    /// Nobody else reads or writes the shadow entries of its blocks until the producer index covers them.
+    /// Nothing else reads or writes the shadow entries of its blocks until the producer index covers them.
     /// As long as they may look posted and are not, the queue is
     /// [open](super::send_ring::SendRing::open).
     #[inline(always)]

@@ -79,7 +79,7 @@ pub struct Packet {
     pub byte_len: u32,
     /// Whether the WQE is used up: no other frame comes to its memory.
     pub last: bool,
-    /// What the card saw in its headers.
+    /// What the HCA saw in its headers.
     pub info: FrameInfo,
 }
 
@@ -165,7 +165,7 @@ impl StridingReceives {
     /// posted then.
     ///
     /// # Safety
-    /// The memory stays registered with local write access, and nobody else touches those of its
+    /// The memory stays registered with local write access, and nothing else touches those of its
     /// bytes in which no frame has been reported, until the WQE is used up, or failed, or the queue
     /// is destroyed.
     pub unsafe fn post(&mut self, id: u64, memory: Sge) -> Result<(), PostError> {
@@ -182,7 +182,7 @@ impl StridingReceives {
         let slot = self.cursor.shape().slot(head);
         let pointer = data_segment(&Sge { length: self.queue.wqe_bytes(), ..memory });
         let unused: Segment = [0; 2];
-        // SAFETY: a slot of the ring, which has room for both; it is free, so the card does not read
+        // SAFETY: a slot of the ring, which has room for both; it is free, so the HCA does not read
         // it before the record covers it.
         unsafe {
             let at = self.buffer.as_ptr().add(slot * self.stride).cast::<Segment>();

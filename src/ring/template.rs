@@ -116,7 +116,7 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    /// - Nothing writes what a SEND or WRITE reads. Nothing reads, writes or holds a reference to what a
     ///   READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
@@ -138,7 +138,7 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    /// - Nothing writes what a SEND or WRITE reads. Nothing reads, writes or holds a reference to what a
     ///   READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
@@ -153,7 +153,7 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
     }
 
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
     #[inline(always)]
     unsafe fn post_as<const CE: bool>(
         &mut self,
@@ -179,7 +179,7 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
     /// Posts the request where the line is at its end.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
     #[cold]
     #[inline(never)]
     unsafe fn post_rest<const CE: bool>(
@@ -313,7 +313,7 @@ impl State {
     /// Posts the WQE at the head, which is in the line.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
     #[inline(always)]
     unsafe fn post<O: Operation, V: Variable<O>, const CE: bool>(
         &mut self,
@@ -338,7 +338,7 @@ impl State {
     /// Posts the WQE at the head, where WQEs are not fired.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
     #[inline(always)]
     unsafe fn post_plain<O: Operation, V: Variable<O>, const CE: bool>(
         &mut self,

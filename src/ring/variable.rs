@@ -53,7 +53,7 @@ impl Place {
     /// Loads eight bytes, `at` bytes into the WQE.
     ///
     /// # Safety
-    /// The WQE is so long, and nobody else writes its blocks.
+    /// The WQE is so long, and nothing else writes its blocks.
     unsafe fn read(&self, at: usize) -> [u8; 8] {
         core::array::from_fn(|index| {
             let offset = (self.offset + at + index) % self.size;

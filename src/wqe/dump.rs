@@ -3,10 +3,10 @@
 use super::SgeList;
 use super::encode::{encode, setters};
 
-/// DUMP: the card reads memory and sends nothing of it.
+/// DUMP: the HCA reads memory and sends nothing of it.
 ///
-/// A send queue of Ethernet has it. Cards that encrypt TLS records go over the first part of a record
-/// so, when its rest has to be sent anew; else it shows that the card can read the memory.
+/// A send queue of Ethernet has it. HCAs that encrypt TLS records go over the first part of a record
+/// so, when its rest has to be sent anew; else it shows that the HCA can read the memory.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Dump<P> {

@@ -22,7 +22,7 @@ pub enum EncodeError {
         "the memory for an atomic's old value is shorter than the atomic (8 bytes, or its size)"
     )]
     WordTooShort,
-    /// A copy by the card of no bytes.
+    /// A copy by the HCA of no bytes.
     #[error("a copy by the card of no bytes")]
     NothingToCopy,
     /// A key's layout with more entries than one WQE holds, or a list by pointer that is empty, too

@@ -20,7 +20,7 @@ mod sealed {
     pub trait Beginning {
         /// The first bytes of the frame.
         fn bytes(&self) -> &[u8];
-        /// The tag that the card puts in, in the place of bytes.
+        /// The tag that the HCA puts in, in the place of bytes.
         fn tag(&self) -> Option<u16>;
     }
 }
@@ -38,7 +38,7 @@ pub struct NoHeader;
 #[derive(Clone, Copy, Debug)]
 pub struct Header<'a>(pub &'a [u8]);
 
-/// All of the frame is payload, and the card puts a VLAN tag behind the addresses: priority in bits
+/// All of the frame is payload, and the HCA puts a VLAN tag behind the addresses: priority in bits
 /// 15 to 13, identifier in 11 to 0.
 #[derive(Clone, Copy, Debug)]
 pub struct VlanTag(pub u16);
@@ -85,7 +85,7 @@ impl FrameStart for VlanTag {}
 
 /// Sends a frame of Ethernet: addresses, type and what follows, without the checksum at its end.
 ///
-/// Cards before ConnectX-5 want the first 18 bytes, or all that there are, in the WQE
+/// HCAs before ConnectX-5 want the first 18 bytes, or all that there are, in the WQE
 /// ([`Context::ethernet_inline`](crate::verbs::Context::ethernet_inline) tells): [`header`](Self::header).
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -108,7 +108,7 @@ impl<P: Payload> EthSend<P> {
         EthSend { payload, start: Header(bytes), checksums, flags }
     }
 
-    /// Has the card put a VLAN tag behind the addresses.
+    /// Has the HCA put a VLAN tag behind the addresses.
     pub fn vlan(self, tag: u16) -> EthSend<P, VlanTag> {
         let Self { payload, checksums, flags, .. } = self;
         EthSend { payload, start: VlanTag(tag), checksums, flags }
@@ -117,7 +117,7 @@ impl<P: Payload> EthSend<P> {
 
 macro_rules! checksums {
     () => {
-        /// Has the card fill in the checksums of IPv4's header and of TCP or UDP. What is in their
+        /// Has the HCA fill in the checksums of IPv4's header and of TCP or UDP. What is in their
         /// place does not matter. Default: they are sent as they are.
         pub const fn checksums(mut self) -> Self {
             self.checksums = ETH_L3_CSUM | ETH_L4_CSUM;
@@ -136,7 +136,7 @@ impl<P: Payload, H: FrameStart> EthSend<P, H> {
     }
 }
 
-/// Sends a TCP segment that may be longer than a frame: the card cuts the payload into pieces, and
+/// Sends a TCP segment that may be longer than a frame: the HCA cuts the payload into pieces, and
 /// sends each behind the header, with lengths, sequence numbers, flags and checksums as they have to
 /// be.
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! What the card does by itself: copies, and keeping one queue in step with another.
+//! What the HCA does by itself: copies, and keeping one queue in step with another.
 
 use mlx5_sys::wqe::{QueueSeg, opcode};
 
@@ -6,10 +6,10 @@ use super::encode::setters;
 use super::{Code, Encode, Limits, Operation, Segment, Segments, Sge, Word, data_segment};
 use crate::wqe::EncodeError;
 
-/// A copy from memory to memory by the card (MMO, DMA).
+/// A copy from memory to memory by the HCA (MMO, DMA).
 ///
-/// Cards say in their capabilities whether they have it, and how long it may be
-/// (`mlx5dv_context::max_wr_memcpy_length`). The queue pair has to be made for it where the card asks
+/// HCAs say in their capabilities whether they have it, and how long it may be
+/// (`mlx5dv_context::max_wr_memcpy_length`). The queue pair has to be made for it where the HCA asks
 /// for that: by `mlx5dv_create_qp` with `MLX5DV_QP_EX_WITH_MEMCPY`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -26,7 +26,7 @@ impl CopyMemory {
 
     /// Copies `from` to as many bytes at `to`; at least one, at most 2^31. While it is under way the
     /// card keeps [`NOTES`](Self::NOTES) bytes of notes at `notes`, aligned to as many, which all
-    /// copies of a protection domain may share, and which nobody else reads or writes.
+    /// copies of a protection domain may share, and which nothing else reads or writes.
     pub const fn new(from: Sge, to: Word, notes: Word) -> Self {
         Self { from, to, notes, flags: 0 }
     }

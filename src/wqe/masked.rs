@@ -53,7 +53,7 @@ use sealed::{Encode as EncodeNumber, half};
 /// [`CompareSwap`](super::CompareSwap). Four bytes are so at the peer; their old value comes most
 /// significant byte first (UCX's `rc_iface.c`, `uct_rc_ep_atomic_handler_32_be1`). Wider numbers, of
 /// which nothing is published, are taken to be most significant byte first. Addresses at the peer are
-/// multiples of the size. Which sizes a card has, its capabilities say
+/// multiples of the size. Which sizes an HCA has, its capabilities say
 /// (`atomic_size_qp` of QUERY_HCA_CAP); it refuses others as an invalid request.
 pub trait Number: EncodeNumber {}
 

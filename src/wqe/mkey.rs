@@ -215,7 +215,7 @@ impl EncodeLayout for Interleaved<'_> {
     }
 }
 
-/// A list that the card fetches from this host's memory: [`ListEntry`]s, as many as the key has
+/// A list that the HCA fetches from this host's memory: [`ListEntry`]s, as many as the key has
 /// room for, in whole fours.
 ///
 /// The memory is read when the request is executed: it stays as it is until that is complete.
@@ -230,7 +230,7 @@ pub struct ListAt {
     pub length: u64,
 }
 
-/// An entry of a list [in memory](ListAt), as the card reads it: length, key, address, big-endian.
+/// An entry of a list [in memory](ListAt), as the HCA reads it: length, key, address, big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct ListEntry([u8; 16]);

@@ -55,7 +55,7 @@ pub use unit::Unit;
 pub use window::{BindWindow, LocalInvalidate, SendInvalidate};
 pub(crate) use writer::{Block, Echo, Linear, Segment, Segments, Wrapping};
 
-/// A scatter/gather entry: local memory that the card reads or writes.
+/// A scatter/gather entry: local memory that the HCA reads or writes.
 ///
 /// A plain description: nothing is borrowed. What must stay alive until when is said where a WQE is
 /// committed, at [`Batch::ring`](crate::ring::Batch::ring). An entry of length 0 is left out of the

@@ -63,7 +63,7 @@ pub(crate) use sealed::{Encode as EncodePayload, EncodeWord};
 
 /// What an operation carries.
 ///
-/// [`Sge`], `[Sge; N]` and `&[Sge]` name memory that the card reads or writes later, [`Slice`] and
+/// [`Sge`], `[Sge; N]` and `&[Sge]` name memory that the HCA reads or writes later, [`Slice`] and
 /// `Vec<Slice>` own it. [`Inline`], [`InlineBytes`] and [`InlineGather`] are copied into the WQE
 /// when it is appended.
 pub trait Payload: Encode {}

@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 use super::{Code, Encode, Limits, Operation, Segments};
 use crate::wqe::EncodeError;
 
-/// A WQE as bytes: whatever a card executes and this crate has no type for.
+/// A WQE as bytes: whatever an HCA executes and this crate has no type for.
 #[derive(Clone, Copy)]
 #[must_use]
 pub struct RawWqe<'a> {

@@ -2,9 +2,9 @@
 //!
 //! A key that was made for it has, besides its layout, a byte stream format that says what data looks
 //! like in memory and on the wire; and a PSV for each side that is signed, which a request of its own
-//! sets. The card then adds, checks, copies or strips signatures as data goes by.
+//! sets. The HCA then adds, checks, copies or strips signatures as data goes by.
 //!
-//! The model refuses all of this, as a card without the capability, and libmlx5 makes no such keys
+//! The model refuses all of this, as an HCA without the capability, and libmlx5 makes no such keys
 //! then. So what is here is held to the layouts that rdma-core, Linux and SPDK have in their sources.
 
 use mlx5_sys::wqe::{
@@ -259,7 +259,7 @@ pub struct Encryption {
     pub signs_encrypted: bool,
     /// Size of the units.
     pub unit: BlockSize,
-    /// Tweak of the first unit, as the card takes it.
+    /// Tweak of the first unit, as the HCA takes it.
     pub tweak: [u8; 16],
     /// Number of the data encryption key, 24 bits.
     pub dek: u32,

@@ -74,7 +74,7 @@ pub enum TagKind {
 pub struct TagHeader {
     /// What the message is.
     pub kind: TagKind,
-    /// What the sender wants its peer to know besides; the card does not look at it.
+    /// What the sender wants its peer to know besides; the HCA does not look at it.
     pub context: u32,
     /// The tag; of a message without one, of no meaning.
     pub tag: u64,
@@ -107,7 +107,7 @@ impl TagHeader {
     }
 
     /// What answers a [rendezvous](TagKind::Rendezvous) that software has fetched: the sender waits
-    /// for it before it uses the memory again. Cards send it by themselves where they fetch.
+    /// for it before it uses the memory again. HCAs send it by themselves where they fetch.
     #[must_use]
     pub const fn finished(mut self) -> Self {
         self.kind = TagKind::Finished;
@@ -144,7 +144,7 @@ impl TagHeader {
     }
 
     /// The header with `payload` behind it, for a [`Send`](super::Send): the header lies in the WQE,
-    /// and the payload is gathered by the card. The queue needs `max_inline_data` of 16.
+    /// and the payload is gathered by the HCA. The queue needs `max_inline_data` of 16.
     pub fn with<P: SgeList>(self, payload: P) -> Tagged<P> {
         Tagged { header: self.to_bytes(), payload }
     }
@@ -242,7 +242,7 @@ const MOST_ENTRIES: u32 = 56;
 /// What is said of a change besides what it changes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListFlags {
-    /// Whether the card is to report it.
+    /// Whether the HCA is to report it.
     pub(crate) report: bool,
     /// Messages for no entry that software knows of.
     pub(crate) known: Option<u16>,

@@ -24,7 +24,7 @@ pub(super) const ANY_QP: u32 = 0xffff_ff00;
 pub(super) const MASK_ACCESS: u64 =
     MKEY_MASK_LOCAL_WRITE | MKEY_MASK_REMOTE_READ | MKEY_MASK_REMOTE_WRITE | MKEY_MASK_ATOMIC;
 
-/// Which fields change, and to what. What is not in the mask is zero, and the card does not look.
+/// Which fields change, and to what. What is not in the mask is zero, and the HCA does not look.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Change {
     /// `UMR_*`

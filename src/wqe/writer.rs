@@ -1,6 +1,6 @@
 //! Puts segments into a ring: in a straight line, within one block, or around the ring's end.
 //!
-//! All writers store through raw pointers only: the card reads this memory at any time after the
+//! All writers store through raw pointers only: the HCA reads this memory at any time after the
 //! doorbell, so no reference to it may exist.
 
 use core::ptr::NonNull;
@@ -32,7 +32,7 @@ pub trait Segments {
     }
 
     /// Stores an inline header, the payload's pieces one after another, and steps over the padding
-    /// to the next segment. The padding is not written: the card does not read it as payload.
+    /// to the next segment. The padding is not written: the HCA does not read it as payload.
     ///
     /// # Safety
     /// There is space for header and payload; `length` is the sum of the pieces' lengths.

@@ -92,7 +92,7 @@ impl<T: Transport, O: PostOn<T>, V: Variable<O>> Forms<T> for Form<O, V> {
         let counts = signaled || usual && ring.clear_from(at, line.slack()).since(at) > 1;
         let slack = line.slack().wrapping_sub(u32::from(counts && !signaled));
         let (end, after, last, _) = ring.encode_any::<T, O>(at, slack, id, operation)?;
-        // SAFETY: just written, to blocks that nobody else writes and that are not posted.
+        // SAFETY: just written, to blocks that nothing else writes and that are not posted.
         unsafe { V::blank(&ring.place(at)) };
         let fast = usual && counts;
         let (kind, blocks) = (kind.bits, end.since(at));

@@ -157,7 +157,7 @@ impl Line {
     /// in.
     ///
     /// # Safety
-    /// Until each request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until each request is retired, the memory that it names stays registered and nothing else uses it.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn fire_any(
@@ -176,7 +176,7 @@ impl Line {
     /// Posts what lies in the ring up to, and including, the request at `at`.
     ///
     /// # Safety
-    /// Until each request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until each request is retired, the memory that it names stays registered and nothing else uses it.
     unsafe fn post(&mut self, ring: &mut SendRing, at: Counter) -> Result<(), Refusal> {
         let head = ring.cursor.head();
         let end = at.plus(self.blocks(at));

@@ -32,7 +32,7 @@ pub enum FireError {
     WrongState,
 }
 
-/// A send queue with requests that are written to its ring and not yet known to the card.
+/// A send queue with requests that are written to its ring and not yet known to the HCA.
 ///
 /// `Q` is the queue, `&mut SendQueue` or a [`SendQueue`] itself. `F` says what is armed: a [`Form`],
 /// or [`Either`] of two. Everything that could fail is checked by [`arm`](Self::arm): room in the
@@ -60,7 +60,7 @@ pub enum FireError {
 /// # }
 /// ```
 ///
-/// The card may fetch what the doorbell record covers. It covers a WQE when that is fired, in the
+/// The HCA may fetch what the doorbell record covers. It covers a WQE when that is fired, in the
 /// order of arming, and nothing that is armed can be changed from then on: [`next`](Self::next)
 /// hands out the one WQE that may be fired, and firing uses it up.
 ///
@@ -101,7 +101,7 @@ pub enum FireError {
 /// Dropping it, or leaking it, posts nothing of what is still armed: the next post writes the same
 /// slots anew. Ids of requests that were not fired do not come back.
 ///
-/// When a request has failed, the card flushes what is fired until the poll that brings the error
+/// When a request has failed, the HCA flushes what is fired until the poll that brings the error
 /// completion: each request, unsignaled ones, too, completes with an error and its id. From that poll
 /// on [`next`](Self::next) says [`FireError::WrongState`]. The way on is the one of every queue: drop
 /// this, take the QP through RESET, [restart](SendQueue::restart) the queue, and arm again.

@@ -38,7 +38,7 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    /// - Nothing writes what a SEND or WRITE reads. Nothing reads, writes or holds a reference to what a
     ///   READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
@@ -67,7 +67,7 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    /// - Nothing writes what a SEND or WRITE reads. Nothing reads, writes or holds a reference to what a
     ///   READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
@@ -83,7 +83,7 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     }
 
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
     #[inline(always)]
     unsafe fn go(&mut self, values: V::Values) -> Result<(), Refusal> {
         let ring = &mut *self.ring;
@@ -108,7 +108,7 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
         };
         let mut units = [unit(0); 4];
         for at in 1..4 {
-            // Behind its end, the last unit again: nobody looks at it, and it is at hand.
+            // Behind its end, the last unit again: nothing looks at it, and it is at hand.
             units[at] = if at < O::USUAL_DS as usize { unit(at) } else { units[at - 1] };
         }
         ring.doorbell.timing.stamp(Phase::Encode);
@@ -123,7 +123,7 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// Fires a request that is not in the line.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
     #[cold]
     #[inline(never)]
     unsafe fn fire_otherwise(

@@ -337,7 +337,7 @@ impl<T: Transport> Channel<T> {
         let Self { qp, send, mut receive, mut completions, receive_completions, mut sends } = self;
         completions.hold(false);
         completions.watch(false);
-        // Out of reach until the reset: nobody but this function has them.
+        // Out of reach until the reset: nothing but this function has them.
         let (sends, receives) = (sends.take_rest(&send.ring), receive.take_outstanding());
         // Their claims forbid the reset.
         drop((send, receive));

@@ -1,10 +1,10 @@
-//! The layer that owns what the card works on, and needs no `unsafe` of its user.
+//! The layer that owns what the HCA works on, and needs no `unsafe` of its user.
 //!
-//! A [`Slice`] is a part of a memory region that nobody else holds. A [`Channel`] is both ends of a
+//! A [`Slice`] is a part of a memory region that nothing else holds. A [`Channel`] is both ends of a
 //! queue pair with their completions; it takes slices when requests are posted, singly or in a
-//! [`Batch`], and gives them back when these are retired, and meanwhile nobody else can reach them. That holds without any
+//! [`Batch`], and gives them back when these are retired, and meanwhile nothing else can reach them. That holds without any
 //! destructor: a channel that is leaked keeps its slices for ever; one that is dropped drops them,
-//! and memory goes when the last slice of its region does, which deregisters it first, so the card
+//! and memory goes when the last slice of its region does, which deregisters it first, so the HCA
 //! never reaches memory that was freed or given to somebody else.
 //!
 //! What a request owns is remembered as one word ([`Buffers`]) beside its WQE: a receive's in the

@@ -10,7 +10,7 @@ use crate::wqe::{
     Sge, SgeList, Word, data_segment,
 };
 
-/// A part of a memory region that nobody else holds.
+/// A part of a memory region that nothing else holds.
 ///
 /// Made of a whole region, split and joined without copying. The region is deregistered and its
 /// memory freed when the last of its slices is dropped.

@@ -14,7 +14,7 @@ use crate::verbs::{CompletionQueue, DomainId, StridingQueue};
 /// A [`StridingReceives`] that owns the memory of its WQEs, and gives it out frame by frame.
 ///
 /// A [`Frame`] shares the memory of its WQE with the others there, and with this queue as long as
-/// the card may write to it. When the last of them is dropped, the memory can be had again
+/// the HCA may write to it. When the last of them is dropped, the memory can be had again
 /// ([`reclaim`](Self::reclaim)) and posted anew. A frame that is leaked keeps its WQE's memory, and
 /// nothing else.
 pub struct StridingReceiver {
@@ -44,7 +44,7 @@ pub struct Frame {
     memory: Arc<Slice>,
     offset: usize,
     length: usize,
-    /// What the card saw in its headers.
+    /// What the HCA saw in its headers.
     pub info: FrameInfo,
 }
 
@@ -125,7 +125,7 @@ impl StridingReceiver {
 
     /// Memory of a WQE that is used up and of which no frame is left.
     pub fn reclaim(&mut self) -> Option<Slice> {
-        // Nobody but this list can make another holder of what has only one.
+        // Nothing but this list can make another holder of what has only one.
         let index = self.spent.iter().position(|memory| Arc::strong_count(memory) == 1)?;
         Arc::into_inner(self.spent.swap_remove(index))
     }

@@ -3,7 +3,7 @@
 //! [`SendQueue::share`] gives a [`Producer`], which threads clone or borrow and post by, and a
 //! [`Retirer`], which the completion reader's thread polls with. A post reserves its blocks by one
 //! atomic operation, writes its WQE while other threads write theirs, and says so by another one.
-//! No thread waits for another: WQEs become known to the card in the order of their blocks, rung by
+//! No thread waits for another: WQEs become known to the HCA in the order of their blocks, rung by
 //! the thread whose WQE was the oldest one not yet written, together with those behind it that are
 //! written by then. `sequencer` has that protocol, and the argument for it.
 //!
@@ -84,7 +84,7 @@ pub(super) struct Note(UnsafeCell<Posted>);
 unsafe impl Sync for Note {}
 
 // SAFETY: the cells are used by one thread at a time, as they say. Ring and shadow are written by
-// who holds a slot's ticket and read by others only as the sequencer allows; the card does not mind
+// who holds a slot's ticket and read by others only as the sequencer allows; the HCA does not mind
 // which thread stores.
 unsafe impl<T: Transport> Send for Shared<T> {}
 // SAFETY: the cells are used by one thread at a time: the doorbell by the holder of the turn, the queue
@@ -129,13 +129,13 @@ impl<T: Transport> Shared<T> {
     #[inline(always)]
     #[allow(clippy::mut_from_ref, reason = "as the contract says")]
     unsafe fn queue(&self) -> Option<&mut SendQueue<T>> {
-        // SAFETY: nobody else uses the cell.
+        // SAFETY: nothing else uses the cell.
         let queue = unsafe { &mut *self.queue.0.get() }.as_mut()?;
         let rung = self.sequencer.rung();
         while queue.ring.cursor.head() != counter(rung) {
             let head = queue.ring.cursor.head().since(Counter::default());
             let note = self.sequencer.note(Position::new(head.into()));
-            // SAFETY: of a WQE that is rung and not retired: nobody writes it.
+            // SAFETY: of a WQE that is rung and not retired: nothing writes it.
             queue.ring.adopt(unsafe { &*note.0.get() });
         }
         Some(queue)
@@ -143,7 +143,7 @@ impl<T: Transport> Shared<T> {
 
     /// Takes out the queue, as an exclusive one.
     fn take(&mut self) -> Option<SendQueue<T>> {
-        // SAFETY: there is nobody else.
+        // SAFETY: there is nothing else.
         unsafe { self.queue() };
         let mut queue = self.queue.0.get_mut().take()?;
         let ring = &mut queue.ring;

@@ -59,7 +59,7 @@ impl<T: Transport> Producer<T> {
     /// Posts one request. Requests of one thread are executed in the order of its calls; those of
     /// several in the order in which they found their place in the ring.
     ///
-    /// When it returns, the request is known to the card, or will be made known by a thread that is
+    /// When it returns, the request is known to the HCA, or will be made known by a thread that is
     /// in a call of its own: one that found its place earlier and is still writing, or the one that
     /// rings. It does not wait for them; but if the system takes such a thread off its processor,
     /// what was posted after it waits until it goes on.
@@ -79,7 +79,7 @@ impl<T: Transport> Producer<T> {
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
+    /// - Nothing writes what a SEND or WRITE reads. Nothing reads, writes or holds a reference to what a
     ///   READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
     ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
@@ -132,13 +132,13 @@ impl<T: Transport> Producer<T> {
         };
         let head = counter(ticket.position());
         // SAFETY: the ticket's blocks are this call's, and the note: what was there is retired, and
-        // nobody reads them before they are rung. The operation passed its check.
+        // nothing reads them before they are rung. The operation passed its check.
         unsafe {
             let last = shared.slots.put(head, operation, flags, ds);
             let note = shared.sequencer.note(ticket.position());
             note.0.get().write(Posted { id, last, signaled });
         }
-        // For the card, whoever rings: the WQE before its stamp.
+        // For the HCA, whoever rings: the WQE before its stamp.
         fence::wqe_then_record();
         if let Some(turn) = shared.sequencer.written(ticket, ds) {
             // SAFETY: the WQEs of the turn are written, each by a call whose caller keeps its memory

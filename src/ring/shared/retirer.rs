@@ -24,7 +24,7 @@ impl<T: Transport> Retirer<T> {
         self.shared.slots.qpn()
     }
 
-    /// Whether every request that is known to the card is retired.
+    /// Whether every request that is known to the HCA is retired.
     pub fn is_idle(&mut self) -> bool {
         self.side().is_none_or(|side| side.ring.cursor.used() == 0)
     }
@@ -42,7 +42,7 @@ impl<T: Transport> Retirer<T> {
         }
     }
 
-    /// The last events of the queue, of what is known to the card; up to its last failure, if there
+    /// The last events of the queue, of what is known to the HCA; up to its last failure, if there
     /// was one. `None` for a queue that was taken out.
     #[cfg(feature = "flight-recorder")]
     pub fn flight_record(&mut self) -> Option<mlx5_diag::flight::Record> {

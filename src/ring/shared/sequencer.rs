@@ -7,7 +7,7 @@
 //!    signaled WQEs, if both fit; nothing is changed otherwise. It also sets BUSY. Whoever finds it
 //!    clear is *first*: everything before its WQE is rung.
 //! 2. **Write.** Each thread writes its WQE into its own blocks, at the same time as others.
-//! 3. **Ring.** WQEs become known to the card in the order of their positions, so nothing can be
+//! 3. **Ring.** WQEs become known to the HCA in the order of their positions, so nothing can be
 //!    rung before the first one is written: the first one's thread is the one to ring. It rings its
 //!    own WQE, and if nothing is reserved behind it, clears BUSY. Otherwise it looks at the next
 //!    one's stamp, a few times if it must; rings what is stamped, all at once; and looks again. If
@@ -15,7 +15,7 @@
 //!    thread that comes to stamp it finds the word and rings from there on.
 //!
 //! So a WQE whose thread is done is rung already, or somebody who is not done will ring it: the
-//! thread of an unwritten WQE before it, or the thread that rings. Nobody waits for another thread:
+//! thread of an unwritten WQE before it, or the thread that rings. Nothing waits for another thread:
 //! looks are counted, by WQE and by turn, and a compare-and-swap that fails means that another one's
 //! succeeded.
 //!
@@ -42,8 +42,8 @@
 //!
 //! *Who retires sees what is remembered of the WQE*, since `rung` is stored with release before the
 //! record, and read with acquire. What is not rung does not count as posted, whatever a CQE says,
-//! so this does not rest on the card. That a CQE never comes before the `rung` that covers it does:
-//! the card sees the record after `rung` was stored, by the fence between the two, and the CQE is
+//! so this does not rest on the HCA. That a CQE never comes before the `rung` that covers it does:
+//! the HCA sees the record after `rung` was stored, by the fence between the two, and the CQE is
 //! read before `rung`, by the fence after its owner byte.
 //!
 //! *Who reuses a block comes after all who used it.* `retired` is stored with release after the
@@ -258,7 +258,7 @@ impl<N: Default> Sequencer<N> {
     pub fn written(&self, ticket: Ticket, ds: u32) -> Option<Turn<'_, N>> {
         let position = ticket.position;
         let rings = ticket.first || {
-            // Nobody else swaps anything in but the word, and the writer is one.
+            // Nothing else swaps anything in but the word, and the writer is one.
             let before = self.slot(position).stamp.swap(stamp(position, ds), Ordering::AcqRel);
             before == word(position)
         };

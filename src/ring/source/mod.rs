@@ -49,7 +49,7 @@ pub trait CompletionSource: handover::Completes {}
 #[diagnostic::on_unimplemented(message = "no shared receives can be made of `{Self}`")]
 pub trait SharedReceiveSource: handover::Shares {}
 
-/// How sources hand over what they have. Nobody outside of this crate can name these, so nobody can
+/// How sources hand over what they have. Nothing outside of this crate can name these, so nothing can
 /// make up a source.
 pub(crate) mod handover {
     use std::sync::Arc;

@@ -29,7 +29,7 @@ pub trait QueueOwner: Send + Sync {
     /// Set when it is destroyed.
     fn destroyed(&self) -> Arc<AtomicBool>;
 
-    /// Its state, as the card says it (`enum ibv_qp_state`): a firmware command.
+    /// Its state, as the HCA says it (`enum ibv_qp_state`): a firmware command.
     ///
     /// # Errors
     /// [`QueueError::QueryQp`], [`QueueError::QueryRefused`].
@@ -77,7 +77,7 @@ pub trait CqOwner: Send + Sync {
     /// Gives the claim back.
     fn release(&self);
 
-    /// Whether the card writes to it without a look at how far it was read.
+    /// Whether the HCA writes to it without a look at how far it was read.
     fn ignores_overrun(&self) -> bool;
 
     /// Counts its events that were taken.
@@ -101,7 +101,7 @@ pub trait SrqOwner: Send + Sync {
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`QueueError::Outstanding`].
     fn claim(&self) -> crate::Result<Option<Box<[u16]>>>;
 
-    /// Gives the claim back, with the order in which the card takes the WQEs next; `None` if some
+    /// Gives the claim back, with the order in which the HCA takes the WQEs next; `None` if some
     /// are outstanding.
     fn release(&self, order: Option<Box<[u16]>>);
 

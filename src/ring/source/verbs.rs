@@ -182,7 +182,7 @@ unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::Result<()> {
     let mut attr: ibv_qp_attr = unsafe { core::mem::zeroed() };
     attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
     attr.cur_qp_state = ibv_qp_state::IBV_QPS_SQE;
-    // The kernel was not told that the card moved the pair to SQE.
+    // The kernel was not told that the HCA moved the pair to SQE.
     let mask = bit::IBV_QP_STATE.0 | bit::IBV_QP_CUR_STATE.0;
     // SAFETY: the caller keeps the QP alive. The call reads the attributes, which live through it.
     let result = unsafe { ibv_modify_qp(qp.as_ptr(), &mut attr, mask as libc::c_int) };

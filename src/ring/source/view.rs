@@ -86,7 +86,7 @@ pub struct SendView {
     pub(crate) register: NonNull<u8>,
     /// Size of each of the register's BlueFlame buffers; 0 where it has none.
     pub(crate) half: usize,
-    /// Whether the card does not look at the record's send word: the register says what is posted.
+    /// Whether the HCA does not look at the record's send word: the register says what is posted.
     pub(crate) recordless: bool,
     /// Number of the queue pair.
     pub(crate) number: u32,
@@ -160,11 +160,11 @@ pub struct SharedView {
     pub(crate) wqes: u32,
     /// Bytes of a WQE.
     pub(crate) stride: u32,
-    /// The order in which the card takes them.
+    /// The order in which the HCA takes them.
     pub(crate) order: Box<[u16]>,
     /// Its record: one word.
     pub(crate) record: NonNull<u32>,
-    /// Whether the card goes round the WQEs, instead of by their list.
+    /// Whether the HCA goes round the WQEs, instead of by their list.
     pub(crate) cyclic: bool,
     /// What CQEs call it, if it is one of an XRC domain; what this crate does, if it matches tags.
     pub(crate) index: Option<UserIndex>,

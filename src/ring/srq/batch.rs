@@ -32,7 +32,7 @@ impl SharedReceives {
         let (slot, next) = self.list.at(head);
         self.timing.stamp(Phase::Reserve);
         let wqe = self.wqe(slot);
-        // SAFETY: the WQE is free: the card does not read it before the record covers it, but for
+        // SAFETY: the WQE is free: the HCA does not read it before the record covers it, but for
         // its successor's index, which it does not use before. With more entries than one there is
         // place for the terminator.
         unsafe {
@@ -80,7 +80,7 @@ impl SharedReceives {
     ///
     /// # Safety
     /// Until a poll returns the receive's completion, or the queue is destroyed: the memory that `list`
-    /// names stays allocated, and registered for local write under the `lkey` given, and nobody reads,
+    /// names stays allocated, and registered for local write under the `lkey` given, and nothing reads,
     /// writes or holds a reference to it.
     #[inline(never)]
     pub(super) unsafe fn post_any<L: SgeList>(
@@ -97,7 +97,7 @@ impl SharedReceives {
     }
 }
 
-/// Receives that are written to a shared receive queue and not yet known to the card. Dropping the
+/// Receives that are written to a shared receive queue and not yet known to the HCA. Dropping the
 /// batch posts nothing.
 #[must_use = "a batch posts nothing until it is rung"]
 #[derive(Debug)]
@@ -146,7 +146,7 @@ impl<'q> SharedReceiveBatch<'q> {
     /// completion, or the shared receive queue is destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
-    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - Nothing reads, writes or holds a reference to that memory.
     /// - If any QP that takes from the queue may put payload into CQEs
     ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made for
     ///   other code do), the memory is mapped, writable, in this process at the address in each entry.

@@ -3,7 +3,7 @@
 //! A CQE of an ordinary shared receive queue has the number of the queue pair. That of an XRC target
 //! says little: the target may be another process's. Such CQEs name the shared receive queue itself,
 //! by its number in CQEs of version 0, and by a user index in those of version 1. libmlx5 chooses the
-//! index when it makes the queue, and tells nobody; the card knows it, and can be asked where the
+//! index when it makes the queue, and tells nothing; the HCA knows it, and can be asked where the
 //! context may give firmware commands.
 
 use core::mem::MaybeUninit;
@@ -105,7 +105,7 @@ unsafe fn user_index(srq: NonNull<ibv_srq>) -> Option<u32> {
 ///
 /// # Safety
 /// `srq` is a live SRQ; `xrc` says whether it is one of an XRC domain. None of its receives is
-/// outstanding, and nobody writes its list.
+/// outstanding, and nothing writes its list.
 pub(in crate::ring) unsafe fn view_of(
     srq: NonNull<ibv_srq>,
     xrc: bool,
@@ -149,7 +149,7 @@ pub(in crate::ring) unsafe fn view_of(
 /// Follows libmlx5's list from its head to its tail, where it ends.
 ///
 /// # Safety
-/// `buffer` is readable memory of `wqes` WQEs of `stride` bytes, at least two, that nobody writes.
+/// `buffer` is readable memory of `wqes` WQEs of `stride` bytes, at least two, that nothing writes.
 unsafe fn read_order(
     buffer: NonNull<u8>,
     wqes: u32,

@@ -1,10 +1,10 @@
-//! Which WQEs of a shared receive queue are free, and in which order the card takes them: all index
+//! Which WQEs of a shared receive queue are free, and in which order the HCA takes them: all index
 //! arithmetic of linked lists.
 //!
-//! The card goes from WQE to WQE by the index that each has of its successor, which it reads when it
+//! The HCA goes from WQE to WQE by the index that each has of its successor, which it reads when it
 //! takes the WQE. So whoever posts a WQE has to know already which one will be posted after it: the
 //! last free one is never posted. They complete in any order, and are posted again in the order in
-//! which they have become free. That order lies here, in memory that the card cannot reach, and the
+//! which they have become free. That order lies here, in memory that the HCA cannot reach, and the
 //! successor is written with each post: a poll does not touch the queue's memory.
 
 /// Where a WQE that is not posted was posted.
@@ -19,7 +19,7 @@ pub(super) struct Place {
 }
 
 /// The WQEs of a linked list, by the positions at which they are posted: a count from the queue's
-/// making on, of which the card knows the low 16 bits.
+/// making on, of which the HCA knows the low 16 bits.
 pub(super) struct List {
     /// The position of the next post.
     head: u64,
@@ -37,7 +37,7 @@ pub(super) struct List {
 
 impl List {
     /// A list whose WQEs are free, and are taken in that order. `wqes` are in the queue's memory, of
-    /// which `order` names some, each once; its length is a power of two. `start` is what the card
+    /// which `order` names some, each once; its length is a power of two. `start` is what the HCA
     /// knows of the position.
     pub(super) fn new(order: Box<[u16]>, wqes: usize, start: u16) -> Option<Self> {
         let mut seen = vec![false; wqes];
@@ -50,7 +50,7 @@ impl List {
             return None;
         }
         let head = u64::from(start);
-        // The position stays in step with the ring when the card's 16 bits wrap: a ring has at most
+        // The position stays in step with the ring when the HCA's 16 bits wrap: a ring has at most
         // 2^16 entries.
         let mut turned = order.clone();
         for (at, &slot) in order.iter().enumerate() {
@@ -167,7 +167,7 @@ impl List {
         Some(id)
     }
 
-    /// As [`retire`](Self::retire), of a ring, which the card goes round whatever completes first: a
+    /// As [`retire`](Self::retire), of a ring, which the HCA goes round whatever completes first: a
     /// WQE is free only once all that were posted before it are. `counter` is the low 16 bits of the
     /// position at which it was posted.
     pub(super) fn retire_in_ring(&mut self, counter: u16) -> Option<u64> {
@@ -201,7 +201,7 @@ impl List {
         self.limit + self.reserve - self.order.len() as u64
     }
 
-    /// The order in which the card takes the WQEs next, if none is outstanding.
+    /// The order in which the HCA takes the WQEs next, if none is outstanding.
     pub(super) fn order(&self) -> Option<Box<[u16]>> {
         let entries = self.order.len() as u64;
         (self.used() == 0).then(|| (0..entries).map(|at| self.slot(self.head + at)).collect())

@@ -9,7 +9,7 @@ const LEAF: usize = 1 << LEAF_BITS;
 const LEAVES: usize = 1 << (24 - LEAF_BITS);
 
 /// A map from 24-bit numbers to small values. A look-up is two loads, however many numbers there
-/// are. Numbers that a card gives out are close to each other: 4,096 neighbours share a leaf of
+/// are. Numbers that an HCA gives out are close to each other: 4,096 neighbours share a leaf of
 /// 16 KiB.
 pub(super) struct Numbers {
     /// Which leaf the upper bits lead to.

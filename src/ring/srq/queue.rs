@@ -39,7 +39,7 @@ use crate::wqe::SgeList;
 /// receive. A post costs the stores of its WQE, with the index of its successor, and one to the
 /// doorbell record; no register is rung. A poll of a completion does not touch the queue's memory.
 ///
-/// On memory on demand, a card may give up a receive whose page is not there: it completes with
+/// On memory on demand, an HCA may give up a receive whose page is not there: it completes with
 /// [`Status::RemoteAborted`](crate::cqe::Status::RemoteAborted) and vendor code 0x93, its queue pair
 /// goes on, and the message comes again. libmlx5 posts such a receive anew by itself; here the program
 /// does, after it has brought the pages in.
@@ -51,7 +51,7 @@ pub struct SharedReceives {
     shift: u32,
     pub(super) max_sge: u32,
     record: Record,
-    /// The CQ that completions were met on first; none of one that the card goes round.
+    /// The CQ that completions were met on first; none of one that the HCA goes round.
     cq: CqId,
     /// Numbers of the queue pairs that take from it.
     members: Numbers,
@@ -117,11 +117,11 @@ pub(in crate::ring) struct SrqParts {
     pub(in crate::ring) buffer: NonNull<u8>,
     pub(in crate::ring) wqes: u32,
     pub(in crate::ring) stride: u32,
-    /// The order in which the card takes the WQEs.
+    /// The order in which the HCA takes the WQEs.
     pub(in crate::ring) order: Box<[u16]>,
     pub(in crate::ring) record: Record,
     pub(in crate::ring) index: Option<UserIndex>,
-    /// Whether the card goes round the WQEs, instead of by their list.
+    /// Whether the HCA goes round the WQEs, instead of by their list.
     pub(in crate::ring) cyclic: bool,
     pub(in crate::ring) cq: CqId,
     pub(in crate::ring) credit: Credit,
@@ -131,7 +131,7 @@ pub(in crate::ring) struct SrqParts {
     pub(in crate::ring) cqn: u32,
 }
 
-// SAFETY: the list's memory belongs to the queue alone (`from_raw`'s contract), and the card does
+// SAFETY: the list's memory belongs to the queue alone (`from_raw`'s contract), and the HCA does
 // not mind which thread stores to it.
 unsafe impl Send for SharedReceives {}
 
@@ -264,7 +264,7 @@ impl SharedReceives {
 
     /// # Safety
     /// `buffer` has `wqes` WQEs of `stride` bytes that only the result writes, and the record is its
-    /// own; both live as long as the result. None is outstanding, and the card takes them in that
+    /// own; both live as long as the result. None is outstanding, and the HCA takes them in that
     /// order.
     pub(in crate::ring) unsafe fn from_parts(parts: SrqParts) -> Result<Self, QueueError> {
         let stride = parts.stride as usize;
@@ -513,7 +513,7 @@ impl SharedReceives {
         self.attached.iter().map(|qp| qp.qpn)
     }
 
-    /// What CQEs call the queue of an XRC domain, where that is known: the card is asked, which takes
+    /// What CQEs call the queue of an XRC domain, where that is known: the HCA is asked, which takes
     /// a context that [may give firmware commands](crate::verbs::Context::devx). Where it is not
     /// known, one such queue may complete on a CQ.
     pub fn user_index(&self) -> Option<u32> {
@@ -545,7 +545,7 @@ impl SharedReceives {
     /// the shared receive queue is destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
-    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - Nothing reads, writes or holds a reference to that memory.
     /// - If any QP that takes from the queue may put payload into CQEs
     ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made for
     ///   other code do), the memory is mapped, writable, in this process at the address in each entry.
@@ -566,7 +566,7 @@ impl SharedReceives {
         Ok(())
     }
 
-    /// Makes everything before `head` known to the card.
+    /// Makes everything before `head` known to the HCA.
     ///
     /// # Safety
     /// The receives before `head` were written. The memory that they name stays allocated, registered
@@ -582,7 +582,7 @@ impl SharedReceives {
         }
     }
 
-    /// Records the receives from `before` to `head`, and that the card was told of them.
+    /// Records the receives from `before` to `head`, and that the HCA was told of them.
     #[cold]
     #[inline(never)]
     fn record_flight(&mut self, before: u64, head: u64) {
@@ -673,7 +673,7 @@ impl SharedReceives {
         self.promises.iter().any(|promise| promise.0 == cq)
     }
 
-    /// Whether the card goes round the WQEs, instead of by their list.
+    /// Whether the HCA goes round the WQEs, instead of by their list.
     pub fn is_cyclic(&self) -> bool {
         self.cq == CqId::NONE
     }
@@ -715,7 +715,7 @@ impl Drop for SharedReceives {
                 continue;
             }
             let qpns = of.iter().filter(|qp| qp.1 == *cq).map(|qp| qp.0).collect();
-            // Nobody says when a queue of `from_raw` is destroyed: its slots stay reserved.
+            // Nothing says when a queue of `from_raw` is destroyed: its slots stay reserved.
             let destroyed = self.keep.as_ref().map_or_else(Arc::default, |keep| keep.destroyed());
             credit.owe_shared(qpns, Some(self.detached.of), self.index, destroyed);
         }

@@ -70,7 +70,7 @@ impl SharedSide<'_> {
             let segment = unsafe { scatter::Segment::read(self.queue.wqe(slot).add(SEGMENT_SIZE)) };
             let (bytes, length) = cqe.short_data()?;
             // SAFETY: whoever posted the receive promised memory that is mapped at the entry's address,
-            // if a QP puts payload into CQEs, and that nobody uses before this completion is reported.
+            // if a QP puts payload into CQEs, and that nothing uses before this completion is reported.
             if !unsafe { segment.put_short(&bytes, length) } {
                 return None;
             }
@@ -122,7 +122,7 @@ impl SharedReceives {
             unsafe { scatter::Segment::read(self.wqe(slot).add(unit * SEGMENT_SIZE)) }
         });
         // SAFETY: whoever posted the receive promised memory that is mapped at the entries' addresses,
-        // if a QP puts payload into CQEs, and that nobody uses before this completion is reported.
+        // if a QP puts payload into CQEs, and that nothing uses before this completion is reported.
         unsafe { scatter::scatter(data.bytes(), segments) }
     }
 }

@@ -1,6 +1,6 @@
 //! Which changes of a list are under way.
 //!
-//! Each is a WQE of one block, so what software must know of it stands at its block's place. The card
+//! Each is a WQE of one block, so what software must know of it stands at its block's place. The HCA
 //! makes changes in the order in which they were posted, and reports those that it was asked to: so a
 //! report is of the oldest that was, and says of all before it that they are made.
 
@@ -28,7 +28,7 @@ pub(super) struct Change {
     pub(super) what: What,
     pub(super) report: Report,
     pub(super) id: u64,
-    /// Messages for no entry that the card was told of by it or before.
+    /// Messages for no entry that the HCA was told of by it or before.
     pub(super) known: u16,
 }
 
@@ -105,7 +105,7 @@ impl Changes {
         None
     }
 
-    /// The card has reported one that does `is`: returns it, and where it was. `None`, and nothing
+    /// The HCA has reported one that does `is`: returns it, and where it was. `None`, and nothing
     /// changes, if the oldest that it was to report is another one.
     #[inline(always)]
     pub(super) fn report(&mut self, is: impl FnOnce(What) -> bool) -> Option<(Counter, Change)> {
@@ -118,7 +118,7 @@ impl Changes {
         Some((counter, change))
     }
 
-    /// The card could not make the one with these low bits: it, and those before it, are under way no
+    /// The HCA could not make the one with these low bits: it, and those before it, are under way no
     /// longer. Those are given to `each`, with whether they were made. Nothing if it is not under
     /// way.
     #[cold]

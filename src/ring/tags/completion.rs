@@ -41,7 +41,7 @@ pub enum TagCompletion {
     },
     /// The answer to [`sync`](super::TaggedReceives::sync), with its id.
     Synced(u64),
-    /// The card could not change the list, or a receive failed. After the failure of a change
+    /// The HCA could not change the list, or a receive failed. After the failure of a change
     /// ([`QueueKind::Send`](crate::cqe::QueueKind::Send)) no more are possible; entries that are in
     /// the list are still taken by messages. The id is the entry's, or that of the sync.
     Failed(Failure),
@@ -62,7 +62,7 @@ pub struct TagMatch {
     pub qpn: u32,
     /// The message's header; `None` if it begins with none that is known.
     pub header: Option<TagHeader>,
-    /// Whether the card leaves it to software to fetch the message: then what arrives in the entry's
+    /// Whether the HCA leaves it to software to fetch the message: then what arrives in the entry's
     /// memory is the [`Rendezvous`](crate::wqe::Rendezvous).
     pub fetch: bool,
 }
@@ -103,9 +103,9 @@ pub struct TagIncomplete {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IncompleteReason {
-    /// Its connection has failed, or the memory that the card was to fetch it from could not be read.
+    /// Its connection has failed, or the memory that the HCA was to fetch it from could not be read.
     Canceled,
-    /// The card leaves it to software to fetch the message: the entry's memory has the
+    /// The HCA leaves it to software to fetch the message: the entry's memory has the
     /// [`Rendezvous`](crate::wqe::Rendezvous).
     Fetch,
     /// It came in the CQE, and is longer than the entry.

@@ -1,6 +1,6 @@
 //! Which entries are in a list of tags: all that software knows of it.
 //!
-//! Who appends an entry has to tell the card the index of the entry that will be appended after it.
+//! Who appends an entry has to tell the HCA the index of the entry that will be appended after it.
 //! So the indices that are free stand in a queue, and the last of them is never used. An index is
 //! free again when nothing is to be said of its entry any more: neither of the message that took it,
 //! nor of the changes that name it.
@@ -134,7 +134,7 @@ impl List {
         is.then_some(entry)
     }
 
-    /// Whether the handle names an entry that no message was reported to have taken, and that nobody
+    /// Whether the handle names an entry that no message was reported to have taken, and that nothing
     /// asked to be taken out.
     pub(super) fn holds(&self, handle: TagHandle) -> bool {
         self.named(handle).is_some_and(|entry| entry.state == State::Listed)

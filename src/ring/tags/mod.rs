@@ -1,8 +1,8 @@
 //! Shared receive queues that match tags, on the direct path.
 //!
 //! [`TaggedReceives`] is a [shared receive queue](super::SharedReceives) with a list of tags beside
-//! it, which the card compares with the header that each message begins with. The list is changed by
-//! requests on a send queue (`queue`); what the card says of it comes as CQEs of the shared receive
+//! it, which the HCA compares with the header that each message begins with. The list is changed by
+//! requests on a send queue (`queue`); what the HCA says of it comes as CQEs of the shared receive
 //! queue's CQ, which `poll` turns into a [`TagCompletion`]. Which entries there are, and which changes
 //! are under way, lies in private memory (`list`, `changes`): no index that a CQE names is believed.
 

@@ -100,7 +100,7 @@ impl TaggedReceives {
                     return Some(unclaimed(UnclaimedReason::UnknownOpcode));
                 }
                 if code == event::UNEXPECTED {
-                    // Whatever becomes of it, the card has counted it.
+                    // Whatever becomes of it, the HCA has counted it.
                     self.seen = self.seen.wrapping_add(1);
                 }
                 Some(match self.shared.complete(cqe) {

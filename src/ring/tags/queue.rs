@@ -17,7 +17,7 @@ use crate::ring::{
 use crate::verbs::{ListState, QueuePair, Rts, SharedReceiveQueue};
 use crate::wqe::{AppendTag, ChangeTags, ListFlags, Sge, SgeList, Tag};
 
-/// Messages for no entry that the card is not told of before it should be. Of 2^16 that it counts, so
+/// Messages for no entry that the HCA is not told of before it should be. Of 2^16 that it counts, so
 /// that they are told from those before: `MLX5_TM_MAX_SYNC_DIFF` of rdma-core.
 const MOST_UNTOLD: u16 = 0x3fff;
 
@@ -65,7 +65,7 @@ impl TagReceive {
         Self { tag, into, signaled: false }
     }
 
-    /// Has the card report that it was appended. Default: not.
+    /// Has the HCA report that it was appended. Default: not.
     pub const fn signaled(mut self) -> Self {
         self.signaled = true;
         self
@@ -74,14 +74,14 @@ impl TagReceive {
 
 /// A shared receive queue that matches tags, written to directly.
 ///
-/// The card compares the header of each message ([`TagHeader`](crate::wqe::TagHeader)) with the
+/// The HCA compares the header of each message ([`TagHeader`](crate::wqe::TagHeader)) with the
 /// entries of a list, the oldest first. The first that takes its tag gets the message, without its
 /// header; a message that asks to be fetched ([`Rendezvous`](crate::wqe::Rendezvous)) is fetched by
-/// the card. Messages for no entry, and those without a tag, take [receives](Self::post).
+/// the HCA. Messages for no entry, and those without a tag, take [receives](Self::post).
 ///
 /// A program that finds no message among those that have come searches them, and then appends an
-/// entry. In between more may come: the card could give the entry to a later message than software
-/// has. Therefore the card counts messages for no entry, each change says how many of them polls have
+/// entry. In between more may come: the HCA could give the entry to a later message than software
+/// has. Therefore the HCA counts messages for no entry, each change says how many of them polls have
 /// found, and entries take no message while the two counts differ. It is for the program to
 /// [remove](Self::remove) the entry that an [unexpected](super::TagCompletion::Unexpected) message
 /// would have been for before it appends or [syncs](Self::sync) again. Where
@@ -95,10 +95,10 @@ pub struct TaggedReceives {
     pub(super) list: List,
     pub(super) changes: Changes,
     pub(super) cq: CqId,
-    /// Messages for no entry, modulo 2^16: that polls have found, and that the card was told of.
+    /// Messages for no entry, modulo 2^16: that polls have found, and that the HCA was told of.
     pub(super) seen: u16,
     pub(super) told: u16,
-    /// The card has said that entries wait until it is told of more.
+    /// The HCA has said that entries wait until it is told of more.
     pub(super) waiting: bool,
     credit: Credit,
     /// Known to the reader of the CQ.
@@ -209,7 +209,7 @@ impl TaggedReceives {
     /// the shared receive queue is destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
-    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - Nothing reads, writes or holds a reference to that memory.
     /// - If any QP that takes from the queue may put payload into CQEs
     ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made for
     ///   other code do), the memory is mapped, writable, in this process at the address in each entry.
@@ -236,7 +236,7 @@ impl TaggedReceives {
     /// incomplete](super::TagCompletion::Incomplete), or that it [was
     /// removed](super::TagCompletion::Removed), or the shared receive queue is destroyed:
     /// - The memory stays allocated, and registered for local write under the `lkey` given.
-    /// - Nobody reads, writes or holds a reference to it.
+    /// - Nothing reads, writes or holds a reference to it.
     /// - If any QP that takes from the queue may put payload into CQEs
     ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default), it is mapped, writable, in this
     ///   process at the entry's address.
@@ -259,7 +259,7 @@ impl TaggedReceives {
         Ok(self.list.append(index, id, entry.into, reported))
     }
 
-    /// Asks the card to take an entry out of the list, and to
+    /// Asks the HCA to take an entry out of the list, and to
     /// [say](super::TagCompletion::Removed) whether it was there.
     ///
     /// # Errors
@@ -280,7 +280,7 @@ impl TaggedReceives {
         Ok(())
     }
 
-    /// Tells the card how many messages for no entry polls have found, so that entries which wait for
+    /// Tells the HCA how many messages for no entry polls have found, so that entries which wait for
     /// that take messages; it [answers](super::TagCompletion::Synced).
     ///
     /// # Errors
@@ -296,7 +296,7 @@ impl TaggedReceives {
     }
 
     /// Whether to [`sync`](Self::sync), unless something is appended: entries wait for messages that
-    /// polls have found since, or there are so many that the card's count is about to run round.
+    /// polls have found since, or there are so many that the HCA's count is about to run round.
     pub fn needs_sync(&self) -> bool {
         let untold = self.seen.wrapping_sub(self.told);
         untold != 0 && self.waiting || untold > MOST_UNTOLD
@@ -307,7 +307,7 @@ impl TaggedReceives {
         self.seen
     }
 
-    /// Whether the handle names an entry that no poll has said to be taken, and that nobody has asked
+    /// Whether the handle names an entry that no poll has said to be taken, and that nothing has asked
     /// to be removed.
     pub fn is_listed(&self, handle: TagHandle) -> bool {
         self.list.holds(handle)
@@ -349,7 +349,7 @@ impl TaggedReceives {
 impl Drop for TaggedReceives {
     fn drop(&mut self) {
         match self.list.order() {
-            // Of changes that nobody is told of there are only appends, whose entries are gone.
+            // Of changes that nothing is told of there are only appends, whose entries are gone.
             Some(order) if self.changes.reports() == 0 => {
                 self.srq.leave_list(ListState { order, known: self.seen });
             }

@@ -65,7 +65,7 @@ fn outstanding(buffer: &Memory, cursor: &Cursor, padding: usize) -> Vec<Vec<u8>>
     wqes
 }
 
-/// Both sides of what the card sees: of the rings, what is outstanding, since one side may have
+/// Both sides of what the HCA sees: of the rings, what is outstanding, since one side may have
 /// written ahead.
 pub(super) fn same(card: (&Memory, &Memory, &Memory), plain: &Sq, padding: usize, what: &str) {
     let (buffer, record, page) = card;

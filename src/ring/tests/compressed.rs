@@ -110,7 +110,7 @@ impl Side {
 const NOTHING: crate::cqe::SendDone =
     crate::cqe::SendDone { id: 0, qpn: 0, operation: crate::cqe::SendOperation::Nop, byte_len: 0 };
 
-/// What the card completes next.
+/// What the HCA completes next.
 #[derive(Clone, Copy, PartialEq)]
 enum Run {
     Send,

@@ -14,7 +14,7 @@ use crate::wqe::{
 };
 
 const BLOCKS: u32 = 32;
-/// What the page has where nobody has stored.
+/// What the page has where nothing has stored.
 const UNTOUCHED: u8 = 0x55;
 /// Where the BlueFlame register is, and that of queues without a record.
 const REGISTER: usize = 0x800;
@@ -274,7 +274,7 @@ fn a_ring_that_says_nonsense_of_its_wqes_is_recorded_within_its_bounds() {
             let ring = &mut watched.sq.queue.ring;
             let ahead = ring.cursor.head().plus(random.below(2 * BLOCKS));
             let shape = ring.cursor.shape();
-            // SAFETY: the ring's memory, which nobody else writes.
+            // SAFETY: the ring's memory, which nothing else writes.
             unsafe {
                 ring.doorbell.flight.posted(ring.buffer, shape, ahead);
                 ring.doorbell.flight.found_send(ring.buffer, shape, ahead);

@@ -168,7 +168,7 @@ impl Cq {
         let record = Memory::new(4096, 0);
         let page = Memory::new(4096, 0);
         record.write(0, &(start & 0xff_ffff).to_be_bytes());
-        // Slots that the card has not come to in this lap still have the last lap's owner bit.
+        // Slots that the HCA has not come to in this lap still have the last lap's owner bit.
         for slot in 0..cqes {
             let behind = slot < start % cqes;
             let lap = start / cqes % 2 == 1;

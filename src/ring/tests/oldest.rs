@@ -200,7 +200,7 @@ fn the_account_is_the_oracles() {
             }
             head += written.iter().map(|&(_, _, size, ..)| size).sum::<u32>();
             posted.extend(written);
-            // A card completes in order; now and then one makes something up.
+            // An HCA completes in order; now and then one makes something up.
             for _ in 0..random.below(4) {
                 if random.below(8) == 0 {
                     cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, head + random.below(3)), &[]);

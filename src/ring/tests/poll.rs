@@ -52,7 +52,7 @@ fn completions_retire_what_was_posted_before_them() {
             if random.below(3) != 0 {
                 continue;
             }
-            // The card completes some signaled requests, in order.
+            // The HCA completes some signaled requests, in order.
             for _ in 0..random.below(4) {
                 let Some(at) = posted.iter().position(|(_, _, signaled, _)| *signaled) else {
                     break;

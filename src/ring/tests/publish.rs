@@ -1,4 +1,4 @@
-//! When the card is told how far a CQ is read.
+//! When the HCA is told how far a CQ is read.
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;
@@ -163,7 +163,7 @@ fn what_is_not_told_is_not_promised() {
     cq.reader.publish(Publish::Every(15)).unwrap();
     cq.reader.publish(Publish::EveryPoll).unwrap();
     assert_eq!(Sq::new(&mut cq, 32, 0, HALF).queue.signal_limit(), 16);
-    // A card that looks at the record has to be told.
+    // An HCA that looks at the record has to be told.
     assert_eq!(cq.reader.publish(Publish::Never), Err(QueueError::OverrunChecked));
 }
 
@@ -180,7 +180,7 @@ fn a_queue_dropped_with_requests_outstanding_keeps_its_slots_until_it_is_taken_o
     assert_eq!(Sq::new(&mut cq, 16, 0, HALF).queue.signal_limit(), 16);
 }
 
-/// The card's rule: it writes a CQE only if the record says that there is room. A queue that always
+/// The HCA's rule: it writes a CQE only if the record says that there is room. A queue that always
 /// posts as much as it may never makes it break that rule, whatever is held back.
 #[test]
 fn the_lag_cannot_cause_an_overrun() {

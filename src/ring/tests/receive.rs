@@ -189,7 +189,7 @@ fn poll_reports_a_receive_out_of_order_with_both_indices() {
     }
 }
 
-/// The card sees what was posted, whole and in its place, whatever was dropped or leaked before.
+/// The HCA sees what was posted, whole and in its place, whatever was dropped or leaked before.
 #[test]
 fn receives_in_every_way_are_where_the_card_looks() {
     let mut random = Random::from_clock();

@@ -67,7 +67,7 @@ macro_rules! post {
     }};
 }
 
-/// Where nobody else posts, the same is stored as by an exclusive queue, to ring, record and
+/// Where nothing else posts, the same is stored as by an exclusive queue, to ring, record and
 /// register, the same is refused, and the same completes; also when it is shared and unshared in
 /// between.
 #[test]
@@ -159,7 +159,7 @@ fn a_retirer_that_is_gone_leaves_a_queue_that_fills_up() {
     assert_eq!((retirer.is_idle(), retirer.qpn(), producer.qpn()), (false, QPN, QPN));
 }
 
-/// What a card finds when it looks at the record: whole WQEs, each in its place.
+/// What an HCA finds when it looks at the record: whole WQEs, each in its place.
 struct Card {
     head: u32,
     blocks: u32,
@@ -198,7 +198,7 @@ impl Card {
     }
 }
 
-/// Threads post as fast as they can, a card looks at the record. All that it covers is written, in
+/// Threads post as fast as they can, an HCA looks at the record. All that it covers is written, in
 /// order of place and of each thread, once; all completions come back with their ids.
 #[test]
 fn many_threads_post_whole_wqes_in_order() {

@@ -8,7 +8,7 @@ use crate::wqe::{
     SendImm, Sge, Word, Write, WriteImm,
 };
 
-/// How a queue tells the card.
+/// How a queue tells the HCA.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     half: usize,

@@ -176,7 +176,7 @@ fn wqes_are_linked_as_they_become_free() {
     }
 }
 
-/// A ring of 8 WQEs, one position before the card's count wraps.
+/// A ring of 8 WQEs, one position before the HCA's count wraps.
 fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> SharedReceives {
     const START: u16 = 0xfffc;
     record.write(0, &u32::from(START).to_be_bytes());
