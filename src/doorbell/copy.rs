@@ -152,7 +152,7 @@ impl BlueFlameCopy {
 
     /// The one with the fewest stores that this processor has, and that works on every register.
     ///
-    /// That it has the fewest stores does not make it the fastest; no card was there to time it on.
+    /// That it has the fewest stores does not make it the fastest; no HCA was there to time it on.
     pub fn detect() -> Self {
         let best = Self::available().filter(|&copy| copy != Self::St64b).last();
         best.unwrap_or_default()

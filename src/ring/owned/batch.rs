@@ -12,7 +12,7 @@ use crate::ring::{self, PostError, SendQueue};
 use crate::watch::lint::Refusal;
 
 /// Requests that are written to the ring of a [`Channel`](super::Channel), and not yet known to the
-/// card. One doorbell rings them all.
+/// HCA. One doorbell rings them all.
 ///
 /// ```no_run
 /// # use mlx5::ring::owned::{Channel, Slice};

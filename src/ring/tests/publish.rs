@@ -14,7 +14,7 @@ fn nop(counter: u32) -> Cqe64 {
 }
 
 fn post(sq: &mut Sq, id: u64) {
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.post(id, Nop::new().signaled()).unwrap() }
 }
 
@@ -194,7 +194,7 @@ fn the_lag_cannot_cause_an_overrun() {
         let (mut posted, mut completed, mut taken) = (0, 0, 0);
         let mut most = 0;
         for _ in 0..rounds(800) {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             match unsafe { sq.queue.post(posted, Nop::new().signaled()) } {
                 Ok(()) => {
                     posted += 1;

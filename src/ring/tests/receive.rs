@@ -73,11 +73,11 @@ impl Case {
         let (id, expected) = (self.next_id, self.expected(0));
         let (result, list) = if random.below(2) == 0 {
             let sge = Sge::new(random.next(), 1 + random.below(9), 7);
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             (unsafe { self.rq.queue.post(id, sge) }, vec![sge])
         } else {
             let list = self.list(random);
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             (unsafe { self.rq.queue.post(id, &list[..]) }, list)
         };
         assert_eq!(result, expected);
@@ -108,7 +108,7 @@ impl Case {
         }
         // Otherwise it is dropped, or leaked, which is the same.
         if random.below(2) == 0 {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe { batch.ring() };
             self.post(posted);
         }

@@ -51,7 +51,7 @@ macro_rules! post {
         let (sge, remote, signaled) =
             (Sge::new(0x1000, 64, 7), Remote::new(0x2000, 9), $request.signaled);
         let id: u64 = $id;
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe {
             match $request.kind {
                 0 => $queue.post(id, Send::new(sge).signaled_if(signaled)),
@@ -372,7 +372,7 @@ mod at_publication {
         }
         // SAFETY: it lives as long as the page is protected.
         let producer = unsafe { &*PRODUCER.load(Ordering::Relaxed) };
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         match unsafe { producer.post(99, Nop::new().signaled()) } {
             Ok(()) => ACCEPTED.fetch_add(1, Ordering::Relaxed),
             Err(_) => REFUSED.fetch_add(1, Ordering::Relaxed),
@@ -409,7 +409,7 @@ mod at_publication {
         let mut posted = 0;
         let mut traps = 0;
         for way in 0..5 {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             while unsafe { halves.producer.post(posted, Nop::new().signaled()) }.is_ok() {
                 posted += 1;
             }
