@@ -194,7 +194,7 @@ pub(super) struct Shadow {
     /// One entry for each block of the ring, and one more that equals no CQE.
     first: NonNull<Entry>,
     shape: Shape,
-    /// The entry of the tail's slot, or the one behind the last entry (see `expect_nothing`).
+    /// The entry of the tail's slot. If that is 0 or no entry is expected, the one behind the last.
     oldest: NonNull<Entry>,
 }
 
