@@ -24,8 +24,8 @@ pub(super) struct Ready {
     end: NonNull<u8>,
     /// The doorbell record's value after the next WQE, in memory order.
     record: u32,
-    /// Where the register is not one that WQEs are fired on, `next` is `end`, and this is the number
-    /// of WQEs in the line: they need their fields, and a doorbell as any other.
+    /// The number of WQEs in the line, if the register does not support firing. Then `next` is
+    /// `end`. These WQEs need their fields written, and a doorbell like any other WQE.
     plain: u32,
 }
 

@@ -33,12 +33,12 @@ pub(super) struct SendRing {
     pub(super) limits: Limits,
     /// Whether the QP was made to signal every request.
     pub(super) signal_all: bool,
-    /// Up to this head, from the cursor's own on, one-block WQEs can be posted without a look at
-    /// anything else: there are blocks for them, and CQEs if all are signaled. Never more than
-    /// that, often less: retiring does not move it, the next post that meets it does.
+    /// Up to this head, counted from the cursor's own, one-block WQEs can be posted without further
+    /// checks: there are enough blocks, and enough CQ slots if all are signaled. It may be too low:
+    /// retiring does not move it. The next post that reaches it does.
     pub(super) clear: Counter,
-    /// As `clear`, for WQEs that are posted singly and go by BlueFlame word by word; the cursor's
-    /// head where the register does not take blocks so.
+    /// Like `clear`, for single WQEs that go by BlueFlame word by word. Equal to the cursor's head
+    /// if the register does not take blocks this way.
     pub(super) clear_single: Counter,
     /// An error completion was seen. No more posts until the queue is restarted.
     pub(super) stopped: bool,

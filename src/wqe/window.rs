@@ -38,7 +38,7 @@ impl<P: Payload> SendInvalidate<P> {
         &self.payload
     }
 
-    /// What it carries.
+    /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
     }

@@ -71,8 +71,8 @@ struct Shared<T: Transport> {
     signal_all: bool,
     /// Used by the thread that holds the [`Turn`](sequencer::Turn).
     doorbell: Apart<UnsafeCell<SendDoorbell>>,
-    /// Used by the retirer, and when it is the only one left: its head lags behind, and its doorbell
-    /// is not used. `None` only when it has been taken out, by whoever is the only one left.
+    /// Used by the retirer, or by the last remaining owner of this value. Its head lags behind, and
+    /// its doorbell is not used. `None` only after the last remaining owner took it out.
     queue: Apart<UnsafeCell<Option<SendQueue<T>>>>,
 }
 
