@@ -51,7 +51,7 @@ pub(crate) struct SendDoorbell {
     pub(super) next: NonNull<u8>,
     /// Exclusive or of the addresses of the two buffers.
     pub(super) flip: usize,
-    /// Most 16-byte units of a WQE that goes by BlueFlame, if it is posted singly; 0: none does.
+    /// Most 16-byte units of a WQE that goes by BlueFlame if it is posted singly. 0: none does.
     single: u32,
     /// The same limit for the last WQE of a batch.
     last: u32,
@@ -281,7 +281,7 @@ impl SendDoorbell {
         }
     }
 
-    /// Rings for a single WQE. For rarely inlined callers: a queue without a record needs no call.
+    /// Rings for a single WQE. Inlined in few places, so that a queue without a record needs no call.
     ///
     /// # Safety
     /// - `ctrl` belongs to the only WQE before `counter` that was not rung. It lies in `ring`,

@@ -88,7 +88,7 @@ impl FrameStart for VlanTag {}
 ///
 /// HCAs before ConnectX-5 need the first 18 bytes (or the whole packet, if shorter) in the WQE, see
 /// [`header`](Self::header). [`Context::ethernet_inline`](crate::verbs::Context::ethernet_inline)
-/// returns whether the HCA does.
+/// returns how many.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct EthSend<P, H = NoHeader> {

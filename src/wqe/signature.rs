@@ -315,7 +315,7 @@ pub struct Protected<L> {
 
 impl<L> Protected<L> {
     /// Signs the data. `errors`: parity of the errors that were reported for the key so far. The
-    /// first configuration passes `true`, as does one after an error.
+    /// first configuration sets it, to `true`, and those after an error set it again.
     pub const fn signed(layout: L, signature: Signature, errors: Option<bool>) -> Self {
         Self { layout, signature: Some(signature), encryption: None, errors }
     }
