@@ -150,8 +150,7 @@ pub(in crate::ring) unsafe fn view_of(
 /// Follows libmlx5's list from its head to its tail, where it ends.
 ///
 /// # Safety
-/// `buffer` is readable memory of at least two WQEs (`wqes`) of `stride` bytes, which nothing
-/// writes.
+/// `buffer` is readable memory of `wqes` WQEs of `stride` bytes, at least two, that nothing writes.
 unsafe fn read_order(
     buffer: NonNull<u8>,
     wqes: u32,
