@@ -1,19 +1,19 @@
 //! Ways to copy a WQE to a BlueFlame register.
 //!
-//! What reaches the HCA is the same; how many stores it takes, and whether a 64-byte block can
-//! leave the processor in parts, is not. A write-combining buffer that is filled by several stores
-//! may be emptied between two of them, by an interrupt or for want of buffers; then a block crosses
-//! PCIe in pieces. One store of 64 bytes fills the buffer at once, MOVDIR64B and ST64B are one
-//! write by definition.
+//! The HCA receives the same bytes in every way. The ways differ in the number of stores, and in
+//! whether a 64-byte block can leave the processor in parts. A write-combining buffer that is
+//! filled by several stores may be emptied between two of them, by an interrupt or for lack of
+//! buffers. Then a block crosses PCIe in pieces. One store of 64 bytes fills the buffer at once.
+//! MOVDIR64B and ST64B are one write by definition.
 //!
 //! The block was stored to the ring just before, eight bytes at a time. A wider load of it would have
 //! to wait until those stores are in the cache, because processors forward a store to a load only if
 //! it holds all that is loaded. So vectors are loaded in halves of eight bytes, and put together in
 //! registers.
 //!
-//! Instructions that the crate's minimum compiler has no intrinsic for, and those that need a CPU
-//! feature which a caller without it could not inline, are written as assembly: all of them. Nothing
-//! gets to one whose feature is missing: [`BlueFlameCopy::check`] stands before each queue.
+//! All ways are written as assembly: some instructions have no intrinsic in the crate's minimum
+//! compiler, and others need a CPU feature, so that callers without it could not inline them. No
+//! way runs without its feature: each queue calls [`BlueFlameCopy::check`] first.
 
 use core::ptr::NonNull;
 #[cfg(target_arch = "x86_64")]

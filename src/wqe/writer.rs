@@ -13,7 +13,7 @@ use super::Unit;
 /// A segment's 16 bytes, as they lie in memory: `zerocopy::transmute!` of its type.
 pub(crate) type Segment = [u64; 2];
 
-/// Where a WQE's segments go, one after another.
+/// Takes a WQE's segments one after another.
 pub trait Segments {
     /// Stores one 16-byte segment.
     ///
@@ -159,7 +159,7 @@ impl Block {
         Self { linear: unsafe { Linear::new(at) }, used: 0, words: [None; WORDS] }
     }
 
-    /// What writes the rest of the block, of which no words are kept.
+    /// Returns the writer for the rest of the block, whose words are not kept.
     #[inline(always)]
     pub(crate) fn rest(&mut self) -> &mut Linear {
         &mut self.linear

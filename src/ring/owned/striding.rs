@@ -77,7 +77,6 @@ impl StridingReceiver {
         // read only where a packet was reported. If the queue is dropped before, the slice's memory
         // stays registered while other slices of the region exist, which do not cover it, and is
         // deregistered before it is freed.
-        // was deregistered.
         match unsafe { self.raw.post(0, sge) } {
             Ok(()) => {
                 self.posted.push_back(Arc::new(memory));

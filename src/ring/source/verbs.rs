@@ -28,7 +28,7 @@ use crate::verbs::{
 };
 use crate::wqe::Limits;
 
-/// What is known of a QP when it is taken over.
+/// The view of a QP that is taken over.
 pub(in crate::ring) struct QpView {
     dv: dv::mlx5dv_qp,
     number: u32,
@@ -42,7 +42,7 @@ pub(in crate::ring) struct QpView {
 }
 
 impl QpView {
-    /// Looks at a QP.
+    /// Queries a QP.
     ///
     /// # Safety
     /// `qp` is a live QP.
@@ -82,7 +82,7 @@ impl QpView {
         })
     }
 
-    /// Its send queue, if it is in RTS.
+    /// Returns its send queue, if it is in RTS.
     pub(in crate::ring) fn sends<T: Transport>(&self) -> Result<SendView, QueueError> {
         if self.qp_type != T::QP_TYPE {
             return Err(QueueError::WrongTransport(self.qp_type));
@@ -116,7 +116,7 @@ impl QpView {
         })
     }
 
-    /// Its receive queue, if it is in INIT or later.
+    /// Returns its receive queue, if it is in INIT or later.
     pub(in crate::ring) fn receives(&self) -> Result<ReceiveView, QueueError> {
         require(self.state, &POSTABLE, "INIT or later")?;
         let (Some(buffer), Some(record)) =
@@ -138,8 +138,8 @@ impl QpView {
     }
 }
 
-/// By what completions of a shared receive queue name a QP. Not asked of libmlx5, which has an answer
-/// for queue pairs with queues alone: a target of dynamic connections is none.
+/// Returns how completions of a shared receive queue name a QP. Does not query libmlx5, which
+/// supports only queue pairs with queues: a target of dynamic connections has none.
 ///
 /// # Safety
 /// `qp` is a live QP that can receive.
@@ -192,7 +192,7 @@ unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::Result<()> {
     Ok(())
 }
 
-/// What is known of a CQ when it is taken over.
+/// Returns the view of a CQ that is taken over.
 ///
 /// # Safety
 /// `cq` is a live CQ.
@@ -233,7 +233,7 @@ pub(in crate::ring) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionV
     })
 }
 
-/// Looks whether the HCA has failed a CQ: a system call, and QUERY_CQ where an asynchronous event of
+/// Checks whether the HCA has failed a CQ: a system call, and QUERY_CQ if an asynchronous event of
 /// its context is unread. Reads no event.
 ///
 /// # Safety
@@ -265,12 +265,13 @@ pub(in crate::ring) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck
     CqCheck::of(&reply[query_cq_out::CQ_CONTEXT.bytes()])
 }
 
-/// A queue pair that this crate did not make: whoever took it over keeps it alive.
+/// A queue pair that this crate did not make. The caller that handed it over keeps it alive.
 pub(in crate::ring) struct Foreign(NonNull<ibv_qp>);
 
-// SAFETY: libibverbs locks what calls on one QP share, so they may come from any thread.
+// SAFETY: libibverbs locks the state that calls on one QP share, so they may come from any thread.
 unsafe impl Send for Foreign {}
-// SAFETY: libibverbs locks what calls on one QP share, so they may come from several threads at once.
+// SAFETY: libibverbs locks the state that calls on one QP share, so several threads may call at
+// once.
 unsafe impl Sync for Foreign {}
 
 impl Foreign {
