@@ -3,7 +3,7 @@
 //! Every one is also a barrier to the compiler, which may otherwise move stores to the ring past
 //! the store to a register: to it, they are unrelated memory.
 //!
-//! On x86-64 rings, records and CQEs are write-back memory, which HCAs read and write coherently,
+//! On x86-64 rings, records and CQEs are write-back memory, which HCAs read and write coherently.
 //! UAR pages are uncached or write-combining. Stores to write-back memory become visible in program
 //! order, and loads from it are performed in program order (Intel SDM volume 3, "Memory Ordering";
 //! AMD APM volume 2, "Memory System"), so between two of them only the compiler has to be stopped.
@@ -56,7 +56,7 @@ fences! {
     /// x86-64: a write-combining store is not ordered behind older write-back stores without it.
     record_then_register: "sfence", "dmb oshst";
 
-    /// As [`record_then_register`], where the register is known to be uncached memory.
+    /// Orders like [`record_then_register`], if the register is known to be uncached memory.
     ///
     /// x86-64: a store to uncached memory is not performed before older stores of any kind but
     /// write-combining and non-temporal ones, of which there are none here. arm64: device memory is

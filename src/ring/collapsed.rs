@@ -1,13 +1,13 @@
-//! Collapsed CQs: every CQE takes the place of the one before.
+//! Collapsed CQs: every CQE overwrites the one before.
 //!
-//! Of one send queue that is enough to know what is done: its last CQE names the last WQE that
-//! completed, and what comes before it is done, too. The ring is a single slot, the HCA is never told
-//! how far it is read, and nothing has to read in time. (GPUNetIO polls so,
-//! `doca_priv_gpu_dev_verbs_poll_cq_collapsed_at`; UCX makes CQs of one entry so.)
+//! For one send queue this suffices to know which requests are done: its last CQE names the last
+//! WQE that completed, and the WQEs before it are done, too. The ring is a single slot. The
+//! consumer index is never published, and no CQE has to be read in time. (GPUNetIO polls this way,
+//! `doca_priv_gpu_dev_verbs_poll_cq_collapsed_at`; UCX creates CQs of one entry this way.)
 //!
-//! The reader looks at the slot's last word, which has counter, opcode and queue, and changes with
-//! every CQE. When it did, the CQE is copied, as one in a ring of one lap after another that is the
-//! reader's own and that a usual [`Completions`] reads: what completions mean is said there alone.
+//! The reader polls the slot's last word. It has counter, opcode and queue, and changes with every
+//! CQE. When it has changed, the CQE is copied to the reader's own ring, which has consecutive
+//! laps. An ordinary [`Completions`] reads that ring, so completions are decoded in one place.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -30,29 +30,29 @@ const OWN: usize = 2;
 /// Signaled requests that may be outstanding: all that a send queue can have. Nothing overruns.
 const MOST: u32 = 1 << 15;
 
-/// Reads a CQ that was made [collapsed](crate::devx::CompletionQueueBuilder::collapsed), of one send
-/// queue.
+/// Polls a CQ that was created [collapsed](crate::devx::CompletionQueueBuilder::collapsed), for one
+/// send queue.
 ///
-/// A poll that finds nothing costs a load. Of several requests that completed since the last poll, it
-/// gives the last, as if those before it had not been signaled. So where one fails, its error may be
-/// taken over by that of a later one, which was flushed because of it: then which of them failed, and
-/// why, is not known. Of those that were not reported before a [`Failed`](Completion::Failed), none can
-/// be relied on.
+/// A poll that finds no CQE costs a load. If several requests completed since the last poll, it
+/// returns the last, as if those before it had been unsignaled. So if a request fails, the CQE of a
+/// later one, which was flushed because of it, may overwrite its error. Then it is not known which
+/// of them failed, and why. Do not rely on any request that was not reported before a
+/// [`Failed`](Completion::Failed).
 ///
-/// The HCA raises no event that a reader could ask for so that none is missed; poll it.
+/// Events cannot be requested reliably: a reader could miss completions. Poll it.
 pub struct CollapsedCompletions {
     pub(super) reader: Completions,
     /// The memory that the reader reads; freed after the reader is dropped.
     own: OwnMemory,
     /// The CQ's 64-byte CQE.
     slot: NonNull<u64>,
-    /// The slot's last word, as it was seen last.
+    /// The slot's last word, as seen last.
     seen: u64,
-    /// CQEs that were copied.
+    /// Number of CQEs that were copied.
     copied: u32,
 }
 
-/// A ring, a record, and a page for a doorbell that nothing rings.
+/// A ring, a record, and a page for a doorbell that is not rung.
 #[repr(C, align(64))]
 struct Own {
     ring: [[u64; WORDS]; OWN],
@@ -98,9 +98,9 @@ impl Drop for OwnMemory {
     }
 }
 
-// SAFETY: the reader owns the CQ's consumer side by its claim, so no other thread accesses the slot
-// but the HCA, which does not mind which thread reads. The memory behind `own` is reached through this
-// value alone.
+// SAFETY: the reader owns the CQ's consumer side by its claim, so only the HCA and this thread
+// access the slot. The HCA accepts reads from any thread. Only this value reaches the memory behind
+// `own`.
 unsafe impl Send for CollapsedCompletions {}
 
 impl CollapsedCompletions {
@@ -115,7 +115,7 @@ impl CollapsedCompletions {
         if !view.collapsed {
             return Err(QueueError::NotCollapsed.into());
         }
-        // What is no CQE of any lap.
+        // A value that is no CQE of any lap.
         let none = u64::from_ne_bytes([opcode::INVALID << OPCODE_SHIFT | OWNER_MASK; 8]);
         let own = OwnMemory::new(none);
         let record = own.record();
@@ -144,8 +144,8 @@ impl CollapsedCompletions {
         Ok(collapsed)
     }
 
-    /// Takes over the send queue of a queue pair that completes here, as
-    /// [`SendQueue::new`]. There is one at a time.
+    /// Takes over the send queue of a queue pair that completes here, see [`SendQueue::new`]. Only
+    /// one may exist at a time.
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the queue
@@ -165,8 +165,7 @@ impl CollapsedCompletions {
         SendQueue::new(qp, &mut self.reader, config)
     }
 
-    /// Starts the send queue anew after its queue pair went through RESET, as
-    /// [`SendQueue::restart`].
+    /// Restarts the send queue after its queue pair went through RESET, see [`SendQueue::restart`].
     ///
     /// # Errors
     /// [`QueueError::WrongState`] if the QP is not in RTS, [`QueueError::NotReset`] if it was not reset
@@ -178,7 +177,8 @@ impl CollapsedCompletions {
         &mut self,
         queue: &mut SendQueue<T>,
     ) -> Result<(), QueueError> {
-        // SAFETY: the caller makes the promises of `SendQueue::restart`, which this repeats.
+        // SAFETY: the caller upholds this function's contract, which repeats that of
+        // `SendQueue::restart`.
         unsafe { queue.restart(&mut self.reader)? };
         self.clear();
         Ok(())
@@ -187,7 +187,7 @@ impl CollapsedCompletions {
     /// Takes the completion of the last request that completed, if there is one that was not taken.
     ///
     /// # Errors
-    /// [`PollError::Overrun`] never; what a damaged CQE is, is told as
+    /// Never [`PollError::Overrun`]. A damaged CQE is returned as
     /// [`Unclaimed`](Completion::Unclaimed).
     #[inline]
     pub fn poll<T: Transport>(
@@ -221,7 +221,7 @@ impl CollapsedCompletions {
             if again == last {
                 break;
             }
-            // The HCA wrote another one meanwhile.
+            // The HCA wrote another CQE meanwhile.
             last = again;
         }
         self.seen = last;
@@ -232,7 +232,7 @@ impl CollapsedCompletions {
         self.copied = self.copied.wrapping_add(1);
     }
 
-    /// Says that there is no CQE: nothing completes here now.
+    /// Marks the slot as holding no CQE. Nothing completes here now.
     fn clear(&mut self) {
         let none = u64::from_ne_bytes([opcode::INVALID << OPCODE_SHIFT | OWNER_MASK; 8]);
         // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader keeps. The

@@ -1,4 +1,4 @@
-//! How a reader learns that its CQ failed.
+//! Detecting that a CQ failed.
 //!
 //! The HCA fails a CQ that overruns, or whose memory it cannot write. It writes no more CQEs then, so
 //! to a poll the CQ looks empty for ever. The HCA reports the failure by an asynchronous event
@@ -32,13 +32,13 @@ const LONGEST: i32 = 1 << 30;
 pub(super) const ARMED: i32 = 1 << 18;
 
 impl Completions {
-    /// Looks whether the CQ failed. If so, polls that find nothing fail from the next one on.
+    /// Checks whether the CQ failed. If so, polls that find no CQE fail from the next one on.
     #[cold]
     #[inline(never)]
     pub(super) fn look_after(&mut self) {
         let check = match (self.keep.as_ref().map(CqKeep::owner), self.raw) {
             (Some(owner), _) => owner.check(self.cqn()),
-            // SAFETY: whoever took the CQ over keeps it alive (`from_raw`'s contract).
+            // SAFETY: the caller of `from_raw` keeps the CQ alive, by its contract.
             (None, Some(raw)) => unsafe { check_cq(raw, self.cqn()) },
             // Memory of this crate, or of a test, that no HCA writes.
             (None, None) => CqCheck::NoEvent,

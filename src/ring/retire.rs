@@ -117,7 +117,7 @@ impl SendRing {
         if self.shadow.get(counter).key != reported {
             return None;
         }
-        // Handles a WQE that is not plain just before the signaled one, as occasional ones are.
+        // If a queue posts other WQEs than plain ones, one is often just before the signaled one.
         let before = counter.plus(1u32.wrapping_neg());
         match self.shadow.get(before).key.slack() {
             _ if counter == self.cursor.tail() => {}

@@ -5,8 +5,8 @@ use super::encode::{encode, setters};
 
 /// DUMP: the HCA reads memory and sends nothing of it.
 ///
-/// A send queue of Ethernet has it. HCAs that encrypt TLS records go over the first part of a record
-/// so, when its rest has to be sent anew; else it shows that the HCA can read the memory.
+/// For Ethernet send queues. HCAs that encrypt TLS records need it to process the first part of a
+/// record whose rest has to be sent again. Otherwise it shows that the HCA can read the memory.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Dump<P> {
@@ -15,12 +15,12 @@ pub struct Dump<P> {
 }
 
 impl<P: SgeList> Dump<P> {
-    /// Reads what the entries name.
+    /// Reads the memory of the entries.
     pub const fn new(from: P) -> Self {
         Self { payload: from, flags: 0 }
     }
 
-    /// What it reads.
+    /// Returns the entries that it reads.
     pub fn into_payload(self) -> P {
         self.payload
     }

@@ -116,7 +116,7 @@ impl Word {
     }
 }
 
-/// What a queue accepts, as it was made.
+/// The limits of a queue's requests, fixed when it was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Scatter/gather entries in a WQE.

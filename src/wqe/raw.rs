@@ -43,8 +43,8 @@ impl<'a> RawWqe<'a> {
     ///
     /// # Safety
     /// - The WQE is one that queue pairs of the transport it is posted on execute.
-    /// - The contract of [`Batch::ring`](crate::ring::Batch::ring) applies to all memory that it
-    ///   names, whoever posts it.
+    /// - Every post of it upholds the contract of [`Batch::ring`](crate::ring::Batch::ring) for all
+    ///   memory that it names.
     /// - The caller answers for its effects on memory keys and on other queues.
     pub unsafe fn new(bytes: &'a [u8]) -> Result<Self, RawWqeError> {
         let (ctrl, body) = CtrlSeg::read_from_prefix(bytes).map_err(|_| RawWqeError::Length)?;
@@ -76,7 +76,7 @@ impl fmt::Debug for RawWqe<'_> {
 }
 
 impl Operation for RawWqe<'_> {
-    /// Of none in particular: the WQE says its own.
+    /// No opcode in particular: the WQE has its own.
     const OPCODE: u8 = opcode::NOP;
 
     #[inline(always)]

@@ -105,8 +105,7 @@ impl From<Vec<Slice>> for Buffers {
     }
 }
 
-/// The slices of [`Buffers`], in the order in which they were posted. Dropping it drops those that are
-/// left.
+/// The slices of [`Buffers`], in the order in which they were posted. Dropping it drops the rest.
 #[derive(Debug)]
 pub struct IntoIter {
     one: Option<Slice>,

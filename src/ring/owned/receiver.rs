@@ -18,7 +18,6 @@ use crate::wqe::SgeList;
 pub struct Receiver {
     /// Places of this queue own the memory of receives posted by [`post`](Self::post). No other
     /// receive is posted to it.
-    /// is posted to it.
     queue: ReceiveQueue,
     /// Protection domain of the memory that receives may name.
     domain: DomainId,

@@ -29,11 +29,11 @@ impl<T: Transport> Retirer<T> {
         self.side().is_none_or(|side| side.ring.cursor.used() == 0)
     }
 
-    /// Makes the queue an exclusive one again, for example to
-    /// [`restart`](SendQueue::restart) it. Outstanding requests stay so.
+    /// Converts the queue back to an exclusive one, for example to
+    /// [`restart`](SendQueue::restart) it. Outstanding requests stay outstanding.
     ///
     /// # Errors
-    /// Gives itself back as long as there is a producer.
+    /// The retirer itself, if a producer still exists.
     pub fn unshare(self) -> Result<SendQueue<T>, Self> {
         let mut shared = self.shared;
         match Arc::get_mut(&mut shared).and_then(Shared::take) {

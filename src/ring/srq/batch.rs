@@ -61,8 +61,7 @@ impl SharedReceives {
         let wqe = self.wqe(slot);
         // SAFETY: the WQE is free: `head` is before the limit, and the HCA does not read the WQE before
         // the record covers it, but for its successor's index, which it does not use before. The list
-        // is no longer than there is room for,
-        // and the terminator is only added to a shorter one.
+        // fits the WQE, and the terminator is only added to a shorter one.
         unsafe {
             wqe.add(NEXT).cast::<u16>().write_volatile(next.to_be());
             let mut writer = Linear::new(wqe.add(SEGMENT_SIZE));
