@@ -314,9 +314,9 @@ pub enum UnclaimedReason {
     UnknownQueue,
     /// It names a WQE that is not outstanding in its queue.
     NotOutstanding,
-    /// It names a WQE of a receive queue that is not the oldest outstanding one. Receives complete in
-    /// order, so the CQE of the oldest was lost. Nothing is retired, and the queue keeps all its receives:
-    /// reset the QP, and restart the queue.
+    /// It names a WQE of a receive queue that is not the oldest outstanding one. Receives complete
+    /// in order, so the CQE of the oldest was lost. Nothing is retired, and the queue keeps all its
+    /// receives: reset the QP, and restart the queue.
     NotOldest {
         /// Index of the oldest outstanding WQE: low 16 bits.
         oldest: u16,

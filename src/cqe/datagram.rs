@@ -55,10 +55,10 @@ impl DatagramHeader {
             gid[12..].copy_from_slice(&head[at..at + 4]);
             Gid(gid)
         };
-        // An IPv4 header lies at the end of the room. There the other kind has its destination's last
-        // 20 bytes, which say nothing; but it has its version at the start, and HCAs store zeroes
-        // before an IPv4 header, or nothing at all: then the completion knows it (`device.h` of Linux,
-        // MLX5_CQE_ROCE_L3_HEADER_TYPE_IPV4).
+        // An IPv4 header lies at the end of the room. There the other kind has its destination's
+        // last 20 bytes, which say nothing; but it has its version at the start, and HCAs store
+        // zeroes before an IPv4 header, or nothing at all: then the completion knows it (`device.h`
+        // of Linux, MLX5_CQE_ROCE_L3_HEADER_TYPE_IPV4).
         let is_v4 = head[20] == 0x45 && (head[0] >> 4 != 6 || done.is_ipv4());
         if is_v4 {
             return Some(Self {

@@ -149,7 +149,8 @@ impl CqeRef<'_> {
         u32::from_be(self.field::<u32, { offset_of!(Cqe64, sop_drop_qpn) }>()) & NUMBER_MASK
     }
 
-    /// User index of the queue, in CQEs of version 1. Of version 0: number of a shared receive queue.
+    /// User index of the queue, in CQEs of version 1. Of version 0: number of a shared receive
+    /// queue.
     #[inline(always)]
     pub(crate) fn user_index(&self) -> u32 {
         u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, srqn_uidx) }>()) & NUMBER_MASK

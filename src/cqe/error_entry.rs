@@ -16,8 +16,8 @@ pub struct ErrorEntry {
     pub queue: QueueKind,
     /// Number of the queue pair; of an Ethernet queue, of that queue.
     pub qpn: u32,
-    /// Position of the WQE: of a send queue the index of its first 64-byte block, of a receive queue
-    /// the index of the WQE; both count modulo 2^16 and do not wrap with the ring.
+    /// Position of the WQE: of a send queue the index of its first 64-byte block, of a receive
+    /// queue the index of the WQE; both count modulo 2^16 and do not wrap with the ring.
     pub wqe_counter: u16,
     /// Opcode of the WQE, of a send queue.
     pub opcode: u8,

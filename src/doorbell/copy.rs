@@ -6,10 +6,10 @@
 //! buffers. Then a block crosses PCIe in pieces. One store of 64 bytes fills the buffer at once.
 //! MOVDIR64B and ST64B are one write by definition.
 //!
-//! The block was stored to the ring just before, eight bytes at a time. A wider load of it would have
-//! to wait until those stores are in the cache, because processors forward a store to a load only if
-//! it holds all that is loaded. So vectors are loaded in halves of eight bytes, and put together in
-//! registers.
+//! The block was stored to the ring just before, eight bytes at a time. A wider load of it would
+//! have to wait until those stores are in the cache, because processors forward a store to a load
+//! only if it holds all that is loaded. So vectors are loaded in halves of eight bytes, and put
+//! together in registers.
 //!
 //! All ways are written as assembly: some instructions have no intrinsic in the crate's minimum
 //! compiler, and others need a CPU feature, so that callers without it could not inline them. No
@@ -233,7 +233,8 @@ macro_rules! copies {
         #[cfg(target_arch = $arch)]
         #[inline(always)]
         unsafe fn $name(to: NonNull<WO<u64>>, from: NonNull<u64>) {
-            // SAFETY: the caller guarantees both blocks and the instructions, which touch nothing else.
+            // SAFETY: the caller guarantees both blocks and the instructions, which touch nothing
+            // else.
             unsafe {
                 core::arch::asm!(
                     $($line,)*

@@ -26,8 +26,8 @@ impl Record {
 
     /// Returns the value stored last.
     pub(crate) fn read(&self) -> u32 {
-        // SAFETY: the caller of `new` keeps the word alive. `RW` is a volatile cell, so the reference
-        // asserts nothing about its value. The HCA reads this word and never writes it.
+        // SAFETY: the caller of `new` keeps the word alive. `RW` is a volatile cell, so the
+        // reference asserts nothing about its value. The HCA reads this word and never writes it.
         u32::from_be(unsafe { self.word.as_ref() }.read())
     }
 

@@ -281,7 +281,8 @@ impl SendDoorbell {
         }
     }
 
-    /// Rings for a single WQE. Inlined in few places, so that a queue without a record needs no call.
+    /// Rings for a single WQE. Inlined in few places, so that a queue without a record needs no
+    /// call.
     ///
     /// # Safety
     /// - `ctrl` belongs to the only WQE before `counter` that was not rung. It lies in `ring`,
@@ -356,8 +357,8 @@ impl SendDoorbell {
     unsafe fn ring_chosen(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
         let [_, ds] = index_and_ds(ctrl);
         if self.takes(ds, single) {
-            // SAFETY: `ctrl` and `ring` are as the caller guarantees, and `takes` has checked that the
-            // WQE fits the buffer.
+            // SAFETY: `ctrl` and `ring` are as the caller guarantees, and `takes` has checked that
+            // the WQE fits the buffer.
             unsafe { self.ring_copied(counter, ctrl, ring) }
         } else {
             self.ring_ctrl(counter, ctrl);

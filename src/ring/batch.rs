@@ -175,9 +175,9 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Posts the batch: the doorbell record, then the register (`docs/ordering.md`). An empty batch
     /// rings nothing. A batch of one short WQE goes by BlueFlame where the register allows it.
     ///
-    /// With the feature `lint`, a batch with a defect is not posted: the defect is printed on standard
-    /// error, and the queue's next call that can fail returns it. [`try_ring`](Self::try_ring) returns it
-    /// at once.
+    /// With the feature `lint`, a batch with a defect is not posted: the defect is printed on
+    /// standard error, and the queue's next call that can fail returns it.
+    /// [`try_ring`](Self::try_ring) returns it at once.
     ///
     /// # Safety
     /// The HCA works on the requests from now on. For each of them, until it is retired:
@@ -185,8 +185,8 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
     ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload
@@ -211,8 +211,8 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
     ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload
@@ -233,14 +233,15 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Rings the batch, or returns why not. Afterwards the batch can only be dropped.
     ///
     /// # Safety
-    /// Until each request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until each request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self) -> Result<(), Refusal> {
         if self.count != 0 {
             self.queue.ring.doorbell.timing.begin();
             let single = self.count == 1;
-            // SAFETY: `append` wrote the WQEs before `head`, and `last` is the last. Their memory meets
-            // the contract of this function.
+            // SAFETY: `append` wrote the WQEs before `head`, and `last` is the last. Their memory
+            // meets the contract of this function.
             unsafe { self.queue.ring.commit(self.head, self.slack, &self.last, single)? }
             self.queue.ring.set_clear(self.clear);
         }

@@ -111,8 +111,8 @@ impl Whole {
         #[cfg(target_arch = "x86_64")]
         {
             let words = words.as_ptr().cast::<core::arch::x86_64::__m128i>();
-            // SAFETY: four times 16 bytes, of which no alignment is asked; every x86-64 processor has
-            // SSE2.
+            // SAFETY: four times 16 bytes, of which no alignment is asked; every x86-64 processor
+            // has SSE2.
             let part = |at| unsafe { core::arch::x86_64::_mm_loadu_si128(words.add(at)) };
             Self([part(0), part(1), part(2), part(3)])
         }
@@ -318,8 +318,8 @@ impl Block {
         for start in (0..wanted).step_by(MINI_CQES_PER_SLOT) {
             let slot = shape.slot(self.first.plus((done + start).max(1)));
             let here = (wanted - start).min(MINI_CQES_PER_SLOT as u32) as usize;
-            // SAFETY: `start` and eight are at most `AHEAD`, since `wanted` is. The slot is one of the
-            // open block, which software owns.
+            // SAFETY: `start` and eight are at most `AHEAD`, since `wanted` is. The slot is one of
+            // the open block, which software owns.
             unsafe { self.expand(start, done + start, first.add(slot << shift), here, fresh) };
         }
         // Up to the ring's end, then from its start.

@@ -60,8 +60,8 @@ struct Own {
     page: [u64; 8],
 }
 
-/// Owns an [`Own`] on the heap. A pointer and not a `Box`: the reader keeps pointers into the memory,
-/// which a `Box`, and every reference to what it holds, would make invalid.
+/// Owns an [`Own`] on the heap. A pointer and not a `Box`: the reader keeps pointers into the
+/// memory, which a `Box`, and every reference to what it holds, would make invalid.
 struct OwnMemory(NonNull<Own>);
 
 impl OwnMemory {
@@ -73,27 +73,30 @@ impl OwnMemory {
     /// The first word of a CQE of the ring.
     fn entry(&self, at: usize) -> NonNull<u64> {
         assert!(at < OWN);
-        // SAFETY: the memory is allocated until `self` is dropped, and the CQE is one of the ring's.
+        // SAFETY: the memory is allocated until `self` is dropped, and the CQE is one of the
+        // ring's.
         unsafe { NonNull::new_unchecked((&raw mut (*self.0.as_ptr()).ring[at]).cast()) }
     }
 
     /// The two words of the record.
     fn record(&self) -> NonNull<u32> {
-        // SAFETY: the memory is allocated until `self` is dropped, so the field's address is not null.
+        // SAFETY: the memory is allocated until `self` is dropped, so the field's address is not
+        // null.
         unsafe { NonNull::new_unchecked((&raw mut (*self.0.as_ptr()).record).cast()) }
     }
 
     /// The page of the doorbell.
     fn page(&self) -> NonNull<u8> {
-        // SAFETY: the memory is allocated until `self` is dropped, so the field's address is not null.
+        // SAFETY: the memory is allocated until `self` is dropped, so the field's address is not
+        // null.
         unsafe { NonNull::new_unchecked((&raw mut (*self.0.as_ptr()).page).cast()) }
     }
 }
 
 impl Drop for OwnMemory {
     fn drop(&mut self) {
-        // SAFETY: `new` made it from a box, and nothing else frees it. Its user, the reader, is a field
-        // before it and dropped by now.
+        // SAFETY: `new` made it from a box, and nothing else frees it. Its user, the reader, is a
+        // field before it and dropped by now.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
@@ -119,9 +122,9 @@ impl CollapsedCompletions {
         let none = u64::from_ne_bytes([opcode::INVALID << OPCODE_SHIFT | OWNER_MASK; 8]);
         let own = OwnMemory::new(none);
         let record = own.record();
-        // SAFETY: `own` is allocated, and used by the reader alone, until the reader is dropped: it is
-        // a field behind it. It has a ring of `OWN` CQEs of 64 bytes, a record of two words, and a page
-        // that ends behind its arm register, the only word of it that a reader stores to.
+        // SAFETY: `own` is allocated, and used by the reader alone, until the reader is dropped: it
+        // is a field behind it. It has a ring of `OWN` CQEs of 64 bytes, a record of two words, and
+        // a page that ends behind its arm register, the only word of it that a reader stores to.
         let mut reader = unsafe {
             Completions::from_parts(CqParts {
                 buffer: own.entry(0).cast(),
@@ -136,8 +139,8 @@ impl CollapsedCompletions {
             })?
         };
         reader.adopt_collapsed(keep, Ledger::new(MOST));
-        // SAFETY: the CQ has at least one CQE of `cqe_size` bytes, 64 or 128; of 128, this is the second
-        // half.
+        // SAFETY: the CQ has at least one CQE of `cqe_size` bytes, 64 or 128; of 128, this is the
+        // second half.
         let slot = unsafe { view.buffer.add(view.cqe_size as usize - Cqe64::SIZE) };
         let mut collapsed = Self { reader, own, slot: slot.cast(), seen: none, copied: 0 };
         collapsed.clear();
@@ -148,8 +151,8 @@ impl CollapsedCompletions {
     /// one may exist at a time.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the queue
-    /// pair is not in RTS, completes on another CQ, or shares its doorbell register;
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// queue pair is not in RTS, completes on another CQ, or shares its doorbell register;
     /// [`QueueError::CollapsedTaken`] while there is another send queue.
     pub fn send_queue<Q: SendSource>(
         &mut self,
@@ -168,8 +171,8 @@ impl CollapsedCompletions {
     /// Restarts the send queue after its queue pair went through RESET, see [`SendQueue::restart`].
     ///
     /// # Errors
-    /// [`QueueError::WrongState`] if the QP is not in RTS, [`QueueError::NotReset`] if it was not reset
-    /// since the last post, [`QueueError::ForeignCq`]. Nothing is changed then.
+    /// [`QueueError::WrongState`] if the QP is not in RTS, [`QueueError::NotReset`] if it was not
+    /// reset since the last post, [`QueueError::ForeignCq`]. Nothing is changed then.
     ///
     /// # Safety
     /// The QP's send WQEs are those of this queue only, and none was posted since the QP was reset.
@@ -216,7 +219,8 @@ impl CollapsedCompletions {
                 unsafe { place.add(word).write_volatile(self.slot.add(word).read_volatile()) };
             }
             fence::ownership_then_cqe();
-            // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader keeps.
+            // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader
+            // keeps.
             let again = unsafe { self.slot.add(WORDS - 1).read_volatile() };
             if again == last {
                 break;
@@ -235,8 +239,9 @@ impl CollapsedCompletions {
     /// Marks the slot as holding no CQE. Nothing completes here now.
     fn clear(&mut self) {
         let none = u64::from_ne_bytes([opcode::INVALID << OPCODE_SHIFT | OWNER_MASK; 8]);
-        // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader keeps. The
-        // HCA does not write it now, because no queue that completes here has requests outstanding.
+        // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader keeps.
+        // The HCA does not write it now, because no queue that completes here has requests
+        // outstanding.
         unsafe { self.slot.add(WORDS - 1).write_volatile(none) };
         self.seen = none;
     }

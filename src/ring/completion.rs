@@ -88,8 +88,8 @@ impl Completions {
         if view.collapsed {
             return Err(QueueError::Collapsed.into());
         }
-        // SAFETY: the keep owns the CQ, so it stays alive as long as the result, and has claimed its
-        // consumer side, so no other reader exists and the CQ is not resized.
+        // SAFETY: the keep owns the CQ, so it stays alive as long as the result, and has claimed
+        // its consumer side, so no other reader exists and the CQ is not resized.
         let mut reader = unsafe { Self::take_over(view)? };
         if reader.consumer.titles().is_some() {
             reader.consumer.enhance(keep.titles());
@@ -116,14 +116,14 @@ impl Completions {
     /// - Until the result is dropped, nothing else polls or arms it (`ibv_poll_cq`,
     ///   `ibv_req_notify_cq`, another reader), and no event of it is waiting to be taken.
     pub unsafe fn from_raw(cq: NonNull<ibv_cq>) -> Result<Self, QueueError> {
-        // SAFETY: the caller keeps the CQ alive and unresized, and lets nothing else poll or arm it,
-        // until the result is dropped.
+        // SAFETY: the caller keeps the CQ alive and unresized, and lets nothing else poll or arm
+        // it, until the result is dropped.
         unsafe { Self::take_over(view_cq(cq)?) }
     }
 
     /// # Safety
-    /// Until the result is dropped, the CQ that the view was taken of stays alive and is not resized,
-    /// and nothing else polls or arms it.
+    /// Until the result is dropped, the CQ that the view was taken of stays alive and is not
+    /// resized, and nothing else polls or arms it.
     unsafe fn take_over(view: CompletionView) -> Result<Self, QueueError> {
         // SAFETY: the record has two words and the page an arm register, and they live as long as
         // the CQ. The caller lets nothing else poll or arm it, so only this reader writes the
@@ -143,8 +143,8 @@ impl Completions {
             compression: view.compression,
             enhanced: view.enhanced,
         };
-        // SAFETY: the view describes the ring of the CQ, which lives until the result is dropped; the
-        // caller lets nothing else read it until then.
+        // SAFETY: the view describes the ring of the CQ, which lives until the result is dropped;
+        // the caller lets nothing else read it until then.
         let mut reader = unsafe { Self::from_parts(parts)? };
         reader.raw = view.raw;
         Ok(reader)
@@ -164,8 +164,8 @@ impl Completions {
             return Err(QueueError::Geometry("a CQE is neither 64 nor 128 bytes"));
         }
         let wide = parts.cqe_size == 128;
-        // SAFETY: by this function's contract, the ring has this shape and the record is the reader's
-        // own, and both live as long as the result.
+        // SAFETY: by this function's contract, the ring has this shape and the record is the
+        // reader's own, and both live as long as the result.
         let mut consumer =
             unsafe { Consumer::new(parts.buffer, shape, wide, parts.record, parts.compression) };
         if parts.enhanced {
@@ -405,7 +405,8 @@ impl Completions {
         let mut taken = 0;
         for place in into {
             let place = NonNull::from(place);
-            // SAFETY: `place` comes from a unique reference, which is not used while the closures are.
+            // SAFETY: `place` comes from a unique reference, which is not used while the closures
+            // are.
             let put = |completion| unsafe { place.write(completion) };
             let (send, receive) = (
                 |done| {
@@ -424,8 +425,8 @@ impl Completions {
             let more = match found {
                 Step::Found => Ok(true),
                 Step::Nothing => Ok(false),
-                // SAFETY: `MaybeUninit` has the layout of what it holds, and `take_other` writes nothing
-                // but a completion, so the caller's place stays initialized.
+                // SAFETY: `MaybeUninit` has the layout of what it holds, and `take_other` writes
+                // nothing but a completion, so the caller's place stays initialized.
                 Step::Other => self.take_other(queues, unsafe { place.cast().as_mut() }),
             };
             match more {
@@ -473,8 +474,8 @@ impl Completions {
             if self.consumer.is_at_pause() {
                 return other;
             }
-            // SAFETY: `op_own` is the CQE's last byte. It equals `plain`, which has a valid opcode and
-            // the owner bit of this lap, so the HCA wrote the CQE and software owns it.
+            // SAFETY: `op_own` is the CQE's last byte. It equals `plain`, which has a valid opcode
+            // and the owner bit of this lap, so the HCA wrote the CQE and software owns it.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             if let Some(mut side) = queues.likely_send_side() {
@@ -497,8 +498,8 @@ impl Completions {
         let code = kind.rotate_right(OPCODE_SHIFT);
         const { assert!(opcode::REQ == 0 && opcode::RESP_WR_IMM == 1 && opcode::RESP_SEND_INV == 4) };
         if code.wrapping_sub(1) < 4 && !self.consumer.is_at_pause() {
-            // SAFETY: `op_own` is the CQE's last byte. Its owner bit is that of this lap and its opcode
-            // one of the responder's 1 to 4, so software owns the CQE.
+            // SAFETY: `op_own` is the CQE's last byte. Its owner bit is that of this lap and its
+            // opcode one of the responder's 1 to 4, so software owns the CQE.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
@@ -534,8 +535,8 @@ impl Completions {
         let op_own = self.consumer.op_own();
         let kind = self.consumer.kind(op_own) & !u32::from(SOLICITED);
         if kind == 0 {
-            // SAFETY: `op_own` is the CQE's last byte, with the opcode REQ and the owner bit of this lap,
-            // so software owns the CQE.
+            // SAFETY: `op_own` is the CQE's last byte, with the opcode REQ and the owner bit of
+            // this lap, so software owns the CQE.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
@@ -554,8 +555,8 @@ impl Completions {
         const INSIDE: u32 = (FORMAT_INLINE_32 as u32) << FORMAT_SHIFT;
         let code = (kind & !INSIDE).rotate_right(OPCODE_SHIFT);
         if code.wrapping_sub(1) < 4 {
-            // SAFETY: `op_own` is the CQE's last byte, with the owner bit of this lap and one of the
-            // responder's opcodes 1 to 4, so software owns the CQE.
+            // SAFETY: `op_own` is the CQE's last byte, with the owner bit of this lap and one of
+            // the responder's opcodes 1 to 4, so software owns the CQE.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();

@@ -117,7 +117,8 @@ impl Consumer {
         record: Record,
         format: CqeCompression,
     ) -> Self {
-        // SAFETY: the ring has at least one CQE. A wide one has 128 bytes, so its second half is inside.
+        // SAFETY: the ring has at least one CQE. A wide one has 128 bytes, so its second half is
+        // inside.
         let first = unsafe { buffer.add(if wide { Cqe64::SIZE } else { 0 }) };
         let start = Counter::new(record.read());
         let mut consumer = Self {
@@ -190,8 +191,8 @@ impl Consumer {
                 (self.origin, self.shift) = (self.first, self.slot_shift());
                 return false;
             }
-            // SAFETY: the block is open, so software owns its slots of the ring, and `index` is before
-            // its end. Slots that were published before are not read again.
+            // SAFETY: the block is open, so software owns its slots of the ring, and `index` is
+            // before its end. Slots that were published before are not read again.
             unsafe { self.block.load(index, self.first, self.shape, self.slot_shift()) };
         }
         let (base, loaded) = self.block.written_out();
@@ -298,8 +299,8 @@ impl Consumer {
         let mut next = index;
         while next != end {
             if !self.block.holds(next) {
-                // SAFETY: the block is open, so software owns its slots of the ring, and `next` is before
-                // its end. Slots that were published before are not read again.
+                // SAFETY: the block is open, so software owns its slots of the ring, and `next` is
+                // before its end. Slots that were published before are not read again.
                 unsafe { self.block.load(next, self.first, self.shape, self.slot_shift()) };
             }
             cqes.push(self.block.cqe(next));

@@ -15,8 +15,8 @@ impl SendQueue<Dci> {
     /// [reset](crate::verbs::QueuePair::reset_stream). Other streams continue by themselves.
     ///
     /// # Errors
-    /// [`QueueError::WrongState`]: the queue pair has failed, [`QueueError::QueryQp`]. The queue stays
-    /// stopped then.
+    /// [`QueueError::WrongState`]: the queue pair has failed, [`QueueError::QueryQp`]. The queue
+    /// stays stopped then.
     pub fn go_on(&mut self) -> Result<(), QueueError> {
         require(self.ring.owner.state()?, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
         self.ring.stopped = false;

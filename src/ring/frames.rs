@@ -77,8 +77,8 @@ impl FrameReceives {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA may put a packet into the receive from now on. Until a poll returns its completion, or
-    /// the QP has been moved to RESET or destroyed:
+    /// The HCA may put a packet into the receive from now on. Until a poll returns its completion,
+    /// or the QP has been moved to RESET or destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
     /// - Nothing reads, writes or holds a reference to that memory.

@@ -43,7 +43,8 @@ impl<T: Transport> SendQueue<T> {
     /// predecessor.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     pub(super) unsafe fn post_key_change<O: PostOn<T>>(
         &mut self,
@@ -65,7 +66,8 @@ impl SendRing {
     /// BlueFlame word by word. Otherwise does nothing.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn post_in_run<T: Transport, O: PostOn<T>>(
         &mut self,
@@ -120,8 +122,8 @@ impl SendRing {
             return Err(refusal);
         }
         self.cursor.publish(next);
-        // SAFETY: the WQE was just written, and the register takes it. Its memory meets this function's
-        // contract.
+        // SAFETY: the WQE was just written, and the register takes it. Its memory meets this
+        // function's contract.
         unsafe { self.doorbell.ring_long(next.low16(), ctrl, operation, wqe) }
         self.run.head = next;
         // `set_clear` would do no more: nothing is clear.
@@ -133,7 +135,8 @@ impl SendRing {
     /// Posts any key change.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[cold]
     #[inline(never)]
     unsafe fn begin_run<T: Transport, O: PostOn<T>>(
@@ -146,8 +149,8 @@ impl SendRing {
         }
         let (head, slack, last) =
             self.encode::<T, O>(self.cursor.head(), self.slack, id, operation)?;
-        // SAFETY: `encode` wrote the WQE before `head`, and `last` is it. Its memory meets this function's
-        // contract.
+        // SAFETY: `encode` wrote the WQE before `head`, and `last` is it. Its memory meets this
+        // function's contract.
         unsafe { self.commit(head, slack, &last, true)? };
         self.set_clear(head);
         // WQEs of a run have at least two blocks for each CQE.

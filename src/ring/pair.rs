@@ -83,9 +83,10 @@ impl SendRing {
     /// Posts a single WQE at the cursor's head by BlueFlame.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nothing else uses it.
-    /// - [`encode_pair`](Self::encode_pair) returned `encoded` for this operation, at the head, before
-    ///   `clear_single`.
+    /// - Until the request is retired, the memory that it names stays registered and nothing else
+    ///   uses it.
+    /// - [`encode_pair`](Self::encode_pair) returned `encoded` for this operation, at the head,
+    ///   before `clear_single`.
     #[inline(always)]
     unsafe fn commit_pair<O: Operation>(
         &mut self,
@@ -109,7 +110,8 @@ impl<T: Transport> SendQueue<T> {
     /// and the head is clear. Returns whether it did.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     pub(super) unsafe fn post_pair<O: PostOn<T>>(
         &mut self,

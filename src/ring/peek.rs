@@ -29,8 +29,8 @@ impl Peeked<'_> {
         self.cqe.qpn()
     }
 
-    /// The user index of the queue that completes, or, of contexts with CQEs of version 0, the number
-    /// of the shared receive queue.
+    /// The user index of the queue that completes, or, of contexts with CQEs of version 0, the
+    /// number of the shared receive queue.
     pub fn user_index(&self) -> u32 {
         self.cqe.user_index()
     }

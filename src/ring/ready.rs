@@ -117,7 +117,8 @@ impl SendRing {
     /// Posts the WQE at the head, which is one of [`Ready::plain`] and begins with `ctrl`.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     pub(super) unsafe fn post_plain(&mut self, ctrl: u64) -> Result<(), Refusal> {
         let head = self.cursor.head().plus(1);

@@ -124,8 +124,8 @@ impl ReceiveQueue {
         let view = qp.receives()?;
         let keep = QueueKeep::receive(qp.owner())?;
         let owner = Arc::clone(keep.owner());
-        // SAFETY: the result holds the owner, which keeps QP and CQ alive, and the claim on the receive
-        // queue, which keeps other writers away and forbids RESET.
+        // SAFETY: the result holds the owner, which keeps QP and CQ alive, and the claim on the
+        // receive queue, which keeps other writers away and forbids RESET.
         let mut queue = unsafe { Self::take_over(view, owner, completions, config)? };
         queue.keep = Some(keep);
         Ok(queue)
@@ -143,8 +143,8 @@ impl ReceiveQueue {
     /// completes on another CQ, or the CQ has no free slot to reserve. Nothing is changed then.
     ///
     /// # Safety
-    /// - `qp` stays alive as long as the result, and none of its receives is outstanding. It is not a
-    ///   target of dynamic connections, and was not made with `MLX5DV_QP_CREATE_OOO_DP`: receives
+    /// - `qp` stays alive as long as the result, and none of its receives is outstanding. It is not
+    ///   a target of dynamic connections, and was not made with `MLX5DV_QP_CREATE_OOO_DP`: receives
     ///   complete in order.
     /// - Until the result is dropped, nothing else posts to the QP's receive queue
     ///   (`ibv_post_recv`, another `ReceiveQueue`), and the QP is not moved to RESET, except for
@@ -162,8 +162,8 @@ impl ReceiveQueue {
     }
 
     /// # Safety
-    /// - `view` is of a QP in INIT or later that `owner` keeps alive, with no receive outstanding, whose
-    ///   receives complete in order.
+    /// - `view` is of a QP in INIT or later that `owner` keeps alive, with no receive outstanding,
+    ///   whose receives complete in order.
     /// - Until the result is dropped, nothing else posts to the receive queue, and the QP is not
     ///   moved to RESET, except for [`restart`](Self::restart).
     unsafe fn take_over(
@@ -175,7 +175,8 @@ impl ReceiveQueue {
         if !completions.reads(view.cq) {
             return Err(QueueError::ForeignCq);
         }
-        // SAFETY: the record of a live QP. Only this queue posts, so only it writes the receive word.
+        // SAFETY: the record of a live QP. Only this queue posts, so only it writes the receive
+        // word.
         let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
         let wanted = config.receives.min(view.entries);
         let parts = ReceiveParts {
@@ -288,14 +289,14 @@ impl ReceiveQueue {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA may put a message into the receive from now on. Until a poll returns its completion, or
-    /// the QP has been moved to RESET or destroyed:
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
+    /// or the QP has been moved to RESET or destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
     /// - Nothing reads, writes or holds a reference to that memory.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in this
-    ///   process at the address in each entry.
+    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in
+    ///   this process at the address in each entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         let head = self.cursor.head();
@@ -310,7 +311,8 @@ impl ReceiveQueue {
             return unsafe { self.post_any(id, &rest) };
         };
         self.ahead.next = next;
-        // SAFETY: `put_usual` wrote the receive at the head. Its memory meets this function's contract.
+        // SAFETY: `put_usual` wrote the receive at the head. Its memory meets this function's
+        // contract.
         unsafe { self.commit(head.plus(1)) };
         Ok(())
     }
@@ -383,8 +385,8 @@ impl ReceiveQueue {
     /// Publishes the producer index `head` to the HCA.
     ///
     /// # Safety
-    /// - Until each receive is retired, the memory that it names stays registered for local write, and
-    ///   nothing else uses it.
+    /// - Until each receive is retired, the memory that it names stays registered for local write,
+    ///   and nothing else uses it.
     /// - The receives before `head` were written.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self, head: Counter) {
@@ -412,7 +414,8 @@ impl ReceiveQueue {
 
     #[inline(always)]
     pub(super) fn wqe(&self, slot: usize) -> *mut u8 {
-        // SAFETY: the ring has `entries` WQEs of `stride` bytes, and callers give a slot of its shape.
+        // SAFETY: the ring has `entries` WQEs of `stride` bytes, and callers give a slot of its
+        // shape.
         unsafe { self.buffer.as_ptr().add(slot * self.stride) }
     }
 
@@ -454,8 +457,8 @@ impl fmt::Debug for ReceiveQueue {
     }
 }
 
-/// A receive queue as a poll sees it, see [`Queues`](super::Queues): one of a queue pair's own, or a
-/// [shared](super::SharedReceives) one.
+/// A receive queue as a poll sees it, see [`Queues`](super::Queues): one of a queue pair's own, or
+/// a [shared](super::SharedReceives) one.
 pub struct ReceiveSide<'a> {
     of: Of<'a>,
 }
@@ -559,8 +562,8 @@ impl ReceiveQueue {
         Some(unsafe { self.shadow.get_unchecked(slot) }.id)
     }
 
-    /// Retires the receive that a CQE of the CQ `cq` names, which is the oldest one. The CQE may name any
-    /// queue pair. Returns the counter and the slot of the receive.
+    /// Retires the receive that a CQE of the CQ `cq` names, which is the oldest one. The CQE may
+    /// name any queue pair. Returns the counter and the slot of the receive.
     pub(super) fn retire_named(
         &mut self,
         cq: CqId,

@@ -37,9 +37,9 @@ impl Ahead {
 }
 
 impl ReceiveQueue {
-    /// Writes a receive of one entry that is not empty to the head's slot. Returns what is next then,
-    /// and its place; `None`, and nothing is written, if it is not such a one, or that slot is not
-    /// known.
+    /// Writes a receive of one entry that is not empty to the head's slot. Returns what is next
+    /// then, and its place; `None`, and nothing is written, if it is not such a one, or that slot
+    /// is not known.
     ///
     /// # Safety
     /// `ahead` is of `head`.
@@ -67,8 +67,8 @@ impl ReceiveQueue {
             unsafe { (*place).id = id };
             place
         } else if ahead.next < ahead.wide {
-            // SAFETY: the slot is free, since `ahead` covers it, and has a second segment. A slot is
-            // less than the number of entries, which is the shadow's length.
+            // SAFETY: the slot is free, since `ahead` covers it, and has a second segment. A slot
+            // is less than the number of entries, which is the shadow's length.
             unsafe {
                 Linear::new(ahead.next.add(SEGMENT_SIZE)).put(TERMINATOR);
                 let place = shadow.add(self.cursor.shape().slot(head));
@@ -79,8 +79,8 @@ impl ReceiveQueue {
             return None;
         };
         self.timing.stamp(Phase::Reserve);
-        // SAFETY: the slot is free, since `ahead` covers it, and the HCA does not read it before the
-        // record covers it. The next slot is at most the end of the ring.
+        // SAFETY: the slot is free, since `ahead` covers it, and the HCA does not read it before
+        // the record covers it. The next slot is at most the end of the ring.
         unsafe {
             list.put_usual(&mut Linear::new(ahead.next));
             self.timing.stamp(Phase::Encode);
@@ -109,8 +109,8 @@ impl ReceiveQueue {
         let (slot, entries) = (self.cursor.shape().slot(head), self.capacity());
         let wqe = self.wqe(slot);
         self.timing.stamp(Phase::Reserve);
-        // SAFETY: `free` is not 0, so the head's slot is free. The list is no longer than the stride, and the
-        // terminator is only added to a shorter one.
+        // SAFETY: `free` is not 0, so the head's slot is free. The list is no longer than the
+        // stride, and the terminator is only added to a shorter one.
         unsafe {
             let mut writer = Linear::new(wqe);
             list.put(&mut writer);
@@ -141,7 +141,8 @@ impl ReceiveQueue {
     ) -> Result<(), PostError> {
         let head = self.cursor.head();
         self.ahead = self.put_any(head, id, list)?;
-        // SAFETY: `put_any` wrote the receive at the head. Its memory meets this function's contract.
+        // SAFETY: `put_any` wrote the receive at the head. Its memory meets this function's
+        // contract.
         unsafe { self.commit(head.plus(1)) };
         Ok(())
     }
@@ -202,8 +203,8 @@ impl<'q> ReceiveBatch<'q> {
     ///   given.
     /// - Nothing reads, writes or holds a reference to that memory.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in this
-    ///   process at the address in each entry.
+    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in
+    ///   this process at the address in each entry.
     #[inline]
     pub unsafe fn ring(self) {
         if !self.is_empty() {

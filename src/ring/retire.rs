@@ -82,8 +82,8 @@ impl SendSide<'_> {
     }
 
     /// Releases the ring slots and CQ slots of retired requests to the producers of a shared queue.
-    /// To be called after the consumer index was published: a producer on another thread may post at
-    /// once, and the HCA must know by then that the CQEs of the retired requests were taken.
+    /// To be called after the consumer index was published: a producer on another thread may post
+    /// at once, and the HCA must know by then that the CQEs of the retired requests were taken.
     #[inline(always)]
     pub(super) fn release(&self) {
         if let Some(shared) = self.shared {

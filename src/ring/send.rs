@@ -192,7 +192,8 @@ impl<T: Transport> SendQueue<T> {
     /// - `view` is of a QP in RTS that `owner` keeps alive, and all its send WQEs are complete.
     /// - Until the result is dropped, nothing else posts to the send queue, and the QP is not moved
     ///   to RESET, except for [`restart`](Self::restart).
-    /// - With [`RegisterUse::Own`], nothing else stores to its doorbell register after the first post.
+    /// - With [`RegisterUse::Own`], nothing else stores to its doorbell register after the first
+    ///   post.
     unsafe fn take_over(
         view: SendView,
         owner: Arc<dyn QueueOwner>,
@@ -249,8 +250,8 @@ impl<T: Transport> SendQueue<T> {
         else {
             return Err(QueueError::Geometry("the send queue's size is not a power of two"));
         };
-        // With the limits kept to what is left for the payload, every WQE that passes them fits `ds`
-        // and the ring.
+        // With the limits kept to what is left for the payload, every WQE that passes them fits
+        // `ds` and the ring.
         let max_ds = (parts.blocks * UNITS).min(MAX_DS as u32);
         let payload = max_ds.saturating_sub(T::UNITS_BEFORE_PAYLOAD);
         let inline = (payload * SEGMENT_SIZE as u32).saturating_sub(InlineHeader::SIZE as u32);
@@ -369,8 +370,8 @@ impl<T: Transport> SendQueue<T> {
     /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
     ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.

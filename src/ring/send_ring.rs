@@ -348,8 +348,8 @@ impl SendRing {
     /// # Safety
     /// - Until the request is retired, the memory that it names stays registered and nothing else
     ///   uses it.
-    /// - `slack` and `image` are what `encode_block` or `encode_short` returned for the WQE at the head,
-    ///   which was before `clear_single`.
+    /// - `slack` and `image` are what `encode_block` or `encode_short` returned for the WQE at the
+    ///   head, which was before `clear_single`.
     #[inline(always)]
     pub(super) unsafe fn commit_block(
         &mut self,
@@ -527,7 +527,8 @@ impl SendRing {
         let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
         // The program does not count this as a post of its own.
         self.doorbell.timing.end();
-        // SAFETY: `last` is the WQE before `head`, of one block in this ring, which the register takes.
+        // SAFETY: `last` is the WQE before `head`, of one block in this ring, which the register
+        // takes.
         unsafe { self.doorbell.ring_copied(head.low16(), last.doorbell, ring) }
         // SAFETY: the queue's ring, which only its owner writes.
         unsafe { self.doorbell.flight.posted(self.buffer, self.cursor.shape(), head) }

@@ -244,7 +244,8 @@ impl Shadow {
     #[inline(always)]
     pub(super) fn entry(&self, counter: Counter) -> &Entry {
         // SAFETY: a slot is less than the number of entries, so the entry is in the allocation, and
-        // `new` initialized it. Writers hold the shadow uniquely, or write where it is not borrowed.
+        // `new` initialized it. Writers hold the shadow uniquely, or write where it is not
+        // borrowed.
         unsafe { self.first.add(self.shape.slot(counter)).as_ref() }
     }
 
@@ -256,8 +257,8 @@ impl Shadow {
 
     #[inline(always)]
     pub(super) fn set(&mut self, counter: Counter, entry: Entry) {
-        // SAFETY: a slot is less than the number of entries, so the entry is in the allocation, which
-        // the shadow owns.
+        // SAFETY: a slot is less than the number of entries, so the entry is in the allocation,
+        // which the shadow owns.
         unsafe { self.first.add(self.shape.slot(counter)).write(entry) }
     }
 

@@ -140,7 +140,8 @@ impl Slots {
         for block in 1..ds.div_ceil(UNITS) {
             // A former WQE, or one of a batch that was dropped, may have begun here.
             let slot = self.shape.slot(head.plus(block));
-            // SAFETY: the shadow has an entry for every slot; this one is of a block of the same WQE.
+            // SAFETY: the shadow has an entry for every slot; this one is of a block of the same
+            // WQE.
             unsafe {
                 self.shadow.add(slot).write(Entry { id: 0, key: Key::inside(opcode, slack) })
             };
@@ -191,7 +192,8 @@ unsafe fn encode_wrapping<O: Operation>(
     ctrl: Segment,
     operation: &O,
 ) {
-    // SAFETY: ring, size and offset are as `Wrapping` asks; the WQE's blocks have space for all segments.
+    // SAFETY: ring, size and offset are as `Wrapping` asks; the WQE's blocks have space for all
+    // segments.
     unsafe {
         let mut writer = Wrapping::new(ring.as_ptr(), size, offset);
         writer.put(ctrl);

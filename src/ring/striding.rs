@@ -163,8 +163,8 @@ impl StridingReceives {
     /// with each of its packets.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`], [`PostError::CqOverrun`], [`PostError::ReceiveTooShort`]; nothing is
-    /// posted then.
+    /// [`PostError::QueueFull`], [`PostError::CqOverrun`], [`PostError::ReceiveTooShort`]; nothing
+    /// is posted then.
     ///
     /// # Safety
     /// Until the WQE is used up or failed, or the queue is destroyed:

@@ -66,9 +66,9 @@ struct State {
     left: u32,
 }
 
-// SAFETY: `entry` points into the shadow of the template's queue, and is used only while that queue is
-// borrowed. `HasSendQueue` is sealed: the template holds one queue, by value or by the only reference,
-// so the pointer moves to another thread together with the queue.
+// SAFETY: `entry` points into the shadow of the template's queue, and is used only while that queue
+// is borrowed. `HasSendQueue` is sealed: the template holds one queue, by value or by the only
+// reference, so the pointer moves to another thread together with the queue.
 unsafe impl Send for State {}
 
 /// The parts of a WQE that depend on whether it is signaled.
@@ -122,8 +122,8 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
     /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
     ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
@@ -144,8 +144,8 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
     /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
     ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
@@ -156,7 +156,8 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
     }
 
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn post_as<const CE: bool>(
         &mut self,
@@ -183,7 +184,8 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
     /// Posts the request if the line is used up.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[cold]
     #[inline(never)]
     unsafe fn post_rest<const CE: bool>(
@@ -212,8 +214,8 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
             ring.encode_any::<T, O>(head, slack, id, &self.operation)?
         };
         let place = ring.place(head);
-        // SAFETY: `encode_any` has just written the WQE at `head`, of an `O`, and it is not posted. Its
-        // memory meets this function's contract.
+        // SAFETY: `encode_any` has just written the WQE at `head`, of an `O`, and it is not posted.
+        // Its memory meets this function's contract.
         unsafe {
             V::blank(&place);
             V::patch(&values, &place);
@@ -317,7 +319,8 @@ impl State {
     /// Posts the WQE at the head, which is in the line.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn post<O: Operation, V: Variable<O>, const CE: bool>(
         &mut self,
@@ -331,8 +334,8 @@ impl State {
         let units = unsafe { self.write::<O, V, CE>(block, id, values) };
         ring.doorbell.timing.stamp(Phase::Encode);
         ring.inspect_next()?;
-        // SAFETY: the WQE at the head is written, since its slot is in the line, and the line is only
-        // drawn where the register takes it. Its memory meets this function's contract.
+        // SAFETY: the WQE at the head is written, since its slot is in the line, and the line is
+        // only drawn where the register takes it. Its memory meets this function's contract.
         unsafe { ring.doorbell.fire(record, units) };
         ring.step();
         self.step();
@@ -342,7 +345,8 @@ impl State {
     /// Posts the WQE at the head on a register that does not support firing.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn post_plain<O: Operation, V: Variable<O>, const CE: bool>(
         &mut self,

@@ -127,8 +127,9 @@ impl Completions {
     }
 
     /// Polls until the receive queue has nothing outstanding. Its queue pair is in ERROR, so that
-    /// what no message came for is flushed ([`QueuePair::to_error`](crate::verbs::QueuePair::to_error)).
-    /// All completions go to `each`, those of `others`, too.
+    /// what no message came for is flushed
+    /// ([`QueuePair::to_error`](crate::verbs::QueuePair::to_error)). All completions go to `each`,
+    /// those of `others`, too.
     ///
     /// # Errors
     /// [`DrainError`]. What came until then has been given to `each`.

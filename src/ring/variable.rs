@@ -161,8 +161,8 @@ macro_rules! tuple {
             }
 
             unsafe fn patch(($($value,)*): &Self::Given, wqe: &Place) {
-                // SAFETY: the WQE is a blank `O`, whose blocks the caller may write. No field is named
-                // twice, as `FIELDS` checks, so each is patched once.
+                // SAFETY: the WQE is a blank `O`, whose blocks the caller may write. No field is
+                // named twice, as `FIELDS` checks, so each is patched once.
                 unsafe { $($name::patch($value, wqe);)* }
             }
         }

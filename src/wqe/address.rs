@@ -140,7 +140,8 @@ impl<O: Operation, A: Address> Encode for To<O, A> {
 
     #[inline(always)]
     unsafe fn put_short(&self, writer: &mut Block) {
-        // SAFETY: `body_ds` counts both, and the whole fits the block; the operation's `check` passed.
+        // SAFETY: `body_ds` counts both, and the whole fits the block; the operation's `check`
+        // passed.
         unsafe {
             self.address.put(writer);
             self.operation.put_short(writer);
@@ -232,7 +233,8 @@ pub struct XrcAddress {
 }
 
 impl XrcAddress {
-    /// The shared receive queue of that [number](crate::verbs::SharedReceiveQueue::number), 24 bits.
+    /// The shared receive queue of that [number](crate::verbs::SharedReceiveQueue::number), 24
+    /// bits.
     pub fn new(number: u32) -> XrcAddress {
         let segment = XrcSeg { xrc_srqn: (number & 0xff_ffff).into(), ..XrcSeg::default() };
         XrcAddress { segment: zerocopy::transmute!(segment) }

@@ -36,8 +36,8 @@ mod tests {
     use crate::wqe::{Encode, Limits, Linear, Operation, Sge};
 
     /// One data segment behind the ctrl segment, as Linux (`mlx5e`'s `ktls_tx.c`,
-    /// `tx_post_resync_dump`) and FreeBSD (`mlx5_en`'s `mlx5e_sq_dump_xmit`) have it, both with opcode
-    /// 0x23 and a size of two units.
+    /// `tx_post_resync_dump`) and FreeBSD (`mlx5_en`'s `mlx5e_sq_dump_xmit`) have it, both with
+    /// opcode 0x23 and a size of two units.
     #[test]
     fn a_dump_is_a_ctrl_segment_and_what_is_read() {
         let dump = Dump::new(Sge::new(0x1122_3344_5566_7788, 0x40, 0x99)).signaled();

@@ -48,8 +48,8 @@ impl EncodeAddress for DcAddress {
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
         // Written out: the compiler must see at once where each goes.
         let [first, second, third] = &self.segments;
-        // SAFETY: the segments are aligned, as they begin where the address does; these are the `DS`
-        // that there is space for.
+        // SAFETY: the segments are aligned, as they begin where the address does; these are the
+        // `DS` that there is space for.
         unsafe {
             writer.put_unit(Unit::load(NonNull::from(first).cast()));
             writer.put_unit(Unit::load(NonNull::from(second).cast()));

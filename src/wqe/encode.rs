@@ -220,8 +220,8 @@ macro_rules! encode {
                     - 1
                     $(- $crate::wqe::encode::one_for(stringify!($remote)) as usize)?;
                 $(
-                    // SAFETY: `body_ds` counts these segments, `check` passed; the rest of the block
-                    // is no less than they take.
+                    // SAFETY: `body_ds` counts these segments, `check` passed; the rest of the
+                    // block is no less than they take.
                     unsafe { self.$payload.put_short(_writer.rest(), _most) };
                 )?
             }

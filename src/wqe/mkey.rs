@@ -281,8 +281,8 @@ impl<L: KeyLayout> EncodeLayout for Protected<L> {
     }
 
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: the layout's `check` passed, and there is space for its segments and the formats, which
-        // `body_ds` counts.
+        // SAFETY: the layout's `check` passed, and there is space for its segments and the formats,
+        // which `body_ds` counts.
         unsafe {
             self.layout.put(writer);
             self.put_formats(writer);
@@ -339,9 +339,10 @@ impl EncodeLayout for ListAt {
 /// threads share the queue. Then the thread that uses the key must set
 /// [`fenced`](crate::wqe::Send::fenced).
 ///
-/// Addresses behind the key start at 0. So a QP that receives into the key, or reads into it, must not
-/// put payload into CQEs: [`ScatterToCqe::Never`](crate::verbs::ScatterToCqe), the default. Entries name regions of the same protection domain, or other
-/// such keys, which are looked at when the key is used.
+/// Addresses behind the key start at 0. So a QP that receives into the key, or reads into it, must
+/// not put payload into CQEs: [`ScatterToCqe::Never`](crate::verbs::ScatterToCqe), the default.
+/// Entries name regions of the same protection domain, or other such keys, which are looked at when
+/// the key is used.
 ///
 /// A key grants its access until it is configured again, invalidated or freed, not only until the
 /// request completes. For all that time, no reference to memory behind it may exist that the access

@@ -99,8 +99,8 @@ impl Remote {
     }
 }
 
-/// Local memory where an atomic puts the peer's old value: eight bytes, in host byte order, or as many
-/// as an [atomic under masks](Number) has.
+/// Local memory where an atomic puts the peer's old value: eight bytes, in host byte order, or as
+/// many as an [atomic under masks](Number) has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Word {
     /// Virtual address.

@@ -39,7 +39,8 @@ mod sealed {
         /// Writes the segments of a [usual](Self::is_usual) payload, without further checks.
         ///
         /// # Safety
-        /// There is space for [`ds`](Self::ds) segments, and [`is_usual`](Self::is_usual) returned true.
+        /// There is space for [`ds`](Self::ds) segments, and [`is_usual`](Self::is_usual) returned
+        /// true.
         #[inline(always)]
         unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
             // SAFETY: there is space. `is_usual` returned true, so `check` would pass.

@@ -1,11 +1,12 @@
 //! Signed and encrypted data behind keys: what blocks carry, and which values they start from.
 //!
-//! A key that was made for it has, besides its layout, a byte stream format that says what data looks
-//! like in memory and on the wire; and a PSV for each side that is signed, which a request of its own
-//! sets. The HCA then adds, checks, copies or strips signatures as data goes by.
+//! A key that was made for it has, besides its layout, a byte stream format that says what data
+//! looks like in memory and on the wire; and a PSV for each side that is signed, which a request of
+//! its own sets. The HCA then adds, checks, copies or strips signatures as data goes by.
 //!
 //! The model refuses all of this, as an HCA without the capability, and libmlx5 makes no such keys
-//! then. So what is here is held to the layouts that rdma-core, Linux and SPDK have in their sources.
+//! then. So what is here is held to the layouts that rdma-core, Linux and SPDK have in their
+//! sources.
 
 use mlx5_sys::wqe::{
     BFS_CRC_REPEAT, BFS_CRC_SEED_ZERO, BFS_CRC32, BFS_CRC32C, BFS_CRC64_XP10, BFS_SHIFT, BLOCK_512,

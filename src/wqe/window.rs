@@ -26,9 +26,9 @@ pub struct SendInvalidate<P> {
 }
 
 impl<P: Payload> SendInvalidate<P> {
-    /// Sends `payload` and invalidates the peer's `rkey`: a window of type 2, or a key that was made
-    /// for it, of the domain of the peer's queue pair or, on XRC, of the shared receive queue that
-    /// the request names.
+    /// Sends `payload` and invalidates the peer's `rkey`: a window of type 2, or a key that was
+    /// made for it, of the domain of the peer's queue pair or, on XRC, of the shared receive queue
+    /// that the request names.
     pub const fn new(payload: P, rkey: u32) -> Self {
         Self { payload, rkey, flags: 0 }
     }

@@ -157,7 +157,8 @@ impl Line {
     /// fields.
     ///
     /// # Safety
-    /// Until each request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until each request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn fire_any(
@@ -177,7 +178,8 @@ impl Line {
     /// Posts the WQEs in the ring up to, and including, the request at `at`.
     ///
     /// # Safety
-    /// Until each request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until each request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     unsafe fn post(&mut self, ring: &mut SendRing, at: Counter) -> Result<(), Refusal> {
         let head = ring.cursor.head();
         let end = at.plus(self.blocks(at));

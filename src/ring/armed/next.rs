@@ -41,15 +41,15 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
     ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     ///
-    /// With the feature `lint`, a request with a defect, or with one in a NOP before it, is not posted
-    /// and stays armed: the defect is printed on standard error, and the queue's next call that can fail
-    /// returns it. [`try_fire`](Self::try_fire) returns it at once.
+    /// With the feature `lint`, a request with a defect, or with one in a NOP before it, is not
+    /// posted and stays armed: the defect is printed on standard error, and the queue's next call
+    /// that can fail returns it. [`try_fire`](Self::try_fire) returns it at once.
     #[inline(always)]
     pub unsafe fn fire(mut self, values: V::Values) {
         // SAFETY: passed on.
@@ -70,8 +70,8 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
     ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
@@ -83,7 +83,8 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     }
 
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn go(&mut self, values: V::Values) -> Result<(), Refusal> {
         let ring = &mut *self.ring;
@@ -124,7 +125,8 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// Fires a request that is not in the line.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nothing else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[cold]
     #[inline(never)]
     unsafe fn fire_otherwise(

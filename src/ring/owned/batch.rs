@@ -25,8 +25,8 @@ use crate::watch::lint::Refusal;
 /// # }
 /// ```
 ///
-/// Dropping the batch posts nothing, and drops the memory of its requests. Leaking it posts nothing,
-/// either; the memory is dropped with the channel, or by the channel's next post or batch.
+/// Dropping the batch posts nothing, and drops the memory of its requests. Leaking it posts
+/// nothing, either; the memory is dropped with the channel, or by the channel's next post or batch.
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct Batch<'c, T: Transport = Rc> {
     requests: ring::Batch<'c, T>,
@@ -115,9 +115,9 @@ impl<'c, T: Transport> Batch<'c, T> {
         let this = ManuallyDrop::new(self);
         // SAFETY: both fields are moved out once, and `this` is never dropped.
         let (mut requests, flight) = unsafe { (read(&this.requests), read(&this.flight)) };
-        // SAFETY: all memory that the requests name is in slices, which the flight owns until a poll has
-        // retired the request or the QP was reset: nothing else reaches it. If the channel is dropped
-        // before, the memory is freed only after it was deregistered.
+        // SAFETY: all memory that the requests name is in slices, which the flight owns until a
+        // poll has retired the request or the QP was reset: nothing else reaches it. If the channel
+        // is dropped before, the memory is freed only after it was deregistered.
         let rung = unsafe { requests.commit() };
         if rung.is_ok() {
             flight.set_open(false);

@@ -128,8 +128,8 @@ impl<T: Transport> Channel<T> {
         match unsafe { self.send.post_short(id, &operation) } {
             Ok(true) => {
                 let slot = cursor.shape().slot(cursor.head());
-                // SAFETY: the slot is the ring's, of the request posted above. It was free, so its place
-                // holds nothing: `post_short` posts only where no batch was leaked.
+                // SAFETY: the slot is the ring's, of the request posted above. It was free, so its
+                // place holds nothing: `post_short` posts only where no batch was leaked.
                 unsafe { self.sends.add(slot, operation.into_buffers()) }
                 return Ok(());
             }

@@ -138,8 +138,8 @@ impl Flight {
     /// - Its place holds nothing.
     #[inline(always)]
     pub(super) unsafe fn add(&mut self, slot: usize, buffers: Buffers) {
-        // SAFETY: the caller passes a slot of the ring, and `memory` has a place for each. The caller
-        // guarantees that it holds nothing.
+        // SAFETY: the caller passes a slot of the ring, and `memory` has a place for each. The
+        // caller guarantees that it holds nothing.
         unsafe { put(&raw mut self.memory.get_unchecked_mut(slot).buffers, buffers) }
     }
 
@@ -172,8 +172,8 @@ impl Flight {
     ///
     /// # Safety
     /// - `ring` is the one that this value was made for.
-    /// - The ring retired it by [`retire_oldest`](crate::ring::shadow::Shadow::retire_oldest), and has
-    ///   retired nothing since.
+    /// - The ring retired it by [`retire_oldest`](crate::ring::shadow::Shadow::retire_oldest), and
+    ///   has retired nothing since.
     #[inline(always)]
     pub(super) unsafe fn take_oldest(&mut self, ring: &SendRing) -> Buffers {
         let address = ring.shadow.behind_retired().wrapping_add(self.from_shadow);

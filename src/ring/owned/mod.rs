@@ -12,7 +12,8 @@
 //! request, from post to completion, and is empty otherwise. Dropping the places drops the buffers.
 //!
 //! Operations are those of [`wqe`](crate::wqe), with slices for scatter/gather entries:
-//! `Write::new(slice, remote)`, `Read::new(vec![first, second], remote)`, `Send::new(Inline(b"x"))`.
+//! `Write::new(slice, remote)`, `Read::new(vec![first, second], remote)`,
+//! `Send::new(Inline(b"x"))`.
 
 mod batch;
 mod buffers;

@@ -41,7 +41,8 @@ impl Receiver {
     /// returned with the completion, by [`Channel::poll`](super::Channel::poll).
     ///
     /// # Errors
-    /// [`Refused`], which gives the memory back: with [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
+    /// [`Refused`], which gives the memory back: with
+    /// [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
     /// protection domain or device.
     #[inline]
     pub fn post<P: OwnedPayload + SgeList>(
@@ -60,12 +61,12 @@ impl Receiver {
             return self.post_any(id, memory);
         };
         queue.ahead.next = next;
-        // SAFETY: `place` is the queue's, of a free slot, so it holds nothing. All memory that the receive
-        // names is in slices, which the place owns from here on: nothing reads, writes or borrows it. A
-        // poll gives them back that returns the completion, or `close` after RESET. If the queue is
-        // dropped before, so are the slices: their memory stays registered while other slices of the
-        // region exist, which do not cover it, and is freed after it was deregistered. If the queue is
-        // leaked, so are the slices.
+        // SAFETY: `place` is the queue's, of a free slot, so it holds nothing. All memory that the
+        // receive names is in slices, which the place owns from here on: nothing reads, writes or
+        // borrows it. A poll gives them back that returns the completion, or `close` after RESET.
+        // If the queue is dropped before, so are the slices: their memory stays registered while
+        // other slices of the region exist, which do not cover it, and is freed after it was
+        // deregistered. If the queue is leaked, so are the slices.
         unsafe {
             put(&raw mut (*place).held, memory.into_buffers());
             queue.commit(head.plus(1));
@@ -87,10 +88,10 @@ impl Receiver {
             Ok(ahead) => queue.ahead = ahead,
         }
         let place = &mut queue.shadow[queue.cursor.shape().slot(head)];
-        // SAFETY: `put_any` wrote the receive at the head, whose place holds nothing, as its slot was free.
-        // All memory that it names is in slices, which the place owns from here on, until a poll returns
-        // the completion or the QP was reset. If the queue is dropped before, so are the slices: their
-        // memory is freed only after it was deregistered.
+        // SAFETY: `put_any` wrote the receive at the head, whose place holds nothing, as its slot
+        // was free. All memory that it names is in slices, which the place owns from here on, until
+        // a poll returns the completion or the QP was reset. If the queue is dropped before, so are
+        // the slices: their memory is freed only after it was deregistered.
         unsafe {
             put(&mut place.held, memory.into_buffers());
             queue.commit(head.plus(1));

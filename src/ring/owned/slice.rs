@@ -127,8 +127,8 @@ impl Slice {
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         self.check(offset, data.len());
         // SAFETY: inside the slice, by the check above. No other slice covers the bytes, `self` is
-        // borrowed exclusively, and the region is owned by its slices alone, so nothing of this process
-        // refers to them.
+        // borrowed exclusively, and the region is owned by its slices alone, so nothing of this
+        // process refers to them.
         unsafe { self.part.region.store(self.part.offset + offset, data) }
     }
 
@@ -162,9 +162,9 @@ impl Slice {
         if self.part.region.access().peer_writes() {
             return None;
         }
-        // SAFETY: initialized bytes of the region, which exists as long as `self`. No other slice covers
-        // them, `self` is borrowed exclusively, and the region is owned by its slices alone. No peer may
-        // write them, and a request of this host that names them owns their slice.
+        // SAFETY: initialized bytes of the region, which exists as long as `self`. No other slice
+        // covers them, `self` is borrowed exclusively, and the region is owned by its slices alone.
+        // No peer may write them, and a request of this host that names them owns their slice.
         Some(unsafe {
             let start = self.part.region.as_ptr().add(self.part.offset);
             std::slice::from_raw_parts_mut(start.as_ptr(), self.part.length)
@@ -205,8 +205,8 @@ impl Slice {
     }
 }
 
-// SAFETY: a slice is a box and nothing else, aligned as `Part`, which holds pointers. The box's pointer is
-// what `into_raw` returns. The shape is a field that only `set_list_shape` changes.
+// SAFETY: a slice is a box and nothing else, aligned as `Part`, which holds pointers. The box's
+// pointer is what `into_raw` returns. The shape is a field that only `set_list_shape` changes.
 unsafe impl Element for Slice {
     #[inline(always)]
     fn into_raw(self) -> *mut () {

@@ -82,8 +82,8 @@ impl<T: Transport> Producer<T> {
     /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
     ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
@@ -197,8 +197,8 @@ impl<T: Transport> Shared<T> {
             let mut copy = [[0u64; WORDS]; BLOCKS];
             for block in 0..ds.div_ceil(UNITS) {
                 let at = last.plus(block);
-                // SAFETY: a block of the ring, all of which was written at some time. It is the turn
-                // holder's to read until `publish`.
+                // SAFETY: a block of the ring, all of which was written at some time. It is the
+                // turn holder's to read until `publish`.
                 let words = unsafe { self.slots.block(at).cast::<[u64; WORDS]>().read() };
                 copy[usize::from(at.low16()) % BLOCKS] = words;
             }

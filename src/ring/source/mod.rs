@@ -64,8 +64,8 @@ pub(crate) mod handover {
     /// Hands over a send queue.
     ///
     /// # Safety
-    /// - As long as the owner exists, the memory and the register that the view names stay where they
-    ///   are, and the HCA uses them for this queue.
+    /// - As long as the owner exists, the memory and the register that the view names stay where
+    ///   they are, and the HCA uses them for this queue.
     /// - While the owner's send queue is claimed, only the claimant writes them.
     pub unsafe trait Sends {
         /// Returns the owner, which keeps the queue alive.
@@ -81,8 +81,8 @@ pub(crate) mod handover {
     /// Hands over a receive queue: the queue pair's own, or a shared one.
     ///
     /// # Safety
-    /// - As long as the owner exists, the memory that the view names stays where it is, and the HCA uses
-    ///   it for this queue.
+    /// - As long as the owner exists, the memory that the view names stays where it is, and the HCA
+    ///   uses it for this queue.
     /// - While the owner's receive queue is claimed, only the claimant writes it.
     pub unsafe trait Receives {
         /// Returns the owner, which keeps the queue alive.
@@ -106,8 +106,8 @@ pub(crate) mod handover {
     /// Hands over a completion queue.
     ///
     /// # Safety
-    /// - As long as the owner exists, the memory and the page that the view names stay where they are,
-    ///   and the HCA uses them for this queue.
+    /// - As long as the owner exists, the memory and the page that the view names stay where they
+    ///   are, and the HCA uses them for this queue.
     /// - While the owner's consumer side is claimed, only the claimant and the HCA access them.
     pub unsafe trait Completes {
         /// Returns the owner, which keeps the CQ alive.
@@ -126,8 +126,8 @@ pub(crate) mod handover {
     /// Hands over a shared receive queue.
     ///
     /// # Safety
-    /// - As long as the owner exists, the memory that the view names stays where it is, and the HCA uses
-    ///   it for this queue.
+    /// - As long as the owner exists, the memory that the view names stays where it is, and the HCA
+    ///   uses it for this queue.
     /// - While the owner's queue is claimed, only the claimant writes it.
     pub unsafe trait Shares {
         /// Returns the owner, which keeps the queue alive.

@@ -49,8 +49,8 @@ impl QpView {
     pub(in crate::ring) unsafe fn new(qp: NonNull<ibv_qp>) -> Result<Self, QueueError> {
         let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-        // SAFETY: the structures are integers and pointers, for which zeros are values. The caller keeps
-        // the object alive, and the library writes `out`, which lives through the call.
+        // SAFETY: the structures are integers and pointers, for which zeros are values. The caller
+        // keeps the object alive, and the library writes `out`, which lives through the call.
         let (dv, status) = unsafe {
             let object = object.assume_init_mut();
             object.qp.in_ = qp.as_ptr();
@@ -63,8 +63,8 @@ impl QpView {
         }
         // SAFETY: the caller keeps the QP alive.
         let (state, init) = unsafe { query(qp)? };
-        // SAFETY: the caller keeps the QP alive; libibverbs sets these members at creation and does not
-        // change them.
+        // SAFETY: the caller keeps the QP alive; libibverbs sets these members at creation and does
+        // not change them.
         let (number, qp_type, send_cq, receive_cq, srq) = unsafe {
             let qp = qp.as_ptr();
             ((*qp).qp_num, (*qp).qp_type, (*qp).send_cq, (*qp).recv_cq, (*qp).srq)
@@ -144,8 +144,8 @@ impl QpView {
 /// # Safety
 /// `qp` is a live QP that can receive.
 pub(in crate::ring) unsafe fn member(qp: NonNull<ibv_qp>) -> Member {
-    // SAFETY: the caller keeps the QP alive. libibverbs sets these members before the QP can receive, and
-    // does not change them.
+    // SAFETY: the caller keeps the QP alive. libibverbs sets these members before the QP can
+    // receive, and does not change them.
     let (number, cq, srq) = unsafe {
         let qp = qp.as_ptr();
         ((*qp).qp_num, (*qp).recv_cq, (*qp).srq)
@@ -162,8 +162,8 @@ unsafe fn query(qp: NonNull<ibv_qp>) -> Result<(u32, ibv_qp_init_attr), QueueErr
     let mut attr = MaybeUninit::<ibv_qp_attr>::zeroed();
     let mut init = MaybeUninit::<ibv_qp_init_attr>::zeroed();
     let mask = bit::IBV_QP_STATE | bit::IBV_QP_CAP;
-    // SAFETY: the structures are integers and pointers, for which zeros are values. The caller keeps the
-    // QP alive, and the library writes both structures, which live through the call.
+    // SAFETY: the structures are integers and pointers, for which zeros are values. The caller
+    // keeps the QP alive, and the library writes both structures, which live through the call.
     unsafe {
         let status = ibv_query_qp(qp.as_ptr(), attr.as_mut_ptr(), mask.0 as i32, init.as_mut_ptr());
         if status != 0 {
@@ -199,8 +199,8 @@ unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::Result<()> {
 pub(in crate::ring) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionView, QueueError> {
     let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: the structures are integers and pointers, for which zeros are values. The caller keeps
-    // the object alive, and the library writes `out`, which lives through the call.
+    // SAFETY: the structures are integers and pointers, for which zeros are values. The caller
+    // keeps the object alive, and the library writes `out`, which lives through the call.
     let (out, status) = unsafe {
         let object = object.assume_init_mut();
         object.cq.in_ = cq.as_ptr();
@@ -249,7 +249,8 @@ pub(in crate::ring) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck
     let (mut query, mut reply) = ([0u8; query_cq_in::SIZE], [0u8; query_cq_out::SIZE]);
     cmd_in::OPCODE.set(&mut query, opcode::QUERY_CQ.into());
     query_cq_in::CQN.set(&mut query, cqn.into());
-    // SAFETY: the caller keeps the CQ alive; both buffers live through the call and have these sizes.
+    // SAFETY: the caller keeps the CQ alive; both buffers live through the call and have these
+    // sizes.
     let status = unsafe {
         dv::mlx5dv_devx_cq_query(
             cq.as_ptr(),
@@ -346,10 +347,10 @@ impl QueueOwner for QueuePairHandle {
     }
 }
 
-// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim keeps
-// other writers of this crate away and forbids RESET; it is only given after RESET, or when nothing
-// is outstanding. Writers that are not of this crate reach the QP by its raw pointer only, whose
-// users guarantee the same.
+// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim
+// keeps other writers of this crate away and forbids RESET; it is only given after RESET, or when
+// nothing is outstanding. Writers that are not of this crate reach the QP by its raw pointer only,
+// whose users guarantee the same.
 unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::new(self.handle())
@@ -368,9 +369,9 @@ impl<T: Transport> SendSource for QueuePair<T, Rts> {
     type Transport = T;
 }
 
-// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim of the
-// receive queue keeps other writers of this crate away and forbids RESET. Writers that are not of this
-// crate reach the QP by its raw pointer only, whose users guarantee the same.
+// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim of
+// the receive queue keeps other writers of this crate away and forbids RESET. Writers that are not
+// of this crate reach the QP by its raw pointer only, whose users guarantee the same.
 unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::new(self.handle())
@@ -426,8 +427,8 @@ impl CqOwner for CompletionQueueHandle {
 }
 
 // SAFETY: the handle keeps the CQ alive; one that was claimed is not resized. The claim keeps other
-// readers of this crate away; those that are not of this crate reach the CQ by its raw pointer only,
-// whose users guarantee the same.
+// readers of this crate away; those that are not of this crate reach the CQ by its raw pointer
+// only, whose users guarantee the same.
 unsafe impl Completes for CompletionQueue {
     fn owner(&self) -> Arc<dyn CqOwner> {
         Arc::new(self.handle())
@@ -466,16 +467,16 @@ impl SrqOwner for SharedReceiveQueue {
     }
 }
 
-// SAFETY: the owner keeps the SRQ alive. The claim keeps other writers of this crate away; those that
-// are not of this crate reach the SRQ by its raw pointer only, whose users guarantee the same.
+// SAFETY: the owner keeps the SRQ alive. The claim keeps other writers of this crate away; those
+// that are not of this crate reach the SRQ by its raw pointer only, whose users guarantee the same.
 unsafe impl Shares for SharedReceiveQueue {
     fn owner(&self) -> Arc<dyn SrqOwner> {
         Arc::new(self.clone())
     }
 
     unsafe fn shared(&self, order: Option<Box<[u16]>>) -> crate::Result<SharedView> {
-        // SAFETY: `self` keeps the SRQ alive. The caller has claimed it, which is given only where no
-        // receive is outstanding; so no other code writes its list.
+        // SAFETY: `self` keeps the SRQ alive. The caller has claimed it, which is given only where
+        // no receive is outstanding; so no other code writes its list.
         let view = unsafe { srq::view_of(self.as_raw(), self.xrc_domain().is_some(), order)? };
         let cq = self.cq().map(|cq| CqObject::of(cq.as_raw().as_ptr()));
         let index = view.index.or(self.list_name().map(UserIndex::Tagged));

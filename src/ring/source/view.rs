@@ -25,8 +25,8 @@ pub(crate) const POSTABLE: [u32; 6] = [
 pub(crate) const SENDABLE: [u32; 1] = [ibv_qp_state::IBV_QPS_RTS];
 
 /// The reader that a queue completes on: a serial number, never reused. Each reader of a CQ has its
-/// own, also where one CQ is taken over several times: CQ slots are counted by the reader, so a queue
-/// that was taken over with an earlier reader is not a queue of a later one.
+/// own, also where one CQ is taken over several times: CQ slots are counted by the reader, so a
+/// queue that was taken over with an earlier reader is not a queue of a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqId(u64);
 

@@ -101,7 +101,8 @@ impl List {
         self.most() - self.free()
     }
 
-    /// Lets up to `most` receives be outstanding. `false`, and nothing changes, if more are already.
+    /// Lets up to `most` receives be outstanding. `false`, and nothing changes, if more are
+    /// already.
     pub(super) fn limit_to(&mut self, most: u32) -> bool {
         let most = most.min(self.capacity());
         if most < self.used() {

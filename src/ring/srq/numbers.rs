@@ -28,8 +28,8 @@ impl Numbers {
     pub(super) fn get(&self, number: u32) -> Option<u32> {
         let leaf = *self.leaf.get((number >> LEAF_BITS) as usize)?;
         let at = usize::from(leaf) << LEAF_BITS | number as usize & (LEAF - 1);
-        // SAFETY: `at` is in the leaf with this index. The first leaf is there from `new` on, and `insert`
-        // stores an index only after it has made `values` longer by the whole leaf.
+        // SAFETY: `at` is in the leaf with this index. The first leaf is there from `new` on, and
+        // `insert` stores an index only after it has made `values` longer by the whole leaf.
         let value = unsafe { *self.values.get_unchecked(at) };
         (value != NOTHING).then_some(value)
     }
@@ -40,7 +40,8 @@ impl Numbers {
         let before = self.get(number);
         let leaf = self.leaf.get_mut((number >> LEAF_BITS) as usize)?;
         if *leaf == 0 {
-            // At most 4,096 besides the first. The index comes last: an allocation that fails may unwind.
+            // At most 4,096 besides the first. The index comes last: an allocation that fails may
+            // unwind.
             let index = (self.values.len() >> LEAF_BITS) as u16;
             self.values.resize(self.values.len() + LEAF, NOTHING);
             *leaf = index;

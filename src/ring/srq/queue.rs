@@ -210,16 +210,16 @@ impl SharedReceives {
     /// - None of its receives is outstanding. No former direct owner has posted to it.
     /// - Until the result is dropped, nothing else posts to it (`ibv_post_srq_recv`, another
     ///   `SharedReceives`).
-    /// - If it is one of an XRC domain, nothing else posts to other such queues that complete on the
-    ///   same CQ.
+    /// - If it is one of an XRC domain, nothing else posts to other such queues that complete on
+    ///   the same CQ.
     pub unsafe fn from_raw(
         srq: NonNull<ibv_srq>,
         xrc: bool,
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
-        // SAFETY: the caller keeps the SRQ alive, with no receive outstanding, and lets nothing else post
-        // to it, so nothing writes its list.
+        // SAFETY: the caller keeps the SRQ alive, with no receive outstanding, and lets nothing
+        // else post to it, so nothing writes its list.
         unsafe { Self::take_over(index::view_of(srq, xrc, None)?, completions, config) }
     }
 
@@ -246,8 +246,8 @@ impl SharedReceives {
             completions.begin_index(index);
         }
         let receives = config.receives.min(view.order.len() as u32 - 1).max(1);
-        // SAFETY: the SRQ's record has one word and lives as long as the SRQ, which the caller keeps alive.
-        // Only posts write it, and the caller lets nothing else post.
+        // SAFETY: the SRQ's record has one word and lives as long as the SRQ, which the caller
+        // keeps alive. Only posts write it, and the caller lets nothing else post.
         let record = unsafe { Record::new(view.record, 0) };
         let parts = SrqParts {
             buffer: view.buffer,
@@ -263,8 +263,8 @@ impl SharedReceives {
             number: view.number,
             cqn: completions.cqn(),
         };
-        // SAFETY: the view describes the memory of the SRQ, which the caller keeps alive and lets nothing
-        // else post to; none of its receives is outstanding.
+        // SAFETY: the view describes the memory of the SRQ, which the caller keeps alive and lets
+        // nothing else post to; none of its receives is outstanding.
         let mut queue = unsafe { Self::from_parts(parts)? };
         queue._member = view.index.and_then(|index| completions.admit(Name::Index(index)));
         Ok(queue)
@@ -551,14 +551,15 @@ impl SharedReceives {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA may put a message into the receive from now on. Until a poll returns its completion, or
-    /// the shared receive queue is destroyed:
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
+    /// or the shared receive queue is destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
     /// - Nothing reads, writes or holds a reference to that memory.
     /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made for
-    ///   other code do), the memory is mapped, writable, in this process at the address in each entry.
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
+    ///   for other code do), the memory is mapped, writable, in this process at the address in each
+    ///   entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         let head = self.list.head();
@@ -567,12 +568,12 @@ impl SharedReceives {
             // `black_box` makes it another list for the compiler, so that only this path needs it
             // in memory.
             let rest = black_box(list);
-            // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
-            // completes, and `rest` names the same memory.
+            // SAFETY: the caller keeps the memory of `list` registered and untouched until the
+            // receive completes, and `rest` names the same memory.
             return unsafe { self.post_any(id, &rest) };
         }
-        // SAFETY: `put_usual` wrote the receive; the caller keeps its memory registered and untouched
-        // until it completes.
+        // SAFETY: `put_usual` wrote the receive; the caller keeps its memory registered and
+        // untouched until it completes.
         unsafe { self.commit(head + 1) };
         Ok(())
     }

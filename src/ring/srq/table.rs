@@ -9,8 +9,8 @@ use crate::ring::{
     Completions, Queues, ReceiveQueue, ReceiveSide, ReceiveSource, SendQueue, SendSide,
 };
 
-/// Queues, owned, that polls find by the number of the queue pair, or by the user index of a queue of
-/// an XRC domain. Finding one costs a bounded number of instructions, however many there are.
+/// Queues, owned, that polls find by the number of the queue pair, or by the user index of a queue
+/// of an XRC domain. Finding one costs a bounded number of instructions, however many there are.
 ///
 /// Send queues are all of one transport; for several, give polls a pair of tables.
 pub struct QueueTable<T: Transport = Rc> {

@@ -201,9 +201,9 @@ fn put_inside(told: &Told, cqe: &CqeRef<'_>) -> bool {
     let Some(data) = data else { return false };
     let bytes = data.bytes();
     let into = core::ptr::with_exposed_provenance_mut::<u8>(told.into.addr as usize);
-    // SAFETY: a message in a CQE comes from a QP that puts payload into CQEs. So the caller of `append`
-    // keeps memory mapped at the entry's address, for its length, that nothing else uses before this
-    // completion is reported. The message is no longer than the entry.
+    // SAFETY: a message in a CQE comes from a QP that puts payload into CQEs. So the caller of
+    // `append` keeps memory mapped at the entry's address, for its length, that nothing else uses
+    // before this completion is reported. The message is no longer than the entry.
     unsafe { into.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     true
 }

@@ -17,8 +17,8 @@ use crate::ring::{
 use crate::verbs::{ListState, QueuePair, Rts, SharedReceiveQueue};
 use crate::wqe::{AppendTag, ChangeTags, ListFlags, Sge, SgeList, Tag};
 
-/// Messages for no entry that the HCA is not told of before it should be. Of 2^16 that it counts, so
-/// that they are told from those before: `MLX5_TM_MAX_SYNC_DIFF` of rdma-core.
+/// Messages for no entry that the HCA is not told of before it should be. Of 2^16 that it counts,
+/// so that they are told from those before: `MLX5_TM_MAX_SYNC_DIFF` of rdma-core.
 const MOST_UNTOLD: u16 = 0x3fff;
 
 /// Number of CQEs for an entry: that it was taken, and that its message has arrived.
@@ -211,14 +211,15 @@ impl TaggedReceives {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA may put a message into the receive from now on. Until a poll returns its completion, or
-    /// the shared receive queue is destroyed:
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
+    /// or the shared receive queue is destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
     /// - Nothing reads, writes or holds a reference to that memory.
     /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made for
-    ///   other code do), the memory is mapped, writable, in this process at the address in each entry.
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
+    ///   for other code do), the memory is mapped, writable, in this process at the address in each
+    ///   entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
@@ -244,8 +245,8 @@ impl TaggedReceives {
     /// - The memory stays allocated, and registered for local write under the `lkey` given.
     /// - Nothing reads, writes or holds a reference to it.
     /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default), it is mapped, writable, in this
-    ///   process at the entry's address.
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default), it is mapped, writable, in
+    ///   this process at the entry's address.
     #[inline]
     pub unsafe fn append(&mut self, id: u64, entry: TagReceive) -> Result<TagHandle, TagError> {
         let Some((index, next)) = self.list.next() else { return Err(TagError::ListFull) };

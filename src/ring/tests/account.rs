@@ -15,7 +15,8 @@ use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge};
 fn no_completion_names_a_block_inside_a_wqe() {
     let long = [7; 150];
     let mut cq = Cq::new(16, 64, 0);
-    // The blocks inside the long WQE are where WQEs of a dropped batch began, and of the lap before.
+    // The blocks inside the long WQE are where WQEs of a dropped batch began, and of the lap
+    // before.
     let mut sq = Sq::new(&mut cq, 8, 0xfffc, 0);
     for id in 0..8 {
         // SAFETY: no HCA is there.

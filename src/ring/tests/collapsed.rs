@@ -1,4 +1,5 @@
-//! A collapsed CQ over plain memory: what its reader copies, and that the copies are memory of its own.
+//! A collapsed CQ over plain memory: what its reader copies, and that the copies are memory of its
+//! own.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -73,8 +74,8 @@ unsafe impl Completes for Slot {
 
 impl CompletionSource for Slot {}
 
-/// Run by Miri, this also checks that no copy goes to memory through a pointer that the reader may no
-/// longer use.
+/// Run by Miri, this also checks that no copy goes to memory through a pointer that the reader may
+/// no longer use.
 #[test]
 fn each_cqe_is_copied_to_memory_that_the_reader_owns() {
     let slot =

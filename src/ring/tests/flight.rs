@@ -1,5 +1,5 @@
-//! What the recorder keeps of every way of posting, against what lies in the ring and what came to the
-//! register.
+//! What the recorder keeps of every way of posting, against what lies in the ring and what came to
+//! the register.
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;

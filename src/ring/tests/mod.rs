@@ -70,15 +70,16 @@ impl Memory {
     fn read_at(&self, offset: usize, bytes: usize) -> Vec<u8> {
         assert!(offset + bytes <= self.bytes);
         let mut copy = vec![0; bytes];
-        // SAFETY: both are `bytes` long, of different allocations, and nothing else writes meanwhile.
+        // SAFETY: both are `bytes` long, of different allocations, and nothing else writes
+        // meanwhile.
         unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(self.start().add(offset), bytes) };
         copy
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.bytes);
-        // SAFETY: within the allocation, which `bytes` is no part of, and nothing else reads or writes
-        // meanwhile.
+        // SAFETY: within the allocation, which `bytes` is no part of, and nothing else reads or
+        // writes meanwhile.
         unsafe { self.start().add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 

@@ -1,5 +1,5 @@
-//! The comparison with the oldest request's entry: it must not take what was never posted for it, and
-//! must know as much as the longer way.
+//! The comparison with the oldest request's entry: it must not take what was never posted for it,
+//! and must know as much as the longer way.
 
 use std::collections::VecDeque;
 
@@ -222,8 +222,8 @@ fn the_account_is_the_oracles() {
     }
 }
 
-/// Messages of every length that fits, in the CQE, into one entry that is as long, longer, too short,
-/// or not the only one.
+/// Messages of every length that fits, in the CQE, into one entry that is as long, longer, too
+/// short, or not the only one.
 #[test]
 fn short_messages_come_out_of_the_cqe() {
     // Under Miri, those at the ends alone.

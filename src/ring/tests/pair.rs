@@ -1,5 +1,5 @@
-//! WQEs of two blocks on their quick way, against the same by way of a list of entries or of bytes of
-//! a length that the compiler does not know, which have none.
+//! WQEs of two blocks on their quick way, against the same by way of a list of entries or of bytes
+//! of a length that the compiler does not know, which have none.
 
 use super::*;
 use crate::ib::{Transport, Ud};

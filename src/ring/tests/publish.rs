@@ -72,8 +72,8 @@ fn many_at_once_count_each() {
     assert_eq!(cq.record.be32(0), 12);
 }
 
-/// A reader that publishes with every CQE has published all CQEs whose requests are retired, whenever
-/// other code runs: between the steps of an iterator, and after one that was leaked.
+/// A reader that publishes with every CQE has published all CQEs whose requests are retired,
+/// whenever other code runs: between the steps of an iterator, and after one that was leaked.
 #[test]
 fn drain_publishes_each_cqe_before_it_returns_the_completion() {
     for cqe_size in [64, 128] {
@@ -93,8 +93,8 @@ fn drain_publishes_each_cqe_before_it_returns_the_completion() {
     }
 }
 
-/// Queues that check, whenever a poll asks for one, that the record has as many CQEs as requests were
-/// retired.
+/// Queues that check, whenever a poll asks for one, that the record has as many CQEs as requests
+/// were retired.
 struct Strict<'a> {
     sq: &'a mut Sq,
     record: &'a Memory,
@@ -167,8 +167,8 @@ fn what_is_not_told_is_not_promised() {
     assert_eq!(cq.reader.publish(Publish::Never), Err(QueueError::OverrunChecked));
 }
 
-/// CQEs of a queue that is dropped with requests outstanding may still come, also if nothing says when
-/// its queue pair is gone.
+/// CQEs of a queue that is dropped with requests outstanding may still come, also if nothing says
+/// when its queue pair is gone.
 #[test]
 fn a_queue_dropped_with_requests_outstanding_keeps_its_slots_until_it_is_taken_over_again() {
     let mut cq = Cq::new(16, 64, 0);

@@ -138,7 +138,8 @@ impl Case {
     }
 }
 
-/// A CQE that names another receive than the oldest, of every kind: it says so, and retires nothing.
+/// A CQE that names another receive than the oldest, of every kind: it says so, and retires
+/// nothing.
 #[test]
 fn poll_reports_a_receive_out_of_order_with_both_indices() {
     for start in [0, 0xffff, 7] {

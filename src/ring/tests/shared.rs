@@ -338,8 +338,8 @@ fn threads_post_while_another_polls_without_a_data_race() {
     assert!(halves.retirer.is_idle());
 }
 
-/// Looks at what a producer may post at the moment when the reader publishes the consumer index: the
-/// record's page is protected, and the store to it traps.
+/// Looks at what a producer may post at the moment when the reader publishes the consumer index:
+/// the record's page is protected, and the store to it traps.
 #[cfg(not(miri))]
 mod at_publication {
     use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
