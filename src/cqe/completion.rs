@@ -1,4 +1,4 @@
-//! What a program gets from a poll.
+//! The completions that a poll returns.
 
 use core::fmt;
 
@@ -7,7 +7,7 @@ use mlx5_sys::wqe::opcode;
 
 use super::{CqeRef, Status};
 
-/// What one CQE said.
+/// The result of one CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a completion says which request is done, or that one failed"]
 pub enum Completion {
@@ -17,10 +17,10 @@ pub enum Completion {
     Receive(ReceiveDone),
     /// A request failed, or was flushed because an earlier one had failed.
     Failed(Failure),
-    /// A CQE that no live queue of the CQ can take: of a queue that was dropped, or that this crate does
-    /// not drive, or one that contradicts its queue's state. It is consumed from the CQ; here it is in
-    /// full. A CQE of a live queue that the poll was not given stays in the CQ, see
-    /// [`PollError::QueueNotGiven`](crate::ring::PollError::QueueNotGiven).
+    /// A CQE that no live queue of the CQ can take. It is of a queue that was dropped or that this
+    /// crate does not drive, or it contradicts its queue's state. It is consumed from the CQ; this
+    /// variant holds all of it. A CQE of a live queue that the poll was not given stays in the CQ,
+    /// see [`PollError::QueueNotGiven`](crate::ring::PollError::QueueNotGiven).
     Unclaimed(Unclaimed),
 }
 
@@ -31,9 +31,9 @@ pub struct SendDone {
     pub id: u64,
     /// Number of the queue pair.
     pub qpn: u32,
-    /// What was requested.
+    /// The operation that was requested.
     pub operation: SendOperation,
-    /// READ: bytes fetched. Atomics: 8, or under masks their size. Otherwise 0.
+    /// READ: bytes fetched. Atomics: 8, or the operand size of a masked atomic. Otherwise 0.
     pub byte_len: u32,
 }
 
@@ -57,32 +57,32 @@ pub enum SendOperation {
     CompareSwap,
     /// Atomic fetch and add.
     FetchAdd,
-    /// Atomic compare and swap under masks.
+    /// Masked atomic compare and swap.
     MaskedCompareSwap,
-    /// Atomic fetch and add of fields.
+    /// Masked atomic fetch and add.
     MaskedFetchAdd,
-    /// A copy by the card.
+    /// DMA memcpy (MMO): a copy by the HCA.
     CopyMemory,
-    /// Waiting for completions of a CQ.
+    /// WAIT: waits for completions of a CQ.
     Wait,
-    /// Letting another send queue run.
+    /// SEND_ENABLE: lets another send queue run.
     SendEnable,
     /// SEND with invalidate.
     SendInvalidate,
     /// UMR: a memory window was bound, or a key configured or invalidated.
     Umr,
-    /// A signature's starting value was set.
+    /// SET_PSV: a signature's starting value was set.
     SetPsv,
-    /// A large send of Ethernet (TSO).
+    /// TSO: a large send of Ethernet.
     LargeSend,
-    /// Memory was read and not sent.
+    /// DUMP: memory was read and not sent.
     Dump,
     /// An opcode that this crate does not post.
     Other(u8),
 }
 
 impl SendOperation {
-    /// As [`from_opcode`](Self::from_opcode), of an opcode less than 64.
+    /// Returns the operation of an opcode less than 64, by table.
     #[inline(always)]
     pub(crate) fn from_small_opcode(code: u8) -> Self {
         const OPERATIONS: [SendOperation; 64] = {
@@ -98,7 +98,7 @@ impl SendOperation {
         TABLE[usize::from(code & 63)]
     }
 
-    /// The operation of a WQE's opcode.
+    /// Returns the operation of a WQE's opcode.
     #[inline]
     pub const fn from_opcode(code: u8) -> Self {
         match code {
@@ -132,11 +132,11 @@ pub struct ReceiveDone {
     pub id: u64,
     /// Number of the queue pair.
     pub qpn: u32,
-    /// What arrived.
+    /// The kind of message that arrived.
     pub kind: ReceiveKind,
-    /// Length of the message in bytes; of a WRITE with immediate, bytes written.
+    /// Length of the message in bytes. WRITE with immediate: number of bytes written.
     pub byte_len: u32,
-    /// Number of the peer's queue pair, where the transport says it (RC: 0).
+    /// Number of the peer's queue pair, if the transport reports it (RC: 0).
     pub src_qp: u32,
     /// Source LID.
     pub slid: u16,
@@ -169,7 +169,7 @@ impl ReceiveDone {
     }
 }
 
-/// What a receive took.
+/// The kind of message that completed a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReceiveKind {
     /// A SEND.
@@ -184,7 +184,7 @@ pub enum ReceiveKind {
 }
 
 impl ReceiveKind {
-    /// What a responder's CQE says; `None` for other CQEs.
+    /// Decodes a responder's CQE. `None` for other CQEs.
     pub(crate) fn decode(cqe: &CqeRef<'_>) -> Option<Self> {
         let code = cqe.opcode();
         let success = matches!(
@@ -197,10 +197,10 @@ impl ReceiveKind {
         success.then(|| Self::success(code, cqe))
     }
 
-    /// What a responder's success of that opcode says.
+    /// Decodes a responder's successful CQE with this opcode.
     #[inline(always)]
     pub(crate) fn success(opcode: u8, cqe: &CqeRef<'_>) -> Self {
-        // Of all of them, so that only one word depends on the opcode.
+        // Read for every opcode, so that only one word depends on the opcode.
         let immediate = cqe.immediate();
         match opcode {
             cqe_opcode::RESP_SEND => Self::Send,
@@ -211,7 +211,7 @@ impl ReceiveKind {
     }
 }
 
-/// Which queue of a queue pair.
+/// A queue of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum QueueKind {
     /// Send queue.
@@ -236,11 +236,11 @@ pub struct Failure {
     pub id: u64,
     /// Number of the queue pair.
     pub qpn: u32,
-    /// The queue that the request is of.
+    /// The queue that the request was posted to.
     pub queue: QueueKind,
-    /// What went wrong.
+    /// The cause of the failure.
     pub status: Status,
-    /// The vendor's own code for the cause; 0 where the card gave none.
+    /// Vendor syndrome: the vendor's own code for the cause. 0 if the HCA gave none.
     pub vendor_error: u8,
     /// Index of the WQE as the CQE names it: low 16 bits, in 64-byte blocks for a send queue.
     pub wqe_index: u16,
@@ -269,11 +269,11 @@ impl std::error::Error for Failure {}
 /// A CQE that none of the queues given to the poll could take.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Unclaimed {
-    /// Why.
+    /// Why no queue could take it.
     pub reason: UnclaimedReason,
-    /// Number of the queue pair that it names.
+    /// Number of the queue pair that the CQE names.
     pub qpn: u32,
-    /// Its opcode (`mlx5dv.h`, `MLX5_CQE_*`).
+    /// Opcode of the CQE (`mlx5dv.h`, `MLX5_CQE_*`).
     pub opcode: u8,
     /// The CQE's 64 bytes; `text::Cqe` shows them.
     pub bytes: [u8; 64],
@@ -283,7 +283,7 @@ impl Unclaimed {
     #[cold]
     pub(crate) fn new(reason: UnclaimedReason, cqe: &CqeRef<'_>) -> Self {
         let reason = match reason {
-            // Of a queue that no poll looks up.
+            // Tag-matching CQEs: no poll looks up their queue.
             UnclaimedReason::UnknownQueue | UnclaimedReason::UnknownOpcode if cqe.is_tagged() => {
                 UnclaimedReason::TagMatching
             }
@@ -292,7 +292,7 @@ impl Unclaimed {
         Self::tagged(reason, cqe)
     }
 
-    /// As [`new`](Self::new), by who knows of tags.
+    /// Creates the value with `reason` as given, also for tag-matching CQEs.
     #[cold]
     pub(crate) fn tagged(reason: UnclaimedReason, cqe: &CqeRef<'_>) -> Self {
         Self { reason, qpn: cqe.qpn(), opcode: cqe.opcode(), bytes: cqe.bytes() }
@@ -314,9 +314,9 @@ pub enum UnclaimedReason {
     UnknownQueue,
     /// It names a WQE that is not outstanding in its queue.
     NotOutstanding,
-    /// It names a WQE of a receive queue that is not the oldest outstanding one. Receives complete in
-    /// order, so the CQE of the oldest was lost. Nothing is retired, and the queue keeps all its receives:
-    /// reset the QP, and restart the queue.
+    /// It names a WQE of a receive queue that is not the oldest outstanding one. Receives complete
+    /// in order, so the CQE of the oldest was lost. Nothing is retired, and the queue keeps all its
+    /// receives: reset the QP, and restart the queue.
     NotOldest {
         /// Index of the oldest outstanding WQE: low 16 bits.
         oldest: u16,
@@ -325,7 +325,7 @@ pub enum UnclaimedReason {
     },
     /// Its opcode is one that this reader does not know.
     UnknownOpcode,
-    /// It is of a queue that matches tags, whose completions
-    /// [`TaggedReceives::poll`](crate::ring::TaggedReceives::poll) takes.
+    /// It is of a tag-matching queue. [`TaggedReceives::poll`](crate::ring::TaggedReceives::poll)
+    /// takes its completions.
     TagMatching,
 }

@@ -1,5 +1,5 @@
-//! What comes with a datagram: where its payload lies in the receive's memory, and the header of the
-//! packet before it.
+//! Data that comes with a datagram: the range of its payload in the receive's memory, and the
+//! header of its packet.
 
 use core::ops::Range;
 
@@ -7,13 +7,13 @@ use super::ReceiveDone;
 use crate::ib::Gid;
 
 impl ReceiveDone {
-    /// Bytes at the head of a receive of datagrams that are kept for the packet's global header,
-    /// whether there is one or not. A receive must have room for them, and they count in
+    /// Size of the space at the start of a datagram's receive for the packet's global header,
+    /// whether the packet has one or not. A receive must include it, and it counts in
     /// [`byte_len`](Self::byte_len).
     pub const HEADER_BYTES: usize = 40;
 
-    /// Of a datagram: where its payload lies in the receive's memory, from the first entry's start on.
-    /// Empty where the completion says that not even the header's place was filled.
+    /// Returns the range of a datagram's payload in the receive's memory, counted from the first
+    /// entry's start. Empty if the completion reports that not even the header's space was filled.
     #[inline]
     pub fn datagram(&self) -> Range<usize> {
         let end = (self.byte_len as usize).max(Self::HEADER_BYTES);
@@ -26,19 +26,20 @@ impl ReceiveDone {
 pub struct DatagramHeader {
     /// The sender's GID.
     pub source: Gid,
-    /// The GID that it was sent to: one of this port's, or a multicast group.
+    /// The destination GID: one of this port's, or a multicast group.
     pub destination: Gid,
     /// Traffic class, or DSCP and ECN.
     pub traffic_class: u8,
     /// Flow label, 20 bits. IPv4 has none: 0.
     pub flow_label: u32,
-    /// What is left of the hop limit, or of the time to live.
+    /// The remaining hop limit, or time to live.
     pub hop_limit: u8,
 }
 
 impl DatagramHeader {
-    /// Reads what lies at the head of the receive that `done` tells of. `None` if the packet had no
-    /// such header ([`ReceiveDone::grh`]), or this is not one: the memory is then whatever it was.
+    /// Reads the header at the start of the receive that `done` reports. `None` if the packet had
+    /// no such header ([`ReceiveDone::grh`]), or the bytes are not one: then the memory was not
+    /// written.
     pub fn read(done: &ReceiveDone, head: &[u8; ReceiveDone::HEADER_BYTES]) -> Option<Self> {
         if !done.grh {
             return None;
@@ -54,10 +55,10 @@ impl DatagramHeader {
             gid[12..].copy_from_slice(&head[at..at + 4]);
             Gid(gid)
         };
-        // An IPv4 header lies at the end of the room. There the other kind has its destination's last
-        // 20 bytes, which say nothing; but it has its version at the start, and cards store zeroes
-        // before an IPv4 header, or nothing at all: then the completion knows it (`device.h` of Linux,
-        // MLX5_CQE_ROCE_L3_HEADER_TYPE_IPV4).
+        // An IPv4 header lies at the end of the room. There the other kind has its destination's
+        // last 20 bytes, which say nothing; but it has its version at the start, and HCAs store
+        // zeroes before an IPv4 header, or nothing at all: then the completion knows it (`device.h`
+        // of Linux, MLX5_CQE_ROCE_L3_HEADER_TYPE_IPV4).
         let is_v4 = head[20] == 0x45 && (head[0] >> 4 != 6 || done.is_ipv4());
         if is_v4 {
             return Some(Self {

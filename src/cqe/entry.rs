@@ -16,23 +16,23 @@ use crate::watch::flight::Observed;
 use crate::watch::timing::Stamp;
 use crate::wqe::TagHeader;
 
-/// A CQE that software owns, in the memory that the card wrote it to.
+/// A CQE that software owns, in the memory that the HCA wrote it to.
 ///
-/// Reads are volatile and of single fields: no reference to the memory exists. The card does not
-/// overwrite the CQE before the consumer index is published, which the borrow of the reader
-/// prevents.
+/// Reads are volatile and of single fields: no reference to the memory exists. The HCA does not
+/// overwrite the CQE before the consumer index is published. The borrow of the reader prevents
+/// publishing meanwhile.
 #[derive(Clone, Copy)]
 pub(crate) struct CqeRef<'a> {
     /// The 64-byte CQE; in a 128-byte one, its second half.
     entry: NonNull<u8>,
-    /// Where format-2 data lies, if the CQE has 128 bytes.
+    /// Whether the CQE has 128 bytes. Format-2 data lies in its first half.
     wide: bool,
     op_own: u8,
     seen: Stamp,
     reader: PhantomData<&'a ()>,
 }
 
-/// Message data that the card put into the CQE instead of the WQE's memory.
+/// Message data that the HCA put into the CQE instead of the WQE's memory.
 pub(crate) struct InlineData {
     bytes: [u8; 64],
     length: usize,
@@ -46,18 +46,18 @@ impl InlineData {
 }
 
 impl CqeRef<'_> {
-    /// The CQE at `entry`, whose last byte was read as `op_own`.
+    /// Creates a reference to the CQE at `entry`, whose last byte was read as `op_own`.
     ///
     /// # Safety
-    /// 64 bytes at `entry` are readable and aligned to 64; with `wide`, so are the 64 before it.
-    /// The ownership test passed and was followed by its fence; the card does not write the CQE
-    /// during the result's lifetime.
+    /// - 64 bytes at `entry` are readable and aligned to 64; with `wide`, so are the 64 before it.
+    /// - The ownership test passed and was followed by its fence.
+    /// - The HCA does not write the CQE during the result's lifetime.
     #[inline(always)]
     pub(crate) unsafe fn new(entry: NonNull<u8>, wide: bool, op_own: u8) -> Self {
         Self { entry, wide, op_own, seen: Stamp::now(), reader: PhantomData }
     }
 
-    /// When it was seen that software owns it.
+    /// Returns when the reader saw that software owns the CQE.
     #[inline(always)]
     pub(crate) fn seen(&self) -> Stamp {
         self.seen
@@ -67,11 +67,12 @@ impl CqeRef<'_> {
     #[inline(always)]
     fn field<T: Copy, const OFFSET: usize>(&self) -> T {
         const { assert!(OFFSET + size_of::<T>() <= Cqe64::SIZE && OFFSET % align_of::<T>() == 0) };
-        // SAFETY: within the 64 bytes that `new`'s caller vouches for, and aligned.
+        // SAFETY: the offset is within the 64 bytes, readable by the contract of `new`, and
+        // aligned.
         unsafe { self.entry.add(OFFSET).cast::<T>().read_volatile() }
     }
 
-    /// As [`field`](Self::field) of four bytes; not loaded where the result is not used.
+    /// Reads a field of four bytes. The compiler omits the load if the result is not used.
     #[inline(always)]
     fn field_if_used<const OFFSET: usize>(&self) -> u32 {
         const { assert!(OFFSET + 4 <= Cqe64::SIZE && OFFSET % 4 == 0) };
@@ -80,8 +81,8 @@ impl CqeRef<'_> {
             return self.field::<u32, OFFSET>();
         }
         let value: u32;
-        // SAFETY: loads a field of the CQE, which is not written meanwhile, as `new`'s caller
-        // vouches. (A volatile load could not be left out.)
+        // SAFETY: loads a field of the CQE. By the contract of `new`, the HCA does not write it
+        // meanwhile. (The compiler could not omit a volatile load.)
         unsafe {
             let field = self.entry.as_ptr();
             #[cfg(target_arch = "x86_64")]
@@ -105,7 +106,7 @@ impl CqeRef<'_> {
         self.op_own >> OPCODE_SHIFT
     }
 
-    /// The queue that it completes a WQE of; `None` for opcodes that this crate does not know.
+    /// Returns the queue whose WQE it completes. `None` for opcodes that this crate does not know.
     #[inline(always)]
     pub(crate) fn queue(&self) -> Option<QueueKind> {
         match self.opcode() {
@@ -125,7 +126,7 @@ impl CqeRef<'_> {
         self.op_own & SOLICITED != 0
     }
 
-    /// Whether it opens a compressed block.
+    /// Returns whether it is the title of a compressed block.
     #[inline(always)]
     pub(crate) fn compressed(&self) -> bool {
         self.format() == FORMAT_COMPRESSED
@@ -136,7 +137,7 @@ impl CqeRef<'_> {
         self.op_own >> FORMAT_SHIFT & 3
     }
 
-    /// The last eight bytes, as they lie in memory: what is in them says which WQE is done, and how.
+    /// Returns the last eight bytes in memory order. They identify the WQE and its result.
     #[inline(always)]
     pub(crate) fn end(&self) -> u64 {
         self.field::<u64, { offset_of!(Cqe64, sop_drop_qpn) }>()
@@ -148,7 +149,8 @@ impl CqeRef<'_> {
         u32::from_be(self.field::<u32, { offset_of!(Cqe64, sop_drop_qpn) }>()) & NUMBER_MASK
     }
 
-    /// User index of the queue, in CQEs of version 1. Of version 0: number of a shared receive queue.
+    /// User index of the queue, in CQEs of version 1. Of version 0: number of a shared receive
+    /// queue.
     #[inline(always)]
     pub(crate) fn user_index(&self) -> u32 {
         u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, srqn_uidx) }>()) & NUMBER_MASK
@@ -167,7 +169,7 @@ impl CqeRef<'_> {
         u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, byte_cnt) }>())
     }
 
-    /// Immediate data, invalidated key, or P_Key index, by opcode and transport.
+    /// Immediate data, invalidated key, or P_Key index, depending on opcode and transport.
     #[inline(always)]
     pub(crate) fn immediate(&self) -> u32 {
         u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, imm_inval_pkey) }>())
@@ -193,7 +195,7 @@ impl CqeRef<'_> {
         u32::from_be(self.field_if_used::<{ offset_of!(Cqe64, flags_rqpn) }>())
     }
 
-    /// The card's clock.
+    /// The HCA's clock.
     pub(crate) fn timestamp(&self) -> u64 {
         u64::from_be(self.field::<u64, { offset_of!(Cqe64, timestamp) }>())
     }
@@ -203,7 +205,7 @@ impl CqeRef<'_> {
         u16::from_be(self.field::<u16, { offset_of!(Cqe64, check_sum) }>())
     }
 
-    /// The RSS hash, and what it was made of.
+    /// The RSS hash, and the fields that it was computed over.
     pub(crate) fn rss_hash(&self) -> (u32, u8) {
         let hash = u32::from_be(self.field::<u32, { offset_of!(Cqe64, rss_hash_result) }>());
         (hash, self.field::<u8, { offset_of!(Cqe64, rss_hash_type) }>())
@@ -214,7 +216,7 @@ impl CqeRef<'_> {
         u16::from_be(self.field::<u16, { offset_of!(Cqe64, vlan_info) }>())
     }
 
-    /// What is known of the packet's headers.
+    /// Returns the check results and types of the packet's headers.
     pub(crate) fn headers(&self) -> Headers {
         let right = self.field::<u8, { offset_of!(Cqe64, hds_ip_ext) }>();
         let types = self.field::<u8, { offset_of!(Cqe64, l4_hdr_type_etc) }>();
@@ -231,7 +233,7 @@ impl CqeRef<'_> {
         }
     }
 
-    /// Whether it is about the matching of tags.
+    /// Returns whether it is a tag-matching CQE.
     #[inline(always)]
     pub(crate) fn is_tagged(&self) -> bool {
         let may_be = matches!(
@@ -241,25 +243,25 @@ impl CqeRef<'_> {
         may_be && self.field::<u8, { offset_of!(Cqe64, app) }>() == APP_TAG_MATCHING
     }
 
-    /// Of tags: what it reports ([`tag_event`](mlx5_sys::cqe::tag_event)).
+    /// Tag matching: the event that it reports ([`tag_event`](mlx5_sys::cqe::tag_event)).
     #[inline(always)]
     pub(crate) fn tag_event(&self) -> u8 {
         self.field::<u8, { offset_of!(Cqe64, app_op) }>()
     }
 
-    /// Whether it reports a change of a list of tags, which is a WQE of a send queue.
+    /// Returns whether it reports a change of a tag list, which a WQE of a send queue made.
     pub(crate) fn is_tag_change(&self) -> bool {
         self.is_tagged()
             && matches!(self.tag_event(), tag_event::APPEND | tag_event::REMOVE | tag_event::NOOP)
     }
 
-    /// Of tags: index of the entry.
+    /// Tag matching: index of the entry.
     #[inline(always)]
     pub(crate) fn tag_index(&self) -> u16 {
         u16::from_be(self.field::<u16, { offset_of!(Cqe64, app_info) }>())
     }
 
-    /// Of tags: the message's header.
+    /// Tag matching: the message's header.
     #[inline(always)]
     pub(crate) fn tag_header(&self) -> Option<TagHeader> {
         let first = self.field::<u64, 0>().to_ne_bytes();
@@ -268,12 +270,12 @@ impl CqeRef<'_> {
         TagHeader::from_parts(kind, u32::from_be_bytes(context), u64::from_be_bytes(tag))
     }
 
-    /// Of a change of a list: whether it went as it was asked to.
+    /// Tag list change: whether it succeeded.
     pub(crate) fn tag_success(&self) -> bool {
         u32::from_be(self.field::<u32, { offset_of!(TagMatchingCqe, success) }>()) & TM_SUCCESS != 0
     }
 
-    /// Of a change of a list: the card's count of messages for no entry.
+    /// Tag list change: the HCA's count of messages that matched no entry.
     pub(crate) fn tag_count(&self) -> u16 {
         u16::from_be(self.field::<u16, { offset_of!(TagMatchingCqe, hw_phase_cnt) }>())
     }
@@ -294,14 +296,14 @@ impl CqeRef<'_> {
         unsafe { read_64(self.entry) }
     }
 
-    /// Whether the message's data is in the CQE, not in the memory that the WQE named.
+    /// Returns whether the message's data is in the CQE, not in the memory that the WQE names.
     #[inline(always)]
     pub(crate) fn has_inline_data(&self) -> bool {
         matches!(self.format(), FORMAT_INLINE_32 | FORMAT_INLINE_64)
     }
 
-    /// As [`inline_data`](Self::inline_data), of a message of the length that the CQE says, which is
-    /// up to 32 bytes: these, and the length.
+    /// Returns the first 32 bytes and the length of a message of up to 32 bytes that is in the CQE.
+    /// `None` if it is longer, or the CQE is not of that format.
     #[inline(always)]
     pub(crate) fn short_data(&self) -> Option<([u8; 32], usize)> {
         let length = self.byte_count() as usize;
@@ -315,8 +317,8 @@ impl CqeRef<'_> {
         Some((zerocopy::transmute!([word(0), word(1), word(2), word(3)]), length))
     }
 
-    /// The message's data, `length` bytes. `None` if there is none in the CQE, or less than
-    /// `length` fits the CQE's format.
+    /// Returns the message's data, `length` bytes. `None` if the CQE holds no data, or its format
+    /// fits less than `length`.
     #[cold]
     pub(crate) fn inline_data(&self, length: u32) -> Option<InlineData> {
         let length = length as usize;
@@ -329,7 +331,8 @@ impl CqeRef<'_> {
         Some(InlineData { bytes, length })
     }
 
-    /// As [`inline_data`](Self::inline_data), of CQEs whose first half says something else.
+    /// Returns the message's data if it is in the first half of a 128-byte CQE; otherwise `None`.
+    /// For CQEs whose second half has other uses.
     #[cold]
     pub(crate) fn wide_data(&self, length: u32) -> Option<InlineData> {
         if self.format() == FORMAT_INLINE_64 { self.inline_data(length) } else { None }

@@ -1,4 +1,4 @@
-//! An error CQE as bytes: what others have dumped.
+//! An error CQE as bytes, for dumps of other programs.
 
 use mlx5_sys::cqe::{ErrorCqe, NUMBER_MASK, OPCODE_SHIFT, OWNER_MASK, opcode};
 use mlx5_sys::wqe::opcode as wqe_opcode;
@@ -6,30 +6,30 @@ use zerocopy::FromBytes;
 
 use super::{QueueKind, Status};
 
-/// All that an error CQE says, from its 64 bytes.
+/// All fields of an error CQE, from its 64 bytes.
 ///
-/// The rings read a CQE where the card wrote it and give a [`Failure`](super::Failure); this is for
-/// CQEs that somebody else has read: in a log, a core file, or another library.
+/// The rings read a CQE where the HCA wrote it and return a [`Failure`](super::Failure). This type
+/// is for CQEs that were read elsewhere: in a log, a core file, or another library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorEntry {
     /// The queue whose request failed: a requester's CQE is of the send queue.
     pub queue: QueueKind,
     /// Number of the queue pair; of an Ethernet queue, of that queue.
     pub qpn: u32,
-    /// Position of the WQE: of a send queue the index of its first 64-byte block, of a receive queue
-    /// the index of the WQE; both count modulo 2^16 and do not wrap with the ring.
+    /// Position of the WQE: of a send queue the index of its first 64-byte block, of a receive
+    /// queue the index of the WQE; both count modulo 2^16 and do not wrap with the ring.
     pub wqe_counter: u16,
     /// Opcode of the WQE, of a send queue.
     pub opcode: u8,
     /// Why it failed.
     pub status: Status,
-    /// The same as the card says it.
+    /// The syndrome byte of the HCA.
     pub syndrome: u8,
-    /// The vendor's own code for the cause.
+    /// Vendor syndrome: the vendor's own code for the cause.
     pub vendor_code: u8,
     /// The hardware's own code for the cause; 0 if it was not the hardware that failed the request.
     pub hardware_syndrome: u8,
-    /// Which part of the hardware it was, 4 bits; UCX prints it before the code.
+    /// The part of the hardware, 4 bits. UCX prints it before the code.
     pub hardware_type: u8,
     /// SRQ number or, with CQE version 1, user index of the queue.
     pub srqn_or_user_index: u32,
@@ -40,7 +40,7 @@ pub struct ErrorEntry {
 }
 
 impl ErrorEntry {
-    /// What the last 64 bytes of a CQE say; `None` if it is no error CQE by its opcode.
+    /// Parses the last 64 bytes of a CQE. `None` if its opcode is not that of an error CQE.
     #[must_use]
     pub fn from_bytes(bytes: &[u8; 64]) -> Option<ErrorEntry> {
         let cqe = ErrorCqe::read_from_bytes(bytes).ok()?;
@@ -66,7 +66,7 @@ impl ErrorEntry {
         })
     }
 
-    /// The name of the WQE's opcode, of a send queue and where it is known.
+    /// Returns the name of the WQE's opcode, if it is of a send queue and known.
     #[must_use]
     pub fn operation(&self) -> Option<&'static str> {
         match self.queue {

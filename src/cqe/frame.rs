@@ -1,4 +1,4 @@
-//! What a completion says of a frame of Ethernet.
+//! The packet information of a completion of an Ethernet queue.
 
 use super::Layer3;
 use mlx5_sys::cqe::{
@@ -8,7 +8,7 @@ use mlx5_sys::cqe::{
 /// The protocol above IP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransportHeader {
-    /// None that the card knows, or the packet is a fragment.
+    /// No protocol that the HCA knows, or the packet is a fragment.
     Other,
     /// TCP.
     Tcp,
@@ -16,26 +16,27 @@ pub enum TransportHeader {
     Udp,
 }
 
-/// What the card saw in a frame's headers.
+/// The HCA's results for a packet's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameInfo {
     /// The protocol above Ethernet.
     pub network: Layer3,
-    /// Whether its header is right, with its checksum where it has one.
+    /// Whether its header is right, including its checksum if it has one.
     pub network_ok: bool,
     /// The protocol above IP.
     pub transport: TransportHeader,
     /// Whether the checksum of TCP or UDP is right.
     pub transport_ok: bool,
-    /// The VLAN tag that the card has taken out, where the queue asks for that.
+    /// The VLAN tag that the HCA has removed, if the queue requests that.
     pub stripped_vlan: Option<u16>,
-    /// What the flow is called that led the frame here ([`FlowBuilder::tag`](crate::verbs::FlowBuilder::tag)); 0 if nothing.
+    /// The tag of the flow that led the packet here
+    /// ([`FlowBuilder::tag`](crate::verbs::FlowBuilder::tag)); 0 if it has none.
     pub flow_tag: u32,
-    /// The hash by which frames are [spread](crate::verbs::Spread); 0 where they are not.
+    /// The RSS hash by which packets are [spread](crate::verbs::Spread); 0 if they are not.
     pub hash: u32,
-    /// Ones' complement sum of what follows the Ethernet header.
+    /// Ones' complement sum of the bytes after the Ethernet header.
     pub checksum: u16,
-    /// The card's clock when the frame came.
+    /// The HCA's clock when the packet came.
     pub timestamp: u64,
 }
 

@@ -1,6 +1,6 @@
-//! What a CQE says of the headers of the packet that it received.
+//! The HCA's check results for the headers of a received packet.
 
-/// What the card found out about a packet's headers.
+/// The check results and types of a packet's headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Headers {
     /// Whether the layer 2 headers are right.
@@ -11,15 +11,15 @@ pub struct Headers {
     pub l4_ok: bool,
     /// The layer 3 header.
     pub l3: Layer3,
-    /// Type of the layer 4 header, as the card numbers it: 0 none; TCP is 1 without ACK, 3 with an ACK
-    /// and no data, 4 with an ACK and data; 2 UDP.
+    /// Type of the layer 4 header, by the HCA's numbers: 0 none; TCP is 1 without ACK, 3 with an
+    /// ACK and no data, 4 with an ACK and data; 2 UDP.
     pub l4: u8,
 }
 
 /// A layer 3 header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer3 {
-    /// None that the card knows.
+    /// No header that the HCA knows.
     None,
     /// IPv6.
     Ipv6,

@@ -1,6 +1,6 @@
-//! Completions: what the card says in a CQE, and what it means.
+//! Completions: what the HCA says in a CQE, and what it means.
 //!
-//! A CQE is read where the card wrote it, field by field, after the ownership test has passed.
+//! A CQE is read where the HCA wrote it, field by field, after the ownership test has passed.
 //! [`Completion`] is what a program gets: the request it had given an id, done or failed. A failure
 //! has a [`Status`], named as `ibv_wc_status` names it, with its usual causes and cures.
 

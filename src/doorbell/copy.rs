@@ -1,19 +1,19 @@
 //! Ways to copy a WQE to a BlueFlame register.
 //!
-//! What reaches the card is the same; how many stores it takes, and whether a 64-byte block can
-//! leave the processor in parts, is not. A write-combining buffer that is filled by several stores
-//! may be emptied between two of them, by an interrupt or for want of buffers; then a block crosses
-//! PCIe in pieces. One store of 64 bytes fills the buffer at once, MOVDIR64B and ST64B are one
-//! write by definition.
+//! The HCA receives the same bytes in every way. The ways differ in the number of stores, and in
+//! whether a 64-byte block can leave the processor in parts. A write-combining buffer that is
+//! filled by several stores may be emptied between two of them, by an interrupt or for lack of
+//! buffers. Then a block crosses PCIe in pieces. One store of 64 bytes fills the buffer at once.
+//! MOVDIR64B and ST64B are one write by definition.
 //!
-//! The block was stored to the ring just before, eight bytes at a time. A wider load of it would have
-//! to wait until those stores are in the cache, because processors forward a store to a load only if
-//! it holds all that is loaded. So vectors are loaded in halves of eight bytes, and put together in
-//! registers.
+//! The block was stored to the ring just before, eight bytes at a time. A wider load of it would
+//! have to wait until those stores are in the cache, because processors forward a store to a load
+//! only if it holds all that is loaded. So vectors are loaded in halves of eight bytes, and put
+//! together in registers.
 //!
-//! Instructions that the crate's minimum compiler has no intrinsic for, and those that need a CPU
-//! feature which a caller without it could not inline, are written as assembly: all of them. Nobody
-//! gets to one whose feature is missing: [`BlueFlameCopy::check`] stands before each queue.
+//! All ways are written as assembly: some instructions have no intrinsic in the crate's minimum
+//! compiler, and others need a CPU feature, so that callers without it could not inline them. No
+//! way runs without its feature: each queue calls [`BlueFlameCopy::check`] first.
 
 use core::ptr::NonNull;
 #[cfg(target_arch = "x86_64")]
@@ -45,8 +45,8 @@ pub struct CopyUnavailable {
 /// Chosen once, when a queue is taken over ([`SendConfig`](crate::ring::SendConfig)). The default
 /// is [`Words`](Self::Words), the stores that libmlx5 makes: they are known to work on every card,
 /// and a short WQE's words are still in registers when they are stored, where every wider store
-/// first reads them back from the ring. Which is fastest to the card depends on the processor's
-/// write-combining buffers and on the path to the card: [`detect`](Self::detect) says what the
+/// first reads them back from the ring. Which is fastest to the HCA depends on the processor's
+/// write-combining buffers and on the path to the HCA: [`detect`](Self::detect) says what the
 /// processor can, [`SendQueue::probe_copies`](crate::ring::SendQueue::probe_copies) times it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -61,12 +61,12 @@ pub enum BlueFlameCopy {
     Avx2,
     /// One store of 64 bytes. x86-64 with AVX-512F.
     Avx512,
-    /// One direct store of 64 bytes, which reaches the card as one write and does not wait in a
+    /// One direct store of 64 bytes, which reaches the HCA as one write and does not wait in a
     /// write-combining buffer for others. x86-64 with MOVDIR64B.
     Movdir64b,
     /// Two stores of a pair of 16 bytes. arm64. Has not run on an Arm machine.
     Neon,
-    /// One store of 64 bytes, which reaches the card as one write. arm64 with LS64, as Linux tells
+    /// One store of 64 bytes, which reaches the HCA as one write. arm64 with LS64, as Linux tells
     /// it. The register's memory must support it, too, or the program dies of SIGBUS: the processor
     /// alone does not say that, so [`detect`](Self::detect) never proposes it. Has not run on an
     /// Arm machine.
@@ -152,7 +152,7 @@ impl BlueFlameCopy {
 
     /// The one with the fewest stores that this processor has, and that works on every register.
     ///
-    /// That it has the fewest stores does not make it the fastest; no card was there to time it on.
+    /// That it has the fewest stores does not make it the fastest; no HCA was there to time it on.
     pub fn detect() -> Self {
         let best = Self::available().filter(|&copy| copy != Self::St64b).last();
         best.unwrap_or_default()
@@ -233,7 +233,8 @@ macro_rules! copies {
         #[cfg(target_arch = $arch)]
         #[inline(always)]
         unsafe fn $name(to: NonNull<WO<u64>>, from: NonNull<u64>) {
-            // SAFETY: the caller guarantees both blocks and the instructions, which touch nothing else.
+            // SAFETY: the caller guarantees both blocks and the instructions, which touch nothing
+            // else.
             unsafe {
                 core::arch::asm!(
                     $($line,)*

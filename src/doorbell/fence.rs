@@ -3,7 +3,7 @@
 //! Every one is also a barrier to the compiler, which may otherwise move stores to the ring past
 //! the store to a register: to it, they are unrelated memory.
 //!
-//! On x86-64 rings, records and CQEs are write-back memory, which cards read and write coherently,
+//! On x86-64 rings, records and CQEs are write-back memory, which HCAs read and write coherently.
 //! UAR pages are uncached or write-combining. Stores to write-back memory become visible in program
 //! order, and loads from it are performed in program order (Intel SDM volume 3, "Memory Ordering";
 //! AMD APM volume 2, "Memory System"), so between two of them only the compiler has to be stopped.
@@ -11,7 +11,7 @@
 //! before them, and one after them, which also empties the write-combining buffer.
 //!
 //! arm64 orders nothing by itself: `dmb oshst` keeps stores to normal memory in order for
-//! observers in the outer shareable domain, where the card is; `dsb st` waits until earlier stores
+//! observers in the outer shareable domain, where the HCA is; `dsb st` waits until earlier stores
 //! are complete, which empties gathering buffers; `dmb oshld` keeps later loads and stores behind
 //! earlier loads. These have not run on an Arm machine.
 
@@ -45,7 +45,7 @@ fences! {
     /// x86-64: both write-back, so ordered; a store is never performed before an older load.
     wqe_then_record: "", "dmb oshst";
 
-    /// Reads of CQEs before it, store to the consumer record after it: once the card sees the
+    /// Reads of CQEs before it, store to the consumer record after it: once the HCA sees the
     /// record it may overwrite the CQEs.
     ///
     /// x86-64: a store is never performed before an older load. arm64: needs a load-store fence.
@@ -56,7 +56,7 @@ fences! {
     /// x86-64: a write-combining store is not ordered behind older write-back stores without it.
     record_then_register: "sfence", "dmb oshst";
 
-    /// As [`record_then_register`], where the register is known to be uncached memory.
+    /// Orders like [`record_then_register`], if the register is known to be uncached memory.
     ///
     /// x86-64: a store to uncached memory is not performed before older stores of any kind but
     /// write-combining and non-temporal ones, of which there are none here. arm64: device memory is
@@ -68,13 +68,13 @@ fences! {
     /// They go out in order and at once, on both: nothing gathers them.
     uncached_sent: "", "";
 
-    /// Stores to a register before it; afterwards they are on their way to the card.
+    /// Stores to a register before it; afterwards they are on their way to the HCA.
     ///
     /// x86-64: empties the write-combining buffer, which otherwise holds them for an unbounded
     /// time, and keeps the next use of the other half behind this one.
     flush_register: "sfence", "dsb st";
 
-    /// Read of a CQE's ownership byte before it, reads of the rest and of what the card wrote
+    /// Read of a CQE's ownership byte before it, reads of the rest and of what the HCA wrote
     /// before the CQE after it.
     ///
     /// x86-64: loads from write-back memory are performed in order.

@@ -1,8 +1,8 @@
-//! The doorbell of a WQE that was written ahead.
+//! The doorbell of a prepared WQE.
 //!
-//! A function of its own beside the other BlueFlame copies: it has no choice to make. What it copies
+//! A separate function beside the other BlueFlame copies, because it has no choice to make. The WQE
 //! is in four registers already, the record's word was computed ahead, and the buffers of the
-//! BlueFlame register differ by a constant: [`SendDoorbell::fires`] is asked long before.
+//! BlueFlame register differ by a constant. [`SendDoorbell::fires`] is checked long before.
 
 #[cfg(any(not(target_arch = "x86_64"), miri))]
 use core::ptr::NonNull;
@@ -19,17 +19,18 @@ use crate::wqe::Unit;
 pub(crate) type Units = [Unit; 4];
 
 impl SendDoorbell {
-    /// Whether WQEs of one block may go by [`fire`](Self::fire).
+    /// Returns whether WQEs of one block may go by [`fire`](Self::fire).
     pub(crate) fn fires(&self) -> bool {
         self.takes_words() && self.flip == BF_BUFFER_SIZE
     }
 
-    /// As [`ring_block`](Self::ring_block), of a WQE whose bytes are `units`, in four stores of 16
-    /// bytes in ascending order; `record` is the producer counter after it, as it lies in memory.
+    /// Rings by BlueFlame for a WQE of one block with the bytes `units`, in four stores of 16 bytes
+    /// in ascending order. `record` is the producer counter after it, in memory order.
     ///
     /// # Safety
-    /// `units` are the only WQE before `record` that was not rung, as it lies in its ring. All that it
-    /// names obeys the contract of the queue's commit point. [`fires`](Self::fires) is true.
+    /// - `units` are the only WQE before `record` that was not rung, as it lies in its ring.
+    /// - The memory that it names obeys the contract of the queue's commit point.
+    /// - [`fires`](Self::fires) is true.
     #[inline(always)]
     pub(crate) unsafe fn fire(&mut self, record: u32, units: Units) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
@@ -49,8 +50,8 @@ impl SendDoorbell {
         self.timing.stamp(Phase::Flush);
     }
 
-    /// To be called after [`fire`](Self::fire): makes the other buffer the next one. Apart from it,
-    /// since there the compiler knows the address, and keeps it in a register, where one instruction
+    /// Makes the other buffer the next one. Called after [`fire`](Self::fire). A separate call:
+    /// there the compiler knows the address, and keeps it in a register, where one instruction
     /// changes it in memory.
     #[inline(always)]
     pub(crate) fn turn(&mut self) {

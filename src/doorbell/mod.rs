@@ -1,11 +1,13 @@
-//! How the card learns of new WQEs: fences, doorbell records, UAR registers, and their order.
+//! Telling the HCA of new WQEs: fences, doorbell records, UAR registers, and their order.
 //!
 //! [`fence`] names each fence by what it keeps apart, per architecture. [`record`](Record) words
-//! lie in memory that the card reads; [`SendDoorbell`] also has the register of a UAR page, whose
-//! store starts the card; a whole WQE is stored there by a [`BlueFlameCopy`]. The order of a post is
-//! one function, [`SendDoorbell::ring`]; that of an armed WQE is [`SendDoorbell::fire`]; that of a
-//! receive post and of a CQ's consumer update is [`Record::publish`]; that of a request for an
-//! event is [`ArmDoorbell::arm`]. `docs/ordering.md` lists them, with what holds each to the list.
+//! are in memory that the HCA reads. [`SendDoorbell`] also has the register of a UAR page: a store
+//! to it starts the HCA, and a [`BlueFlameCopy`] stores a whole WQE there.
+//!
+//! Each order of stores is one function: [`SendDoorbell::ring`] for a post, [`SendDoorbell::fire`]
+//! for a prepared WQE, [`Record::publish`] for a receive post and for a CQ's consumer update, and
+//! [`ArmDoorbell::arm`] for requesting an event. `docs/ordering.md` lists them, with the checks of
+//! the list.
 
 mod copy;
 pub(crate) mod fence;

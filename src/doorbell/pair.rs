@@ -1,4 +1,5 @@
-//! The doorbell of a single WQE of two blocks, which is written to the register as it was to the ring.
+//! The doorbell of a single WQE of two blocks, which is written to the register as it was to the
+//! ring.
 
 use core::ptr::NonNull;
 
@@ -13,17 +14,18 @@ use crate::wqe::{Echo, Operation, Segment, Segments, Unit};
 const UNITS: usize = 8;
 
 impl SendDoorbell {
-    /// As [`ring_block`](Self::ring_block), for a single WQE of two blocks: `operation` behind `ctrl`,
-    /// whose size the compiler knows. What lies ready in its address goes to the register 16 bytes at
-    /// once. Behind its end zeroes are stored: the card does not look at them.
+    /// Rings by BlueFlame for a single WQE of two blocks: `operation` behind `ctrl`, whose size the
+    /// compiler knows. The segments that its address holds ready go to the register 16 bytes at
+    /// once. Zeroes are stored behind its end: the HCA does not read them.
     ///
-    /// Written out, and not by the steps that posts have in common: this is more than the compiler
-    /// would inline there.
+    /// Does not use the common function for the steps: this is more than the compiler would inline
+    /// there.
     ///
     /// # Safety
-    /// `wqe` is the only WQE before `counter` that was not rung: of two blocks in a line, in a ring,
-    /// written from `ctrl` and `operation`, which is a usual one. All that it names obeys the contract
-    /// of the queue's commit point. [`takes_words`](Self::takes_words) is true.
+    /// - `wqe` is the only WQE before `counter` that was not rung: two contiguous blocks in a ring,
+    ///   written from `ctrl` and `operation`, which is a usual one.
+    /// - The memory that it names obeys the contract of the queue's commit point.
+    /// - [`takes_words`](Self::takes_words) is true.
     #[inline(always)]
     pub(crate) unsafe fn ring_pair<O: Operation>(
         &mut self,
@@ -40,8 +42,8 @@ impl SendDoorbell {
         fence::record_then_register();
         self.timing.stamp(Phase::Order);
         let to = self.next;
-        // SAFETY: the buffer takes two blocks, and is aligned to its size; the WQE is no longer, and
-        // was written to the ring.
+        // SAFETY: the buffer takes two blocks, and is aligned to its size. The WQE is no longer,
+        // and was written to the ring.
         unsafe {
             let mut writer = Echo::new(to, wqe);
             writer.put(ctrl);
@@ -62,18 +64,19 @@ impl SendDoorbell {
         self.flip();
     }
 
-    /// Whether a single WQE of so many 16-byte units goes to the card by BlueFlame, word by word.
+    /// Returns whether a single WQE of `ds` 16-byte units goes by BlueFlame, word by word.
     #[inline(always)]
     pub(crate) fn takes_long(&self, ds: u32) -> bool {
         ds > 1 && ds <= self.long
     }
 
-    /// As [`ring_pair`](Self::ring_pair), for a WQE of any number of whole blocks.
+    /// Rings like [`ring_pair`](Self::ring_pair), for a WQE of any number of whole blocks.
     ///
     /// # Safety
-    /// `wqe` is the only WQE before `counter` that was not rung: whole blocks in a line, in a ring,
-    /// written from `ctrl` and `operation`. All that it names obeys the contract of the queue's commit
-    /// point. [`takes_long`](Self::takes_long) is true of its size.
+    /// - `wqe` is the only WQE before `counter` that was not rung: contiguous whole blocks in a
+    ///   ring, written from `ctrl` and `operation`.
+    /// - The memory that it names obeys the contract of the queue's commit point.
+    /// - [`takes_long`](Self::takes_long) is true of its size.
     #[inline(always)]
     pub(crate) unsafe fn ring_long<O: Operation>(
         &mut self,

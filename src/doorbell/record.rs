@@ -1,4 +1,4 @@
-//! Doorbell records: words in memory that the card reads when it wants to know how far it may go.
+//! Doorbell records: words in memory that the HCA reads to learn how far it may go.
 
 use core::ptr::NonNull;
 
@@ -13,49 +13,50 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The word `index` of the record at `base`.
+    /// Creates the word `index` of the record at `base`.
     ///
     /// # Safety
-    /// `base` is a doorbell record of two words, aligned to four bytes, that lives as long as the
-    /// result is used; only the result writes this word.
+    /// - `base` is a doorbell record of two words, aligned to four bytes, that lives as long as the
+    ///   result is used.
+    /// - Only the result writes this word.
     pub(crate) unsafe fn new(base: NonNull<u32>, index: usize) -> Self {
         // SAFETY: `base` is a record of two words, as the caller guarantees.
         Self { word: unsafe { base.add(index) }.cast() }
     }
 
-    /// What was stored last.
+    /// Returns the value stored last.
     pub(crate) fn read(&self) -> u32 {
-        // SAFETY: the caller of `new` keeps the word alive. `RW` is a volatile cell, so the reference
-        // asserts nothing about its value. The card reads this word and never writes it.
+        // SAFETY: the caller of `new` keeps the word alive. `RW` is a volatile cell, so the
+        // reference asserts nothing about its value. The HCA reads this word and never writes it.
         u32::from_be(unsafe { self.word.as_ref() }.read())
     }
 
     /// Stores `value`: one store of four bytes, no fence.
     #[inline(always)]
     pub(crate) fn store(&mut self, value: u32) {
-        // SAFETY: the caller of `new` keeps the word alive, and leaves it to this record to write.
-        // Callers own the ring, and store counters of WQEs that they have written or CQEs that they
-        // have read.
+        // SAFETY: the caller of `new` keeps the word alive, and only this record writes it. Callers
+        // own the ring, and store counters of WQEs that they have written or CQEs that they have
+        // read.
         unsafe { self.word.as_ref().write(value.to_be()) }
     }
 
-    /// As [`store`](Self::store), of a value that is big-endian already.
+    /// Stores `value`, which is big-endian already: one store of four bytes, no fence.
     #[inline(always)]
     pub(crate) fn store_raw(&mut self, value: u32) {
-        // SAFETY: the caller of `new` keeps the word alive, and leaves it to this record to write.
-        // Callers own the ring, and store counters of WQEs that they have written.
+        // SAFETY: the caller of `new` keeps the word alive, and only this record writes it. Callers
+        // own the ring, and store counters of WQEs that they have written.
         unsafe { self.word.as_ref().write(value) }
     }
 
-    /// Hands over what was written to a ring before: a fence, and the store. No register follows;
-    /// the card looks at the record when it needs to.
+    /// Publishes WQEs that were written to a ring: a fence, and the store. No register follows. The
+    /// HCA reads the record when it needs to.
     #[inline(always)]
     pub(crate) fn publish(&mut self, value: u32) {
         fence::wqe_then_record();
         self.store(value);
     }
 
-    /// Gives back CQEs that have been read: a fence, and the store.
+    /// Returns CQEs that have been read to the HCA: a fence, and the store.
     #[inline(always)]
     pub(crate) fn release(&mut self, value: u32) {
         fence::cqe_then_record();

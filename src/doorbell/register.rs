@@ -11,22 +11,22 @@ use super::{BlueFlameCopy, CopyUnavailable, Record, fence};
 use crate::watch::flight::{self, DoorbellKind};
 use crate::watch::timing::{Phase, Recorder};
 
-/// How the processor maps the QP's doorbell register.
+/// The memory type of the QP's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum RegisterMemory {
-    /// As write-combining memory, or unknown: what libmlx5 asks the kernel for, unless it was told
-    /// not to use BlueFlame. A fence stands before each doorbell, and a flush behind.
+    /// Write-combining memory, or unknown. libmlx5 requests it from the kernel, unless it was told
+    /// not to use BlueFlame. Each doorbell has a fence before it and a flush after it.
     #[default]
     WriteCombining,
-    /// As uncached memory. Then BlueFlame is not used, and on x86-64 no fence at all is needed.
+    /// Uncached memory. Then BlueFlame is not used, and on x86-64 no fence is needed.
     ///
-    /// Known to be so of a UAR that was allocated as such (`mlx5dv_devx_alloc_uar` with
-    /// `MLX5DV_UAR_ALLOC_TYPE_NC`), or where libmlx5 ran with `MLX5_SHUT_UP_BF=1`. Not known of
+    /// Certain only for a UAR that was allocated that way (`mlx5dv_devx_alloc_uar` with
+    /// `MLX5DV_UAR_ALLOC_TYPE_NC`), or if libmlx5 ran with `MLX5_SHUT_UP_BF=1`. Not certain for
     /// every register that `mlx5dv_init_obj` reports without a BlueFlame size: the first one of a
     /// context is on a write-combining page and shared.
     ///
-    /// Said of a register that is write-combining, doorbells come late, or before the record: the
-    /// card then stops short of the newest WQEs, until the next doorbell. Nothing worse.
+    /// If set for a register that is write-combining, doorbells come late, or before the record.
+    /// Then the HCA does not reach the newest WQEs until the next doorbell. There is no other harm.
     Uncached,
 }
 
@@ -39,47 +39,48 @@ pub(crate) struct Blocks {
     pub(crate) count: u32,
 }
 
-/// The doorbell of a send queue: its record's word and its register.
+/// The doorbell of a send queue: its doorbell record word and its register.
 ///
-/// The register has two buffers that are stored to in turn. Where it is a BlueFlame register, a
-/// whole WQE can be stored there and the card need not fetch it.
+/// The register has two buffers that are stored to in turn. If it is a BlueFlame register, a whole
+/// WQE can be stored there, and the HCA need not fetch it.
 #[derive(Debug)]
 pub(crate) struct SendDoorbell {
     record: Record,
     register: NonNull<u8>,
-    /// The buffer that is next.
+    /// The buffer for the next store.
     pub(super) next: NonNull<u8>,
-    /// What its address differs in from the other's, by exclusive or.
+    /// Exclusive or of the addresses of the two buffers.
     pub(super) flip: usize,
-    /// Most 16-byte units of a WQE that goes by BlueFlame, if it is posted singly; 0: none does.
+    /// Most 16-byte units of a WQE that goes by BlueFlame if it is posted singly. 0: none does.
     single: u32,
-    /// As `single`, for the last WQE of a batch.
+    /// The same limit for the last WQE of a batch.
     last: u32,
     copy: BlueFlameCopy,
-    /// Whether one block goes by BlueFlame, and two, word by word.
+    /// Whether WQEs of one and of two blocks go by BlueFlame, word by word.
     words: bool,
-    /// Units of the longest single WQE that goes to the card so; 0 if none does.
+    /// Units of the longest single WQE that goes by BlueFlame word by word; 0 if none does.
     pub(super) long: u32,
     memory: RegisterMemory,
-    /// Whether no WQE that is posted singly goes by BlueFlame, nor any last one of a batch, on a
-    /// register in write-combining memory, with a record.
+    /// Whether the register is in write-combining memory, the queue has a record, and no WQE posted
+    /// singly (`single_plain`) or last in a batch (`batch_plain`) goes by BlueFlame.
     single_plain: bool,
     batch_plain: bool,
-    /// Whether there is no record: the register says what is posted.
+    /// Whether the queue has no record: the register tells the HCA what is posted.
     recordless: bool,
-    /// Of the queue's posts.
+    /// Times of the queue's posts.
     pub(crate) timing: Recorder,
     pub(crate) flight: flight::Recorder,
 }
 
 impl SendDoorbell {
-    /// A doorbell whose next store goes to the first buffer. With `blue_flame`, single short WQEs
-    /// are copied to it.
+    /// Creates a doorbell whose next store goes to the first buffer. With `blue_flame`, single
+    /// short WQEs are copied to it.
     ///
     /// # Safety
-    /// `register` is the BlueFlame register of the queue's UAR page, `buffer` the size of its
-    /// halves or 0, as `mlx5dv_init_obj` gives them; both live as long as the result is used. With
-    /// `blue_flame`, nothing else stores to the register meanwhile.
+    /// - `register` is the BlueFlame register of the queue's UAR page, and `buffer` the size of its
+    ///   halves or 0, as `mlx5dv_init_obj` gives them.
+    /// - Both live as long as the result is used.
+    /// - With `blue_flame`, nothing else stores to the register meanwhile.
     pub(crate) unsafe fn new(
         record: Record,
         register: NonNull<u8>,
@@ -110,12 +111,12 @@ impl SendDoorbell {
         doorbell
     }
 
-    /// A doorbell of a queue whose record the card does not look at: `register` is told what is
-    /// posted. The record's word is the driver's own: from here to [`leave`](Self::leave) it says that
-    /// the queue is in use, and afterwards how far it came.
+    /// Creates a doorbell of a queue whose record the HCA does not read: `register` tells it what
+    /// is posted. The record's word is for the driver only. Until [`leave`](Self::leave) it shows
+    /// that the queue is in use, and then its producer counter.
     ///
     /// # Safety
-    /// `register` is the register that such queues are rung at, of the queue's UAR page, and lives
+    /// `register` is the register at which such queues are rung, of the queue's UAR page. It lives
     /// as long as the result is used.
     pub(crate) unsafe fn without_record(record: Record, register: NonNull<u8>) -> Self {
         // SAFETY: nothing is copied to the register, and it has no second buffer.
@@ -126,7 +127,7 @@ impl SendDoorbell {
         doorbell
     }
 
-    /// A queue without a record is in use, from its record's counter on.
+    /// Marks a queue without a record as in use, from its record's counter on.
     pub(crate) fn enter(&mut self) {
         if self.recordless {
             let counter = self.record.read() & 0xffff;
@@ -134,37 +135,38 @@ impl SendDoorbell {
         }
     }
 
-    /// A queue without a record is left with its producer counter there.
+    /// Stores the producer counter at which a queue without a record is left.
     pub(crate) fn leave(&mut self, counter: u16) {
         if self.recordless {
             self.record.store(IN_USE | u32::from(counter));
         }
     }
 
-    /// A second one, whose phases are not timed, and whose doorbells are not recorded.
+    /// Returns a second doorbell of the queue, without timing and flight recording.
     ///
     /// # Safety
-    /// They are not used at the same time, and one that is used after the other [goes on from
+    /// The two are not used at the same time. One that is used after the other [goes on from
     /// it](Self::go_on_from).
     pub(crate) unsafe fn twin(&self) -> Self {
-        // SAFETY: a description, without destructor; the caller sees to it that one is used.
+        // SAFETY: a plain description without destructor. By this function's contract, only one is
+        // used at a time.
         let record = unsafe { core::ptr::read(&self.record) };
         let flight = flight::Recorder::none();
         Self { record, timing: Recorder::new(), flight, ..*self }
     }
 
-    /// Uses the register's buffers in turn from where `twin` stopped.
+    /// Continues alternating the register's buffers where `twin` stopped.
     pub(crate) fn go_on_from(&mut self, twin: &Self) {
         self.next = twin.next;
     }
 
-    /// The buffer that is next.
+    /// Returns the buffer for the next store.
     #[inline(always)]
     pub(crate) fn buffer(&self) -> NonNull<u8> {
         self.next
     }
 
-    /// Makes a buffer of the same register the next one.
+    /// Sets the buffer for the next store, which is one of the same register.
     #[inline(always)]
     pub(crate) fn set_buffer(&mut self, next: NonNull<u8>) {
         debug_assert!(
@@ -184,24 +186,24 @@ impl SendDoorbell {
         Ok(())
     }
 
-    /// How WQEs are copied to the register.
+    /// Returns how WQEs are copied to the register.
     pub(crate) fn copy(&self) -> BlueFlameCopy {
         self.copy
     }
 
-    /// Whether a WQE of one block can go by BlueFlame, in whatever way.
+    /// Returns whether a WQE of one block can go by BlueFlame, by any way of copying.
     pub(crate) fn copies_block(&self) -> bool {
         self.single >= BLOCK_DS
     }
 
-    /// Lets the last WQE of a batch go by BlueFlame as one that is posted singly would.
+    /// Lets the last WQE of a batch go by BlueFlame as a single WQE does.
     pub(crate) fn copy_last(&mut self) {
         self.last = self.single;
         self.settle();
     }
 
-    /// Says how the register is mapped. In uncached memory, BlueFlame would be slower than letting
-    /// the card fetch the WQE, and is not used.
+    /// Sets the memory type of the register. In uncached memory, BlueFlame would be slower than
+    /// letting the HCA fetch the WQE, and is not used.
     pub(crate) fn set_memory(&mut self, memory: RegisterMemory) {
         self.memory = memory;
         if memory == RegisterMemory::Uncached {
@@ -210,7 +212,7 @@ impl SendDoorbell {
         self.settle();
     }
 
-    /// Works out what posts ask for.
+    /// Computes the fields that posts test.
     fn settle(&mut self) {
         self.words = self.single >= 2 * BLOCK_DS && self.copy == BlueFlameCopy::Words;
         self.long = if self.words { self.single } else { 0 };
@@ -220,52 +222,53 @@ impl SendDoorbell {
         self.batch_plain = plain && self.last == 0;
     }
 
-    /// The record's word.
+    /// Returns the record's word.
     pub(crate) fn record(&mut self) -> &mut Record {
         &mut self.record
     }
 
-    /// Address of the register.
+    /// Returns the address of the register.
     pub(crate) fn register(&self) -> NonNull<u8> {
         self.register
     }
 
-    /// Whether WQEs are copied to the register, which must then be this queue's alone.
+    /// Returns whether WQEs are copied to the register. Then only this queue may store to it.
     pub(crate) fn blue_flame(&self) -> bool {
         self.single != 0
     }
 
-    /// Whether the last WQE of a post, the only one (`single`) or not, of `ds` 16-byte units, goes
-    /// to the card by BlueFlame. One of a single unit does not: the doorbell's eight bytes are half
-    /// of it. (rdma-core, `post_send_db`.)
+    /// Returns whether the last WQE of a post, of `ds` 16-byte units, goes by BlueFlame. `single`:
+    /// it is the only WQE of the post. A WQE of one unit does not: the doorbell's eight bytes are
+    /// half of it. (rdma-core, `post_send_db`.)
     #[inline(always)]
     pub(crate) fn takes(&self, ds: u32, single: bool) -> bool {
         ds > 1 && ds <= if single { self.single } else { self.last }
     }
 
-    /// Whether every single WQE of one or two blocks but more than one unit goes to the card by
-    /// BlueFlame, and word by word, so that [`ring_block`](Self::ring_block) and
+    /// Returns whether every single WQE of one or two blocks but more than one unit goes by
+    /// BlueFlame word by word. Then [`ring_block`](Self::ring_block) and
     /// [`ring_pair`](Self::ring_pair) can be used.
     #[inline(always)]
     pub(crate) fn takes_words(&self) -> bool {
         self.words
     }
 
-    /// Rings, in the order of the PRM's posting steps. The WQEs have been written to the ring.
+    /// Rings, in the order of the PRM's posting steps. The WQEs were written to the ring before.
     ///
     /// 1. fence: WQEs before the record
     /// 2. doorbell record: `counter`, the queue's producer counter after the WQEs
     /// 3. fence: record before the register
-    /// 4. register: the last WQE in 64-byte blocks, or else `ctrl`, the first eight bytes of its ctrl
-    ///    segment as they lie in memory
+    /// 4. register: the last WQE in 64-byte blocks, or else `ctrl`, the first eight bytes of its
+    ///    ctrl segment in memory order
     /// 5. flush of the register's stores
     /// 6. the other buffer is next
     ///
-    /// `single`: there is one WQE.
+    /// `single`: the post has one WQE.
     ///
     /// # Safety
-    /// `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
-    /// readable. All that the WQEs name obeys the contract of the queue's commit point.
+    /// - `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
+    ///   readable.
+    /// - The memory that the WQEs name obeys the contract of the queue's commit point.
     #[inline(always)]
     pub(crate) unsafe fn ring(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
         if if single { self.single_plain } else { self.batch_plain } {
@@ -273,17 +276,18 @@ impl SendDoorbell {
             // SAFETY: the caller of `new` keeps the register mapped.
             self.post(counter, |to| unsafe { store(to, ctrl) });
         } else {
-            // SAFETY: passed on; the contract is the same.
+            // SAFETY: the caller upholds this function's contract, which is the callee's.
             unsafe { self.ring_otherwise(counter, ctrl, single, ring) }
         }
     }
 
-    /// As [`ring`](Self::ring), for a single WQE, where that is one of few places: a queue without a
-    /// record needs no call.
+    /// Rings for a single WQE. Inlined in few places, so that a queue without a record needs no
+    /// call.
     ///
     /// # Safety
-    /// `ctrl` belongs to the only WQE before `counter` that was not rung, which lies in `ring`,
-    /// memory that is readable. All that it names obeys the contract of the queue's commit point.
+    /// - `ctrl` belongs to the only WQE before `counter` that was not rung. It lies in `ring`,
+    ///   memory that is readable.
+    /// - The memory that it names obeys the contract of the queue's commit point.
     #[inline(always)]
     pub(crate) unsafe fn ring_single(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
         if self.single_plain {
@@ -293,12 +297,12 @@ impl SendDoorbell {
         } else if self.recordless {
             self.ring_bare(ctrl);
         } else {
-            // SAFETY: passed on; the contract is the same.
+            // SAFETY: the caller upholds this function's contract, which is the callee's.
             unsafe { self.ring_single_otherwise(counter, ctrl, ring) }
         }
     }
 
-    /// As [`ring`](Self::ring), of a queue without a record: steps 1, 4 and 5.
+    /// Rings a queue without a record: steps 1, 4 and 5 of [`ring`](Self::ring).
     #[inline(always)]
     fn ring_bare(&mut self, ctrl: u64) {
         self.flight.rings(DoorbellKind::RegisterOnly, self.register);
@@ -311,58 +315,63 @@ impl SendDoorbell {
         self.timing.stamp(Phase::Flush);
     }
 
-    /// As [`ring`](Self::ring), where more than the doorbell's eight bytes may be stored, or fences
-    /// are left out.
+    /// Rings in all cases that [`ring`](Self::ring) does not inline: BlueFlame, uncached memory, no
+    /// record.
     ///
-    /// Not inlined: all the ways of copying, in all places that post, would cost registers even
-    /// those that never copy.
+    /// Not inlined: the ways of copying, in every function that posts, would cost registers even on
+    /// paths that never copy.
     ///
     /// # Safety
-    /// `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
-    /// readable. All that the WQEs name obeys the contract of the queue's commit point.
+    /// - `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
+    ///   readable.
+    /// - The memory that the WQEs name obeys the contract of the queue's commit point.
     #[inline(never)]
     unsafe fn ring_otherwise(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
         if self.recordless {
             return self.ring_bare(ctrl);
         }
-        // SAFETY: passed on; the contract is the same.
+        // SAFETY: the caller upholds this function's contract, which is the callee's.
         unsafe { self.ring_chosen(counter, ctrl, single, ring) }
     }
 
-    /// The same of a single WQE, on a queue with a record.
+    /// Rings for a single WQE of a queue with a record, in the cases that `ring_single` does not
+    /// inline.
     ///
     /// # Safety
-    /// `ctrl` belongs to the only WQE before `counter` that was not rung, which lies in `ring`,
-    /// memory that is readable. All that it names obeys the contract of the queue's commit point.
+    /// - `ctrl` belongs to the only WQE before `counter` that was not rung. It lies in `ring`,
+    ///   memory that is readable.
+    /// - The memory that it names obeys the contract of the queue's commit point.
     #[inline(never)]
     unsafe fn ring_single_otherwise(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
-        // SAFETY: passed on; the contract is the same, of one WQE.
+        // SAFETY: the caller upholds this function's contract, which is the callee's for one WQE.
         unsafe { self.ring_chosen(counter, ctrl, true, ring) }
     }
 
-    /// By BlueFlame, or by the doorbell's eight bytes.
+    /// Rings by BlueFlame, or by the doorbell's eight bytes.
     ///
     /// # Safety
-    /// `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
-    /// readable. All that the WQEs name obeys the contract of the queue's commit point.
+    /// - `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
+    ///   readable.
+    /// - The memory that the WQEs name obeys the contract of the queue's commit point.
     #[inline(always)]
     unsafe fn ring_chosen(&mut self, counter: u16, ctrl: u64, single: bool, ring: Blocks) {
         let [_, ds] = index_and_ds(ctrl);
         if self.takes(ds, single) {
-            // SAFETY: `ctrl` and `ring` are as the caller guarantees, and `takes` has checked that the
-            // WQE fits the buffer.
+            // SAFETY: `ctrl` and `ring` are as the caller guarantees, and `takes` has checked that
+            // the WQE fits the buffer.
             unsafe { self.ring_copied(counter, ctrl, ring) }
         } else {
             self.ring_ctrl(counter, ctrl);
         }
     }
 
-    /// As [`ring`](Self::ring), for a last WQE that is copied.
+    /// Rings for a last WQE that is copied to the register, see [`ring`](Self::ring).
     ///
     /// # Safety
-    /// `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
-    /// readable. All that the WQEs name obeys the contract of the queue's commit point.
-    /// The last WQE's blocks fit the register's buffer.
+    /// - `ctrl` belongs to the last WQE before `counter`, which lies in `ring`, memory that is
+    ///   readable.
+    /// - The memory that the WQEs name obeys the contract of the queue's commit point.
+    /// - The last WQE's blocks fit the register's buffer.
     #[inline(never)]
     pub(crate) unsafe fn ring_copied(&mut self, counter: u16, ctrl: u64, ring: Blocks) {
         self.flight.rings(DoorbellKind::BlueFlame, self.next);
@@ -370,13 +379,13 @@ impl SendDoorbell {
         let copy = self.copy;
         let mask = ring.count as usize - 1;
         let from = |block: u32| {
-            // A WQE goes on at the ring's start, not behind its end.
+            // A WQE that reaches the ring's end continues at its start.
             let at = (index.wrapping_add(block)) as usize & mask;
             // SAFETY: a block of the ring.
             unsafe { ring.start.add(at * WORDS) }
         };
         // SAFETY: the caller guarantees that the WQE lies in the ring, and fits the buffer. The
-        // processor has the way of copying, or `set_copy` had refused it.
+        // processor supports the way of copying: `set_copy` refuses others.
         self.post(counter, |to| unsafe {
             copy.block(to, from(0));
             for block in 1..ds.div_ceil(BLOCK_DS) {
@@ -385,7 +394,7 @@ impl SendDoorbell {
         });
     }
 
-    /// As [`ring`](Self::ring), for a WQE that does not go by BlueFlame.
+    /// Rings for a WQE that does not go by BlueFlame, see [`ring`](Self::ring).
     #[inline(always)]
     fn ring_ctrl(&mut self, counter: u16, ctrl: u64) {
         self.flight.rings(DoorbellKind::Doorbell, self.next);
@@ -407,13 +416,14 @@ impl SendDoorbell {
         self.flip();
     }
 
-    /// As [`ring`](Self::ring), for a single WQE of one block, of which the words that are given
-    /// are known, and goes by BlueFlame.
+    /// Rings by BlueFlame for a single WQE of one block. `words` has those of its words that are
+    /// known.
     ///
     /// # Safety
-    /// `block` is the only WQE before `counter` that was not rung, in a ring, and its words are as
-    /// given. All that it names obeys the contract of the queue's commit point.
-    /// [`takes_words`](Self::takes_words) is true.
+    /// - `block` is the only WQE before `counter` that was not rung, in a ring, and its words are
+    ///   as given.
+    /// - The memory that it names obeys the contract of the queue's commit point.
+    /// - [`takes_words`](Self::takes_words) is true.
     #[inline(always)]
     pub(crate) unsafe fn ring_block(
         &mut self,
@@ -439,7 +449,7 @@ impl SendDoorbell {
         });
     }
 
-    /// The steps of [`ring`](Self::ring), of which `store` is the fourth.
+    /// Performs the steps of [`ring`](Self::ring). `store` is the fourth.
     #[inline(always)]
     fn post(&mut self, counter: u16, store: impl FnOnce(NonNull<WO<u64>>)) {
         fence::wqe_then_record();
@@ -467,11 +477,11 @@ impl SendDoorbell {
 /// 16-byte units of a block.
 const BLOCK_DS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
 
-/// In the record's word of a queue whose record the card does not look at: it is not one that was just
+/// Set in the record's word of a queue whose record the HCA does not read: the queue was not just
 /// reset.
 const IN_USE: u32 = 1 << 31;
 
-/// Stores eight bytes, as they lie in memory, to a register: one store.
+/// Stores eight bytes, in memory order, to a register by one store.
 ///
 /// # Safety
 /// `to` is a register of eight bytes, aligned to eight.
@@ -482,15 +492,15 @@ pub(super) unsafe fn store(to: NonNull<WO<u64>>, value: u64) {
     unsafe { to.as_ref().write(value) }
 }
 
-/// Index and size in 16-byte units of the WQE whose ctrl segment begins so.
+/// Returns index and size in 16-byte units of the WQE whose ctrl segment begins with `ctrl`.
 #[inline(always)]
 fn index_and_ds(ctrl: u64) -> [u32; 2] {
     let words = u64::from_be(ctrl);
     [(words >> 40) as u32 & 0xffff, words as u32 & 0x3f]
 }
 
-/// The doorbell that asks for an event of a CQ: a record's word and a register that all CQs of the
-/// context share, each store to it naming its CQ.
+/// The doorbell that requests an event of a CQ. It has a word of the record, and a register that
+/// all CQs of the context share: each store to it names its CQ.
 #[derive(Debug)]
 pub(crate) struct ArmDoorbell {
     record: Record,
@@ -498,7 +508,7 @@ pub(crate) struct ArmDoorbell {
 }
 
 impl ArmDoorbell {
-    /// The arm register of the UAR page at `page`.
+    /// Creates the doorbell of the arm register of the UAR page at `page`.
     ///
     /// # Safety
     /// `page` is a UAR page that lives as long as the result is used.
@@ -507,7 +517,7 @@ impl ArmDoorbell {
         Self { record, register: unsafe { page.add(UAR_CQ_ARM) }.cast() }
     }
 
-    /// The record's word.
+    /// Returns the record's word.
     pub(crate) fn record(&self) -> &Record {
         &self.record
     }
@@ -517,7 +527,7 @@ impl ArmDoorbell {
         self.record.publish(word);
         fence::record_then_register();
         let value = u64::from(word) << 32 | u64::from(cqn);
-        // SAFETY: the caller of `new` keeps the page mapped. An event on a CQ harms nobody.
+        // SAFETY: the caller of `new` keeps the page mapped. An event on a CQ does no harm.
         unsafe { store(self.register, value.to_be()) }
         fence::flush_register();
     }

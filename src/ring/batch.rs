@@ -10,7 +10,7 @@ use crate::ib::{Counter, Rc, Transport};
 use crate::watch::lint::Refusal;
 use crate::wqe::PostOn;
 
-/// Requests that are written to the ring and not yet known to the card.
+/// Requests that are written to the ring and not yet known to the HCA.
 ///
 /// ```no_run
 /// # use mlx5::ring::{PostError, SendQueue};
@@ -26,8 +26,8 @@ use crate::wqe::PostOn;
 /// # }
 /// ```
 ///
-/// One doorbell rings them all. Dropping the batch, or leaking it, posts nothing: its place in the
-/// ring is written anew by the next one.
+/// One doorbell rings them all. Dropping or leaking the batch posts nothing: the next post
+/// overwrites its WQEs.
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct Batch<'q, T: Transport = Rc> {
     pub(super) queue: &'q mut SendQueue<T>,
@@ -77,7 +77,8 @@ impl<'q, T: Transport> Batch<'q, T> {
         self.append_any(id, operation)
     }
 
-    /// Appends a request that has a way of its own, if it fits before the head that is clear.
+    /// Appends a request on its fast path, if it fits before the clear head. Returns whether it
+    /// did.
     #[inline(always)]
     pub(super) fn append_ready<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
         self.queue.ring.doorbell.timing.begin();
@@ -96,8 +97,8 @@ impl<'q, T: Transport> Batch<'q, T> {
         O::USUAL_DS == 0 && self.append_sized(id, operation)
     }
 
-    /// Appends a request whose size is not known at compile time, if it fits before the head that is
-    /// clear.
+    /// Appends a request whose size is not known at compile time, if it fits before the clear head.
+    /// Returns whether it did.
     #[inline(always)]
     fn append_sized<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
         if !self.is_clear() {
@@ -111,15 +112,15 @@ impl<'q, T: Transport> Batch<'q, T> {
         true
     }
 
-    /// Of a queue that has no clear head until the batch is rung: what is posted before goes the
-    /// general way.
+    /// Makes the queue's head not clear until the batch is rung. Posts before that take the general
+    /// path.
     #[inline(always)]
     pub(super) fn alone(self) -> Self {
         self.queue.ring.set_clear(self.head);
         self
     }
 
-    /// What it is written to.
+    /// Returns the ring that it is written to.
     #[inline(always)]
     pub(super) fn send_ring(&self) -> &SendRing {
         &self.queue.ring
@@ -140,7 +141,7 @@ impl<'q, T: Transport> Batch<'q, T> {
         Ok(())
     }
 
-    /// Whether one more usual WQE can be written without a look at anything else.
+    /// Returns whether one more usual WQE can be written without further checks.
     #[inline(always)]
     fn is_clear(&self) -> bool {
         self.head != self.clear
@@ -155,7 +156,7 @@ impl<'q, T: Transport> Batch<'q, T> {
         self.queue.ring.doorbell.timing.end();
     }
 
-    /// The slot of the request that is appended next.
+    /// Returns the slot of the next request to append.
     #[inline(always)]
     pub(super) fn slot(&self) -> usize {
         self.queue.ring.cursor.shape().slot(self.head)
@@ -174,18 +175,18 @@ impl<'q, T: Transport> Batch<'q, T> {
     /// Posts the batch: the doorbell record, then the register (`docs/ordering.md`). An empty batch
     /// rings nothing. A batch of one short WQE goes by BlueFlame where the register allows it.
     ///
-    /// With the feature `lint`, a batch with a defect is not posted: the defect is printed on standard
-    /// error, and the queue's next call that can fail returns it. [`try_ring`](Self::try_ring) returns it
-    /// at once.
+    /// With the feature `lint`, a batch with a defect is not posted: the defect is printed on
+    /// standard error, and the queue's next call that can fail returns it.
+    /// [`try_ring`](Self::try_ring) returns it at once.
     ///
     /// # Safety
     /// The HCA works on the requests from now on. For each of them, until it is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
-    ///   READ or atomic writes.
+    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
+    ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload
@@ -198,20 +199,20 @@ impl<'q, T: Transport> Batch<'q, T> {
         }
     }
 
-    /// Posts the batch, as [`ring`](Self::ring), and returns what is wrong with a request.
+    /// Posts the batch like [`ring`](Self::ring), and returns the defect of a request, if any.
     ///
     /// # Errors
-    /// `PostError::Refused`, with the feature `lint`; nothing is posted then, and the requests are
-    /// forgotten. Without it, none.
+    /// `PostError::Refused`, with the feature `lint`. Nothing is posted then, and the requests are
+    /// forgotten. Without the feature, no error.
     ///
     /// # Safety
     /// The HCA works on the requests from now on. For each of them, until it is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
-    ///   READ or atomic writes.
+    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
+    ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload
@@ -229,17 +230,18 @@ impl<'q, T: Transport> Batch<'q, T> {
         self.queue.ring.guard.keep(refusal);
     }
 
-    /// Rings the batch, or says why not. Afterwards the batch is only dropped.
+    /// Rings the batch, or returns why not. Afterwards the batch can only be dropped.
     ///
     /// # Safety
-    /// Until each request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until each request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self) -> Result<(), Refusal> {
         if self.count != 0 {
             self.queue.ring.doorbell.timing.begin();
             let single = self.count == 1;
-            // SAFETY: `append` wrote the WQEs before `head`, and `last` is the last. Their memory meets
-            // the contract of this function.
+            // SAFETY: `append` wrote the WQEs before `head`, and `last` is the last. Their memory
+            // meets the contract of this function.
             unsafe { self.queue.ring.commit(self.head, self.slack, &self.last, single)? }
             self.queue.ring.set_clear(self.clear);
         }

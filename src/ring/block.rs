@@ -1,17 +1,17 @@
 //! Compressed CQEs: a title, and mini CQEs of what differs from it.
 //!
-//! A block takes as many slots of the ring as it has mini CQEs. The title is in the first slot; eight
-//! mini CQEs are in the second, the next eight in the ninth, then in the seventeenth, and so on. The
-//! slots between them are not written, so what is in them is of an earlier lap, and says that it is of
-//! this one in every other lap.
+//! A block takes as many slots of the ring as it has mini CQEs. The title is in the first slot.
+//! Eight mini CQEs are in the second, the next eight in the ninth, then in the seventeenth, and so
+//! on. The HCA does not write the slots between them. They keep the content of an earlier lap,
+//! whose owner bit equals that of this lap in every other lap.
 //!
-//! The reader goes through a block as through any other CQEs, so nothing on the way of a poll knows of
-//! blocks: up to [`AHEAD`] CQEs at a time are written out in memory of the reader's own, and the
-//! consumer walks there. Each is a copy of the title, made when the block is opened, in which only the
-//! fields that differ are stored: three of them. The ring itself is not
-//! written, but for the last byte of each slot, which says from then on that there is no CQE: it must
-//! before the card is told that the slot is free. As mini CQEs are read ahead, the card can be told of
-//! every single CQE, and so a block takes no more room in the CQ than what it stands for.
+//! The reader goes through a block as through other CQEs, so the path of a poll does not depend on
+//! blocks. Up to [`AHEAD`] CQEs at a time are expanded in memory of the reader's own, and the
+//! consumer reads there. Each is a copy of the title, made when the block is opened, in which only
+//! the three fields that differ are stored. In the ring, only the last byte of each slot is
+//! written, to mark it as holding no CQE. This must precede telling the HCA that the slot is free.
+//! Since mini CQEs are read ahead, every single CQE can be published, and so a block takes no more
+//! space in the CQ than its CQEs would.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -24,8 +24,8 @@ use mlx5_sys::cqe::{
 use super::enhanced::Titles;
 use crate::ib::{Counter, CqeCompression, Shape};
 
-/// CQEs that are written out at a time: whole slots of mini CQEs, and as many as cards put into a
-/// block. What is done once for all of them costs each of them little.
+/// Number of CQEs that are expanded at a time: whole slots of mini CQEs, and as many as HCAs put
+/// into a block. Costs per expansion are shared by all of them.
 pub(super) const AHEAD: usize = 8 * MINI_CQES_PER_SLOT;
 
 /// Words of a CQE.
@@ -39,19 +39,20 @@ const fn word(offset: usize) -> usize {
 const LENGTH: usize = word(offset_of!(Cqe64, byte_cnt));
 const END: usize = word(offset_of!(Cqe64, sop_drop_qpn));
 
-/// What mini CQEs say: of a requester, or of a responder by format.
+/// The content of mini CQEs: of a requester, or of a responder by format.
 const REQUESTER: u8 = 0;
 const HASH: u8 = 1;
 const CHECKSUM: u8 = 2;
 const STRIDE: u8 = 3;
 
-/// Writes `count` CQEs to `out`, which has the title already unless it is `fresh`.
+/// Writes `count` CQEs to `out`. Unless `fresh`, `out` already holds the title.
 ///
-/// Fields are copied one by one, in their own sizes, which is the fewest instructions. Who polls loads
-/// some of them together; that is long after, but for the first.
+/// Fields are copied one by one, in their own sizes, which takes the fewest instructions. The poll
+/// loads some of them together, but long after, except for the first CQE.
 ///
 /// # Safety
-/// `out` has room for as many, and `minis` has so many mini CQEs.
+/// - `out` has space for `count` CQEs.
+/// - `minis` has `count` mini CQEs.
 #[inline(always)]
 unsafe fn fill<const WHAT: u8>(
     out: NonNull<Words>,
@@ -64,8 +65,8 @@ unsafe fn fill<const WHAT: u8>(
     let whole = Whole::new(title);
     let counter = u16::from_be((title[END].to_le() >> 32) as u16).wrapping_add(number as u16);
     for at in 0..count {
-        // SAFETY: `at` is less than `count`, and the caller says that `out` and `minis` have so many.
-        // Each field is aligned to its size.
+        // SAFETY: `at` is less than `count`. By the caller's contract, `out` and `minis` have so
+        // many. Each field is aligned to its size.
         unsafe {
             let (cqe, mini) = (out.add(at), minis.add(at * size_of::<MiniCqe>()));
             if fresh {
@@ -110,8 +111,8 @@ impl Whole {
         #[cfg(target_arch = "x86_64")]
         {
             let words = words.as_ptr().cast::<core::arch::x86_64::__m128i>();
-            // SAFETY: four times 16 bytes, of which no alignment is asked; every x86-64 processor has
-            // SSE2.
+            // SAFETY: four times 16 bytes, of which no alignment is asked; every x86-64 processor
+            // has SSE2.
             let part = |at| unsafe { core::arch::x86_64::_mm_loadu_si128(words.add(at)) };
             Self([part(0), part(1), part(2), part(3)])
         }
@@ -128,10 +129,10 @@ impl Whole {
     }
 }
 
-/// Says of so many slots that no CQE is in them.
+/// Marks `count` slots as holding no CQE.
 ///
 /// # Safety
-/// They are slots of a ring from one with this CQE on, that software owns.
+/// They are slots of a ring, from this CQE's slot on, that software owns.
 #[inline(always)]
 unsafe fn retire(cqe: NonNull<u8>, count: usize, shift: u32) {
     let none = opcode::INVALID << OPCODE_SHIFT;
@@ -162,25 +163,25 @@ pub(super) struct Block {
     title: Words,
     /// Index of the title.
     first: Counter,
-    /// CQEs that it stands for; 0: none.
+    /// Number of CQEs in the block; 0 if there is none.
     count: u32,
-    /// Index of the first CQE that is written out, and how many are.
+    /// Index of the first expanded CQE, and the number of expanded CQEs.
     base: Counter,
     loaded: u32,
-    /// In the enhanced layout: what mini CQEs may be like.
+    /// Enhanced layout: the CQEs that mini CQEs may refer to.
     titles: Option<Titles>,
 }
 
-/// CQEs that are written out, aligned as those of a ring are.
+/// Expanded CQEs, aligned like those of a ring.
 #[repr(C, align(64))]
 struct Out([Words; AHEAD]);
 
-// SAFETY: the memory belongs to the block alone.
+// SAFETY: only the block accesses the memory.
 unsafe impl Send for Block {}
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: from a box, and given back once.
+        // SAFETY: the pointer is from a box, and is freed once.
         drop(unsafe { Box::from_raw(self.out.cast::<Out>().as_ptr()) });
     }
 }
@@ -202,7 +203,7 @@ impl Block {
         Box::new(block)
     }
 
-    /// The ring is of the enhanced layout.
+    /// Switches to a ring of the enhanced layout.
     pub(super) fn enhance(&mut self, titles: Titles) {
         self.titles = Some(titles);
     }
@@ -211,33 +212,34 @@ impl Block {
         self.titles.is_some()
     }
 
-    /// What mini CQEs may be like.
+    /// Returns the CQEs that mini CQEs may refer to.
     pub(super) fn titles(&self) -> Titles {
         self.titles.unwrap_or_default()
     }
 
-    /// Mini CQEs at `index` may be like this one.
+    /// Records the CQE that mini CQEs at `index` may refer to.
     pub(super) fn remember(&mut self, index: Counter, cqe: Words) {
         if let Some(titles) = &mut self.titles {
             titles.remember(index, cqe);
         }
     }
 
-    /// Those at `end` may be like what was remembered last, whatever is remembered from now on.
+    /// Keeps the CQE recorded last for mini CQEs at `end`, whatever is recorded from now on.
     pub(super) fn keep_title(&mut self, end: Counter) {
         if let Some(titles) = &mut self.titles {
             titles.keep(end);
         }
     }
 
-    /// Writes out `count` CQEs that are like `title`, from `index` on, of one slot of mini CQEs: they
-    /// are the block.
+    /// Expands `count` CQEs like `title`, from `index` on, of one slot of mini CQEs. They become
+    /// the block.
     pub(super) fn write_out(&mut self, index: Counter, title: Words, slot: Words, count: u32) {
         assert!(count as usize <= MINI_CQES_PER_SLOT);
         self.title = title;
         (self.first, self.count) = (index, count);
         let minis = NonNull::from(&slot).cast();
-        // SAFETY: no more than a slot has, into memory for more; the title is the one before the first.
+        // SAFETY: `count` is at most the mini CQEs of a slot, and the memory has space for more.
+        // The title is the CQE before the first.
         unsafe { self.expand(0, 1, minis, count as usize, true) };
         (self.base, self.loaded) = (index, count);
     }
@@ -246,27 +248,27 @@ impl Block {
         self.format = format;
     }
 
-    /// Where CQEs are written out.
+    /// Returns the address of the expanded CQEs.
     pub(super) fn out(&self) -> NonNull<u8> {
         self.out.cast()
     }
 
-    /// Whether there is one.
+    /// Returns whether a block is open.
     pub(super) fn is_open(&self) -> bool {
         self.count != 0
     }
 
-    /// The index behind it.
+    /// Returns the index behind the block.
     pub(super) fn end(&self) -> Counter {
         self.first.plus(self.count)
     }
 
-    /// The index of what is written out first, and how much is.
+    /// Returns the index of the first expanded CQE, and the number of expanded CQEs.
     pub(super) fn written_out(&self) -> (Counter, u32) {
         (self.base, self.loaded)
     }
 
-    /// Whether the CQE at `index` is written out.
+    /// Returns whether the CQE at `index` is expanded.
     pub(super) fn holds(&self, index: Counter) -> bool {
         index.since(self.base) < self.loaded
     }
@@ -275,8 +277,8 @@ impl Block {
         (self.count, self.loaded) = (0, 0);
     }
 
-    /// Opens the block whose title is at `index` of a ring of so many entries. `false` where it is no
-    /// title of success, or where its length is one that cannot be.
+    /// Opens the block whose title is at `index` of a ring of `entries` slots. False if the title
+    /// is not of a success, or its length is impossible.
     pub(super) fn open(&mut self, index: Counter, title: [u8; 64], entries: u32) -> bool {
         let op_own = title[63];
         if op_own >> OPCODE_SHIFT > opcode::RESP_SEND_INV {
@@ -284,7 +286,7 @@ impl Block {
         }
         self.title = zerocopy::transmute!(title);
         let count = u32::from_be((self.title[LENGTH].to_le() >> 32) as u32);
-        // One alone would have its mini CQE behind the block.
+        // A block of one CQE would have its mini CQE behind the block.
         if count < 2 || count > entries {
             return false;
         }
@@ -296,12 +298,12 @@ impl Block {
         true
     }
 
-    /// Writes out the CQEs from `index` on, which is the first of a slot of mini CQEs. The ring is
+    /// Expands the CQEs from `index` on, which is the first of a slot of mini CQEs. The ring is
     /// given by the CQE of slot 0, its shape, and the binary logarithm of its slots' size.
     ///
     /// # Safety
-    /// The block is open, was seen to be software's, and is not published up to its end; the ring is
-    /// one, of CQEs that are aligned to eight.
+    /// - The block is open. Software owns it, and it is not published up to its end.
+    /// - The ring is one of CQEs that are aligned to eight.
     pub(super) unsafe fn load(
         &mut self,
         index: Counter,
@@ -311,16 +313,16 @@ impl Block {
     ) {
         let done = index.since(self.first);
         let wanted = (self.count - done).min(AHEAD as u32);
-        // What a block's first CQEs have left there is the title.
+        // The memory holds the title, left by the first CQEs of the block.
         let fresh = done == 0;
         for start in (0..wanted).step_by(MINI_CQES_PER_SLOT) {
             let slot = shape.slot(self.first.plus((done + start).max(1)));
             let here = (wanted - start).min(MINI_CQES_PER_SLOT as u32) as usize;
-            // SAFETY: `start` and eight are at most `AHEAD`, since `wanted` is. The slot is one of the
-            // open block, which software owns.
+            // SAFETY: `start` and eight are at most `AHEAD`, since `wanted` is. The slot is one of
+            // the open block, which software owns.
             unsafe { self.expand(start, done + start, first.add(slot << shift), here, fresh) };
         }
-        // Up to the ring's end, and from its start on.
+        // Up to the ring's end, then from its start.
         let slot = shape.slot(index);
         let before_end = (wanted as usize).min(shape.entries() as usize - slot);
         // SAFETY: slots of the block, which software owns.
@@ -331,8 +333,8 @@ impl Block {
         (self.base, self.loaded) = (index, wanted);
     }
 
-    /// Writes out up to eight CQEs, from the one at `start` on, of a slot of mini CQEs, of which the
-    /// first is the block's `number`th.
+    /// Expands up to eight CQEs, to the place `start` on, of a slot of mini CQEs. The first of them
+    /// is the block's `number`th.
     ///
     /// # Safety
     /// `start` and eight are at most [`AHEAD`]; `minis` are 64 bytes that software owns.
@@ -345,14 +347,14 @@ impl Block {
         fresh: bool,
     ) {
         let opcode = self.title[END].to_le() >> (56 + OPCODE_SHIFT);
-        // SAFETY: `start` and `count`, which is at most eight, are at most `AHEAD`, the room of `out`.
+        // SAFETY: `start` and `count`, which is at most eight, fit `AHEAD`, the length of `out`.
         // `minis` has `count` mini CQEs.
         unsafe {
             let out = self.out.add(start as usize);
             let title = &self.title;
             let whole = count == MINI_CQES_PER_SLOT;
             match (whole, fresh, opcode == u64::from(opcode::REQ), self.format) {
-                // What is most often met, in loops whose length the compiler knows.
+                // The most frequent case, in loops whose length the compiler knows.
                 (true, true, true, _) => {
                     fill::<REQUESTER>(out, title, number, minis, MINI_CQES_PER_SLOT, true);
                 }
@@ -373,7 +375,7 @@ impl Block {
         }
     }
 
-    /// The CQE at `index`, which is written out.
+    /// Returns the CQE at `index`, which is expanded.
     pub(super) fn cqe(&self, index: Counter) -> Words {
         assert!(self.holds(index));
         // SAFETY: less than `loaded`, which is at most `AHEAD`.

@@ -1,13 +1,13 @@
-//! Collapsed CQs: every CQE takes the place of the one before.
+//! Collapsed CQs: every CQE overwrites the one before.
 //!
-//! Of one send queue that is enough to know what is done: its last CQE names the last WQE that
-//! completed, and what comes before it is done, too. The ring is a single slot, the card is never told
-//! how far it is read, and nobody has to read in time. (GPUNetIO polls so,
-//! `doca_priv_gpu_dev_verbs_poll_cq_collapsed_at`; UCX makes CQs of one entry so.)
+//! For one send queue this suffices to know which requests are done: its last CQE names the last
+//! WQE that completed, and the WQEs before it are done, too. The ring is a single slot. The
+//! consumer index is never published, and no CQE has to be read in time. (GPUNetIO polls this way,
+//! `doca_priv_gpu_dev_verbs_poll_cq_collapsed_at`; UCX creates CQs of one entry this way.)
 //!
-//! The reader looks at the slot's last word, which has counter, opcode and queue, and changes with
-//! every CQE. When it did, the CQE is copied, as one in a ring of one lap after another that is the
-//! reader's own and that a usual [`Completions`] reads: what completions mean is said there alone.
+//! The reader polls the slot's last word. It has counter, opcode and queue, and changes with every
+//! CQE. When it has changed, the CQE is copied to the reader's own ring, which has consecutive
+//! laps. An ordinary [`Completions`] reads that ring, so completions are decoded in one place.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -30,29 +30,29 @@ const OWN: usize = 2;
 /// Signaled requests that may be outstanding: all that a send queue can have. Nothing overruns.
 const MOST: u32 = 1 << 15;
 
-/// Reads a CQ that was made [collapsed](crate::devx::CompletionQueueBuilder::collapsed), of one send
-/// queue.
+/// Polls a CQ that was created [collapsed](crate::devx::CompletionQueueBuilder::collapsed), for one
+/// send queue.
 ///
-/// A poll that finds nothing costs a load. Of several requests that completed since the last poll, it
-/// gives the last, as if those before it had not been signaled. So where one fails, its error may be
-/// taken over by that of a later one, which was flushed because of it: then which of them failed, and
-/// why, is not known. Of those that were not reported before a [`Failed`](Completion::Failed), none can
-/// be relied on.
+/// A poll that finds no CQE costs a load. If several requests completed since the last poll, it
+/// returns the last, as if those before it had been unsignaled. So if a request fails, the CQE of a
+/// later one, which was flushed because of it, may overwrite its error. Then it is not known which
+/// of them failed, and why. Do not rely on any request that was not reported before a
+/// [`Failed`](Completion::Failed).
 ///
-/// The card raises no event that a reader could ask for so that none is missed; poll it.
+/// Events cannot be requested reliably: a reader could miss completions. Poll it.
 pub struct CollapsedCompletions {
     pub(super) reader: Completions,
     /// The memory that the reader reads; freed after the reader is dropped.
     own: OwnMemory,
     /// The CQ's 64-byte CQE.
     slot: NonNull<u64>,
-    /// The slot's last word, as it was seen last.
+    /// The slot's last word, as seen last.
     seen: u64,
-    /// CQEs that were copied.
+    /// Number of CQEs that were copied.
     copied: u32,
 }
 
-/// A ring, a record, and a page for a doorbell that nobody rings.
+/// A ring, a record, and a page for a doorbell that is not rung.
 #[repr(C, align(64))]
 struct Own {
     ring: [[u64; WORDS]; OWN],
@@ -60,8 +60,8 @@ struct Own {
     page: [u64; 8],
 }
 
-/// Owns an [`Own`] on the heap. A pointer and not a `Box`: the reader keeps pointers into the memory,
-/// which a `Box`, and every reference to what it holds, would make invalid.
+/// Owns an [`Own`] on the heap. A pointer and not a `Box`: the reader keeps pointers into the
+/// memory, which a `Box`, and every reference to what it holds, would make invalid.
 struct OwnMemory(NonNull<Own>);
 
 impl OwnMemory {
@@ -73,34 +73,37 @@ impl OwnMemory {
     /// The first word of a CQE of the ring.
     fn entry(&self, at: usize) -> NonNull<u64> {
         assert!(at < OWN);
-        // SAFETY: the memory is allocated until `self` is dropped, and the CQE is one of the ring's.
+        // SAFETY: the memory is allocated until `self` is dropped, and the CQE is one of the
+        // ring's.
         unsafe { NonNull::new_unchecked((&raw mut (*self.0.as_ptr()).ring[at]).cast()) }
     }
 
     /// The two words of the record.
     fn record(&self) -> NonNull<u32> {
-        // SAFETY: the memory is allocated until `self` is dropped, so the field's address is not null.
+        // SAFETY: the memory is allocated until `self` is dropped, so the field's address is not
+        // null.
         unsafe { NonNull::new_unchecked((&raw mut (*self.0.as_ptr()).record).cast()) }
     }
 
     /// The page of the doorbell.
     fn page(&self) -> NonNull<u8> {
-        // SAFETY: the memory is allocated until `self` is dropped, so the field's address is not null.
+        // SAFETY: the memory is allocated until `self` is dropped, so the field's address is not
+        // null.
         unsafe { NonNull::new_unchecked((&raw mut (*self.0.as_ptr()).page).cast()) }
     }
 }
 
 impl Drop for OwnMemory {
     fn drop(&mut self) {
-        // SAFETY: `new` made it from a box, and nothing else frees it. Its user, the reader, is a field
-        // before it and dropped by now.
+        // SAFETY: `new` made it from a box, and nothing else frees it. Its user, the reader, is a
+        // field before it and dropped by now.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
-// SAFETY: the reader owns the CQ's consumer side by its claim, so no other thread accesses the slot
-// but the HCA, which does not mind which thread reads. The memory behind `own` is reached through this
-// value alone.
+// SAFETY: the reader owns the CQ's consumer side by its claim, so only the HCA and this thread
+// access the slot. The HCA accepts reads from any thread. Only this value reaches the memory behind
+// `own`.
 unsafe impl Send for CollapsedCompletions {}
 
 impl CollapsedCompletions {
@@ -115,13 +118,13 @@ impl CollapsedCompletions {
         if !view.collapsed {
             return Err(QueueError::NotCollapsed.into());
         }
-        // What is no CQE of any lap.
+        // A value that is no CQE of any lap.
         let none = u64::from_ne_bytes([opcode::INVALID << OPCODE_SHIFT | OWNER_MASK; 8]);
         let own = OwnMemory::new(none);
         let record = own.record();
-        // SAFETY: `own` is allocated, and used by the reader alone, until the reader is dropped: it is
-        // a field behind it. It has a ring of `OWN` CQEs of 64 bytes, a record of two words, and a page
-        // that ends behind its arm register, the only word of it that a reader stores to.
+        // SAFETY: `own` is allocated, and used by the reader alone, until the reader is dropped: it
+        // is a field behind it. It has a ring of `OWN` CQEs of 64 bytes, a record of two words, and
+        // a page that ends behind its arm register, the only word of it that a reader stores to.
         let mut reader = unsafe {
             Completions::from_parts(CqParts {
                 buffer: own.entry(0).cast(),
@@ -136,20 +139,20 @@ impl CollapsedCompletions {
             })?
         };
         reader.adopt_collapsed(keep, Ledger::new(MOST));
-        // SAFETY: the CQ has at least one CQE of `cqe_size` bytes, 64 or 128; of 128, this is the second
-        // half.
+        // SAFETY: the CQ has at least one CQE of `cqe_size` bytes, 64 or 128; of 128, this is the
+        // second half.
         let slot = unsafe { view.buffer.add(view.cqe_size as usize - Cqe64::SIZE) };
         let mut collapsed = Self { reader, own, slot: slot.cast(), seen: none, copied: 0 };
         collapsed.clear();
         Ok(collapsed)
     }
 
-    /// Takes over the send queue of a queue pair that completes here, as
-    /// [`SendQueue::new`]. There is one at a time.
+    /// Takes over the send queue of a queue pair that completes here, see [`SendQueue::new`]. Only
+    /// one may exist at a time.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the queue
-    /// pair is not in RTS, completes on another CQ, or shares its doorbell register;
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// queue pair is not in RTS, completes on another CQ, or shares its doorbell register;
     /// [`QueueError::CollapsedTaken`] while there is another send queue.
     pub fn send_queue<Q: SendSource>(
         &mut self,
@@ -165,12 +168,11 @@ impl CollapsedCompletions {
         SendQueue::new(qp, &mut self.reader, config)
     }
 
-    /// Starts the send queue anew after its queue pair went through RESET, as
-    /// [`SendQueue::restart`].
+    /// Restarts the send queue after its queue pair went through RESET, see [`SendQueue::restart`].
     ///
     /// # Errors
-    /// [`QueueError::WrongState`] if the QP is not in RTS, [`QueueError::NotReset`] if it was not reset
-    /// since the last post, [`QueueError::ForeignCq`]. Nothing is changed then.
+    /// [`QueueError::WrongState`] if the QP is not in RTS, [`QueueError::NotReset`] if it was not
+    /// reset since the last post, [`QueueError::ForeignCq`]. Nothing is changed then.
     ///
     /// # Safety
     /// The QP's send WQEs are those of this queue only, and none was posted since the QP was reset.
@@ -178,7 +180,8 @@ impl CollapsedCompletions {
         &mut self,
         queue: &mut SendQueue<T>,
     ) -> Result<(), QueueError> {
-        // SAFETY: the caller makes the promises of `SendQueue::restart`, which this repeats.
+        // SAFETY: the caller upholds this function's contract, which repeats that of
+        // `SendQueue::restart`.
         unsafe { queue.restart(&mut self.reader)? };
         self.clear();
         Ok(())
@@ -187,7 +190,7 @@ impl CollapsedCompletions {
     /// Takes the completion of the last request that completed, if there is one that was not taken.
     ///
     /// # Errors
-    /// [`PollError::Overrun`] never; what a damaged CQE is, is told as
+    /// Never [`PollError::Overrun`]. A damaged CQE is returned as
     /// [`Unclaimed`](Completion::Unclaimed).
     #[inline]
     pub fn poll<T: Transport>(
@@ -216,12 +219,13 @@ impl CollapsedCompletions {
                 unsafe { place.add(word).write_volatile(self.slot.add(word).read_volatile()) };
             }
             fence::ownership_then_cqe();
-            // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader keeps.
+            // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader
+            // keeps.
             let again = unsafe { self.slot.add(WORDS - 1).read_volatile() };
             if again == last {
                 break;
             }
-            // The card wrote another one meanwhile.
+            // The HCA wrote another CQE meanwhile.
             last = again;
         }
         self.seen = last;
@@ -232,11 +236,12 @@ impl CollapsedCompletions {
         self.copied = self.copied.wrapping_add(1);
     }
 
-    /// Says that there is no CQE: nothing completes here now.
+    /// Marks the slot as holding no CQE. Nothing completes here now.
     fn clear(&mut self) {
         let none = u64::from_ne_bytes([opcode::INVALID << OPCODE_SHIFT | OWNER_MASK; 8]);
-        // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader keeps. The
-        // HCA does not write it now, because no queue that completes here has requests outstanding.
+        // SAFETY: the slot has `WORDS` words, which live as long as the CQ, which the reader keeps.
+        // The HCA does not write it now, because no queue that completes here has requests
+        // outstanding.
         unsafe { self.slot.add(WORDS - 1).write_volatile(none) };
         self.seen = none;
     }

@@ -27,37 +27,38 @@ use crate::ib::{Counter, CqeCompression, Shape};
 use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
 use crate::watch::timing::{Phase, Recorder};
 
-/// Reads a completion queue directly.
+/// Polls a completion queue directly, without libibverbs.
 ///
-/// A poll that finds nothing costs one load and a count. One that finds something reads what it needs of the
-/// CQE, retires the WQE in its queue, and stores the consumer index to the CQ's record: once per
-/// CQE, before the queue may use the CQE's slot for another request.
+/// A poll that finds no CQE costs one load and a count. A poll that finds one reads the fields it
+/// needs, retires the WQE in its queue, and stores the consumer index to the CQ's doorbell record.
+/// It does so once per CQE, before the queue may use the CQE's slot for another request.
 pub struct Completions {
     pub(super) consumer: Consumer,
     arm: ArmDoorbell,
-    /// Without a keep: events taken since the CQ was made, modulo 4.
+    /// Number of events taken since the CQ was made, modulo 4. Used without a keep.
     arm_sequence: u32,
     cqn: u32,
     overrun: bool,
     pub(super) ledger: Ledger,
-    /// Entries that are not promised, since the card is not told at once that they are free.
+    /// Entries that are kept unreserved: the HCA is told later that they are free, see [`Publish`].
     withheld: Option<Credit>,
     id: CqId,
     object: CqObject,
     /// The CQ of libibverbs, where it is one.
     pub(super) raw: Option<NonNull<ibv_cq>>,
-    /// What shared receive queues of XRC domains that were met are called; of several, of one.
+    /// How CQEs name a shared receive queue of an XRC domain, or one that matches tags, that
+    /// completes here. If there are several, the name of one of them.
     xrc: Option<UserIndex>,
     pub(super) keep: Option<CqKeep>,
-    /// The live queues that complete here; none of a collapsed CQ, which loses CQEs anyway.
+    /// The live queues that complete here. `None` for a collapsed CQ, which loses CQEs anyway.
     known: Option<Known>,
-    /// Polls that find nothing between looks whether the CQ failed.
+    /// Number of polls without a CQE after which the reader checks whether the CQ failed.
     pub(super) period: i32,
     pub(super) timing: Recorder,
     pub(super) flight: flight::Recorder,
 }
 
-/// What a completion reader is made of.
+/// Parts of a completion reader.
 pub(super) struct CqParts {
     pub(super) buffer: NonNull<u8>,
     pub(super) cqe_count: u32,
@@ -67,17 +68,17 @@ pub(super) struct CqParts {
     pub(super) cqn: u32,
     pub(super) object: CqObject,
     pub(super) compression: CqeCompression,
-    /// Whether compressed CQEs are of the enhanced layout.
+    /// Whether compressed CQEs have the enhanced layout.
     pub(super) enhanced: bool,
 }
 
 // SAFETY: no other code accesses the CQ's consumer side: `new` claims it, and `from_raw`'s contract
-// says so. The reader keeps no thread's state, so any one thread may use it.
+// excludes others. The reader holds no thread-local state, so it may move to another thread.
 unsafe impl Send for Completions {}
 
 impl Completions {
-    /// Takes over a CQ, and keeps it alive. It can be taken over again when the result was dropped
-    /// after all queues that complete on it.
+    /// Takes over a CQ, and keeps it alive. The CQ can be taken over again after the result and all
+    /// queues that complete on it were dropped, the queues first.
     ///
     /// # Errors
     /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue).
@@ -87,8 +88,8 @@ impl Completions {
         if view.collapsed {
             return Err(QueueError::Collapsed.into());
         }
-        // SAFETY: the keep owns the CQ, so it stays alive as long as the result, and has claimed its
-        // consumer side, so no other reader exists and the CQ is not resized.
+        // SAFETY: the keep owns the CQ, so it stays alive as long as the result, and has claimed
+        // its consumer side, so no other reader exists and the CQ is not resized.
         let mut reader = unsafe { Self::take_over(view)? };
         if reader.consumer.titles().is_some() {
             reader.consumer.enhance(keep.titles());
@@ -97,35 +98,36 @@ impl Completions {
         Ok(reader)
     }
 
-    /// Takes over a CQ. Reading goes on where its doorbell record says, so one that was polled
-    /// before can be taken over at any time.
+    /// Takes over a CQ. Reading continues at the index in its doorbell record, so a CQ that was
+    /// polled before can be taken over at any time.
     ///
-    /// Queues belong to the reader that they were taken over with. Where a CQ is taken over a second
-    /// time, the second reader reports CQEs of the first one's queues as
-    /// [`Unclaimed`](Completion::Unclaimed): drop those queues, and take them over again.
+    /// A queue belongs to the reader that it was taken over with. If a CQ is taken over a second
+    /// time, the second reader reports CQEs of the first reader's queues as
+    /// [`Unclaimed`](Completion::Unclaimed). Drop those queues, and take them over again.
     ///
-    /// From here on libmlx5 leaves the CQ alone: it removes no CQEs of QPs that are reset or
-    /// destroyed. Queues that are taken over or restarted do that for their own.
+    /// From here on libmlx5 does not touch the CQ: it removes no CQEs of QPs that are reset or
+    /// destroyed. A queue that is taken over or restarted drops its own old CQEs.
     ///
     /// # Errors
-    /// [`QueueError`]: not a CQ of libmlx5, or an impossible geometry.
+    /// [`QueueError`]: the CQ is not of libmlx5, or has an impossible geometry.
     ///
     /// # Safety
     /// - `cq` stays alive as long as the result, and is not resized.
     /// - Until the result is dropped, nothing else polls or arms it (`ibv_poll_cq`,
     ///   `ibv_req_notify_cq`, another reader), and no event of it is waiting to be taken.
     pub unsafe fn from_raw(cq: NonNull<ibv_cq>) -> Result<Self, QueueError> {
-        // SAFETY: the caller keeps the CQ alive and unresized, and lets nothing else poll or arm it,
-        // until the result is dropped.
+        // SAFETY: the caller keeps the CQ alive and unresized, and lets nothing else poll or arm
+        // it, until the result is dropped.
         unsafe { Self::take_over(view_cq(cq)?) }
     }
 
     /// # Safety
-    /// Until the result is dropped, the CQ that the view was taken of stays alive and is not resized,
-    /// and nothing else polls or arms it.
+    /// Until the result is dropped, the CQ that the view was taken of stays alive and is not
+    /// resized, and nothing else polls or arms it.
     unsafe fn take_over(view: CompletionView) -> Result<Self, QueueError> {
-        // SAFETY: the record has two words and the page an arm register. They live as long as the CQ,
-        // and the caller lets nothing else poll or arm it, so only this reader writes the record.
+        // SAFETY: the record has two words and the page an arm register, and they live as long as
+        // the CQ. The caller lets nothing else poll or arm it, so only this reader writes the
+        // record.
         let (record, arm) = unsafe {
             let arm = Record::new(view.record, CQ_ARM_WORD);
             (Record::new(view.record, CQ_CONSUMER_WORD), ArmDoorbell::new(arm, view.page))
@@ -141,18 +143,19 @@ impl Completions {
             compression: view.compression,
             enhanced: view.enhanced,
         };
-        // SAFETY: the view describes the ring of the CQ, which lives until the result is dropped; the
-        // caller lets nothing else read it until then.
+        // SAFETY: the view describes the ring of the CQ, which lives until the result is dropped;
+        // the caller lets nothing else read it until then.
         let mut reader = unsafe { Self::from_parts(parts)? };
         reader.raw = view.raw;
         Ok(reader)
     }
 
     /// # Safety
-    /// `buffer` is a ring of `cqe_count` CQEs of `cqe_size` bytes, aligned to 64, that lives as
-    /// long as the result, and the doorbells are its own.
+    /// - `buffer` is a ring of `cqe_count` CQEs of `cqe_size` bytes, aligned to 64, that lives as
+    ///   long as the result.
+    /// - The doorbells belong to the result.
     pub(super) unsafe fn from_parts(parts: CqParts) -> Result<Self, QueueError> {
-        // Of a larger one, the 24 bits of the record would not tell the lap.
+        // In a larger CQ, the 24 bits of the record would not identify the lap.
         let Some(shape) = Shape::new(parts.cqe_count).filter(|shape| shape.entries() < 1 << 24)
         else {
             return Err(QueueError::Geometry("the completion queue's size is not a power of two"));
@@ -161,8 +164,8 @@ impl Completions {
             return Err(QueueError::Geometry("a CQE is neither 64 nor 128 bytes"));
         }
         let wide = parts.cqe_size == 128;
-        // SAFETY: by this function's contract, the ring has this shape and the record is the reader's
-        // own, and both live as long as the result.
+        // SAFETY: by this function's contract, the ring has this shape and the record is the
+        // reader's own, and both live as long as the result.
         let mut consumer =
             unsafe { Consumer::new(parts.buffer, shape, wide, parts.record, parts.compression) };
         if parts.enhanced {
@@ -196,7 +199,7 @@ impl Completions {
         })
     }
 
-    /// Is the reader of what is seen of a collapsed CQ, with so many CQEs to promise.
+    /// Makes this the reader of a collapsed CQ, with the CQ slots of `ledger`.
     pub(super) fn adopt_collapsed(&mut self, keep: CqKeep, ledger: Ledger) {
         (self.keep, self.ledger, self.known) = (Some(keep), ledger, None);
     }
@@ -205,12 +208,12 @@ impl Completions {
         self.id
     }
 
-    /// Whether that object, which exists, is the CQ that is read here.
+    /// Returns whether `cq`, an object that exists, is the CQ that this reader polls.
     pub(super) fn reads(&self, cq: CqObject) -> bool {
         self.object == cq
     }
 
-    /// Promises entries to a queue that is taken over, which has no WQE outstanding.
+    /// Reserves CQ slots for a queue that is taken over and has no WQE outstanding.
     pub(super) fn promise(
         &mut self,
         qpn: u32,
@@ -224,20 +227,21 @@ impl Completions {
         self.ledger.promise(wanted)
     }
 
-    /// Remembers a live queue that completes here, as long as the result lives: polls that are not given
-    /// the queue leave its CQEs where they are.
+    /// Registers a live queue that completes here, until the result is dropped. Polls that are not
+    /// given the queue leave its CQEs in the CQ.
     pub(super) fn admit(&mut self, name: Name) -> Option<Membership> {
         self.known.as_mut().map(|known| known.add(name))
     }
 
-    /// The same to a shared receive queue.
+    /// Reserves CQ slots for a shared receive queue.
     pub(super) fn promise_shared(&mut self, wanted: u32) -> Result<Credit, QueueError> {
         self.collect();
         self.ledger.promise(wanted)
     }
 
-    /// Whether a shared receive queue of an XRC domain, or one that matches tags, that CQEs call so
-    /// can be told from the others that complete here. To be asked once of each.
+    /// Registers the name of a shared receive queue that is of an XRC domain or matches tags.
+    /// Returns whether CQEs tell the queue from the others that complete here. Call it once per
+    /// queue.
     pub(super) fn meets_xrc(&mut self, index: UserIndex) -> bool {
         let alone = |index| matches!(index, UserIndex::Alone | UserIndex::Tagged(_));
         match self.xrc {
@@ -251,8 +255,8 @@ impl Completions {
         }
     }
 
-    /// Gets back what is promised to queues that were dropped, and are destroyed, or their queue
-    /// pairs are.
+    /// Releases the CQ slots of queues that were dropped with work outstanding and are destroyed,
+    /// or whose queue pairs are.
     pub(super) fn collect(&mut self) {
         while let Some((debtor, destroyed)) = self.ledger.destroyed() {
             match &debtor {
@@ -271,15 +275,15 @@ impl Completions {
         }
     }
 
-    /// A shared receive queue that CQEs call `index` is taken over. Drops the CQEs of one that was
-    /// called so before.
+    /// Prepares for a shared receive queue that CQEs name by `index`. Drops the CQEs of an earlier
+    /// queue with that index.
     pub(super) fn begin_index(&mut self, index: u32) {
         if self.ledger.begin_index(index) {
             self.sweep(|cqe| cqe.user_index() == index && cqe.queue() == Some(QueueKind::Receive));
         }
     }
 
-    /// Whether no other queue than the one that holds `credit` completes here.
+    /// Returns whether the queue that holds `credit` is the only one that completes here.
     pub(super) fn is_promised_to(&self, credit: &Credit) -> bool {
         let withheld = self.withheld.as_ref().map_or(0, Credit::entries);
         self.ledger.promised() == credit.entries() + withheld
@@ -290,48 +294,48 @@ impl Completions {
         self.cqn
     }
 
-    /// What the phases of this reader's polls took so far.
+    /// Returns how long the phases of this reader's polls took so far.
     #[cfg(feature = "timing")]
     pub fn timing(&self) -> crate::watch::timing::Report {
         self.timing.report()
     }
 
-    /// Forgets what polls took so far.
+    /// Clears the times recorded so far.
     #[cfg(feature = "timing")]
     pub fn clear_timing(&mut self) {
         self.timing.clear();
     }
 
-    /// The last events of this reader; up to its last failure, if there was one. See
-    /// [`flight`](crate::watch::flight). Allocates; the first time in a process, it takes 10 ms.
+    /// Returns the last events of this reader, up to its last failure, if there was one. See
+    /// [`flight`](crate::watch::flight). Allocates. The first call in a process takes 10 ms.
     #[cfg(feature = "flight-recorder")]
     pub fn flight_record(&self) -> mlx5_diag::flight::Record {
         self.flight.record()
     }
 
-    /// Forgets what was recorded, and the failure.
+    /// Clears the recorded events, and the failure.
     #[cfg(feature = "flight-recorder")]
     pub fn clear_flight(&mut self) {
         self.flight.clear();
     }
 
-    /// Forgets what was recorded, and keeps so much from now on. Allocates.
+    /// Clears the recorded events, and applies `config` from now on. Allocates.
     #[cfg(feature = "flight-recorder")]
     pub fn set_flight(&mut self, config: crate::watch::flight::Config) {
         self.flight.configure(config);
     }
 
-    /// CQEs that the ring holds.
+    /// Returns the number of CQEs that the ring holds.
     pub fn capacity(&self) -> u32 {
         self.consumer.shape().entries()
     }
 
-    /// Chooses when the card is told how far the CQ is read. Default: by every poll.
+    /// Sets when polls publish the consumer index to the HCA. Default: every poll.
     ///
     /// # Errors
-    /// [`QueueError::CqFull`] if not so many entries are left to be withheld: it is best called before
-    /// queues are taken over. [`QueueError::OverrunChecked`] for [`Publish::Never`] on a CQ that was
-    /// not made to ignore overruns by this crate. Nothing is changed then.
+    /// [`QueueError::CqFull`] if the CQ has too few free slots to set aside: call this before
+    /// queues are taken over. [`QueueError::OverrunChecked`] for [`Publish::Never`] on a CQ that
+    /// this crate did not make to ignore overruns. Nothing is changed then.
     pub fn publish(&mut self, when: Publish) -> Result<(), QueueError> {
         let most = match when {
             Publish::EveryPoll => None,
@@ -345,7 +349,8 @@ impl Completions {
         let before = self.withheld.as_ref().map_or(0, Credit::entries);
         self.collect();
         if wanted > before {
-            // Whether they can be had; then they can be together with those that are withheld.
+            // Checks that so many more are free. Then they can be reserved together with the old
+            // ones.
             drop(self.ledger.withhold(wanted - before)?);
         }
         self.withheld = None;
@@ -375,7 +380,7 @@ impl Completions {
             Found::Send(done) => Ok(Some(Completion::Send(done))),
             Found::Receive(done) => Ok(Some(Completion::Receive(done))),
             Found::Other => {
-                // A place of its own, so that only this path needs a completion of any kind in
+                // A variable of its own, so that only this path needs a completion of any kind in
                 // memory.
                 let mut other = MaybeUninit::uninit();
                 if !self.take_other(queues, &mut other)? {
@@ -387,10 +392,10 @@ impl Completions {
         }
     }
 
-    /// Takes up to as many completions as `into` has places for, and returns their number.
+    /// Takes up to `into.len()` completions, and returns their number.
     ///
     /// # Errors
-    /// [`PollError`], if it is met before the first completion.
+    /// [`PollError`], if it occurs before the first completion.
     #[inline]
     pub fn poll_many<Q: Queues + ?Sized>(
         &mut self,
@@ -400,7 +405,8 @@ impl Completions {
         let mut taken = 0;
         for place in into {
             let place = NonNull::from(place);
-            // SAFETY: `place` comes from a unique reference, which is not used while the closures are.
+            // SAFETY: `place` comes from a unique reference, which is not used while the closures
+            // are.
             let put = |completion| unsafe { place.write(completion) };
             let (send, receive) = (
                 |done| {
@@ -419,14 +425,14 @@ impl Completions {
             let more = match found {
                 Step::Found => Ok(true),
                 Step::Nothing => Ok(false),
-                // SAFETY: `MaybeUninit` has the layout of what it holds, and `take_other` writes nothing
-                // but a completion, so the caller's place stays initialized.
+                // SAFETY: `MaybeUninit` has the layout of what it holds, and `take_other` writes
+                // nothing but a completion, so the caller's place stays initialized.
                 Step::Other => self.take_other(queues, unsafe { place.cast().as_mut() }),
             };
             match more {
                 Ok(true) => taken += 1,
                 Ok(false) => break,
-                // The error stays: the next poll meets it again.
+                // The error persists: the next poll reports it again.
                 Err(error) if taken == 0 => return Err(error),
                 Err(_) => break,
             }
@@ -434,8 +440,8 @@ impl Completions {
         Ok(taken)
     }
 
-    /// What the next CQE is, if it is one of the usual, and not one to pause at: then it is retired
-    /// in its queue, as its oldest request, and is still to be taken.
+    /// Finds the next CQE, if it is a usual one and not one to pause at. Retires the oldest request
+    /// of its queue. The CQE is still to be taken.
     #[inline(always)]
     pub(super) fn find<Q: Queues + ?Sized>(&mut self, queues: &mut Q) -> Found {
         let (send, receive) = (Found::Send, Found::Receive);
@@ -443,13 +449,13 @@ impl Completions {
         self.look_for::<false, Q, _>(queues, take, send, receive, Found::Nothing, Found::Other)
     }
 
-    /// What the next CQE is, if it is one of the usual, and not one to pause at: then it is retired
-    /// in its queue, taken by `take`, which is told where it is, and told to `send` or `receive`.
+    /// Finds the next CQE, if it is a usual one and not one to pause at. Retires its request in its
+    /// queue, calls `take` with the CQE's address, and passes the result to `send` or `receive`.
     ///
-    /// These two make something of it at once, so that it need not be put where others can take it
-    /// from.
+    /// These two consume the result at once, so that it need not be stored in memory for others.
     ///
-    /// With `LATER`, it may be any plain request of the likely queue, else its oldest only.
+    /// With `LATER`, the CQE may be of any plain request of the likely queue, otherwise of its
+    /// oldest only.
     #[inline(always)]
     pub(super) fn look_for<const LATER: bool, Q: Queues + ?Sized, R>(
         &mut self,
@@ -464,12 +470,12 @@ impl Completions {
         let at = self.consumer.place();
         let op_own = self.consumer.op_own();
         if self.consumer.is_plain(op_own) {
-            // Asked first, so that nothing is left to be decided behind what follows.
+            // Checked first, so that no decision is left after the code below.
             if self.consumer.is_at_pause() {
                 return other;
             }
-            // SAFETY: `op_own` is the CQE's last byte. It equals `plain`, which has a valid opcode and
-            // the owner bit of this lap, so the HCA wrote the CQE and software owns it.
+            // SAFETY: `op_own` is the CQE's last byte. It equals `plain`, which has a valid opcode
+            // and the owner bit of this lap, so the HCA wrote the CQE and software owns it.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             if let Some(mut side) = queues.likely_send_side() {
@@ -492,8 +498,8 @@ impl Completions {
         let code = kind.rotate_right(OPCODE_SHIFT);
         const { assert!(opcode::REQ == 0 && opcode::RESP_WR_IMM == 1 && opcode::RESP_SEND_INV == 4) };
         if code.wrapping_sub(1) < 4 && !self.consumer.is_at_pause() {
-            // SAFETY: `op_own` is the CQE's last byte. Its owner bit is that of this lap and its opcode
-            // one of the responder's 1 to 4, so software owns the CQE.
+            // SAFETY: `op_own` is the CQE's last byte. Its owner bit is that of this lap and its
+            // opcode one of the responder's 1 to 4, so software owns the CQE.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
@@ -515,11 +521,11 @@ impl Completions {
         other
     }
 
-    /// Takes the next CQE, of any kind, into `into`, and publishes that. Returns whether there was
-    /// one.
+    /// Takes the next CQE, of any kind, writes its completion to `into`, and publishes the consumer
+    /// index. Returns whether there was a CQE.
     ///
-    /// Not for the rare only: here come the successes of other queues than the likely one, short
-    /// messages that are in the CQE, and everything in CQEs of 128 bytes.
+    /// This path is not only for rare cases. It handles successes of queues other than the likely
+    /// one, short messages in the CQE, and all CQEs of 128 bytes.
     #[inline(never)]
     pub(super) fn take_other<Q: Queues + ?Sized>(
         &mut self,
@@ -529,8 +535,8 @@ impl Completions {
         let op_own = self.consumer.op_own();
         let kind = self.consumer.kind(op_own) & !u32::from(SOLICITED);
         if kind == 0 {
-            // SAFETY: `op_own` is the CQE's last byte, with the opcode REQ and the owner bit of this lap,
-            // so software owns the CQE.
+            // SAFETY: `op_own` is the CQE's last byte, with the opcode REQ and the owner bit of
+            // this lap, so software owns the CQE.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
@@ -549,8 +555,8 @@ impl Completions {
         const INSIDE: u32 = (FORMAT_INLINE_32 as u32) << FORMAT_SHIFT;
         let code = (kind & !INSIDE).rotate_right(OPCODE_SHIFT);
         if code.wrapping_sub(1) < 4 {
-            // SAFETY: `op_own` is the CQE's last byte, with the owner bit of this lap and one of the
-            // responder's opcodes 1 to 4, so software owns the CQE.
+            // SAFETY: `op_own` is the CQE's last byte, with the owner bit of this lap and one of
+            // the responder's opcodes 1 to 4, so software owns the CQE.
             let cqe = unsafe { self.consumer.next(op_own) };
             self.timing.stamp_at(Phase::Sight, cqe.seen());
             let qpn = cqe.qpn();
@@ -573,7 +579,7 @@ impl Completions {
         self.take_any(queues, into)
     }
 
-    /// As [`take_other`](Self::take_other), with a look at everything.
+    /// Slow path of [`take_other`](Self::take_other): handles every CQE format.
     #[cold]
     #[inline(never)]
     fn take_any<Q: Queues + ?Sized>(
@@ -588,7 +594,7 @@ impl Completions {
             if !self.consumer.open() {
                 return Err(PollError::Compressed);
             }
-            // What is written out is not compressed.
+            // The CQEs that the block was expanded to are not compressed.
             return self.take_other(queues, into);
         }
         self.timing.stamp_at(Phase::Sight, cqe.seen());
@@ -632,7 +638,7 @@ impl Completions {
         Ok(true)
     }
 
-    /// A poll, off its fast path, finds nothing.
+    /// Handles a poll that finds no CQE, outside of the fast path.
     fn find_nothing(&mut self) -> Result<(), PollError> {
         if self.overrun {
             return Err(PollError::Overrun);
@@ -643,7 +649,7 @@ impl Completions {
         Ok(())
     }
 
-    /// The next CQE, which is not that of a compressed block's title.
+    /// Returns the next CQE. Opens a compressed block if the next CQE is its title.
     pub(super) fn look_ahead<'a>(&mut self) -> Result<Option<CqeRef<'a>>, PollError> {
         let Some(cqe) = self.consumer.look() else {
             return self.find_nothing().map(|()| None);
@@ -657,8 +663,8 @@ impl Completions {
         Ok(self.consumer.look())
     }
 
-    /// Takes the next CQE, whatever queue it is of, and publishes that: for queues that have the CQ
-    /// to themselves. `work` is also told which CQ this is.
+    /// Takes the next CQE, of any queue, and publishes the consumer index. For queues that are
+    /// alone on the CQ. `work` also gets the reader's id.
     pub(super) fn take_cqe<R>(
         &mut self,
         work: impl FnOnce(&CqeRef<'_>, CqId) -> R,
@@ -673,7 +679,7 @@ impl Completions {
         Ok(Some(result))
     }
 
-    /// Takes the next CQE, of any kind and anywhere, and publishes that.
+    /// Takes the next CQE, of any kind and at any place, and publishes the consumer index.
     #[inline(always)]
     pub(super) fn pass(&mut self) {
         self.consumer.turn();
@@ -681,14 +687,14 @@ impl Completions {
         self.timing.stamp(Phase::Release);
     }
 
-    /// Asks for an event on the CQ's completion channel at the next completion, or with
-    /// `solicited_only` at the next solicited one or error. Poll once more afterwards: a completion
-    /// that came before may have raised none. One store to the record, one to a register, two store
-    /// fences.
+    /// Requests an event on the CQ's completion channel at the next completion. With
+    /// `solicited_only`, at the next solicited completion or error. Poll once more afterwards: a
+    /// completion that came before may have raised no event. Costs one store to the record, one to
+    /// a register, and two store fences.
     ///
-    /// The card tells late requests from new ones by the number of events taken.
-    /// [`CompletionChannel::get_event`](crate::verbs::CompletionChannel::get_event) counts those of
-    /// this crate's CQs; for others, [`event_taken`](Self::event_taken) does.
+    /// The HCA tells late requests from new ones by the number of events taken. For this crate's
+    /// CQs, [`CompletionChannel::get_event`](crate::verbs::CompletionChannel::get_event) counts
+    /// them. For others, [`event_taken`](Self::event_taken) does.
     pub fn arm(&mut self, solicited_only: bool) {
         self.consumer.flush();
         self.consumer.age(ARMED);
@@ -699,39 +705,40 @@ impl Completions {
         self.flight.rang(DoorbellKind::Arm, word, Some(UAR_CQ_ARM as u16));
     }
 
-    /// Says that an event of a CQ that was taken over by [`from_raw`](Self::from_raw) was taken from
-    /// its channel, before [`arm`](Self::arm) is called again. Does nothing to a reader that was
-    /// made by [`new`](Self::new).
+    /// Counts an event taken from the channel of a CQ that was taken over by
+    /// [`from_raw`](Self::from_raw). Call it before [`arm`](Self::arm) is called again. Does
+    /// nothing to a reader that was made by [`new`](Self::new).
     pub fn event_taken(&mut self) {
         self.arm_sequence = (self.arm_sequence + 1) & 3;
     }
 
-    /// Reports that the HCA failed the CQ (`IBV_EVENT_CQ_ERR`). CQEs that are still there can be
-    /// polled, then every poll fails with [`PollError::Overrun`].
+    /// Reports that the HCA failed the CQ (`IBV_EVENT_CQ_ERR`). CQEs that are still in the CQ can
+    /// be polled. Then every poll fails with [`PollError::Overrun`].
     ///
-    /// Polls find that out themselves, but only after some million polls without a completion, and
-    /// not on contexts that [may not give firmware commands](crate::verbs::Context::devx) if the
-    /// program reads their events by other means than this crate's. A program that reads the event
-    /// calls this to be told at once.
+    /// Polls detect this themselves, but only after some million polls without a completion. They
+    /// do not detect it on contexts that [may not give firmware
+    /// commands](crate::verbs::Context::devx) if the program reads their events by other means than
+    /// this crate's. A program that reads the event calls this method to make it known at once.
     pub fn overrun(&mut self) {
         self.overrun = true;
         self.consumer.watch(true);
     }
 
-    /// Takes what [`find`](Self::find) found, and publishes that.
+    /// Takes the CQE that [`find`](Self::find) found, and publishes the consumer index.
     ///
     /// # Safety
     /// The last call on this reader was `find`, and it returned a send or a receive.
     #[inline(always)]
     pub(super) unsafe fn take_found(&mut self) {
-        // SAFETY: `find` found the next CQE, and finds none that is one to pause at.
+        // SAFETY: the caller called `find` last. It found the next CQE, which is not one to pause
+        // at.
         unsafe { self.take_at(self.consumer.place()) };
     }
 
-    /// Takes the next CQE, and publishes that.
+    /// Takes the next CQE, and publishes the consumer index.
     ///
     /// # Safety
-    /// It is at `at`, has 64 bytes, and is not one to pause at.
+    /// The next CQE is at `at`, has 64 bytes, and is not one to pause at.
     #[inline(always)]
     unsafe fn take_at(&mut self, at: NonNull<u8>) {
         // SAFETY: the caller passes the place of the next CQE, of 64 bytes and before the pause.
@@ -739,36 +746,37 @@ impl Completions {
         self.timing.stamp(Phase::Release);
     }
 
-    /// Says what mini CQEs of a CQ have that was taken over by [`from_raw`](Self::from_raw) and
-    /// compresses ([`CqeCompression::Hash`] if not called). [`new`](Self::new) knows it.
+    /// Sets the content of mini CQEs of a CQ that was taken over by [`from_raw`](Self::from_raw)
+    /// and compresses. If not called: [`CqeCompression::Hash`]. [`new`](Self::new) sets it by
+    /// itself.
     pub fn expect_compression(&mut self, format: CqeCompression) {
         self.consumer.set_format(format);
     }
 
-    /// Has every poll go the longer way, or no longer so.
+    /// Makes every poll take the slow path (`held`), or no longer.
     pub(super) fn hold(&mut self, held: bool) {
         self.consumer.hold(held);
     }
 
-    /// Has every poll that finds nothing go the longer way, or no longer so.
+    /// Makes every poll that finds no CQE take the slow path (`watched`), or no longer.
     pub(super) fn watch(&mut self, watched: bool) {
         self.consumer.watch(watched || self.overrun);
     }
 }
 
-/// What a poll finds.
+/// The result of looking for the next CQE.
 pub(super) enum Found {
     Nothing,
-    /// Of the oldest request of the likely queue, which was plain and is the only one that was
-    /// retired: who owns memory takes it from that one's place.
+    /// The oldest request of the likely queue. It was plain, and no other request was retired. An
+    /// owner of buffers takes them from that request's place.
     Send(SendDone),
-    /// Of the oldest receive.
+    /// The oldest receive.
     Receive(ReceiveDone),
-    /// What must be looked at more closely; perhaps nothing.
+    /// A case that needs a closer look. Perhaps there is no CQE.
     Other,
 }
 
-/// The same of a poll that has put it where it belongs.
+/// The result of looking for the next CQE after the completion was written to its destination.
 enum Step {
     Nothing,
     Found,
@@ -777,7 +785,7 @@ enum Step {
 
 impl Drop for Completions {
     fn drop(&mut self) {
-        // Who reads on knows nothing of the block.
+        // The next reader does not know the compressed block.
         self.consumer.unfold();
         if let (Some(keep), Some(titles)) = (&self.keep, self.consumer.titles()) {
             keep.leave(titles);

@@ -1,4 +1,4 @@
-//! Where a completion queue is read: the next CQE, whose it is, and what the card is told of it.
+//! The consumer side of a CQ: finds the next CQE and its owner, and publishes the consumer index.
 
 use core::ptr::NonNull;
 
@@ -11,58 +11,57 @@ use crate::cqe::CqeRef;
 use crate::doorbell::{Record, fence};
 use crate::ib::{Counter, CqeCompression, Shape};
 
-/// When the card is told how far a CQ is read.
+/// When polls publish the consumer index to the HCA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Publish {
     /// With every CQE that a poll takes.
     #[default]
     EveryPoll,
-    /// When so many CQEs were taken since the last time. The record shares a cache line with what
-    /// the card is told of arms, and the card reads it when it runs short of room: the fewer stores,
-    /// the less often the line changes hands. As many entries of the CQ cannot be promised to
-    /// queues.
+    /// After this many CQEs. The consumer index shares a cache line with the arm word of the
+    /// doorbell record, and the HCA reads it when the CQ runs short of free entries. Fewer stores
+    /// mean fewer transfers of that line. As many entries of the CQ cannot be reserved for queues.
     Every(u32),
     /// Only by [`arm`](super::Completions::arm) and when the reader is dropped: for CQs that
     /// [ignore overruns](crate::verbs::CompletionQueueBuilder::ignore_overrun).
     Never,
 }
 
-/// What no owner byte is equal to.
+/// A value that no owner byte equals.
 const NEVER: u32 = u32::MAX;
 
-/// Binary logarithm of a CQE's size, where it is the usual one.
+/// Binary logarithm of the usual CQE size.
 const SHIFT: u32 = Cqe64::SIZE.trailing_zeros();
 
 /// The consumer side of a CQ.
 ///
-/// A poll that finds what it usually finds touches the first fields only, and compares the CQE's
-/// last byte with two that are known ahead. All that depends on where in the ring, or in which lap,
-/// the next CQE is, was put into them by [`seek`](Self::seek), once per lap.
+/// The usual poll touches only the first fields. It compares the CQE's last byte with two values
+/// that are computed ahead. [`seek`](Self::seek) computes everything that depends on the place in
+/// the ring or the lap, once per lap.
 ///
-/// In a compressed block, the next CQE is one that was written out beside the ring: see
+/// In a compressed block, the next CQE is one that was expanded beside the ring, see
 /// [`block`](super::block).
 pub(super) struct Consumer {
     /// The 64-byte CQE at the consumer index.
     next: NonNull<u8>,
-    /// The last byte of a requester's success, without data in it, in this lap. Never equal to a
-    /// byte if CQEs are 128 bytes long.
+    /// The last byte of a requester's success without inline data in this lap. [`NEVER`] if CQEs
+    /// are 128 bytes long.
     plain: u32,
-    /// A last byte that says, in this lap, that the card did not write the CQE yet: that which was
-    /// seen last. Never equal to a byte if such polls have more to do.
+    /// The last byte last seen in this lap of a slot that the HCA has not written yet. [`NEVER`] if
+    /// a poll that finds no CQE has more to do.
     stale: u32,
-    /// Polls that find nothing until the reader looks whether the CQ failed, less one; negative when
-    /// it is to look.
+    /// Number of polls without a CQE before the reader checks whether the CQ failed, less one.
+    /// Negative when the check is due.
     idle: i32,
-    /// As `plain`, for those who ask what a byte differs in from it: read apart, so that who only
-    /// compares needs no register for it.
+    /// The same value as `plain`, for [`differs`](Self::differs). A separate field, so that code
+    /// that only compares needs no register for it.
     usual: u32,
-    /// The owner bit of this lap, which is also what `plain` is where it is not "never". What is
-    /// written out has none.
+    /// The owner bit of this lap, which is also the value of `plain` if that is not [`NEVER`].
+    /// Expanded CQEs have no owner bit.
     owner: u32,
-    /// The CQE after which more is to be done than to go on to the following one.
+    /// The CQE after which more is to be done than to move to the next one.
     pause: NonNull<u8>,
-    /// Added to the low half of a CQE's address: the consumer index behind it, as the record has
-    /// it, 2^[`SHIFT`] times.
+    /// Added to the low half of a CQE's address, gives the consumer index behind it as in the
+    /// record, times 2^[`SHIFT`].
     bias: u32,
     record: Record,
 
@@ -70,27 +69,27 @@ pub(super) struct Consumer {
     first: NonNull<u8>,
     shape: Shape,
     wide: bool,
-    /// Where the consumer walks: the CQE at the index `lap`, which is slot 0 in the ring, and the
-    /// binary logarithm of the distance of CQEs.
+    /// The memory that is being read: the address of the CQE at the index `lap` (slot 0 if it is
+    /// the ring), and the binary logarithm of the distance between CQEs.
     origin: NonNull<u8>,
     lap: Counter,
     shift: u32,
     block: Box<Block>,
-    /// Whether a poll that finds nothing has more to do.
+    /// Whether a poll that finds no CQE has more to do.
     watched: bool,
-    /// Where the card is not told by every poll.
+    /// Set if not every poll publishes the consumer index.
     reserve: Option<Reserve>,
-    /// Whether no poll is over by comparisons.
+    /// Whether every poll must take the slow path.
     held: bool,
 }
 
-/// The CQ's record, while `record` is a word that nobody looks at.
+/// The CQ's record, while `record` is a word in memory that the HCA does not read.
 struct Reserve {
     record: Record,
     scrap: NonNull<u32>,
-    /// CQEs that may be taken without telling the card.
+    /// Number of CQEs that may be taken without publishing.
     most: u32,
-    /// What the record says.
+    /// The consumer index in the record.
     published: Counter,
 }
 
@@ -101,15 +100,16 @@ impl Drop for Reserve {
     }
 }
 
-// SAFETY: the words behind `record` and `scrap` are accessed through this value alone.
+// SAFETY: only this value accesses the words behind `record` and `scrap`.
 unsafe impl Send for Reserve {}
 
 impl Consumer {
-    /// Goes on where the record says.
+    /// Creates a consumer that starts at the index in the record.
     ///
     /// # Safety
-    /// `buffer` is a ring of CQEs of 64 bytes, or, with `wide`, 128, aligned to 64, that lives as
-    /// long as the result; the record is its own.
+    /// - `buffer` is a ring of CQEs of 64 bytes, or, with `wide`, 128, aligned to 64, that lives as
+    ///   long as the result.
+    /// - The record belongs to the result.
     pub(super) unsafe fn new(
         buffer: NonNull<u8>,
         shape: Shape,
@@ -117,7 +117,8 @@ impl Consumer {
         record: Record,
         format: CqeCompression,
     ) -> Self {
-        // SAFETY: the ring has at least one CQE. A wide one has 128 bytes, so its second half is inside.
+        // SAFETY: the ring has at least one CQE. A wide one has 128 bytes, so its second half is
+        // inside.
         let first = unsafe { buffer.add(if wide { Cqe64::SIZE } else { 0 }) };
         let start = Counter::new(record.read());
         let mut consumer = Self {
@@ -155,12 +156,12 @@ impl Consumer {
         self.lap.plus((offset >> self.shift) as u32)
     }
 
-    /// Binary logarithm of the distance of CQEs in the ring.
+    /// Binary logarithm of the distance between CQEs in the ring.
     fn slot_shift(&self) -> u32 {
         SHIFT + u32::from(self.wide)
     }
 
-    /// Moves the consumer index. It stays in the block it is in, or goes to its end.
+    /// Moves the consumer index, within the open block or to its end if one is open.
     #[cold]
     #[inline(never)]
     pub(super) fn seek(&mut self, index: Counter) {
@@ -175,13 +176,13 @@ impl Consumer {
         let plain = if self.wide || enhanced { NEVER } else { plain };
         self.walk(index, plain, self.shape.entries() - 1 - slot);
         if enhanced {
-            // Last bytes do not tell whose a CQE is.
+            // With the enhanced layout, last bytes do not tell who owns a CQE.
             (self.owner, self.stale) = (NOBODY, NEVER);
         }
     }
 
-    /// Moves the consumer index within the block that it is in. `false`, and it is in none any more,
-    /// if the block ends there.
+    /// Moves the consumer index within the open block. If the block ends there, closes it and
+    /// returns false.
     #[inline(never)]
     fn seek_in_block(&mut self, index: Counter) -> bool {
         if !self.block.holds(index) {
@@ -190,26 +191,26 @@ impl Consumer {
                 (self.origin, self.shift) = (self.first, self.slot_shift());
                 return false;
             }
-            // SAFETY: the block is open, so software owns its slots of the ring, and `index` is before
-            // its end. Slots that were published before are not read again.
+            // SAFETY: the block is open, so software owns its slots of the ring, and `index` is
+            // before its end. Slots that were published before are not read again.
             unsafe { self.block.load(index, self.first, self.shape, self.slot_shift()) };
         }
         let (base, loaded) = self.block.written_out();
         (self.origin, self.lap, self.shift) = (self.block.out(), base, SHIFT);
         self.owner = 0;
-        // What is published has 24 bits. In the ring they end where a lap does.
+        // The published index has 24 bits. In the ring, they wrap at the end of a lap.
         let ahead = base.plus(loaded - 1).since(index).min(0xff_ffff - index.low24());
         self.walk(index, u32::from(opcode::REQ) << OPCODE_SHIFT, ahead);
         true
     }
 
-    /// Goes on at `index`, with `plain` as the last byte of a requester's success, and `ahead` CQEs
-    /// behind that one before more is to be done.
+    /// Continues at `index`. `plain` is the last byte of a requester's success. `ahead` CQEs follow
+    /// before more is to be done.
     #[inline(always)]
     fn walk(&mut self, index: Counter, plain: u32, mut ahead: u32) {
         self.plain = plain;
         self.usual = plain;
-        // An invalid opcode means it in any lap.
+        // An invalid opcode means in any lap that there is no CQE.
         self.stale = if self.watched { NEVER } else { u32::from(opcode::INVALID) << OPCODE_SHIFT };
         if self.held {
             (self.plain, self.usual, self.stale) = (NEVER, NEVER, NEVER);
@@ -221,12 +222,12 @@ impl Consumer {
                 reserve.published = index;
                 unpublished = 0;
             }
-            // The CQE behind which it will be as many.
+            // The CQE after which `most` CQEs will be unpublished.
             ahead = ahead.min(reserve.most - unpublished - 1);
         }
         let behind = (index.since(self.lap) as usize) << self.shift;
-        // SAFETY: `index` and the `ahead` CQEs behind it are of one lap of the ring, or of those that
-        // are written out at `origin`, so both results are CQEs of that memory.
+        // SAFETY: `index` and the `ahead` CQEs behind it are in one lap of the ring, or in the
+        // expanded block at `origin`, so both results are CQEs of that memory.
         unsafe {
             self.next = self.origin.add(behind);
             self.pause = self.next.add((ahead as usize) << self.shift);
@@ -235,8 +236,8 @@ impl Consumer {
         self.bias = behind_next.wrapping_sub(self.next.addr().get() as u32);
     }
 
-    /// Opens the compressed block that the next CQE is the title of. `false`, and nothing changes, if
-    /// it is a damaged one.
+    /// Opens the compressed block whose title is the next CQE. Returns false, and changes nothing,
+    /// if the block is damaged.
     #[cold]
     pub(super) fn open(&mut self) -> bool {
         let index = self.index();
@@ -247,7 +248,7 @@ impl Consumer {
         open
     }
 
-    /// Opens the block whose title is at `index` of the ring, and was seen to be software's.
+    /// Opens the block whose title is at `index` of the ring. Software owns the title.
     fn open_at(&mut self, index: Counter) -> bool {
         let words = self.words(index);
         if self.block.is_enhanced() {
@@ -256,7 +257,7 @@ impl Consumer {
         self.block.open(index, zerocopy::transmute!(words), self.shape.entries())
     }
 
-    /// A copy of the 64-byte CQE at `index` of the ring.
+    /// Returns a copy of the 64-byte CQE at `index` of the ring.
     pub(super) fn words(&self, index: Counter) -> Words {
         let cqe = self.entry(index).cast::<u64>();
         // SAFETY: a CQE of the ring.
@@ -271,8 +272,7 @@ impl Consumer {
         &self.block
     }
 
-    /// Writes what is left of the block that the consumer is in to the ring, as CQEs that are not
-    /// compressed.
+    /// Writes the rest of the open block to the ring as uncompressed CQEs.
     #[cold]
     pub(super) fn unfold(&mut self) {
         if self.block.is_open() {
@@ -282,8 +282,8 @@ impl Consumer {
         }
     }
 
-    /// The same of a block whose title is at `index`, where the consumer is in none. `false`, and
-    /// nothing changes, if it is a damaged one.
+    /// Writes the block whose title is at `index` to the ring as uncompressed CQEs. No block is
+    /// open. Returns false, and changes nothing, if the block is damaged.
     #[cold]
     pub(super) fn unfold_at(&mut self, index: Counter) -> bool {
         let open = self.open_at(index);
@@ -299,8 +299,8 @@ impl Consumer {
         let mut next = index;
         while next != end {
             if !self.block.holds(next) {
-                // SAFETY: the block is open, so software owns its slots of the ring, and `next` is before
-                // its end. Slots that were published before are not read again.
+                // SAFETY: the block is open, so software owns its slots of the ring, and `next` is
+                // before its end. Slots that were published before are not read again.
                 unsafe { self.block.load(next, self.first, self.shape, self.slot_shift()) };
             }
             cqes.push(self.block.cqe(next));
@@ -323,12 +323,13 @@ impl Consumer {
         (self.origin, self.shift) = (self.first, self.slot_shift());
     }
 
-    /// What mini CQEs of responders say.
+    /// Sets the format of mini CQEs of responders.
     pub(super) fn set_format(&mut self, format: CqeCompression) {
         self.block.set_format(format);
     }
 
-    /// From now on, the card is told when `most` CQEs were taken, or by every poll that takes one.
+    /// Publishes the consumer index only after `most` CQEs from now on; `None`: with every CQE
+    /// taken.
     pub(super) fn set_reserve(&mut self, most: Option<u32>) {
         self.flush();
         if let Some(mut reserve) = self.reserve.take() {
@@ -346,7 +347,7 @@ impl Consumer {
         self.seek(self.index());
     }
 
-    /// Tells the card how far the CQ is read, if polls did not.
+    /// Publishes the consumer index, if polls did not.
     pub(super) fn flush(&mut self) {
         let index = self.index();
         if let Some(reserve) = &mut self.reserve {
@@ -356,82 +357,83 @@ impl Consumer {
         }
     }
 
-    /// From now on, no poll that finds nothing is over by one comparison, or again is.
+    /// Sets whether a poll that finds no CQE must take the slow path.
     pub(super) fn watch(&mut self, watched: bool) {
         self.watched = watched;
         self.seek(self.index());
     }
 
-    /// From now on, no poll is over by comparisons, or again is.
+    /// Sets whether every poll must take the slow path.
     pub(super) fn hold(&mut self, held: bool) {
         self.held = held;
         self.seek(self.index());
     }
 
-    /// The last byte of the next CQE.
+    /// Returns the last byte of the next CQE.
     #[inline(always)]
     pub(super) fn op_own(&self) -> u32 {
-        // SAFETY: `next` is a 64-byte CQE of the ring or of those that are written out, both of which
-        // live as long as the reader.
+        // SAFETY: `next` is a 64-byte CQE of the ring or of the expanded block, both of which live
+        // as long as the reader.
         unsafe { self.next.add(Cqe64::SIZE - 1).read_volatile() }.into()
     }
 
-    /// Whether it is a requester's success, in a CQE of 64 bytes, without data in it.
+    /// Returns whether `op_own` is a requester's success, in a CQE of 64 bytes without inline data.
     #[inline(always)]
     pub(super) fn is_plain(&self, op_own: u32) -> bool {
         op_own == self.plain
     }
 
-    /// Whether it is one that was found to say that there is no CQE.
+    /// Returns whether `op_own` is the byte last seen where there was no CQE.
     #[inline(always)]
     pub(super) fn is_stale(&self, op_own: u32) -> bool {
         op_own == self.stale
     }
 
-    /// Counts a poll that finds nothing. Returns whether the reader is to look whether the CQ failed.
+    /// Counts a poll that finds no CQE. Returns whether the reader must check now if the CQ failed.
     #[inline(always)]
     pub(super) fn idles(&mut self) -> bool {
         self.idle = self.idle.wrapping_sub(1);
         self.idle < 0
     }
 
-    /// Sets after how many polls that find nothing the reader looks whether the CQ failed.
+    /// Sets the number of polls without a CQE before the reader checks whether the CQ failed.
     pub(super) fn look_after_in(&mut self, polls: i32) {
         self.idle = polls;
     }
 
-    /// Counts as so many polls that find nothing.
+    /// Counts `polls` polls without a CQE.
     pub(super) fn age(&mut self, polls: i32) {
         self.idle = self.idle.saturating_sub(polls).max(0);
     }
 
-    /// What a last byte differs in from that of a requester's success in a CQE of 64 bytes.
+    /// Returns the bits in which a last byte differs from a requester's success in a CQE of 64
+    /// bytes.
     #[inline(always)]
     pub(super) fn differs(&self, op_own: u32) -> u32 {
         op_own ^ self.usual
     }
 
-    /// What a last byte differs in from that of a requester's success without data in it. Of any CQE,
-    /// and at any time: for who has the time to ask.
+    /// Returns the bits in which a last byte differs from a requester's success without inline
+    /// data. Slow path: for every CQE size and at any time.
     #[inline(always)]
     pub(super) fn kind(&self, op_own: u32) -> u32 {
         const { assert!(opcode::REQ == 0) };
         op_own ^ self.owner
     }
 
-    /// The next CQE.
+    /// Returns the next CQE.
     ///
     /// # Safety
-    /// `op_own` is its last byte, and says that it is the reader's.
+    /// `op_own` is its last byte, and shows that software owns the CQE.
     #[inline(always)]
     pub(super) unsafe fn next<'a>(&self, op_own: u32) -> CqeRef<'a> {
         fence::ownership_then_cqe();
-        // SAFETY: an entry of this ring that software owns; the card gets it back when the consumer
+        // SAFETY: an entry of this ring that software owns. The HCA gets it back when the consumer
         // index is published.
         unsafe { CqeRef::new(self.next, self.wide, op_own as u8) }
     }
 
-    /// The next CQE of any kind, if there is one.
+    /// Returns the next CQE of any kind, if there is one.
     pub(super) fn look<'a>(&mut self) -> Option<CqeRef<'a>> {
         let op_own = self.op_own();
         if op_own & u32::from(OWNER_MASK) != self.owner
@@ -446,8 +448,8 @@ impl Consumer {
             return None;
         }
         fence::ownership_then_cqe();
-        // SAFETY: the owner bit is that of this lap and the opcode valid, so software owns the CQE, until
-        // the consumer index is published behind it.
+        // SAFETY: the owner bit is that of this lap and the opcode is valid, so software owns the
+        // CQE until the consumer index is published behind it.
         Some(unsafe { CqeRef::new(self.next, self.wide, op_own as u8) })
     }
 
@@ -459,7 +461,7 @@ impl Consumer {
             && op_own >> OPCODE_SHIFT != opcode::INVALID
     }
 
-    /// The CQE at `index` of the ring, if software owns it. Not of a block.
+    /// Returns the CQE at `index` of the ring, if software owns it. Not for compressed blocks.
     pub(super) fn peek<'a>(&self, index: Counter) -> Option<CqeRef<'a>> {
         let entry = self.entry(index);
         // SAFETY: the last byte of a CQE of this ring.
@@ -469,60 +471,61 @@ impl Consumer {
         }
         fence::ownership_then_cqe();
         let op_own = last();
-        // SAFETY: `is_mine` says that software owns the entry, which it does until the consumer index is
-        // published behind it.
+        // SAFETY: `is_mine` checked that software owns the entry. It does so until the consumer
+        // index is published behind it.
         Some(unsafe { CqeRef::new(entry, self.wide, op_own) })
     }
 
-    /// The 64-byte CQE at `index` of the ring.
+    /// Returns the address of the 64-byte CQE at `index` of the ring.
     pub(super) fn entry(&self, index: Counter) -> NonNull<u8> {
         // SAFETY: a slot is less than the number of entries, so the result is inside the ring.
         unsafe { self.first.add(self.shape.slot(index) << self.slot_shift()) }
     }
 
-    /// Whether more is to be done after the next CQE than to go on to the following one.
+    /// Returns whether more is to be done after the next CQE than to move to the one after it.
     #[inline(always)]
     pub(super) fn is_at_pause(&self) -> bool {
         self.next == self.pause
     }
 
-    /// Where the next CQE is.
+    /// Returns the address of the next CQE.
     #[inline(always)]
     pub(super) fn place(&self) -> NonNull<u8> {
         self.next
     }
 
-    /// Takes the next CQE, and publishes that.
+    /// Takes the next CQE, and publishes the consumer index.
     ///
     /// # Safety
-    /// It is [at](Self::place) `taken`, has 64 bytes, and is not [one to pause at](Self::is_at_pause).
+    /// The next CQE is [at](Self::place) `taken`, has 64 bytes, and is not [one to pause
+    /// at](Self::is_at_pause).
     #[inline(always)]
     pub(super) unsafe fn take_and_publish(&mut self, taken: NonNull<u8>) {
-        // SAFETY: the caller passes the place of the next CQE, which is before the pause: another
-        // CQE of the ring, or of those that are written out, follows it.
+        // SAFETY: the caller passes the address of the next CQE, which is before the pause. So
+        // another CQE of the ring or of the expanded block follows it.
         self.next = unsafe { taken.add(Cqe64::SIZE) };
-        // It does not pass 2^24 but behind the last CQE of a lap, or one to pause at.
+        // The index passes 2^24 only after the last CQE of a lap, or after one to pause at.
         self.record.release((taken.addr().get() as u32).wrapping_add(self.bias) >> SHIFT);
     }
 
-    /// Takes the next CQE, of any kind and anywhere.
+    /// Takes the next CQE, of any kind and at any place.
     #[inline(always)]
     pub(super) fn turn(&mut self) {
         if self.next == self.pause {
             return self.seek(self.index().plus(1));
         }
-        // SAFETY: `next` is before the pause, so another CQE of the ring, or of those that are written
-        // out, follows it.
+        // SAFETY: `next` is before the pause, so another CQE of the ring or of the expanded block
+        // follows it.
         self.next = unsafe { self.next.add(1 << self.shift) };
     }
 
-    /// Gives all CQEs that were taken back to the card, unless it is told less often.
+    /// Publishes the consumer index, unless a reserve is set.
     #[inline(always)]
     pub(super) fn publish(&mut self) {
         self.record.release(self.index().low24());
     }
 
-    /// Copies a CQE that software owns over another one, which keeps its owner bit.
+    /// Copies a CQE that software owns over another one. The destination keeps its owner bit.
     pub(super) fn move_entry(&mut self, from: Counter, to: Counter) {
         let to_index = to;
         let (from, to) = (self.entry(from), self.entry(to));

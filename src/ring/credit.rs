@@ -1,10 +1,9 @@
-//! Who may have how many CQEs outstanding.
+//! CQ slots: how many completions each queue may have outstanding.
 //!
-//! A CQ that receives more CQEs than it has room for is lost, and with it every queue that
-//! completes on it. Its entries are therefore promised to queues when these are taken over, and
-//! each queue counts its own outstanding completions against its promise: no shared counter on the
-//! way of a post. What was promised to a queue that is dropped before its work is done is owed until
-//! its CQEs can no longer come.
+//! A CQ that receives more CQEs than it has entries fails, and with it every queue that completes
+//! on it. So CQ slots are reserved for a queue when it is taken over. Each queue counts its own
+//! outstanding completions against its reservation, and posts need no shared counter. The slots of
+//! a queue that is dropped with work outstanding stay reserved until its CQEs can no longer come.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,7 +13,7 @@ use super::QueueError;
 use super::srq::UserIndex;
 use crate::cqe::QueueKind;
 
-/// What of a CQ's entries is promised.
+/// The CQ slots that are reserved.
 #[derive(Debug)]
 pub(super) struct Ledger {
     entries: u32,
@@ -25,19 +24,19 @@ pub(super) struct Ledger {
 struct Promises {
     total: AtomicU32,
     owed: Mutex<Vec<Owed>>,
-    /// Queue pairs that a shared receive queue has let go of while receives were outstanding: from the
-    /// queue pair's number to that of the shared receive queue. CQEs with that number may still come,
-    /// or be in the CQ, until a queue is taken over for another queue pair of that number, which drops
-    /// them.
+    /// Queue pairs that a shared receive queue detached while receives were outstanding: from the
+    /// queue pair's number to the id of the shared receive queue. CQEs with that number may still
+    /// come, or be in the CQ, until a queue of another queue pair with that number is taken over,
+    /// which drops them.
     strays: Mutex<HashMap<u32, SharedId>>,
 }
 
-/// Entries of a queue that was dropped with work outstanding, whose CQEs may still come.
+/// CQ slots of a queue that was dropped with work outstanding, whose CQEs may still come.
 #[derive(Debug)]
 struct Owed {
     entries: u32,
     debtor: Debtor,
-    /// Whether it is destroyed, so that none comes any more.
+    /// Whether the queue is destroyed, so that no more CQEs come.
     destroyed: Arc<AtomicBool>,
 }
 
@@ -53,17 +52,16 @@ impl SharedId {
     }
 }
 
-/// Whose CQEs may still come.
+/// A dropped queue whose CQEs may still come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Debtor {
-    /// Those of a queue of that queue pair.
+    /// A queue of the queue pair with this number.
     Queue(u32, QueueKind),
-    /// Those of a shared receive queue, from these queue pairs, or by its user index.
+    /// A shared receive queue. Its CQEs name one of these queue pairs, or its user index.
     Shared(Vec<u32>, Option<UserIndex>),
 }
 
-/// A promise of CQ entries; given back when dropped. One that is leaked stays promised, which is
-/// safe.
+/// A reservation of CQ slots, released when dropped. A leaked one stays reserved, which is safe.
 #[derive(Debug)]
 pub(super) struct Credit {
     entries: u32,
@@ -85,17 +83,17 @@ impl Ledger {
         Self { entries, promises: Arc::default() }
     }
 
-    /// Entries that are promised.
+    /// Returns the number of reserved slots.
     pub(super) fn promised(&self) -> u32 {
         self.promises.total.load(Ordering::Relaxed)
     }
 
-    /// Whether nothing is promised.
+    /// Returns whether no slot is reserved.
     pub(super) fn is_unpromised(&self) -> bool {
         self.promised() == 0
     }
 
-    /// Promises up to `wanted` entries, at least one.
+    /// Reserves up to `wanted` slots, at least one.
     pub(super) fn promise(&self, wanted: u32) -> Result<Credit, QueueError> {
         let (total, order) = (&self.promises.total, Ordering::Relaxed);
         let mut before = total.load(order);
@@ -113,7 +111,7 @@ impl Ledger {
         }
     }
 
-    /// As [`promise`](Self::promise), all of them or none.
+    /// Reserves all `entries` slots, or none.
     pub(super) fn withhold(&self, entries: u32) -> Result<Credit, QueueError> {
         let credit = self.promise(entries)?;
         if credit.entries < entries {
@@ -122,17 +120,17 @@ impl Ledger {
         Ok(credit)
     }
 
-    /// Whether that queue was dropped with work outstanding.
+    /// Returns whether that queue was dropped with work outstanding.
     pub(super) fn owes(&self, qpn: u32, queue: QueueKind) -> bool {
         self.promises.owed().iter().any(|owed| owed.debtor == Debtor::Queue(qpn, queue))
     }
 
-    /// A queue that was dropped with work outstanding, and is destroyed by now, or its queue pair is;
-    /// with the flag that says so, which tells it from others.
+    /// Finds a queue that was dropped with work outstanding and is now destroyed, or whose queue
+    /// pair is. Returns it with its flag, which identifies the queue.
     pub(super) fn destroyed(&self) -> Option<(Debtor, Arc<AtomicBool>)> {
         let owed = self.promises.owed();
         let destroyed = owed.iter().find(|owed| {
-            // What has no name cannot be told from what comes later.
+            // A queue without a known name cannot be told from a later one.
             let nameless = matches!(
                 owed.debtor,
                 Debtor::Shared(_, Some(UserIndex::Alone | UserIndex::Tagged(_)))
@@ -142,19 +140,20 @@ impl Ledger {
         Some((destroyed.debtor.clone(), Arc::clone(&destroyed.destroyed)))
     }
 
-    /// No CQE of a shared receive queue that is destroyed, as that flag says, is in the CQ.
+    /// Releases the slots of a destroyed shared receive queue. None of its CQEs is in the CQ. The
+    /// flag `destroyed` identifies the queue.
     pub(super) fn settle_shared(&self, destroyed: &Arc<AtomicBool>) {
         self.retain(|owed| !Arc::ptr_eq(&owed.destroyed, destroyed));
     }
 
-    /// A shared receive queue lets go of a queue pair while receives are outstanding, whose CQEs may
-    /// come later.
+    /// Records that a shared receive queue detached a queue pair while receives were outstanding,
+    /// whose CQEs may come later.
     pub(super) fn stray(&self, qpn: u32, of: SharedId) {
         self.promises.strays().insert(qpn, of);
     }
 
-    /// From now on, CQEs of receives with that number are of another queue pair: they are not those of
-    /// queues that were dropped. Those that are in the CQ are dropped by the caller.
+    /// Assigns receive CQEs with that number to a new queue pair from now on, instead of to queues
+    /// that were dropped. The caller drops the ones that are in the CQ.
     pub(super) fn begin_receives(&self, qpn: u32) {
         self.promises.strays().remove(&qpn);
         for owed in self.promises.owed().iter_mut() {
@@ -165,7 +164,8 @@ impl Ledger {
         self.settle(&Debtor::Queue(qpn, QueueKind::Receive));
     }
 
-    /// The same of CQEs with that user index. Returns whether a queue that was dropped had it.
+    /// Assigns CQEs with that user index to a new queue. Returns whether a queue that was dropped
+    /// had the index.
     pub(super) fn begin_index(&self, index: u32) -> bool {
         let mut had = false;
         for owed in self.promises.owed().iter_mut() {
@@ -178,12 +178,12 @@ impl Ledger {
         had
     }
 
-    /// No CQE of that queue's former lives is in the CQ, and none comes.
+    /// Releases the slots of a dropped queue. None of its CQEs is in the CQ, and none comes.
     pub(super) fn settle(&self, debtor: &Debtor) {
         self.retain(|owed| owed.debtor != *debtor);
     }
 
-    /// Takes the entries back of those that `owes` does not say so of.
+    /// Releases the slots of all queues for which `owes` returns false.
     fn retain(&self, owes: impl Fn(&Owed) -> bool) {
         self.promises.owed().retain(|owed| {
             let owes = owes(owed);
@@ -196,21 +196,21 @@ impl Ledger {
 }
 
 impl Credit {
-    /// Completions that may be outstanding.
+    /// Returns the number of completions that may be outstanding.
     pub(super) fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// The queue is dropped with work outstanding: its entries stay promised until it is
-    /// [settled](Ledger::settle).
+    /// Keeps the slots of a queue that is dropped with work outstanding reserved until
+    /// [`Ledger::settle`] releases them.
     pub(super) fn owe(&mut self, qpn: u32, queue: QueueKind, destroyed: Arc<AtomicBool>) {
         let entries = std::mem::take(&mut self.entries);
         let debtor = Debtor::Queue(qpn, queue);
         self.promises.owed().push(Owed { entries, debtor, destroyed });
     }
 
-    /// The same of a shared receive queue, whose receives these queue pairs took and those that it
-    /// [let go of](Ledger::stray), or which CQEs name themselves.
+    /// Keeps the slots of a shared receive queue that is dropped with work outstanding reserved.
+    /// Its CQEs name `qpns`, the queue pairs that it [detached](Ledger::stray), or `index`.
     pub(super) fn owe_shared(
         &mut self,
         mut qpns: Vec<u32>,
@@ -228,7 +228,7 @@ impl Credit {
 }
 
 impl Credit {
-    /// Forgets the queue pairs that a shared receive queue has let go of, and returns their numbers.
+    /// Forgets the queue pairs that a shared receive queue detached, and returns their numbers.
     pub(super) fn take_strays(&self, of: SharedId) -> Vec<u32> {
         let mut strays = self.promises.strays();
         let its: Vec<u32> =

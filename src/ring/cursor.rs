@@ -1,5 +1,5 @@
-//! The two ends of a work queue. Counters and how they become slots are in [`crate::ib`]; nothing else
-//! masks, wraps or compares them, but for the longer ones of queues that threads share
+//! The two ends of a work queue. Counters and how they become slots are in [`crate::ib`]; nothing
+//! else masks, wraps or compares them, but for the longer ones of queues that threads share
 //! (`shared::position`).
 
 use crate::ib::{Counter, Shape};

@@ -1,4 +1,4 @@
-//! Send queues that share a doorbell register, in the hands of one owner.
+//! Send queues of one owner that share a doorbell register.
 
 use core::fmt;
 
@@ -10,23 +10,29 @@ use super::{
 use crate::ib::{Rc, Transport};
 use crate::wqe::{Limits, PostOn};
 
-/// A doorbell register with all send queues that store to it, so that each can copy its WQEs there
-/// (BlueFlame) and none meets another's copy.
+/// A doorbell register with all send queues that store to it. Each can copy its WQEs there
+/// (BlueFlame) without colliding with another's copy.
 ///
-/// A register belongs to one queue, which then need not share anything; or to queues that ring by
-/// eight bytes only ([`RegisterUse::Shared`](super::RegisterUse)), in any threads; or to this: the
-/// queues of one thread, whose queue pairs are made in one
-/// [`ThreadDomain`](crate::verbs::ThreadDomain). It can be moved to another thread as a whole. It is
-/// not `Sync`, and hands out one queue at a time, so no two threads can store to the register.
+/// A register belongs to one of these:
+///
+/// - One queue, which then need not share anything.
+/// - Queues in any threads that ring by eight bytes only
+///   ([`RegisterUse::Shared`](super::RegisterUse)).
+/// - A value of this type: the queues of one thread, whose queue pairs are created in one
+///   [`ThreadDomain`](crate::verbs::ThreadDomain).
+///
+/// The value can be moved to another thread as a whole. It is not `Sync`, and hands out one queue
+/// at a time, so no two threads can store to the register.
 pub struct DedicatedRegister<T: Transport = Rc> {
-    /// Ends before the queue pairs do, whose register another one may get then.
+    /// Dropped before the queue pairs are released, since another queue pair may then get their
+    /// register.
     claim: Option<RegisterClaim>,
     queues: Vec<SendQueue<T>>,
-    /// The queue that stored to the register last: where the next one goes on.
+    /// The queue that stored to the register last. The next one continues with its buffer.
     last: usize,
 }
 
-/// A queue of a [`DedicatedRegister`], as long as it has the register.
+/// A queue of a [`DedicatedRegister`], while it holds the register.
 #[derive(Debug)]
 pub struct Turn<'r, T: Transport = Rc> {
     queue: &'r mut SendQueue<T>,
@@ -39,16 +45,16 @@ impl<T: Transport> Default for DedicatedRegister<T> {
 }
 
 impl<T: Transport> DedicatedRegister<T> {
-    /// No queue yet; the first one decides which register it is.
+    /// Creates a value without queues. The first queue determines the register.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes over the send queue of a QP, as [`SendQueue::new`], and returns its index.
+    /// Takes over the send queue of a QP, see [`SendQueue::new`]. Returns its index.
     ///
     /// # Errors
-    /// As there: [`QueueError::RegisterShared`] where a queue outside uses the register; and
-    /// [`QueueError::OtherRegister`] for a QP of another register than the first one's.
+    /// The errors of [`SendQueue::new`]. [`QueueError::RegisterShared`] if another queue uses the
+    /// register. [`QueueError::OtherRegister`] if the QP has another register than the first one.
     pub fn add<Q: SendSource<Transport = T>>(
         &mut self,
         qp: &Q,
@@ -68,24 +74,25 @@ impl<T: Transport> DedicatedRegister<T> {
         Ok(self.queues.len() - 1)
     }
 
-    /// How many queues there are.
+    /// Returns the number of queues.
     pub fn len(&self) -> usize {
         self.queues.len()
     }
 
-    /// Whether there is none yet.
+    /// Returns whether there is no queue.
     pub fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
-    /// A queue's turn. A comparison, and where it is another queue than before, a load and a store.
+    /// Returns a queue with the register. Costs a comparison, and a load and a store if the last
+    /// queue was another.
     ///
     /// # Panics
-    /// If there is no queue of that index.
+    /// If there is no queue with that index.
     #[inline]
     pub fn turn(&mut self, index: usize) -> Turn<'_, T> {
         if index != self.last {
-            // The buffers of the register are used in turn, whoever uses them.
+            // The buffers of the register alternate across all queues.
             let next = self.queues[self.last].ring.doorbell.buffer();
             self.queues[index].ring.doorbell.set_buffer(next);
             self.last = index;
@@ -95,54 +102,55 @@ impl<T: Transport> DedicatedRegister<T> {
 }
 
 impl<'r, T: Transport> Turn<'r, T> {
-    /// As [`SendQueue::post`].
+    /// Posts one request, see [`SendQueue::post`].
     ///
     /// # Errors
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
     /// The HCA works on the request from now on. Until it is retired, by a poll that returns its
-    /// completion or that of a later request, or by a RESET or the end of the QP:
+    /// completion or that of a later request, or by a RESET or the destruction of the QP:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nothing writes what a SEND or WRITE reads. Nothing reads, writes or holds a reference to what a
-    ///   READ or atomic writes.
+    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
+    ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     #[inline]
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         // SAFETY: passed on.
         unsafe { self.queue.post(id, operation) }
     }
 
-    /// As [`SendQueue::batch`]. The register is the batch's until that is rung or dropped.
+    /// Starts a batch, see [`SendQueue::batch`]. The batch holds the register until it is rung or
+    /// dropped.
     #[inline]
     pub fn batch(&mut self) -> Batch<'_, T> {
         self.queue.batch()
     }
 
-    /// Number of the queue pair.
+    /// Returns the number of the queue pair.
     pub fn qpn(&self) -> u32 {
         self.queue.qpn()
     }
 
-    /// What a request may be.
+    /// Returns the limits of a request: entries and inline bytes.
     pub fn limits(&self) -> Limits {
         self.queue.limits()
     }
 
-    /// Blocks that are free.
+    /// Returns the number of free blocks.
     pub fn free_blocks(&self) -> u32 {
         self.queue.free_blocks()
     }
 
-    /// Whether every posted request is retired.
+    /// Returns whether every posted request is retired.
     pub fn is_idle(&self) -> bool {
         self.queue.is_idle()
     }
 }
 
-/// Found by number, one after the other.
+/// Finds queues by number with a linear search.
 impl<T: Transport> Queues for DedicatedRegister<T> {
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {
         self.queues.as_mut_slice().send_side(qpn)

@@ -5,8 +5,8 @@ use super::{PollError, Queues};
 use crate::cqe::Completion;
 
 impl Completions {
-    /// Returns an iterator over the completions that are there. Each step is a [`poll`](Self::poll),
-    /// and publishes the consumer index.
+    /// Returns an iterator over the completions that are there. Each step is a
+    /// [`poll`](Self::poll), and publishes the consumer index.
     #[inline]
     pub fn drain<'a, Q: Queues + ?Sized>(&'a mut self, queues: &'a mut Q) -> Drain<'a, Q> {
         Drain { completions: self, queues }

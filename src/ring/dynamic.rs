@@ -1,4 +1,4 @@
-//! What is peculiar to send queues of dynamic connections.
+//! Recovery of send queues of dynamic connections.
 
 use mlx5_sys::verbs::ibv_qp_state;
 
@@ -7,16 +7,16 @@ use super::{QueueError, SendQueue};
 use crate::ib::Dci;
 
 impl SendQueue<Dci> {
-    /// Goes on posting after requests that failed on a [stream](crate::verbs::DciStreams): the queue
-    /// stops at the first error completion that it sees, and only the kernel knows whether the queue
-    /// pair has failed with it. A system call.
+    /// Continues posting after requests failed on a [stream](crate::verbs::DciStreams). The queue
+    /// stops at the first error completion that it sees, and only the kernel knows whether the
+    /// queue pair has failed with it. Makes a system call.
     ///
-    /// What was posted to a stream that has failed completes as flushed until the stream is
-    /// [reset](crate::verbs::QueuePair::reset_stream); other streams go on by themselves.
+    /// Requests posted to a failed stream complete as flushed until the stream is
+    /// [reset](crate::verbs::QueuePair::reset_stream). Other streams continue by themselves.
     ///
     /// # Errors
-    /// [`QueueError::WrongState`]: the queue pair has failed, [`QueueError::QueryQp`]. The queue stays
-    /// stopped then.
+    /// [`QueueError::WrongState`]: the queue pair has failed, [`QueueError::QueryQp`]. The queue
+    /// stays stopped then.
     pub fn go_on(&mut self) -> Result<(), QueueError> {
         require(self.ring.owner.state()?, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
         self.ring.stopped = false;

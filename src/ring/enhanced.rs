@@ -1,17 +1,19 @@
-//! The enhanced layout of compressed CQEs: mini CQEs that are like the CQE before them.
+//! The enhanced layout of compressed CQEs: mini CQEs that refer to the CQE before them.
 //!
-//! Up to seven mini CQEs are in a slot, with their number in its last byte. What they do not say is as
-//! in the CQE before: a whole one, or the last mini CQE of a slot before. They take as many slots as
-//! they are, of which the card writes the first. Whose a slot is, its last byte but one tells: the
-//! number of the lap, modulo 256. (UCX, `ib_mlx5.inl`; Linux, mlx5e's `mlx5_cqwq_get_cqe_enahnced_comp`
-//! and `mlx5e_decompress_enhanced_cqe`; DPDK, `mlx5_rxtx_vec`.)
+//! A slot holds up to seven mini CQEs, with their number in its last byte. The fields that they
+//! omit are those of the CQE before: a whole one, or the last mini CQE of an earlier slot. They
+//! take as many slots as their number, of which the HCA writes the first. The last byte but one of
+//! a slot tells who owns it: it is the number of the lap, modulo 256. (UCX, `ib_mlx5.inl`; Linux,
+//! mlx5e's `mlx5_cqwq_get_cqe_enahnced_comp` and `mlx5e_decompress_enhanced_cqe`; DPDK,
+//! `mlx5_rxtx_vec`.)
 //!
-//! Polls compare last bytes, which say nothing here, so in the ring each of them goes the longer way:
-//! a consumer of this layout is where no byte is what polls look for. Mini CQEs are written out beside
-//! the ring at once, as those of the basic layout are ([`block`](super::block)), and there the short
-//! way is open. A CQE is remembered when it is seen, since the card may overwrite it when it is taken,
-//! and mini CQEs that are like it may come later. Slots that the card skips are given the number of
-//! their lap, so that what is in them is not taken for a CQE when that number comes round again.
+//! Polls compare last bytes, which do not tell the owner here. So in the ring every poll takes the
+//! slow path: for a consumer of this layout, no byte equals the values that polls look for. Mini
+//! CQEs are expanded beside the ring at once, like those of the basic layout
+//! ([`block`](super::block)), and there the fast path works. A CQE is recorded when it is seen,
+//! since the HCA may overwrite it after it is taken, and later mini CQEs may refer to it. Slots
+//! that the HCA skips are marked with the number of their lap, so that their content is not taken
+//! for a CQE when that number comes again.
 
 use mlx5_sys::cqe::{Cqe64, FORMAT_COMPRESSED, FORMAT_SHIFT, OPCODE_SHIFT, OWNER_MASK, opcode};
 
@@ -22,18 +24,18 @@ use crate::ib::Counter;
 
 /// Mini CQEs in the fullest slot.
 const MOST: u32 = 7;
-/// Where a CQE has the number of its lap.
+/// Offset of the lap number in a CQE.
 const ITERATION: usize = 62;
 
-/// What an owner byte of a ring of this layout is compared with: never equal.
+/// A value that no owner byte of a ring of this layout equals.
 pub(super) const NOBODY: u32 = 1 << 8;
 
-/// The CQEs that mini CQEs may be like: by the index behind them.
+/// The CQEs that mini CQEs may refer to, by the index behind them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Titles {
     /// The CQE that was seen last.
     last: Option<(Counter, Words)>,
-    /// The last one of those that were there when CQEs of a queue were dropped.
+    /// The last of the CQEs that were there when CQEs of a queue were dropped.
     swept: Option<(Counter, Words)>,
 }
 
@@ -56,8 +58,8 @@ impl Titles {
 }
 
 impl Block {
-    /// Opens the mini CQEs in the slot at `index` of a ring of so many entries, and writes them out.
-    /// `false` where what they are like is not known, is no success, or where they are too many.
+    /// Expands the mini CQEs in the slot at `index` of a ring of `entries` slots. Returns false if
+    /// the CQE that they refer to is not known or is no success, or if they are too many.
     fn open_slot(&mut self, index: Counter, slot: Words, entries: u32) -> bool {
         let Some(mut title) = self.titles().before(index) else { return false };
         let bytes: [u8; 64] = zerocopy::transmute!(title);
@@ -78,14 +80,14 @@ impl Block {
 }
 
 impl Consumer {
-    /// The consumer is at a ring of this layout.
+    /// Switches the consumer to a ring of this layout.
     pub(super) fn enhance(&mut self, titles: Titles) {
         self.block().enhance(titles);
         let index = self.index();
         self.seek(index);
     }
 
-    /// The next CQE, of any kind, of the ring.
+    /// Returns the next CQE of the ring, of any kind.
     #[cold]
     pub(super) fn look_enhanced<'a>(&mut self) -> Option<CqeRef<'a>> {
         let index = self.index();
@@ -96,8 +98,8 @@ impl Consumer {
         Some(cqe)
     }
 
-    /// Remembers the whole CQE at `index`, in the ring, as one that what comes may be like. Nothing
-    /// in the basic layout.
+    /// Records the whole CQE at `index` of the ring, for mini CQEs that may refer to it. Does
+    /// nothing in the basic layout.
     pub(super) fn pass(&mut self, index: Counter) {
         if self.block_ref().is_enhanced() {
             let words = self.words(index);
@@ -105,21 +107,21 @@ impl Consumer {
         }
     }
 
-    /// What comes after the CQEs that are there, up to `end`, may be like the last of them, whatever
-    /// is done to them now.
+    /// Keeps the last CQE before `end` for mini CQEs that come after it and may refer to it, even
+    /// if the CQEs before `end` are changed now.
     pub(super) fn keep_title(&mut self, end: Counter) {
         self.block().keep_title(end);
     }
 
-    /// What mini CQEs may be like that come next; `None` in the basic layout.
+    /// Returns the CQEs that the next mini CQEs may refer to; `None` in the basic layout.
     pub(super) fn titles(&self) -> Option<Titles> {
         self.block_ref().is_enhanced().then(|| self.block_ref().titles())
     }
 
-    /// Opens the mini CQEs in the slot at `index`, which is software's: see [`Block::open_slot`].
+    /// Expands the mini CQEs in the slot at `index`, which software owns: see [`Block::open_slot`].
     pub(super) fn open_enhanced(&mut self, index: Counter, slot: Words) -> bool {
         if index != self.index() {
-            // Those before it are whole by now.
+            // The CQEs before it are whole by now.
             self.pass(index.before());
         }
         let entries = self.shape().entries();
@@ -133,14 +135,14 @@ impl Consumer {
         true
     }
 
-    /// Says of the slot at `index`, which is software's, that it is of its lap.
+    /// Marks the slot at `index`, which software owns, with the number of its lap.
     pub(super) fn stamp(&mut self, index: Counter) {
         let iteration = self.shape().iteration(index);
         // SAFETY: a byte of a CQE of the ring, which software owns.
         unsafe { self.entry(index).add(ITERATION).write_volatile(iteration) };
     }
 
-    /// Whether the slot at `index` is of its lap.
+    /// Returns whether the slot at `index` has the number of its lap.
     pub(super) fn is_of_lap(&self, index: Counter) -> bool {
         // SAFETY: a byte of a CQE of the ring.
         let iteration = unsafe { self.entry(index).add(ITERATION).read_volatile() };

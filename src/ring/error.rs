@@ -1,4 +1,4 @@
-//! Errors of queues: small ones of the data path, and those of taking a queue over.
+//! Errors of queues: of posting and polling, and of taking a queue over.
 
 use mlx5_sys::verbs::ibv_qp_state;
 
@@ -11,21 +11,21 @@ use crate::wqe::EncodeError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// Fewer free entries than the WQE needs.
+    /// The queue has fewer free entries than the WQE needs.
     #[error("queue full: poll the completion queue until WQEs are retired")]
     QueueFull,
     /// The operation cannot be written as a WQE of this queue.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// Less memory than a WQE of a striding receive queue has.
+    /// The memory is shorter than a WQE of a striding receive queue.
     #[error("the memory is shorter than a WQE of the striding receive queue (wqe_bytes)")]
     ReceiveTooShort,
-    /// Every CQE that this queue may have outstanding is taken.
+    /// All CQ slots reserved for this queue are in use.
     #[error(
         "the completion queue could overrun: as many completions are outstanding as it was given room for"
     )]
     CqOverrun,
-    /// Memory of another protection domain or device than the queue's.
+    /// The memory is of another protection domain or device than the queue.
     #[error(
         "the memory is of another protection domain or device than the queue: register it with the queue's domain"
     )]
@@ -35,7 +35,7 @@ pub enum PostError {
         "the QP is no longer in RTS: a request failed; take it through RESET and restart the queue"
     )]
     WrongState,
-    /// Something is wrong with a WQE: with the feature `lint`, nothing is rung then.
+    /// A WQE has a defect: with the feature `lint`, nothing is rung then.
     #[cfg(feature = "lint")]
     #[error("nothing was rung: {0}")]
     Refused(mlx5_diag::lint::Finding),
@@ -55,29 +55,30 @@ impl From<Refusal> for PostError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PollError {
-    /// The next CQE opens a compressed block that cannot be: of an error, of fewer than two CQEs, or
-    /// of more than the CQ holds. No card writes it. The block stays where it is, and every later poll
-    /// gives this error.
+    /// The next CQE opens an invalid compressed block: of an error, of fewer than two CQEs, or of
+    /// more than the CQ holds. No HCA writes one. The block stays in the CQ, and every later poll
+    /// returns this error.
     #[error("a compressed block of CQEs is damaged: recreate the completion queue")]
     Compressed,
     /// The HCA failed the CQ: it overran, or its memory could not be written. Completions are lost.
     ///
-    /// Polls of a failed CQ first give the CQEs that are there. Then they find nothing, until one of
-    /// them, after about four million, looks whether the CQ failed; from then on all give this error.
-    /// They give it at once after [`Completions::overrun`]. See `docs/ordering.md`, "A failed CQ".
+    /// Polls of a failed CQ first return the CQEs that are there. Then they find nothing. After
+    /// about four million such polls, one checks whether the CQ failed, and from then on all return
+    /// this error. After [`Completions::overrun`] they return it at once. See `docs/ordering.md`,
+    /// "A failed CQ".
     ///
     /// [`Completions::overrun`]: crate::ring::Completions::overrun
     #[error("completion queue failed, completions are lost; recreate it and its queue pairs")]
     Overrun,
-    /// The next CQE is of a queue that is alive and completes on this CQ, but was not given to the poll.
-    /// The CQE stays in the CQ: poll with that queue, and its request is retired. For a tag-matching SRQ,
-    /// [`TaggedReceives::poll`](crate::ring::TaggedReceives::poll) does it. A queue that is leaked
+    /// The next CQE is of a live queue that completes on this CQ, but was not given to the poll.
+    /// The CQE stays in the CQ: poll with that queue to retire its request. For a tag-matching SRQ,
+    /// use [`TaggedReceives::poll`](crate::ring::TaggedReceives::poll). A leaked queue
     /// (`core::mem::forget`) cannot be given any more: then the CQ has to be recreated.
     #[error("the next completion is of the {queue} queue of QP {qpn:#x}: poll with that queue")]
     QueueNotGiven {
         /// Number of the queue pair that the CQE names.
         qpn: u32,
-        /// Which of its queues. A shared receive queue counts as the receive queue.
+        /// The queue of that pair. A shared receive queue counts as the receive queue.
         queue: QueueKind,
     },
 }
@@ -92,48 +93,50 @@ pub enum QueueError {
     /// `ibv_query_qp` failed.
     #[error("ibv_query_qp failed with errno {0}")]
     QueryQp(i32),
-    /// The card refused to say what state a queue is in that was made by command.
+    /// The HCA refused to report the state of a queue that was made by command.
     #[error(
         "the card refused to say the queue's state: status {status:#x}, syndrome {syndrome:#x}"
     )]
     QueryRefused {
         /// `MLX5_CMD_STAT_*`.
         status: u8,
-        /// What the firmware adds.
+        /// The firmware's syndrome.
         syndrome: u32,
     },
-    /// The QP is in the wrong state for this queue: sends need RTS, receives INIT or later.
+    /// The QP is in the wrong state for this queue: a send queue needs RTS, a receive queue INIT or
+    /// later.
     #[error("the QP is in state {name}, and this queue needs {needed}")]
     WrongState {
         /// `enum ibv_qp_state` of the QP.
         found: u32,
-        /// Its name.
+        /// Name of the state.
         name: &'static str,
-        /// What would be right.
+        /// The states that are right.
         needed: &'static str,
     },
-    /// The QP's transport is not the one of the type.
+    /// The QP's transport is not that of the type.
     #[error("the QP's type is {0}, which is not this queue's transport")]
     WrongTransport(u32),
-    /// The QP was made with no such queue: its size is 0, or receives come from an SRQ.
+    /// The QP has no such queue: its size is 0, or receives come from an SRQ.
     #[error("the QP has no such queue (size 0, or it receives from a shared receive queue)")]
     NoQueue,
-    /// The completion reader is not the one of the CQ that this queue completes on.
+    /// The completion reader is of another CQ than the one that this queue completes on.
     #[error("the QP completes on another CQ than the one given")]
     ForeignCq,
-    /// The receiver is one of another QP.
+    /// The receiver is of another QP.
     #[error("the receiver belongs to another QP")]
     ForeignQp,
     /// The QP takes its receives from another shared receive queue, or from none.
     #[error("the QP does not take its receives from this shared receive queue")]
     ForeignSrq,
-    /// The shared receive queue matches tags, and was to be taken over as one that does not.
+    /// The shared receive queue matches tags, and cannot be taken over as an ordinary one.
     #[error("the shared receive queue matches tags: take it over as TaggedReceives")]
     Tagged,
     /// The shared receive queue matches no tags.
     #[error("the shared receive queue matches no tags: make it by SharedReceiveQueueBuilder::tags")]
     NoTags,
-    /// Another queue that matches tags, or one of an XRC domain, completes on the same CQ, or has.
+    /// Another tag-matching queue, or one of an XRC domain, completes on the same CQ, or has done
+    /// so.
     #[error(
         "a queue that matches tags needs a CQ that no other such queue, nor one of an XRC domain, \
          completes on, or has"
@@ -142,37 +145,37 @@ pub enum QueueError {
     /// `ibv_query_srq` failed.
     #[error("ibv_query_srq failed with errno {0}")]
     QuerySrq(i32),
-    /// What CQEs call the shared receive queue of an XRC domain is not known, and others complete, or
-    /// have completed, on the same CQ.
+    /// The user index of the shared receive queue of an XRC domain is not known, and other such
+    /// queues complete, or have completed, on the same CQ.
     #[error(
         "the shared receive queue's user index is not known (the context may not give firmware \
          commands), so it needs a CQ that no other queue of an XRC domain completes on, or has"
     )]
     UnknownIndex,
-    /// All CQEs of the CQ are promised to other queues.
+    /// All CQ slots are reserved for other queues.
     #[error("all {cqes} entries of the CQ are promised to other queues: make it larger")]
     CqFull {
-        /// Entries of the CQ.
+        /// Number of entries of the CQ.
         cqes: u32,
     },
     /// The library reported a geometry that is not a ring: sizes must be powers of two.
     #[error("the library reports an impossible geometry: {0}")]
     Geometry(&'static str),
-    /// The card looks at how far the CQ was read.
+    /// The HCA checks the CQ's consumer index for overruns.
     #[error(
         "the CQ was not made to ignore overruns, so the card has to be told how far it is read"
     )]
     OverrunChecked,
-    /// Every CQE of the CQ takes the place of the one before.
+    /// The CQ is collapsed: every CQE overwrites the one before.
     #[error("the CQ is collapsed: a CollapsedCompletions reads it")]
     Collapsed,
-    /// The CQ is a usual one.
+    /// The CQ is not collapsed.
     #[error("the CQ is not collapsed: a Completions reads it")]
     NotCollapsed,
     /// Another send queue completes on a collapsed CQ.
     #[error("a collapsed CQ tells of one send queue, and there is one")]
     CollapsedTaken,
-    /// The queue's last owner left WQEs outstanding.
+    /// The last user of the queue left WQEs outstanding.
     #[error(
         "WQEs of the queue's last owner are outstanding: reset the QP first (an SRQ cannot be)"
     )]
@@ -180,10 +183,10 @@ pub enum QueueError {
     /// The QP was not reset since the queue was last started.
     #[error("the QP was not taken through RESET since this queue was last started")]
     NotReset,
-    /// The way of copying to BlueFlame registers that was asked for needs what this processor lacks.
+    /// This processor does not support the requested way of copying to BlueFlame registers.
     #[error(transparent)]
     CopyUnavailable(#[from] CopyUnavailable),
-    /// The QP was given another doorbell register than the queues that it was to share one with.
+    /// The QP has another doorbell register than the queues that it was to share one with.
     #[error(
         "the QP has another doorbell register than the queues before it: make them all in one \
          thread domain"
@@ -197,7 +200,7 @@ pub enum QueueError {
     RegisterShared,
 }
 
-/// The name of a QP state.
+/// Returns the name of a QP state.
 pub(crate) const fn state_name(state: u32) -> &'static str {
     match state {
         ibv_qp_state::IBV_QPS_RESET => "RESET",

@@ -1,4 +1,4 @@
-//! Receiving frames of Ethernet.
+//! Receiving Ethernet packets.
 
 use core::fmt;
 
@@ -13,35 +13,36 @@ use crate::cqe::{Failure, FrameInfo, QueueKind, Status, Unclaimed, UnclaimedReas
 use crate::ib::RawPacket;
 use crate::wqe::SgeList;
 
-/// The receive queue of a queue pair for frames of Ethernet, with the CQ of its own on which it
-/// completes: the CQEs of frames name flows, not queues, so no other queue may complete there.
+/// The receive queue of a queue pair for Ethernet packets, with the CQ of its own on which it
+/// completes. The CQEs of packets name flows, not queues, so no other queue may complete there.
 ///
-/// Posting is [`ReceiveQueue`]'s. A poll costs about as much as one of a queue that is looked up.
+/// Posting is that of [`ReceiveQueue`]. A poll costs about as much as one of a queue that is looked
+/// up.
 pub struct FrameReceives {
     queue: ReceiveQueue,
     completions: Completions,
 }
 
-/// What a poll of [`FrameReceives`] finds.
+/// The result of a poll of [`FrameReceives`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a completion says which receive is done, or that one failed"]
 pub enum FrameEvent {
-    /// A frame has arrived.
+    /// A packet has arrived.
     Frame(FrameDone),
     /// A receive failed, or was flushed because an earlier one had failed.
     Failed(Failure),
-    /// A CQE that is not of this queue, or makes no sense for it.
+    /// A CQE that is not of this queue, or contradicts its state.
     Unclaimed(Unclaimed),
 }
 
-/// A frame has arrived in the memory of a receive.
+/// A packet that has arrived in the memory of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameDone {
     /// The id that the receive was posted with.
     pub id: u64,
-    /// Length of the frame in bytes, its checksum left out.
+    /// Length of the packet in bytes, without its checksum.
     pub byte_len: u32,
-    /// What the card saw in its headers.
+    /// The HCA's results for its headers.
     pub info: FrameInfo,
 }
 
@@ -49,7 +50,7 @@ impl FrameReceives {
     /// Takes over the receive queue of a queue pair, and the CQ that it completes on.
     ///
     /// # Errors
-    /// As [`ReceiveQueue::new`] and [`Completions::new`].
+    /// The errors of [`ReceiveQueue::new`] and [`Completions::new`].
     pub fn new<Q: ReceiveSource<Transport = RawPacket>, C: CompletionSource>(
         qp: &Q,
         cq: &C,
@@ -60,7 +61,7 @@ impl FrameReceives {
         Ok(Self { queue, completions })
     }
 
-    /// The queue.
+    /// Returns the queue.
     pub fn queue(&self) -> &ReceiveQueue {
         &self.queue
     }
@@ -70,23 +71,23 @@ impl FrameReceives {
         self.queue.batch()
     }
 
-    /// Posts one receive, as [`ReceiveQueue::post`].
+    /// Posts one receive, see [`ReceiveQueue::post`].
     ///
     /// # Errors
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA may put a packet into the receive from now on. Until a poll returns its completion, or
-    /// the QP has been moved to RESET or destroyed:
+    /// The HCA may put a packet into the receive from now on. Until a poll returns its completion,
+    /// or the QP has been moved to RESET or destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
-    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - Nothing reads, writes or holds a reference to that memory.
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: passed on.
         unsafe { self.queue.post(id, list) }
     }
 
-    /// The next frame, if one has arrived.
+    /// Returns the next packet, if one has arrived.
     ///
     /// # Errors
     /// [`PollError`].
@@ -128,7 +129,7 @@ impl FrameReceives {
         })
     }
 
-    /// Asks for an event at the next frame, as [`Completions::arm`].
+    /// Requests an event at the next packet, see [`Completions::arm`].
     pub fn arm(&mut self) {
         self.completions.arm(false);
     }

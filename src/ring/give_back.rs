@@ -1,15 +1,15 @@
 //! Retiring requests one by one.
 //!
-//! A completion retires a request and the unsignaled ones before it. Who owns their memory gives it
-//! back one request after the other, and until then their blocks stay taken: so the ring's tail is
-//! put back, and moved on with each of them. While it lags behind what is retired, no CQE is
-//! compared with the oldest request.
+//! A completion retires a request and the unsignaled ones before it. A queue that owns their memory
+//! returns it one request at a time, and until then their blocks stay taken. So the ring's tail is
+//! moved back, and then forward over each of them. While the tail lags behind, no CQE is compared
+//! with the oldest request.
 
 use super::send_ring::SendRing;
 use super::shadow::Entry;
 use crate::ib::Counter;
 
-/// What a send ring had retired at some time.
+/// The tail of a send ring at some time.
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     tail: Counter,
@@ -17,14 +17,14 @@ pub(super) struct Mark {
 }
 
 impl SendRing {
-    /// What is retired now.
+    /// Returns a mark of what is retired now.
     pub(super) fn mark(&self) -> Mark {
         Mark { tail: self.cursor.tail(), slack: self.slack_retired }
     }
 
-    /// Puts the tail back to `mark`, which is of just before the last CQE was taken. Returns where
-    /// it was; [`give_back`](Self::give_back) is to be called until it is there again, before
-    /// another CQE is.
+    /// Moves the tail back to `mark`, which was taken just before the last CQE. Returns the former
+    /// tail. Call [`give_back`](Self::give_back) until the tail is there again, before another CQE
+    /// is taken.
     pub(super) fn hold_back(&mut self, mark: Mark) -> Counter {
         let end = self.cursor.tail();
         self.cursor.hold_back(mark.tail);
@@ -33,8 +33,8 @@ impl SendRing {
         end
     }
 
-    /// Moves the tail over its oldest request, which is retired, towards `end`. Returns the slot and
-    /// what was remembered; `None` at the end.
+    /// Moves the tail over its oldest request, which is retired, towards `end`. Returns its slot
+    /// and shadow entry; `None` at the end.
     pub(super) fn give_back(&mut self, end: Counter) -> Option<(usize, Entry)> {
         let tail = self.cursor.tail();
         if tail == end {
@@ -52,7 +52,7 @@ impl SendRing {
         Some((self.cursor.shape().slot(tail), entry))
     }
 
-    /// Slots of what was not given back, and what was remembered, oldest first.
+    /// Returns slots and shadow entries of requests that were not returned, oldest first.
     pub(super) fn outstanding(&self) -> impl Iterator<Item = (usize, Entry)> {
         let mut at = self.cursor.tail();
         core::iter::from_fn(move || {

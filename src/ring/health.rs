@@ -1,28 +1,30 @@
-//! How a reader learns that its CQ failed.
+//! Detecting that a CQ failed.
 //!
-//! The HCA fails a CQ that overruns, or whose memory it cannot write. It writes no more CQEs then, so
-//! to a poll the CQ looks empty for ever. The HCA reports the failure by an asynchronous event
-//! (`IBV_EVENT_CQ_ERR`), which the kernel queues on the context's event file. A reader must not read
-//! that file, because the events belong to the program. It looks for other signs, in this order:
+//! The HCA fails a CQ that overruns, or whose memory it cannot write. It writes no more CQEs then,
+//! so to a poll the CQ looks empty for ever. The HCA reports the failure by an asynchronous event
+//! (`IBV_EVENT_CQ_ERR`), which the kernel queues on the context's event file. A reader must not
+//! read that file, because the events belong to the program. It looks for other signs, in this
+//! order:
 //!
 //! 1. Events that this crate has handed to the program
-//!    ([`Context::async_event`](crate::verbs::Context::async_event)): it remembers which CQs failed.
+//!    ([`Context::async_event`](crate::verbs::Context::async_event)): it remembers which CQs
+//!    failed.
 //! 2. `poll(2)` on the event file, which takes no event: without an unread event, no CQ failed.
 //! 3. QUERY_CQ, a firmware command (`mlx5dv_devx_cq_query`), whose reply has the CQ's status. It is
-//!    given only while an event is unread. For CQs created by command, whose failures do not come to
-//!    the event file, it is the only sign.
+//!    given only while an event is unread. For CQs created by command, whose failures do not come
+//!    to the event file, it is the only sign.
 //!
-//! A reader looks after [`PERIOD`] polls that found nothing. A system call then is far below 0.1 % of
-//! the time. After a look that took a firmware command and found the CQ well, the period doubles up to
-//! [`LONGEST`]. [`Completions::arm`] counts as [`ARMED`] such polls, for programs that wait for events
-//! and poll rarely.
+//! A reader looks after [`PERIOD`] polls that found nothing. A system call then is far below 0.1 %
+//! of the time. After a look that took a firmware command and found the CQ well, the period doubles
+//! up to [`LONGEST`]. [`Completions::arm`] counts as [`ARMED`] such polls, for programs that wait
+//! for events and poll rarely.
 
 use super::completion::Completions;
 use super::keep::CqKeep;
 use super::source::{CqCheck, check_cq};
 
-/// Polls that find nothing until the first look, and between looks that take no firmware command: some
-/// milliseconds of a busy loop.
+/// Polls that find nothing until the first look, and between looks that take no firmware command:
+/// some milliseconds of a busy loop.
 pub(super) const PERIOD: i32 = 1 << 22;
 
 /// Most polls that find nothing between two looks.
@@ -32,13 +34,13 @@ const LONGEST: i32 = 1 << 30;
 pub(super) const ARMED: i32 = 1 << 18;
 
 impl Completions {
-    /// Looks whether the CQ failed. If so, polls that find nothing fail from the next one on.
+    /// Checks whether the CQ failed. If so, polls that find no CQE fail from the next one on.
     #[cold]
     #[inline(never)]
     pub(super) fn look_after(&mut self) {
         let check = match (self.keep.as_ref().map(CqKeep::owner), self.raw) {
             (Some(owner), _) => owner.check(self.cqn()),
-            // SAFETY: whoever took the CQ over keeps it alive (`from_raw`'s contract).
+            // SAFETY: the caller of `from_raw` keeps the CQ alive, by its contract.
             (None, Some(raw)) => unsafe { check_cq(raw, self.cqn()) },
             // Memory of this crate, or of a test, that no HCA writes.
             (None, None) => CqCheck::NoEvent,

@@ -1,5 +1,5 @@
-//! What queues made from this crate's objects hold: the object, and the claim to be its only user on
-//! the direct path. Nothing of it is touched by a post or a poll.
+//! Claims of queues: the object that a queue was made from, and the claim to be its only direct
+//! user. Posts and polls do not touch them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,8 +14,8 @@ use crate::verbs::WorkQueue;
 
 /// A queue pair, with the claim of one of its queues.
 pub(super) struct QueueKeep {
-    /// The doorbell register's claim, for a send queue. It ends before the queue pair does, whose
-    /// register another one may get then.
+    /// The doorbell register's claim, for a send queue. Dropped before the queue pair is released,
+    /// since another queue pair may then get its register.
     pub(super) register: Option<RegisterClaim>,
     owner: Arc<dyn QueueOwner>,
     queue: WorkQueue,
@@ -37,18 +37,18 @@ impl QueueKeep {
         Ok(Self { owner, queue, idle: true, register: None })
     }
 
-    /// What it keeps.
+    /// Returns the owner of the claimed object.
     pub(super) fn owner(&self) -> &Arc<dyn QueueOwner> {
         &self.owner
     }
 
-    /// Set when the queue pair is destroyed.
+    /// Returns the flag that is set when the queue pair is destroyed.
     pub(super) fn destroyed(&self) -> Arc<AtomicBool> {
         self.owner.destroyed()
     }
 
-    /// The flag of a queue pair that is destroyed, or of one that the caller of `from_raw` keeps, which
-    /// is never set: nobody says when that one is destroyed.
+    /// Returns the flag that is set when the queue pair is destroyed. For a queue pair that the
+    /// caller of `from_raw` keeps, it is never set, since nothing tells when that one is destroyed.
     pub(super) fn destroyed_of(keep: Option<&Self>) -> Arc<AtomicBool> {
         keep.map_or_else(Arc::default, Self::destroyed)
     }
@@ -64,7 +64,7 @@ impl Drop for QueueKeep {
 pub(super) struct CqKeep {
     owner: Arc<dyn CqOwner>,
     events: Arc<AtomicU32>,
-    /// Whether another reader could go on where this one stopped.
+    /// Whether another reader could continue where this one stopped.
     pub(super) reusable: bool,
 }
 
@@ -74,30 +74,30 @@ impl CqKeep {
         Ok(Self { events: owner.events(), owner, reusable: true })
     }
 
-    /// The CQ.
+    /// Returns the CQ's owner.
     pub(super) fn owner(&self) -> &dyn CqOwner {
         &*self.owner
     }
 
-    /// Whether the card writes to the CQ without a look at how far it was read.
+    /// Returns whether the HCA writes CQEs without checking the consumer index.
     pub(super) fn ignores_overrun(&self) -> bool {
         self.owner.ignores_overrun()
     }
 
-    /// What compressed CQEs may be like, as the reader before has left it.
+    /// Returns the titles that the last reader left.
     pub(super) fn titles(&self) -> Titles {
         let titles = self.owner.titles();
         titles.map_or_else(Titles::default, |it| *it.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Leaves that to the next reader.
+    /// Leaves the titles to the next reader.
     pub(super) fn leave(&self, titles: Titles) {
         if let Some(place) = self.owner.titles() {
             *place.lock().unwrap_or_else(PoisonError::into_inner) = titles;
         }
     }
 
-    /// Events of the CQ that were taken.
+    /// Returns the number of events of the CQ that were taken.
     pub(super) fn events(&self) -> u32 {
         self.events.load(Ordering::Relaxed)
     }
@@ -114,25 +114,25 @@ impl Drop for CqKeep {
 /// A shared receive queue, with the claim of posting to it.
 pub(super) struct SrqKeep {
     owner: Arc<dyn SrqOwner>,
-    /// The order in which the card takes the WQEs next, if none is outstanding.
+    /// The order in which the HCA takes the WQEs next, if none is outstanding.
     pub(super) order: Option<Box<[u16]>>,
-    /// Whether the claim came to nothing.
+    /// Whether taking the queue over failed.
     unused: bool,
 }
 
 impl SrqKeep {
-    /// Claims it. Returns the order in which the last owner left its WQEs, too.
+    /// Claims the queue. Also returns the order in which the last owner left its WQEs.
     pub(super) fn new(owner: Arc<dyn SrqOwner>) -> crate::Result<(Self, Option<Box<[u16]>>)> {
         let order = owner.claim()?;
         Ok((Self { owner, order: None, unused: false }, order))
     }
 
-    /// Set when the queue is destroyed.
+    /// Returns the flag that is set when the queue is destroyed.
     pub(super) fn destroyed(&self) -> Arc<AtomicBool> {
         self.owner.destroyed()
     }
 
-    /// The queue is as it was found.
+    /// Releases the claim on an unchanged queue.
     pub(super) fn give_up(&mut self, order: Option<Box<[u16]>>) {
         (self.order, self.unused) = (order, true);
     }
@@ -145,18 +145,19 @@ impl Drop for SrqKeep {
     }
 }
 
-/// The doorbell registers that send queues of this process use: by address, the number of sharers,
-/// or `None` for a single owner. Eight-byte doorbells of several queues do not disturb each other,
-/// but would end up inside a WQE that another thread is copying to the same register.
+/// The doorbell registers that send queues of this process use: for each address the number of
+/// sharers, or `None` for a single owner. Eight-byte doorbells of several queues do not disturb
+/// each other. But they would end up inside a WQE that another thread is copying to the same
+/// register.
 static REGISTERS: Mutex<Option<HashMap<usize, Option<u32>>>> = Mutex::new(None);
 
-/// The use of one doorbell register; given back when dropped.
+/// The use of one doorbell register, released when dropped.
 pub(super) struct RegisterClaim {
     address: usize,
 }
 
 impl RegisterClaim {
-    /// Claims the register at `address`, alone (`own`) or with others that do not need it alone.
+    /// Claims the register at `address`, alone (`own`), or shared with other queues.
     pub(super) fn new(address: NonNull<u8>, own: bool) -> Result<Self, QueueError> {
         let address = address.addr().get();
         let mut registers = REGISTERS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,9 +1,10 @@
-//! The quick way of requests that change keys, where nothing else is posted between: several blocks
-//! of a size the compiler may know, copied to the register from where they are at hand.
+//! The fast path of key changes that follow each other directly. WQEs have several blocks, of a
+//! size that the compiler may know, and are copied to the register from where their words are at
+//! hand.
 //!
-//! What follows a change of keys is never posted without a look at it, so for these the head is never
-//! [clear](SendRing::clear). Up to where blocks and CQEs are left is kept apart, and holds as long as
-//! the head is where the last of them left it.
+//! A request after a key change is never posted without further checks, so for these the head is
+//! never [clear](SendRing::clear). A separate limit tells how far blocks and CQ slots suffice. It
+//! is valid while the head is where the last key change left it.
 
 use mlx5_sys::doorbell::BF_BUFFER_SIZE;
 use mlx5_sys::wqe::{FENCE_INITIATOR_SMALL, FENCE_MASK, FENCE_NONE, SEGMENT_SIZE, WQEBB_SIZE};
@@ -17,30 +18,33 @@ use crate::watch::lint::Refusal;
 use crate::watch::timing::Phase;
 use crate::wqe::{Linear, PostOn, Segments};
 
-/// 16-byte units of the longest: what a BlueFlame buffer takes.
+/// Most 16-byte units of such a WQE: what a BlueFlame buffer takes.
 const LONGEST: u32 = (BF_BUFFER_SIZE / SEGMENT_SIZE) as u32;
 
-/// How far changes of keys can go on, on a register that takes them.
+/// How far key changes can continue, on a register that takes them.
 #[derive(Clone, Copy)]
 pub(super) struct Run {
-    /// The head after the last of them.
+    /// The head after the last key change.
     head: Counter,
-    /// Up to here there are blocks, in a line, and CQEs if all are signaled, and no error was seen.
+    /// Up to here, blocks are free and contiguous, CQ slots suffice if all are signaled, and no
+    /// error was seen.
     clear: Counter,
 }
 
 impl Run {
-    /// None, at this head.
+    /// Creates an empty run at this head.
     pub(super) fn none(head: Counter) -> Self {
         Self { head, clear: head }
     }
 }
 
 impl<T: Transport> SendQueue<T> {
-    /// Posts a request that changes keys: what follows it goes the way that looks at what was before.
+    /// Posts a request that changes keys. The next request takes the path that checks its
+    /// predecessor.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     pub(super) unsafe fn post_key_change<O: PostOn<T>>(
         &mut self,
@@ -58,11 +62,12 @@ impl<T: Transport> SendQueue<T> {
 }
 
 impl SendRing {
-    /// Posts a change of keys right behind another, if it lies in a line and goes by BlueFlame, word
-    /// by word. Otherwise nothing is done.
+    /// Posts a key change directly after another, if its blocks are contiguous and it goes by
+    /// BlueFlame word by word. Otherwise does nothing.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn post_in_run<T: Transport, O: PostOn<T>>(
         &mut self,
@@ -95,9 +100,9 @@ impl SendRing {
         let ctrl = ctrl_segment(first, code, flags, operation.immediate());
         let before = self.slack;
         self.slack = self.slack.wrapping_add(blocks - u32::from(is_signaled(flags)));
-        // SAFETY: the blocks are free and in a line; the card does not read them before the producer
-        // index covers them, and nobody else writes them (`from_parts`), nor their entries of the
-        // shadow. `check` passed.
+        // SAFETY: the blocks are free and contiguous. The HCA does not read them before the
+        // producer index covers them, and nothing else writes them (`from_parts`), nor their shadow
+        // entries. `check` passed.
         let wqe = unsafe {
             let wqe = self.buffer.add(slot * WQEBB_SIZE);
             let mut writer = Linear::new(wqe.as_ptr());
@@ -117,20 +122,21 @@ impl SendRing {
             return Err(refusal);
         }
         self.cursor.publish(next);
-        // SAFETY: the WQE was just written, and the register takes it. Its memory meets this function's
-        // contract.
+        // SAFETY: the WQE was just written, and the register takes it. Its memory meets this
+        // function's contract.
         unsafe { self.doorbell.ring_long(next.low16(), ctrl, operation, wqe) }
         self.run.head = next;
-        // No more than `set_clear` does: nothing is clear.
+        // `set_clear` would do no more: nothing is clear.
         (self.clear, self.clear_single) = (next, next);
         self.rang(next);
         Ok(true)
     }
 
-    /// Posts any change of keys.
+    /// Posts any key change.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[cold]
     #[inline(never)]
     unsafe fn begin_run<T: Transport, O: PostOn<T>>(
@@ -143,11 +149,11 @@ impl SendRing {
         }
         let (head, slack, last) =
             self.encode::<T, O>(self.cursor.head(), self.slack, id, operation)?;
-        // SAFETY: `encode` wrote the WQE before `head`, and `last` is it. Its memory meets this function's
-        // contract.
+        // SAFETY: `encode` wrote the WQE before `head`, and `last` is it. Its memory meets this
+        // function's contract.
         unsafe { self.commit(head, slack, &last, true)? };
         self.set_clear(head);
-        // Those that are posted in a run have two blocks at least for each CQE.
+        // WQEs of a run have at least two blocks for each CQE.
         let signals = self.credit.entries() - self.signals(head, slack);
         let shape = self.cursor.shape();
         let to_ring_end = shape.entries() - shape.slot(head) as u32;

@@ -1,5 +1,5 @@
-//! The live queues that complete on a CQ. A poll that is not given one of them leaves its CQEs where
-//! they are.
+//! The live queues that complete on a CQ. A poll that is not given one of them leaves its CQEs
+//! where they are.
 
 use std::sync::{Arc, Weak};
 

@@ -1,15 +1,16 @@
-//! The rings that software and card share: send queue, receive queue, completion queue.
+//! The rings that software and HCA share: send queue, receive queue, completion queue.
 //!
-//! [`SendQueue`] and [`ReceiveQueue`] write WQEs and ring; [`Completions`] reads CQEs and tells
-//! each queue what is retired; [`SharedReceives`] is a receive queue of many queue pairs, and
-//! [`TaggedReceives`] one that matches tags. All are taken over from objects of verbs, made by this crate
-//! or by others, or made by firmware command, and from then on belong to one owner: methods take `&mut self`, nothing locks,
-//! nothing allocates, nothing calls the system. `cursor` has all index arithmetic; what the card
-//! could overwrite is never trusted: ids and indices live in private memory.
+//! [`SendQueue`] and [`ReceiveQueue`] write WQEs and ring. [`Completions`] reads CQEs and tells
+//! each queue what is retired. [`SharedReceives`] is a receive queue of many queue pairs, and
+//! [`TaggedReceives`] one that matches tags. Each is taken over from an object of verbs, made by
+//! this crate or by others, or from one made by firmware command. From then on it belongs to one
+//! owner: methods take `&mut self`, and there are no locks, allocations or system calls. `cursor`
+//! has all index arithmetic. Data that the HCA could overwrite is never trusted: ids and indices
+//! live in private memory.
 //!
-//! This is the raw layer: the card reads and writes memory after a post returned, so committing a
-//! WQE is `unsafe`, at one place per queue, whose contract says what must stay alive until which
-//! completion. [`owned`] is the layer on top that owns the memory and needs no `unsafe`.
+//! This is the raw layer: the HCA reads and writes memory after a post returned. So committing a
+//! WQE is `unsafe`, at one place per queue, whose contract says which memory must stay alive until
+//! which completion. [`owned`] is the layer on top that owns the memory and needs no `unsafe`.
 
 pub mod armed;
 mod batch;

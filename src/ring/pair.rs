@@ -1,8 +1,8 @@
-//! The quick way of WQEs of two blocks whose size the compiler knows: those that carry an address
-//! vector, above all.
+//! The fast path for WQEs of two blocks whose size the compiler knows, mainly those with an address
+//! vector.
 //!
-//! As for one block, the way is open as far as the head is clear, and the WQE is copied to the register
-//! from where it is at hand. One that would go on at the ring's start takes the general way.
+//! As for one block, it is open while the head is clear, and the WQE is copied to the register from
+//! where its words are at hand. A WQE that would wrap to the ring's start takes the general path.
 
 use core::ptr::NonNull;
 
@@ -19,7 +19,7 @@ use mlx5_sys::wqe::WQEBB_SIZE;
 /// Blocks of such a WQE.
 const BLOCKS: u32 = 2;
 
-/// A WQE that was written: the head and the slack after it, its ctrl segment, and where it is.
+/// A WQE that was written: the head and the slack after it, its ctrl segment, and its address.
 struct Encoded {
     next: Counter,
     slack: u32,
@@ -28,8 +28,8 @@ struct Encoded {
 }
 
 impl SendRing {
-    /// Writes a usual WQE of two blocks at `head`. `None`, and nothing is written, if it is not a
-    /// usual one, does not lie in a line, or not before `clear`.
+    /// Writes a usual WQE of two blocks at `head`. If the operation is not usual, the blocks are
+    /// not contiguous, or they are not before `clear`, writes nothing and returns `None`.
     #[inline(always)]
     fn encode_pair<T: Transport, O: PostOn<T>>(
         &mut self,
@@ -43,10 +43,10 @@ impl SendRing {
         if O::PAIR_DS == 0 || !operation.is_usual(&self.limits) {
             return None;
         }
-        // Of both the compiler forgets how they were made, or it would make them twice.
+        // Hides from the compiler how both were computed, or it would compute them twice.
         let slot = opaque(self.cursor.shape().slot(head));
         let next = Counter::new(opaque(head.plus(BLOCKS).value() as usize) as u32);
-        // A block before `clear` is also a CQE.
+        // Each block before `clear` also stands for a CQ slot.
         if !clear.reaches(next) || slot == self.cursor.shape().last() {
             return None;
         }
@@ -58,9 +58,10 @@ impl SendRing {
         // As for one block.
         const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
         let offset = opaque(slot * size_of::<Entry>());
-        // SAFETY: two free blocks in a line start there, by `clear`'s meaning; the card does not read
-        // them before the producer index covers them, and nobody else writes them (`from_parts`). A
-        // usual WQE is no longer, and `check` would pass: a queue without entries has no clear head.
+        // SAFETY: by the meaning of `clear`, two free, contiguous blocks start there. The HCA does
+        // not read them before the producer index covers them, and nothing else writes them
+        // (`from_parts`). A usual WQE is no longer. `check` would pass: a queue without entries has
+        // no clear head.
         let wqe = unsafe {
             let wqe = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Linear::new(wqe.as_ptr());
@@ -69,7 +70,7 @@ impl SendRing {
             wqe.cast()
         };
         let slack = slack.wrapping_add(BLOCKS - u32::from(is_signaled(flags)));
-        // SAFETY: entries of the shadow, which has one for every slot, and so two for these.
+        // SAFETY: the shadow has an entry for every slot, so it has two for these slots.
         unsafe {
             let place = self.shadow.first().byte_add(offset);
             place.write(Entry { id, key: Key::other(code.opcode, O::PAIR_DS, slack) });
@@ -79,12 +80,13 @@ impl SendRing {
         Some(Encoded { next, slack, ctrl, wqe })
     }
 
-    /// Makes a single WQE, at the cursor's head, known to the card by BlueFlame.
+    /// Posts a single WQE at the cursor's head by BlueFlame.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nobody else uses it.
-    /// - [`encode_pair`](Self::encode_pair) returned `encoded` for this operation, at the head, before
-    ///   `clear_single`.
+    /// - Until the request is retired, the memory that it names stays registered and nothing else
+    ///   uses it.
+    /// - [`encode_pair`](Self::encode_pair) returned `encoded` for this operation, at the head,
+    ///   before `clear_single`.
     #[inline(always)]
     unsafe fn commit_pair<O: Operation>(
         &mut self,
@@ -95,8 +97,8 @@ impl SendRing {
         self.inspect(next)?;
         self.cursor.publish(next);
         self.slack = slack;
-        // SAFETY: the WQE was just written to blocks of the ring in a line; `clear_single` was ahead
-        // of the head, so the register takes two blocks.
+        // SAFETY: the WQE was just written to contiguous blocks of the ring. `clear_single` was
+        // ahead of the head, so the register takes two blocks.
         unsafe { self.doorbell.ring_pair(next.low16(), ctrl, operation, wqe) }
         self.rang(next);
         Ok(())
@@ -104,11 +106,12 @@ impl SendRing {
 }
 
 impl<T: Transport> SendQueue<T> {
-    /// Posts a request if its WQE has two blocks, of a size that is known, goes by BlueFlame, word by
-    /// word, and the head is clear. Returns whether it did.
+    /// Posts a request if its WQE has two blocks and a known size, goes by BlueFlame word by word,
+    /// and the head is clear. Returns whether it did.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     pub(super) unsafe fn post_pair<O: PostOn<T>>(
         &mut self,
@@ -123,15 +126,16 @@ impl<T: Transport> SendQueue<T> {
         let (head, clear, slack) = (ring.cursor.head(), ring.clear_single, ring.slack);
         let encoded = ring.encode_pair::<T, O>(ring.names, head, clear, slack, id, operation);
         let Some(encoded) = encoded else { return Ok(false) };
-        // SAFETY: just encoded, up to `clear_single`. Its memory meets this function's contract.
+        // SAFETY: the WQE was just encoded, before `clear_single`. The caller guarantees its memory
+        // by this function's contract.
         unsafe { ring.commit_pair(encoded, operation)? };
         Ok(true)
     }
 }
 
 impl<T: Transport> Batch<'_, T> {
-    /// Appends a request of two blocks, of a size that is known, if it fits before the head that is
-    /// clear.
+    /// Appends a request of two blocks and a known size, if it fits before the clear head. Returns
+    /// whether it did.
     #[inline(always)]
     pub(super) fn append_pair<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> bool {
         let (names, head, clear, slack) = (self.names, self.head, self.clear, self.slack);

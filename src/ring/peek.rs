@@ -1,4 +1,4 @@
-//! A look at the next CQE, before it is taken.
+//! Reading the next CQE before it is taken.
 
 use core::fmt;
 
@@ -6,18 +6,18 @@ use super::Completions;
 use super::error::PollError;
 use crate::cqe::{CqeRef, Headers};
 
-/// The next CQE of a reader, which stays where it is: see [`Completions::peek`].
+/// The next CQE of a reader, which stays in the CQ: see [`Completions::peek`].
 ///
-/// It has what completions do not tell, since polls would have to load it for those who do not ask.
-/// Fields are those of the card's CQE; which of them mean something depends on the opcode, the
-/// transport, and the CQ's compression.
+/// It has fields that completions omit, since polls would have to load them for every caller.
+/// Fields are those of the HCA's CQE. Which of them are valid depends on the opcode, the transport,
+/// and the CQ's compression.
 #[derive(Clone, Copy)]
 pub struct Peeked<'a> {
     cqe: CqeRef<'a>,
 }
 
 impl Peeked<'_> {
-    /// The card's clock when it wrote the CQE, in counts of
+    /// The HCA's clock when it wrote the CQE, in counts of
     /// [`Clock`](crate::verbs::Clock). In a compressed block: that of the block's first.
     pub fn timestamp(&self) -> u64 {
         self.cqe.timestamp()
@@ -29,8 +29,8 @@ impl Peeked<'_> {
         self.cqe.qpn()
     }
 
-    /// The user index of the queue that completes, or, of contexts with CQEs of version 0, the number
-    /// of the shared receive queue.
+    /// The user index of the queue that completes, or, of contexts with CQEs of version 0, the
+    /// number of the shared receive queue.
     pub fn user_index(&self) -> u32 {
         self.cqe.user_index()
     }
@@ -65,25 +65,25 @@ impl Peeked<'_> {
         self.cqe.checksum()
     }
 
-    /// The RSS hash, and what it was made of.
+    /// The RSS hash, and the fields that it was computed over.
     pub fn rss_hash(&self) -> (u32, u8) {
         self.cqe.rss_hash()
     }
 
-    /// What the card found out about headers: of IPoIB and Ethernet queues.
+    /// The HCA's check results for headers, on IPoIB and Ethernet queues.
     pub fn headers(&self) -> Headers {
         self.cqe.headers()
     }
 
-    /// The VLAN tag that the card took out of the packet.
+    /// The VLAN tag that the HCA removed from the packet.
     pub fn vlan(&self) -> u16 {
         self.cqe.vlan()
     }
 
-    /// What libmlx5 gives out as `ibv_wc.pkey_index`: 16 bits that mean something of the general
-    /// services' queue pair alone, and of that Linux's driver reads them as the P_Key itself. A
-    /// message for any other queue pair is of the partition that the queue pair was
-    /// [put into](crate::verbs::UdInitAttributes::pkey_index), so completions do not repeat it.
+    /// The value that libmlx5 returns as `ibv_wc.pkey_index`. Its 16 bits are valid only for the
+    /// general services' queue pair, and Linux's driver reads them as the P_Key itself. A message
+    /// for any other queue pair is of the partition that the queue pair was [put
+    /// into](crate::verbs::UdInitAttributes::pkey_index), so completions do not repeat it.
     pub fn pkey_index(&self) -> u16 {
         self.cqe.immediate() as u16
     }
@@ -101,8 +101,8 @@ impl fmt::Debug for Peeked<'_> {
 }
 
 impl Completions {
-    /// The next CQE, if there is one, which the next poll takes: for what completions do not tell, such
-    /// as [when it was](Peeked::timestamp). Some loads; polls cost what they did.
+    /// Returns the next CQE, if there is one, without taking it: for fields that completions omit,
+    /// such as [its time](Peeked::timestamp). Costs some loads. Polls cost the same as without it.
     ///
     /// # Errors
     /// [`PollError`], as the poll would.

@@ -11,20 +11,20 @@ use crate::wqe::{Nop, PostOn};
 /// How long a NOP may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What one way of copying took: medians over the rounds.
+/// The times of one way of copying: medians over the rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyTime {
-    /// The way.
+    /// The way of copying.
     pub copy: BlueFlameCopy,
     /// From before the doorbell record's store until the register's stores were flushed, in
     /// nanoseconds, the clock's own time subtracted.
     pub post: u64,
-    /// From there until the NOP's completion was polled, in nanoseconds: what a way wins on its way
-    /// to the card shows here.
+    /// From there until the NOP's completion was polled, in nanoseconds. It shows how much faster
+    /// this way reaches the HCA.
     pub completion: u64,
 }
 
-/// What [`SendQueue::probe_copies`] measured; prints as a table.
+/// The measurements of [`SendQueue::probe_copies`]. Prints as a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyProbe {
     times: Vec<CopyTime>,
@@ -32,15 +32,15 @@ pub struct CopyProbe {
 }
 
 impl CopyProbe {
-    /// One of each way that was timed, narrowest stores first.
+    /// Returns the times of each way that was timed, narrowest stores first.
     pub fn times(&self) -> &[CopyTime] {
         &self.times
     }
 
-    /// The way whose NOPs completed soonest; of several, the one with the narrowest stores.
+    /// Returns the way whose NOPs completed soonest. Of several, the one with the narrowest stores.
     ///
-    /// Whether it is faster by more than the medians differ from one probe to the next, only more
-    /// than one probe says.
+    /// One probe does not show whether it is faster by more than the medians vary between probes.
+    /// That takes several probes.
     pub fn fastest(&self) -> BlueFlameCopy {
         let fastest = self.times.iter().min_by_key(|time| time.completion);
         fastest.map_or_else(BlueFlameCopy::default, |time| time.copy)
@@ -61,7 +61,7 @@ impl fmt::Display for CopyProbe {
     }
 }
 
-/// Why nothing was measured, or no more.
+/// Why the measurement failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
@@ -73,7 +73,7 @@ pub enum ProbeError {
     /// Requests are outstanding.
     #[error("requests of this queue are outstanding: poll for their completions first")]
     NotIdle,
-    /// Completions of another queue could come.
+    /// CQEs of another queue could come.
     #[error("other queues complete on the CQ, or it is another queue's: probe on a CQ of its own")]
     SharedCq,
     /// A NOP was refused.
@@ -82,7 +82,7 @@ pub enum ProbeError {
     /// The CQ cannot be polled.
     #[error("the CQ cannot be polled: {0}")]
     Poll(#[from] PollError),
-    /// Something else than a NOP's success was polled.
+    /// A CQE other than a NOP's success was polled.
     #[error("a NOP failed: the queue pair is out of order")]
     Failed,
     /// A NOP did not complete within a second. It is still outstanding.
@@ -95,12 +95,12 @@ where
     Nop: PostOn<T>,
 {
     /// Times every way of copying that this processor has ([`BlueFlameCopy::available`]; not
-    /// [`BlueFlameCopy::St64b`], which could end the program), by NOPs that are copied to this
-    /// queue's register, in turns, `rounds` of each. The queue's own way stays as it is.
+    /// [`BlueFlameCopy::St64b`], which could end the program). NOPs are copied to this queue's
+    /// register in turns, `rounds` for each way. The queue's own way of copying does not change.
     ///
-    /// The NOPs are real requests: the card executes them, and each is waited for. Nothing goes to
-    /// the peer. To be asked for at start-up, on a queue pair made for it; what it finds holds for
-    /// queues whose registers lie on the same card, for threads on the same socket.
+    /// The NOPs are real requests: the HCA executes them, and the call waits for each. Nothing is
+    /// sent to the peer. Call this at start-up, on a queue pair created for it. The result holds
+    /// for queues whose registers are on the same HCA, for threads on the same socket.
     ///
     /// ```no_run
     /// # use mlx5::ring::{Completions, SendQueue};
@@ -116,7 +116,7 @@ where
     /// ```
     ///
     /// # Errors
-    /// [`ProbeError`]. Of [`ProbeError::Failed`] and [`ProbeError::Lost`] the queue pair does not
+    /// [`ProbeError`]. After [`ProbeError::Failed`] or [`ProbeError::Lost`] the queue pair does not
     /// recover without a reset.
     pub fn probe_copies(
         &mut self,
@@ -138,7 +138,7 @@ where
         let count = samples.len();
         let mut result = Ok(());
         'rounds: for round in 0..rounds as usize {
-            // Which way goes first changes from round to round.
+            // The order of the ways changes from round to round.
             for turn in 0..count {
                 let (copy, posts, waits) = &mut samples[(round + turn) % count];
                 match self.nop(completions, *copy) {
@@ -153,7 +153,7 @@ where
                 }
             }
         }
-        // Neither this one nor those above are refused: they are available.
+        // `set_copy` refuses neither this way nor those above: they are available.
         let set = self.set_copy(own);
         debug_assert!(set.is_ok());
         result?;
@@ -165,8 +165,8 @@ where
         Ok(CopyProbe { times: samples.into_iter().map(time).collect(), rounds })
     }
 
-    /// Posts a NOP by `copy`, which the processor has, and waits for it: how long the post took, and
-    /// the rest.
+    /// Posts a NOP by `copy`, which the processor has, and waits for it. Returns the time of the
+    /// post, and the rest.
     fn nop(
         &mut self,
         completions: &mut Completions,
@@ -195,7 +195,7 @@ where
     }
 }
 
-/// What two looks at the clock take, nothing between them.
+/// Returns the time between two consecutive readings of the clock.
 fn clock_overhead() -> Duration {
     let between = || {
         let start = Instant::now();

@@ -5,12 +5,12 @@ use crate::ib::Transport;
 
 /// The queues whose completions a poll may meet.
 ///
-/// Implemented by send and receive queues, also [shared](super::SharedReceives) ones, references, pairs,
-/// slices, `Option` and `()`, and by [`QueueTable`](super::QueueTable) for many queues.
+/// Implemented by send and receive queues, also [shared](super::SharedReceives) ones, references,
+/// pairs, slices, `Option` and `()`, and by [`QueueTable`](super::QueueTable) for many queues.
 ///
 /// A CQE of a live queue that is not found stays in the CQ, and the poll fails with
-/// [`PollError::QueueNotGiven`](super::PollError::QueueNotGiven). One of a queue that was dropped, or that
-/// this crate does not drive, is taken and comes out as
+/// [`PollError::QueueNotGiven`](super::PollError::QueueNotGiven). One of a queue that was dropped,
+/// or that this crate does not drive, is taken and comes out as
 /// [`Completion::Unclaimed`](crate::cqe::Completion::Unclaimed).
 pub trait Queues {
     /// The send queue of the queue pair `qpn`.
@@ -19,8 +19,8 @@ pub trait Queues {
     fn receive_side(&mut self, qpn: u32) -> Option<ReceiveSide<'_>>;
 
     /// The shared receive queue of an XRC domain that CQEs call `index`
-    /// ([`SharedReceives::user_index`](super::SharedReceives::user_index)). Asked where no [`receive_side`](Self::receive_side) is found.
-    /// Default: none.
+    /// ([`SharedReceives::user_index`](super::SharedReceives::user_index)). Asked where no
+    /// [`receive_side`](Self::receive_side) is found. Default: none.
     #[inline(always)]
     fn indexed_side(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
         let _ = index;
@@ -28,8 +28,8 @@ pub trait Queues {
     }
 
     /// The send queue whose oldest request the next success is likely to be of, for a poll to try
-    /// before it looks for the queue by its number. A wrong guess costs a few instructions. Default:
-    /// no guess.
+    /// before it looks for the queue by its number. A wrong guess costs a few instructions.
+    /// Default: no guess.
     #[inline(always)]
     fn likely_send_side(&mut self) -> Option<SendSide<'_>> {
         None

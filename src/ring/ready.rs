@@ -1,4 +1,5 @@
-//! WQEs that lie in the ring in a line, ready to be fired one after another with nothing looked at.
+//! A line of WQEs, written ahead in the ring, that are fired one after another without further
+//! checks.
 
 use core::ptr::NonNull;
 
@@ -12,28 +13,28 @@ use super::variable::Place;
 use crate::ib::Counter;
 use crate::watch::lint::Refusal;
 
-/// From `next` on, up to `end`: WQEs of one block each, the first of them at the cursor's head, of
-/// which all are before [`SendRing::clear_single`]. So each may be posted by BlueFlame, and posting
-/// moves nothing but the head.
+/// The line: WQEs of one block each, from `next` up to `end`. The first is at the cursor's head,
+/// and all are before [`SendRing::clear_single`]. So each may be posted by BlueFlame, and posting
+/// moves only the head.
 ///
-/// It lies in the ring's state and not in that of whoever fires, so that an error completion can end
-/// it.
+/// The line is in the ring's state, not in that of the firing object, so that an error completion
+/// can end it.
 pub(super) struct Ready {
     next: NonNull<u8>,
     end: NonNull<u8>,
-    /// What the doorbell record says after the next: in memory's order.
+    /// The doorbell record's value after the next WQE, in memory order.
     record: u32,
-    /// Where the register is not one that WQEs are fired on, `next` is `end`, and this is the number
-    /// of WQEs in the line: they need their fields, and a doorbell as any other.
+    /// The number of WQEs in the line, if the register does not support firing. Then `next` is
+    /// `end`. These WQEs need their fields written, and a doorbell like any other WQE.
     plain: u32,
 }
 
-/// What one more in the record's counter is: the counter's low byte is the last in memory. The high
-/// byte stays the same as long as a line lasts.
+/// One step of the record's counter: the counter's low byte is the last in memory. The high byte
+/// does not change within a line.
 const STEP: u32 = u32::from_ne_bytes([0, 0, 0, 1]);
 
 impl Ready {
-    /// None.
+    /// Creates an empty line.
     pub(super) fn new() -> Self {
         Self { next: NonNull::dangling(), end: NonNull::dangling(), record: 0, plain: 0 }
     }
@@ -44,7 +45,7 @@ impl Ready {
         self.plain = 0;
     }
 
-    /// WQEs that are ready for another doorbell.
+    /// Returns the number of WQEs in the line that need an ordinary doorbell.
     #[inline(always)]
     pub(super) fn plain(&self) -> u32 {
         self.plain
@@ -55,7 +56,7 @@ impl Ready {
         self.next == self.end
     }
 
-    /// The block of the next, and the record's word after it.
+    /// Returns the block of the next WQE, and the record's value after it.
     #[inline(always)]
     pub(super) fn next(&self) -> (NonNull<u8>, u32) {
         (self.next, self.record)
@@ -63,14 +64,14 @@ impl Ready {
 }
 
 impl SendRing {
-    /// Before an entry behind the head is written: polls look at the head, too, until
-    /// [`close`](Self::close). As [`open`](Self::open), which was called when the first was.
+    /// Called before an entry behind the head is written. Makes polls check the head, too, until
+    /// [`close`](Self::close). [`open`](Self::open) was called before the first such entry.
     pub(super) fn write_ahead(&mut self) {
         self.doorbell.timing.end();
         self.expects = CqId::NONE;
     }
 
-    /// Where the WQE at `counter` lies.
+    /// Returns the place of the WQE at `counter`.
     pub(super) fn place(&self, counter: Counter) -> Place {
         let shape = self.cursor.shape();
         Place {
@@ -80,8 +81,7 @@ impl SendRing {
         }
     }
 
-    /// Draws the line anew: `wanted` WQEs from the head on, or as many of them as can be in one,
-    /// whose number it returns.
+    /// Starts a new line of up to `wanted` WQEs from the head on. Returns the number of WQEs in it.
     pub(super) fn draw_line(&mut self, wanted: u32) -> u32 {
         self.ready.clear();
         let head = self.cursor.head();
@@ -106,7 +106,7 @@ impl SendRing {
         length
     }
 
-    /// Where the WQE at the head lies, which is one of [`Ready::plain`].
+    /// Returns the block of the WQE at the head, which is one of [`Ready::plain`].
     #[inline(always)]
     pub(super) fn plain_block(&self) -> NonNull<u8> {
         let slot = self.cursor.shape().slot(self.cursor.head());
@@ -114,35 +114,35 @@ impl SendRing {
         unsafe { self.buffer.add(slot * WQEBB_SIZE) }
     }
 
-    /// Makes the WQE at the head, which is one of [`Ready::plain`] and begins with `ctrl`, known to
-    /// the card.
+    /// Posts the WQE at the head, which is one of [`Ready::plain`] and begins with `ctrl`.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     pub(super) unsafe fn post_plain(&mut self, ctrl: u64) -> Result<(), Refusal> {
         let head = self.cursor.head().plus(1);
-        // SAFETY: the line's WQEs were written, and are one block each. The memory of this one meets this
-        // function's contract.
+        // SAFETY: the line's WQEs were written, and have one block each. The caller guarantees this
+        // one's memory by this function's contract.
         unsafe { self.commit(head, self.slack, &Last { doorbell: ctrl }, true)? };
         self.ready.plain -= 1;
-        // It is as far as it was: the line lies before it.
+        // `clear` itself does not move: the line lies before it.
         self.set_clear(self.clear);
         Ok(())
     }
 
-    /// Before the WQE at the head, which is the next of the line, is made known to the card: as
+    /// Checks the next WQE of the line, at the head, before it is posted; see
     /// [`inspect`](Self::inspect).
     #[inline(always)]
     pub(super) fn inspect_next(&mut self) -> Result<(), Refusal> {
         self.inspect(self.cursor.head().plus(1))
     }
 
-    /// After the next of the line was made known to the card.
+    /// Moves on after the next WQE of the line was posted.
     #[inline(always)]
     pub(super) fn step(&mut self) {
         self.doorbell.turn();
-        // Each is one instruction, if the compiler has forgotten the value by now.
+        // Each is one instruction, if the compiler does not keep the value in a register.
         // SAFETY: at most the line's end.
         self.ready.next = unsafe { self.ready.next.add(WQEBB_SIZE) };
         self.ready.record = self.ready.record.wrapping_add(STEP);

@@ -32,11 +32,11 @@ use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
 use crate::watch::timing::{Phase, Recorder};
 use crate::wqe::SgeList;
 
-/// How a receive queue is taken over.
+/// Configuration of a [`ReceiveQueue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveConfig {
-    /// CQEs of the CQ to promise to this queue: receives that may be outstanding. Default and
-    /// most: the size of the queue. Fewer are promised where the CQ has fewer left.
+    /// CQ slots to reserve for this queue: the number of receives that may be outstanding. Default
+    /// and maximum: the size of the queue. If the CQ has fewer slots left, fewer are reserved.
     pub receives: u32,
 }
 
@@ -46,14 +46,14 @@ impl Default for ReceiveConfig {
     }
 }
 
-/// A receive queue, written to directly.
+/// A receive queue. It writes WQEs to the ring directly, without libibverbs.
 ///
-/// Made by [`new`](Self::new) or [`from_raw`](Self::from_raw) from a QP in INIT or later. Posting: a [`ReceiveBatch`] is
-/// filled and handed over, or [`post`](Self::post) does both for one receive. A post costs the
-/// stores of its WQE and one to the doorbell record; no register is rung, since the card looks at
-/// the record when a message needs a receive.
+/// Created by [`new`](Self::new) or [`from_raw`](Self::from_raw) from a QP in INIT or later. To
+/// post, fill a [`ReceiveBatch`] and hand it over, or call [`post`](Self::post), which does both
+/// for one receive. A post stores the WQE and one word to the doorbell record. It rings no
+/// register: the HCA reads the record when a message needs a receive.
 pub struct ReceiveQueue {
-    // These end first: no queue pair is kept that works on memory in `shadow`.
+    // Dropped first, so that no queue pair that works on memory in `shadow` outlives it.
     keep: Option<QueueKeep>,
     pub(super) owner: Arc<dyn QueueOwner>,
     pub(super) cursor: Cursor,
@@ -63,22 +63,23 @@ pub struct ReceiveQueue {
     qpn: u32,
     pub(super) max_sge: u32,
     pub(super) ahead: Ahead,
-    /// By slot: what software must remember of posted receives.
+    /// What software remembers of posted receives, by slot.
     pub(super) shadow: Box<[Place]>,
-    /// From the ring's address to the shadow's: of the same slot where the stride is a [`Place`]'s.
+    /// Distance from the ring's address to the shadow's. If the stride is the size of a [`Place`],
+    /// it is also the distance from each WQE to its place.
     pub(super) to_shadow: usize,
     pub(super) credit: Credit,
     cq: CqId,
-    /// Known to the reader of that CQ.
+    /// Registers the queue with the reader of that CQ.
     _member: Option<Membership>,
     pub(super) timing: Recorder,
     pub(super) flight: flight::Recorder,
 }
 
-/// What software must remember of a posted receive; the card cannot reach it.
+/// What software remembers of a posted receive, in memory that the HCA cannot reach.
 pub(super) struct Place {
     pub(super) id: u64,
-    /// Its memory, if the queue owns it: until it is retired.
+    /// The receive's buffers until it is retired, if the queue owns them.
     pub(super) held: Buffers,
 }
 
@@ -86,7 +87,7 @@ impl Place {
     const FREE: Self = Self { id: 0, held: Buffers::None };
 }
 
-/// What a receive queue is made of.
+/// Parts of a receive queue.
 pub(super) struct ReceiveParts {
     pub(super) buffer: NonNull<u8>,
     pub(super) entries: u32,
@@ -98,52 +99,56 @@ pub(super) struct ReceiveParts {
     pub(super) owner: Arc<dyn QueueOwner>,
 }
 
-// SAFETY: ring and record are reached through the queue alone (`from_raw`'s contract), by `&mut self`.
-// The HCA does not mind which thread stores to them.
+// SAFETY: only the queue reaches ring and record (`from_raw`'s contract), through `&mut self`. The
+// HCA accepts stores from any thread.
 unsafe impl Send for ReceiveQueue {}
 
 impl ReceiveQueue {
-    /// Takes over the receive queue of a queue pair that completes on `completions`, and keeps the pair
-    /// alive. Until the result is dropped the pair cannot be reset. If receives are outstanding then,
-    /// it must be, before its receive queue can be taken over again; and until then, or until the
-    /// pair is destroyed, the CQEs that were promised to it are not promised to others.
+    /// Takes over the receive queue of a queue pair that completes on `completions`.
+    ///
+    /// The result keeps the pair alive. The pair cannot be reset until the result is dropped.
+    /// Dropping the result with receives outstanding leaves the receive queue unusable until the
+    /// pair is reset. Its CQ slots then stay reserved until the receive queue is taken over again
+    /// or the pair is destroyed.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): no
-    /// receive queue of its own, another CQ, no CQE left to promise. Nothing is changed then.
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// QP has no receive queue of its own, it completes on another CQ, or the CQ has no free slot
+    /// to reserve. Nothing is changed then.
     pub fn new<Q: ReceiveSource>(
         qp: &Q,
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> crate::Result<Self> {
-        // First, since what has no such queue has none to claim.
+        // Before the claim: a QP without a receive queue of its own has none to claim.
         let view = qp.receives()?;
         let keep = QueueKeep::receive(qp.owner())?;
         let owner = Arc::clone(keep.owner());
-        // SAFETY: the result holds the owner, which keeps QP and CQ alive, and the claim on the receive
-        // queue, which keeps other writers away and forbids RESET.
+        // SAFETY: the result holds the owner, which keeps QP and CQ alive, and the claim on the
+        // receive queue, which keeps other writers away and forbids RESET.
         let mut queue = unsafe { Self::take_over(view, owner, completions, config)? };
         queue.keep = Some(keep);
         Ok(queue)
     }
 
-    /// Takes over the receive queue of a QP in INIT or later that completes on `completions`. Its
-    /// next WQE goes where the doorbell record says, so a QP that has received before can be taken
-    /// over once no receive is outstanding. CQEs of the QP's receives that are still in the CQ are
-    /// dropped: they are of its life before a RESET. Dropping the result with receives outstanding
-    /// leaves its CQ slots reserved until the QP is taken over again.
+    /// Takes over the receive queue of a QP in INIT or later that completes on `completions`.
+    ///
+    /// Its next WQE goes to the index in the doorbell record. So a QP that has received before can
+    /// be taken over once no receive is outstanding. CQEs of the QP's receives that are still in
+    /// the CQ are dropped: they are from before a RESET. Dropping the result with receives
+    /// outstanding leaves its CQ slots reserved until the QP is taken over again.
     ///
     /// # Errors
-    /// [`QueueError`]: not a QP of libmlx5, in RESET, no receive queue of its own, another CQ, no
-    /// CQE left to promise. Nothing is changed then.
+    /// [`QueueError`]: the QP is not of libmlx5, is in RESET, has no receive queue of its own, or
+    /// completes on another CQ, or the CQ has no free slot to reserve. Nothing is changed then.
     ///
     /// # Safety
-    /// - `qp` stays alive as long as the result, and none of its receives is outstanding. It is not a
-    ///   target of dynamic connections, and was not made with `MLX5DV_QP_CREATE_OOO_DP`: receives
+    /// - `qp` stays alive as long as the result, and none of its receives is outstanding. It is not
+    ///   a target of dynamic connections, and was not made with `MLX5DV_QP_CREATE_OOO_DP`: receives
     ///   complete in order.
     /// - Until the result is dropped, nothing else posts to the QP's receive queue
-    ///   (`ibv_post_recv`, another `ReceiveQueue`), and the QP stays on this side of RESET, except
-    ///   for [`restart`](Self::restart).
+    ///   (`ibv_post_recv`, another `ReceiveQueue`), and the QP is not moved to RESET, except for
+    ///   [`restart`](Self::restart).
     pub unsafe fn from_raw(
         qp: NonNull<ibv_qp>,
         completions: &mut Completions,
@@ -151,16 +156,16 @@ impl ReceiveQueue {
     ) -> Result<Self, QueueError> {
         // SAFETY: the caller keeps the QP alive as long as the result, which holds the owner.
         let (view, owner) = unsafe { (QpView::new(qp)?.receives()?, Foreign::owner(qp)) };
-        // SAFETY: the view is of the caller's QP, which has no receive outstanding, and which nobody
-        // else posts to.
+        // SAFETY: the view is of the caller's QP. By this function's contract, the QP has no
+        // receive outstanding and nothing else posts to it.
         unsafe { Self::take_over(view, owner, completions, config) }
     }
 
     /// # Safety
-    /// - `view` is of a QP in INIT or later that `owner` keeps alive, with no receive outstanding, whose
-    ///   receives complete in order.
-    /// - Until the result is dropped, nothing else posts to the receive queue, and the QP stays on this
-    ///   side of RESET, except for [`restart`](Self::restart).
+    /// - `view` is of a QP in INIT or later that `owner` keeps alive, with no receive outstanding,
+    ///   whose receives complete in order.
+    /// - Until the result is dropped, nothing else posts to the receive queue, and the QP is not
+    ///   moved to RESET, except for [`restart`](Self::restart).
     unsafe fn take_over(
         view: ReceiveView,
         owner: Arc<dyn QueueOwner>,
@@ -170,7 +175,8 @@ impl ReceiveQueue {
         if !completions.reads(view.cq) {
             return Err(QueueError::ForeignCq);
         }
-        // SAFETY: the record of a live QP. Only this queue posts, so only it writes the receive word.
+        // SAFETY: the record of a live QP. Only this queue posts, so only it writes the receive
+        // word.
         let record = unsafe { Record::new(view.record, RECEIVE_WORD) };
         let wanted = config.receives.min(view.entries);
         let parts = ReceiveParts {
@@ -192,8 +198,9 @@ impl ReceiveQueue {
     }
 
     /// # Safety
-    /// `buffer` is a ring of `entries` WQEs of `stride` bytes that only the result writes, and the
-    /// record is its own; both live as long as the result.
+    /// - `buffer` is a ring of `entries` WQEs of `stride` bytes that only the result writes.
+    /// - The record belongs to the result.
+    /// - Ring and record live as long as the result.
     pub(super) unsafe fn from_parts(parts: ReceiveParts) -> Result<Self, QueueError> {
         let Some(shape) = Shape::new(parts.entries).filter(|shape| shape.entries() <= 1 << 15)
         else {
@@ -239,32 +246,32 @@ impl ReceiveQueue {
         self.qpn
     }
 
-    /// Whether it is the receive queue of that queue pair.
+    /// Returns whether it is the receive queue of the queue pair `qp`.
     pub(super) fn is_of(&self, qp: ObjectId) -> bool {
         self.owner.id() == qp
     }
 
-    /// Whether that reader meets its completions.
+    /// Returns whether its CQEs arrive at the CQ of `completions`.
     pub(super) fn completes_on(&self, completions: &Completions) -> bool {
         self.cq == completions.id()
     }
 
-    /// Entries that a receive may have.
+    /// Returns the maximum number of entries of a receive.
     pub fn max_sge(&self) -> u32 {
         self.max_sge
     }
 
-    /// Receives that the ring holds.
+    /// Returns the number of receives that the ring holds.
     pub fn capacity(&self) -> u32 {
         self.cursor.shape().entries()
     }
 
-    /// Receives that may still be posted.
+    /// Returns the number of receives that can still be posted.
     pub fn free(&self) -> u32 {
         self.cursor.free_from(self.cursor.head()).min(self.credit.entries() - self.cursor.used())
     }
 
-    /// Receives that are outstanding.
+    /// Returns the number of outstanding receives.
     pub fn outstanding(&self) -> u32 {
         self.cursor.used()
     }
@@ -282,42 +289,45 @@ impl ReceiveQueue {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA may put a message into the receive from now on. Until a poll returns its completion, or
-    /// the QP has been moved to RESET or destroyed:
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
+    /// or the QP has been moved to RESET or destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
-    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - Nothing reads, writes or holds a reference to that memory.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in this
-    ///   process at the address in each entry.
+    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in
+    ///   this process at the address in each entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         let head = self.cursor.head();
         // SAFETY: `self.ahead` is always of the queue's own head.
         let put = unsafe { self.put_usual(head, self.ahead, id, &list) };
         let Some((next, _)) = put else {
-            // Another one as far as the compiler knows, so that only this path needs it in memory.
+            // `black_box` makes it another list for the compiler, so that only this path needs it
+            // in memory.
             let rest = black_box(list);
-            // SAFETY: the same contract as this function's.
+            // SAFETY: the caller upholds this function's contract, which is also that of
+            // `post_any`.
             return unsafe { self.post_any(id, &rest) };
         };
         self.ahead.next = next;
-        // SAFETY: `put_usual` wrote the receive at the head. Its memory meets this function's contract.
+        // SAFETY: `put_usual` wrote the receive at the head. Its memory meets this function's
+        // contract.
         unsafe { self.commit(head.plus(1)) };
         Ok(())
     }
 
-    /// Starts anew after the QP went through RESET to INIT or later: indices start at zero,
-    /// whatever was outstanding is forgotten, and its CQEs that are still in the CQ are dropped.
-    /// Before the peer sends again, or its first messages are dropped, too.
+    /// Restarts the queue after the QP went through RESET to INIT or later. Indices start at zero.
+    /// Outstanding receives are forgotten, and their CQEs that are still in the CQ are dropped.
+    /// Call it before the peer sends again: otherwise CQEs of its first messages are dropped, too.
     ///
     /// # Errors
     /// [`QueueError::WrongState`] if the QP is in RESET, [`QueueError::NotReset`] if it was not
     /// reset since the last post, [`QueueError::ForeignCq`]; nothing is changed then.
     ///
     /// # Safety
-    /// The QP's receives are those of this queue only, as [`from_raw`](Self::from_raw) says, and
-    /// none was posted since the QP was reset.
+    /// - All receives of the QP were posted by this queue: nothing else posts to its receive queue.
+    /// - No receive was posted since the QP was reset.
     pub unsafe fn restart(&mut self, completions: &mut Completions) -> Result<(), QueueError> {
         require(self.owner.state()?, &POSTABLE, "INIT or later")?;
         if completions.id() != self.cq {
@@ -334,48 +344,49 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// What the phases of this queue's posts took so far.
+    /// Returns how long the phases of this queue's posts took so far.
     #[cfg(feature = "timing")]
     pub fn timing(&self) -> crate::watch::timing::Report {
         self.timing.report()
     }
 
-    /// Forgets what posts took so far.
+    /// Clears the times recorded so far.
     #[cfg(feature = "timing")]
     pub fn clear_timing(&mut self) {
         self.timing.clear();
     }
 
-    /// The last events of this queue; up to its last failure, if there was one. See
-    /// [`flight`](crate::watch::flight). Allocates; the first time in a process, it takes 10 ms.
+    /// Returns the last events of this queue, up to its last failure, if there was one. See
+    /// [`flight`](crate::watch::flight). Allocates. The first call in a process takes 10 ms.
     #[cfg(feature = "flight-recorder")]
     pub fn flight_record(&self) -> mlx5_diag::flight::Record {
         self.flight.record()
     }
 
-    /// Forgets what was recorded, and the failure.
+    /// Clears the recorded events, and the failure.
     #[cfg(feature = "flight-recorder")]
     pub fn clear_flight(&mut self) {
         self.flight.clear();
     }
 
-    /// Forgets what was recorded, and keeps so much from now on. Allocates.
+    /// Clears the recorded events, and applies `config` from now on. Allocates.
     #[cfg(feature = "flight-recorder")]
     pub fn set_flight(&mut self, config: crate::watch::flight::Config) {
         self.flight.configure(config);
     }
 
-    /// For [`Queues`](super::Queues): lets a poll retire what this queue has posted.
+    /// Returns this queue's side for [`Queues`](super::Queues), with which a poll retires its
+    /// receives.
     #[inline(always)]
     pub fn side(&mut self) -> ReceiveSide<'_> {
         ReceiveSide { of: Of::Own(self) }
     }
 
-    /// Makes everything before `head` known to the card.
+    /// Publishes the producer index `head` to the HCA.
     ///
     /// # Safety
-    /// - Until each receive is retired, the memory that it names stays registered for local write, and
-    ///   nobody else uses it.
+    /// - Until each receive is retired, the memory that it names stays registered for local write,
+    ///   and nothing else uses it.
     /// - The receives before `head` were written.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self, head: Counter) {
@@ -388,7 +399,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Records the receives from `before` to `head`, and that the card was told of them.
+    /// Records the receives from `before` to `head`, and the store to the doorbell record.
     #[cold]
     #[inline(never)]
     fn record_flight(&mut self, before: Counter, head: Counter) {
@@ -403,11 +414,12 @@ impl ReceiveQueue {
 
     #[inline(always)]
     pub(super) fn wqe(&self, slot: usize) -> *mut u8 {
-        // SAFETY: the ring has `entries` WQEs of `stride` bytes, and callers give a slot of its shape.
+        // SAFETY: the ring has `entries` WQEs of `stride` bytes, and callers give a slot of its
+        // shape.
         unsafe { self.buffer.as_ptr().add(slot * self.stride) }
     }
 
-    /// Puts a message that came in the CQE where the receive says.
+    /// Copies a message that came in the CQE to the memory that the receive names.
     #[cold]
     fn scatter(&self, slot: usize, cqe: &CqeRef<'_>) -> bool {
         let Some(data) = cqe.inline_data(cqe.byte_count()) else { return false };
@@ -415,8 +427,9 @@ impl ReceiveQueue {
             // SAFETY: a segment of this WQE.
             unsafe { scatter::Segment::read(self.wqe(slot).add(unit * SEGMENT_SIZE)) }
         });
-        // SAFETY: whoever posted the receive promised memory that is mapped at the entries' addresses,
-        // if the QP puts payload into CQEs, and that nobody uses before this completion is reported.
+        // SAFETY: if the QP puts payload into CQEs, the contract of posting guarantees that the
+        // entries' memory is mapped at their addresses and unused until this completion is
+        // reported.
         unsafe { scatter::scatter(data.bytes(), segments) }
     }
 }
@@ -444,8 +457,8 @@ impl fmt::Debug for ReceiveQueue {
     }
 }
 
-/// A receive queue as a poll sees it, see [`Queues`](super::Queues): one of a queue pair's own, or a
-/// [shared](super::SharedReceives) one.
+/// A receive queue as a poll sees it, see [`Queues`](super::Queues): one of a queue pair's own, or
+/// a [shared](super::SharedReceives) one.
 pub struct ReceiveSide<'a> {
     of: Of<'a>,
 }
@@ -461,9 +474,11 @@ impl<'a> ReceiveSide<'a> {
         Self { of: Of::Shared(side) }
     }
 
-    /// Retires what a success without data in the CQE, of the CQ `cq` and the queue pair `qpn`,
-    /// completes, and returns its id: the receive that the CQE names, which is the oldest one unless the
-    /// queue is shared. `None`, and nothing changes, if it is another one, or not of this queue.
+    /// Retires the receive that a CQE of the CQ `cq` and the queue pair `qpn` completes, and
+    /// returns its id. The CQE reports success and holds no data.
+    ///
+    /// The receive must be the one that the CQE names. Unless the queue is shared, this is the
+    /// oldest one. `None`, and nothing changes, if the CQE names another receive or another queue.
     #[inline(always)]
     pub(super) fn retire_plain(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
         let id = match &mut self.of {
@@ -474,8 +489,9 @@ impl<'a> ReceiveSide<'a> {
         Some(id)
     }
 
-    /// As [`retire_plain`](Self::retire_plain), of a success that may have a message of up to 32
-    /// bytes in it, which is put into the receive's memory; if that is one entry, and long enough.
+    /// Retires a receive like [`retire_plain`](Self::retire_plain), also if the CQE holds a message
+    /// of up to 32 bytes. The message is copied to the receive's memory, which must be one entry
+    /// that is long enough.
     #[inline(always)]
     pub(super) fn retire_short(&mut self, cq: CqId, qpn: u32, cqe: &CqeRef<'_>) -> Option<u64> {
         let id = match &mut self.of {
@@ -494,7 +510,8 @@ impl<'a> ReceiveSide<'a> {
         }
     }
 
-    /// What a responder's CQE, of the CQ `cq`, completes. Nothing is retired if it is unclaimed.
+    /// Returns the completion for a responder's CQE of the CQ `cq`. Nothing is retired if it is
+    /// unclaimed.
     pub(super) fn complete(self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
         let kind = ReceiveKind::decode(cqe);
         if kind.is_none() && cqe.opcode() != cqe_opcode::RESP_ERR {
@@ -545,8 +562,8 @@ impl ReceiveQueue {
         Some(unsafe { self.shadow.get_unchecked(slot) }.id)
     }
 
-    /// Retires the receive that a CQE of the CQ `cq` names, which is the oldest one. The CQE may name any
-    /// queue pair. Returns the counter and the slot of the receive.
+    /// Retires the receive that a CQE of the CQ `cq` names, which is the oldest one. The CQE may
+    /// name any queue pair. Returns the counter and the slot of the receive.
     pub(super) fn retire_named(
         &mut self,
         cq: CqId,
@@ -579,8 +596,8 @@ impl ReceiveQueue {
             // SAFETY: the first segment of this WQE.
             let segment = unsafe { scatter::Segment::read(wqe) };
             let (bytes, length) = cqe.short_data()?;
-            // SAFETY: whoever posted the receive promised memory that is mapped at the entry's address,
-            // if the QP puts payload into CQEs, and that nobody uses before this completion is reported.
+            // SAFETY: if the QP puts payload into CQEs, the contract of posting guarantees that the
+            // entry's memory is mapped at its address and unused until this completion is reported.
             // `short_data` gives 32 bytes at most.
             if !unsafe { segment.put_short(&bytes, length) } {
                 return None;
@@ -589,7 +606,7 @@ impl ReceiveQueue {
         self.retire_plain(cq, qpn, cqe)
     }
 
-    /// Records what a CQE says of the receive at `at`, and how that was, if it failed.
+    /// Records what a CQE says of the receive at `at`, and the receive's WQE, if it failed.
     pub(super) fn note(&mut self, slot: usize, at: Counter, cqe: &CqeRef<'_>) {
         if flight::Recorder::ON && cqe.opcode() == cqe_opcode::RESP_ERR {
             let wqe = self.wqe(slot);
@@ -599,8 +616,8 @@ impl ReceiveQueue {
         self.flight.cqe(cqe);
     }
 
-    /// Retires what any responder's CQE completes. Returns the id, and whether the message, if it is in
-    /// the CQE, went where the receive says.
+    /// Retires the receive that any responder's CQE completes. Returns the id, and whether a
+    /// message in the CQE was copied to the memory that the receive names.
     fn take(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnclaimedReason> {
         if cqe.qpn() != self.qpn {
             return Err(UnclaimedReason::UnknownQueue);

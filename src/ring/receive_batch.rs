@@ -37,9 +37,9 @@ impl Ahead {
 }
 
 impl ReceiveQueue {
-    /// Writes a receive of one entry that is not empty to the head's slot. Returns what is next then,
-    /// and its place; `None`, and nothing is written, if it is not such a one, or that slot is not
-    /// known.
+    /// Writes a receive of one entry that is not empty to the head's slot. Returns what is next
+    /// then, and its place; `None`, and nothing is written, if it is not such a one, or that slot
+    /// is not known.
     ///
     /// # Safety
     /// `ahead` is of `head`.
@@ -67,8 +67,8 @@ impl ReceiveQueue {
             unsafe { (*place).id = id };
             place
         } else if ahead.next < ahead.wide {
-            // SAFETY: the slot is free, since `ahead` covers it, and has a second segment. A slot is
-            // less than the number of entries, which is the shadow's length.
+            // SAFETY: the slot is free, since `ahead` covers it, and has a second segment. A slot
+            // is less than the number of entries, which is the shadow's length.
             unsafe {
                 Linear::new(ahead.next.add(SEGMENT_SIZE)).put(TERMINATOR);
                 let place = shadow.add(self.cursor.shape().slot(head));
@@ -79,8 +79,8 @@ impl ReceiveQueue {
             return None;
         };
         self.timing.stamp(Phase::Reserve);
-        // SAFETY: the slot is free, since `ahead` covers it, and the HCA does not read it before the
-        // record covers it. The next slot is at most the end of the ring.
+        // SAFETY: the slot is free, since `ahead` covers it, and the HCA does not read it before
+        // the record covers it. The next slot is at most the end of the ring.
         unsafe {
             list.put_usual(&mut Linear::new(ahead.next));
             self.timing.stamp(Phase::Encode);
@@ -109,8 +109,8 @@ impl ReceiveQueue {
         let (slot, entries) = (self.cursor.shape().slot(head), self.capacity());
         let wqe = self.wqe(slot);
         self.timing.stamp(Phase::Reserve);
-        // SAFETY: `free` is not 0, so the head's slot is free. The list is no longer than the stride, and the
-        // terminator is only added to a shorter one.
+        // SAFETY: `free` is not 0, so the head's slot is free. The list is no longer than the
+        // stride, and the terminator is only added to a shorter one.
         unsafe {
             let mut writer = Linear::new(wqe);
             list.put(&mut writer);
@@ -132,7 +132,7 @@ impl ReceiveQueue {
     ///
     /// # Safety
     /// Until the receive is retired, the memory that it names stays registered for local write, and
-    /// nobody else uses it.
+    /// nothing else uses it.
     #[inline(never)]
     pub(super) unsafe fn post_any<L: SgeList>(
         &mut self,
@@ -141,13 +141,14 @@ impl ReceiveQueue {
     ) -> Result<(), PostError> {
         let head = self.cursor.head();
         self.ahead = self.put_any(head, id, list)?;
-        // SAFETY: `put_any` wrote the receive at the head. Its memory meets this function's contract.
+        // SAFETY: `put_any` wrote the receive at the head. Its memory meets this function's
+        // contract.
         unsafe { self.commit(head.plus(1)) };
         Ok(())
     }
 }
 
-/// Receives that are written to the ring and not yet known to the card. Dropping the batch posts
+/// Receives that are written to the ring and not yet known to the HCA. Dropping the batch posts
 /// nothing.
 #[must_use = "a batch posts nothing until it is rung"]
 #[derive(Debug)]
@@ -200,10 +201,10 @@ impl<'q> ReceiveBatch<'q> {
     /// completion, or the QP has been moved to RESET or destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
-    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - Nothing reads, writes or holds a reference to that memory.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in this
-    ///   process at the address in each entry.
+    ///   default, but QPs that libmlx5 made for other code do), the memory is mapped, writable, in
+    ///   this process at the address in each entry.
     #[inline]
     pub unsafe fn ring(self) {
         if !self.is_empty() {

@@ -1,4 +1,4 @@
-//! How requests of a send queue are retired: what a requester's CQE completes.
+//! Retiring requests of a send queue: handles a requester's CQEs.
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::{SEGMENT_SIZE, WQEBB_SIZE, opcode};
@@ -15,10 +15,10 @@ use crate::cqe::{
 };
 use crate::ib::Counter;
 
-/// A send queue as a poll sees it, see [`Queues`](super::Queues).
+/// The side of a send queue that a poll uses, see [`Queues`](super::Queues).
 pub struct SendSide<'a> {
     pub(super) ring: &'a mut SendRing,
-    /// Of a shared queue: where its producers learn what is retired.
+    /// Shared queue: where its producers read what is retired.
     pub(super) shared: Option<&'a Sequencer>,
 }
 
@@ -29,10 +29,10 @@ impl SendSide<'_> {
         self.ring.qpn()
     }
 
-    /// Retires what a success without data in the CQE, of the CQ `cq`, completes, if that is a plain
-    /// request; without `LATER`, if it is the oldest one. `None`, and nothing changes, if it is not,
-    /// or not of this queue. The caller publishes the consumer index, then calls
-    /// [`release`](Self::release).
+    /// Retires the plain request that a CQE of the CQ `cq` reports. The CQE is a success without
+    /// data in it. Without `LATER`, the request must be the oldest one. `None`, and nothing
+    /// changes, if it is another request or of another queue. The caller publishes the consumer
+    /// index, then calls [`release`](Self::release).
     #[inline(always)]
     pub(super) fn retire_plain<const LATER: bool>(
         &mut self,
@@ -48,8 +48,8 @@ impl SendSide<'_> {
         self.ring.done(entry, cqe)
     }
 
-    /// As [`complete`](Self::complete), for a success without data in the CQE; `None`, and nothing
-    /// changes, if it is not one of this queue's.
+    /// Retires requests like [`complete`](Self::complete), for a success without data in the CQE.
+    /// `None`, and nothing changes, if the CQE is not of this queue.
     #[inline(always)]
     pub(super) fn complete_plain(
         &mut self,
@@ -71,8 +71,8 @@ impl SendSide<'_> {
         Some(ring.done(&entry, cqe))
     }
 
-    /// Retires what a requester's CQE, of the CQ `cq`, completes. The caller publishes the consumer
-    /// index, then calls [`release`](Self::release).
+    /// Retires the request that a requester's CQE of the CQ `cq` completes. The caller publishes
+    /// the consumer index, then calls [`release`](Self::release).
     pub(super) fn complete(&mut self, cq: CqId, cqe: &CqeRef<'_>) -> Completion {
         let completion = self.ring.complete(cq, cqe);
         if let Some(shared) = self.shared.filter(|_| self.ring.stopped) {
@@ -82,8 +82,8 @@ impl SendSide<'_> {
     }
 
     /// Releases the ring slots and CQ slots of retired requests to the producers of a shared queue.
-    /// To be called after the consumer index was published: a producer on another thread may post at
-    /// once, and the HCA must know by then that the CQEs of the retired requests were taken.
+    /// To be called after the consumer index was published: a producer on another thread may post
+    /// at once, and the HCA must know by then that the CQEs of the retired requests were taken.
     #[inline(always)]
     pub(super) fn release(&self) {
         if let Some(shared) = self.shared {
@@ -95,29 +95,29 @@ impl SendSide<'_> {
 
 impl SendRing {
     /// Retires the outstanding plain WQE that a CQE of the CQ `cq` with these last eight bytes
-    /// reports, and all before it. Without `LATER`, if it is the oldest.
+    /// reports, and all before it. Without `LATER`, the WQE must be the oldest.
     #[inline(always)]
     fn retire_plain<const LATER: bool>(&mut self, cq: CqId, end: u64) -> Option<Entry> {
         if self.expects != cq {
             return None;
         }
         if let Some(entry) = self.shadow.retire_oldest(end) {
-            // An entry that looks posted is, as `expects` says; so the queue is not empty.
+            // An entry that looks posted is posted (`expects`), so the queue is not empty.
             self.cursor.retire_known(self.cursor.tail().plus(1));
             return Some(entry);
         }
         if LATER { self.retire_later(Key::reported(end)).copied() } else { None }
     }
 
-    /// [`retire_plain`](Self::retire_plain) of one that is not the oldest, or begins a lap: a call of
-    /// its own, for which the other case needs no registers.
+    /// Handles [`retire_plain`](Self::retire_plain) for a WQE that is not the oldest, or begins a
+    /// lap. A separate call, so that the other case needs no registers for it.
     #[inline(never)]
     fn retire_later(&mut self, reported: Key) -> Option<&Entry> {
         let counter = self.cursor.outstanding(reported.index())?;
         if self.shadow.get(counter).key != reported {
             return None;
         }
-        // Who posts others than plain ones now and then has one just before the one that is signaled.
+        // If a queue posts other WQEs than plain ones, one is often just before the signaled one.
         let before = counter.plus(1u32.wrapping_neg());
         match self.shadow.get(before).key.slack() {
             _ if counter == self.cursor.tail() => {}
@@ -129,8 +129,8 @@ impl SendRing {
         Some(self.shadow.entry(counter))
     }
 
-    /// Retires everything up to the end of the WQE that begins at `counter`, which is outstanding;
-    /// `None`, and nothing changes, if none begins there.
+    /// Retires everything up to the end of the outstanding WQE that begins at `counter`. `None`,
+    /// and nothing changes, if no WQE begins there.
     #[cold]
     #[inline(never)]
     fn retire_any(&mut self, counter: Counter) -> Option<&Entry> {
@@ -139,7 +139,7 @@ impl SendRing {
         let blocks = self.shadow.get(counter).key.blocks()?;
         let tail = self.cursor.tail();
         for ahead in (0..=counter.since(tail)).rev() {
-            // Plain WQEs do not know the slack, and do not add to it.
+            // Entries of plain WQEs do not hold the slack, and do not add to it.
             if let Some(slack) = self.shadow.get(tail.plus(ahead)).key.slack() {
                 self.slack_retired = slack;
                 break;
@@ -157,7 +157,7 @@ impl SendRing {
         Some(counter)
     }
 
-    /// Puts a READ's or atomic's data, which came in the CQE, where the WQE says.
+    /// Copies the data of a READ or atomic from the CQE to the memory that the WQE names.
     #[cold]
     fn scatter(&self, entry: &Entry, counter: Counter, cqe: &CqeRef<'_>, length: u32) -> bool {
         let first = match entry.operation() {
@@ -178,8 +178,9 @@ impl SendRing {
             // SAFETY: a multiple of 16 within the ring.
             unsafe { scatter::Segment::read(self.buffer.as_ptr().add(offset)) }
         });
-        // SAFETY: whoever posted the request promised memory that is mapped at the entries' addresses,
-        // if the QP puts payload into CQEs, and that nobody uses before this completion is reported.
+        // SAFETY: if the QP puts payload into CQEs, the contract of posting guarantees that the
+        // entries' memory is mapped at their addresses and unused until this completion is
+        // reported.
         unsafe { scatter::scatter(data.bytes(), segments) }
     }
 
@@ -194,8 +195,8 @@ impl SendRing {
         };
         let entry = ring.shadow.get(counter);
         if cqe.opcode() != cqe_opcode::REQ {
-            // SAFETY: the ring's own memory; the WQE was outstanding until now, and nothing was posted
-            // since.
+            // SAFETY: the ring's own memory. The WQE was outstanding until now, and nothing was
+            // posted since.
             unsafe { ring.doorbell.flight.found_send(ring.buffer, ring.cursor.shape(), counter) }
             return ring.fail(&entry, cqe);
         }
@@ -220,7 +221,7 @@ impl SendRing {
         self.doorbell.timing.arrived(self.cursor.tail(), cqe.seen());
         self.doorbell.flight.cqe(cqe);
         let code = entry.key.opcode();
-        // Those that fetch nothing, first: most of them have lower opcodes.
+        // Checked first: those that fetch nothing. Most of them have lower opcodes.
         let byte_len = match code {
             ..opcode::RDMA_READ => 0,
             opcode::RDMA_READ => cqe.byte_count(),

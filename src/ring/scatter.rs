@@ -1,9 +1,9 @@
 //! Copies payload that came in a CQE to the address in the WQE's data segments.
 //!
-//! The `lkey` of a segment may stand for memory elsewhere (dma-buf, device memory, indirect keys), which
-//! the CPU cannot tell. QPs therefore put no payload into CQEs unless asked
-//! ([`ScatterToCqe`](crate::verbs::ScatterToCqe)), and where they do, the contract of posting says that
-//! the memory is mapped at that address.
+//! The `lkey` of a segment may stand for memory elsewhere (dma-buf, device memory, indirect keys),
+//! which the CPU cannot tell. QPs therefore put no payload into CQEs unless asked
+//! ([`ScatterToCqe`](crate::verbs::ScatterToCqe)), and where they do, the contract of posting says
+//! that the memory is mapped at that address.
 
 use core::mem::offset_of;
 
@@ -41,12 +41,12 @@ impl Segment {
         }
     }
 
-    /// Copies the first `length` of up to 32 bytes into the segment's memory, without a call: by two
-    /// copies that may overlap. `false`, and nothing is copied, if that is too short.
+    /// Copies the first `length` of up to 32 bytes into the segment's memory, without a call: by
+    /// two copies that may overlap. `false`, and nothing is copied, if that is too short.
     ///
     /// # Safety
-    /// The segment names memory that is mapped, writable, at its address, and that no reference covers.
-    /// `length` is at most 32.
+    /// The segment names memory that is mapped, writable, at its address, and that no reference
+    /// covers. `length` is at most 32.
     #[inline(always)]
     pub(super) unsafe fn put_short(&self, bytes: &[u8; 32], length: usize) -> bool {
         if self.end || self.length < length {
@@ -58,7 +58,8 @@ impl Segment {
             ($size:literal) => {{
                 let last = length - $size;
                 // SAFETY: the first and the last `$size` bytes of `length`, which is no less, of
-                // `bytes` and of the segment. The caller says that the segment's memory is writable.
+                // `bytes` and of the segment. The caller says that the segment's memory is
+                // writable.
                 unsafe {
                     let first = from.cast::<[u8; $size]>().read();
                     let second = from.add(last).cast::<[u8; $size]>().read();
@@ -78,18 +79,20 @@ impl Segment {
         true
     }
 
-    /// Copies `data` into the segment's memory. `false`, and nothing is copied, if that is too short.
+    /// Copies `data` into the segment's memory. `false`, and nothing is copied, if that is too
+    /// short.
     ///
     /// # Safety
-    /// The segment names memory that is mapped, writable, at its address, and that no reference covers.
+    /// The segment names memory that is mapped, writable, at its address, and that no reference
+    /// covers.
     #[inline(always)]
     pub(super) unsafe fn put(&self, data: &[u8]) -> bool {
         if self.end || self.length < data.len() {
             return false;
         }
         let to = core::ptr::with_exposed_provenance_mut::<u8>(self.addr as usize);
-        // SAFETY: no longer than the segment, whose memory is writable at its address, as the caller
-        // says. `data` is a copy on the stack, so the two do not overlap.
+        // SAFETY: no longer than the segment, whose memory is writable at its address, as the
+        // caller says. `data` is a copy on the stack, so the two do not overlap.
         unsafe { to.copy_from_nonoverlapping(data.as_ptr(), data.len()) };
         true
     }
@@ -99,7 +102,8 @@ impl Segment {
 /// then as much is copied as fits.
 ///
 /// # Safety
-/// Each segment names memory that is mapped, writable, at its address, and that no reference covers.
+/// Each segment names memory that is mapped, writable, at its address, and that no reference
+/// covers.
 pub(super) unsafe fn scatter(mut data: &[u8], segments: impl Iterator<Item = Segment>) -> bool {
     for segment in segments {
         if data.is_empty() || segment.end {

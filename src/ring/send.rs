@@ -32,33 +32,35 @@ use crate::watch::timing::Recorder;
 use crate::wqe::{Limits, PostOn};
 use mlx5_diag::lint::Facts;
 
-/// Who stores to the QP's doorbell register.
+/// Which queues store to the QP's doorbell register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegisterUse {
-    /// This queue alone: short WQEs posted singly are copied to the register (BlueFlame), if the
-    /// register can.
+    /// Only this queue. Short WQEs that are posted singly are copied to the register (BlueFlame),
+    /// if the register supports it.
     Own,
-    /// Others may, too: 8-byte doorbells only, which do not disturb each other.
+    /// Other queues may store to it, too. Only 8-byte doorbells are used; these do not disturb each
+    /// other.
     Shared,
 }
 
-/// How a send queue is taken over.
+/// Configuration of a [`SendQueue`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendConfig {
-    /// Who stores to the doorbell register. Default: this queue alone.
+    /// Which queues store to the doorbell register. Default: only this queue.
     pub register: RegisterUse,
-    /// CQEs of the CQ to promise to this queue: signaled requests that may be outstanding. Default
-    /// and most: the QP's `max_send_wr`. Fewer are promised where the CQ has fewer left.
+    /// CQ slots to reserve for this queue: the number of signaled requests that may be outstanding.
+    /// Default and maximum: the QP's `max_send_wr`. If the CQ has fewer slots left, fewer are
+    /// reserved.
     pub signals: u32,
-    /// How WQEs are copied to the register, where they are. Default: [`BlueFlameCopy::Words`], the
+    /// How WQEs are copied to the register, if they are. Default: [`BlueFlameCopy::Words`], the
     /// stores of libmlx5.
     pub copy: BlueFlameCopy,
-    /// Whether the last WQE of a batch goes by BlueFlame as a single one would, which saves the
-    /// card one fetch before it can start on that WQE; the others it fetches from the ring. Worth
-    /// it for short batches. Default: not, as with libmlx5.
+    /// Whether the last WQE of a batch is copied by BlueFlame, as a single WQE is. This saves the
+    /// HCA one fetch before it can start on that WQE. It fetches the other WQEs from the ring.
+    /// Worth it for short batches. Default: no, as with libmlx5.
     pub copy_last: bool,
-    /// How the register is mapped. Default: [`RegisterMemory::WriteCombining`], which is right, if
-    /// not always fastest, in any case.
+    /// How the register is mapped. Default: [`RegisterMemory::WriteCombining`]. It is right in
+    /// every case, but not always fastest.
     pub memory: RegisterMemory,
 }
 
@@ -74,19 +76,20 @@ impl Default for SendConfig {
     }
 }
 
-/// A send queue of transport `T`, written to directly.
+/// A send queue of transport `T`. It writes WQEs to the ring directly, without libibverbs.
 ///
-/// Made from a QP in RTS by [`new`](Self::new) or [`from_raw`](Self::from_raw). Posting: a [`Batch`] is filled and rung,
-/// or [`post`](Self::post) does both for one request. A post costs the stores of its WQE, one to
-/// the doorbell record, one to the register (or the WQE's blocks, by BlueFlame), and on x86-64 two
-/// store fences; no lock, no allocation, no system call.
+/// Created from a QP in RTS by [`new`](Self::new) or [`from_raw`](Self::from_raw). To post, fill a
+/// [`Batch`] and ring it, or call [`post`](Self::post), which does both for one request. A post
+/// stores the WQE, one word to the doorbell record, and one to the register (or the WQE's blocks,
+/// by BlueFlame). On x86-64 it also takes two store fences. It takes no lock, and makes no
+/// allocation and no system call.
 pub struct SendQueue<T: Transport = Rc> {
     pub(super) ring: SendRing,
     keep: Option<QueueKeep>,
     transport: PhantomData<T>,
 }
 
-/// What a send queue is made of: where [`SendQueue::from_raw`] and tests of the writer meet.
+/// Parts of a send queue. [`SendQueue::from_raw`] and tests of the writer build queues from it.
 pub(super) struct SendParts {
     pub(super) buffer: NonNull<u8>,
     pub(super) blocks: u32,
@@ -100,27 +103,29 @@ pub(super) struct SendParts {
     pub(super) owner: Arc<dyn QueueOwner>,
 }
 
-// SAFETY: ring, record and register are reached through the queue alone (`from_raw`'s contract), by
-// `&mut self`. The HCA does not mind which thread stores to them.
+// SAFETY: only the queue reaches ring, record and register (`from_raw`'s contract), through `&mut
+// self`. The HCA accepts stores from any thread.
 unsafe impl<T: Transport> Send for SendQueue<T> {}
 
 impl<T: Transport> SendQueue<T> {
-    /// Takes over the send queue of a queue pair that completes on `completions`, and keeps the pair
-    /// alive. Until the result is dropped the pair cannot be reset. If requests are outstanding then,
-    /// it must be, before its send queue can be taken over again; and until then, or until the pair
-    /// is destroyed, the CQEs that were promised to it are not promised to others.
+    /// Takes over the send queue of a queue pair that completes on `completions`.
+    ///
+    /// The result keeps the pair alive. The pair cannot be reset until the result is dropped.
+    /// Dropping the result with requests outstanding leaves the send queue unusable until the pair
+    /// is reset. Its CQ slots then stay reserved until the send queue is taken over again or the
+    /// pair is destroyed.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue):
-    /// the QP is no longer in RTS, another CQ, no CQE left to promise, a doorbell register that
-    /// another send queue of this crate uses. Nothing is changed then.
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// QP is no longer in RTS, it completes on another CQ, the CQ has no free slot to reserve, or
+    /// another send queue of this crate uses the doorbell register. Nothing is changed then.
     pub fn new<Q: SendSource<Transport = T>>(
         qp: &Q,
         completions: &mut Completions,
         config: SendConfig,
     ) -> crate::Result<Self> {
         let mut queue = Self::unclaimed(qp, completions, config)?;
-        // Where the card has no BlueFlame, doorbells are all that any queue stores there.
+        // Without BlueFlame, all queues store only doorbells there, so they may share the register.
         let doorbell = &queue.ring.doorbell;
         let claim = RegisterClaim::new(doorbell.register(), doorbell.blue_flame())?;
         if let Some(keep) = &mut queue.keep {
@@ -129,8 +134,9 @@ impl<T: Transport> SendQueue<T> {
         Ok(queue)
     }
 
-    /// As [`new`](Self::new), without a claim to the register: who calls sees to it that nobody else
-    /// stores to that while this queue copies WQEs there.
+    /// Takes over a send queue like [`new`](Self::new), but without a claim to the register. The
+    /// caller ensures that no other queue stores to the register while this queue copies WQEs
+    /// there.
     pub(super) fn unclaimed<Q: SendSource<Transport = T>>(
         qp: &Q,
         completions: &mut Completions,
@@ -138,29 +144,31 @@ impl<T: Transport> SendQueue<T> {
     ) -> crate::Result<Self> {
         let keep = QueueKeep::send(qp.owner())?;
         let (view, owner) = (qp.sends()?, Arc::clone(keep.owner()));
-        // SAFETY: the result holds the owner, which keeps QP and CQ alive, and the claim on the send
-        // queue, which keeps other writers away. The caller claims the register before it posts.
+        // SAFETY: the result holds the owner, which keeps QP and CQ alive. It also holds the claim
+        // on the send queue, which keeps other writers away. The caller claims the register before
+        // it posts.
         let mut queue = unsafe { Self::take_over(view, owner, completions, config)? };
         queue.keep = Some(keep);
         completions.discard(queue.qpn(), QueueKind::Send);
         Ok(queue)
     }
 
-    /// Takes over the send queue of a QP in RTS that completes on `completions`. Its next WQE goes
-    /// where the doorbell record says, so a QP that has posted before can be taken over once it is
-    /// idle. CQEs of the QP's sends that are still in the CQ are dropped: they are of its life
-    /// before a RESET. Dropping the result with requests outstanding leaves its CQ slots reserved until
-    /// the QP is taken over again.
+    /// Takes over the send queue of a QP in RTS that completes on `completions`.
+    ///
+    /// Its next WQE goes to the index in the doorbell record. So a QP that has posted before can be
+    /// taken over once it is idle. CQEs of the QP's send queue that are still in the CQ are
+    /// dropped: they are from before a RESET. Dropping the result with requests outstanding leaves
+    /// its CQ slots reserved until the QP is taken over again.
     ///
     /// # Errors
-    /// [`QueueError`]: not a QP of libmlx5 or of transport `T`, not in RTS, another CQ, no CQE left
-    /// to promise. Nothing is changed then.
+    /// [`QueueError`]: the QP is not of libmlx5, not of transport `T` or not in RTS, it completes
+    /// on another CQ, or the CQ has no free slot to reserve. Nothing is changed then.
     ///
     /// # Safety
-    /// - `qp` stays alive as long as the result, and all its send WQEs are complete. It is not a target
-    ///   of dynamic connections.
+    /// - `qp` stays alive as long as the result, and all its send WQEs are complete. It is not a
+    ///   target of dynamic connections (DCT).
     /// - Until the result is dropped, nothing else posts to the QP's send queue (`ibv_post_send`,
-    ///   another `SendQueue`), and the QP stays on this side of RESET, except for
+    ///   another `SendQueue`), and the QP is not moved to RESET, except for
     ///   [`restart`](Self::restart).
     /// - With [`RegisterUse::Own`], no other queue, here or in libmlx5, stores to the BlueFlame
     ///   register that libmlx5 gave the QP.
@@ -171,19 +179,21 @@ impl<T: Transport> SendQueue<T> {
     ) -> Result<Self, QueueError> {
         // SAFETY: the caller keeps the QP alive as long as the result, which holds the owner.
         let (view, owner) = unsafe { (QpView::new(qp)?.sends::<T>()?, Foreign::owner(qp)) };
-        // SAFETY: the view is of the caller's QP, which is idle, and which nobody else posts to.
+        // SAFETY: the view is of the caller's QP. By this function's contract, the QP is idle and
+        // nothing else posts to it.
         let queue = unsafe { Self::take_over(view, owner, completions, config)? };
         completions.discard(queue.qpn(), QueueKind::Send);
         Ok(queue)
     }
 
-    /// Takes over the send queue of a view, without dropping its old CQEs.
+    /// Takes over the send queue of a view. Does not drop its old CQEs.
     ///
     /// # Safety
     /// - `view` is of a QP in RTS that `owner` keeps alive, and all its send WQEs are complete.
-    /// - Until the result is dropped, nothing else posts to the send queue, and the QP stays on this side
-    ///   of RESET, except for [`restart`](Self::restart).
-    /// - With [`RegisterUse::Own`], nothing else stores to its doorbell register after the first post.
+    /// - Until the result is dropped, nothing else posts to the send queue, and the QP is not moved
+    ///   to RESET, except for [`restart`](Self::restart).
+    /// - With [`RegisterUse::Own`], nothing else stores to its doorbell register after the first
+    ///   post.
     unsafe fn take_over(
         view: SendView,
         owner: Arc<dyn QueueOwner>,
@@ -197,8 +207,8 @@ impl<T: Transport> SendQueue<T> {
         let record = unsafe { Record::new(view.record, SEND_WORD) };
         let start = Counter::new(record.read() & 0xffff);
         let own = config.register == RegisterUse::Own;
-        // SAFETY: register and size are the live QP's; the size is 0 where BlueFlame must not be used.
-        // With `own`, nothing else stores to the register, as the caller says.
+        // SAFETY: register and size are the live QP's; the size is 0 where BlueFlame must not be
+        // used. With `own`, the caller guarantees that nothing else stores to the register.
         let mut doorbell = unsafe {
             match view.recordless {
                 false => SendDoorbell::new(record, view.register, view.half, own),
@@ -240,8 +250,8 @@ impl<T: Transport> SendQueue<T> {
         else {
             return Err(QueueError::Geometry("the send queue's size is not a power of two"));
         };
-        // With the limits kept to what is left for the payload, every WQE that passes them fits `ds`
-        // and the ring.
+        // With the limits kept to what is left for the payload, every WQE that passes them fits
+        // `ds` and the ring.
         let max_ds = (parts.blocks * UNITS).min(MAX_DS as u32);
         let payload = max_ds.saturating_sub(T::UNITS_BEFORE_PAYLOAD);
         let inline = (payload * SEGMENT_SIZE as u32).saturating_sub(InlineHeader::SIZE as u32);
@@ -290,7 +300,7 @@ impl<T: Transport> SendQueue<T> {
         self.ring.qpn()
     }
 
-    /// What a request may be.
+    /// Returns the limits of a request: entries and inline bytes.
     pub fn limits(&self) -> Limits {
         self.ring.limits
     }
@@ -300,19 +310,19 @@ impl<T: Transport> SendQueue<T> {
         self.ring.cursor.shape().entries()
     }
 
-    /// What the queue knows of itself, for a [lint](crate::watch::lint) of its ring. `None` for a transport
-    /// that the lint does not know.
+    /// Returns the queue's parameters for a [lint](crate::watch::lint) of its ring. `None` for a
+    /// transport that the lint does not support.
     pub fn facts(&self) -> Option<Facts> {
         self.ring.facts::<T>()
     }
 
-    /// How WQEs are copied to the doorbell register; `None`: they are not, no WQE goes by BlueFlame.
+    /// Returns how WQEs are copied to the doorbell register. `None`: no WQE goes by BlueFlame.
     pub fn copy(&self) -> Option<BlueFlameCopy> {
         self.ring.doorbell.blue_flame().then(|| self.ring.doorbell.copy())
     }
 
-    /// Copies WQEs by `copy` from now on, as [`SendConfig::copy`] said before: what
-    /// [`probe_copies`](Self::probe_copies) found, for one.
+    /// Copies WQEs by `copy` from now on, instead of [`SendConfig::copy`].
+    /// [`probe_copies`](Self::probe_copies) finds a suitable value.
     ///
     /// # Errors
     /// [`QueueError::CopyUnavailable`]; nothing is changed then.
@@ -323,7 +333,7 @@ impl<T: Transport> SendQueue<T> {
         Ok(())
     }
 
-    /// Blocks that are free. A request takes one block per four segments.
+    /// Returns the number of free blocks. A request takes one block per four segments.
     pub fn free_blocks(&self) -> u32 {
         self.ring.cursor.free_from(self.ring.cursor.head())
     }
@@ -333,7 +343,8 @@ impl<T: Transport> SendQueue<T> {
         self.ring.cursor.used() == 0
     }
 
-    /// Signaled requests that may be outstanding: CQEs that were promised to this queue.
+    /// Returns the number of CQ slots reserved for this queue: signaled requests that may be
+    /// outstanding.
     ///
     /// A QP that goes into the error state completes every outstanding request, unsignaled ones
     /// too: a CQ smaller than the queue can then overrun, whatever this limit says.
@@ -347,8 +358,8 @@ impl<T: Transport> SendQueue<T> {
         Batch::new(self)
     }
 
-    /// Appends one request and rings: as [`Batch::append`], then [`Batch::ring`]. A short WQE goes
-    /// by BlueFlame where the register allows it.
+    /// Posts one request: [`Batch::append`], then [`Batch::ring`]. A short WQE goes by BlueFlame if
+    /// the register allows it.
     ///
     /// # Errors
     /// [`PostError`]; nothing is posted then.
@@ -356,11 +367,11 @@ impl<T: Transport> SendQueue<T> {
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
-    ///   READ or atomic writes.
+    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
+    ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
@@ -368,10 +379,10 @@ impl<T: Transport> SendQueue<T> {
     pub unsafe fn post<O: PostOn<T>>(&mut self, id: u64, operation: O) -> Result<(), PostError> {
         self.ring.doorbell.timing.begin();
         if slots::changes_keys(operation.code().opcode) {
-            // SAFETY: passed on.
+            // SAFETY: this function's contract covers the memory of the request.
             return unsafe { self.post_key_change(id, &operation) };
         }
-        // SAFETY: passed on.
+        // SAFETY: this function's contract covers the memory of the request.
         unsafe {
             if self.post_short(id, &operation)? {
                 return Ok(());
@@ -382,10 +393,11 @@ impl<T: Transport> SendQueue<T> {
         }
     }
 
-    /// As [`post`](Self::post), of an operation that stays where it is.
+    /// Posts an operation given by reference; see [`post`](Self::post).
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     pub(super) unsafe fn post_ref<O: PostOn<T>>(
         &mut self,
@@ -406,11 +418,12 @@ impl<T: Transport> SendQueue<T> {
         }
     }
 
-    /// As [`post`](Self::post), if the WQE fits a block, or two where its size is known, and the head
-    /// is clear.
+    /// Posts a request if its WQE fits one block (or two, if its size is known) and the head is
+    /// clear. Returns whether it did.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     pub(super) unsafe fn post_short<O: PostOn<T>>(
         &mut self,
@@ -421,8 +434,8 @@ impl<T: Transport> SendQueue<T> {
             // SAFETY: passed on.
             return unsafe { self.post_pair(id, operation) };
         }
-        // First, though it is asked for again: so what does not change from one post to the next can
-        // be judged once.
+        // `post_words` and `post_plain` ask this again. Asking first lets the compiler evaluate
+        // once what is the same for every post.
         if O::USUAL_DS != 0 && !operation.is_usual(&self.ring.limits) {
             return Ok(false);
         }
@@ -430,11 +443,12 @@ impl<T: Transport> SendQueue<T> {
         unsafe { Ok(self.post_words(id, operation)? || self.post_plain(id, operation)?) }
     }
 
-    /// As [`post`](Self::post), if the WQE fits a block and goes by BlueFlame, word by word, and the
-    /// head is clear.
+    /// Posts a request if its WQE fits one block, goes by BlueFlame word by word, and the head is
+    /// clear. Returns whether it did.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn post_words<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
@@ -452,11 +466,12 @@ impl<T: Transport> SendQueue<T> {
         Ok(true)
     }
 
-    /// As [`post`](Self::post), for usual requests on registers that take WQEs in another way than
-    /// word by word, or not at all, if the head is clear.
+    /// Posts a usual request to a register that takes no WQEs word by word, if the head is clear.
+    /// Returns whether it did.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn post_plain<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<bool, Refusal> {
         let ring = &mut self.ring;
@@ -471,10 +486,11 @@ impl<T: Transport> SendQueue<T> {
         Ok(true)
     }
 
-    /// As [`post`](Self::post), for any request at any time.
+    /// Posts any request, whatever its size and the state of the queue.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[cold]
     #[inline(never)]
     unsafe fn post_rest<O: PostOn<T>>(&mut self, id: u64, operation: &O) -> Result<(), PostError> {
@@ -482,8 +498,8 @@ impl<T: Transport> SendQueue<T> {
         let (head, clear) = (ring.cursor.head(), ring.clear);
         let sized = ring.encode_sized::<T, O>(head, clear, ring.slack, id, operation);
         if let Some((head, slack, last)) = sized {
-            // SAFETY: `encode_sized` wrote the WQE before `head`; `last` is it. The contract of this
-            // function holds for its memory.
+            // SAFETY: `encode_sized` wrote the WQE before `head`; `last` is it. The contract of
+            // this function covers its memory.
             unsafe { ring.commit(head, slack, &last, true)? };
             ring.set_clear(clear);
             return Ok(());
@@ -499,16 +515,16 @@ impl<T: Transport> SendQueue<T> {
         unsafe { batch.try_ring() }
     }
 
-    /// Starts anew after the QP went through RESET and back to RTS: indices start at zero, whatever
-    /// was outstanding is forgotten, and its CQEs that are still in the CQ are dropped.
+    /// Restarts the queue after the QP went through RESET and back to RTS. Indices start at zero.
+    /// Outstanding requests are forgotten, and their CQEs that are still in the CQ are dropped.
     ///
     /// # Errors
     /// [`QueueError::WrongState`] if the QP is not in RTS, [`QueueError::NotReset`] if it was not
     /// reset since the last post, [`QueueError::ForeignCq`]; nothing is changed then.
     ///
     /// # Safety
-    /// The QP's send WQEs are those of this queue only, as [`from_raw`](Self::from_raw) says, and
-    /// none was posted since the QP was reset.
+    /// - All send WQEs of the QP were posted by this queue: nothing else posts to its send queue.
+    /// - No WQE was posted since the QP was reset.
     pub unsafe fn restart(&mut self, completions: &mut Completions) -> Result<(), QueueError> {
         require(self.ring.owner.state()?, &[ibv_qp_state::IBV_QPS_RTS], "RTS")?;
         if completions.id() != self.ring.cq {
@@ -519,38 +535,38 @@ impl<T: Transport> SendQueue<T> {
         Ok(())
     }
 
-    /// What the phases of this queue's posts took so far, and the flight of what it posted.
+    /// Returns how long the phases of this queue's posts and the flights of its WQEs took so far.
     #[cfg(feature = "timing")]
     pub fn timing(&self) -> crate::watch::timing::Report {
         self.ring.doorbell.timing.report()
     }
 
-    /// Forgets what posts took so far.
+    /// Clears the times recorded so far.
     #[cfg(feature = "timing")]
     pub fn clear_timing(&mut self) {
         self.ring.doorbell.timing.clear();
     }
 
-    /// The last events of this queue; up to its last failure, if there was one. See
-    /// [`flight`](crate::watch::flight). Allocates; the first time in a process, it takes 10 ms.
+    /// Returns the last events of this queue, up to its last failure, if there was one. See
+    /// [`flight`](crate::watch::flight). Allocates. The first call in a process takes 10 ms.
     #[cfg(feature = "flight-recorder")]
     pub fn flight_record(&self) -> mlx5_diag::flight::Record {
         self.ring.doorbell.flight.record()
     }
 
-    /// Forgets what was recorded, and the failure.
+    /// Clears the recorded events, and the failure.
     #[cfg(feature = "flight-recorder")]
     pub fn clear_flight(&mut self) {
         self.ring.doorbell.flight.clear();
     }
 
-    /// Forgets what was recorded, and keeps so much from now on. Allocates.
+    /// Clears the recorded events, and applies `config` from now on. Allocates.
     #[cfg(feature = "flight-recorder")]
     pub fn set_flight(&mut self, config: crate::watch::flight::Config) {
         self.ring.doorbell.flight.configure(config);
     }
 
-    /// For [`Queues`](super::Queues): lets a poll retire what this queue has posted.
+    /// Returns this queue's side for [`Queues`](super::Queues), with which a poll retires its WQEs.
     #[inline(always)]
     pub fn side(&mut self) -> SendSide<'_> {
         SendSide { ring: &mut self.ring, shared: None }

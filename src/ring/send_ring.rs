@@ -24,43 +24,43 @@ use crate::watch::timing::Phase;
 use crate::wqe::{Block, Code, Limits, Operation, PostOn, Segments};
 use mlx5_diag::lint;
 
-/// What is common to send queues of all transports.
+/// The state that send queues of all transports have in common.
 pub(super) struct SendRing {
     pub(super) cursor: Cursor,
     pub(super) buffer: NonNull<u8>,
     pub(super) doorbell: SendDoorbell,
     pub(super) names: Names,
     pub(super) limits: Limits,
-    /// The QP was made to signal every request.
+    /// Whether the QP was made to signal every request.
     pub(super) signal_all: bool,
-    /// Up to this head, from the cursor's own on, one-block WQEs can be posted without a look at
-    /// anything else: there are blocks for them, and CQEs if all are signaled. Never more than
-    /// that, often less: retiring does not move it, the next post that meets it does.
+    /// Up to this head, counted from the cursor's own, one-block WQEs can be posted without further
+    /// checks: there are enough blocks, and enough CQ slots if all are signaled. It may be too low:
+    /// retiring does not move it. The next post that reaches it does.
     pub(super) clear: Counter,
-    /// As `clear`, for WQEs that are posted singly and go by BlueFlame word by word; the cursor's
-    /// head where the register does not take blocks so.
+    /// Like `clear`, for single WQEs that go by BlueFlame word by word. Equal to the cursor's head
+    /// if the register does not take blocks this way.
     pub(super) clear_single: Counter,
-    /// An error completion was seen; no more posts until the queue is restarted.
+    /// An error completion was seen. No more posts until the queue is restarted.
     pub(super) stopped: bool,
-    /// There may be something to look at where all is well otherwise: requests cannot have entries,
-    /// or some have changed keys.
+    /// Whether posts need further checks even if all is well: requests cannot have entries, or some
+    /// have changed keys.
     pub(super) careful: bool,
-    /// Changes of keys that follow each other.
+    /// A run of consecutive key changes.
     pub(super) run: Run,
-    /// Blocks that bring no CQE, posted, and retired: see [`Key::slack`].
+    /// Number of blocks, posted and retired, that bring no CQE: see [`Key::slack`].
     pub(super) slack: u32,
     pub(super) slack_retired: u32,
     pub(super) shadow: Shadow,
     pub(super) credit: Credit,
     pub(super) cq: CqId,
-    /// The CQ whose CQEs may be compared with the oldest WQE's entry: `cq`, or none while entries
-    /// from the head on may look posted and are not.
+    /// The CQ whose CQEs may be compared with the oldest WQE's entry. It is `cq`, or none while
+    /// entries from the head on may look posted and are not.
     pub(super) expects: CqId,
-    /// WQEs that were written ahead and may be posted with nothing looked at.
+    /// WQEs that were written ahead and may be posted without further checks.
     pub(super) ready: Ready,
     pub(super) owner: Arc<dyn QueueOwner>,
     pub(super) guard: Guard,
-    /// Known to the reader of the CQ.
+    /// Registers the queue with the reader of the CQ.
     pub(super) _member: Option<Membership>,
 }
 
@@ -70,7 +70,7 @@ impl SendRing {
         self.names.qpn()
     }
 
-    /// What is known of the queue.
+    /// Returns the queue's parameters for the lint.
     pub(super) fn facts<T: Transport>(&self) -> Option<lint::Facts> {
         Some(lint::Facts {
             qpn: Some(self.qpn()),
@@ -102,8 +102,9 @@ impl SendRing {
         Ok(())
     }
 
-    /// Returns whether an outstanding WQE asks for a CQE. The WQEs themselves say so: prepared requests
-    /// reserve a CQ slot where they are unsignaled, too. Costs up to a load per outstanding block.
+    /// Returns whether an outstanding WQE asks for a CQE. Reads the WQEs themselves, because
+    /// prepared requests reserve a CQ slot even if unsignaled. Costs up to a load per outstanding
+    /// block.
     pub(super) fn expects_cqe(&self) -> bool {
         const FLAGS: usize = offset_of!(CtrlSeg, fm_ce_se);
         let tail = self.cursor.tail();
@@ -116,7 +117,7 @@ impl SendRing {
         })
     }
 
-    /// What watches the queue is told that the WQEs before `head` were just made known to the card.
+    /// Tells timing and flight recorder that the HCA was just told of the WQEs before `head`.
     #[inline(always)]
     pub(super) fn rang(&mut self, head: Counter) {
         self.doorbell.timing.rang(head);
@@ -124,7 +125,7 @@ impl SendRing {
         unsafe { self.doorbell.flight.posted(self.buffer, self.cursor.shape(), head) }
     }
 
-    /// After an error, and with nothing outstanding: takes posts again, where the ring is.
+    /// Accepts posts again, at the current head, after an error and with nothing outstanding.
     pub(super) fn go_on(&mut self) {
         self.doorbell.flight.restart(self.cursor.head());
         self.forget_unposted();
@@ -134,7 +135,7 @@ impl SendRing {
         self.set_clear(self.cursor.head());
     }
 
-    /// Before what was written up to `next` is rung: whether anything is wrong with it. If so, the
+    /// Checks the WQEs that were written up to `next`, before they are rung. On an error, the
     /// caller rings nothing, and leaves the queue as it was.
     #[inline(always)]
     pub(super) fn inspect(&mut self, next: Counter) -> Result<(), Refusal> {
@@ -144,7 +145,7 @@ impl SendRing {
             Written { buffer: self.buffer, blocks: shape.entries(), shadow: &self.shadow };
         let looked = self.guard.inspect(&written, head, next.low16());
         if looked.is_err() {
-            // What was written, and is not posted, must not look posted to polls.
+            // WQEs that are written and not posted must not look posted to polls.
             self.expects = CqId::NONE;
         }
         looked
@@ -155,7 +156,7 @@ impl SendRing {
         operation.flags() | if self.signal_all { CE_ALWAYS } else { 0 }
     }
 
-    /// After the head was moved.
+    /// Sets `clear` after the head was moved.
     #[inline(always)]
     pub(super) fn set_clear(&mut self, clear: Counter) {
         let head = self.cursor.head();
@@ -163,8 +164,8 @@ impl SendRing {
             (clear, if self.doorbell.takes_words() { clear } else { head });
     }
 
-    /// Before entries from the head on are written that may never be posted: from now on polls take
-    /// the longer way, which looks at the head, too.
+    /// Called before entries from the head on are written that may never be posted. From now on
+    /// polls take the slow path, which checks the head, too.
     #[inline(always)]
     pub(super) fn open(&mut self) {
         if self.expects != self.cq {
@@ -173,13 +174,13 @@ impl SendRing {
         self.expects = CqId::NONE;
     }
 
-    /// After all entries that were written since [`open`](Self::open) were posted.
+    /// Called after all entries that were written since [`open`](Self::open) were posted.
     #[inline(always)]
     pub(super) fn close(&mut self) {
         self.expects = self.cq;
     }
 
-    /// Forgets what was written and not posted. Costs a store per free block.
+    /// Clears entries that were written and not posted. Costs a store per free block.
     #[cold]
     #[inline(never)]
     fn forget_unposted(&mut self) {
@@ -190,9 +191,9 @@ impl SendRing {
         self.expects = self.cq;
     }
 
-    /// Moves `clear` as far as it can be, and forgets what was written and not posted.
+    /// Moves `clear` as far as possible, and clears entries that were written and not posted.
     pub(super) fn refill(&mut self) {
-        // The head comes by here before it has gone round.
+        // The head always passes here before it has gone round the ring.
         self.run = Run::none(self.cursor.head());
         if self.expects != self.cq {
             self.forget_unposted();
@@ -200,7 +201,8 @@ impl SendRing {
         self.set_clear(self.clear_from(self.cursor.head(), self.slack));
     }
 
-    /// What [`clear`](Self::clear) can be when the queue is, provisionally, at these counts.
+    /// Returns the furthest [`clear`](Self::clear) for a queue that is, provisionally, at these
+    /// counts.
     #[cold]
     #[inline(never)]
     pub(super) fn clear_from(&self, head: Counter, slack: u32) -> Counter {
@@ -211,22 +213,22 @@ impl SendRing {
         head.plus(self.cursor.free_from(head).min(signals))
     }
 
-    /// Whether a request at `head` may be one that is posted without a look at anything.
+    /// Returns whether a request at `head` may be posted without further checks.
     #[cold]
     fn may_be_clear(&self, head: Counter) -> bool {
         self.limits.max_sge != 0 && !self.follows_key_change(head)
     }
 
-    /// Whether the WQE before `head` changes keys. The one at `head` then waits for it, as libmlx5
-    /// has it.
+    /// Returns whether the WQE before `head` changes keys. The WQE at `head` then waits for it, as
+    /// with libmlx5.
     #[inline(always)]
     fn follows_key_change(&self, head: Counter) -> bool {
         let before = head.plus(1u32.wrapping_neg());
         self.careful && slots::changes_keys(self.shadow.get(before).key.opcode())
     }
 
-    /// `fm_ce_se` of a WQE at `head`: the operation's, and the small fence after a change of keys,
-    /// which a request's own fence includes.
+    /// Returns `fm_ce_se` of a WQE at `head`: the operation's flags, and the small fence after a
+    /// key change. A request's own fence includes the small fence.
     #[inline(always)]
     fn flags_at<O: Operation>(&self, head: Counter, operation: &O) -> u8 {
         let flags = self.flags(operation);
@@ -234,14 +236,15 @@ impl SendRing {
         flags | if waits { FENCE_INITIATOR_SMALL } else { FENCE_NONE }
     }
 
-    /// Signaled WQEs that are outstanding when the queue is, provisionally, at these counts.
+    /// Returns the number of outstanding signaled WQEs if the queue is, provisionally, at these
+    /// counts.
     #[inline(always)]
     pub(super) fn signals(&self, head: Counter, slack: u32) -> u32 {
         head.since(self.cursor.tail()).wrapping_sub(slack.wrapping_sub(self.slack_retired))
     }
 
-    /// Writes a usual WQE at `head`, which is before `clear`. `None`, and nothing is written, if it
-    /// is not a usual one.
+    /// Writes a usual WQE at `head`, which is before `clear`. If the operation is not usual, writes
+    /// nothing and returns `None`.
     #[inline(always)]
     pub(super) fn encode_block<T: Transport, O: PostOn<T>>(
         &mut self,
@@ -254,14 +257,14 @@ impl SendRing {
         if O::USUAL_DS == 0 || !operation.is_usual(&self.limits) {
             return None;
         }
-        // SAFETY: a usual WQE is no longer than a block, and `check` would pass: a queue without
+        // SAFETY: a usual WQE is no longer than a block. `check` would pass: a queue without
         // entries has no clear head.
         Some(unsafe { self.encode_one::<O, false>(names, head, slack, id, operation, O::USUAL_DS) })
     }
 
-    /// As [`encode_block`](Self::encode_block), for a WQE whose size is known at run time only, of
-    /// which the segments before the payload are kept as words. `None`, and nothing is written, if
-    /// it is refused, is longer than a block, or is a ctrl segment only.
+    /// Writes a WQE whose size is known only at run time, at `head`, which is before `clear`. The
+    /// words of the segments before the payload are kept. If the operation is refused, is longer
+    /// than a block, or has only a ctrl segment, writes nothing and returns `None`.
     #[inline(always)]
     pub(super) fn encode_short<T: Transport, O: PostOn<T>>(
         &mut self,
@@ -285,7 +288,8 @@ impl SendRing {
     /// Writes a WQE of `ds` units at `head`, which is before `clear`.
     ///
     /// # Safety
-    /// It is no longer than a block, and passed its check. It is a usual one, or `SHORT`.
+    /// - The WQE is no longer than a block, and passed its check.
+    /// - The operation is usual, or `SHORT` is true.
     #[inline(always)]
     unsafe fn encode_one<O: Operation, const SHORT: bool>(
         &mut self,
@@ -303,13 +307,13 @@ impl SendRing {
             ctrl_segment(names.ctrl(head, code, ds), code, flags, operation.immediate())
         };
         let slot = self.cursor.shape().slot(head);
-        // Of the two offsets, the ring's is a multiple of the shadow's that address arithmetic can
-        // make from it; the compiler would rather shift twice.
+        // The ring's offset is a multiple of the shadow's, and one address operation can compute it
+        // from there. The compiler would shift twice instead.
         const { assert!(size_of::<Entry>() == 16 && WQEBB_SIZE == 64) };
         let offset = opaque(slot * size_of::<Entry>());
-        // SAFETY: a free block starts there, by `clear`'s meaning; the card does not read it before
-        // the producer index covers it, and nobody else writes it (`from_parts`). The WQE is no
-        // longer than a block, so it ends before the ring does.
+        // SAFETY: by the meaning of `clear`, a free block starts there. The HCA does not read it
+        // before the producer index covers it, and nothing else writes it (`from_parts`). The WQE
+        // is no longer than a block, so it ends before the ring does.
         let image = unsafe {
             let block = self.buffer.byte_add(offset * (WQEBB_SIZE / size_of::<Entry>()));
             let mut writer = Block::new(block.as_ptr());
@@ -321,7 +325,7 @@ impl SendRing {
             }
             BlockImage { block: block.cast(), words: writer.words() }
         };
-        // SAFETY: an entry of the shadow, which has one for every slot.
+        // SAFETY: `offset` is that of the slot's entry. The shadow has an entry for every slot.
         let place = unsafe { self.shadow.first().byte_add(offset) };
         let signaled = is_signaled(flags);
         let Code { opcode, modifier, .. } = operation.code();
@@ -331,21 +335,21 @@ impl SendRing {
             let slack = slack.wrapping_add(u32::from(!signaled));
             (slack, Key::other(opcode, ds, slack))
         };
-        // SAFETY: the entry of the free block that was just written; polls do not look at it before the
-        // head covers it.
+        // SAFETY: the entry of the free block that was just written. Polls do not read it before
+        // the head covers it.
         unsafe { place.write(Entry { id, key }) };
         self.doorbell.timing.stamp(Phase::Encode);
         (slack, Last { doorbell: ctrl[0] }, image)
     }
 
-    /// Makes a single WQE of [`encode_block`](Self::encode_block), at the cursor's head, known to
-    /// the card by BlueFlame.
+    /// Posts the single WQE of [`encode_block`](Self::encode_block) at the cursor's head by
+    /// BlueFlame.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nobody else uses
-    ///   it.
-    /// - `slack` and `image` are what `encode_block` or `encode_short` returned for the WQE at the head,
-    ///   which was before `clear_single`.
+    /// - Until the request is retired, the memory that it names stays registered and nothing else
+    ///   uses it.
+    /// - `slack` and `image` are what `encode_block` or `encode_short` returned for the WQE at the
+    ///   head, which was before `clear_single`.
     #[inline(always)]
     pub(super) unsafe fn commit_block(
         &mut self,
@@ -363,15 +367,15 @@ impl SendRing {
         Ok(())
     }
 
-    /// As [`commit_block`](Self::commit_block), for a register that takes WQEs in another way than word
-    /// by word, or not at all; `head` is the one after the WQE.
+    /// Posts a single WQE to a register that takes no WQEs word by word. `head` is the one after
+    /// the WQE.
     ///
-    /// A call of its own, and a cold one to the compiler: inlined, or weighed, beside the other
-    /// path it would cost that one registers.
+    /// Kept out of line, and cold for the compiler: inlined, or weighed, beside the other path it
+    /// would cost that path registers.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nobody else uses
-    ///   it.
+    /// - Until the request is retired, the memory that it names stays registered and nothing else
+    ///   uses it.
     /// - The WQE before `head` was written, and `last` is it.
     #[cold]
     #[inline(never)]
@@ -392,7 +396,8 @@ impl SendRing {
         Ok(())
     }
 
-    /// [`encode`](Self::encode), apart from the hot path, and what `clear` is afterwards.
+    /// Writes a WQE by [`encode`](Self::encode), outside of the hot path. Also returns the new
+    /// `clear`.
     #[cold]
     #[inline(never)]
     pub(super) fn encode_any<T: Transport, O: PostOn<T>>(
@@ -408,7 +413,7 @@ impl SendRing {
     }
 
     /// Writes a WQE at `head`, which is at or after the cursor's own. Returns the head after it,
-    /// the slack after it, and what its doorbell needs.
+    /// the slack after it, and the data for its doorbell.
     #[inline(always)]
     pub(super) fn encode<T: Transport, O: PostOn<T>>(
         &mut self,
@@ -435,15 +440,15 @@ impl SendRing {
         self.careful |= slots::changes_keys(operation.code().opcode);
         let slack = slack.wrapping_add(blocks - u32::from(signaled));
         self.doorbell.timing.stamp(Phase::Reserve);
-        // SAFETY: the blocks are free; the card does not read them before the producer index covers
-        // them, and nobody else writes them (`from_parts`). `check` passed.
+        // SAFETY: the blocks are free. The HCA does not read them before the producer index covers
+        // them, and nothing else writes them (`from_parts`). `check` passed.
         let last = unsafe { self.slots().write(head, slack, id, operation, flags, ds) };
         self.doorbell.timing.stamp(Phase::Encode);
         Ok((head.plus(blocks), slack, last))
     }
 
-    /// As [`encode`](Self::encode), for WQEs of any size that fit before `clear`, at no further look
-    /// at anything but the operation. `None`, and nothing is written, if it does not, or is refused.
+    /// Writes a WQE of any size if it fits before `clear`. Checks only the operation. If the WQE
+    /// does not fit or is refused, writes nothing and returns `None`.
     #[inline(always)]
     pub(super) fn encode_sized<T: Transport, O: PostOn<T>>(
         &mut self,
@@ -453,27 +458,28 @@ impl SendRing {
         id: u64,
         operation: &O,
     ) -> Option<(Counter, u32, Last)> {
-        // One that changes keys moves `clear` back to the head after it.
+        // A WQE that changes keys moves `clear` back to the head after it.
         if slots::changes_keys(operation.code().opcode) || operation.check(&self.limits).is_err() {
             return None;
         }
         let ds = 1 + operation.body_ds();
         let blocks = ds.div_ceil(UNITS);
-        // A block before `clear` is also a CQE, and a WQE has no more of these than blocks.
+        // Each block before `clear` also stands for a CQ slot, and a WQE needs no more slots than
+        // blocks.
         if blocks > clear.since(head) {
             return None;
         }
         let flags = self.flags(operation);
         let slack = slack.wrapping_add(blocks - u32::from(is_signaled(flags)));
         self.doorbell.timing.stamp(Phase::Reserve);
-        // SAFETY: the blocks before `clear` are free; the HCA does not read them before the producer
-        // index covers them, and nobody else writes them (`from_parts`). `check` passed.
+        // SAFETY: the blocks before `clear` are free. The HCA does not read them before the
+        // producer index covers them, and nothing else writes them (`from_parts`). `check` passed.
         let last = unsafe { self.slots().write(head, slack, id, operation, flags, ds) };
         self.doorbell.timing.stamp(Phase::Encode);
         Some((head.plus(blocks), slack, last))
     }
 
-    /// Where WQEs go.
+    /// Returns the memory that WQEs are written to.
     #[inline(always)]
     pub(super) fn slots(&self) -> Slots {
         Slots {
@@ -484,11 +490,11 @@ impl SendRing {
         }
     }
 
-    /// Makes everything before `head` known to the card.
+    /// Publishes the producer index `head` to the HCA, and rings.
     ///
     /// # Safety
-    /// - Until each request is retired, the memory that it names stays registered and nobody else uses
-    ///   it.
+    /// - Until each request is retired, the memory that it names stays registered and nothing else
+    ///   uses it.
     /// - The WQEs before `head` were written, and `last` is the last of them.
     #[inline(always)]
     pub(super) unsafe fn commit(
@@ -508,45 +514,46 @@ impl SendRing {
         Ok(())
     }
 
-    /// As [`commit`](Self::commit), of a single WQE of one block, which is copied to the register,
-    /// whatever its size.
+    /// Posts a single WQE of one block by copying it to the register, whatever its size.
     ///
     /// # Safety
-    /// - Until the request is retired, the memory that it names stays registered and nobody else uses
-    ///   it.
-    /// - The WQE before `head` was written, `last` is it, and it has one block, which the register takes.
+    /// - Until the request is retired, the memory that it names stays registered and nothing else
+    ///   uses it.
+    /// - The WQE before `head` was written and `last` is it. It has one block, and the register
+    ///   takes one.
     pub(super) unsafe fn commit_copied(&mut self, head: Counter, slack: u32, last: &Last) {
         self.cursor.publish(head);
         self.slack = slack;
         let ring = Blocks { start: self.buffer.cast(), count: self.cursor.shape().entries() };
-        // Not a post of the program's.
+        // The program does not count this as a post of its own.
         self.doorbell.timing.end();
-        // SAFETY: `last` is the WQE before `head`, of one block in this ring, which the register takes.
+        // SAFETY: `last` is the WQE before `head`, of one block in this ring, which the register
+        // takes.
         unsafe { self.doorbell.ring_copied(head.low16(), last.doorbell, ring) }
         // SAFETY: the queue's ring, which only its owner writes.
         unsafe { self.doorbell.flight.posted(self.buffer, self.cursor.shape(), head) }
     }
 
-    /// Counts a WQE as posted, at the head, that producers of a shared queue wrote and rang.
+    /// Counts a WQE that producers of a shared queue wrote and rang at the head as posted.
     #[inline(always)]
     pub(super) fn adopt(&mut self, posted: &Posted) {
         let head = self.cursor.head();
         let (_, ds) = posted.last.code_and_ds();
         let blocks = ds.div_ceil(UNITS);
         self.slack = self.slack.wrapping_add(blocks - u32::from(posted.signaled));
-        // SAFETY: a shared queue's shadow is its retirer's alone, and the WQE is posted.
+        // SAFETY: only the retirer uses a shared queue's shadow, and the WQE is posted.
         unsafe {
             let Posted { id, last, signaled } = *posted;
             self.slots().remember(head, self.slack, id, last, signaled);
         }
         let head = head.plus(blocks);
         self.cursor.publish(head);
-        // SAFETY: the queue's ring; nobody writes what is posted and not retired.
+        // SAFETY: the queue's ring; nothing writes WQEs that are posted and not retired.
         unsafe { self.doorbell.flight.adopted(self.buffer, self.cursor.shape(), head) }
     }
 }
 
-/// A ring that only its queue writes.
+/// A view of a ring that only its queue writes.
 #[cfg_attr(not(feature = "lint"), allow(dead_code, reason = "only the guard asks"))]
 struct Written<'a> {
     buffer: NonNull<u8>,
@@ -561,8 +568,8 @@ impl lint::Blocks for Written<'_> {
 
     fn block(&self, counter: u16) -> [u8; WQEBB_SIZE] {
         let slot = (u32::from(counter) & (self.blocks - 1)) as usize;
-        // SAFETY: a block of the ring, which lives as long as the queue; volatile, since who has the
-        // memory registered may overwrite it at any time.
+        // SAFETY: a block of the ring, which lives as long as the queue. The read is volatile,
+        // since any process that has the memory registered may overwrite it at any time.
         unsafe { self.buffer.add(slot * WQEBB_SIZE).cast().read_volatile() }
     }
 }
@@ -573,20 +580,20 @@ impl lint::Starts for Written<'_> {
     }
 }
 
-/// A WQE of one block, where it is, and its words that are known.
+/// A WQE of one block: its address, and those of its words that are known.
 pub(super) struct BlockImage {
     block: NonNull<u64>,
     words: [Option<u64>; 8],
 }
 
-/// The same number, of which the compiler does not know how it was made.
+/// Returns the same number, but hides from the compiler how it was computed.
 #[inline(always)]
 pub(super) fn opaque(mut value: usize) -> usize {
     // Miri executes no assembly, and does not optimize.
     if cfg!(miri) {
         return value;
     }
-    // SAFETY: an empty block.
+    // SAFETY: the assembly is empty.
     unsafe {
         core::arch::asm!(
             "/* {0} */", inout(reg) value, options(pure, nomem, nostack, preserves_flags)

@@ -1,13 +1,14 @@
-//! What software remembers of posted WQEs, in memory that the card cannot reach.
+//! The send queue's shadow: what software remembers of posted WQEs, out of the HCA's reach.
 //!
 //! One entry per 64-byte block of the send ring. The entry of a *plain* WQE (signaled, one block)
-//! holds the last eight bytes of the CQE that will report its success, but for the two that are not
-//! known ahead: so a poll finds out by one comparison whether a CQE is that of the queue's oldest
-//! WQE. It looks at that entry only, and at no counter.
+//! holds the last eight bytes of the CQE that will report its success, except for two bytes that
+//! are not known ahead. So a poll needs one comparison to find out whether a CQE is that of the
+//! queue's oldest WQE. It reads only that entry, and no counter.
 //!
-//! For that to be right, the entry in the head's slot must not look posted while the queue is empty.
-//! What an earlier lap left there names another index. What was written ahead and not posted, by a
-//! batch that was dropped, does not: `SendRing::expects` says whether there may be such entries.
+//! This requires that the entry in the head's slot does not look posted while the queue is empty.
+//! An entry of an earlier lap names another index. An entry that was written ahead and not posted,
+//! by a batch that was dropped, looks posted. `SendRing::expects` tells whether there may be such
+//! entries.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -20,7 +21,7 @@ use super::slots::UNITS;
 use crate::cqe::SendOperation;
 use crate::ib::{Counter, Shape};
 
-/// A WQE, or a further block of one.
+/// The entry of a WQE, or of a further block of a WQE.
 #[derive(Clone, Copy)]
 pub(super) struct Entry {
     pub(super) id: u64,
@@ -28,10 +29,10 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Of a block that no WQE begins in.
+    /// The entry of a block in which no WQE begins.
     pub(super) const NONE: Self = Self { id: 0, key: Key::inside(0, 0) };
 
-    /// What was requested.
+    /// Returns the operation that was requested.
     #[inline(always)]
     pub(super) fn operation(&self) -> SendOperation {
         // Opcodes of WQEs have six bits.
@@ -39,39 +40,39 @@ impl Entry {
     }
 }
 
-/// What is known of a block.
+/// The description of a block.
 ///
-/// Plain WQE, by byte as in memory of a little-endian machine:
+/// A plain WQE, by byte in the memory of a little-endian machine:
 ///
 /// | 0, 1 | 2 | 3–5 | 6, 7 |
 /// |---|---|---|---|
 /// | zero | opcode | QP number, big-endian | index, big-endian |
 ///
-/// Anything else: byte 0 is not zero, and has flags; 1 is `ds`; 2 is the opcode; the upper half is
-/// [`slack`](Self::slack).
+/// Other blocks: byte 0 is not zero and holds flags; byte 1 is `ds`; byte 2 is the opcode; the
+/// upper half is [`slack`](Self::slack).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key(u64);
 
-/// What makes keys of WQEs that have all in common but their index.
+/// Makes the keys of WQEs that differ only in their index.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Marks {
-    /// All bits, if the key has the index.
+    /// All ones, if the key has the index; otherwise 0.
     index: u64,
     rest: u64,
 }
 
 impl Marks {
-    /// Of plain WQEs.
+    /// Creates the marks of plain WQEs.
     pub(super) fn plain(base: u64, opcode: u8) -> Self {
         Self { index: u64::MAX, rest: Key::plain(base, opcode, 0).0 }
     }
 
-    /// Of others, that add nothing to the slack.
+    /// Creates the marks of other WQEs, which add nothing to the slack.
     pub(super) fn other(opcode: u8, ds: u32, slack: u32) -> Self {
         Self { index: 0, rest: Key::other(opcode, ds, slack).0 }
     }
 
-    /// Of the one whose ctrl segment begins with `ctrl`, as it lies in memory.
+    /// Returns the key of the WQE whose ctrl segment begins with `ctrl`, in memory order.
     #[inline(always)]
     pub(super) fn key(self, ctrl: u64) -> Key {
         Key(Key::plain(0, 0, ctrl).0 & self.index | self.rest)
@@ -86,42 +87,43 @@ const OPCODE_SHIFT: u32 = 16;
 const SLACK_SHIFT: u32 = 32;
 
 impl Key {
-    /// The part that all plain WQEs of a queue pair have in common.
+    /// Returns the part that all plain WQEs of a queue pair have in common.
     pub(super) fn base(qpn: u32) -> u64 {
         let [_, number @ ..] = qpn.to_be_bytes();
         number.iter().rev().fold(0, |base, &byte| base << 8 | u64::from(byte)) << 24
     }
 
-    /// Of a plain WQE whose ctrl segment begins with `ctrl`, as it lies in memory.
+    /// Creates the key of a plain WQE whose ctrl segment begins with `ctrl`, in memory order.
     #[inline(always)]
     pub(super) fn plain(base: u64, opcode: u8, ctrl: u64) -> Self {
         // Of the eight bytes (opmod 0, index, opcode, QP number, ds), the first three come last.
         Self(u64::from_le(ctrl) << 40 | base | u64::from(opcode) << OPCODE_SHIFT)
     }
 
-    /// Of any WQE.
+    /// Creates the key of any WQE.
     #[inline(always)]
     pub(super) fn other(opcode: u8, ds: u32, slack: u32) -> Self {
         let known = OTHER | u64::from(ds) << DS_SHIFT | u64::from(opcode) << OPCODE_SHIFT;
         Self(known | u64::from(slack) << SLACK_SHIFT)
     }
 
-    /// Of a further block of a WQE with that opcode.
+    /// Creates the key of a further block of a WQE with that opcode.
     #[inline(always)]
     pub(super) const fn inside(opcode: u8, slack: u32) -> Self {
         let known = OTHER | INSIDE | (opcode as u64) << OPCODE_SHIFT;
         Self(known | (slack as u64) << SLACK_SHIFT)
     }
 
-    /// What the entry of the plain WQE that a CQE reports has; `end` is the CQE's last eight bytes.
+    /// Returns the key of the plain WQE that a CQE reports. `end` is the CQE's last eight bytes.
     #[inline(always)]
     pub(super) fn reported(end: u64) -> Self {
         const { assert!(offset_of!(Cqe64, sop_drop_qpn) == 56 && Cqe64::SIZE == 64) };
-        // The first six bytes; away go signature, and opcode with owner, which was judged.
+        // Keeps the first six bytes. Drops the signature, and the byte of opcode and owner, which
+        // the caller has checked.
         Self(u64::from_le(end) << 16)
     }
 
-    /// Index of a plain WQE.
+    /// Returns the index of a plain WQE.
     #[inline(always)]
     pub(super) fn index(self) -> u16 {
         u16::from_be((self.0 >> 48) as u16)
@@ -132,7 +134,7 @@ impl Key {
         self.0 & (OTHER | INSIDE) == 0
     }
 
-    /// Of the block that a WQE begins in: blocks that it has.
+    /// Returns the number of blocks of the WQE that begins in this block.
     pub(super) fn blocks(self) -> Option<u32> {
         if self.is_plain() {
             return Some(1);
@@ -140,13 +142,13 @@ impl Key {
         (self.0 & INSIDE == 0).then(|| u32::from((self.0 >> DS_SHIFT) as u8).div_ceil(UNITS))
     }
 
-    /// Opcode of the WQE; 0 of a block that none was written to.
+    /// Returns the opcode of the WQE; 0 for a block that no WQE was written to.
     #[inline(always)]
     pub(super) fn opcode(self) -> u8 {
         (self.0 >> OPCODE_SHIFT) as u8
     }
 
-    /// Size of the WQE in 16-byte units, if it is one that data can be put into.
+    /// Returns the size of the WQE in 16-byte units, if the HCA can put data into its memory.
     pub(super) fn ds(self) -> u32 {
         if self.is_plain() {
             return plain_ds(self.opcode()).unwrap_or(UNITS);
@@ -154,16 +156,17 @@ impl Key {
         ((self.0 >> DS_SHIFT) as u8).into()
     }
 
-    /// Blocks posted, up to the end of this WQE, that bring no CQE: all blocks but one of each
-    /// signaled WQE, and all of the others. A plain WQE adds none, and does not know it.
+    /// Returns the number of blocks posted, up to the end of this WQE, that bring no CQE: all
+    /// blocks but one of each signaled WQE, and all blocks of the others. `None` for a plain WQE:
+    /// it adds none, and does not store the number.
     #[inline(always)]
     pub(super) fn slack(self) -> Option<u32> {
         (!self.is_plain()).then_some((self.0 >> SLACK_SHIFT) as u32)
     }
 }
 
-/// Size in 16-byte units that a plain WQE must have, where it matters later: what a READ or an
-/// atomic brings goes where the WQE says.
+/// Returns the size in 16-byte units that a plain WQE of this opcode must have, for a READ or an
+/// atomic. Their data is later put where the WQE says.
 #[inline(always)]
 const fn plain_ds(opcode: u8) -> Option<u32> {
     match SendOperation::from_opcode(opcode) {
@@ -173,7 +176,7 @@ const fn plain_ds(opcode: u8) -> Option<u32> {
     }
 }
 
-/// Whether a WQE is a plain one, if it is signaled.
+/// Returns whether a WQE is plain, if it is signaled.
 #[inline(always)]
 pub(super) const fn may_be_plain(opcode: u8, modifier: u8, ds: u32) -> bool {
     // The key has no place for a modifier.
@@ -186,12 +189,12 @@ pub(super) const fn may_be_plain(opcode: u8, modifier: u8, ds: u32) -> bool {
     }
 }
 
-/// The entries of a ring, and which one is the oldest WQE's.
+/// The entries of a ring, and the address of the oldest WQE's entry.
 pub(super) struct Shadow {
-    /// Of as many entries as the ring has blocks, and one that no CQE is compared equal with.
+    /// One entry for each block of the ring, and one more that equals no CQE.
     first: NonNull<Entry>,
     shape: Shape,
-    /// The entry of the tail's slot, or the one behind the last if that is 0.
+    /// The entry of the tail's slot. If that is 0 or no entry is expected, the one behind the last.
     oldest: NonNull<Entry>,
 }
 
@@ -216,20 +219,20 @@ impl Shadow {
         Layout::array::<Entry>(shape.entries() as usize + 1).expect("a small array")
     }
 
-    /// The entry of slot 0. From it on there is one for every slot of the ring.
+    /// Returns the entry of slot 0. One entry for each slot of the ring follows from there.
     #[inline(always)]
     pub(super) fn first(&self) -> NonNull<Entry> {
         self.first
     }
 
-    /// The address of the entry behind that of the WQE that [`retire_oldest`](Self::retire_oldest)
+    /// Returns the address of the entry after the one that [`retire_oldest`](Self::retire_oldest)
     /// has just retired.
     #[inline(always)]
     pub(super) fn behind_retired(&self) -> usize {
         self.oldest.addr().get()
     }
 
-    /// The entry of a block.
+    /// Returns a copy of the entry of a block.
     #[inline(always)]
     pub(super) fn get(&self, counter: Counter) -> Entry {
         // SAFETY: a slot is less than the number of entries, so the entry is in the allocation, and
@@ -237,15 +240,16 @@ impl Shadow {
         unsafe { self.first.add(self.shape.slot(counter)).read() }
     }
 
-    /// The entry of a block, where it is.
+    /// Returns a reference to the entry of a block.
     #[inline(always)]
     pub(super) fn entry(&self, counter: Counter) -> &Entry {
         // SAFETY: a slot is less than the number of entries, so the entry is in the allocation, and
-        // `new` initialized it. Writers hold the shadow uniquely, or write where it is not borrowed.
+        // `new` initialized it. Writers hold the shadow uniquely, or write where it is not
+        // borrowed.
         unsafe { self.first.add(self.shape.slot(counter)).as_ref() }
     }
 
-    /// Where the entry of a block is.
+    /// Returns the address of the entry of a block.
     pub(super) fn place(&self, counter: Counter) -> NonNull<Entry> {
         // SAFETY: a slot is less than the number of entries, so the entry is in the allocation.
         unsafe { self.first.add(self.shape.slot(counter)) }
@@ -253,34 +257,34 @@ impl Shadow {
 
     #[inline(always)]
     pub(super) fn set(&mut self, counter: Counter, entry: Entry) {
-        // SAFETY: a slot is less than the number of entries, so the entry is in the allocation, which
-        // the shadow owns.
+        // SAFETY: a slot is less than the number of entries, so the entry is in the allocation,
+        // which the shadow owns.
         unsafe { self.first.add(self.shape.slot(counter)).write(entry) }
     }
 
-    /// After the tail moved.
+    /// Sets the oldest entry after the tail moved.
     #[inline(always)]
     pub(super) fn set_tail(&mut self, tail: Counter) {
         // SAFETY: a slot is less than the number of entries, so the entry is in the allocation.
         self.oldest = unsafe { self.first.add(self.shape.slot(tail)) };
     }
 
-    /// Until the tail is set, no CQE is that of the oldest WQE.
+    /// Makes no CQE equal the oldest entry, until the tail is set.
     pub(super) fn expect_nothing(&mut self) {
         // SAFETY: the entry behind the last is in the allocation, too.
         self.oldest = unsafe { self.first.add(self.shape.entries() as usize) };
     }
 
-    /// The entry of the oldest WQE, if it is the plain one that a CQE with these last bytes reports.
-    /// The next entry is the oldest then.
+    /// Returns the entry of the oldest WQE, if it is the plain one that a CQE with these last bytes
+    /// reports. The next entry then becomes the oldest.
     #[inline(always)]
     pub(super) fn retire_oldest(&mut self, end: u64) -> Option<Entry> {
-        // SAFETY: an entry of the allocation, or the one behind the last, which is in it, too.
+        // SAFETY: an entry of the allocation, which includes the one behind the last block's.
         let entry = unsafe { self.oldest.read() };
         if entry.key != Key::reported(end) {
             return None;
         }
-        // SAFETY: the entry was not the one behind the last, which equals no CQE's.
+        // SAFETY: the entry is not the one behind the last block's, since that one equals no CQE.
         self.oldest = unsafe { self.oldest.add(1) };
         Some(entry)
     }

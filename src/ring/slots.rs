@@ -1,4 +1,4 @@
-//! Where WQEs of a send queue go, and how one is written there with what is remembered of it.
+//! The memory of a send queue's WQEs and of their shadow entries, and writing to it.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -31,17 +31,17 @@ impl Names {
         Self { qpn_shifted: u64::from(qpn) << 8, key: Key::base(qpn) }
     }
 
-    /// `opmod_idx_opcode` and `qpn_ds` of a ctrl segment, as one number.
+    /// Returns `opmod_idx_opcode` and `qpn_ds` of a ctrl segment, as one number.
     #[inline(always)]
     pub(super) fn ctrl(self, head: Counter, code: Code, ds: u32) -> u64 {
-        // What the compiler knows in one term.
+        // The part that the compiler knows, in one term.
         let known = u64::from(code.modifier) << 56 | u64::from(code.opcode) << 32 | u64::from(ds);
         u64::from(head.low16()) << 40 | self.qpn_shifted | known
     }
 }
 
-/// Where the WQEs of a send queue go, and what they have in common: enough to write one into blocks
-/// that are the writer's own.
+/// The memory of a send queue's WQEs and the parts that they have in common. Enough to write a WQE
+/// into blocks that belong to the writer.
 #[derive(Clone, Copy)]
 pub(super) struct Slots {
     pub(super) shape: Shape,
@@ -52,13 +52,14 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Writes a WQE of `ds` units at `head`, and what is remembered of it. `slack` counts it in.
+    /// Writes a WQE of `ds` units at `head`, and its shadow entries. `slack` includes it.
     ///
     /// # Safety
-    /// Its blocks are free, and nobody else reads or writes them, or their shadow entries, until
-    /// the producer index covers them. `ds` is the operation's, and the operation passed its check
-    /// against the queue's limits. As long as it may look posted and is not, or entries are written
-    /// while polls retire others, the queue is [open](super::send_ring::SendRing::open).
+    /// - Its blocks are free, and nothing else reads or writes them, or their shadow entries, until
+    ///   the producer index covers them.
+    /// - `ds` is the operation's, and the operation passed its check against the queue's limits.
+    /// - As long as the WQE may look posted and is not, or entries are written while polls retire
+    ///   others, the queue is [open](super::send_ring::SendRing::open).
     #[inline(always)]
     pub(super) unsafe fn write<O: Operation>(
         self,
@@ -69,7 +70,7 @@ impl Slots {
         flags: u8,
         ds: u32,
     ) -> Last {
-        // SAFETY: the same contract as this function's, which covers WQE and shadow.
+        // SAFETY: the caller upholds this function's contract, which covers WQE and shadow.
         unsafe {
             let last = self.put(head, operation, flags, ds);
             self.remember(head, slack, id, last, is_signaled(flags));
@@ -80,8 +81,9 @@ impl Slots {
     /// Writes a WQE of `ds` units at `head`.
     ///
     /// # Safety
-    /// Its blocks are free, and nobody else reads or writes them until the producer index covers them.
-    /// `ds` is the operation's, and the operation passed its check against the queue's limits.
+    /// - Its blocks are free, and nothing else reads or writes them until the producer index covers
+    ///   them.
+    /// - `ds` is the operation's, and the operation passed its check against the queue's limits.
     #[inline(always)]
     pub(super) unsafe fn put<O: Operation>(
         self,
@@ -96,8 +98,8 @@ impl Slots {
         let slot = self.shape.slot(head);
         let offset = slot * WQEBB_SIZE;
         let size = self.shape.entries() as usize * WQEBB_SIZE;
-        // SAFETY: the WQE's blocks start at `offset`, and are the caller's. A WQE that ends before
-        // the ring does is written in a line.
+        // SAFETY: the WQE's blocks start at `offset`, and the caller may write them. A WQE that
+        // ends before the ring does is contiguous.
         unsafe {
             if offset + ds as usize * SEGMENT_SIZE <= size {
                 let mut writer = Linear::new(self.buffer.as_ptr().add(offset));
@@ -110,12 +112,13 @@ impl Slots {
         Last { doorbell: ctrl[0] }
     }
 
-    /// Writes what is remembered of a WQE.
+    /// Writes the shadow entries of a WQE.
     ///
     /// # Safety
-    /// Nobody else reads or writes the shadow entries of its blocks until the producer index covers them.
-    /// As long as they may look posted and are not, the queue is
-    /// [open](super::send_ring::SendRing::open).
+    /// - Nothing else reads or writes the shadow entries of its blocks until the producer index
+    ///   covers them.
+    /// - As long as they may look posted and are not, the queue is
+    ///   [open](super::send_ring::SendRing::open).
     #[inline(always)]
     pub(super) unsafe fn remember(
         self,
@@ -132,12 +135,13 @@ impl Slots {
         } else {
             Key::other(opcode, ds, slack)
         };
-        // SAFETY: the shadow has an entry for every slot; this one is the caller's.
+        // SAFETY: the shadow has an entry for every slot. Only the caller uses this one.
         unsafe { self.shadow.add(slot).write(Entry { id, key }) };
         for block in 1..ds.div_ceil(UNITS) {
             // A former WQE, or one of a batch that was dropped, may have begun here.
             let slot = self.shape.slot(head.plus(block));
-            // SAFETY: the shadow has an entry for every slot; this one is of a block of the same WQE.
+            // SAFETY: the shadow has an entry for every slot; this one is of a block of the same
+            // WQE.
             unsafe {
                 self.shadow.add(slot).write(Entry { id: 0, key: Key::inside(opcode, slack) })
             };
@@ -158,26 +162,27 @@ impl Slots {
     }
 }
 
-/// Whether the request after one of this opcode waits for it: it changes a memory key, or what a
-/// key's signatures start from, and the next may use that key.
+/// Returns whether the request after one of this opcode waits for it. It changes a memory key, or
+/// the start value of a key's signatures, and the next request may use that key.
 #[inline(always)]
 pub(super) const fn changes_keys(opcode: u8) -> bool {
     matches!(opcode, opcode::UMR | opcode::SET_PSV)
 }
 
-/// Whether a WQE whose ctrl segment has these flags brings a CQE, if it succeeds.
+/// Returns whether a WQE whose ctrl segment has these flags brings a CQE, if it succeeds.
 #[inline(always)]
 pub(super) fn is_signaled(flags: u8) -> bool {
-    // That or always with an event.
+    // "Always", or "always with an event".
     flags & CE_ALWAYS != 0
 }
 
 /// Writes a WQE that runs past the end of the ring.
 ///
 /// # Safety
-/// The ring is writable memory of one allocation, of `size` bytes; nothing else writes the WQE's blocks,
-/// which are free. `ring`, `size` and `offset` are multiples of 16, and `offset` is less than `size`. The
-/// operation passed its check.
+/// - The ring is writable memory of one allocation, of `size` bytes.
+/// - The WQE's blocks are free, and nothing else writes them.
+/// - `ring`, `size` and `offset` are multiples of 16, and `offset` is less than `size`.
+/// - The operation passed its check.
 #[cold]
 #[inline(never)]
 unsafe fn encode_wrapping<O: Operation>(
@@ -187,7 +192,8 @@ unsafe fn encode_wrapping<O: Operation>(
     ctrl: Segment,
     operation: &O,
 ) {
-    // SAFETY: ring, size and offset are as `Wrapping` asks; the WQE's blocks have space for all segments.
+    // SAFETY: ring, size and offset are as `Wrapping` asks; the WQE's blocks have space for all
+    // segments.
     unsafe {
         let mut writer = Wrapping::new(ring.as_ptr(), size, offset);
         writer.put(ctrl);
@@ -207,10 +213,10 @@ pub(super) fn ctrl_segment(first: u64, code: Code, fm_ce_se: u8, imm: u32) -> Se
     [first.to_be(), second.to_be()]
 }
 
-/// What the doorbell needs to know of the last WQE of a batch.
+/// The data of a batch's last WQE for the doorbell.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Last {
-    /// The first eight bytes of the ctrl segment, as they lie in memory.
+    /// The first eight bytes of the ctrl segment, in memory order.
     pub(super) doorbell: u64,
 }
 
@@ -229,7 +235,7 @@ impl Last {
     }
 }
 
-/// What a producer of a shared queue tells of a WQE that it wrote.
+/// A producer's note about a WQE that it wrote to a shared queue.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Posted {
     pub(super) id: u64,

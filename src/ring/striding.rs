@@ -1,4 +1,4 @@
-//! Receive queues whose WQEs many frames share.
+//! Striding receive queues: each WQE takes many packets.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -20,14 +20,15 @@ use crate::ib::{Counter, Shape};
 use crate::verbs::{CompletionQueue, StridingQueue};
 use crate::wqe::{Segment, Sge, data_segment};
 
-/// A [`StridingQueue`], written to directly, with the CQ of its own on which it completes.
+/// The posting and polling side of a [`StridingQueue`], with the CQ of its own on which it
+/// completes.
 ///
-/// A WQE is one buffer of [`StridingQueue::wqe_bytes`]. Each frame takes as many of its strides as it
-/// needs; those that are left when one does not fit are passed over. A post costs two segments and
-/// the store to the doorbell record; no register is rung.
+/// A WQE is one buffer of [`StridingQueue::wqe_bytes`]. Each packet takes as many of its strides as
+/// it needs. If a packet does not fit the remaining strides, these are skipped. A post costs two
+/// segments and the store to the doorbell record. It rings no register.
 ///
-/// Layout of the WQE: an unused segment, where queues that are lists have the next WQE's number, then
-/// the pointer (DPDK `mlx5_prm.h`, `mlx5_wqe_mprq`; Linux `mlx5/core/en.h`, `mlx5e_rx_wqe_ll`).
+/// Layout of the WQE: an unused segment, where list queues have the next WQE's number, then the
+/// pointer (DPDK `mlx5_prm.h`, `mlx5_wqe_mprq`; Linux `mlx5/core/en.h`, `mlx5e_rx_wqe_ll`).
 /// libmlx5's own posting leaves the first segment out.
 pub struct StridingReceives {
     cursor: Cursor,
@@ -35,67 +36,68 @@ pub struct StridingReceives {
     stride: usize,
     record: Record,
     ids: Box<[u64]>,
-    /// Strides of the oldest WQE that are taken.
+    /// Number of strides of the oldest WQE that are taken.
     used: u32,
     credit: Credit,
     completions: Completions,
-    /// Freed after all that works on its memory.
+    /// Dropped after everything that works on its memory.
     queue: StridingQueue,
 }
 
-// SAFETY: the ring's memory belongs to the queue alone, which `StridingQueue::take` sees to, and the
-// card does not mind which thread stores to it.
+// SAFETY: only this queue reaches the ring's memory, which `StridingQueue::take` ensures, and the
+// HCA accepts stores from any thread.
 unsafe impl Send for StridingReceives {}
 
-/// What a poll of [`StridingReceives`] finds.
+/// The result of a poll of [`StridingReceives`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a completion says where a frame is, or that a WQE is used up or failed"]
 pub enum StridingEvent {
-    /// A frame has arrived.
+    /// A packet has arrived.
     Packet(Packet),
-    /// What was left of this WQE's strides is passed over; it is used up.
+    /// The remaining strides of this WQE were skipped. The WQE is used up.
     UsedUp {
-        /// The id that it was posted with.
+        /// The id that the WQE was posted with.
         id: u64,
     },
     /// A WQE failed, or was flushed because an earlier one had failed.
     Failed(Failure),
-    /// A CQE that is not of this queue, or makes no sense for it.
+    /// A CQE that is not of this queue, or contradicts its state.
     Unclaimed(Unclaimed),
 }
 
-/// A frame in a WQE's memory.
+/// A packet in a WQE's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
     /// The id that the WQE was posted with.
     pub id: u64,
-    /// The first of the WQE's strides that the frame is in.
+    /// The first of the WQE's strides that hold the packet.
     pub first: u32,
-    /// Strides that it takes.
+    /// Number of strides that the packet takes.
     pub strides: u32,
-    /// Where it starts in the WQE's memory, in bytes.
+    /// Offset of the packet in the WQE's memory, in bytes.
     pub offset: u32,
-    /// Its length in bytes.
+    /// Length of the packet in bytes.
     pub byte_len: u32,
-    /// Whether the WQE is used up: no other frame comes to its memory.
+    /// Whether the WQE is used up: no other packet comes to its memory.
     pub last: bool,
-    /// What the card saw in its headers.
+    /// The HCA's results for its headers.
     pub info: FrameInfo,
 }
 
-/// What a CQE says of a WQE's strides.
+/// The content of a CQE about a WQE's strides.
 enum Part {
     Packet(Packet),
     Filler,
 }
 
 impl StridingReceives {
-    /// Takes over a queue, for good, and the CQ that it completes on: of that, each stride of each
-    /// WQE that may be outstanding takes an entry.
+    /// Takes over a queue permanently, with the CQ that it completes on. Reserves one CQ slot for
+    /// each stride of each WQE that may be outstanding.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): it was
-    /// taken over before, it completes on another CQ, the CQ has fewer entries than a WQE strides.
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// queue was taken over before, it completes on another CQ, or the CQ has fewer entries than a
+    /// WQE has strides.
     pub fn new(queue: &StridingQueue, cq: &CompletionQueue) -> crate::Result<Self> {
         if cq.as_raw() != queue.cq().as_raw() {
             return Err(QueueError::ForeignCq.into());
@@ -124,7 +126,7 @@ impl StridingReceives {
         if !queue.take() {
             return Err(QueueError::Outstanding.into());
         }
-        // SAFETY: the library gave the queue's record, and the queue is this one's alone.
+        // SAFETY: the library returned the queue's record, and only this value uses the queue.
         let record = unsafe { Record::new(base, RECEIVE_WORD) };
         let start = Counter::new(record.read() & 0xffff);
         Ok(Self {
@@ -140,34 +142,34 @@ impl StridingReceives {
         })
     }
 
-    /// The queue.
+    /// Returns the queue.
     pub fn queue(&self) -> &StridingQueue {
         &self.queue
     }
 
-    /// WQEs that may still be posted.
+    /// Returns the number of WQEs that can still be posted.
     pub fn free(&self) -> u32 {
         let posted = self.cursor.used();
         let reported = self.credit.entries() / self.queue.strides();
         self.cursor.free_from(self.cursor.head()).min(reported.saturating_sub(posted))
     }
 
-    /// WQEs that are posted and not used up.
+    /// Returns the number of WQEs that are posted and not used up.
     pub fn outstanding(&self) -> u32 {
         self.cursor.used()
     }
 
-    /// Posts a WQE over `memory`, of which as many bytes are used as
-    /// [`StridingQueue::wqe_bytes`] says. `id` comes back with each of its frames.
+    /// Posts a WQE over the first [`StridingQueue::wqe_bytes`] bytes of `memory`. `id` comes back
+    /// with each of its packets.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`], [`PostError::CqOverrun`], [`PostError::ReceiveTooShort`]; nothing is
-    /// posted then.
+    /// [`PostError::QueueFull`], [`PostError::CqOverrun`], [`PostError::ReceiveTooShort`]; nothing
+    /// is posted then.
     ///
     /// # Safety
-    /// The memory stays registered with local write access, and nobody else touches those of its
-    /// bytes in which no frame has been reported, until the WQE is used up, or failed, or the queue
-    /// is destroyed.
+    /// Until the WQE is used up or failed, or the queue is destroyed:
+    /// - The memory stays registered with local write access.
+    /// - Nothing else accesses those of its bytes in which no packet has been reported.
     pub unsafe fn post(&mut self, id: u64, memory: Sge) -> Result<(), PostError> {
         let head = self.cursor.head();
         if memory.length < self.queue.wqe_bytes() {
@@ -182,8 +184,8 @@ impl StridingReceives {
         let slot = self.cursor.shape().slot(head);
         let pointer = data_segment(&Sge { length: self.queue.wqe_bytes(), ..memory });
         let unused: Segment = [0; 2];
-        // SAFETY: a slot of the ring, which has room for both; it is free, so the card does not read
-        // it before the record covers it.
+        // SAFETY: a slot of the ring, which fits both segments. It is free, so the HCA does not
+        // read it before the record covers it.
         unsafe {
             let at = self.buffer.as_ptr().add(slot * self.stride).cast::<Segment>();
             at.write_volatile(unused);
@@ -195,7 +197,7 @@ impl StridingReceives {
         Ok(())
     }
 
-    /// The next frame, if one has arrived.
+    /// Returns the next packet, if one has arrived.
     ///
     /// # Errors
     /// [`PollError`].
@@ -252,14 +254,15 @@ impl StridingReceives {
         })
     }
 
-    /// Asks for an event at the next frame, as [`Completions::arm`].
+    /// Requests an event at the next packet, see [`Completions::arm`].
     pub fn arm(&mut self) {
         self.completions.arm(false);
     }
 }
 
-/// What a CQE of the oldest WQE says, if it goes on where the last one ended: the next strides, no more
-/// than the WQE has, and a frame that fits them. Nothing else that the HCA says is believed.
+/// Decodes a CQE of the oldest WQE. `None` unless it continues where the last one ended, with no
+/// more strides than the WQE has left, and a packet that fits them. The HCA's data is not trusted
+/// beyond that.
 fn part_of(cqe: &Cqe64, id: u64, used: u32, queue: &StridingQueue) -> Option<(Part, u32)> {
     let count = cqe.byte_cnt.get();
     let strides = (count & !MPRQ_FILLER) >> MPRQ_STRIDES_SHIFT;

@@ -1,14 +1,14 @@
-//! Taking CQEs out of the middle of a ring: those of a queue's life before a RESET.
+//! Removing CQEs from the middle of a ring: CQEs of a queue from before a RESET.
 
 use super::completion::Completions;
 use super::credit::Debtor;
 use crate::cqe::{CqeRef, QueueKind};
 
 impl Completions {
-    /// Drops the CQEs of one queue of a queue pair that are there, and returns their number. For a
-    /// queue without outstanding WQEs: they are of its life before a RESET. The other queues' CQEs
-    /// keep their order. Compressed blocks are written out for that; a damaged one, and what comes
-    /// after it, stays.
+    /// Drops the CQEs of one queue of a queue pair that are in the CQ, and returns their number.
+    /// For a queue without outstanding WQEs: the CQEs are from before a RESET. The other queues'
+    /// CQEs keep their order. Compressed blocks are expanded for that. A damaged block, and the
+    /// CQEs after it, stay.
     pub(super) fn discard(&mut self, qpn: u32, queue: QueueKind) -> u32 {
         match queue {
             QueueKind::Send => self.ledger.settle(&Debtor::Queue(qpn, queue)),
@@ -20,8 +20,8 @@ impl Completions {
         })
     }
 
-    /// Drops the CQEs that `its` says so of, and returns their number. The others keep their order.
-    /// Compressed blocks are written out; a damaged one, and what comes after it, stays.
+    /// Drops the CQEs for which `its` returns true, and returns their number. The others keep their
+    /// order. Compressed blocks are expanded. A damaged block, and the CQEs after it, stay.
     pub(super) fn sweep(&mut self, mut its: impl FnMut(&CqeRef<'_>) -> bool) -> u32 {
         let consumer = &mut self.consumer;
         consumer.unfold();
@@ -42,7 +42,7 @@ impl Completions {
             }
         }
         consumer.keep_title(end);
-        // From the newest to the oldest: what stays moves up over what goes.
+        // From the newest to the oldest: CQEs that stay move up over those that are dropped.
         let mut dropped = 0;
         for distance in 1..=end.since(start) {
             let index = end.plus(distance.wrapping_neg());

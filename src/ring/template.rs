@@ -1,4 +1,4 @@
-//! Requests that differ in a few fields: what they have in common is written once per slot.
+//! Requests that differ in a few fields: the common part is written once per slot.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -16,14 +16,14 @@ use crate::watch::lint::Refusal;
 use crate::watch::timing::Phase;
 use crate::wqe::{Code, Encode, EncodeError, Limits, Linear, Operation, PostOn, Segments, Unit};
 
-/// A send queue that posts one request again and again, with other values in the fields `V`.
+/// A send queue that posts one request repeatedly, with new values in the fields `V`.
 ///
-/// `Q` is the queue, `&mut SendQueue` or a [`SendQueue`] itself, which posts nothing else meanwhile.
-/// In its first lap around the ring, the template writes the request to each slot as a whole, ahead;
-/// from then on a post stores the ctrl segment, which has the WQE's index, and the units of 16 bytes
-/// that variable fields are in, and copies to the BlueFlame register from registers and from private
-/// memory, or as the register takes them. Requests of more than one block of 64 bytes, or of a size
-/// known at run time, are written as a whole in each post.
+/// `Q` is the queue: `&mut SendQueue`, or a [`SendQueue`] itself. It posts nothing else meanwhile.
+/// In its first lap around the ring, the template writes the complete request to each slot ahead.
+/// From then on a post stores the ctrl segment, which has the WQE's index, and the 16-byte units
+/// that hold variable fields. It copies the WQE to the BlueFlame register from registers and from
+/// private memory, or in the way that the register takes it. Requests of more than one block of 64
+/// bytes, or of a size known only at run time, are written completely in each post.
 ///
 /// ```no_run
 /// # use mlx5::ring::{PostError, SendQueue, Template, variable::{Bytes, Offset}};
@@ -40,8 +40,9 @@ use crate::wqe::{Code, Encode, EncodeError, Limits, Linear, Operation, PostOn, S
 /// # }
 /// ```
 ///
-/// A request that is not signaled counts as if it were while more than one CQE is left to promise, as
-/// an [armed](super::Armed) one does. Dropping or leaking a template changes nothing for the queue.
+/// An unsignaled request counts as a signaled one while more than one CQ slot is free, like a
+/// request of [`Armed`](super::Armed). Dropping or leaking a template changes nothing for the
+/// queue.
 pub struct Template<Q, O, V = (), T: Transport = Rc> {
     queue: Q,
     operation: O,
@@ -49,41 +50,42 @@ pub struct Template<Q, O, V = (), T: Transport = Rc> {
     form: PhantomData<(fn(V), T)>,
 }
 
-/// What a post needs besides the queue.
+/// The state of a template besides the queue.
 struct State {
-    /// The first eight bytes of the ctrl segment of the WQE at the head, as they lie in memory, and
-    /// where it is remembered: while a line is drawn.
+    /// The first eight bytes of the ctrl segment of the WQE at the head, in memory order, and its
+    /// shadow entry. Valid while a line is drawn.
     word: u64,
     entry: NonNull<Entry>,
-    /// As the operation is, and signaled.
+    /// The WQE with the operation's own flags, and signaled.
     looks: [Look; 2],
     /// The WQE, with blank variable fields and an index of 0.
     units: [Unit; 4],
-    /// Up to here, slots have been written as a whole; and how many have not.
+    /// The slots before this one have been written completely; and the number of slots that have
+    /// not.
     written: Counter,
     left: u32,
 }
 
-// SAFETY: `entry` points into the shadow of the template's queue, and is used only while that queue is
-// borrowed. `HasSendQueue` is sealed: the template holds one queue, by value or by the only reference,
-// so the pointer moves to another thread together with the queue.
+// SAFETY: `entry` points into the shadow of the template's queue, and is used only while that queue
+// is borrowed. `HasSendQueue` is sealed: the template holds one queue, by value or by the only
+// reference, so the pointer moves to another thread together with the queue.
 unsafe impl Send for State {}
 
-/// A WQE that is signaled or not.
+/// The parts of a WQE that depend on whether it is signaled.
 #[derive(Clone, Copy)]
 struct Look {
-    /// The last eight bytes of the ctrl segment, as they lie in memory.
+    /// The last eight bytes of the ctrl segment, in memory order.
     ctrl: u64,
     marks: Marks,
 }
 
-/// What one more in a ctrl segment's index is, as long as the index's high byte stays the same.
+/// One step of a ctrl segment's index, as long as the index's high byte does not change.
 const STEP: u64 = u64::from_ne_bytes([0, 0, 1, 0, 0, 0, 0, 0]);
 
 /// `CE_ALWAYS` in the last eight bytes of a ctrl segment.
 const SIGNALED: u64 = u64::from_ne_bytes([0, 0, 0, CE_ALWAYS, 0, 0, 0, 0]);
 
-/// A thread may hand its template to another, as it may its queue.
+/// Checks that a template can be sent to another thread, as its queue can.
 const _: () = {
     const fn may_be_sent<S: Send>() {}
     may_be_sent::<Template<SendQueue, crate::wqe::Nop>>();
@@ -91,16 +93,17 @@ const _: () = {
 };
 
 impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q, O, V, T> {
-    /// Takes a queue, and a request; what it has in variable fields does not matter, but for the
-    /// remote address, which an [`Offset`](super::variable::Offset) is added to. Allocates nothing.
+    /// Creates a template from a queue and a request. The request's values in variable fields are
+    /// ignored, except for the remote address, which an [`Offset`](super::variable::Offset) is
+    /// added to. Allocates nothing.
     ///
     /// # Errors
-    /// [`PostError`]: no queue like this takes such a request.
+    /// [`PostError`]: the queue can never take such a request.
     pub fn new(mut queue: Q, operation: O) -> Result<Self, PostError> {
         let ring = &mut queue.queue_mut().ring;
         operation.check(&ring.limits)?;
-        // What others have written ahead is forgotten, and what is written here goes unnoticed by
-        // polls until it is posted.
+        // Clears entries that others wrote ahead. Polls do not notice entries written here until
+        // they are posted.
         ring.open();
         ring.close();
         ring.ready.clear();
@@ -116,11 +119,11 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
-    ///   READ or atomic writes.
+    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
+    ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
@@ -130,7 +133,7 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
         unsafe { self.post_as::<false>(id, values) }
     }
 
-    /// Posts the request with these values, signaled, whether or not the operation is.
+    /// Posts the request with these values, signaled even if the operation is not.
     ///
     /// # Errors
     /// [`PostError`]; nothing is posted then.
@@ -138,11 +141,11 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
-    ///   READ or atomic writes.
+    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
+    ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
@@ -153,7 +156,8 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
     }
 
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn post_as<const CE: bool>(
         &mut self,
@@ -171,15 +175,17 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
             // SAFETY: passed on.
             return unsafe { self.post_rest::<CE>(id, values) };
         }
-        // SAFETY: the same contract as this function's; `is_empty` says that something is in the line.
+        // SAFETY: the caller guarantees the memory by this function's contract. `is_empty` returned
+        // false, so a WQE is in the line.
         unsafe { self.state.post::<O, V, CE>(ring, id, &values)? };
         Ok(())
     }
 
-    /// Posts the request where the line is at its end.
+    /// Posts the request if the line is used up.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[cold]
     #[inline(never)]
     unsafe fn post_rest<const CE: bool>(
@@ -208,8 +214,8 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
             ring.encode_any::<T, O>(head, slack, id, &self.operation)?
         };
         let place = ring.place(head);
-        // SAFETY: `encode_any` has just written the WQE at `head`, of an `O`, and it is not posted. Its
-        // memory meets this function's contract.
+        // SAFETY: `encode_any` has just written the WQE at `head`, of an `O`, and it is not posted.
+        // Its memory meets this function's contract.
         unsafe {
             V::blank(&place);
             V::patch(&values, &place);
@@ -219,18 +225,18 @@ impl<Q: HasSendQueue<T>, O: PostOn<T>, V: Variable<O>, T: Transport> Template<Q,
         Ok(())
     }
 
-    /// The queue.
+    /// Returns the queue.
     pub fn queue(&self) -> &SendQueue<T> {
         self.queue.queue()
     }
 
-    /// Forgets what posts took so far, as [`SendQueue::clear_timing`].
+    /// Clears the times recorded so far, see [`SendQueue::clear_timing`].
     #[cfg(feature = "timing")]
     pub fn clear_timing(&mut self) {
         self.queue.queue_mut().clear_timing();
     }
 
-    /// Gives the queue back.
+    /// Returns the queue.
     pub fn into_queue(self) -> Q {
         self.queue
     }
@@ -244,7 +250,7 @@ impl State {
         let at = NonNull::from(&mut block.0).cast::<u8>();
         let mut units = [Unit::from_words(0, 0); 4];
         if O::USUAL_DS != 0 && operation.is_usual(&ring.limits) {
-            // SAFETY: memory of this function, of a block, which the WQE fits in.
+            // SAFETY: a block on this function's stack, which the WQE fits.
             unsafe {
                 let mut writer = Linear::new(at.as_ptr());
                 let ctrl = ring.names.ctrl(Counter::default(), operation.code(), O::USUAL_DS);
@@ -270,16 +276,16 @@ impl State {
         }
     }
 
-    /// Draws the line of what can be posted, and sees to it that all its slots have been written.
+    /// Starts a new line, and writes those of its slots that have not been written.
     fn draw<O: Operation>(&mut self, ring: &mut SendRing) {
         let head = ring.cursor.head();
         // The high byte of the index stays the same within a line.
         let same_high_byte = 0x100 - u32::from(head.low16() & 0xff);
-        // Of the CQEs, which all in the line count as if they brought one, the last is left to one
-        // that brings it, which all others may wait for.
+        // All WQEs in the line count as if they brought a CQE. The last CQ slot is kept for a
+        // signaled WQE, which retires all others.
         let all_but_one = ring.clear_from(head, ring.slack).since(head).saturating_sub(1);
         let length = ring.draw_line(same_high_byte.min(all_but_one));
-        // What was posted since, as a whole, is written.
+        // WQEs posted since then were written completely.
         let ahead = self.written.since(head);
         if ahead > ring.cursor.shape().entries() {
             self.left = self.left.saturating_sub(head.since(self.written));
@@ -289,7 +295,7 @@ impl State {
         while self.left != 0 && self.written != end && end.since(self.written) <= length {
             let slot = ring.cursor.shape().slot(self.written);
             for (at, unit) in self.units.iter().enumerate().take(O::USUAL_DS as usize).skip(1) {
-                // SAFETY: a block of the ring that is free, since it is in the line.
+                // SAFETY: a block of the ring, which is free, since it is in the line.
                 unsafe { unit.store(ring.buffer.add(slot * WQEBB_SIZE + at * SEGMENT_SIZE)) }
             }
             self.written = self.written.plus(1);
@@ -313,7 +319,8 @@ impl State {
     /// Posts the WQE at the head, which is in the line.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn post<O: Operation, V: Variable<O>, const CE: bool>(
         &mut self,
@@ -327,18 +334,19 @@ impl State {
         let units = unsafe { self.write::<O, V, CE>(block, id, values) };
         ring.doorbell.timing.stamp(Phase::Encode);
         ring.inspect_next()?;
-        // SAFETY: the WQE at the head is written, since its slot is in the line, and the line is only
-        // drawn where the register takes it. Its memory meets this function's contract.
+        // SAFETY: the WQE at the head is written, since its slot is in the line, and the line is
+        // only drawn where the register takes it. Its memory meets this function's contract.
         unsafe { ring.doorbell.fire(record, units) };
         ring.step();
         self.step();
         Ok(())
     }
 
-    /// Posts the WQE at the head, where WQEs are not fired.
+    /// Posts the WQE at the head on a register that does not support firing.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn post_plain<O: Operation, V: Variable<O>, const CE: bool>(
         &mut self,
@@ -364,11 +372,11 @@ impl State {
         self.entry = unsafe { self.entry.add(1) };
     }
 
-    /// Writes what of the WQE at the head is not in its slot, and what is remembered of it. Returns
-    /// the WQE.
+    /// Writes the parts of the WQE at the head that are not in its slot, and its shadow entry.
+    /// Returns the WQE.
     ///
     /// # Safety
-    /// `block` is the head's, which is in the line.
+    /// `block` is the block of the head's slot, which is in the line.
     #[inline(always)]
     unsafe fn write<O: Operation, V: Variable<O>, const CE: bool>(
         &self,
@@ -384,13 +392,13 @@ impl State {
                 return old;
             }
             let unit = V::unit(values, at, old);
-            // SAFETY: a block of the ring; its WQE is not posted.
+            // SAFETY: a block of the ring, whose WQE is not posted.
             unsafe { unit.store(block.add(at * SEGMENT_SIZE)) };
             unit
         };
         let mut units = [unit(0); 4];
         for at in 1..4 {
-            // As for what is armed: behind its end, the last unit again.
+            // Behind its end, the last unit is repeated.
             units[at] = if at < O::USUAL_DS as usize { unit(at) } else { units[at - 1] };
         }
         // SAFETY: the entry of the head's slot.
@@ -399,7 +407,7 @@ impl State {
     }
 }
 
-/// An operation that asks for a completion.
+/// Wraps an operation to make it signaled.
 struct Signaled<'a, O>(&'a O);
 
 impl<O: Operation> Operation for Signaled<'_, O> {
@@ -436,7 +444,7 @@ impl<O: Operation> Encode for Signaled<'_, O> {
     }
 }
 
-/// Completions can be polled meanwhile.
+/// Completions can be polled while the template exists.
 impl<Q: HasSendQueue<T>, O, V, T: Transport> Queues for Template<Q, O, V, T> {
     #[inline(always)]
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {

@@ -1,4 +1,4 @@
-//! Queues beside their traffic: taking back what nothing reports, draining, going on after an error.
+//! Maintenance of queues: retiring unreported requests, draining, and recovery after an error.
 
 use std::time::Duration;
 
@@ -15,36 +15,36 @@ use crate::wqe::{Nop, PostOn};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrainError {
-    /// The CQ cannot be polled.
+    /// Polling the CQ failed.
     #[error(transparent)]
     Poll(#[from] PollError),
-    /// Nothing reports what is outstanding, and no marker could be posted.
+    /// No completion reports the outstanding requests, and no marker could be posted.
     #[error("no marker could be posted behind requests that nothing reports: {0}")]
     Marker(PostError),
-    /// It took longer than it was given.
+    /// The drain exceeded its timeout.
     #[error("the queue was not drained in time: {outstanding} blocks or receives are outstanding")]
     TimedOut {
-        /// What was outstanding then.
+        /// Number of blocks or receives that were outstanding then.
         outstanding: u32,
     },
 }
 
 impl<T: Transport> SendQueue<T> {
-    /// Returns whether requests are outstanding, and all of them unsignaled: no completion retires them
-    /// before a later request is signaled. Looks at up to every outstanding WQE.
+    /// Returns whether requests are outstanding, and all of them are unsignaled. Then no completion
+    /// retires them until a later request is signaled. Cost: reads up to every outstanding WQE.
     pub fn is_silent(&self) -> bool {
         self.ring.cursor.used() != 0 && !self.ring.expects_cqe()
     }
 
-    /// For a queue whose user is idle: where only unsignaled requests are
-    /// [outstanding](Self::is_silent), posts a signaled NOP with this id behind them, whose
-    /// completion retires them, so that their memory and their part of the ring come back. Returns
-    /// whether it did.
+    /// Retires the outstanding requests of an idle queue. If only unsignaled requests are
+    /// [outstanding](Self::is_silent), posts a signaled NOP with this id behind them. Its
+    /// completion retires them, so that their memory and their blocks become free. Returns whether
+    /// it posted the NOP.
     ///
     /// # Errors
-    /// [`PostError::QueueFull`] where unsignaled requests fill the ring: then no completion can come
-    /// any more, and only RESET helps. [`PostError::WrongState`] after an error, whose completions
-    /// retire everything by themselves.
+    /// [`PostError::QueueFull`] if unsignaled requests fill the ring: then no completion can come
+    /// any more, and only RESET helps. [`PostError::WrongState`] after an error: its completions
+    /// retire all requests by themselves.
     pub fn reclaim(&mut self, id: u64) -> Result<bool, PostError>
     where
         Nop: PostOn<T>,
@@ -58,20 +58,20 @@ impl<T: Transport> SendQueue<T> {
 }
 
 impl<T: Recoverable> SendQueue<T> {
-    /// Goes on after a request failed: moves the queue pair from SQE back to RTS, with the ring
-    /// where it was. Every request that was outstanding must have come back, failed or flushed;
-    /// what was flushed is to be posted again by whoever wants it. The receive queue was never
-    /// concerned.
+    /// Recovers after a request failed: moves the queue pair from SQE back to RTS. The ring
+    /// continues at its position. Every outstanding request must have been returned, failed or
+    /// flushed. The program posts flushed requests again if it wants to. The receive queue is not
+    /// affected.
     ///
-    /// A firmware command: tens of microseconds.
+    /// Gives a firmware command, which takes tens of microseconds.
     ///
     /// # Errors
-    /// [`QueueError::WrongState`] where the queue pair is not in SQE (in ERROR, only RESET helps);
-    /// [`QueueError::Outstanding`]: poll until the flushed ones are back;
+    /// [`QueueError::WrongState`] if the queue pair is not in SQE (in ERROR, only RESET helps);
+    /// [`QueueError::Outstanding`]: poll until the flushed requests are returned;
     /// [`Error::Call`](crate::Error::Call). Nothing is changed then.
     pub fn recover(&mut self) -> crate::Result<()> {
         let state = self.ring.owner.state()?;
-        // Somebody else may have moved it, with this ring left stopped.
+        // Other code may have moved it to RTS, with this ring still stopped.
         let moved = state == ibv_qp_state::IBV_QPS_RTS && self.ring.stopped;
         if !moved {
             require(state, &[ibv_qp_state::IBV_QPS_SQE], "SQE")?;
@@ -88,14 +88,14 @@ impl<T: Recoverable> SendQueue<T> {
 }
 
 impl Completions {
-    /// Polls until the send queue has nothing outstanding. Where nothing would report it, posts a
-    /// marker: a NOP with the id `marker`, which no other NOP of the queue must have. All
-    /// completions but the marker's go to `each`, those of `others`, too: the other live queues that
-    /// complete on the same CQ (or `()`). A completion of one that is missing ends the drain with
-    /// [`PollError::QueueNotGiven`].
+    /// Polls until the send queue has nothing outstanding. If no completion would report that,
+    /// posts a marker: a NOP with the id `marker`, which no other NOP of the queue may have.
+    /// `others` are the other live queues that complete on the same CQ (or `()`). All completions
+    /// but the marker's are passed to `each`, those of `others`, too. A completion of a queue that
+    /// is missing ends the drain with [`PollError::QueueNotGiven`].
     ///
     /// # Errors
-    /// [`DrainError`]. What came until then has been given to `each`.
+    /// [`DrainError`]. Completions taken until then have been passed to `each`.
     pub fn drain_sends<T: Transport>(
         &mut self,
         queue: &mut SendQueue<T>,
@@ -127,8 +127,9 @@ impl Completions {
     }
 
     /// Polls until the receive queue has nothing outstanding. Its queue pair is in ERROR, so that
-    /// what no message came for is flushed ([`QueuePair::to_error`](crate::verbs::QueuePair::to_error)).
-    /// All completions go to `each`, those of `others`, too.
+    /// what no message came for is flushed
+    /// ([`QueuePair::to_error`](crate::verbs::QueuePair::to_error)). All completions go to `each`,
+    /// those of `others`, too.
     ///
     /// # Errors
     /// [`DrainError`]. What came until then has been given to `each`.

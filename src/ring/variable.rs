@@ -1,8 +1,8 @@
-//! Which fields of a WQE are filled in at the last moment.
+//! Variable fields: the fields of a WQE that get their values when it is posted.
 //!
-//! [`Armed`](super::Armed) and [`Template`](super::Template) write WQEs ahead. What may change
-//! afterwards is a matter of types: [`Bytes`], [`Offset`], [`Immediate`], a tuple of these, or `()`
-//! for nothing. Posting takes exactly the values of the fields that were declared. A field that the
+//! [`Armed`](super::Armed) and [`Template`](super::Template) write WQEs ahead. Types declare which
+//! fields may change afterwards: [`Bytes`], [`Offset`], [`Immediate`], a tuple of these, or `()`
+//! for none. Posting takes exactly the values of the declared fields. Declaring a field that the
 //! operation does not have does not compile:
 //!
 //! ```compile_fail,E0277
@@ -27,7 +27,7 @@ use crate::wqe::{
     Write, WriteImm,
 };
 
-/// Where a WQE lies in its ring.
+/// The place of a WQE in its ring.
 pub struct Place {
     pub(super) ring: NonNull<u8>,
     /// Size of the ring in bytes.
@@ -37,23 +37,23 @@ pub struct Place {
 }
 
 impl Place {
-    /// Stores bytes, `at` bytes into the WQE, that may go on at the ring's start.
+    /// Stores bytes at offset `at` of the WQE, which may wrap around to the ring's start.
     ///
     /// # Safety
-    /// The WQE is so long, and its blocks are the caller's to write.
+    /// The WQE has these bytes, and only the caller writes its blocks.
     unsafe fn write(&self, at: usize, bytes: &[u8]) {
         for (index, &byte) in bytes.iter().enumerate() {
             let offset = (self.offset + at + index) % self.size;
-            // SAFETY: `offset` is less than the ring's size, and the byte is the WQE's, which the caller
-            // may write.
+            // SAFETY: `offset` is less than the ring's size. The byte is the WQE's, which the
+            // caller may write.
             unsafe { self.ring.add(offset).write_volatile(byte) }
         }
     }
 
-    /// Loads eight bytes, `at` bytes into the WQE.
+    /// Loads eight bytes at offset `at` of the WQE.
     ///
     /// # Safety
-    /// The WQE is so long, and nobody else writes its blocks.
+    /// The WQE has these bytes, and nothing else writes its blocks.
     unsafe fn read(&self, at: usize) -> [u8; 8] {
         core::array::from_fn(|index| {
             let offset = (self.offset + at + index) % self.size;
@@ -66,36 +66,37 @@ impl Place {
 mod sealed {
     use super::{Place, Unit};
 
-    /// How values get into a WQE. Sealed: what is armed relies on nothing else being written.
+    /// How values are written into a WQE. Sealed: prepared WQEs rely on nothing else being written.
     #[diagnostic::on_unimplemented(message = "`{O}` has no such variable fields as `{Self}`")]
     pub trait Patch<O> {
         /// [`Variable::Values`](super::Variable::Values).
         type Given: Copy;
-        /// A bit per field, so that none is named twice.
+        /// One bit per field, so that no field is named twice.
         const FIELDS: u8;
-        /// A bit per 16-byte unit of a WQE of one block that is changed.
+        /// One bit per 16-byte unit that changes, in a WQE of one block.
         const UNITS: u8;
-        /// What unit `at` is with the values, if it was `old`: from [`blank`](Self::blank).
+        /// Returns unit `at` with the values filled in. `old` is the unit after
+        /// [`blank`](Self::blank).
         fn unit(values: &Self::Given, at: usize, old: Unit) -> Unit;
-        /// Makes the fields of a WQE that was written what [`unit`](Self::unit) and
-        /// [`patch`](Self::patch) start from.
+        /// Prepares the fields of a written WQE for [`unit`](Self::unit) and
+        /// [`patch`](Self::patch).
         ///
         /// # Safety
-        /// The WQE is an `O`, and its blocks are the caller's to write.
+        /// The WQE is an `O`, and only the caller writes its blocks.
         unsafe fn blank(wqe: &Place);
         /// Stores the values to a WQE of any length.
         ///
         /// # Safety
-        /// The WQE is an `O`, and its blocks are the caller's to write. [`blank`](Self::blank) was called
-        /// before, and no other `patch` since.
+        /// - The WQE is an `O`, and only the caller writes its blocks.
+        /// - [`blank`](Self::blank) was called before, and no other `patch` since.
         unsafe fn patch(values: &Self::Given, wqe: &Place);
     }
 }
 pub(super) use sealed::Patch;
 
-/// Fields of the operation `O` that get their values when a WQE that was written ahead is posted.
+/// Fields of the operation `O` that get their values when a prepared WQE is posted.
 pub trait Variable<O>: Patch<O, Given = <Self as Variable<O>>::Values> {
-    /// Their values: those of a tuple as a tuple, of `()` as `()`.
+    /// The values: a tuple for a tuple of fields, `()` for `()`.
     type Values: Copy;
 }
 
@@ -107,8 +108,8 @@ impl<O, V: Patch<O>> Variable<O> for V {
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes(());
 
-/// The remote address, by an offset in bytes from the one that the operation was written with: takes
-/// `u64`, and wraps at 2^64.
+/// The remote address, given as an offset in bytes from the address that the operation was written
+/// with. Takes `u64`, and wraps at 2^64.
 #[derive(Clone, Copy, Debug)]
 pub struct Offset(());
 
@@ -116,7 +117,7 @@ pub struct Offset(());
 #[derive(Clone, Copy, Debug)]
 pub struct Immediate(());
 
-/// Nothing varies.
+/// No field varies.
 impl<O> Patch<O> for () {
     type Given = ();
     const FIELDS: u8 = 0;
@@ -160,8 +161,8 @@ macro_rules! tuple {
             }
 
             unsafe fn patch(($($value,)*): &Self::Given, wqe: &Place) {
-                // SAFETY: the WQE is a blank `O`, whose blocks the caller may write. No field is named
-                // twice, as `FIELDS` checks, so each is patched once.
+                // SAFETY: the WQE is a blank `O`, whose blocks the caller may write. No field is
+                // named twice, as `FIELDS` checks, so each is patched once.
                 unsafe { $($name::patch($value, wqe);)* }
             }
         }
@@ -171,7 +172,7 @@ macro_rules! tuple {
 tuple!(A a, B b);
 tuple!(A a, B b, C c);
 
-/// Where the inline header of a WQE with so many segments before it is.
+/// Returns the offset of the inline header of a WQE with this many segments before it.
 const fn header_at(segments: usize) -> usize {
     segments * SEGMENT_SIZE
 }
@@ -191,7 +192,7 @@ const fn units_of(first: usize, length: usize) -> u8 {
     units
 }
 
-/// Eight of the bytes, as they lie in memory, from `from` on, which may be outside: zero is there.
+/// Returns eight of the bytes in memory order, from `from` on. Bytes outside are zero.
 #[inline(always)]
 fn word<const N: usize>(bytes: &[u8; N], from: isize) -> u64 {
     let mut word = [0; 8];
@@ -272,7 +273,7 @@ macro_rules! offset {
 offset!(Write<P: Payload>, WriteImm<P: Payload>, Read<P: SgeList>);
 offset!(CompareSwap<W: OldValue>, FetchAdd<W: OldValue>);
 
-/// Where the immediate is in a ctrl segment.
+/// Offset of the immediate in a ctrl segment.
 const IMM: usize = core::mem::offset_of!(CtrlSeg, imm);
 
 macro_rules! immediate {

@@ -1,4 +1,4 @@
-//! Requests that carry their destination, on transports that have no fixed peer.
+//! Destinations of requests, on transports that have no fixed peer.
 
 use core::ptr::NonNull;
 
@@ -14,7 +14,8 @@ use super::{
 mod sealed {
     use super::Segments;
 
-    /// How an address becomes segments. Sealed: the queue trusts `DS` to be what `put` writes.
+    /// How an address is encoded as segments. Sealed: the queue trusts that `put` writes `DS`
+    /// units.
     pub trait Encode {
         /// Size in 16-byte units.
         const DS: u32;
@@ -33,7 +34,7 @@ mod sealed {
 use crate::wqe::EncodeError;
 pub(super) use sealed::Encode as EncodeAddress;
 
-/// Where a request goes, on a transport whose requests say it themselves. A reference to an address
+/// The destination of a request, on a transport whose requests carry it. A reference to an address
 /// is one, too, and is cheaper to pass.
 pub trait Address: EncodeAddress {}
 
@@ -68,12 +69,12 @@ impl<O, A> To<O, A> {
         &self.operation
     }
 
-    /// What is done there.
+    /// Returns the operation.
     pub fn into_operation(self) -> O {
         self.operation
     }
 
-    /// Where it is done.
+    /// Returns the destination.
     pub fn address(&self) -> &A {
         &self.address
     }
@@ -90,7 +91,7 @@ impl<O: Operation, A: Address> Operation for To<O, A> {
     }
 }
 
-/// The operation's, with the address between ctrl segment and body.
+/// Forwards to the operation, with the address between ctrl segment and body.
 impl<O: Operation, A: Address> Encode for To<O, A> {
     const KNOWN_DS: u32 = if O::KNOWN_DS != 0 { O::KNOWN_DS + A::DS } else { 0 };
 
@@ -121,7 +122,7 @@ impl<O: Operation, A: Address> Encode for To<O, A> {
 
     #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: `body_ds` counts both; the operation's `check` passed.
+        // SAFETY: `body_ds` counts both, and the operation's `check` passed.
         unsafe {
             self.address.put(writer);
             self.operation.put(writer);
@@ -130,7 +131,7 @@ impl<O: Operation, A: Address> Encode for To<O, A> {
 
     #[inline(always)]
     unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: `KNOWN_DS` counts both, and the operation is a usual one, as this one is.
+        // SAFETY: `KNOWN_DS` counts both. The operation is a usual one, since this one is.
         unsafe {
             self.address.put(writer);
             self.operation.put_usual(writer);
@@ -139,7 +140,8 @@ impl<O: Operation, A: Address> Encode for To<O, A> {
 
     #[inline(always)]
     unsafe fn put_short(&self, writer: &mut Block) {
-        // SAFETY: `body_ds` counts both, and the whole fits the block; the operation's `check` passed.
+        // SAFETY: `body_ds` counts both, and the whole fits the block; the operation's `check`
+        // passed.
         unsafe {
             self.address.put(writer);
             self.operation.put_short(writer);
@@ -178,9 +180,9 @@ addressed_masked!(MaskedCompareSwap, MaskedFetchAdd);
 /// 16-byte units of an address vector.
 pub(super) const VECTOR: usize = AvSeg::SIZE / SEGMENT_SIZE;
 
-/// The destination of a datagram: a queue pair, and the key that it asks for.
+/// The destination of a datagram: a queue pair, and its Q_Key.
 ///
-/// Made once for each peer, with all that a request says of it ready in its segments.
+/// Created once for each peer. Its segments hold everything that a request states about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct UdAddress {
@@ -191,7 +193,7 @@ impl UdAddress {
     /// The number by which a multicast group is addressed.
     pub const MULTICAST: u32 = 0xff_ffff;
 
-    /// By that way, to queue pair `qpn`, whose key `qkey` is.
+    /// Creates the address of queue pair `qpn` with the Q_Key `qkey`, reached by that path.
     pub(crate) fn of(mut vector: AvSeg, qpn: u32, qkey: u32) -> UdAddress {
         vector.key = (u64::from(qkey) << 32).into();
         vector.dqp_dct = (qpn & 0xff_ffff | EXTENDED_UD_AV).into();
@@ -211,10 +213,10 @@ impl EncodeAddress for UdAddress {
 
     #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // Written out: the compiler must see at once where each goes.
+        // Written out, so that the compiler sees at once where each word goes.
         let [first, second, third] = &self.segments;
-        // SAFETY: the segments are aligned, as they begin where the address does; these are the `DS`
-        // that there is space for.
+        // SAFETY: the segments are aligned, since they begin where the address does. These are the
+        // `DS` segments that there is space for.
         unsafe {
             writer.put_unit(Unit::load(NonNull::from(first).cast()));
             writer.put_unit(Unit::load(NonNull::from(second).cast()));
@@ -223,15 +225,16 @@ impl EncodeAddress for UdAddress {
     }
 }
 
-/// The destination of a request on an extended reliable connection: a shared receive queue of the
-/// peer's XRC domain. A request that takes no receive names one all the same.
+/// The destination of a request on an extended reliable connection (XRC): a shared receive queue of
+/// the peer's XRC domain. A request that takes no receive must name one, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcAddress {
     segment: Segment,
 }
 
 impl XrcAddress {
-    /// The shared receive queue of that [number](crate::verbs::SharedReceiveQueue::number), 24 bits.
+    /// The shared receive queue of that [number](crate::verbs::SharedReceiveQueue::number), 24
+    /// bits.
     pub fn new(number: u32) -> XrcAddress {
         let segment = XrcSeg { xrc_srqn: (number & 0xff_ffff).into(), ..XrcSeg::default() };
         XrcAddress { segment: zerocopy::transmute!(segment) }

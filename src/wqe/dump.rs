@@ -3,10 +3,10 @@
 use super::SgeList;
 use super::encode::{encode, setters};
 
-/// DUMP: the card reads memory and sends nothing of it.
+/// DUMP: the HCA reads memory and sends nothing of it.
 ///
-/// A send queue of Ethernet has it. Cards that encrypt TLS records go over the first part of a record
-/// so, when its rest has to be sent anew; else it shows that the card can read the memory.
+/// For Ethernet send queues. HCAs that encrypt TLS records need it to process the first part of a
+/// record whose rest has to be sent again. Otherwise it shows that the HCA can read the memory.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Dump<P> {
@@ -15,12 +15,12 @@ pub struct Dump<P> {
 }
 
 impl<P: SgeList> Dump<P> {
-    /// Reads what the entries name.
+    /// Reads the memory of the entries.
     pub const fn new(from: P) -> Self {
         Self { payload: from, flags: 0 }
     }
 
-    /// What it reads.
+    /// Returns the entries that it reads.
     pub fn into_payload(self) -> P {
         self.payload
     }
@@ -36,8 +36,8 @@ mod tests {
     use crate::wqe::{Encode, Limits, Linear, Operation, Sge};
 
     /// One data segment behind the ctrl segment, as Linux (`mlx5e`'s `ktls_tx.c`,
-    /// `tx_post_resync_dump`) and FreeBSD (`mlx5_en`'s `mlx5e_sq_dump_xmit`) have it, both with opcode
-    /// 0x23 and a size of two units.
+    /// `tx_post_resync_dump`) and FreeBSD (`mlx5_en`'s `mlx5e_sq_dump_xmit`) have it, both with
+    /// opcode 0x23 and a size of two units.
     #[test]
     fn a_dump_is_a_ctrl_segment_and_what_is_read() {
         let dump = Dump::new(Sge::new(0x1122_3344_5566_7788, 0x40, 0x99)).signaled();

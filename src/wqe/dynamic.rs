@@ -1,4 +1,4 @@
-//! Where requests on dynamic connections go.
+//! Destinations of requests on dynamic connections.
 
 use core::ptr::NonNull;
 
@@ -8,9 +8,9 @@ use super::Unit;
 use super::address::{EncodeAddress, VECTOR};
 use super::{Address, Segment, Segments};
 
-/// The destination of a request on dynamic connections: a target, and the key that opens it.
+/// The destination of a request on dynamic connections: a target, and its access key.
 ///
-/// Made once for each target, with all that a request says of it ready in its segments.
+/// Created once for each target. Its segments hold everything that a request states about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(16))]
 pub struct DcAddress {
@@ -19,14 +19,14 @@ pub struct DcAddress {
 }
 
 impl DcAddress {
-    /// By that way, to target `dctn`, which `access_key` opens.
+    /// Creates the address of target `dctn` with the key `access_key`, reached by that path.
     pub(crate) fn of(mut vector: AvSeg, dctn: u32, access_key: u64) -> DcAddress {
         vector.key = access_key.into();
         vector.dqp_dct = (dctn & 0xff_ffff | EXTENDED_UD_AV).into();
         DcAddress { segments: zerocopy::transmute!(vector), stream: 0 }
     }
 
-    /// The same target, by a stream of the initiator. Initiators without streams ignore it.
+    /// Returns the same target, by a stream of the initiator. Initiators without streams ignore it.
     #[must_use]
     pub const fn on_stream(mut self, stream: u16) -> DcAddress {
         self.stream = stream;
@@ -48,8 +48,8 @@ impl EncodeAddress for DcAddress {
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
         // Written out: the compiler must see at once where each goes.
         let [first, second, third] = &self.segments;
-        // SAFETY: the segments are aligned, as they begin where the address does; these are the `DS`
-        // that there is space for.
+        // SAFETY: the segments are aligned, as they begin where the address does; these are the
+        // `DS` that there is space for.
         unsafe {
             writer.put_unit(Unit::load(NonNull::from(first).cast()));
             writer.put_unit(Unit::load(NonNull::from(second).cast()));

@@ -1,4 +1,4 @@
-//! How an operation becomes a WQE, and the macros that say it of a type from the names of its parts.
+//! Encoding of operations as WQEs, and macros that implement it for a type from its parts.
 //!
 //! The macros name everything by its whole path: a file beside this one imports `setters` and
 //! `encode`, and nothing else for their sake.
@@ -14,7 +14,8 @@ const UNITS: u32 = (WQEBB_SIZE / SEGMENT_SIZE) as u32;
 mod sealed {
     use super::{Block, EncodeError, Limits, Segments, UNITS};
 
-    /// How an operation becomes a WQE. Sealed: the queue trusts `body_ds` to be what `put` writes.
+    /// How an operation is encoded as a WQE. Sealed: the queue trusts that `put` writes `body_ds`
+    /// units.
     pub trait Encode {
         /// Size of the WQE in its usual form, in 16-byte units; 0 if no form is usual. Known to the
         /// compiler, so that a WQE with it needs no arithmetic.
@@ -24,15 +25,15 @@ mod sealed {
         /// [`KNOWN_DS`](Self::KNOWN_DS), if that is two 64-byte blocks; or else 0.
         const PAIR_DS: u32 =
             if UNITS < Self::KNOWN_DS && Self::KNOWN_DS <= 2 * UNITS { Self::KNOWN_DS } else { 0 };
-        /// Whether [`check`](Self::check) would pass and the WQE has [`KNOWN_DS`](Self::KNOWN_DS)
-        /// units, of a queue that takes one entry at least.
+        /// Returns whether [`check`](Self::check) would pass and the WQE has
+        /// [`KNOWN_DS`](Self::KNOWN_DS) units, on a queue that takes at least one entry.
         #[inline(always)]
         fn is_usual(&self, _limits: &Limits) -> bool {
             false
         }
         /// Size of the WQE without its ctrl segment, in 16-byte units.
         fn body_ds(&self) -> u32;
-        /// Whether the queue takes it.
+        /// Checks the operation against the queue's limits.
         fn check(&self, limits: &Limits) -> Result<(), EncodeError>;
         /// `fm_ce_se` of the ctrl segment.
         fn flags(&self) -> u8;
@@ -47,19 +48,19 @@ mod sealed {
         /// There is space for [`body_ds`](Self::body_ds) segments, and [`check`](Self::check)
         /// passed.
         unsafe fn put<W: Segments>(&self, writer: &mut W);
-        /// Writes the segments after the ctrl segment of a [usual](Self::is_usual) request: asks nothing
-        /// again.
+        /// Writes the segments after the ctrl segment of a [usual](Self::is_usual) request, without
+        /// further checks.
         ///
         /// # Safety
         /// There is space for [`body_ds`](Self::body_ds) segments, and [`is_usual`](Self::is_usual)
         /// returned true.
         #[inline(always)]
         unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
-            // SAFETY: there is space, and `check` would pass, as `is_usual` says.
+            // SAFETY: there is space. `is_usual` returned true, so `check` would pass.
             unsafe { self.put(writer) }
         }
-        /// Writes the segments after the ctrl segment to a block, of which the words before a payload are
-        /// kept.
+        /// Writes the segments after the ctrl segment to a block, and keeps the words before a
+        /// payload.
         ///
         /// # Safety
         /// There is space for [`body_ds`](Self::body_ds) segments in the block, and
@@ -78,7 +79,7 @@ pub trait Operation: Encode {
     /// Opcode in the ctrl segment (`mlx5dv.h`, `MLX5_OPCODE_*`).
     const OPCODE: u8;
 
-    /// What the ctrl segment says of the operation.
+    /// Returns the ctrl segment's description of the operation.
     #[doc(hidden)]
     #[inline(always)]
     fn code(&self) -> Code {
@@ -86,7 +87,7 @@ pub trait Operation: Encode {
     }
 }
 
-/// What a ctrl segment says of an operation, but for flags and immediate.
+/// A ctrl segment's description of an operation, without flags and immediate.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Code {
@@ -219,8 +220,8 @@ macro_rules! encode {
                     - 1
                     $(- $crate::wqe::encode::one_for(stringify!($remote)) as usize)?;
                 $(
-                    // SAFETY: `body_ds` counts these segments, `check` passed; the rest of the block
-                    // is no less than they take.
+                    // SAFETY: `body_ds` counts these segments, `check` passed; the rest of the
+                    // block is no less than they take.
                     unsafe { self.$payload.put_short(_writer.rest(), _most) };
                 )?
             }

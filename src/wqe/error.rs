@@ -1,6 +1,6 @@
 //! Why an operation cannot be written as a WQE.
 
-/// What of an operation does not fit a WQE of the queue. Nothing was written.
+/// Why an operation does not fit a WQE of the queue. Nothing was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
@@ -10,7 +10,7 @@ pub enum EncodeError {
     /// More scatter/gather entries than the queue was made for.
     #[error("more scatter/gather entries than the queue's limit (max_send_sge or max_recv_sge)")]
     TooManySges,
-    /// A scatter/gather entry over 2 GiB, the most that a data segment can say.
+    /// A scatter/gather entry is over 2 GiB, the most that a data segment can encode.
     #[error("scatter/gather entry longer than 2 GiB")]
     SgeTooLong,
     /// A header of Ethernet longer than the queue has room for, or shorter than an Ethernet header
@@ -22,14 +22,14 @@ pub enum EncodeError {
         "the memory for an atomic's old value is shorter than the atomic (8 bytes, or its size)"
     )]
     WordTooShort,
-    /// A copy by the card of no bytes.
+    /// A copy by the HCA of no bytes.
     #[error("a copy by the card of no bytes")]
     NothingToCopy,
     /// A key's layout with more entries than one WQE holds, or a list by pointer that is empty, too
     /// long, or not of whole fours.
     #[error("more entries than one request can give a key, or a list that is not of whole fours")]
     TooManyEntries,
-    /// A piece of an interleaved layout over 65,535 bytes, with what is skipped after it.
+    /// A piece of an interleaved layout is over 65,535 bytes, with the gap after it.
     #[error("piece and skip of an interleaved layout are together longer than 65,535 bytes")]
     StrideTooLong,
 }

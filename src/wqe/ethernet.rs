@@ -1,4 +1,4 @@
-//! Frames of Ethernet.
+//! Ethernet packets.
 
 use mlx5_sys::wqe::{ETH_L3_CSUM, ETH_L4_CSUM, EthSeg, SEGMENT_SIZE, opcode};
 
@@ -7,39 +7,40 @@ use super::{Encode, Limits, Operation, Payload, Segment, Segments};
 
 /// Bytes of a header that share the Ethernet segment's first 16.
 const START: usize = 2;
-/// The ctrl segment, and an Ethernet segment with a header of 18 bytes: what a queue's limits leave
-/// room for.
+/// Size of a ctrl segment and an Ethernet segment with a header of 18 bytes. A queue's limits leave
+/// space for these.
 const COUNTED: u32 = 3;
-/// Addresses and type: the least that a large send repeats.
+/// Addresses and type: the shortest header that a large send repeats.
 const ETHERNET_HEADER: usize = 14;
 /// `mlx5dv.h`, `MLX5_ETH_WQE_INSERT_VLAN`.
 const INSERT_VLAN: u16 = 1 << 15;
 
 mod sealed {
-    /// What the WQE itself has of a frame. Sealed: the queue trusts `bytes` to be what is put.
+    /// The part of a packet in the WQE itself. Sealed: the queue trusts that `bytes` are what is
+    /// put.
     pub trait Beginning {
-        /// The first bytes of the frame.
+        /// The first bytes of the packet.
         fn bytes(&self) -> &[u8];
-        /// The tag that the card puts in, in the place of bytes.
+        /// The VLAN tag that the HCA inserts, instead of bytes.
         fn tag(&self) -> Option<u16>;
     }
 }
 use crate::wqe::EncodeError;
 use sealed::Beginning;
 
-/// How a frame begins: [`NoHeader`], [`Header`] or [`VlanTag`].
+/// The start of a packet: [`NoHeader`], [`Header`] or [`VlanTag`].
 pub trait FrameStart: Beginning {}
 
-/// All of the frame is payload.
+/// The whole packet is payload.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoHeader;
 
-/// The frame begins with bytes that travel in the WQE.
+/// The packet begins with bytes that are in the WQE.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<'a>(pub &'a [u8]);
 
-/// All of the frame is payload, and the card puts a VLAN tag behind the addresses: priority in bits
-/// 15 to 13, identifier in 11 to 0.
+/// The whole packet is payload, and the HCA inserts a VLAN tag behind the addresses: priority in
+/// bits 15 to 13, identifier in 11 to 0.
 #[derive(Clone, Copy, Debug)]
 pub struct VlanTag(pub u16);
 
@@ -83,10 +84,11 @@ impl FrameStart for NoHeader {}
 impl FrameStart for Header<'_> {}
 impl FrameStart for VlanTag {}
 
-/// Sends a frame of Ethernet: addresses, type and what follows, without the checksum at its end.
+/// Sends an Ethernet packet: addresses, type and payload, without the checksum at its end.
 ///
-/// Cards before ConnectX-5 want the first 18 bytes, or all that there are, in the WQE
-/// ([`Context::ethernet_inline`](crate::verbs::Context::ethernet_inline) tells): [`header`](Self::header).
+/// HCAs before ConnectX-5 need the first 18 bytes (or the whole packet, if shorter) in the WQE, see
+/// [`header`](Self::header). [`Context::ethernet_inline`](crate::verbs::Context::ethernet_inline)
+/// returns how many.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct EthSend<P, H = NoHeader> {
@@ -97,18 +99,18 @@ pub struct EthSend<P, H = NoHeader> {
 }
 
 impl<P: Payload> EthSend<P> {
-    /// Sends `payload`, which is all of the frame.
+    /// Sends `payload`, which is the whole packet.
     pub const fn new(payload: P) -> Self {
         Self { payload, start: NoHeader, checksums: 0, flags: 0 }
     }
 
-    /// Puts `bytes` before the payload; they travel in the WQE.
+    /// Puts `bytes` before the payload, in the WQE.
     pub fn header(self, bytes: &[u8]) -> EthSend<P, Header<'_>> {
         let Self { payload, checksums, flags, .. } = self;
         EthSend { payload, start: Header(bytes), checksums, flags }
     }
 
-    /// Has the card put a VLAN tag behind the addresses.
+    /// Makes the HCA insert a VLAN tag behind the addresses.
     pub fn vlan(self, tag: u16) -> EthSend<P, VlanTag> {
         let Self { payload, checksums, flags, .. } = self;
         EthSend { payload, start: VlanTag(tag), checksums, flags }
@@ -117,8 +119,8 @@ impl<P: Payload> EthSend<P> {
 
 macro_rules! checksums {
     () => {
-        /// Has the card fill in the checksums of IPv4's header and of TCP or UDP. What is in their
-        /// place does not matter. Default: they are sent as they are.
+        /// Makes the HCA fill in the checksums of IPv4's header and of TCP or UDP. The bytes in
+        /// their place are ignored. Default: they are sent unchanged.
         pub const fn checksums(mut self) -> Self {
             self.checksums = ETH_L3_CSUM | ETH_L4_CSUM;
             self
@@ -130,15 +132,15 @@ impl<P: Payload, H: FrameStart> EthSend<P, H> {
     checksums!();
     setters!(signaled);
 
-    /// What it carries.
+    /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
     }
 }
 
-/// Sends a TCP segment that may be longer than a frame: the card cuts the payload into pieces, and
-/// sends each behind the header, with lengths, sequence numbers, flags and checksums as they have to
-/// be.
+/// Sends a TCP segment that may be longer than a packet (TSO). The HCA cuts the payload into
+/// pieces, and sends each behind the header, with adjusted lengths, sequence numbers, flags and
+/// checksums.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct EthTso<'a, P> {
@@ -150,8 +152,8 @@ pub struct EthTso<'a, P> {
 }
 
 impl<'a, P: Payload> EthTso<'a, P> {
-    /// Sends `payload` in pieces of `mss` bytes, each behind `header`, which is all of Ethernet's,
-    /// IP's and TCP's, no longer than
+    /// Sends `payload` in pieces of `mss` bytes, each behind `header`: the complete headers of
+    /// Ethernet, IP and TCP, no longer than
     /// [`max_tso_header`](crate::verbs::QueuePairBuilder::max_tso_header).
     pub const fn new(header: &'a [u8], mss: u16, payload: P) -> Self {
         Self { header: Header(header), mss, payload, checksums: 0, flags: 0 }
@@ -160,20 +162,20 @@ impl<'a, P: Payload> EthTso<'a, P> {
     checksums!();
     setters!(signaled);
 
-    /// What it carries.
+    /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
     }
 }
 
-/// Size of an Ethernet segment with so many bytes of header, in 16-byte units.
+/// Returns the size in 16-byte units of an Ethernet segment with this many bytes of header.
 #[inline(always)]
 fn units(header: usize) -> u32 {
     1 + header.saturating_sub(START).div_ceil(SEGMENT_SIZE) as u32
 }
 
-/// Whether a queue takes a WQE with so long a header before that payload. What its limits say of
-/// payloads leaves room for a header of 18 bytes.
+/// Returns whether a queue takes a WQE with a header of this length before that payload. The
+/// queue's payload limits leave space for a header of 18 bytes.
 #[inline(always)]
 fn fits(header: usize, payload: u32, limits: &Limits) -> bool {
     let inline = (limits.max_inline + 4).div_ceil(SEGMENT_SIZE as u32);
@@ -184,7 +186,7 @@ fn fits(header: usize, payload: u32, limits: &Limits) -> bool {
 /// Writes an Ethernet segment.
 ///
 /// # Safety
-/// There is space for as many segments as [`units`] says of the header.
+/// There is space for [`units`] segments of the header.
 #[inline(always)]
 unsafe fn put<W: Segments>(writer: &mut W, start: &impl Beginning, checksums: u8, mss: u16) {
     let bytes = start.bytes();

@@ -1,4 +1,4 @@
-//! What the card does by itself: copies, and keeping one queue in step with another.
+//! Operations that the HCA does by itself: copies, and the synchronization of queues.
 
 use mlx5_sys::wqe::{QueueSeg, opcode};
 
@@ -6,11 +6,11 @@ use super::encode::setters;
 use super::{Code, Encode, Limits, Operation, Segment, Segments, Sge, Word, data_segment};
 use crate::wqe::EncodeError;
 
-/// A copy from memory to memory by the card (MMO, DMA).
+/// DMA memcpy (MMO): a copy from memory to memory by the HCA.
 ///
-/// Cards say in their capabilities whether they have it, and how long it may be
-/// (`mlx5dv_context::max_wr_memcpy_length`). The queue pair has to be made for it where the card asks
-/// for that: by `mlx5dv_create_qp` with `MLX5DV_QP_EX_WITH_MEMCPY`.
+/// The HCA's capabilities state whether it supports it, and how long a copy may be
+/// (`mlx5dv_context::max_wr_memcpy_length`). If the HCA requires it, the queue pair must be created
+/// for it: by `mlx5dv_create_qp` with `MLX5DV_QP_EX_WITH_MEMCPY`.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct CopyMemory {
@@ -21,12 +21,12 @@ pub struct CopyMemory {
 }
 
 impl CopyMemory {
-    /// Bytes of the memory for notes.
+    /// Size of the memory for the HCA's notes, in bytes.
     pub const NOTES: usize = 64;
 
-    /// Copies `from` to as many bytes at `to`; at least one, at most 2^31. While it is under way the
-    /// card keeps [`NOTES`](Self::NOTES) bytes of notes at `notes`, aligned to as many, which all
-    /// copies of a protection domain may share, and which nobody else reads or writes.
+    /// Copies `from` to as many bytes at `to`: at least one, at most 2^31. During the copy, the HCA
+    /// keeps [`NOTES`](Self::NOTES) bytes of notes at `notes`, aligned to that size. All copies of
+    /// a protection domain may share them. Nothing else reads or writes them.
     pub const fn new(from: Sge, to: Word, notes: Word) -> Self {
         Self { from, to, notes, flags: 0 }
     }
@@ -77,10 +77,10 @@ impl Encode for CopyMemory {
     }
 }
 
-/// Waits, and with it all that is posted behind it, until a CQ has had so many completions.
+/// Waits until a CQ has had this many completions. Requests posted behind it wait, too.
 ///
-/// Only queue pairs that were made to steer others may wait (QPC's `cd_master`), which verbs has no
-/// flag for; on others it fails with a local QP operation error.
+/// Only queue pairs that were created to steer others may wait (QPC's `cd_master`), and verbs has
+/// no flag for it. On others it fails with a local QP operation error.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Wait {
@@ -103,9 +103,9 @@ impl Wait {
     }
 }
 
-/// Lets a send queue run that is held back (QPC's `cd_slave_send`).
+/// Lets a send queue run that waits to be enabled (QPC's `cd_slave_send`).
 ///
-/// As [`Wait`], for queue pairs that were made to steer others.
+/// Only for queue pairs that were created to steer others, see [`Wait`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SendEnable {
@@ -129,7 +129,7 @@ impl SendEnable {
     }
 }
 
-/// DPDK `mlx5_txpp.c` and Mellanox OFED's libmlx5 (`set_wait_en_seg`) post it so.
+/// DPDK `mlx5_txpp.c` and Mellanox OFED's libmlx5 (`set_wait_en_seg`) post it this way.
 #[inline(always)]
 fn queue_segment(number: u32, index: u32) -> Segment {
     zerocopy::transmute!(QueueSeg {

@@ -46,15 +46,16 @@ mod sealed {
 use crate::wqe::EncodeError;
 use sealed::{Encode as EncodeNumber, half};
 
-/// What an atomic under masks works on: a number of 4 ([`u32`]), 8 ([`u64`]), 16 ([`u128`]) or 32
-/// bytes (`[u128; 2]`, the more significant half first).
+/// The operand of a masked atomic: a number of 4 ([`u32`]), 8 ([`u64`]), 16 ([`u128`]) or 32 bytes
+/// (`[u128; 2]`, the more significant half first).
 ///
-/// In memory eight bytes are in host byte order, at the peer and where the old value goes, as those of
-/// [`CompareSwap`](super::CompareSwap). Four bytes are so at the peer; their old value comes most
-/// significant byte first (UCX's `rc_iface.c`, `uct_rc_ep_atomic_handler_32_be1`). Wider numbers, of
-/// which nothing is published, are taken to be most significant byte first. Addresses at the peer are
-/// multiples of the size. Which sizes a card has, its capabilities say
-/// (`atomic_size_qp` of QUERY_HCA_CAP); it refuses others as an invalid request.
+/// Eight bytes are in host byte order, at the peer and in the memory for the old value, as those of
+/// [`CompareSwap`](super::CompareSwap). Four bytes are in host byte order at the peer. Their old
+/// value is stored most significant byte first (UCX's `rc_iface.c`,
+/// `uct_rc_ep_atomic_handler_32_be1`). The order of wider numbers is not published; they are
+/// assumed to be most significant byte first. Addresses at the peer are multiples of the size. The
+/// HCA's capabilities list its sizes (`atomic_size_qp` of QUERY_HCA_CAP). It refuses others as an
+/// invalid request.
 pub trait Number: EncodeNumber {}
 
 macro_rules! whole {
@@ -134,7 +135,7 @@ impl EncodeNumber for [u128; 2] {
     }
 }
 
-/// A number of which only some bits count.
+/// A number with a mask of the bits that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits<N = u64> {
     value: N,
@@ -158,7 +159,7 @@ impl<N: Number> Bits<N> {
     }
 }
 
-/// Atomic compare and swap under masks, on a [`Number`] of the peer's memory.
+/// Masked atomic compare and swap on a [`Number`] in the peer's memory.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct MaskedCompareSwap<N = u64, W = Word> {
@@ -170,8 +171,8 @@ pub struct MaskedCompareSwap<N = u64, W = Word> {
 }
 
 impl<N: Number, W: OldValue> MaskedCompareSwap<N, W> {
-    /// Replaces the bits of `swap` at `remote`, if the bits of `compare` are equal there; puts all
-    /// that was there before into `old`. With [`Bits::none`] to compare it always replaces.
+    /// Replaces the bits of `swap` at `remote`, if the bits of `compare` are equal there. Puts the
+    /// whole old value into `old`. With [`Bits::none`] to compare it always replaces.
     pub const fn new(old: W, remote: Remote, compare: Bits<N>, swap: Bits<N>) -> Self {
         Self { old, remote, compare, swap, flags: 0 }
     }
@@ -181,7 +182,7 @@ impl<N: Number, W: OldValue> MaskedCompareSwap<N, W> {
         &self.old
     }
 
-    /// Where the old value goes.
+    /// Returns the memory for the old value.
     pub fn into_old(self) -> W {
         self.old
     }
@@ -208,13 +209,13 @@ pub struct MaskedFetchAdd<N = u64, W = Word> {
 }
 
 impl<N: Number, W: OldValue> MaskedFetchAdd<N, W> {
-    /// Adds `add` to what is at `remote`, wrapping; puts what was there before into `old`.
+    /// Adds `add` to the number at `remote`, wrapping. Puts the old value into `old`.
     pub const fn new(old: W, remote: Remote, add: N) -> Self {
         Self { old, remote, add, ends: N::NONE, flags: 0 }
     }
 
-    /// Adds field by field: each bit of `ends` that is set is the most significant one of a field,
-    /// from which nothing is carried.
+    /// Adds field by field: each bit set in `ends` is the most significant bit of a field. No carry
+    /// leaves a field.
     pub const fn fields(mut self, ends: N) -> Self {
         self.ends = ends;
         self
@@ -225,7 +226,7 @@ impl<N: Number, W: OldValue> MaskedFetchAdd<N, W> {
         &self.old
     }
 
-    /// Where the old value goes.
+    /// Returns the memory for the old value.
     pub fn into_old(self) -> W {
         self.old
     }
@@ -278,7 +279,7 @@ macro_rules! masked {
 
             #[inline(always)]
             unsafe fn put<S: Segments>(&self, writer: &mut S) {
-                // `check` has seen to it that there is one.
+                // `check` has ensured that there is one.
                 let old = self.old.word(1 << N::LOG).unwrap_or_default();
                 let old = Sge { addr: old.addr, length: 1 << N::LOG, lkey: old.lkey };
                 // SAFETY: these are the segments that `body_ds` counts.

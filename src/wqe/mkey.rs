@@ -1,4 +1,4 @@
-//! Keys over other keys: what they lead to, and what they grant.
+//! Indirect memory keys: their layout, and their rights.
 
 use core::fmt;
 
@@ -14,13 +14,13 @@ use super::umr::{ANY_QP, Change, HEAD_DS, MASK_ACCESS, access_flags, klm_segment
 use super::{Encode, Limits, Operation, PostOn, Protected, Segment, Segments, Sge, data_segment};
 use crate::ib::{Access, Rc};
 
-/// Entries of a key's list come in fours.
+/// A key's list has a multiple of four entries.
 const GROUP: usize = 4;
 
 mod sealed {
     use super::{EncodeError, Segments};
 
-    /// What a key leads to. Sealed: the queue trusts `ds` to be what `put` writes.
+    /// The layout of a key. Sealed: the queue trusts that `put` writes `ds` units.
     pub trait Encode {
         /// Whether the list is in the WQE.
         const INLINE: bool = true;
@@ -31,19 +31,19 @@ mod sealed {
         fn ds(&self) -> u32 {
             self.octowords()
         }
-        /// Size of what follows the list, of protected data, in 16-byte units.
+        /// Size of the formats of protected data, which follow the list, in 16-byte units.
         #[inline(always)]
         fn formats_ds(&self) -> u32 {
             0
         }
-        /// Parity of the signature errors, where it is set.
+        /// Parity of the signature errors, if it is to be set.
         #[inline(always)]
         fn errors(&self) -> Option<bool> {
             None
         }
-        /// Bytes behind the key; `None` if they stay as many as they are.
+        /// Number of bytes behind the key; `None` if it does not change.
         fn length(&self) -> Option<u64>;
-        /// Whether it can be said.
+        /// Checks that the layout can be encoded.
         fn check(&self) -> Result<(), EncodeError>;
         /// Writes the segments.
         ///
@@ -56,9 +56,9 @@ mod sealed {
 use crate::wqe::EncodeError;
 use sealed::Encode as EncodeLayout;
 
-/// What a key leads to: `[Sge; N]`, `&[Sge; N]` or `&[Sge]`, one piece after the other; [`Interleaved`] pieces;
-/// a list [by pointer](ListAt); any of these with [protection](Protected); or `()`, which leaves it
-/// as it is.
+/// The layout of a key: `[Sge; N]`, `&[Sge; N]` or `&[Sge]`, one piece after the other;
+/// [`Interleaved`] pieces; a list [by pointer](ListAt); any of these with [protection](Protected);
+/// or `()`, which does not change it.
 pub trait KeyLayout: EncodeLayout {}
 
 impl KeyLayout for () {}
@@ -83,7 +83,8 @@ impl EncodeLayout for () {
     unsafe fn put<W: Segments>(&self, _: &mut W) {}
 }
 
-/// 16-byte units of `entries`, filled up. More than any WQE has stay more than that.
+/// Returns 16-byte units of `entries`, rounded up to fours. If they exceed any WQE, so does the
+/// result.
 #[inline(always)]
 const fn filled(entries: usize) -> u32 {
     let entries = if entries > MAX_DS { MAX_DS } else { entries };
@@ -107,7 +108,7 @@ macro_rules! list {
 
             #[inline(always)]
             fn check(&self) -> Result<(), EncodeError> {
-                // At once, where none is near it.
+                // One comparison for all entries, if no length is near the limit.
                 if self.iter().fold(0, |all, entry| all | entry.length) < MAX_SGE_LENGTH
                     || self.iter().all(|entry| entry.length <= MAX_SGE_LENGTH)
                 {
@@ -149,7 +150,7 @@ pub struct Strided {
     pub skip: u16,
 }
 
-/// Memory in cycles: from each piece its bytes, and all of that again, further on.
+/// A periodic layout: each cycle takes the bytes of each piece, further on by the piece's stride.
 #[derive(Clone, Copy, Debug)]
 pub struct Interleaved<'a> {
     /// Cycles.
@@ -215,36 +216,36 @@ impl EncodeLayout for Interleaved<'_> {
     }
 }
 
-/// A list that the card fetches from this host's memory: [`ListEntry`]s, as many as the key has
-/// room for, in whole fours.
+/// A list that the HCA fetches from this host's memory: [`ListEntry`]s, as many as the key has
+/// entries, in whole fours.
 ///
-/// The memory is read when the request is executed: it stays as it is until that is complete.
-/// libmlx5 does not write requests of this form; Linux (`mlx5_ib`, `umr.c`) and UCX's and DPDK's
-/// layouts of the control segment have it with the flag for inline lists clear, and one data
-/// segment in the list's place.
+/// The HCA reads the memory when it executes the request, so it must not change until the request
+/// is complete. libmlx5 does not write requests of this form. Linux (`mlx5_ib`, `umr.c`) and UCX's
+/// and DPDK's layouts of the control segment have it with the flag for inline lists clear, and one
+/// data segment in the list's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListAt {
-    /// Where the entries lie, 16 bytes each. Its length is a multiple of 64, not 0, at most 1 MiB.
+    /// Memory of the entries, 16 bytes each. Its length is a multiple of 64, not 0, at most 1 MiB.
     pub entries: Sge,
-    /// Bytes behind the key: of all entries together.
+    /// Number of bytes behind the key: the sum over all entries.
     pub length: u64,
 }
 
-/// An entry of a list [in memory](ListAt), as the card reads it: length, key, address, big-endian.
+/// An entry of a list [in memory](ListAt), as the HCA reads it: length, key, address, big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct ListEntry([u8; 16]);
 
 impl ListEntry {
-    /// Nothing: what a list is filled up with.
+    /// An empty entry, to fill up a list.
     pub const NONE: Self = Self([0; 16]);
 
-    /// The piece of memory that `piece` names.
+    /// An entry for the memory that `piece` names.
     pub fn new(piece: Sge) -> Self {
         Self(zerocopy::transmute!(klm_segment(&piece)))
     }
 
-    /// As it lies in memory.
+    /// Returns the bytes of the entry in memory.
     pub const fn bytes(&self) -> &[u8; 16] {
         &self.0
     }
@@ -280,8 +281,8 @@ impl<L: KeyLayout> EncodeLayout for Protected<L> {
     }
 
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
-        // SAFETY: the layout's `check` passed, and there is space for its segments and the formats, which
-        // `body_ds` counts.
+        // SAFETY: the layout's `check` passed, and there is space for its segments and the formats,
+        // which `body_ds` counts.
         unsafe {
             self.layout.put(writer);
             self.put_formats(writer);
@@ -330,22 +331,23 @@ impl EncodeLayout for ListAt {
     }
 }
 
-/// Configures a key over other keys ([`verbs::Mkey`](crate::verbs::Mkey)): what it leads to, and
-/// who may do what there. It is in use afterwards, or ([`free`](Self::free)) no longer.
+/// Configures an indirect key ([`verbs::Mkey`](crate::verbs::Mkey)): its layout and its rights.
+/// Afterwards the key is in use or, with [`free`](Self::free), not in use.
 ///
-/// What `mlx5dv_wr_mkey_configure` with its setters, `mlx5dv_wr_mr_list` and
-/// `mlx5dv_wr_mr_interleaved` post. The request after it waits for it (the small fence), unless
-/// several threads share the queue: then the thread that uses the key says
+/// Posts the same as `mlx5dv_wr_mkey_configure` with its setters, `mlx5dv_wr_mr_list` and
+/// `mlx5dv_wr_mr_interleaved`. The request after it waits for it (the small fence), unless several
+/// threads share the queue. Then the thread that uses the key must set
 /// [`fenced`](crate::wqe::Send::fenced).
 ///
-/// Addresses behind the key start at 0. So a QP that receives into the key, or reads into it, must not
-/// put payload into CQEs: [`ScatterToCqe::Never`](crate::verbs::ScatterToCqe), the default. Entries name regions of the same protection domain, or other
-/// such keys, which are looked at when the key is used.
+/// Addresses behind the key start at 0. So a QP that receives into the key, or reads into it, must
+/// not put payload into CQEs: [`ScatterToCqe::Never`](crate::verbs::ScatterToCqe), the default.
+/// Entries name regions of the same protection domain, or other such keys, which are looked at when
+/// the key is used.
 ///
-/// A key grants what it does until it is configured anew, invalidated or freed, and not just until
-/// the request completes: for so long, no reference to memory behind it may exist that the access
-/// would contradict. It takes no more of the regions than this side's own access: what peers may do
-/// is what [`access`](Self::access) says, whatever the regions grant them.
+/// A key grants its access until it is configured again, invalidated or freed, not only until the
+/// request completes. For all that time, no reference to memory behind it may exist that the access
+/// would contradict. From the regions it needs only this side's own access. The rights of peers are
+/// given by [`access`](Self::access), whatever the regions grant them.
 #[derive(Clone, Copy)]
 #[must_use]
 pub struct ConfigureKey<L = ()> {
@@ -362,11 +364,11 @@ impl ConfigureKey {
         Self { key: lkey, access: None, layout: (), free: 0, flags: 0 }
     }
 
-    /// Takes the key `lkey` out of use: who uses it gets an error, until it is configured again.
+    /// Takes the key `lkey` out of use. A request that uses it fails until it is configured again.
     /// Layout and rights are kept.
     ///
-    /// Linux (`mlx5_ib`, `umr.c`) takes keys back so; libmlx5 posts [`LocalInvalidate`], which also
-    /// clears the key's low byte.
+    /// Linux (`mlx5_ib`, `umr.c`) frees keys this way. libmlx5 posts [`LocalInvalidate`], which
+    /// also clears the key's low byte.
     ///
     /// [`LocalInvalidate`]: super::LocalInvalidate
     pub const fn free(lkey: u32) -> Self {
@@ -375,14 +377,14 @@ impl ConfigureKey {
 }
 
 impl<L: KeyLayout> ConfigureKey<L> {
-    /// What may be done by the key: `LOCAL_WRITE`, `REMOTE_READ`, `REMOTE_WRITE`, `REMOTE_ATOMIC`;
-    /// other rights say nothing here. Reading by this side is always allowed.
+    /// Sets the rights of the key: `LOCAL_WRITE`, `REMOTE_READ`, `REMOTE_WRITE`, `REMOTE_ATOMIC`.
+    /// Other rights are ignored. Reading by this side is always allowed.
     pub const fn access(mut self, access: Access) -> Self {
         self.access = Some(access_flags(access));
         self
     }
 
-    /// What the key leads to.
+    /// Sets the layout of the key.
     pub fn layout<M: KeyLayout>(self, layout: M) -> ConfigureKey<M> {
         let Self { key, access, layout: _, free, flags } = self;
         ConfigureKey { key, access, layout, free, flags }

@@ -55,7 +55,7 @@ pub use unit::Unit;
 pub use window::{BindWindow, LocalInvalidate, SendInvalidate};
 pub(crate) use writer::{Block, Echo, Linear, Segment, Segments, Wrapping};
 
-/// A scatter/gather entry: local memory that the card reads or writes.
+/// A scatter/gather entry: local memory that the HCA reads or writes.
 ///
 /// A plain description: nothing is borrowed. What must stay alive until when is said where a WQE is
 /// committed, at [`Batch::ring`](crate::ring::Batch::ring). An entry of length 0 is left out of the
@@ -99,8 +99,8 @@ impl Remote {
     }
 }
 
-/// Local memory where an atomic puts the peer's old value: eight bytes, in host byte order, or as many
-/// as an [atomic under masks](Number) has.
+/// Local memory where an atomic puts the peer's old value: eight bytes, in host byte order, or as
+/// many as an [atomic under masks](Number) has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Word {
     /// Virtual address.
@@ -116,7 +116,7 @@ impl Word {
     }
 }
 
-/// What a queue accepts, as it was made.
+/// The limits of a queue's requests, fixed when it was created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Scatter/gather entries in a WQE.

@@ -46,7 +46,7 @@ impl<P: Payload> Send<P> {
         &self.payload
     }
 
-    /// What it carries.
+    /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
     }
@@ -77,7 +77,7 @@ impl<P: Payload> SendImm<P> {
         &self.payload
     }
 
-    /// What it carries.
+    /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
     }
@@ -108,7 +108,7 @@ impl<P: Payload> Write<P> {
         &self.payload
     }
 
-    /// What it carries.
+    /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
     }
@@ -141,7 +141,7 @@ impl<P: Payload> WriteImm<P> {
         &self.payload
     }
 
-    /// What it carries.
+    /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
     }
@@ -172,7 +172,7 @@ impl<P: SgeList> Read<P> {
         &self.payload
     }
 
-    /// What it carries.
+    /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
     }
@@ -205,7 +205,7 @@ impl<W: OldValue> CompareSwap<W> {
         &self.old
     }
 
-    /// Where the old value goes.
+    /// Returns the memory for the old value.
     pub fn into_old(self) -> W {
         self.old
     }
@@ -240,7 +240,7 @@ impl<W: OldValue> FetchAdd<W> {
         &self.old
     }
 
-    /// Where the old value goes.
+    /// Returns the memory for the old value.
     pub fn into_old(self) -> W {
         self.old
     }

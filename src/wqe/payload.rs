@@ -1,10 +1,10 @@
-//! What an operation carries: scatter/gather entries, or bytes in the WQE itself.
+//! Payloads of operations: scatter/gather entries, or bytes in the WQE itself.
 
 use mlx5_sys::wqe::{DataSeg, INVALID_LKEY, InlineHeader, SEGMENT_SIZE};
 
 use super::{Limits, Segment, Segments, Sge, Word};
 
-/// The longest entry; a data segment says it with 0.
+/// Length of the longest entry. A data segment encodes it as 0.
 pub(super) const MAX_SGE_LENGTH: u32 = 1 << 31;
 
 mod sealed {
@@ -12,44 +12,45 @@ mod sealed {
 
     /// The local memory of an atomic.
     pub trait EncodeWord {
-        /// Its address and key, if there are so many bytes.
+        /// Returns its address and key, if it has this many bytes.
         fn word(&self, bytes: u32) -> Option<Word>;
     }
 
-    /// How a payload becomes segments. Sealed: the queue trusts `ds` to be what `put` writes.
+    /// How a payload is encoded as segments. Sealed: the queue trusts that `put` writes `ds` units.
     pub trait Encode {
-        /// Size in 16-byte units of the payload in its usual form; 0 if no form is usual. Known to
-        /// the compiler, so that a WQE with it needs no arithmetic.
+        /// Size in 16-byte units of the payload in its usual form; 0 if it has no usual form. A
+        /// constant, so that a WQE with it needs no arithmetic.
         const USUAL_DS: u32 = 0;
         /// Size in 16-byte units.
         fn ds(&self) -> u32;
-        /// Whether [`check`](Self::check) would pass and [`ds`](Self::ds) is
-        /// [`USUAL_DS`](Self::USUAL_DS), of a queue that takes one entry at least.
+        /// Returns whether [`check`](Self::check) would pass and [`ds`](Self::ds) is
+        /// [`USUAL_DS`](Self::USUAL_DS), on a queue that takes at least one entry.
         #[inline(always)]
         fn is_usual(&self, _limits: &Limits) -> bool {
             false
         }
-        /// Whether the queue takes it.
+        /// Checks the payload against the queue's limits.
         fn check(&self, limits: &Limits) -> Result<(), EncodeError>;
         /// Writes the segments.
         ///
         /// # Safety
         /// There is space for [`ds`](Self::ds) segments, and [`check`](Self::check) passed.
         unsafe fn put<W: Segments>(&self, writer: &mut W);
-        /// Writes the segments of a [usual](Self::is_usual) payload: asks nothing again.
+        /// Writes the segments of a [usual](Self::is_usual) payload, without further checks.
         ///
         /// # Safety
-        /// There is space for [`ds`](Self::ds) segments, and [`is_usual`](Self::is_usual) returned true.
+        /// There is space for [`ds`](Self::ds) segments, and [`is_usual`](Self::is_usual) returned
+        /// true.
         #[inline(always)]
         unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
-            // SAFETY: there is space, and `check` would pass, as `is_usual` says.
+            // SAFETY: there is space. `is_usual` returned true, so `check` would pass.
             unsafe { self.put(writer) }
         }
-        /// Writes the segments of a payload of `_most` of them at most.
+        /// Writes the segments of a payload with at most `_most` of them.
         ///
         /// # Safety
-        /// There is space for [`ds`](Self::ds) segments, which is no more than `_most`, and
-        /// [`check`](Self::check) passed.
+        /// - There is space for [`ds`](Self::ds) segments, which is no more than `_most`.
+        /// - [`check`](Self::check) passed.
         #[inline(always)]
         unsafe fn put_short<W: Segments>(&self, writer: &mut W, _most: usize) {
             // SAFETY: there is space, and `check` passed.
@@ -61,18 +62,18 @@ use crate::wqe::EncodeError;
 use sealed::Encode;
 pub(crate) use sealed::{Encode as EncodePayload, EncodeWord};
 
-/// What an operation carries.
+/// The payload of an operation.
 ///
-/// [`Sge`], `[Sge; N]` and `&[Sge]` name memory that the card reads or writes later, [`Slice`] and
+/// [`Sge`], `[Sge; N]` and `&[Sge]` name memory that the HCA reads or writes later. [`Slice`] and
 /// `Vec<Slice>` own it. [`Inline`], [`InlineBytes`] and [`InlineGather`] are copied into the WQE
 /// when it is appended.
 pub trait Payload: Encode {}
 
-/// A payload of scatter/gather entries: what a READ can scatter to.
+/// A payload of scatter/gather entries. A READ scatters to it.
 pub trait SgeList: Payload {}
 
-/// Where an atomic puts the peer's old value: a [`Word`] that is named, or a [`Slice`] that is owned,
-/// of at least as many bytes as the atomic has, of which the first are written.
+/// The memory for the peer's old value of an atomic: a [`Word`] that names it, or a [`Slice`] that
+/// owns it. It has at least as many bytes as the atomic, of which the first are written.
 pub trait OldValue: EncodeWord {}
 
 impl OldValue for Word {}
@@ -84,20 +85,20 @@ impl EncodeWord for Word {
     }
 }
 
-/// Bytes that travel in the WQE. They are copied when the operation is appended, so they may change
+/// Bytes in the WQE itself. They are copied when the operation is appended, so they may change
 /// right after. An empty slice adds nothing to the WQE.
 #[derive(Clone, Copy, Debug)]
 pub struct Inline<'a>(pub &'a [u8]);
 
-/// As [`Inline`], of a length known at compile time.
+/// Inline bytes of a length known at compile time, see [`Inline`].
 #[derive(Clone, Copy, Debug)]
 pub struct InlineBytes<const N: usize>(pub [u8; N]);
 
-/// As [`Inline`], gathered from several places.
+/// Inline bytes gathered from several slices, see [`Inline`].
 #[derive(Clone, Copy, Debug)]
 pub struct InlineGather<'a>(pub &'a [&'a [u8]]);
 
-/// The data segment of an entry that is not empty.
+/// Returns the data segment of an entry that is not empty.
 #[inline(always)]
 pub(crate) fn data_segment(sge: &Sge) -> Segment {
     zerocopy::transmute!(DataSeg {
@@ -114,7 +115,7 @@ pub(crate) const TERMINATOR: Segment = zerocopy::transmute!(DataSeg {
     addr: zerocopy::big_endian::U64::new(0),
 });
 
-/// Whether a queue with room for `max` entries takes the list.
+/// Returns whether a queue that takes `max` entries takes the list.
 #[inline(always)]
 fn check_list(mut list: impl ExactSizeIterator<Item = Sge>, max: u32) -> Result<(), EncodeError> {
     if list.len() > max as usize {
@@ -146,7 +147,7 @@ macro_rules! list {
                 #[inline(always)]
                 unsafe fn put_usual<W: Segments>(&self, writer: &mut W) {
                     let $this = self;
-                    // SAFETY: a usual one is not empty, so it is counted.
+                    // SAFETY: a usual entry is not empty, so `ds` counts it.
                     unsafe { writer.put(data_segment(&$one)) }
                 }
             )?
@@ -229,7 +230,8 @@ macro_rules! inline {
             unsafe fn put_short<W: Segments>(&self, writer: &mut W, most: usize) {
                 let $this = self;
                 let length: usize = $length;
-                // SAFETY: with its header, the payload fits so many segments, the caller says.
+                // SAFETY: by the caller's contract, the header and the payload fit `_most`
+                // segments.
                 unsafe {
                     core::hint::assert_unchecked(length <= most * SEGMENT_SIZE - InlineHeader::SIZE);
                     self.put(writer);

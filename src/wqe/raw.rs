@@ -1,4 +1,4 @@
-//! WQEs whose bytes the caller has made.
+//! WQEs given as bytes.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use zerocopy::FromBytes;
 use super::{Code, Encode, Limits, Operation, Segments};
 use crate::wqe::EncodeError;
 
-/// A WQE as bytes: whatever a card executes and this crate has no type for.
+/// A WQE as bytes, for operations that this crate has no type for.
 #[derive(Clone, Copy)]
 #[must_use]
 pub struct RawWqe<'a> {
@@ -17,34 +17,35 @@ pub struct RawWqe<'a> {
     signaled: bool,
 }
 
-/// Why bytes are no WQE.
+/// Why bytes are not a WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RawWqeError {
-    /// Not a multiple of 16 bytes, none, or more than 1008.
+    /// The length is 0, not a multiple of 16 bytes, or more than 1008.
     #[error("a WQE has 16 to 1008 bytes, a multiple of 16")]
     Length,
-    /// The ctrl segment says another size than there are bytes.
+    /// The size in the ctrl segment differs from the number of bytes.
     #[error("the ctrl segment's size (ds) is not that of the bytes")]
     Size,
 }
 
 impl<'a> RawWqe<'a> {
-    /// The WQE `bytes`: a ctrl segment, then its other segments, all as they are to lie in the ring.
-    /// Of the ctrl segment, index and queue pair number are filled in when it is posted; what else
-    /// it says is posted as it is, also whether a completion is asked for. The bytes are copied
-    /// then, so they may change afterwards.
+    /// Creates a WQE from `bytes`: a ctrl segment, then its other segments, as they will be in the
+    /// ring. When it is posted, index and queue pair number of the ctrl segment are filled in. Its
+    /// other fields are posted unchanged, including the request for a completion. The bytes are
+    /// copied then, so they may change afterwards.
     ///
-    /// Its completion names the opcode ([`SendOperation`](crate::cqe::SendOperation)). What a READ
-    /// or an atomic fetches must have its data segments where those of
-    /// [`Read`](super::Read), [`CompareSwap`](super::CompareSwap), … have them.
+    /// Its completion names the opcode ([`SendOperation`](crate::cqe::SendOperation)). If it is a
+    /// READ or an atomic, its data segments must be where those of [`Read`](super::Read),
+    /// [`CompareSwap`](super::CompareSwap), … are.
     ///
     /// # Errors
     /// [`RawWqeError`].
     ///
     /// # Safety
-    /// The WQE is one that queue pairs of the transport it is posted on execute. Whoever posts it
-    /// promises for all that it names what [`Batch::ring`](crate::ring::Batch::ring) asks for; what
-    /// it does to memory keys and to other queues is the caller's to answer for.
+    /// - The WQE is one that queue pairs of the transport it is posted on execute.
+    /// - Every post of it upholds the contract of [`Batch::ring`](crate::ring::Batch::ring) for all
+    ///   memory that it names.
+    /// - The caller answers for its effects on memory keys and on other queues.
     pub unsafe fn new(bytes: &'a [u8]) -> Result<Self, RawWqeError> {
         let (ctrl, body) = CtrlSeg::read_from_prefix(bytes).map_err(|_| RawWqeError::Length)?;
         if bytes.len() % SEGMENT_SIZE != 0 || bytes.len() > MAX_DS * SEGMENT_SIZE {
@@ -56,7 +57,7 @@ impl<'a> RawWqe<'a> {
         Ok(Self { ctrl, body, signaled: false })
     }
 
-    /// Asks for a completion, whatever the bytes say.
+    /// Requests a completion, even if the bytes do not.
     pub const fn signaled(mut self) -> Self {
         self.signaled = true;
         self
@@ -75,7 +76,7 @@ impl fmt::Debug for RawWqe<'_> {
 }
 
 impl Operation for RawWqe<'_> {
-    /// Of none in particular: the WQE says its own.
+    /// No opcode in particular: the WQE has its own.
     const OPCODE: u8 = opcode::NOP;
 
     #[inline(always)]

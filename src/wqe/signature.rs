@@ -1,11 +1,12 @@
 //! Signed and encrypted data behind keys: what blocks carry, and which values they start from.
 //!
-//! A key that was made for it has, besides its layout, a byte stream format that says what data looks
-//! like in memory and on the wire; and a PSV for each side that is signed, which a request of its own
-//! sets. The card then adds, checks, copies or strips signatures as data goes by.
+//! A key that was made for it has, besides its layout, a byte stream format that says what data
+//! looks like in memory and on the wire; and a PSV for each side that is signed, which a request of
+//! its own sets. The HCA then adds, checks, copies or strips signatures as data goes by.
 //!
-//! The model refuses all of this, as a card without the capability, and libmlx5 makes no such keys
-//! then. So what is here is held to the layouts that rdma-core, Linux and SPDK have in their sources.
+//! The model refuses all of this, as an HCA without the capability, and libmlx5 makes no such keys
+//! then. So what is here is held to the layouts that rdma-core, Linux and SPDK have in their
+//! sources.
 
 use mlx5_sys::wqe::{
     BFS_CRC_REPEAT, BFS_CRC_SEED_ZERO, BFS_CRC32, BFS_CRC32C, BFS_CRC64_XP10, BFS_SHIFT, BLOCK_512,
@@ -60,7 +61,7 @@ pub enum CrcKind {
     Crc64Xp10,
 }
 
-/// What the guard of T10-DIF is.
+/// The guard of T10-DIF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Guard {
     /// The CRC of T10.
@@ -69,38 +70,38 @@ pub enum Guard {
     Checksum,
 }
 
-/// Which blocks of T10-DIF are not checked.
+/// The blocks of T10-DIF that are not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
-    /// None of them: all are.
+    /// No block: all are checked.
     None,
-    /// Those whose application tag is all ones.
+    /// Blocks whose application tag is all ones.
     ApplicationTag,
-    /// Those whose application and reference tags are all ones.
+    /// Blocks whose application and reference tags are all ones.
     BothTags,
 }
 
-/// What follows each block.
+/// The signature that follows each block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockSignature {
-    /// A CRC, that starts from ones or from zeroes.
+    /// A CRC.
     Crc {
         /// Which one.
         kind: CrcKind,
-        /// It starts from ones.
+        /// Whether it starts from ones, not from zeroes.
         from_ones: bool,
     },
     /// T10-DIF: guard, application tag, reference tag; 8 bytes.
     T10Dif {
-        /// What the guard is.
+        /// The kind of guard.
         guard: Guard,
-        /// The guard starts from ones, not from zeroes.
+        /// Whether the guard starts from ones, not from zeroes.
         from_ones: bool,
         /// Application tag of each block.
         application: u16,
         /// Reference tag of the first block.
         reference: u32,
-        /// The reference tag grows by one with each block.
+        /// Whether the reference tag grows by one with each block.
         increment: bool,
         /// Which blocks are not checked.
         escape: Escape,
@@ -108,7 +109,7 @@ pub enum BlockSignature {
 }
 
 impl BlockSignature {
-    /// The value that a PSV starts from: what [`SetPsv`] is given.
+    /// Returns the start value of the PSV, which [`SetPsv`] sets.
     pub const fn initial(&self) -> u64 {
         match *self {
             Self::Crc { from_ones: false, .. } => 0,
@@ -186,10 +187,10 @@ impl BlockSignature {
     }
 }
 
-/// How data is signed on one side: in memory, or on the wire.
+/// The signing of data on one side: in memory, or on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignedBlocks {
-    /// What follows each block.
+    /// The signature that follows each block.
     pub signature: BlockSignature,
     /// Size of the blocks.
     pub block: BlockSize,
@@ -197,7 +198,7 @@ pub struct SignedBlocks {
     pub psv: u32,
 }
 
-/// How data behind a key is signed; at least on one side.
+/// The signing of data behind a key, on at least one side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// In memory.
@@ -241,7 +242,7 @@ impl Signature {
     }
 }
 
-/// Where data is encrypted.
+/// The side on which data is encrypted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encrypted {
     /// On the wire: memory is plain.
@@ -250,16 +251,16 @@ pub enum Encrypted {
     Memory,
 }
 
-/// How data behind a key is encrypted: by AES-XTS.
+/// The encryption of data behind a key: AES-XTS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Encryption {
-    /// Where.
+    /// The encrypted side.
     pub encrypted: Encrypted,
-    /// Signatures are of what is encrypted, not of what is plain.
+    /// Whether signatures cover the encrypted data, not the plain data.
     pub signs_encrypted: bool,
     /// Size of the units.
     pub unit: BlockSize,
-    /// Tweak of the first unit, as the card takes it.
+    /// Tweak of the first unit, as the HCA takes it.
     pub tweak: [u8; 16],
     /// Number of the data encryption key, 24 bits.
     pub dek: u32,
@@ -268,7 +269,7 @@ pub struct Encryption {
 }
 
 impl core::fmt::Debug for Encryption {
-    /// Without the tag, which is a secret.
+    /// Omits the tag, which is a secret.
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Encryption")
             .field("encrypted", &self.encrypted)
@@ -303,7 +304,7 @@ impl Encryption {
     }
 }
 
-/// A layout and how the data in it is protected: signed, encrypted, or both.
+/// A layout with the protection of its data: signed, encrypted, or both.
 #[derive(Clone, Copy, Debug)]
 pub struct Protected<L> {
     pub(super) layout: L,
@@ -314,18 +315,18 @@ pub struct Protected<L> {
 }
 
 impl<L> Protected<L> {
-    /// Signed data. `errors`: the parity of the errors that were reported for the key so far, of
-    /// which the first configuration says `true`, and those after an error.
+    /// Signs the data. `errors`: parity of the errors that were reported for the key so far. The
+    /// first configuration sets it, to `true`, and those after an error set it again.
     pub const fn signed(layout: L, signature: Signature, errors: Option<bool>) -> Self {
         Self { layout, signature: Some(signature), encryption: None, errors }
     }
 
-    /// Encrypted data.
+    /// Encrypts the data.
     pub const fn encrypted(layout: L, encryption: Encryption) -> Self {
         Self { layout, signature: None, encryption: Some(encryption), errors: None }
     }
 
-    /// Encrypted as well.
+    /// Encrypts the data as well.
     pub const fn and_encrypted(mut self, encryption: Encryption) -> Self {
         self.encryption = Some(encryption);
         self
@@ -358,7 +359,7 @@ impl<L> Protected<L> {
     }
 }
 
-/// Sets the value that a PSV starts from: the one of each side, after a key was configured with
+/// Sets the start value of a PSV. Needed for each side, after a key was configured with
 /// [`Protected::signed`]. The request after it waits for it.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -369,7 +370,7 @@ pub struct SetPsv {
 }
 
 impl SetPsv {
-    /// Sets the PSV of that index to what blocks like these [start from](BlockSignature::initial).
+    /// Sets the PSV of that index to the [start value](BlockSignature::initial) of these blocks.
     pub const fn new(blocks: &SignedBlocks) -> Self {
         Self { index: blocks.psv & BSF_PSV_MASK, value: blocks.signature.initial(), flags: 0 }
     }

@@ -1,8 +1,8 @@
-//! Matching of tags: the headers that messages begin with, and what a list of tags is asked for.
+//! Tag matching: the headers that messages begin with, and the operations on a tag list.
 //!
-//! A message for a shared receive queue that [matches tags](crate::ring::TaggedReceives) begins with a
-//! [`TagHeader`] (`tm_types.h` of rdma-core, `ibv_tmh`), behind which its bytes follow, or, where its
-//! receiver is to fetch them, a [`Rendezvous`] (`ibv_rvh`).
+//! A message for a shared receive queue that [matches tags](crate::ring::TaggedReceives) begins
+//! with a [`TagHeader`] (`tm_types.h` of rdma-core, `ibv_tmh`). The message's bytes follow, or, if
+//! its receiver is to fetch them, a [`Rendezvous`] (`ibv_rvh`).
 
 use core::mem::offset_of;
 
@@ -21,7 +21,7 @@ use super::{
 use crate::ib::Rc;
 use crate::wqe::EncodeError;
 
-/// What tags an entry of a list takes: those that are equal to its own where its mask has ones.
+/// The tags that a list entry accepts: those equal to `value` in the bits of `mask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tag {
     /// The tag.
@@ -31,90 +31,91 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// This tag alone.
+    /// Matches this tag alone.
     pub const fn exact(value: u64) -> Self {
         Self { value, mask: !0 }
     }
 
-    /// Tags that are equal to `value` where `mask` has ones.
+    /// Matches tags that equal `value` in the bits of `mask`.
     pub const fn masked(value: u64, mask: u64) -> Self {
         Self { value, mask }
     }
 
-    /// Any tag.
+    /// Matches any tag.
     pub const fn any() -> Self {
         Self { value: 0, mask: 0 }
     }
 
-    /// Whether an entry with it takes a message with that tag.
+    /// Returns whether an entry with it takes a message with that tag.
     pub const fn matches(&self, tag: u64) -> bool {
         (self.value ^ tag) & self.mask == 0
     }
 }
 
-/// What a message is (`enum ibv_tmh_op`).
+/// The kind of a message (`enum ibv_tmh_op`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum TagKind {
-    /// It has no tag: it takes a receive as any other message.
+    /// The message has no tag. It takes a receive like any other message.
     Untagged = 0,
-    /// A [`Rendezvous`] follows: its receiver fetches it.
+    /// A [`Rendezvous`] follows: the receiver fetches the message.
     Rendezvous = 1,
-    /// It tells the sender of a rendezvous, in that one's header, that it was fetched.
+    /// Tells the sender of a rendezvous, in the header of that message, that it was fetched.
     Finished = 2,
-    /// It follows.
+    /// The message follows.
     Eager = 3,
 }
 
-/// The header of a message for a queue that matches tags: 16 bytes.
+/// The header of a message for a tag-matching queue: 16 bytes.
 ///
-/// Where an entry takes the message, the header is in the completion and not in the entry's memory;
-/// where none does, the receive's memory begins with it.
+/// If an entry takes the message, the header is in the completion and not in the entry's memory. If
+/// no entry does, the receive's memory begins with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagHeader {
-    /// What the message is.
+    /// Kind of the message.
     pub kind: TagKind,
-    /// What the sender wants its peer to know besides; the card does not look at it.
+    /// A value for the peer's software. The HCA does not interpret it.
     pub context: u32,
-    /// The tag; of a message without one, of no meaning.
+    /// The tag. Without meaning if the message has none.
     pub tag: u64,
 }
 
 impl TagHeader {
-    /// Its size.
+    /// Size in bytes.
     pub const SIZE: usize = TagMatchingHeader::SIZE;
 
-    /// Of a message with this tag, which follows.
+    /// Creates the header of a message with this tag, which follows.
     pub const fn eager(tag: u64) -> Self {
         Self { kind: TagKind::Eager, context: 0, tag }
     }
 
-    /// Of a message with this tag, which its receiver fetches.
+    /// Creates the header of a message with this tag, which its receiver fetches.
     pub const fn rendezvous(tag: u64) -> Self {
         Self { kind: TagKind::Rendezvous, context: 0, tag }
     }
 
-    /// Of a message without a tag.
+    /// Creates the header of a message without a tag.
     pub const fn untagged() -> Self {
         Self { kind: TagKind::Untagged, context: 0, tag: 0 }
     }
 
-    /// The same, with 32 bits for the peer.
+    /// Returns the header with 32 bits for the peer.
     #[must_use]
     pub const fn context(mut self, context: u32) -> Self {
         self.context = context;
         self
     }
 
-    /// What answers a [rendezvous](TagKind::Rendezvous) that software has fetched: the sender waits
-    /// for it before it uses the memory again. Cards send it by themselves where they fetch.
+    /// Returns the answer to a [rendezvous](TagKind::Rendezvous) that software has fetched. The
+    /// sender waits for it before it uses the memory again. HCAs that fetch by themselves send it,
+    /// too.
     #[must_use]
     pub const fn finished(mut self) -> Self {
         self.kind = TagKind::Finished;
         self
     }
 
-    /// As it lies in a message.
+    /// Returns the bytes of the header in a message.
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         zerocopy::transmute!(TagMatchingHeader {
             opcode: self.kind as u8,
@@ -124,8 +125,8 @@ impl TagHeader {
         })
     }
 
-    /// The header that a message begins with, and the rest of the message. `None`: it is shorter, or
-    /// begins with none.
+    /// Parses the header at the start of a message. Returns it and the rest of the message. `None`
+    /// if the message is shorter, or does not begin with a header.
     pub fn parse(message: &[u8]) -> Option<(Self, &[u8])> {
         let (raw, rest) = TagMatchingHeader::read_from_prefix(message).ok()?;
         Some((Self::from_parts(raw.opcode, raw.app_ctx.get(), raw.tag.get())?, rest))
@@ -143,20 +144,21 @@ impl TagHeader {
         Some(Self { kind, context, tag })
     }
 
-    /// The header with `payload` behind it, for a [`Send`](super::Send): the header lies in the WQE,
-    /// and the payload is gathered by the card. The queue needs `max_inline_data` of 16.
+    /// Returns a payload for a [`Send`](super::Send): the header with `payload` behind it. The
+    /// header is in the WQE, and the HCA gathers the payload. The queue needs `max_inline_data` of
+    /// 16.
     pub fn with<P: SgeList>(self, payload: P) -> Tagged<P> {
         Tagged { header: self.to_bytes(), payload }
     }
 
-    /// The header alone, for a [`Send`](super::Send): a message of no bytes, or what
-    /// [`finished`](Self::finished) is.
+    /// Returns a payload for a [`Send`](super::Send): the header alone. For a message of no bytes,
+    /// or a [`finished`](Self::finished) header.
     pub fn alone(self) -> InlineBytes<{ Self::SIZE }> {
         InlineBytes(self.to_bytes())
     }
 }
 
-/// Where a message lies that its receiver fetches: 16 bytes behind its [`TagHeader`].
+/// The memory of a message that its receiver fetches: 16 bytes behind its [`TagHeader`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rendezvous {
     /// The sender's memory, readable by its peer.
@@ -166,12 +168,12 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Its size.
+    /// Size in bytes.
     pub const SIZE: usize = 16;
 
-    /// With its header, for a [`Send`](super::Send): asks the receiver to fetch the message. The
-    /// memory belongs to the peer until a message of kind [`Finished`](TagKind::Finished) with the
-    /// same tag and context has come.
+    /// Returns a payload for a [`Send`](super::Send), with its header, that asks the receiver to
+    /// fetch the message. The peer may use the memory until a message of kind
+    /// [`Finished`](TagKind::Finished) with the same tag and context has arrived.
     pub fn offer(self, tag: u64, context: u32) -> InlineBytes<{ TagHeader::SIZE + Self::SIZE }> {
         let mut bytes = [0; TagHeader::SIZE + Self::SIZE];
         let (header, rest) = bytes.split_at_mut(TagHeader::SIZE);
@@ -182,7 +184,8 @@ impl Rendezvous {
         InlineBytes(bytes)
     }
 
-    /// What follows a header of kind [`Rendezvous`](TagKind::Rendezvous). `None`: it is shorter.
+    /// Parses the bytes after a header of kind [`Rendezvous`](TagKind::Rendezvous). `None` if they
+    /// are too short.
     pub fn parse(rest: &[u8]) -> Option<Self> {
         let (addr, rest) = rest.split_first_chunk()?;
         let (rkey, rest) = rest.split_first_chunk()?;
@@ -200,7 +203,7 @@ pub struct Tagged<P> {
 }
 
 impl<P> Tagged<P> {
-    /// What is behind the header.
+    /// Returns the payload behind the header.
     pub fn into_payload(self) -> P {
         self.payload
     }
@@ -220,7 +223,7 @@ impl<P: SgeList> EncodePayload for Tagged<P> {
         if (limits.max_inline as usize) < TagHeader::SIZE {
             return Err(EncodeError::InlineTooLong);
         }
-        // The ring was measured for entries or inline bytes, not for both.
+        // The ring was sized for entries or inline bytes, not for both.
         let max_sge = limits.max_sge.min(MOST_ENTRIES);
         self.payload.check(&Limits { max_sge, ..*limits })
     }
@@ -228,7 +231,7 @@ impl<P: SgeList> EncodePayload for Tagged<P> {
     #[inline(always)]
     unsafe fn put<W: Segments>(&self, writer: &mut W) {
         let header = core::iter::once(self.header.as_slice());
-        // SAFETY: `ds` counts both; the payload's `check` passed.
+        // SAFETY: `ds` counts both, and the payload's `check` passed.
         unsafe {
             writer.put_inline(TagHeader::SIZE as u32, header);
             self.payload.put(writer);
@@ -236,15 +239,16 @@ impl<P: SgeList> EncodePayload for Tagged<P> {
     }
 }
 
-/// Entries that fit a WQE, whose size has six bits, behind ctrl segment, an address and a header.
+/// Most entries that fit a WQE, whose size has six bits, behind ctrl segment, an address and a
+/// header.
 const MOST_ENTRIES: u32 = 56;
 
-/// What is said of a change besides what it changes.
+/// Flags of a tag list operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ListFlags {
-    /// Whether the card is to report it.
+    /// Whether the HCA reports it with a CQE.
     pub(crate) report: bool,
-    /// Messages for no entry that software knows of.
+    /// Number of messages that matched no entry, as known to software.
     pub(crate) known: Option<u16>,
 }
 
@@ -262,7 +266,7 @@ impl ListFlags {
     }
 }
 
-/// Appends an entry to a list of tags. Its index is the one that the entry before it named.
+/// Appends an entry to a tag list. Its index is the `next` of the entry appended before it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AppendTag {
     pub(crate) tag: Tag,
@@ -272,14 +276,14 @@ pub(crate) struct AppendTag {
     pub(crate) flags: ListFlags,
 }
 
-/// Takes an entry out of a list of tags, or with no index tells it what software knows of.
+/// Removes an entry from a tag list, or with no index tells the list the count known to software.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChangeTags {
     pub(crate) remove: Option<u16>,
     pub(crate) flags: ListFlags,
 }
 
-/// The two segments that `mlx5_wqe_tm_seg` has.
+/// The two segments of a `mlx5_wqe_tm_seg`.
 #[inline(always)]
 fn halves(segment: TagMatchingSeg) -> [Segment; 2] {
     const { assert!(offset_of!(TagMatchingSeg, append_tag) == 16) };

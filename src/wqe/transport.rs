@@ -1,4 +1,4 @@
-//! What each transport can do.
+//! The operations of each transport.
 
 use super::Dump;
 use super::{BindWindow, LocalInvalidate, SendInvalidate};
@@ -49,7 +49,7 @@ impl<T: Transport> PostOn<T> for SendEnable {}
 impl<T: Transport> PostOn<T> for RawWqe<'_> {}
 
 impl PostOn<XrcSend> for Nop {}
-// They change a key of this side's, so they go nowhere and have no address.
+// They change a key of this side, so they are not sent and have no address.
 impl PostOn<XrcSend> for BindWindow {}
 impl PostOn<XrcSend> for LocalInvalidate {}
 
@@ -71,11 +71,12 @@ impl<N: Number, W: OldValue> PostOn<XrcSend> for To<MaskedFetchAdd<N, W>, XrcAdd
 impl<N: Number, W: OldValue> PostOn<XrcSend> for To<MaskedFetchAdd<N, W>, &XrcAddress> {}
 
 impl PostOn<Dci> for Nop {}
-// As on XRC.
+// The same operations as on XRC.
 impl PostOn<Dci> for BindWindow {}
 impl PostOn<Dci> for LocalInvalidate {}
 
-/// What initiators of dynamic connections post is posted on RC, too, where it has no address.
+/// Operations for initiators of dynamic connections. Without an address, they are posted on RC,
+/// too.
 macro_rules! to_targets {
     ($($type:ident<$parameter:ident: $bound:ident>),*) => { $(
         impl<$parameter: $bound> PostOn<Dci> for To<$type<$parameter>, DcAddress> {}

@@ -1,7 +1,7 @@
-//! What UMR requests have in common: a memory key's context is changed, field by field.
+//! The common part of UMR requests: they change a memory key's context field by field.
 //!
 //! After the ctrl segment, which names the key, come a UMR control segment (which fields change), a
-//! key context with their values, and, where the key is to lead elsewhere, where to.
+//! key context with their values, and, if the key's layout changes, the new layout.
 
 use core::mem::offset_of;
 
@@ -24,7 +24,8 @@ pub(super) const ANY_QP: u32 = 0xffff_ff00;
 pub(super) const MASK_ACCESS: u64 =
     MKEY_MASK_LOCAL_WRITE | MKEY_MASK_REMOTE_READ | MKEY_MASK_REMOTE_WRITE | MKEY_MASK_ATOMIC;
 
-/// Which fields change, and to what. What is not in the mask is zero, and the card does not look.
+/// The fields that change, and their values. Fields outside the mask are zero, and the HCA does not
+/// read them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Change {
     /// `UMR_*`
@@ -70,7 +71,7 @@ impl Change {
         let first = u64::from(self.flags) << 56 | sizes;
         let rights = u64::from(self.free) << 56 | u64::from(self.access) << 40;
         let key = rights | u64::from(self.qpn_mkey);
-        // SAFETY: those that the caller has space for.
+        // SAFETY: by the caller's contract, there is space for these segments.
         unsafe {
             writer.put([first.to_be(), self.mask.to_be()]);
             writer.put([0, 0]);
@@ -95,7 +96,7 @@ pub(super) const fn access_flags(access: Access) -> u8 {
         | bit(access, Access::REMOTE_ATOMIC, ACCESS_ATOMIC)
 }
 
-/// An entry of the list that a key leads to.
+/// An entry of the list of an indirect key.
 #[inline(always)]
 pub(super) fn klm_segment(entry: &Sge) -> Segment {
     const {

@@ -1,10 +1,10 @@
 //! Sixteen bytes of a WQE, moved at once.
 //!
 //! A WQE that was written long ahead lies in its ring and is copied from there, so the fewest and
-//! widest loads and stores are the best: x86-64 has 16 bytes in every CPU. A load that is wider than
-//! the store before it to the same bytes has to wait until that store has left the store buffer,
-//! some ten cycles; therefore a unit that is patched is put together in a register, and stored from
-//! there to the ring and to the register page.
+//! widest loads and stores are the best: x86-64 has 16 bytes in every CPU. A load that is wider
+//! than the store before it to the same bytes has to wait until that store has left the store
+//! buffer, some ten cycles; therefore a unit that is patched is put together in a register, and
+//! stored from there to the ring and to the register page.
 
 use core::ptr::NonNull;
 
@@ -74,7 +74,8 @@ mod x86_64 {
         /// `at` can be read, and is aligned to 16.
         #[inline(always)]
         pub(crate) unsafe fn load(at: NonNull<u8>) -> Self {
-            // SAFETY: the caller guarantees 16 aligned bytes that can be read. SSE2 is part of x86-64.
+            // SAFETY: the caller guarantees 16 aligned bytes that can be read. SSE2 is part of
+            // x86-64.
             unsafe { Self(_mm_load_si128(at.as_ptr().cast())) }
         }
 

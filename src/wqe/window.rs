@@ -1,4 +1,4 @@
-//! Memory windows, and the end of what keys grant.
+//! Memory windows, and the invalidation of keys.
 
 use mlx5_sys::wqe::{
     MKEY_FREE, MKEY_MASK_FREE, MKEY_MASK_LEN, MKEY_MASK_MKEY, MKEY_MASK_QPN, MKEY_MASK_START_ADDR,
@@ -15,8 +15,8 @@ use crate::wqe::EncodeError;
 /// Units of a list of one entry, which is filled up to 64 bytes.
 const LIST_DS: u32 = 4;
 
-/// SEND with invalidate: the peer's oldest receive takes the payload, and ends what one of the
-/// peer's keys grants. The peer's completion carries the key.
+/// SEND with invalidate: the peer's oldest receive takes the payload, and one of the peer's keys is
+/// invalidated. The peer's completion carries the key.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SendInvalidate<P> {
@@ -26,9 +26,9 @@ pub struct SendInvalidate<P> {
 }
 
 impl<P: Payload> SendInvalidate<P> {
-    /// Sends `payload` and invalidates the peer's `rkey`: a window of type 2, or a key that was made
-    /// for it, of the domain of the peer's queue pair or, on XRC, of the shared receive queue that
-    /// the request names.
+    /// Sends `payload` and invalidates the peer's `rkey`: a window of type 2, or a key that was
+    /// made for it, of the domain of the peer's queue pair or, on XRC, of the shared receive queue
+    /// that the request names.
     pub const fn new(payload: P, rkey: u32) -> Self {
         Self { payload, rkey, flags: 0 }
     }
@@ -38,7 +38,7 @@ impl<P: Payload> SendInvalidate<P> {
         &self.payload
     }
 
-    /// What it carries.
+    /// Returns the payload.
     pub fn into_payload(self) -> P {
         self.payload
     }
@@ -49,15 +49,16 @@ impl<P: Payload> SendInvalidate<P> {
 
 encode!([P: Payload] SendInvalidate<P>, SEND_INVAL, payload payload, imm rkey);
 
-/// Binds a memory window to a piece of memory, or to none: the peer may do there what the window
-/// allows, by the window's key.
+/// Binds a memory window to a piece of memory, or to none. By the window's key, the peer may then
+/// access the memory as the window allows.
 ///
-/// Made by [`MemoryWindow::bind`](crate::verbs::MemoryWindow::bind), which knows the rules, or here
-/// from plain numbers. The request after it waits for it (the small fence), unless several threads
-/// share the queue: then the thread that uses the key says [`fenced`](crate::wqe::Send::fenced).
+/// Created by [`MemoryWindow::bind`](crate::verbs::MemoryWindow::bind), which knows the rules, or
+/// here from plain numbers. The request after it waits for it (the small fence), unless several
+/// threads share the queue. Then the thread that uses the key must set
+/// [`fenced`](crate::wqe::Send::fenced).
 ///
-/// The window grants what it does until it is bound anew, invalidated or freed, and not just until
-/// the request completes: for so long, no reference to the memory may exist that a peer's access
+/// The window grants its access until it is bound again, invalidated or freed, not only until the
+/// request completes. For all that time, no reference to the memory may exist that a peer's access
 /// would contradict.
 #[derive(Clone, Copy, Debug)]
 #[must_use]
@@ -73,8 +74,9 @@ pub struct BindWindow {
 }
 
 impl BindWindow {
-    /// Binds a window of type 1, whose key is `rkey` so far, to `memory` of a region. Its key is
-    /// [another](Self::rkey) afterwards. No memory (length 0): it is bound to nothing.
+    /// Binds a window of type 1, whose key is `rkey` so far, to `memory` of a region. The bind
+    /// changes its key, see [`rkey`](Self::rkey). With no memory (length 0), it is bound to
+    /// nothing.
     pub const fn type_1(rkey: u32, memory: Sge, access: Access) -> Self {
         let next = rkey & !0xff | rkey.wrapping_add(1) & 0xff;
         Self::new(rkey, next, None, memory, access)
@@ -97,13 +99,13 @@ impl BindWindow {
         Self { before, rkey, qp, memory, start, access: access_flags(access), flags: 0 }
     }
 
-    /// Addresses behind the window start at 0, not at the memory's own.
+    /// Makes addresses behind the window start at 0, not at the memory's own.
     pub const fn zero_based(mut self) -> Self {
         self.start = 0;
         self
     }
 
-    /// The window's key afterwards.
+    /// Returns the window's key after the bind.
     pub const fn rkey(&self) -> u32 {
         self.rkey
     }
@@ -177,7 +179,7 @@ impl Encode for BindWindow {
     }
 }
 
-/// Local invalidate: ends what one of this side's keys grants, to peers and to this side.
+/// Local invalidate: invalidates one of this side's keys, for peers and for this side.
 ///
 /// A window of type 2 can then be bound anew, a key with a layout
 /// ([`ConfigureKey`](super::ConfigureKey)) be given another. The key's low byte is 0 afterwards.

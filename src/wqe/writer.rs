@@ -1,6 +1,6 @@
 //! Puts segments into a ring: in a straight line, within one block, or around the ring's end.
 //!
-//! All writers store through raw pointers only: the card reads this memory at any time after the
+//! All writers store through raw pointers only: the HCA reads this memory at any time after the
 //! doorbell, so no reference to it may exist.
 
 use core::ptr::NonNull;
@@ -13,7 +13,7 @@ use super::Unit;
 /// A segment's 16 bytes, as they lie in memory: `zerocopy::transmute!` of its type.
 pub(crate) type Segment = [u64; 2];
 
-/// Where a WQE's segments go, one after another.
+/// Takes a WQE's segments one after another.
 pub trait Segments {
     /// Stores one 16-byte segment.
     ///
@@ -32,7 +32,7 @@ pub trait Segments {
     }
 
     /// Stores an inline header, the payload's pieces one after another, and steps over the padding
-    /// to the next segment. The padding is not written: the card does not read it as payload.
+    /// to the next segment. The padding is not written: the HCA does not read it as payload.
     ///
     /// # Safety
     /// There is space for header and payload; `length` is the sum of the pieces' lengths.
@@ -60,10 +60,10 @@ impl Segments for Linear {
     #[inline(always)]
     unsafe fn put(&mut self, segment: Segment) {
         let [first, second] = segment;
-        // Two stores of eight bytes: volatile, so that the compiler does not gather them in a vector
-        // register first, which takes longer than storing them.
-        // SAFETY: `at` is in writable memory that nothing else writes, and aligned to 16, since `new` and
-        // since each segment moves it by 16. The caller has space for a segment there.
+        // Two stores of eight bytes: volatile, so that the compiler does not gather them in a
+        // vector register first, which takes longer than storing them.
+        // SAFETY: `at` is in writable memory that nothing else writes, and aligned to 16, since
+        // `new` and since each segment moves it by 16. The caller has space for a segment there.
         unsafe {
             let at = self.at.cast::<u64>();
             at.write_volatile(first);
@@ -74,8 +74,8 @@ impl Segments for Linear {
 
     #[inline(always)]
     unsafe fn put_unit(&mut self, unit: Unit) {
-        // SAFETY: `at` is in writable memory, aligned to 16 and not null, and the caller has space for a
-        // segment there.
+        // SAFETY: `at` is in writable memory, aligned to 16 and not null, and the caller has space
+        // for a segment there.
         unsafe {
             unit.store(NonNull::new_unchecked(self.at));
             self.at = self.at.add(SEGMENT_SIZE);
@@ -85,9 +85,9 @@ impl Segments for Linear {
     #[inline(always)]
     unsafe fn put_inline<'a>(&mut self, length: u32, pieces: impl Iterator<Item = &'a [u8]>) {
         let header = InlineHeader { byte_count: (INLINE_SEG | length).into() };
-        // SAFETY: `at` is in writable memory, and the caller has space for header and payload there. The
-        // pieces are references, and this memory is only reached through raw pointers, so they do not
-        // overlap.
+        // SAFETY: `at` is in writable memory, and the caller has space for header and payload
+        // there. The pieces are references, and this memory is only reached through raw pointers,
+        // so they do not overlap.
         unsafe {
             let start = self.at;
             start.cast::<InlineHeader>().write_unaligned(header);
@@ -101,8 +101,8 @@ impl Segments for Linear {
     }
 }
 
-/// Copies bytes, a few of them without a call: the copying of a block's worth of payload takes fewer
-/// instructions than the library's function needs to find out how many there are.
+/// Copies bytes, a few of them without a call: the copying of a block's worth of payload takes
+/// fewer instructions than the library's function needs to find out how many there are.
 ///
 /// # Safety
 /// `to` is writable memory for them, which no reference reaches.
@@ -151,15 +151,15 @@ impl Block {
     /// Starts at `at`.
     ///
     /// # Safety
-    /// 64 bytes from `at` on are writable memory of one allocation that nothing else writes, and `at` is
-    /// aligned to 16.
+    /// 64 bytes from `at` on are writable memory of one allocation that nothing else writes, and
+    /// `at` is aligned to 16.
     #[inline(always)]
     pub(crate) unsafe fn new(at: *mut u8) -> Self {
         // SAFETY: the block is the space of a WQE of one block.
         Self { linear: unsafe { Linear::new(at) }, used: 0, words: [None; WORDS] }
     }
 
-    /// What writes the rest of the block, of which no words are kept.
+    /// Returns the writer for the rest of the block, whose words are not kept.
     #[inline(always)]
     pub(crate) fn rest(&mut self) -> &mut Linear {
         &mut self.linear
@@ -193,8 +193,8 @@ impl Segments for Block {
             (first.and_then(|piece| piece.split_first_chunk()), second)
         else {
             let pieces = first.into_iter().chain(second).chain(pieces);
-            // SAFETY: the caller has space for a header and a payload of `length` bytes, which the pieces
-            // that were taken and the rest make up.
+            // SAFETY: the caller has space for a header and a payload of `length` bytes, which the
+            // pieces that were taken and the rest make up.
             return unsafe { self.linear.put_inline(length, pieces) };
         };
         // The header shares its word with the payload's start. Stored and kept as one word, it need
@@ -204,8 +204,8 @@ impl Segments for Block {
         let [header, start] = [header, *start].map(|half: [u8; 4]| u32::from_ne_bytes(half));
         let word = u64::from(header) | u64::from(start) << 32;
         let at = self.linear.at;
-        // SAFETY: `at` is in writable memory, aligned to 16, and the caller has space for header and
-        // payload there. The piece is a reference, which does not reach this memory.
+        // SAFETY: `at` is in writable memory, aligned to 16, and the caller has space for header
+        // and payload there. The piece is a reference, which does not reach this memory.
         unsafe {
             at.cast::<u64>().write_volatile(word);
             copy_short(rest, at.add(8));
@@ -225,7 +225,8 @@ impl Echo {
     /// Starts at `to`, with what starts at `from` in the ring.
     ///
     /// # Safety
-    /// `to` is a register's buffer, aligned to 16, that takes the WQE; `from` is where it was written.
+    /// `to` is a register's buffer, aligned to 16, that takes the WQE; `from` is where it was
+    /// written.
     #[inline(always)]
     pub(crate) unsafe fn new(to: NonNull<u8>, from: NonNull<u64>) -> Self {
         Self { to, from }
@@ -247,8 +248,8 @@ impl Segments for Echo {
     #[inline(always)]
     unsafe fn put(&mut self, segment: Segment) {
         let [first, second] = segment;
-        // SAFETY: `to` is in a register's buffer that takes the WQE (`new`), and the caller has space for a
-        // segment.
+        // SAFETY: `to` is in a register's buffer that takes the WQE (`new`), and the caller has
+        // space for a segment.
         unsafe {
             let to = self.to.cast::<u64>();
             to.write_volatile(first);
@@ -259,8 +260,8 @@ impl Segments for Echo {
 
     #[inline(always)]
     unsafe fn put_unit(&mut self, unit: Unit) {
-        // SAFETY: `to` is in a register's buffer that takes the WQE (`new`), aligned to 16, and the caller
-        // has space for a segment.
+        // SAFETY: `to` is in a register's buffer that takes the WQE (`new`), aligned to 16, and the
+        // caller has space for a segment.
         unsafe {
             unit.store(self.to);
             self.step();
@@ -271,8 +272,8 @@ impl Segments for Echo {
     unsafe fn put_inline<'a>(&mut self, length: u32, _: impl Iterator<Item = &'a [u8]>) {
         // From the ring, where they lie in words: stores to the register are of no other size.
         for _ in 0..(InlineHeader::SIZE + length as usize).div_ceil(SEGMENT_SIZE) {
-            // SAFETY: `from` is where the WQE was written (`new`), whose payload ends no earlier than
-            // this loop; the register has space for the same.
+            // SAFETY: `from` is where the WQE was written (`new`), whose payload ends no earlier
+            // than this loop; the register has space for the same.
             unsafe { self.put([self.from.read(), self.from.add(1).read()]) }
         }
     }
@@ -306,8 +307,8 @@ impl Wrapping {
                 self.left = usize::MAX;
             }
             let (now, later) = bytes.split_at(bytes.len().min(self.left));
-            // SAFETY: `now` fits before the ring's end, and into the WQE's space. `bytes` is a reference,
-            // so it is not ring memory.
+            // SAFETY: `now` fits before the ring's end, and into the WQE's space. `bytes` is a
+            // reference, so it is not ring memory.
             unsafe {
                 self.at.copy_from_nonoverlapping(now.as_ptr(), now.len());
                 self.at = self.at.add(now.len());
@@ -327,8 +328,8 @@ impl Segments for Wrapping {
 
     unsafe fn put_inline<'a>(&mut self, length: u32, pieces: impl Iterator<Item = &'a [u8]>) {
         let header = InlineHeader { byte_count: (INLINE_SEG | length).into() };
-        // SAFETY: there is space for header, payload and padding. The header starts at a multiple of 16,
-        // so it is not split.
+        // SAFETY: there is space for header, payload and padding. The header starts at a multiple
+        // of 16, so it is not split.
         unsafe {
             self.put_bytes(header.as_bytes());
             for piece in pieces {

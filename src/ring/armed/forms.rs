@@ -1,4 +1,4 @@
-//! What may be armed, as types.
+//! Types that declare which requests may be armed.
 
 use core::marker::PhantomData;
 
@@ -12,12 +12,12 @@ use crate::ring::send_ring::SendRing;
 use crate::ring::variable::Variable;
 use crate::wqe::PostOn;
 
-/// Requests of the operation `O`, of which the fields `V` get their values when they are fired.
+/// Requests of the operation `O`, whose fields `V` get their values when they are fired.
 #[derive(Debug)]
 pub struct Form<O, V = ()>(PhantomData<fn(O, V)>);
 
-/// One of two: two forms that may be armed in any order, and what comes of them. A third form is
-/// within one of the two.
+/// One of two: two forms that may be armed in any order, and their values. For a third form, nest
+/// it in one of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Either<A, B> {
     /// Of the first form.
@@ -26,13 +26,13 @@ pub enum Either<A, B> {
     Second(B),
 }
 
-/// The ring, and the account of what is armed in it.
+/// The ring, and the bookkeeping of its armed requests.
 pub struct Parts<'a> {
     pub(super) ring: &'a mut SendRing,
     pub(super) line: &'a mut Line,
 }
 
-/// Which form, as a bit for each choice, the first one lowest.
+/// The kind of form, as a bit for each choice, the first one lowest.
 #[derive(Clone, Copy, Default)]
 pub struct Kind {
     pub(super) bits: u8,
@@ -50,13 +50,13 @@ mod sealed {
 }
 use sealed::Sealed;
 
-/// What is armed: a [`Form`], or [`Either`] of two. Sealed.
+/// The requests that may be armed: a [`Form`], or [`Either`] of two. Sealed.
 pub trait Forms<T: Transport>: Sealed {
-    /// What [`Armed::arm`](super::Armed::arm) takes: the operation, or [`Either`] of two.
+    /// The argument of [`Armed::arm`](super::Armed::arm): the operation, or [`Either`] of two.
     type Operation;
-    /// What [`Armed::next`](super::Armed::next) gives: [`Next`], or [`Either`] of two.
+    /// The result of [`Armed::next`](super::Armed::next): [`Next`], or [`Either`] of two.
     type Next<'a>;
-    /// Choices that lead to a form, at most.
+    /// Maximum number of choices that lead to a form.
     #[doc(hidden)]
     const CHOICES: u8;
 
@@ -69,7 +69,7 @@ pub trait Forms<T: Transport>: Sealed {
         operation: &Self::Operation,
     ) -> Result<(), PostError>;
 
-    /// The next, of the kind with these bits; `ready`: it is in the line.
+    /// Returns the next request, of the kind with these bits. `ready`: it is in the line.
     #[doc(hidden)]
     fn next(parts: Parts<'_>, bits: u8, ready: bool) -> Self::Next<'_>;
 }
@@ -87,12 +87,14 @@ impl<T: Transport, O: PostOn<T>, V: Variable<O>> Forms<T> for Form<O, V> {
         ring.write_ahead();
         let signaled = ring.flags(operation) & CE_MASK == CE_ALWAYS;
         let usual = O::USUAL_DS != 0 && operation.is_usual(&ring.limits);
-        // One that brings no CQE counts as if it did, if CQEs are left: so posting it moves nothing
-        // but the head. The last CQE is left to one that brings it, which all others may wait for.
+        // A request that brings no CQE counts as if it did, if CQ slots are free, so posting it
+        // moves only the head. The last CQ slot is kept for a signaled request, which retires all
+        // others.
         let counts = signaled || usual && ring.clear_from(at, line.slack()).since(at) > 1;
         let slack = line.slack().wrapping_sub(u32::from(counts && !signaled));
         let (end, after, last, _) = ring.encode_any::<T, O>(at, slack, id, operation)?;
-        // SAFETY: just written, to blocks that nobody else writes and that are not posted.
+        // SAFETY: the WQE was just written, to blocks that nothing else writes and that are not
+        // posted.
         unsafe { V::blank(&ring.place(at)) };
         let fast = usual && counts;
         let (kind, blocks) = (kind.bits, end.since(at));

@@ -1,4 +1,4 @@
-//! What lies in the ring, from the head on.
+//! The bookkeeping of the WQEs in the ring, from the head on.
 
 use super::FireError;
 use crate::ib::{Counter, Rc, Shape};
@@ -13,31 +13,31 @@ use crate::wqe::Nop;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Slot {
     pub(super) id: u64,
-    /// What rings it: its WQE, or the last of the NOPs that it became.
+    /// The data for its doorbell: of its WQE, or of the last of the NOPs that it became.
     pub(super) last: Last,
     pub(super) blocks: u32,
-    /// The queue's slack before it, as it was counted, and after it.
+    /// The queue's slack, as it was counted, before and after it.
     pub(super) slack: u32,
     pub(super) after: u32,
-    /// Which form it is of.
+    /// The kind of its form.
     pub(super) kind: u8,
-    /// It brings a CQE.
+    /// Whether it brings a CQE.
     pub(super) signaled: bool,
-    /// It may be in a line of WQEs that are ready.
+    /// Whether it may be in a line of WQEs that are ready.
     pub(super) fast: bool,
-    /// It is not a NOP by now.
+    /// Whether it is still armed, not a NOP.
     pub(super) armed: bool,
 }
 
-/// The account of what is armed.
+/// The bookkeeping of the armed requests.
 pub(super) struct Line {
-    /// By slot of a request's first block.
+    /// Indexed by the slot of a request's first block.
     slots: Box<[Slot]>,
     shape: Shape,
     /// The head after the last request, and the queue's slack.
     until: Counter,
     slack: u32,
-    /// Requests that are not `fast`, or disarmed.
+    /// Number of requests that are not `fast`, or disarmed.
     odd: u32,
 }
 
@@ -72,12 +72,12 @@ impl Line {
         }
     }
 
-    /// Blocks of a request.
+    /// Returns the number of blocks of a request.
     fn blocks(&self, counter: Counter) -> u32 {
         self.slot(counter).blocks
     }
 
-    /// The requests that lie in the ring, from the head on.
+    /// Returns the requests in the ring, from the head on.
     fn requests<'a>(&'a self, ring: &SendRing) -> impl Iterator<Item = Counter> + use<'a> {
         let mut next = ring.cursor.head();
         core::iter::from_fn(move || {
@@ -89,7 +89,7 @@ impl Line {
         })
     }
 
-    /// The next that is armed.
+    /// Returns the next armed request.
     fn next_armed(&self, ring: &SendRing) -> Option<Counter> {
         self.requests(ring).find(|&at| self.slot(at).armed)
     }
@@ -101,7 +101,7 @@ impl Line {
         self.requests(ring).filter(|&at| self.slot(at).armed).count() as u32
     }
 
-    /// Draws the line of what is ready, as far as the head's neighbours are.
+    /// Starts the line of ready WQEs, as far as the requests from the head on are ready.
     fn draw(&self, ring: &mut SendRing) {
         let head = ring.cursor.head();
         let end = if self.odd == 0 {
@@ -113,8 +113,8 @@ impl Line {
         ring.draw_line(end.since(head));
     }
 
-    /// After the end of the line was met: draws it anew, if anything may be fired, and says whether
-    /// something is in it.
+    /// Starts a new line after the end of the old one, if a request may be fired. Returns whether a
+    /// WQE is in it.
     #[cold]
     #[inline(never)]
     pub(super) fn aim(&self, ring: &mut SendRing) -> Result<bool, FireError> {
@@ -126,7 +126,7 @@ impl Line {
         }
         self.draw(ring);
         if self.until == ring.cursor.head() {
-            // All that was written is posted: polls may take the short way again.
+            // All written WQEs are posted: polls may take the fast path again.
             ring.close();
         }
         let ready = !ring.ready.is_empty();
@@ -136,7 +136,7 @@ impl Line {
         Ok(ready)
     }
 
-    /// Which form the next is of. There is one.
+    /// Returns the kind of the next request's form. There is a next request.
     #[inline(always)]
     pub(super) fn kind(&self, ring: &SendRing) -> u8 {
         let head = ring.cursor.head();
@@ -147,17 +147,18 @@ impl Line {
         self.next_armed(ring).map_or(0, |at| self.slot(at).kind)
     }
 
-    /// The first eight bytes of the ctrl segment of the request at the head.
+    /// Returns the first eight bytes of the ctrl segment of the request at the head.
     #[inline(always)]
     pub(super) fn ctrl(&self, ring: &SendRing) -> u64 {
         self.slot(ring.cursor.head()).last.doorbell
     }
 
-    /// Posts the next that is armed, of any form, and the NOPs before it; `patch` fills its fields
-    /// in.
+    /// Posts the next armed request, of any form, and the NOPs before it. `patch` fills in its
+    /// fields.
     ///
     /// # Safety
-    /// Until each request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until each request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[cold]
     #[inline(never)]
     pub(super) unsafe fn fire_any(
@@ -165,18 +166,20 @@ impl Line {
         ring: &mut SendRing,
         patch: impl FnOnce(&Place),
     ) -> Result<(), Refusal> {
-        // `aim` has found one, and whoever was handed it has had the queue alone since.
+        // `aim` has found one, and since then only the holder of [`Next`](super::Next) could use
+        // the queue.
         let Some(at) = self.next_armed(ring) else { return Ok(()) };
         patch(&ring.place(at));
         ring.doorbell.timing.stamp(Phase::Encode);
-        // SAFETY: the same contract as this function's.
+        // SAFETY: the caller upholds this function's contract, which is the callee's.
         unsafe { self.post(ring, at) }
     }
 
-    /// Posts what lies in the ring up to, and including, the request at `at`.
+    /// Posts the WQEs in the ring up to, and including, the request at `at`.
     ///
     /// # Safety
-    /// Until each request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until each request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     unsafe fn post(&mut self, ring: &mut SendRing, at: Counter) -> Result<(), Refusal> {
         let head = ring.cursor.head();
         let end = at.plus(self.blocks(at));
@@ -184,8 +187,8 @@ impl Line {
         let odd = passed.filter(|&other| !self.slot(other).fast || !self.slot(other).armed).count();
         let Slot { last, after, armed, .. } = *self.slot(at);
         let single = at == head && armed;
-        // SAFETY: `arm` and `disarm` wrote the WQEs before `end`, and `last` is the last. At most one is
-        // no NOP, and its memory meets this function's contract.
+        // SAFETY: `arm` and `disarm` wrote the WQEs before `end`, and `last` is the last. At most
+        // one is not a NOP. The caller guarantees its memory by this function's contract.
         unsafe { ring.commit(end, after, &last, single)? };
         self.odd -= odd as u32;
         self.draw(ring);
@@ -201,8 +204,8 @@ impl Line {
         for block in 0..blocks {
             let last = block + 1 == blocks;
             let nop = Nop::new().signaled_if(slot.signaled && last);
-            // As many blocks as before, and no CQE more: it has room, unless an error was seen, and
-            // then nothing of it is ever posted.
+            // It has as many blocks as before, and no more CQEs, so it fits, unless an error was
+            // seen. Then no part of it is ever posted.
             let written = ring.encode_any::<Rc, Nop>(at.plus(block), slack, slot.id, &nop);
             let Ok((_, after, last, _)) = written else { break };
             (slack, slot.last) = (after, last);

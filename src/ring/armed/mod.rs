@@ -1,8 +1,9 @@
-//! WQEs that are written ahead, each in its slot of the send ring, and posted later by filling in the
-//! fields that were left open and ringing. [`Armed`] owns or borrows the queue meanwhile, so nothing
-//! else is posted in between; `forms` says what may be armed, as types; `line` keeps account of what
-//! lies in the ring; `next` is the hot path: what is fired is handed out one at a time, in order, and
-//! used up by firing.
+//! Prepared WQEs: written ahead, each in its slot of the send ring, and posted later.
+//!
+//! Posting fills in the variable fields and rings. [`Armed`] owns or borrows the queue meanwhile,
+//! so nothing else is posted in between. `forms` declares, as types, which requests may be armed.
+//! `line` keeps the bookkeeping of the WQEs in the ring. `next` is the hot path: it hands out the
+//! requests to fire one at a time, in order, and firing consumes them.
 
 mod forms;
 mod line;
@@ -19,10 +20,10 @@ pub use next::Next;
 use super::{HasSendQueue, PostError, Queues, ReceiveSide, SendQueue, SendSide};
 use crate::ib::{Rc, Transport};
 
-/// Why nothing can be fired.
+/// Why no request can be fired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FireError {
-    /// Nothing is armed.
+    /// No request is armed.
     #[error("nothing is armed")]
     NothingArmed,
     /// The QP has left RTS: an error completion of this queue was seen.
@@ -32,12 +33,12 @@ pub enum FireError {
     WrongState,
 }
 
-/// A send queue with requests that are written to its ring and not yet known to the card.
+/// A send queue with requests that are written to its ring and not yet known to the HCA.
 ///
-/// `Q` is the queue, `&mut SendQueue` or a [`SendQueue`] itself. `F` says what is armed: a [`Form`],
-/// or [`Either`] of two. Everything that could fail is checked by [`arm`](Self::arm): room in the
-/// ring, room in the CQ, limits. What is left for the moment that counts is to store the
-/// [variable](super::variable) fields and to ring, by BlueFlame where the register allows it.
+/// `Q` is the queue: `&mut SendQueue`, or a [`SendQueue`] itself. `F` declares the requests: a
+/// [`Form`], or [`Either`] of two. [`arm`](Self::arm) checks everything that could fail: free
+/// blocks in the ring, free CQ slots, limits. Firing only stores the [variable](super::variable)
+/// fields and rings, by BlueFlame if the register allows it.
 ///
 /// ```no_run
 /// # use mlx5::cqe::Completion;
@@ -60,9 +61,9 @@ pub enum FireError {
 /// # }
 /// ```
 ///
-/// The card may fetch what the doorbell record covers. It covers a WQE when that is fired, in the
-/// order of arming, and nothing that is armed can be changed from then on: [`next`](Self::next)
-/// hands out the one WQE that may be fired, and firing uses it up.
+/// The HCA may fetch the WQEs that the doorbell record covers. It covers a WQE when that is fired,
+/// in the order of arming, and from then on the WQE cannot be changed. [`next`](Self::next) hands
+/// out the one WQE that may be fired, and firing consumes it.
 ///
 /// ```compile_fail,E0382
 /// # use mlx5::{ib::Rc, ring::{*, variable::*}, wqe::*};
@@ -98,13 +99,14 @@ pub enum FireError {
 /// }
 /// ```
 ///
-/// Dropping it, or leaking it, posts nothing of what is still armed: the next post writes the same
-/// slots anew. Ids of requests that were not fired do not come back.
+/// Dropping or leaking it posts none of the requests that are still armed. The next post overwrites
+/// their slots. Ids of requests that were not fired do not come back.
 ///
-/// When a request has failed, the card flushes what is fired until the poll that brings the error
-/// completion: each request, unsignaled ones, too, completes with an error and its id. From that poll
-/// on [`next`](Self::next) says [`FireError::WrongState`]. The way on is the one of every queue: drop
-/// this, take the QP through RESET, [restart](SendQueue::restart) the queue, and arm again.
+/// When a request has failed, the HCA flushes the fired requests until the poll that returns the
+/// error completion: each request, even an unsignaled one, completes with an error and its id. From
+/// that poll on [`next`](Self::next) returns [`FireError::WrongState`]. Recover as for every queue:
+/// drop this value, take the QP through RESET, [restart](SendQueue::restart) the queue, and arm
+/// again.
 pub struct Armed<Q, F, T: Transport = Rc> {
     queue: Q,
     line: Line,
@@ -112,27 +114,27 @@ pub struct Armed<Q, F, T: Transport = Rc> {
 }
 
 impl<Q: HasSendQueue<T>, F: Forms<T>, T: Transport> Armed<Q, F, T> {
-    /// Takes a queue, of which nothing is armed. Allocates 32 bytes per block of the ring.
+    /// Takes a queue, without armed requests. Allocates 32 bytes per block of the ring.
     pub fn new(mut queue: Q) -> Self {
         let line = Line::new(&mut queue.queue_mut().ring);
         Self { queue, line, forms: PhantomData }
     }
 
-    /// Writes a request behind those already armed, with all that does not vary; what it has in
-    /// variable fields does not matter, but for the remote address, which an
+    /// Writes a request behind those already armed, except for its variable fields. The request's
+    /// values in variable fields are ignored, except for the remote address, which an
     /// [`Offset`](super::variable::Offset) is added to. `id` comes back with its completion.
     ///
     /// # Errors
-    /// As for [`Batch::append`](super::Batch::append): nothing is armed then. An unsignaled request
-    /// counts as a signaled one as long as more than one CQE is left to promise: then it can be
-    /// fired the fast way.
+    /// The errors of [`Batch::append`](super::Batch::append). Nothing is armed then. An unsignaled
+    /// request counts as a signaled one while more than one CQ slot is free. Then it can be fired
+    /// on the fast path.
     pub fn arm(&mut self, id: u64, operation: F::Operation) -> Result<(), PostError> {
         let ring = &mut self.queue.queue_mut().ring;
         F::arm(Parts { ring, line: &mut self.line }, Kind::default(), id, &operation)
     }
 
-    /// The request that was armed first of those that are, to be [fired](Next::fire) now or never:
-    /// if it is dropped, it is still the next. Of [`Either`] form, it says which.
+    /// Returns the oldest armed request, to be [fired](Next::fire). If the result is dropped, the
+    /// request is still the next one. For an [`Either`] form, the result tells which form it is.
     ///
     /// # Errors
     /// [`FireError`]; nothing is changed then.
@@ -145,47 +147,46 @@ impl<Q: HasSendQueue<T>, F: Forms<T>, T: Transport> Armed<Q, F, T> {
         Ok(F::next(Parts { ring, line: &mut self.line }, bits, ready))
     }
 
-    /// Turns an armed request into a NOP where it lies; `position` 0 is the next. Returns its id, or
-    /// `None` if fewer are armed.
+    /// Turns an armed request into a NOP in its slot. `position` 0 is the next request. Returns its
+    /// id, or `None` if fewer are armed.
     ///
-    /// The NOP goes out with the request fired after it, whose doorbell covers both, or by
-    /// [`ring_disarmed`](Self::ring_disarmed). If the request was signaled, so is the NOP, and its
-    /// completion brings the id back, as [`SendOperation::Nop`](crate::cqe::SendOperation::Nop): what
-    /// was unsignaled before it is retired as it would have been. Costs a look at each request before
-    /// it.
+    /// The NOP is posted with the request fired after it, whose doorbell covers both, or by
+    /// [`ring_disarmed`](Self::ring_disarmed). If the request was signaled, so is the NOP. Its
+    /// completion returns the id, as [`SendOperation::Nop`](crate::cqe::SendOperation::Nop), and
+    /// retires the unsignaled requests before it as usual. Cost: reads each request before it.
     pub fn disarm(&mut self, position: u32) -> Option<u64> {
         self.line.disarm(&mut self.queue.queue_mut().ring, position)
     }
 
-    /// Posts the NOPs that lie before the next armed request, or at the end if nothing is armed, by
-    /// one 8-byte doorbell, and returns their number. Rings nothing if there are none, or an error
-    /// completion was seen.
+    /// Posts the NOPs before the next armed request, or all NOPs if nothing is armed, by one 8-byte
+    /// doorbell. Returns their number. Rings nothing if there are none, or an error completion was
+    /// seen.
     pub fn ring_disarmed(&mut self) -> u32 {
         self.line.ring_disarmed(&mut self.queue.queue_mut().ring)
     }
 
-    /// Requests that are armed.
+    /// Returns the number of armed requests.
     pub fn len(&self) -> u32 {
         self.line.len(&self.queue.queue().ring)
     }
 
-    /// Whether nothing is armed.
+    /// Returns whether no request is armed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The queue.
+    /// Returns the queue.
     pub fn queue(&self) -> &SendQueue<T> {
         self.queue.queue()
     }
 
-    /// Gives the queue back. What is still armed is not posted.
+    /// Returns the queue. Requests that are still armed are not posted.
     pub fn into_queue(self) -> Q {
         self.queue
     }
 }
 
-/// Completions can be polled as long as requests are armed.
+/// Completions can be polled while requests are armed.
 impl<Q: HasSendQueue<T>, F, T: Transport> Queues for Armed<Q, F, T> {
     #[inline(always)]
     fn send_side(&mut self, qpn: u32) -> Option<SendSide<'_>> {

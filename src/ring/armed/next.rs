@@ -1,4 +1,4 @@
-//! Firing.
+//! Firing of prepared WQEs.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -14,12 +14,12 @@ use crate::watch::lint::Refusal;
 use crate::watch::timing::Phase;
 use crate::wqe::{Operation, Unit};
 
-/// The armed request that may be fired: the oldest.
+/// The oldest armed request, which may be fired.
 #[must_use = "nothing is posted until it is fired"]
 pub struct Next<'a, O, V> {
     ring: &'a mut SendRing,
     line: &'a mut Line,
-    /// It is in the line of those that are ready.
+    /// Whether it is in the line of WQEs that are ready.
     ready: bool,
     form: PhantomData<(O, V)>,
 }
@@ -30,26 +30,26 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
         Self { ring, line, ready, form: PhantomData }
     }
 
-    /// Fills the variable fields in and posts the request: `docs/ordering.md`, "Armed". It cannot
-    /// fail. A WQE of one block goes by BlueFlame where the register allows it, in four stores of 16
-    /// bytes, with two fences, and some twenty instructions in all. One that has NOPs before it, or
-    /// more than one block, and every one on another register, takes a longer way.
+    /// Fills in the variable fields and posts the request: `docs/ordering.md`, "Armed". It cannot
+    /// fail. A WQE of one block goes by BlueFlame if the register allows it: in four stores of 16
+    /// bytes, with two fences, and about twenty instructions in all. A WQE with NOPs before it or
+    /// with more than one block, and any WQE on another register, takes a slower path.
     ///
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
-    ///   READ or atomic writes.
+    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
+    ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
     ///
-    /// With the feature `lint`, a request with a defect, or with one in a NOP before it, is not posted
-    /// and stays armed: the defect is printed on standard error, and the queue's next call that can fail
-    /// returns it. [`try_fire`](Self::try_fire) returns it at once.
+    /// With the feature `lint`, a request with a defect, or with one in a NOP before it, is not
+    /// posted and stays armed: the defect is printed on standard error, and the queue's next call
+    /// that can fail returns it. [`try_fire`](Self::try_fire) returns it at once.
     #[inline(always)]
     pub unsafe fn fire(mut self, values: V::Values) {
         // SAFETY: passed on.
@@ -58,20 +58,20 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
         }
     }
 
-    /// Posts the request, as [`fire`](Self::fire), and returns what is wrong with it.
+    /// Posts the request like [`fire`](Self::fire), and returns its defect, if any.
     ///
     /// # Errors
-    /// `PostError::Refused`, with the feature `lint`; nothing is posted then, and it is armed as it
-    /// was, with these values. Without it, none.
+    /// `PostError::Refused`, with the feature `lint`. Nothing is posted then, and the request stays
+    /// armed, with these values. Without the feature, no error.
     ///
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
-    ///   READ or atomic writes.
+    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
+    ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
@@ -83,7 +83,8 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     }
 
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[inline(always)]
     unsafe fn go(&mut self, values: V::Values) -> Result<(), Refusal> {
         let ring = &mut *self.ring;
@@ -108,13 +109,14 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
         };
         let mut units = [unit(0); 4];
         for at in 1..4 {
-            // Behind its end, the last unit again: nobody looks at it, and it is at hand.
+            // Behind its end, the last unit is repeated: it is at hand, and the HCA does not read
+            // it.
             units[at] = if at < O::USUAL_DS as usize { unit(at) } else { units[at - 1] };
         }
         ring.doorbell.timing.stamp(Phase::Encode);
         ring.inspect_next()?;
-        // SAFETY: the WQE at the head was written before, and the line is only drawn where the register
-        // takes it. Its memory meets this function's contract.
+        // SAFETY: the WQE at the head was written before, and the line is only started if the
+        // register takes it. The caller guarantees its memory by this function's contract.
         unsafe { ring.doorbell.fire(record, units) };
         ring.step();
         Ok(())
@@ -123,7 +125,8 @@ impl<'a, O: Operation, V: Variable<O>> Next<'a, O, V> {
     /// Fires a request that is not in the line.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered and nobody else uses it.
+    /// Until the request is retired, the memory that it names stays registered and nothing else
+    /// uses it.
     #[cold]
     #[inline(never)]
     unsafe fn fire_otherwise(

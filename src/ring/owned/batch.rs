@@ -12,7 +12,7 @@ use crate::ring::{self, PostError, SendQueue};
 use crate::watch::lint::Refusal;
 
 /// Requests that are written to the ring of a [`Channel`](super::Channel), and not yet known to the
-/// card. One doorbell rings them all.
+/// HCA. One doorbell rings them all.
 ///
 /// ```no_run
 /// # use mlx5::ring::owned::{Channel, Slice};
@@ -25,8 +25,8 @@ use crate::watch::lint::Refusal;
 /// # }
 /// ```
 ///
-/// Dropping the batch posts nothing, and drops the memory of its requests. Leaking it posts nothing,
-/// either; the memory is dropped with the channel, or by the channel's next post or batch.
+/// Dropping the batch posts nothing, and drops the memory of its requests. Leaking it posts
+/// nothing, either; the memory is dropped with the channel, or by the channel's next post or batch.
 #[must_use = "a batch posts nothing until it is rung"]
 pub struct Batch<'c, T: Transport = Rc> {
     requests: ring::Batch<'c, T>,
@@ -42,10 +42,11 @@ impl<'c, T: Transport> Batch<'c, T> {
         Self { requests: requests.alone(), flight }
     }
 
-    /// Writes a request after those already in the batch, as [`Channel::post`](super::Channel::post).
+    /// Writes a request after those already in the batch, see
+    /// [`Channel::post`](super::Channel::post).
     ///
     /// # Errors
-    /// [`Refused`], which gives the operation back; the batch stays as it was, and can still be rung.
+    /// [`Refused`], which returns the operation. The batch stays as it was, and can still be rung.
     #[inline]
     pub fn append<O: OwnedOperation<T>>(
         &mut self,
@@ -57,18 +58,19 @@ impl<'c, T: Transport> Batch<'c, T> {
         }
         let slot = self.requests.slot();
         if self.requests.append_ready(id, &operation) {
-            // SAFETY: `slot` is the ring's, of the request appended above. It was free, so its place holds
-            // nothing: `new` has dropped what a leaked batch left.
+            // SAFETY: `slot` is the ring's, of the request appended above. It was free, so its
+            // place holds nothing: `new` has dropped the buffers of a leaked batch.
             unsafe { self.flight.add(slot, operation.into_buffers()) }
             return Ok(());
         }
-        // Another one as far as the compiler knows, so that only this path needs it in memory.
+        // `black_box` makes it another operation for the compiler, so that only this path needs it
+        // in memory.
         let rest = black_box(operation);
         if let Err(error) = self.requests.append_any(id, &rest) {
             return Err(Refused { error, operation: rest });
         }
-        // SAFETY: `slot` is the ring's, of the request appended above. It was free, so its place holds
-        // nothing: `new` has dropped what a leaked batch left.
+        // SAFETY: `slot` is the ring's, of the request appended above. It was free, so its place
+        // holds nothing: `new` has dropped the buffers of a leaked batch.
         unsafe { self.flight.add(slot, rest.into_buffers()) }
         Ok(())
     }
@@ -86,9 +88,9 @@ impl<'c, T: Transport> Batch<'c, T> {
     /// Posts the batch: the doorbell record, then the register (`docs/ordering.md`). An empty batch
     /// rings nothing.
     ///
-    /// With the feature `lint`, a batch with a defect is not posted: the defect is printed on standard
-    /// error, and the next post returns it. [`try_ring`](Self::try_ring) returns it at once. The memory
-    /// of the requests is given up then.
+    /// With the feature `lint`, a batch with a defect is not posted: the defect is printed on
+    /// standard error, and the next post returns it. [`try_ring`](Self::try_ring) returns it at
+    /// once. The memory of the requests is dropped then.
     #[inline]
     pub fn ring(self) {
         let (rung, mut requests) = self.commit();
@@ -97,11 +99,11 @@ impl<'c, T: Transport> Batch<'c, T> {
         }
     }
 
-    /// As [`ring`](Self::ring), and says what is wrong with a request.
+    /// Posts the batch like [`ring`](Self::ring), and returns the defect of a request, if any.
     ///
     /// # Errors
-    /// As [`ring::Batch::try_ring`](crate::ring::Batch::try_ring); the memory of the requests is
-    /// given up then.
+    /// The errors of [`ring::Batch::try_ring`](crate::ring::Batch::try_ring). The memory of the
+    /// requests is dropped then.
     #[inline]
     pub fn try_ring(self) -> Result<(), PostError> {
         self.commit().0?;
@@ -113,9 +115,9 @@ impl<'c, T: Transport> Batch<'c, T> {
         let this = ManuallyDrop::new(self);
         // SAFETY: both fields are moved out once, and `this` is never dropped.
         let (mut requests, flight) = unsafe { (read(&this.requests), read(&this.flight)) };
-        // SAFETY: all memory that the requests name is in slices, which the flight owns until a poll has
-        // retired the request or the QP was reset: nothing else reaches it. If the channel is dropped
-        // before, the memory is freed only after it was deregistered.
+        // SAFETY: all memory that the requests name is in slices, which the flight owns until a
+        // poll has retired the request or the QP was reset: nothing else reaches it. If the channel
+        // is dropped before, the memory is freed only after it was deregistered.
         let rung = unsafe { requests.commit() };
         if rung.is_ok() {
             flight.set_open(false);

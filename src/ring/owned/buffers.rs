@@ -11,11 +11,11 @@ use super::tagged;
 
 /// The slices of a request: [`None`](Self::None), one, or a list.
 ///
-/// [Iterating](IntoIterator) over it gives all its slices. [`one`](Self::one) and [`many`](Self::many)
-/// give what was posted in the same shape, and otherwise give the buffers back.
-/// [`slices`](Self::slices) borrows. No call loses a slice, and none allocates; only the iterator over a
-/// list frees something, when it is dropped: the list itself. Two values are equal if both are none, or
-/// both are lists without slices.
+/// [Iterating](IntoIterator) over it gives all its slices. [`one`](Self::one) and
+/// [`many`](Self::many) give what was posted in the same shape, and otherwise give the buffers
+/// back. [`slices`](Self::slices) borrows. No call loses a slice, and none allocates; only the
+/// iterator over a list frees something, when it is dropped: the list itself. Two values are equal
+/// if both are none, or both are lists without slices.
 ///
 /// ```no_run
 /// # use mlx5::ring::owned::{Buffers, Slice};
@@ -49,8 +49,8 @@ impl Buffers {
         if !self.is_one() {
             return Err(self);
         }
-        // SAFETY: the tag says that `From<Slice>` made the word. `self` is forgotten, so the word is used
-        // once.
+        // SAFETY: the tag says that `From<Slice>` made the word. `self` is forgotten, so the word
+        // is used once.
         let slice = unsafe { tagged::into_one(self.word) };
         forget(self);
         Ok(slice)
@@ -64,8 +64,8 @@ impl Buffers {
         if self.is_one() || self.is_none() {
             return Err(self);
         }
-        // SAFETY: the tag says that `From<Vec<Slice>>` made the word. `self` is forgotten, so the word is
-        // used once.
+        // SAFETY: the tag says that `From<Vec<Slice>>` made the word. `self` is forgotten, so the
+        // word is used once.
         let list = unsafe { tagged::into_list(self.word) };
         forget(self);
         Ok(list)
@@ -73,8 +73,8 @@ impl Buffers {
 
     /// Borrows all slices.
     pub fn slices(&self) -> &[Slice] {
-        // SAFETY: the word is `NONE` or was made by one of the two `From`, and `self` owns its slices as
-        // long as it is borrowed.
+        // SAFETY: the word is `NONE` or was made by one of the two `From`, and `self` owns its
+        // slices as long as it is borrowed.
         unsafe { tagged::elements(&self.word) }
     }
 
@@ -105,8 +105,7 @@ impl From<Vec<Slice>> for Buffers {
     }
 }
 
-/// The slices of [`Buffers`], in the order in which they were posted. Dropping it drops those that are
-/// left.
+/// The slices of [`Buffers`], in the order in which they were posted. Dropping it drops the rest.
 #[derive(Debug)]
 pub struct IntoIter {
     one: Option<Slice>,
@@ -155,8 +154,8 @@ impl Drop for Buffers {
     #[inline]
     fn drop(&mut self) {
         if !self.is_none() {
-            // SAFETY: the word is not `NONE`, so one of the two `From` made it. It is not used after the
-            // drop.
+            // SAFETY: the word is not `NONE`, so one of the two `From` made it. It is not used
+            // after the drop.
             unsafe { tagged::free::<Slice>(self.word) }
         }
     }

@@ -17,14 +17,14 @@ use crate::ring::{
 use crate::verbs::{QueuePair, Reset, Rts};
 use crate::wqe::{Nop, SgeList};
 
-/// A queue pair with everything that is in flight on it.
+/// A queue pair with all its requests in flight and their memory.
 ///
 /// Dropping it destroys the queue pair, if nothing else keeps that alive, before the memory in
-/// flight is deregistered and freed. [`close`](Self::close) gives everything back instead.
+/// flight is deregistered and freed. [`close`](Self::close) returns everything instead.
 #[derive(Debug)]
 pub struct Channel<T: Transport = Rc> {
-    // In the order of their end: the first three hold the queue pair, the last one the memory of
-    // requests. That of receives is the receiver's, and goes when the receiver holds it no more.
+    // In drop order: the first three hold the queue pair, the last one the memory of requests. The
+    // receiver holds the memory of receives, and drops it after the queue pair.
     qp: QueuePair<T, Rts>,
     send: SendQueue<T>,
     receive: Receiver,
@@ -33,28 +33,30 @@ pub struct Channel<T: Transport = Rc> {
     sends: Flight,
 }
 
-/// What is left of a closed channel.
+/// The parts of a closed channel.
 #[derive(Debug)]
 pub struct Closed<T: Transport = Rc> {
     /// The queue pair, in RESET.
     pub qp: QueuePair<T, Reset>,
-    /// The completions of sends, or of both.
+    /// The reader of the CQ of sends, or of both.
     pub completions: Completions,
-    /// Those of receives, if they were separate.
+    /// The reader of the CQ of receives, if it was separate.
     pub receive_completions: Option<Completions>,
-    /// Ids and memory of requests that were in flight, oldest first; they have no outcome.
+    /// Ids and memory of requests that were in flight, oldest first. Their outcome is unknown.
     pub sends: Vec<(u64, Buffers)>,
     /// Ids and memory of receives that were in flight, oldest first.
     pub receives: Vec<(u64, Buffers)>,
 }
 
 impl<T: Transport> Channel<T> {
-    /// A channel over a connected queue pair whose sends and receives complete on `completions`.
-    /// The receiver was made before, so that receives could be posted before the peer sends.
+    /// Creates a channel over a connected queue pair whose sends and receives complete on
+    /// `completions`. The receiver was created before, so that receives could be posted before the
+    /// peer sends.
     ///
     /// # Errors
-    /// As [`SendQueue::new`]; [`QueueError::ForeignQp`] and [`QueueError::ForeignCq`] for a receiver
-    /// of another queue pair, or one that completes elsewhere. Everything given is dropped then.
+    /// The errors of [`SendQueue::new`]. [`QueueError::ForeignQp`] or [`QueueError::ForeignCq`] if
+    /// the receiver is of another queue pair, or completes on another CQ. All arguments are dropped
+    /// then.
     pub fn new(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
@@ -64,10 +66,12 @@ impl<T: Transport> Channel<T> {
         Self::build(qp, receiver, completions, None, config)
     }
 
-    /// As [`new`](Self::new), with receives that complete on another CQ.
+    /// Creates a channel whose receives complete on another CQ, `receive_completions`.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`SendQueue::new`]. [`QueueError::ForeignQp`] or [`QueueError::ForeignCq`] if
+    /// the receiver is of another queue pair, or completes on another CQ. All arguments are dropped
+    /// then.
     pub fn with_receive_completions(
         qp: QueuePair<T, Rts>,
         receiver: Receiver,
@@ -86,7 +90,7 @@ impl<T: Transport> Channel<T> {
         config: SendConfig,
     ) -> crate::Result<Self> {
         let receive = receiver.queue();
-        // By the object: two devices may give their queue pairs the same number.
+        // Compares the objects: two devices may give their queue pairs the same number.
         if !receive.is_of(ObjectId::at(qp.as_raw().as_ptr())) {
             return Err(QueueError::ForeignQp.into());
         }
@@ -96,17 +100,18 @@ impl<T: Transport> Channel<T> {
         let send = SendQueue::new(&qp, &mut completions, config)?;
         let domain = qp.domain().ok_or(QueueError::NoQueue)?;
         let sends = Flight::new(&send.ring, domain);
-        // So that one that finds nothing looks at the other.
+        // A poll that finds no CQE in the first CQ must look at the other.
         completions.watch(receive_completions.is_some());
         Ok(Self { qp, send, receive: receiver, completions, receive_completions, sends })
     }
 
-    /// Posts a request; its memory comes back with its completion, or that of a later one.
+    /// Posts a request. Its memory is returned with its completion, or with that of a later
+    /// request.
     ///
     /// # Errors
-    /// [`Refused`], which gives the operation back. [`PostError::QueueFull`] also where retired
-    /// requests have not been given back yet; [`PostError::PdMismatch`] for memory of another
-    /// protection domain or device.
+    /// [`Refused`], which returns the operation. [`PostError::QueueFull`] also if retired requests
+    /// have not been returned yet. [`PostError::PdMismatch`] for memory of another protection
+    /// domain or device.
     #[inline]
     pub fn post<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
         if Slice::any_foreign(operation.slices(), self.sends.domain) {
@@ -114,16 +119,17 @@ impl<T: Transport> Channel<T> {
         }
         self.send.ring.doorbell.timing.begin();
         let cursor = self.send.ring.cursor;
-        // SAFETY: all memory that the request names is in slices, which the flight owns as soon as the
-        // call returns: nothing reads, writes or borrows it. A poll gives them back that has retired the
-        // request, or `close` after RESET. If the channel is dropped before, so are the slices: their
-        // memory stays registered while other slices of the region exist, which do not cover it, and is
-        // freed after it was deregistered. If the channel is leaked, so are the slices.
+        // SAFETY: all memory that the request names is in slices, which the flight owns as soon as
+        // the call returns: nothing reads, writes or borrows it. The poll that retires the request
+        // returns them, or `close` does after RESET. If the channel is dropped before, so are the
+        // slices: their memory stays registered while other slices of the region exist, which do
+        // not cover it, and is deregistered before it is freed. If the channel is leaked, so are
+        // the slices.
         match unsafe { self.send.post_short(id, &operation) } {
             Ok(true) => {
                 let slot = cursor.shape().slot(cursor.head());
-                // SAFETY: the slot is the ring's, of the request posted above. It was free, so its place
-                // holds nothing: `post_short` posts only where no batch was leaked.
+                // SAFETY: the slot is the ring's, of the request posted above. It was free, so its
+                // place holds nothing: `post_short` posts only where no batch was leaked.
                 unsafe { self.sends.add(slot, operation.into_buffers()) }
                 return Ok(());
             }
@@ -137,14 +143,14 @@ impl<T: Transport> Channel<T> {
     fn post_any<O: OwnedOperation<T>>(&mut self, id: u64, operation: O) -> Result<(), Refused<O>> {
         self.sends.forget_unposted(&self.send.ring);
         let cursor = self.send.ring.cursor;
-        // SAFETY: all memory that the request names is in slices, which the flight owns in a moment, until
-        // a poll has retired the request or the QP was reset. If the channel is dropped before, their
-        // memory is freed after it was deregistered.
+        // SAFETY: all memory that the request names is in slices. The flight owns them below, until
+        // a poll has retired the request or the QP was reset. If the channel is dropped before,
+        // their memory is deregistered before it is freed.
         if let Err(error) = unsafe { self.send.post_ref(id, &operation) } {
             return Err(Refused { error, operation });
         }
-        // SAFETY: the slot is the ring's, of the request posted above. It was free, so its place holds
-        // nothing: `forget_unposted` has dropped what a leaked batch left.
+        // SAFETY: the slot is the ring's, of the request posted above. It was free, so its place
+        // holds nothing: `forget_unposted` has dropped the buffers of a leaked batch.
         unsafe {
             let slot = cursor.shape().slot(cursor.head());
             self.sends.add(slot, operation.into_buffers());
@@ -152,16 +158,16 @@ impl<T: Transport> Channel<T> {
         Ok(())
     }
 
-    /// Starts a batch: requests with one doorbell.
+    /// Starts a batch: several requests with one doorbell.
     #[inline]
     pub fn batch(&mut self) -> Batch<'_, T> {
         Batch::new(&mut self.send, &mut self.sends)
     }
 
-    /// Posts a receive, as [`Receiver::post`].
+    /// Posts a receive by [`Receiver::post`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Receiver::post`]. Nothing is posted then.
     #[inline]
     pub fn post_receive<P: OwnedPayload + SgeList>(
         &mut self,
@@ -171,12 +177,12 @@ impl<T: Transport> Channel<T> {
         self.receive.post(id, memory)
     }
 
-    /// For a channel whose user is idle: where only unsignaled requests are outstanding, posts a
-    /// signaled NOP with this id behind them, so that polls bring their memory back, and the NOP
-    /// itself. Returns whether it did.
+    /// Retires outstanding requests of an idle channel. If only unsignaled requests are
+    /// outstanding, posts a signaled NOP with this id behind them. Polls then return their memory,
+    /// and the NOP itself. Returns whether it posted one.
     ///
     /// # Errors
-    /// As [`SendQueue::reclaim`].
+    /// The errors of [`SendQueue::reclaim`].
     pub fn reclaim(&mut self, id: u64) -> Result<bool, PostError>
     where
         Nop: OwnedOperation<T>,
@@ -187,8 +193,8 @@ impl<T: Transport> Channel<T> {
         self.post(id, Nop::new().signaled()).map(|()| true).map_err(|refused| refused.error)
     }
 
-    /// Takes the next request or receive that is retired, with its memory. Unsignaled requests come
-    /// before the signaled one whose completion retired them.
+    /// Takes the next retired request or receive, with its memory. Unsignaled requests come before
+    /// the signaled one whose completion retired them.
     ///
     /// # Errors
     /// [`PollError`].
@@ -200,8 +206,8 @@ impl<T: Transport> Channel<T> {
             Found::Send(done) => {
                 // SAFETY: `find` was the last call on the reader, and found a send.
                 unsafe { self.completions.take_found() };
-                // SAFETY: a `find` that finds a send has retired it by `retire_oldest`, as the oldest, and
-                // nothing has been retired since.
+                // SAFETY: `find` found a send, so it has retired it by `retire_oldest`, as the
+                // oldest, and nothing has been retired since.
                 let buffers = unsafe { self.sends.take_oldest(&self.send.ring) };
                 let outcome = Outcome::Sent(done);
                 Ok(Some(Event::Returned(Returned { id: done.id, buffers, outcome })))
@@ -212,7 +218,8 @@ impl<T: Transport> Channel<T> {
                 Ok(Some(Event::Returned(self.received(done))))
             }
             Found::Other => {
-                // A place of its own, so that only this path needs an event of any kind in memory.
+                // A variable of its own, so that only this path needs an event of any kind in
+                // memory.
                 let mut other = MaybeUninit::uninit();
                 if !self.poll_other(&mut other)? {
                     return Ok(None);
@@ -223,10 +230,10 @@ impl<T: Transport> Channel<T> {
         }
     }
 
-    /// As [`poll`](Self::poll), of whatever is there; returns whether it wrote an event.
+    /// Takes the next event of any kind. Returns whether it wrote one to `into`.
     ///
-    /// Not for the rare only: here come the successes of requests that unsignaled ones were before,
-    /// and everything of a CQ that is for receives alone.
+    /// This path is not only for rare cases. It handles successes of requests that follow
+    /// unsignaled ones, and everything of a CQ that has only receives.
     #[cold]
     #[inline(never)]
     fn poll_other(&mut self, into: &mut MaybeUninit<Event>) -> Result<bool, PollError> {
@@ -265,8 +272,8 @@ impl<T: Transport> Channel<T> {
                 }
             }
         }
-        // SAFETY: `take_other` wrote it where it returned true, and the arm of a send did; the other arms
-        // return.
+        // SAFETY: `take_other` wrote it if it returned true, and the arm of a send wrote it. The
+        // other arms return.
         let event = match unsafe { other.assume_init() } {
             Completion::Send(done) => return Ok(self.sent(mark, Outcome::Sent(done), into)),
             Completion::Failed(failure) if failure.queue == QueueKind::Send => {
@@ -278,15 +285,15 @@ impl<T: Transport> Channel<T> {
                 let outcome = Outcome::Failed(failure);
                 Event::Returned(Returned { id: failure.id, buffers, outcome })
             }
-            // It has retired nothing.
+            // It retired nothing.
             Completion::Unclaimed(unclaimed) => Event::Unclaimed(unclaimed),
         };
         into.write(event);
         Ok(true)
     }
 
-    /// A CQE, the first since `mark`, has retired requests; the last of them ended so. Gives back
-    /// the first of them.
+    /// Handles a CQE, the first since `mark`, that retired requests, the last one with `outcome`.
+    /// Writes the first of them to `into`.
     fn sent(&mut self, mark: Mark, outcome: Outcome, into: &mut MaybeUninit<Event>) -> bool {
         self.sends.retire(&mut self.send.ring, mark, outcome);
         let returned = self.sends.give_back(&mut self.send.ring);
@@ -296,55 +303,55 @@ impl<T: Transport> Channel<T> {
         returned.map(|returned| into.write(Event::Returned(returned))).is_some()
     }
 
-    /// The receive that was just retired.
+    /// Returns the receive that was just retired.
     #[inline(always)]
     fn received(&mut self, done: ReceiveDone) -> Returned {
         let buffers = self.receive.take_retired();
         Returned { id: done.id, buffers, outcome: Outcome::Received(done) }
     }
 
-    /// The completions of sends, or of both: to arm them, to say that an event was taken.
+    /// Returns the reader of the CQ of sends, or of both, to arm it, or to count a taken event.
     pub fn completions(&mut self) -> &mut Completions {
         &mut self.completions
     }
 
-    /// Those of receives, if they are separate.
+    /// Returns the reader of the CQ of receives, if it is separate.
     pub fn receive_completions(&mut self) -> Option<&mut Completions> {
         self.receive_completions.as_mut()
     }
 
-    /// The queue pair.
+    /// Returns the queue pair.
     pub fn queue_pair(&self) -> &QueuePair<T, Rts> {
         &self.qp
     }
 
-    /// The send queue, for what can be asked of it.
+    /// Returns the send queue, for its queries.
     pub fn send_queue(&self) -> &SendQueue<T> {
         &self.send
     }
 
-    /// The receive queue, for what can be asked of it.
+    /// Returns the receive queue, for its queries.
     pub fn receive_queue(&self) -> &ReceiveQueue {
         self.receive.queue()
     }
 
-    /// Moves the queue pair to RESET and gives everything back.
+    /// Moves the queue pair to RESET and returns all its parts.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call) if the reset fails: then the queue pair is destroyed,
-    /// and the memory in flight freed.
+    /// and the memory in flight is freed.
     pub fn close(self) -> crate::Result<Closed<T>> {
         let Self { qp, send, mut receive, mut completions, receive_completions, mut sends } = self;
         completions.hold(false);
         completions.watch(false);
-        // Out of reach until the reset: nobody but this function has them.
+        // Only this function can reach them until the reset.
         let (sends, receives) = (sends.take_rest(&send.ring), receive.take_outstanding());
-        // Their claims forbid the reset.
+        // Their claims prevent the reset.
         drop((send, receive));
         let qp = match qp.reset() {
             Ok(qp) => qp,
             Err(failed) => {
-                // The queue pair goes first, so that nothing works on the memory.
+                // The queue pair is destroyed first, so that the HCA no longer works on the memory.
                 drop(failed.queue_pair);
                 return Err(failed.error);
             }

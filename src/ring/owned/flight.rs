@@ -1,4 +1,4 @@
-//! The memory of requests in flight in a send queue, and what becomes of them.
+//! The memory of requests in flight in a send queue, and its return.
 
 use core::fmt;
 use core::mem::{forget, replace};
@@ -12,7 +12,7 @@ use crate::ring::send_ring::SendRing;
 use crate::ring::shadow::Entry;
 use crate::verbs::DomainId;
 
-/// A request that was not posted, with the error and everything it was to own.
+/// A request that was not posted, with the error and all its memory.
 pub struct Refused<O> {
     /// Why. The queue is as it was.
     pub error: PostError,
@@ -21,7 +21,7 @@ pub struct Refused<O> {
 }
 
 impl<O> Refused<O> {
-    /// It names memory of another protection domain than the queue's.
+    /// The operation names memory of another protection domain than the queue's.
     #[cold]
     pub(super) fn foreign(operation: O) -> Self {
         Self { error: PostError::PdMismatch, operation }
@@ -42,7 +42,7 @@ impl<O> fmt::Display for Refused<O> {
 
 impl<O> std::error::Error for Refused<O> {}
 
-/// A request that is retired, and its memory.
+/// A retired request, and its memory.
 #[derive(Debug)]
 #[must_use = "it holds the memory of the request"]
 pub struct Returned {
@@ -50,19 +50,19 @@ pub struct Returned {
     pub id: u64,
     /// Its memory.
     pub buffers: Buffers,
-    /// How it ended.
+    /// Outcome of the request.
     pub outcome: Outcome,
 }
 
-/// How a request ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Outcome {
     /// A signaled request is done.
     Sent(SendDone),
-    /// An unsignaled request is done, as the completion of a later one says.
+    /// An unsignaled request is done: a later request has completed.
     SentUnsignaled {
-        /// Bytes of its slices.
+        /// Number of bytes of its slices.
         byte_len: usize,
     },
     /// A receive is done.
@@ -71,17 +71,17 @@ pub enum Outcome {
     Failed(Failure),
 }
 
-/// What a poll met.
+/// The result of a poll.
 #[derive(Debug)]
 #[must_use = "it may hold the memory of a request"]
 pub enum Event {
     /// A request is retired.
     Returned(Returned),
-    /// A CQE that belongs to none of the queues, or makes no sense there.
+    /// A CQE of none of the queues, or one that contradicts its queue's state.
     Unclaimed(Unclaimed),
 }
 
-/// Puts buffers to a place that holds none.
+/// Stores buffers in a place that holds none.
 ///
 /// # Safety
 /// - `place` is valid for a write.
@@ -96,28 +96,28 @@ pub(super) unsafe fn put(place: *mut Buffers, buffers: Buffers) {
     }
 }
 
-/// As long as an entry of the ring's shadow, so that one is found from the other by an addition.
+/// As long as an entry of the ring's shadow, so that one addition converts between their addresses.
 #[derive(Debug)]
 struct Place {
     buffers: Buffers,
     _unused: u64,
 }
 
-/// The memory of what is in flight in a send ring: by slot of a WQE's first block, allocated once.
+/// The memory of requests in flight in a send ring, by slot of a WQE's first block. Allocated once.
 /// A slot whose WQE is not in flight, or has no memory of its own, holds none.
 #[derive(Debug)]
 pub(super) struct Flight {
     memory: Box<[Place]>,
-    /// The domain of the memory that requests may name.
+    /// Protection domain of the memory that requests may name.
     pub(super) domain: DomainId,
-    /// From the address of the entry in the ring's shadow that is behind a slot's, to that of the
-    /// slot's place here.
+    /// Distance from the address of the shadow entry behind a slot's to the address of the slot's
+    /// place here.
     from_shadow: usize,
-    /// Whether places of free slots may hold memory: while there is a batch, and if it was leaked.
-    /// Then the ring has no clear head, so that the next post comes by here.
+    /// Whether places of free slots may hold memory: while a batch exists, and after it was leaked.
+    /// Then the ring has no clear head, so that the next post calls `forget_unposted`.
     open: bool,
-    /// Where the ring's tail goes, and how the last request before that ended, while retired ones
-    /// have not been given back.
+    /// While retired requests have not been returned: where the ring's tail will be, and the
+    /// outcome of the last request before it.
     retired: Option<(Counter, Outcome)>,
 }
 
@@ -138,19 +138,19 @@ impl Flight {
     /// - Its place holds nothing.
     #[inline(always)]
     pub(super) unsafe fn add(&mut self, slot: usize, buffers: Buffers) {
-        // SAFETY: the caller passes a slot of the ring, and `memory` has a place for each. The caller
-        // guarantees that it holds nothing.
+        // SAFETY: the caller passes a slot of the ring, and `memory` has a place for each. The
+        // caller guarantees that it holds nothing.
         unsafe { put(&raw mut self.memory.get_unchecked_mut(slot).buffers, buffers) }
     }
 
-    /// Has places of WQEs that are not posted yet hold memory, or no longer so.
+    /// Sets whether places of WQEs that are not posted yet may hold memory.
     #[inline(always)]
     pub(super) fn set_open(&mut self, open: bool) {
         self.open = open;
     }
 
-    /// Drops the memory of WQEs that were written ahead and not posted. Costs a look at each free
-    /// block.
+    /// Drops the memory of WQEs that were written ahead and not posted. Cost: reads each free
+    /// block's place.
     #[inline(always)]
     pub(super) fn forget_unposted(&mut self, ring: &SendRing) {
         if self.open {
@@ -172,29 +172,30 @@ impl Flight {
     ///
     /// # Safety
     /// - `ring` is the one that this value was made for.
-    /// - The ring retired it by [`retire_oldest`](crate::ring::shadow::Shadow::retire_oldest), and has
-    ///   retired nothing since.
+    /// - The ring retired it by [`retire_oldest`](crate::ring::shadow::Shadow::retire_oldest), and
+    ///   has retired nothing since.
     #[inline(always)]
     pub(super) unsafe fn take_oldest(&mut self, ring: &SendRing) -> Buffers {
         let address = ring.shadow.behind_retired().wrapping_add(self.from_shadow);
         let place = self.memory.as_mut_ptr().with_addr(address);
-        // SAFETY: the caller guarantees that the ring has just retired a request, whose entry is the one
-        // before `behind_retired`. `memory` has a place for each entry, as long as one: so the address is
-        // that of the place of the request's slot.
+        // SAFETY: the caller guarantees that the ring has just retired a request, whose entry is
+        // the one before `behind_retired`. `memory` has a place for each entry, of the same size.
+        // So the address is that of the place of the request's slot.
         unsafe { replace(&mut (*place).buffers, Buffers::None) }
     }
 
-    /// A CQE, the first since `mark`, has retired what has that outcome, and perhaps others before.
+    /// Handles a CQE, the first since `mark`, that retired a request with that outcome, and perhaps
+    /// others before it.
     pub(super) fn retire(&mut self, ring: &mut SendRing, mark: Mark, outcome: Outcome) {
         self.retired = Some((ring.hold_back(mark), outcome));
     }
 
-    /// Whether there are retired requests that have not been given back.
+    /// Returns whether there are retired requests that have not been returned.
     pub(super) fn has_retired(&self) -> bool {
         self.retired.is_some()
     }
 
-    /// The oldest request, if it is retired.
+    /// Returns the oldest request, if it is retired.
     pub(super) fn give_back(&mut self, ring: &mut SendRing) -> Option<Returned> {
         let (end, last) = self.retired?;
         let Some((slot, entry)) = ring.give_back(end) else {
@@ -212,7 +213,7 @@ impl Flight {
         Some(Returned { id: entry.id, buffers, outcome })
     }
 
-    /// Ids and memory of everything that was not given back, oldest first.
+    /// Returns ids and memory of all requests that were not returned, oldest first.
     pub(super) fn take_rest(&mut self, ring: &SendRing) -> Vec<(u64, Buffers)> {
         let take = |(slot, entry): (usize, Entry)| {
             (entry.id, replace(&mut self.memory[slot].buffers, Buffers::None))

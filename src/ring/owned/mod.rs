@@ -1,19 +1,19 @@
-//! The layer that owns what the card works on, and needs no `unsafe` of its user.
+//! The safe layer: it owns the memory that the HCA works on, and its users need no `unsafe`.
 //!
-//! A [`Slice`] is a part of a memory region that nobody else holds. A [`Channel`] is both ends of a
-//! queue pair with their completions; it takes slices when requests are posted, singly or in a
-//! [`Batch`], and gives them back when these are retired, and meanwhile nobody else can reach them. That holds without any
-//! destructor: a channel that is leaked keeps its slices for ever; one that is dropped drops them,
-//! and memory goes when the last slice of its region does, which deregisters it first, so the card
-//! never reaches memory that was freed or given to somebody else.
+//! A [`Slice`] is a part of a memory region that nothing else holds. A [`Channel`] is both ends of
+//! a queue pair with their completions. It takes slices when requests are posted, singly or in a
+//! [`Batch`], and returns them when the requests are retired. Meanwhile nothing else can reach
+//! them. This does not depend on a destructor: a leaked channel keeps its slices for ever, and a
+//! dropped one drops them. A region is freed when its last slice is dropped, and is deregistered
+//! first. So the HCA never reaches memory that was freed or given to another owner.
 //!
-//! What a request owns is remembered as one word ([`Buffers`]) beside its WQE: a receive's in the
-//! receive queue, a request's in the channel. A place holds a word from the post on until the poll
-//! that gives it back, and otherwise none; so whatever is not none is owned, and dropping the places
-//! drops it.
+//! The buffers of a request are one word ([`Buffers`]) beside its WQE: for a receive in the receive
+//! queue, for a send request in the channel. Each place owns the buffers of one outstanding
+//! request, from post to completion, and is empty otherwise. Dropping the places drops the buffers.
 //!
 //! Operations are those of [`wqe`](crate::wqe), with slices for scatter/gather entries:
-//! `Write::new(slice, remote)`, `Read::new(vec![first, second], remote)`, `Send::new(Inline(b"x"))`.
+//! `Write::new(slice, remote)`, `Read::new(vec![first, second], remote)`,
+//! `Send::new(Inline(b"x"))`.
 
 mod batch;
 mod buffers;

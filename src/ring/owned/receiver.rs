@@ -9,22 +9,22 @@ use crate::ring::{Completions, QueueError, ReceiveConfig, ReceiveQueue, ReceiveS
 use crate::verbs::DomainId;
 use crate::wqe::SgeList;
 
-/// A receive queue that owns the memory of its receives: what a [`Channel`](super::Channel) is
-/// given when its queue pair is connected.
+/// A receive queue that owns the memory of its receives. A [`Channel`](super::Channel) takes it
+/// over when its queue pair is connected.
 ///
-/// It is made as soon as the queue pair is in INIT, so that receives are there before the peer
-/// sends.
+/// It is created as soon as the queue pair is in INIT, so that receives can be posted before the
+/// peer sends.
 #[derive(Debug)]
 pub struct Receiver {
-    /// What is posted to it by [`post`](Self::post) has its memory in the queue's own places. No other receive
-    /// is posted to it.
+    /// Places of this queue own the memory of receives posted by [`post`](Self::post). No other
+    /// receive is posted to it.
     queue: ReceiveQueue,
-    /// The domain of the memory that receives may name.
+    /// Protection domain of the memory that receives may name.
     domain: DomainId,
 }
 
 impl Receiver {
-    /// As [`ReceiveQueue::new`].
+    /// Takes over a receive queue, see [`ReceiveQueue::new`].
     ///
     /// # Errors
     /// Those of [`ReceiveQueue::new`].
@@ -37,11 +37,12 @@ impl Receiver {
         Ok(Self { queue: ReceiveQueue::new(qp, completions, config)?, domain })
     }
 
-    /// Posts a receive into `memory`, a [`Slice`](super::Slice) or a `Vec` of them. It comes back
-    /// with the completion, by [`Channel::poll`](super::Channel::poll).
+    /// Posts a receive into `memory`, a [`Slice`](super::Slice) or a `Vec` of them. The memory is
+    /// returned with the completion, by [`Channel::poll`](super::Channel::poll).
     ///
     /// # Errors
-    /// [`Refused`], which gives the memory back: with [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
+    /// [`Refused`], which gives the memory back: with
+    /// [`PostError::PdMismatch`](crate::ring::PostError::PdMismatch) for memory of another
     /// protection domain or device.
     #[inline]
     pub fn post<P: OwnedPayload + SgeList>(
@@ -60,12 +61,12 @@ impl Receiver {
             return self.post_any(id, memory);
         };
         queue.ahead.next = next;
-        // SAFETY: `place` is the queue's, of a free slot, so it holds nothing. All memory that the receive
-        // names is in slices, which the place owns from here on: nothing reads, writes or borrows it. A
-        // poll gives them back that returns the completion, or `close` after RESET. If the queue is
-        // dropped before, so are the slices: their memory stays registered while other slices of the
-        // region exist, which do not cover it, and is freed after it was deregistered. If the queue is
-        // leaked, so are the slices.
+        // SAFETY: `place` is the queue's, of a free slot, so it holds nothing. All memory that the
+        // receive names is in slices, which the place owns from here on: nothing reads, writes or
+        // borrows it. A poll gives them back that returns the completion, or `close` after RESET.
+        // If the queue is dropped before, so are the slices: their memory stays registered while
+        // other slices of the region exist, which do not cover it, and is freed after it was
+        // deregistered. If the queue is leaked, so are the slices.
         unsafe {
             put(&raw mut (*place).held, memory.into_buffers());
             queue.commit(head.plus(1));
@@ -87,10 +88,10 @@ impl Receiver {
             Ok(ahead) => queue.ahead = ahead,
         }
         let place = &mut queue.shadow[queue.cursor.shape().slot(head)];
-        // SAFETY: `put_any` wrote the receive at the head, whose place holds nothing, as its slot was free.
-        // All memory that it names is in slices, which the place owns from here on, until a poll returns
-        // the completion or the QP was reset. If the queue is dropped before, so are the slices: their
-        // memory is freed only after it was deregistered.
+        // SAFETY: `put_any` wrote the receive at the head, whose place holds nothing, as its slot
+        // was free. All memory that it names is in slices, which the place owns from here on, until
+        // a poll returns the completion or the QP was reset. If the queue is dropped before, so are
+        // the slices: their memory is freed only after it was deregistered.
         unsafe {
             put(&mut place.held, memory.into_buffers());
             queue.commit(head.plus(1));
@@ -98,18 +99,18 @@ impl Receiver {
         Ok(())
     }
 
-    /// The queue, for what can be asked of it.
+    /// Returns the queue, for its queries.
     pub fn queue(&self) -> &ReceiveQueue {
         &self.queue
     }
 
-    /// The queue, for a poll.
+    /// Returns the queue, for a poll.
     #[inline(always)]
     pub(super) fn queue_mut(&mut self) -> &mut ReceiveQueue {
         &mut self.queue
     }
 
-    /// The memory of the receive that was retired last.
+    /// Returns the memory of the receive that was retired last.
     #[inline(always)]
     pub(super) fn take_retired(&mut self) -> Buffers {
         let queue = &mut self.queue;
@@ -118,7 +119,7 @@ impl Receiver {
         replace(&mut unsafe { queue.shadow.get_unchecked_mut(slot) }.held, Buffers::None)
     }
 
-    /// Ids and memory of the receives that are outstanding, oldest first.
+    /// Returns ids and memory of the outstanding receives, oldest first.
     pub(super) fn take_outstanding(&mut self) -> Vec<(u64, Buffers)> {
         let queue = &mut self.queue;
         let cursor = queue.cursor;

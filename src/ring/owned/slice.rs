@@ -10,29 +10,29 @@ use crate::wqe::{
     Sge, SgeList, Word, data_segment,
 };
 
-/// A part of a memory region that nobody else holds.
+/// A part of a memory region that nothing else holds.
 ///
-/// Made of a whole region, split and joined without copying. The region is deregistered and its
-/// memory freed when the last of its slices is dropped.
+/// Created from a whole region. Split and joined without copying. The region is deregistered and
+/// its memory freed when the last of its slices is dropped.
 ///
-/// It is one pointer to what is known of it, so it costs little to hand over. Making one and
-/// splitting one allocates, joining and dropping frees; posting it and polling do neither.
+/// It is one pointer to its data, so it costs little to pass. Creating and splitting allocate, and
+/// joining and dropping free. Posting it and polling do neither.
 #[repr(transparent)]
 pub struct Slice {
     part: Box<Part>,
 }
 
-/// What is known of a slice.
+/// The data of a slice.
 struct Part {
-    /// The data segment, ready to be stored; zeros if there is more to say about it: if the slice is
-    /// empty, or longer than a segment's length says.
+    /// The data segment, ready to be stored. Zeros if a slice does not fit one: it is empty, or
+    /// longer than a segment's length field allows.
     segment: Segment,
     region: Arc<MemoryRegion>,
-    /// That of the region.
+    /// The key of the region.
     domain: DomainId,
     offset: usize,
     length: usize,
-    /// Of the first slice of a list in flight: length and capacity of the list.
+    /// For the first slice of a list in flight: length and capacity of the list.
     list: [usize; 2],
 }
 
@@ -52,14 +52,14 @@ impl Part {
     }
 
     fn sge(&self) -> Sge {
-        // A longer one than a segment can say is refused when it is posted.
+        // A length that a segment cannot encode is refused by the post.
         let length = u32::try_from(self.length).unwrap_or(u32::MAX);
         Sge::new(self.region.address() + self.offset as u64, length, self.region.lkey())
     }
 }
 
 impl Slice {
-    /// All of a region.
+    /// Creates a slice of a whole region.
     pub fn new(region: MemoryRegion) -> Self {
         let length = region.len();
         Self::of(Part::new(Arc::new(region), 0, length))
@@ -74,12 +74,12 @@ impl Slice {
         self.part.length
     }
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Splits off what lies from `at` on.
+    /// Splits off the bytes from `at` on.
     ///
     /// # Panics
     /// If `at` is more than the length.
@@ -97,7 +97,7 @@ impl Slice {
     /// Joins two slices that lie side by side in the same region, `self` first.
     ///
     /// # Errors
-    /// [`JoinError`], which gives both back.
+    /// [`JoinError`], which returns both.
     pub fn join(mut self, next: Self) -> Result<Self, JoinError> {
         let (part, other) = (&mut *self.part, &*next.part);
         let adjacent = part.offset + part.length == other.offset;
@@ -108,7 +108,7 @@ impl Slice {
         Ok(self)
     }
 
-    /// The region, if the slice is all of it and no other slice of it is left.
+    /// Returns the region, if the slice is all of it and no other slice of it exists.
     ///
     /// # Errors
     /// The slice, unchanged.
@@ -127,8 +127,8 @@ impl Slice {
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         self.check(offset, data.len());
         // SAFETY: inside the slice, by the check above. No other slice covers the bytes, `self` is
-        // borrowed exclusively, and the region is owned by its slices alone, so nothing of this process
-        // refers to them.
+        // borrowed exclusively, and the region is owned by its slices alone, so nothing of this
+        // process refers to them.
         unsafe { self.part.region.store(self.part.offset + offset, data) }
     }
 
@@ -157,21 +157,21 @@ impl Slice {
         self.part.region.poll_byte(self.part.offset + offset)
     }
 
-    /// The bytes themselves, where no peer may write them; `None` where one may.
+    /// Returns the bytes themselves; `None` if a peer may write them.
     pub fn as_mut_slice(&mut self) -> Option<&mut [u8]> {
         if self.part.region.access().peer_writes() {
             return None;
         }
-        // SAFETY: initialized bytes of the region, which exists as long as `self`. No other slice covers
-        // them, `self` is borrowed exclusively, and the region is owned by its slices alone. No peer may
-        // write them, and a request of this host that names them owns their slice.
+        // SAFETY: initialized bytes of the region, which exists as long as `self`. No other slice
+        // covers them, `self` is borrowed exclusively, and the region is owned by its slices alone.
+        // No peer may write them, and a request of this host that names them owns their slice.
         Some(unsafe {
             let start = self.part.region.as_ptr().add(self.part.offset);
             std::slice::from_raw_parts_mut(start.as_ptr(), self.part.length)
         })
     }
 
-    /// What the peer needs to reach it, if the region's rights allow.
+    /// Returns its remote address and key for the peer, usable if the region's rights allow.
     pub fn remote(&self) -> Remote {
         Remote::new(
             self.part.region.remote_address() + self.part.offset as u64,
@@ -179,18 +179,18 @@ impl Slice {
         )
     }
 
-    /// Its scatter/gather entry, for the raw layer.
+    /// Returns its scatter/gather entry, for the raw layer.
     pub fn sge(&self) -> Sge {
         self.part.sge()
     }
 
-    /// The data segment; zeros if [`sge`](Self::sge) must be asked.
+    /// Returns the data segment; zeros if [`sge`](Self::sge) must be used.
     #[inline(always)]
     pub(crate) fn segment(&self) -> Segment {
         self.part.segment
     }
 
-    /// Whether one of these slices is of another protection domain.
+    /// Returns whether one of these slices is of another protection domain.
     #[inline(always)]
     pub(super) fn any_foreign(slices: &[Slice], domain: DomainId) -> bool {
         slices.iter().any(|slice| slice.part.domain != domain)
@@ -205,8 +205,8 @@ impl Slice {
     }
 }
 
-// SAFETY: a slice is a box and nothing else, aligned as `Part`, which holds pointers. The box's pointer is
-// what `into_raw` returns. The shape is a field that only `set_list_shape` changes.
+// SAFETY: a slice is a box and nothing else, aligned as `Part`, which holds pointers. The box's
+// pointer is what `into_raw` returns. The shape is a field that only `set_list_shape` changes.
 unsafe impl Element for Slice {
     #[inline(always)]
     fn into_raw(self) -> *mut () {
@@ -244,7 +244,7 @@ impl fmt::Debug for Slice {
     }
 }
 
-/// Two slices that do not lie side by side in one region.
+/// Two slices that are not adjacent in one region.
 #[derive(Debug, thiserror::Error)]
 #[error("the slices do not lie side by side in one region")]
 pub struct JoinError {

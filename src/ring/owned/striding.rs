@@ -1,4 +1,4 @@
-//! Striding receive queues that own their memory.
+//! Striding receive queues that own their buffers.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -11,55 +11,54 @@ use crate::ring::striding::{StridingEvent, StridingReceives};
 use crate::ring::{PollError, PostError};
 use crate::verbs::{CompletionQueue, DomainId, StridingQueue};
 
-/// A [`StridingReceives`] that owns the memory of its WQEs, and gives it out frame by frame.
+/// A [`StridingReceives`] that owns the memory of its WQEs, and returns it packet by packet.
 ///
-/// A [`Frame`] shares the memory of its WQE with the others there, and with this queue as long as
-/// the card may write to it. When the last of them is dropped, the memory can be had again
-/// ([`reclaim`](Self::reclaim)) and posted anew. A frame that is leaked keeps its WQE's memory, and
-/// nothing else.
+/// A [`Frame`] shares the memory of its WQE with other packets there, and with this queue while the
+/// HCA may write to it. After the last of them is dropped, [`reclaim`](Self::reclaim) returns the
+/// memory, which can be posted again. A leaked frame keeps only its WQE's memory.
 pub struct StridingReceiver {
     raw: StridingReceives,
-    /// The domain of the memory that WQEs may name.
+    /// Protection domain of the memory that WQEs may name.
     domain: DomainId,
     /// Memory of the posted WQEs, oldest first.
     posted: VecDeque<Arc<Slice>>,
-    /// Memory of those that are used up, whose frames may still be somebody's.
+    /// Memory of WQEs that are used up, whose frames may still exist.
     spent: Vec<Arc<Slice>>,
 }
 
-/// What a poll finds.
+/// The result of a poll.
 #[derive(Debug)]
 #[must_use = "a frame is dropped, and what failed is forgotten, if this is"]
 pub enum FrameArrival {
-    /// A frame.
+    /// A packet.
     Frame(Frame),
     /// A WQE failed, or was flushed. Its memory can be reclaimed.
     Failed(Failure),
-    /// A CQE that is not of this queue, or makes no sense for it.
+    /// A CQE that is not of this queue, or contradicts its state.
     Unclaimed(Unclaimed),
 }
 
-/// A frame of Ethernet that has arrived, where it arrived.
+/// A received Ethernet packet, in the memory where it arrived.
 pub struct Frame {
     memory: Arc<Slice>,
     offset: usize,
     length: usize,
-    /// What the card saw in its headers.
+    /// The HCA's results for its headers.
     pub info: FrameInfo,
 }
 
 impl StridingReceiver {
-    /// Takes over a queue, as [`StridingReceives::new`].
+    /// Takes over a queue, see [`StridingReceives::new`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`StridingReceives::new`].
     pub fn new(queue: &StridingQueue, cq: &CompletionQueue) -> crate::Result<Self> {
         let raw = StridingReceives::new(queue, cq)?;
         let domain = queue.domain();
         Ok(Self { raw, domain, posted: VecDeque::new(), spent: Vec::new() })
     }
 
-    /// WQEs that may still be posted.
+    /// Returns the number of WQEs that can still be posted.
     pub fn free(&self) -> u32 {
         self.raw.free()
     }
@@ -74,10 +73,10 @@ impl StridingReceiver {
             return Err((PostError::PdMismatch, memory));
         }
         let sge = memory.sge();
-        // SAFETY: `posted` owns the slice until the WQE is used up or failed. Frames share it, and read
-        // only where a packet was reported. If the queue is dropped before, the slice's memory stays
-        // registered while other slices of the region exist, which do not cover it, and is freed after it
-        // was deregistered.
+        // SAFETY: `posted` owns the slice until the WQE is used up or failed. Frames share it, and
+        // read only where a packet was reported. If the queue is dropped before, the slice's memory
+        // stays registered while other slices of the region exist, which do not cover it, and is
+        // deregistered before it is freed.
         match unsafe { self.raw.post(0, sge) } {
             Ok(()) => {
                 self.posted.push_back(Arc::new(memory));
@@ -87,7 +86,7 @@ impl StridingReceiver {
         }
     }
 
-    /// The next frame, if one has arrived. Allocates nothing.
+    /// Returns the next packet, if one has arrived. Allocates nothing.
     ///
     /// # Errors
     /// [`PollError`].
@@ -123,14 +122,15 @@ impl StridingReceiver {
         self.spent.extend(self.posted.pop_front());
     }
 
-    /// Memory of a WQE that is used up and of which no frame is left.
+    /// Returns memory of a WQE that is used up and of which no frame is left.
     pub fn reclaim(&mut self) -> Option<Slice> {
-        // Nobody but this list can make another holder of what has only one.
+        // Only this list could make another holder, and this one is the only holder.
         let index = self.spent.iter().position(|memory| Arc::strong_count(memory) == 1)?;
         Arc::into_inner(self.spent.swap_remove(index))
     }
 
-    /// Asks for an event at the next frame, as [`Completions::arm`](crate::ring::Completions::arm).
+    /// Requests an event at the next packet, see
+    /// [`Completions::arm`](crate::ring::Completions::arm).
     pub fn arm(&mut self) {
         self.raw.arm();
     }
@@ -142,12 +142,12 @@ impl Frame {
         self.length
     }
 
-    /// Whether it has no bytes, as no frame has.
+    /// Returns whether it has no bytes. No packet is empty.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Copies what lies at `offset`.
+    /// Copies the bytes at `offset`.
     ///
     /// # Panics
     /// If the frame is shorter.

@@ -1,7 +1,7 @@
 //! Words that own none, one or a list of elements.
 //!
-//! Bit 0 of a word is its tag. It is clear in the pointer of one element. It is set in the word of none,
-//! which is 1, and in the pointer to the first element of a list.
+//! Bit 0 of a word is its tag. It is clear in the pointer of one element. It is set in the word of
+//! none, which is 1, and in the pointer to the first element of a list.
 
 use core::mem::ManuallyDrop;
 use core::ptr::without_provenance_mut;
@@ -10,8 +10,8 @@ use core::slice::{from_raw_parts, from_ref};
 /// An element of a word.
 ///
 /// # Safety
-/// - The type consists of one pointer, which is not null, is aligned to at least two bytes, and is what
-///   [`into_raw`](Self::into_raw) returns.
+/// - The type consists of one pointer, which is not null, is aligned to at least two bytes, and is
+///   what [`into_raw`](Self::into_raw) returns.
 /// - [`list_shape`](Self::list_shape) returns the last value that
 ///   [`set_list_shape`](Self::set_list_shape) stored.
 pub(super) unsafe trait Element: Sized {
@@ -82,8 +82,8 @@ pub(super) fn of_list<E: Element>(mut list: Vec<E>) -> *mut () {
 /// The word is from [`of_one`] of the same type, and does not own the element from now on.
 #[inline(always)]
 pub(super) unsafe fn into_one<E: Element>(word: *mut ()) -> E {
-    // SAFETY: the caller guarantees that `of_one`, which calls `into_raw`, made the word, and that the
-    // word is used once.
+    // SAFETY: the caller guarantees that `of_one`, which calls `into_raw`, made the word, and that
+    // the word is used once.
     unsafe { E::from_raw(word) }
 }
 
@@ -96,9 +96,9 @@ pub(super) unsafe fn into_list<E: Element>(word: *mut ()) -> Vec<E> {
         return Vec::new();
     }
     let elements = first::<E>(word);
-    // SAFETY: the caller guarantees that `of_list` made the word. The list is not empty, so the pointer,
-    // length and capacity are those of the vector that `of_list` took apart: it stored the latter two in
-    // the first element.
+    // SAFETY: the caller guarantees that `of_list` made the word. The list is not empty, so the
+    // pointer, length and capacity are those of the vector that `of_list` took apart: it stored the
+    // latter two in the first element.
     unsafe {
         let [length, capacity] = (*elements).list_shape();
         Vec::from_raw_parts(elements, length, capacity)
@@ -108,20 +108,21 @@ pub(super) unsafe fn into_list<E: Element>(word: *mut ()) -> Vec<E> {
 /// Borrows the elements of a word.
 ///
 /// # Safety
-/// The word is [`NONE`] or from [`of_one`] or [`of_list`] of the same type, and owns its elements as
-/// long as they are borrowed.
+/// The word is [`NONE`] or from [`of_one`] or [`of_list`] of the same type, and owns its elements
+/// as long as they are borrowed.
 pub(super) unsafe fn elements<E: Element>(word: &*mut ()) -> &[E] {
     if is_one(*word) {
-        // SAFETY: the tag and the caller say that `of_one` made the word. An element consists of that
-        // pointer and nothing else, so the word is an element.
+        // SAFETY: the tag and the caller say that `of_one` made the word. An element consists of
+        // that pointer and nothing else, so the word is an element.
         return from_ref(unsafe { &*(&raw const *word).cast::<E>() });
     }
     if is_none(*word) || word.addr() == empty::<E>() {
         return &[];
     }
     let elements = first::<E>(*word);
-    // SAFETY: the caller guarantees that `of_list` made the word, which owns its elements while they are
-    // borrowed. The list is not empty, and `of_list` stored its length in the first element.
+    // SAFETY: the caller guarantees that `of_list` made the word, which owns its elements while
+    // they are borrowed. The list is not empty, and `of_list` stored its length in the first
+    // element.
     unsafe { from_raw_parts(elements, (*elements).list_shape()[0]) }
 }
 
@@ -132,8 +133,8 @@ pub(super) unsafe fn elements<E: Element>(word: &*mut ()) -> &[E] {
 #[cold]
 #[inline(never)]
 pub(super) unsafe fn free<E: Element>(word: *mut ()) {
-    // SAFETY: the caller guarantees that `of_one` or `of_list` made the word, which the tag tells, and that
-    // this is its last use.
+    // SAFETY: the caller guarantees that `of_one` or `of_list` made the word, which the tag tells,
+    // and that this is its last use.
     unsafe {
         if is_one(word) {
             drop(into_one::<E>(word));
@@ -178,7 +179,8 @@ mod tests {
         }
     }
 
-    // SAFETY: a box is one pointer, aligned as `Inner`, and what `into_raw` returns. The shape is a field.
+    // SAFETY: a box is one pointer, aligned as `Inner`, and what `into_raw` returns. The shape is a
+    // field.
     unsafe impl Element for Counted {
         fn into_raw(self) -> *mut () {
             let element = ManuallyDrop::new(self);

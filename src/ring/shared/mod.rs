@@ -1,14 +1,14 @@
 //! Send queues that several threads post to.
 //!
-//! [`SendQueue::share`] gives a [`Producer`], which threads clone or borrow and post by, and a
-//! [`Retirer`], which the completion reader's thread polls with. A post reserves its blocks by one
-//! atomic operation, writes its WQE while other threads write theirs, and says so by another one.
-//! No thread waits for another: WQEs become known to the card in the order of their blocks, rung by
-//! the thread whose WQE was the oldest one not yet written, together with those behind it that are
-//! written by then. `sequencer` has that protocol, and the argument for it.
+//! [`SendQueue::share`] returns a [`Producer`], which threads clone or borrow to post, and a
+//! [`Retirer`], with which the completion reader's thread polls. A post reserves its blocks by one
+//! atomic operation, writes its WQE while other threads write theirs, and marks it as written by
+//! another atomic operation. No thread waits for another. WQEs become known to the HCA in the order
+//! of their blocks. The thread that wrote the oldest unwritten WQE rings it, together with the
+//! written ones behind it. `sequencer` has that protocol, and the argument for it.
 //!
-//! Exclusive queues are not touched by any of this: they stay without atomic operations. Phases
-//! (module [`timing`](crate::watch::timing)) are those of exclusive queues only.
+//! Exclusive queues are not affected: they use no atomic operations. The phases of module
+//! [`timing`](crate::watch::timing) are recorded for exclusive queues only.
 
 mod position;
 mod producer;
@@ -18,13 +18,13 @@ mod sequencer;
 pub use producer::Producer;
 pub use retirer::Retirer;
 
-/// What the protocol is made of; its tests have their own.
+/// The atomics that the protocol uses. Its tests replace this module.
 mod atomic {
     pub use core::hint::spin_loop;
     pub use core::sync::atomic::{AtomicU64, Ordering};
 
-    /// How often a WQE that is not written yet is looked at again before the doorbell is handed
-    /// over: as long as writing one takes.
+    /// How often an unwritten WQE is polled before the doorbell is passed on: as long as writing
+    /// one takes.
     pub const LOOKS: u32 = 8;
 
     /// Gets the cache line at `address` for writing.
@@ -60,42 +60,43 @@ use crate::doorbell::SendDoorbell;
 use crate::ib::{Counter, Transport};
 use crate::wqe::Limits;
 
-/// What is common to queues of all transports.
+/// The sequencer for queues of all transports.
 pub(super) type Sequencer = sequencer::Sequencer<Note>;
 
-/// What producers and the retirer share.
+/// State shared by producers and the retirer.
 struct Shared<T: Transport> {
     sequencer: Sequencer,
     slots: Slots,
     limits: Limits,
     signal_all: bool,
-    /// Used by the thread that has the [`Turn`](sequencer::Turn).
+    /// Used by the thread that holds the [`Turn`](sequencer::Turn).
     doorbell: Apart<UnsafeCell<SendDoorbell>>,
-    /// Used by the retirer, and when it is the only one left: its head lags behind, and its doorbell
-    /// is not used. `None` only when it has been taken out, by whoever is the only one left.
+    /// Used by the retirer, or by the last remaining owner of this value. Its head lags behind, and
+    /// its doorbell is not used. `None` only after the last remaining owner took it out.
     queue: Apart<UnsafeCell<Option<SendQueue<T>>>>,
 }
 
-/// What a producer leaves beside a WQE's stamp, for who rings and who retires.
+/// A note that a producer leaves beside a WQE's stamp, for the ringing and the retiring thread.
 #[derive(Default)]
 pub(super) struct Note(UnsafeCell<Posted>);
 
-// SAFETY: written by the holder of the slot's ticket, and read when the sequencer says that it was.
+// SAFETY: the holder of the slot's ticket writes it. Others read it only after the sequencer shows
+// that it was written.
 unsafe impl Sync for Note {}
 
-// SAFETY: the cells are used by one thread at a time, as they say. Ring and shadow are written by
-// who holds a slot's ticket and read by others only as the sequencer allows; the card does not mind
-// which thread stores.
+// SAFETY: each cell is used by one thread at a time, as its comment says. Ring and shadow are
+// written by the holder of a slot's ticket, and read by others only as the sequencer allows. The
+// HCA accepts stores from any thread.
 unsafe impl<T: Transport> Send for Shared<T> {}
-// SAFETY: the cells are used by one thread at a time: the doorbell by the holder of the turn, the queue
-// by the retirer. Ring and shadow are written by the holder of a slot's ticket, and read by others only
-// when the sequencer says that they were.
+// SAFETY: each cell is used by one thread at a time: the doorbell by the holder of the turn, the
+// queue by the retirer. Ring and shadow are written by the holder of a slot's ticket, and read by
+// others only after the sequencer shows that they were written.
 unsafe impl<T: Transport> Sync for Shared<T> {}
 
 impl<T: Transport> Shared<T> {
     fn new(mut queue: SendQueue<T>) -> Self {
         let ring = &mut queue.ring;
-        // Nothing may look posted but what is.
+        // Only posted entries may look posted.
         ring.refill();
         let (head, tail) = (ring.cursor.head(), ring.cursor.tail());
         let first = Position::new(u64::from(tail.since(Counter::default())));
@@ -110,7 +111,7 @@ impl<T: Transport> Shared<T> {
         if ring.stopped {
             sequencer.stop();
         }
-        // SAFETY: the queue's own is not used until it goes on from this one.
+        // SAFETY: the queue's own doorbell is not used until it goes on from this one.
         let doorbell = unsafe { ring.doorbell.twin() };
         Self {
             sequencer,
@@ -122,32 +123,33 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// The queue, in which everything is posted that is rung by now.
+    /// Returns the queue, after adding all WQEs that are rung by now.
     ///
     /// # Safety
-    /// For the retirer, or who is the only one left; one at a time.
+    /// The caller is the retirer, or the last remaining owner of this value. Only one caller at a
+    /// time uses the result.
     #[inline(always)]
     #[allow(clippy::mut_from_ref, reason = "as the contract says")]
     unsafe fn queue(&self) -> Option<&mut SendQueue<T>> {
-        // SAFETY: nobody else uses the cell.
+        // SAFETY: by this function's contract, nothing else uses the cell.
         let queue = unsafe { &mut *self.queue.0.get() }.as_mut()?;
         let rung = self.sequencer.rung();
         while queue.ring.cursor.head() != counter(rung) {
             let head = queue.ring.cursor.head().since(Counter::default());
             let note = self.sequencer.note(Position::new(head.into()));
-            // SAFETY: of a WQE that is rung and not retired: nobody writes it.
+            // SAFETY: the WQE is rung and not retired, so nothing writes its note.
             queue.ring.adopt(unsafe { &*note.0.get() });
         }
         Some(queue)
     }
 
-    /// Takes out the queue, as an exclusive one.
+    /// Takes the queue out, as an exclusive one.
     fn take(&mut self) -> Option<SendQueue<T>> {
-        // SAFETY: there is nobody else.
+        // SAFETY: `&mut self` is the only access.
         unsafe { self.queue() };
         let mut queue = self.queue.0.get_mut().take()?;
         let ring = &mut queue.ring;
-        // A ticket that was lost in a panic was never rung, nor was anything behind it.
+        // A ticket lost in a panic was never rung, nor was any WQE behind it.
         ring.stopped |= self.sequencer.rung() != self.sequencer.reserved().0;
         ring.doorbell.go_on_from(self.doorbell.0.get_mut());
         // Producers may have changed keys.
@@ -163,16 +165,16 @@ impl<T: Transport> Drop for Shared<T> {
     }
 }
 
-/// The same position, as exclusive queues count.
+/// Returns the same position as a counter of exclusive queues.
 #[inline(always)]
 fn counter(position: Position) -> Counter {
     Counter::new(position.get() as u32)
 }
 
 impl<T: Transport> SendQueue<T> {
-    /// Makes the queue one that several threads can post to: by clones of the [`Producer`], or
-    /// references to it. Completions are polled with the [`Retirer`]. Outstanding requests stay so.
-    /// Allocates; [`Retirer::unshare`] makes it an exclusive one again.
+    /// Converts the queue so that several threads can post to it, by clones of the [`Producer`] or
+    /// references to it. Completions are polled with the [`Retirer`]. Outstanding requests stay
+    /// outstanding. Allocates. [`Retirer::unshare`] converts it back.
     pub fn share(self) -> (Producer<T>, Retirer<T>) {
         let shared = Arc::new(Shared::new(self));
         (Producer::new(Arc::clone(&shared)), Retirer::new(shared))

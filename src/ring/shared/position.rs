@@ -2,8 +2,8 @@
 //! reading one and comparing it finds either the same moment or another number.
 
 /// A count of blocks since the ring was made: 46 bits, of which the low 32 are the
-/// [`Counter`](super::super::cursor::Counter) of exclusive queues. It comes round after 2^46 blocks,
-/// a week of a hundred million per second.
+/// [`Counter`](super::super::cursor::Counter) of exclusive queues. It comes round after 2^46
+/// blocks, a week of a hundred million per second.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Position(u64);
 

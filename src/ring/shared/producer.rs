@@ -15,10 +15,10 @@ use crate::ring::PostError;
 use crate::ring::slots::{Posted, UNITS, is_signaled};
 use crate::wqe::{Limits, PostOn};
 
-/// Posts to a send queue that it shares with others.
+/// Posts to a send queue that several threads share.
 ///
-/// A clone, or a reference, is for each thread that posts. The queue pair stays taken over as long
-/// as a producer or the [`Retirer`](super::Retirer) lives.
+/// Each posting thread uses a clone or a reference. The queue pair stays taken over as long as a
+/// producer or the [`Retirer`](super::Retirer) lives.
 ///
 /// ```no_run
 /// # use mlx5::ring::{Producer, PostError};
@@ -46,32 +46,32 @@ impl<T: Transport> Producer<T> {
         Self { shared }
     }
 
-    /// Number of the queue pair.
+    /// Returns the number of the queue pair.
     pub fn qpn(&self) -> u32 {
         self.shared.slots.qpn()
     }
 
-    /// What a request may be.
+    /// Returns the limits of a request: entries and inline bytes.
     pub fn limits(&self) -> Limits {
         self.shared.limits
     }
 
-    /// Posts one request. Requests of one thread are executed in the order of its calls; those of
-    /// several in the order in which they found their place in the ring.
+    /// Posts one request. Requests of one thread are executed in the order of its calls. Requests
+    /// of several threads are executed in the order in which they reserved their blocks.
     ///
-    /// When it returns, the request is known to the card, or will be made known by a thread that is
-    /// in a call of its own: one that found its place earlier and is still writing, or the one that
-    /// rings. It does not wait for them; but if the system takes such a thread off its processor,
-    /// what was posted after it waits until it goes on.
+    /// When it returns, the request is known to the HCA, or a thread in a call of its own will make
+    /// it known: a thread that reserved its blocks earlier and is still writing, or the thread that
+    /// rings. The call does not wait for them. But if the system preempts such a thread, requests
+    /// posted after its own wait until it continues.
     ///
-    /// The thread that rings does so for the others, too, before it returns: as long as it finds
-    /// more, and looks a bounded number of times at what is about to be written. So a call is as
-    /// short as it can be where threads post now and then, and some calls are long where others post
-    /// without a pause.
+    /// The thread that rings also rings for the others before it returns, as long as it finds more
+    /// written WQEs. It polls WQEs that are being written a bounded number of times. So calls are
+    /// short if threads post now and then. If others post without a pause, some calls are long.
     ///
-    /// Costs the stores of the WQE, two atomic read-modify-writes, and for the thread that rings what
-    /// every post costs ([`SendQueue::post`](crate::ring::SendQueue::post)). A request that is rung
-    /// alone goes by BlueFlame where the register allows it; several are rung by one doorbell.
+    /// Costs the stores of the WQE, two atomic read-modify-writes, and for the ringing thread the
+    /// cost of every post ([`SendQueue::post`](crate::ring::SendQueue::post)). A request that is
+    /// rung alone goes by BlueFlame if the register allows it. Several requests are rung by one
+    /// doorbell.
     ///
     /// # Errors
     /// [`PostError`]; nothing is posted then, and the queue is as it was.
@@ -79,11 +79,11 @@ impl<T: Transport> Producer<T> {
     /// # Safety
     /// The HCA works on the request from now on. Until the request is retired:
     /// - The memory of its entries stays allocated, and registered under the `lkey` given.
-    /// - Nobody writes what a SEND or WRITE reads. Nobody reads, writes or holds a reference to what a
-    ///   READ or atomic writes.
+    /// - Nothing writes the memory that a SEND or WRITE reads. Nothing reads, writes or holds a
+    ///   reference to the memory that a READ or atomic writes.
     /// - If the QP may put payload into CQEs ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by
-    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic writes
-    ///   is mapped, writable, in this process at the address in the entry.
+    ///   default, but QPs that libmlx5 made for other code may), the memory that a READ or atomic
+    ///   writes is mapped, writable, in this process at the address in the entry.
     ///
     /// A request is retired when a poll returns its completion or that of a later request of this
     /// queue, or when the QP has been moved to RESET or destroyed. Inline payload names no memory.
@@ -91,31 +91,36 @@ impl<T: Transport> Producer<T> {
     pub unsafe fn post<O: PostOn<T>>(&self, id: u64, operation: O) -> Result<(), PostError> {
         let limits = &self.shared.limits;
         if O::USUAL_DS != 0 && limits.max_sge != 0 && operation.is_usual(limits) {
-            // SAFETY: a usual operation passes its check; the caller keeps the promises of this function,
-            // which `post_sized` repeats.
+            // SAFETY: a usual operation passes its check. The caller guarantees the request's
+            // memory by this function's contract, which `post_sized` repeats.
             return unsafe { self.post_sized(id, &operation, O::USUAL_DS) };
         }
-        // SAFETY: the caller keeps the promises of this function, which `post_any` repeats.
+        // SAFETY: the caller upholds this function's contract, which `post_any` repeats.
         unsafe { self.post_any(id, &operation) }
     }
 
-    /// As [`post`](Self::post), for any request: a call, so that others need it not in memory.
+    /// Posts any request, see [`post`](Self::post). Not inlined, so that other paths do not need
+    /// the operation in memory.
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered, and untouched as
-    /// [`post`](Self::post) says.
+    /// Until the request is retired:
+    /// - The memory that it names stays registered.
+    /// - Nothing writes the memory that it reads. Nothing else uses the memory that it writes.
     #[inline(never)]
     unsafe fn post_any<O: PostOn<T>>(&self, id: u64, operation: &O) -> Result<(), PostError> {
         operation.check(&self.shared.limits)?;
-        // SAFETY: the operation has passed its check; the caller keeps the promises of this function.
+        // SAFETY: the operation has passed its check. The caller guarantees its memory by this
+        // function's contract.
         unsafe { self.post_sized(id, operation, 1 + operation.body_ds()) }
     }
 
-    /// As [`post`](Self::post), for a request of `ds` units that passed its check.
+    /// Posts a request of `ds` units that passed its check, see [`post`](Self::post).
     ///
     /// # Safety
-    /// Until the request is retired, the memory that it names stays registered, and untouched as
-    /// [`post`](Self::post) says. The request has passed its check, and has `ds` units.
+    /// - The request has passed its check, and has `ds` units.
+    /// - Until it is retired, the memory that it names stays registered.
+    /// - Until it is retired, nothing writes the memory that it reads, and nothing else uses the
+    ///   memory that it writes.
     #[inline(always)]
     unsafe fn post_sized<O: PostOn<T>>(
         &self,
@@ -131,18 +136,18 @@ impl<T: Transport> Producer<T> {
             Err(refusal) => return Err(error(refusal)),
         };
         let head = counter(ticket.position());
-        // SAFETY: the ticket's blocks are this call's, and the note: what was there is retired, and
-        // nobody reads them before they are rung. The operation passed its check.
+        // SAFETY: the ticket gives this call the blocks and the note. Their former WQE is retired,
+        // and nothing reads them before they are rung. The operation passed its check.
         unsafe {
             let last = shared.slots.put(head, operation, flags, ds);
             let note = shared.sequencer.note(ticket.position());
             note.0.get().write(Posted { id, last, signaled });
         }
-        // For the card, whoever rings: the WQE before its stamp.
+        // Orders the WQE before its stamp for the HCA, whichever thread rings.
         fence::wqe_then_record();
         if let Some(turn) = shared.sequencer.written(ticket, ds) {
-            // SAFETY: the WQEs of the turn are written, each by a call whose caller keeps its memory
-            // registered, and untouched where the HCA writes it, until it completes.
+            // SAFETY: the WQEs of the turn are written. Each caller keeps its request's memory
+            // registered and, where the HCA writes it, untouched until the request completes.
             unsafe { shared.ring(turn) };
         }
         Ok(())
@@ -150,11 +155,11 @@ impl<T: Transport> Producer<T> {
 }
 
 impl<T: Transport> Shared<T> {
-    /// Rings as long as it is this thread's turn.
+    /// Rings while this thread holds the turn.
     ///
     /// # Safety
-    /// The memory that the written WQEs name stays registered and untouched, as [`Producer::post`] says,
-    /// until each is retired.
+    /// Until each written WQE is retired, the memory that it names stays registered. Nothing writes
+    /// the memory that it reads, and nothing else uses the memory that it writes.
     #[inline]
     unsafe fn ring(&self, turn: Turn<'_, Note>) {
         let mut next = Some(turn);
@@ -192,8 +197,8 @@ impl<T: Transport> Shared<T> {
             let mut copy = [[0u64; WORDS]; BLOCKS];
             for block in 0..ds.div_ceil(UNITS) {
                 let at = last.plus(block);
-                // SAFETY: a block of the ring, all of which was written at some time. It is the turn
-                // holder's to read until `publish`.
+                // SAFETY: a block of the ring, all of which was written at some time. It is the
+                // turn holder's to read until `publish`.
                 let words = unsafe { self.slots.block(at).cast::<[u64; WORDS]>().read() };
                 copy[usize::from(at.low16()) % BLOCKS] = words;
             }

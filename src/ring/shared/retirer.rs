@@ -24,16 +24,16 @@ impl<T: Transport> Retirer<T> {
         self.shared.slots.qpn()
     }
 
-    /// Whether every request that is known to the card is retired.
+    /// Whether every request that is known to the HCA is retired.
     pub fn is_idle(&mut self) -> bool {
         self.side().is_none_or(|side| side.ring.cursor.used() == 0)
     }
 
-    /// Makes the queue an exclusive one again, for example to
-    /// [`restart`](SendQueue::restart) it. Outstanding requests stay so.
+    /// Converts the queue back to an exclusive one, for example to
+    /// [`restart`](SendQueue::restart) it. Outstanding requests stay outstanding.
     ///
     /// # Errors
-    /// Gives itself back as long as there is a producer.
+    /// The retirer itself, if a producer still exists.
     pub fn unshare(self) -> Result<SendQueue<T>, Self> {
         let mut shared = self.shared;
         match Arc::get_mut(&mut shared).and_then(Shared::take) {
@@ -42,7 +42,7 @@ impl<T: Transport> Retirer<T> {
         }
     }
 
-    /// The last events of the queue, of what is known to the card; up to its last failure, if there
+    /// The last events of the queue, of what is known to the HCA; up to its last failure, if there
     /// was one. `None` for a queue that was taken out.
     #[cfg(feature = "flight-recorder")]
     pub fn flight_record(&mut self) -> Option<mlx5_diag::flight::Record> {

@@ -1,88 +1,91 @@
-//! Who writes where, and who rings: the protocol of a shared send queue, without any hardware.
+//! The protocol of a shared send queue: which thread writes where, and which one rings. No
+//! hardware.
 //!
-//! Four numbers, in the order in which a WQE passes them: *reserved* ≥ *rung* ≥ *retired*, and in
-//! between, per WQE, a stamp in the slot of its first block that says that it is written.
+//! A WQE passes three positions, in the order *reserved* ≥ *rung* ≥ *retired*. In between, each WQE
+//! has a stamp in the slot of its first block, which shows that the WQE is written.
 //!
 //! 1. **Reserve.** A compare-and-swap on one word moves the reserved position and the count of
-//!    signaled WQEs, if both fit; nothing is changed otherwise. It also sets BUSY. Whoever finds it
-//!    clear is *first*: everything before its WQE is rung.
+//!    signaled WQEs, if both fit. Otherwise nothing changes. It also sets BUSY. A thread that finds
+//!    BUSY clear is *first*: everything before its WQE is rung.
 //! 2. **Write.** Each thread writes its WQE into its own blocks, at the same time as others.
-//! 3. **Ring.** WQEs become known to the card in the order of their positions, so nothing can be
-//!    rung before the first one is written: the first one's thread is the one to ring. It rings its
-//!    own WQE, and if nothing is reserved behind it, clears BUSY. Otherwise it looks at the next
-//!    one's stamp, a few times if it must; rings what is stamped, all at once; and looks again. If
-//!    the next one is reserved but stays unwritten, it leaves a word in that stamp's place, and the
-//!    thread that comes to stamp it finds the word and rings from there on.
+//! 3. **Ring.** WQEs become known to the HCA in the order of their positions, so nothing can be
+//!    rung before the first one is written. The first one's thread rings. It rings its own WQE and,
+//!    if nothing is reserved behind it, clears BUSY. Otherwise it polls the next WQE's stamp a
+//!    limited number of times. It rings all stamped WQEs at once, and polls again. If the next WQE
+//!    is reserved but stays unwritten, the thread leaves a word in place of that WQE's stamp. The
+//!    thread that later stamps this WQE finds the word, and rings from there on.
 //!
-//! So a WQE whose thread is done is rung already, or somebody who is not done will ring it: the
-//! thread of an unwritten WQE before it, or the thread that rings. Nobody waits for another thread:
-//! looks are counted, by WQE and by turn, and a compare-and-swap that fails means that another one's
-//! succeeded.
+//! So when a thread is done, its WQE is rung already, or a thread that is not done will ring it:
+//! the thread of an unwritten WQE before it, or the thread that rings. No thread waits for another:
+//! polls of stamps are counted, by WQE and by turn, and a compare-and-swap fails only if another
+//! thread's succeeded.
 //!
-//! The looks are what makes it fast where threads post at once. Doorbell, record, register and the
-//! reserved word are cache lines that travel to whoever rings or reserves. A thread that rings for
-//! others as long as they keep writing, and looks at the stamps alone meanwhile, leaves the reserved
-//! word to them, and keeps the rest. The number of looks ends that, in favour of its own work.
+//! The polls make concurrent posts fast. Doorbell, record, register and the reserved word are cache
+//! lines that move to the thread that rings or reserves. A thread that rings for others while they
+//! keep writing, and reads only the stamps meanwhile, leaves the reserved word to them and keeps
+//! the other lines. The limit on polls lets it return to its own work.
 //!
-//! # What happens before what
+//! # Happens-before relations
 //!
-//! *The ringing thread owns the doorbell.* There is one at a time: BUSY is set by one, and passes
-//! by a word that one thread leaves and one finds. What the former did to the doorbell happens
-//! before what the next one does: clearing BUSY is a release, and setting it an acquire of that
-//! very value (or of one that STOPPED was added to, by a read-modify-write, which goes on the
-//! release sequence); leaving the word is a release, finding it an acquire.
+//! *The ringing thread owns the doorbell.* There is one ringing thread at a time: one thread sets
+//! BUSY, and the role passes by a word that one thread leaves and one thread finds. Accesses to the
+//! doorbell by the former happen before those by the next. Clearing BUSY is a release. Setting it
+//! is an acquire of that very value (or of one that STOPPED was added to, by a read-modify-write,
+//! which continues the release sequence). Leaving the word is a release, and finding it an acquire.
 //!
-//! *The word is not lost.* The writing thread swaps its stamp in, the ringing one compares and swaps
-//! the word in. Both change the same location, so one comes second and sees the other: either the
-//! writer finds the word and rings, or the ringer finds the stamp and does. The same holds for BUSY
-//! and a reservation.
+//! *The word is not lost.* The writing thread swaps its stamp in. The ringing thread compares and
+//! swaps the word in. Both change the same location, so the second one sees the first: either the
+//! writer finds the word and rings, or the ringing thread finds the stamp and rings. The same holds
+//! for BUSY and a reservation.
 //!
-//! *Who rings sees the WQE.* The stamp is swapped in with release, and read with acquire, before
-//! the record is stored that covers the WQE.
+//! *The ringing thread sees the WQE.* The stamp is swapped in with release, and read with acquire,
+//! before the store to the record that covers the WQE.
 //!
-//! *Who retires sees what is remembered of the WQE*, since `rung` is stored with release before the
-//! record, and read with acquire. What is not rung does not count as posted, whatever a CQE says,
-//! so this does not rest on the card. That a CQE never comes before the `rung` that covers it does:
-//! the card sees the record after `rung` was stored, by the fence between the two, and the CQE is
-//! read before `rung`, by the fence after its owner byte.
+//! *The retiring thread sees the WQE's note*, since `rung` is stored with release before the
+//! record, and read with acquire. A WQE that is not rung does not count as posted, whatever a CQE
+//! says, so this does not depend on the HCA. One fact does: a CQE never comes before the `rung`
+//! that covers it. The HCA sees the record after `rung` was stored, by the fence between the two,
+//! and the CQE is read before `rung`, by the fence after its owner byte.
 //!
-//! *Who reuses a block comes after all who used it.* `retired` is stored with release after the
-//! reader has looked at the last of it, and read with acquire before the reservation. The ringer is
-//! done with it too: it reads stamp and WQE before it stores `rung`, and never after, since from
-//! then on the WQE can complete.
+//! *A block is reused after all its users are done.* `retired` is stored with release after the
+//! retiring thread has read the last of the block, and read with acquire before the reservation.
+//! The ringing thread is done with it too: it reads stamp and WQE before it stores `rung`, and
+//! never after, since from then on the WQE can complete.
 //!
-//! # Room
+//! # Free blocks
 //!
-//! A reservation compares with `seen`, a copy of `retired` beside the reserved word; only where that
-//! does not suffice is `retired` read, which the reader's thread writes at every completion. The
-//! reserved word is read before either. So a refusal is true at the moment when `retired` is read:
-//! what is reserved by then is no less. A reservation is, too: if the word has not changed since, it
-//! was right all the time, and old values of `retired` are only smaller ones.
+//! A reservation compares with `seen`, a copy of `retired` beside the reserved word. Only if that
+//! does not suffice, it reads `retired` itself, which the reader's thread writes at every
+//! completion. The reserved word is read before either. So a refusal is right at the moment when
+//! `retired` is read: the reserved position is no less by then. A reservation is right, too: if the
+//! word has not changed since, it was right all the time, and old values of `retired` are only
+//! smaller.
 
 use super::atomic::{AtomicU64, LOOKS, Ordering, prefetch_write, spin_loop};
 use super::position::{Account, Position};
 
-/// Most WQEs that are rung at once: those behind would keep the first one waiting.
+/// Most WQEs that are rung at once. More would delay the first one.
 const RUN: u32 = 32;
 
-/// How often one thread looks in all at WQEs that are not written yet, before it hands the doorbell
-/// over without.
+/// How often one thread polls WQEs that are not written yet in all, before it passes the doorbell
+/// on.
 const ALL_LOOKS: u32 = 32 * LOOKS;
 
 /// 16-byte units of a block.
 const UNITS: u32 = 4;
 
-/// Kept apart from others, so that a store to one does not take the others from the caches of other
-/// processors: two lines, since processors fetch them in pairs.
+/// Aligned so that a store to it does not evict other data from the caches of other processors. Two
+/// lines, since processors fetch lines in pairs.
 #[repr(align(128))]
 pub struct Apart<T>(pub T);
 
-/// `N` is what a thread leaves for others beside its WQE's stamp.
+/// Orders the posts of several threads. `N` is the note that a thread leaves beside its WQE's
+/// stamp.
 pub struct Sequencer<N> {
     entries: u32,
     /// Signaled WQEs that may be outstanding.
     signals: u32,
-    /// By slot of a WQE's first block.
+    /// Indexed by the slot of a WQE's first block.
     slots: Box<[Slot<N>]>,
     reserved: Apart<Reserved>,
     /// Position.
@@ -91,10 +94,10 @@ pub struct Sequencer<N> {
     retired: Apart<AtomicU64>,
 }
 
-/// A cache line of its own: its neighbours are other threads'.
+/// A slot of the ring. A cache line of its own, since other threads use its neighbours.
 #[repr(align(64))]
 struct Slot<N> {
-    /// [`stamp`] of a WQE that is written, or [`word`] for its thread.
+    /// The [`stamp`] of a WQE that is written, or a [`word`] for its thread.
     stamp: AtomicU64,
     note: N,
 }
@@ -102,21 +105,21 @@ struct Slot<N> {
 struct Reserved {
     /// Account.
     word: AtomicU64,
-    /// What `retired` was at some time.
+    /// A former value of `retired`.
     seen: AtomicU64,
 }
 
-/// Why nothing was reserved.
+/// Why a reservation was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     Stopped,
-    /// Fewer free blocks.
+    /// Too few free blocks.
     Blocks,
-    /// Fewer signaled WQEs to go.
+    /// Too many signaled WQEs outstanding.
     Signals,
 }
 
-/// Blocks that are its holder's to write. If it is lost, everything behind it is never rung.
+/// Blocks that only the holder may write. If it is lost, nothing behind it is ever rung.
 #[must_use]
 #[derive(Debug)]
 pub struct Ticket {
@@ -130,28 +133,29 @@ impl Ticket {
     }
 }
 
-/// In a stamp's place: the WQE at this position is written, and has so many units.
+/// Stamp: the WQE at this position is written, and has `ds` units.
 const fn stamp(position: Position, ds: u32) -> u64 {
     position.get() << 8 | ds as u64
 }
 
-/// In a stamp's place: whoever stamps this position rings.
+/// Word in a stamp's place: the thread that stamps this position rings.
 const fn word(position: Position) -> u64 {
     stamp(position, 0)
 }
 
-/// What stands in a slot that no WQE was in.
+/// The value of a slot that has never held a WQE.
 const NEVER: u64 = u64::MAX;
 
 impl<N: Default> Sequencer<N> {
-    /// For a ring of `entries` blocks, a power of two up to 2^15, in which everything before `head`
-    /// is rung and everything before `tail` is retired, with the counts of signaled WQEs at both.
+    /// Creates a sequencer for a ring of `entries` blocks, a power of two up to 2^15. Everything
+    /// before `head` is rung and everything before `tail` is retired. Both come with their counts
+    /// of signaled WQEs.
     pub fn new(entries: u32, signals: u32, head: (Position, u16), tail: (Position, u16)) -> Self {
         let retired = Account::new(tail.0, tail.1).bits();
         let reserved = Account::new(head.0, head.1).bits();
         Self {
             entries,
-            // More cannot be outstanding, and twice as many fit the count.
+            // No more can be outstanding, and the count can hold twice as many.
             signals: signals.min(entries),
             slots: (0..entries)
                 .map(|_| Slot { stamp: AtomicU64::new(NEVER), note: N::default() })
@@ -165,7 +169,7 @@ impl<N: Default> Sequencer<N> {
         }
     }
 
-    /// Reserves blocks for one WQE, which is signaled or not (`signals` is 1 or 0).
+    /// Reserves blocks for one WQE. `signals` is 1 if it is signaled, otherwise 0.
     #[inline(always)]
     pub fn reserve(&self, blocks: u32, signals: u32) -> Result<Ticket, Refusal> {
         let reserved = &self.reserved.0;
@@ -194,8 +198,8 @@ impl<N: Default> Sequencer<N> {
         }
     }
 
-    /// What stands against a reservation. A word that is older than `retired` is taken for a full
-    /// ring.
+    /// Returns the reason against a reservation, if any. A word that is older than `retired` counts
+    /// as a full ring.
     #[inline(always)]
     fn refuse(
         &self,
@@ -205,7 +209,7 @@ impl<N: Default> Sequencer<N> {
         signals: u32,
     ) -> Option<Refusal> {
         let used = reserved.position().since(retired.position());
-        // No more than the ring's size, where the blocks fit.
+        // No more than the ring's size, if the blocks fit.
         let signaled = u32::from(reserved.signals().wrapping_sub(retired.signals()));
         if used + u64::from(blocks) > u64::from(self.entries) {
             Some(Refusal::Blocks)
@@ -216,7 +220,7 @@ impl<N: Default> Sequencer<N> {
         }
     }
 
-    /// Looks at what is retired by now. Returns the reserved word if there is room behind it.
+    /// Reads `retired`. Returns the reserved word if the blocks and signals fit behind it.
     #[cold]
     #[inline(never)]
     fn look(
@@ -232,7 +236,7 @@ impl<N: Default> Sequencer<N> {
                 return Err(Refusal::Stopped);
             }
             let retired = Account::from_bits(self.retired.0.load(Ordering::Acquire));
-            // If it fails, somebody else has put in a newer one, which is as good.
+            // If it fails, another thread has stored a newer value, which serves as well.
             let _ = reserved.seen.compare_exchange(
                 seen.bits(),
                 retired.bits(),
@@ -241,7 +245,7 @@ impl<N: Default> Sequencer<N> {
             );
             match self.refuse(before, retired, blocks, signals) {
                 None => return Ok(before),
-                // The word is true still, so the refusal is; or else it is looked at anew.
+                // If the word is unchanged, the refusal is right. Otherwise check again.
                 Some(refusal) => {
                     let now = Account::from_bits(reserved.word.load(Ordering::Acquire));
                     if now.position() == before.position() && !now.has(Account::STOPPED) {
@@ -253,12 +257,13 @@ impl<N: Default> Sequencer<N> {
         }
     }
 
-    /// The WQE is written, and has `ds` units. `Some` if the caller is the one to ring.
+    /// Marks the WQE as written, with `ds` units. Returns the turn if the caller must ring.
     #[inline(always)]
     pub fn written(&self, ticket: Ticket, ds: u32) -> Option<Turn<'_, N>> {
         let position = ticket.position;
         let rings = ticket.first || {
-            // Nobody else swaps anything in but the word, and the writer is one.
+            // Only the word can be swapped in by another thread, and this thread is the only
+            // writer.
             let before = self.slot(position).stamp.swap(stamp(position, ds), Ordering::AcqRel);
             before == word(position)
         };
@@ -269,26 +274,26 @@ impl<N: Default> Sequencer<N> {
     fn slot(&self, position: Position) -> &Slot<N> {
         let slot = position.slot(self.entries);
         debug_assert!(slot < self.slots.len());
-        // SAFETY: a slot is less than the number of entries, which is their number here.
+        // SAFETY: a slot of the ring is less than `entries`, which is the length of `slots`.
         unsafe { self.slots.get_unchecked(slot) }
     }
 
-    /// What is left beside the stamp: written by the ticket's holder, then read by who rings, and
-    /// by who retires.
+    /// Returns the note beside the stamp. The ticket's holder writes it. Then the ringing thread
+    /// reads it, and the retiring thread.
     #[inline(always)]
     pub fn note(&self, position: Position) -> &N {
         &self.slot(position).note
     }
 
-    /// What is rung. Everything that was written before is visible.
+    /// Returns the rung position. Everything that was written before it is visible.
     #[inline(always)]
     pub fn rung(&self) -> Position {
         Position::new(self.rung.0.load(Ordering::Acquire))
     }
 
-    /// Everything before the position with these low 32 bits is retired, as is so many signaled
-    /// WQEs (modulo 2^16): their blocks can be written anew. For one thread at a time; the tail is
-    /// no further than what is rung.
+    /// Retires everything before the position with these low 32 bits, and `signals` signaled WQEs
+    /// (modulo 2^16). Their blocks can be written again. Called by one thread at a time. The tail
+    /// is not beyond the rung position.
     #[inline(always)]
     pub fn retire(&self, tail: u32, signals: u16) {
         let retired = &self.retired.0;
@@ -297,28 +302,28 @@ impl<N: Default> Sequencer<N> {
         retired.store(account.bits(), Ordering::Release);
     }
 
-    /// Refuses reservations from now on. Those that were made are rung still.
+    /// Refuses reservations from now on. Earlier ones are still rung.
     #[cold]
     pub fn stop(&self) {
         self.reserved.0.word.fetch_or(Account::STOPPED, Ordering::AcqRel);
     }
 
-    /// What is reserved, with the count of signaled WQEs.
+    /// Returns the reserved position, with the count of signaled WQEs.
     pub fn reserved(&self) -> (Position, u16) {
         let account = Account::from_bits(self.reserved.0.word.load(Ordering::Acquire));
         (account.position(), account.signals())
     }
 }
 
-/// The right to ring, for a run of WQEs that are written and not rung: from one of its holder's, or
-/// one that it found, on.
+/// The right to ring a run of WQEs that are written and not rung. The run begins with a WQE of its
+/// holder, or with one that the holder found.
 #[must_use]
 pub struct Turn<'s, N> {
     sequencer: &'s Sequencer<N>,
     last: Position,
     ds: u32,
     count: u32,
-    /// Looks left; [`ALL_LOOKS`] until the first WQE of another thread was found.
+    /// Polls left; [`ALL_LOOKS`] until the first WQE of another thread was found.
     looks: u32,
 }
 
@@ -328,7 +333,7 @@ impl<'s, N: Default> Turn<'s, N> {
         Self { sequencer, last: position, ds, count: 1, looks: ALL_LOOKS }
     }
 
-    /// A run that begins behind this one, with a WQE of another thread.
+    /// Returns the run that begins behind this one, with a WQE of another thread.
     fn next(self, position: Position, ds: u32) -> Self {
         let mut next = Self { last: position, ds, count: 1, ..self };
         while next.count < RUN {
@@ -341,36 +346,37 @@ impl<'s, N: Default> Turn<'s, N> {
         next
     }
 
-    /// Position after the run.
+    /// Returns the position after the run.
     #[inline(always)]
     pub fn end(&self) -> Position {
         self.last.plus(self.ds.div_ceil(UNITS))
     }
 
-    /// Position and units of the last WQE.
+    /// Returns position and units of the last WQE.
     #[inline(always)]
     pub fn last(&self) -> (Position, u32) {
         (self.last, self.ds)
     }
 
-    /// Whether it is a single WQE.
+    /// Returns whether it is a single WQE.
     #[inline(always)]
     pub fn is_single(&self) -> bool {
         self.count == 1
     }
 
-    /// Counts the run as rung: before the record is stored, and after the last look at the WQEs.
+    /// Counts the run as rung. Called before the record is stored, and after the last read of the
+    /// WQEs.
     #[inline(always)]
     pub fn publish(&self) {
         self.sequencer.rung.0.store(self.end().get(), Ordering::Release);
     }
 
-    /// The run is rung. `Some` if there is more to ring; otherwise somebody else does, when there
-    /// is.
+    /// Ends the turn after the run is rung. `Some` if there is more to ring for this thread.
+    /// Otherwise there is nothing left to ring, or another thread will ring it.
     #[inline(always)]
     pub fn pass(self) -> Option<Self> {
         if self.looks == ALL_LOOKS {
-            // The next WQE's, which is likely this thread's.
+            // The next WQE's slot, likely of this thread's next WQE.
             prefetch_write(self.sequencer.slot(self.end()));
             if self.leave() {
                 return None;
@@ -379,7 +385,7 @@ impl<'s, N: Default> Turn<'s, N> {
         self.go_on()
     }
 
-    /// Clears BUSY, if nothing is reserved behind the run.
+    /// Clears BUSY if nothing is reserved behind the run. Returns whether it did.
     #[inline(always)]
     fn leave(&self) -> bool {
         let reserved = &self.sequencer.reserved.0.word;
@@ -398,7 +404,7 @@ impl<'s, N: Default> Turn<'s, N> {
         false
     }
 
-    /// As [`pass`](Self::pass), where others post at the same time.
+    /// Continues [`pass`](Self::pass) while other threads post.
     #[cold]
     #[inline(never)]
     fn go_on(mut self) -> Option<Self> {

@@ -1,11 +1,11 @@
-//! What queues are made of: objects of verbs, by this crate or by others, and objects that were made
-//! by firmware command.
+//! Sources of queues: verbs objects of this crate or of others, and objects made by firmware
+//! command.
 //!
-//! A [`SendSource`], [`ReceiveSource`], [`CompletionSource`] or [`SharedReceiveSource`] is looked at
-//! once, when a queue is made of it. It hands over a plain structure ([`view`]): where ring, record
-//! and register are, its number, its limits, which CQ it completes on. From then on no post and no
-//! poll knows what made the object. What is rarely asked of it later, its state and who uses it, goes
-//! through its [`QueueOwner`], [`CqOwner`] or [`SrqOwner`].
+//! A [`SendSource`], [`ReceiveSource`], [`CompletionSource`] or [`SharedReceiveSource`] is read
+//! once, when a queue is made from it. It returns a plain structure ([`view`]): the addresses of
+//! ring, record and register, its number, its limits, and its CQ. After that, posts and polls do
+//! not depend on the kind of object. Rare later requests, for its state and for claims, go through
+//! its [`QueueOwner`], [`CqOwner`] or [`SrqOwner`].
 
 mod owner;
 mod verbs;
@@ -21,17 +21,17 @@ pub(crate) use view::{
 
 use crate::ib::Transport;
 
-/// What a send queue can be made of: a queue pair in RTS.
+/// A source of a send queue: a queue pair in RTS.
 #[diagnostic::on_unimplemented(
     message = "no send queue can be made of `{Self}`",
     note = "sends are posted in RTS, not before: move the queue pair by `init`, `rtr` and `rts`"
 )]
 pub trait SendSource: handover::Sends {
-    /// Whose requests can be posted on it.
+    /// The transport of the requests that can be posted on it.
     type Transport: Transport;
 }
 
-/// What a receive queue can be made of: a queue pair in INIT or later, of a transport that receives.
+/// A source of a receive queue: a queue pair in INIT or later, of a transport that receives.
 #[diagnostic::on_unimplemented(
     message = "no receive queue can be made of `{Self}`",
     note = "receives are posted in INIT or later, on transports that take any"
@@ -41,16 +41,16 @@ pub trait ReceiveSource: handover::Receives {
     type Transport: Transport;
 }
 
-/// What a reader of completions can be made of: a completion queue.
+/// A source of a completion reader: a completion queue.
 #[diagnostic::on_unimplemented(message = "no reader of completions can be made of `{Self}`")]
 pub trait CompletionSource: handover::Completes {}
 
-/// What [`SharedReceives`](super::SharedReceives) can be made of: a shared receive queue.
+/// A source of [`SharedReceives`](super::SharedReceives): a shared receive queue.
 #[diagnostic::on_unimplemented(message = "no shared receives can be made of `{Self}`")]
 pub trait SharedReceiveSource: handover::Shares {}
 
-/// How sources hand over what they have. Nobody outside of this crate can name these, so nobody can
-/// make up a source.
+/// The methods of sources. Code outside of this crate cannot name these traits, so it cannot
+/// implement a source.
 pub(crate) mod handover {
     use std::sync::Arc;
 
@@ -61,96 +61,100 @@ pub(crate) mod handover {
     use crate::Result;
     use crate::verbs::{Context, DomainId};
 
-    /// Of a send queue.
+    /// Hands over a send queue.
     ///
     /// # Safety
-    /// - As long as the owner exists, the memory and the register that the view names stay where they
-    ///   are, and the HCA uses them for this queue.
-    /// - While the send queue is claimed of the owner, only the claimant writes them.
+    /// - As long as the owner exists, the memory and the register that the view names stay where
+    ///   they are, and the HCA uses them for this queue.
+    /// - While the owner's send queue is claimed, only the claimant writes them.
     pub unsafe trait Sends {
-        /// What keeps it alive.
+        /// Returns the owner, which keeps the queue alive.
         fn owner(&self) -> Arc<dyn QueueOwner>;
 
-        /// Where it is and what it is like, if it is ready to send.
+        /// Returns the queue's addresses and parameters, if it is ready to send.
         ///
         /// # Errors
         /// [`Error::Queue`](crate::Error::Queue).
         fn sends(&self) -> Result<SendView>;
     }
 
-    /// Of a receive queue, its own or a shared one.
+    /// Hands over a receive queue: the queue pair's own, or a shared one.
     ///
     /// # Safety
-    /// - As long as the owner exists, the memory that the view names stays where it is, and the HCA uses
-    ///   it for this queue.
-    /// - While the receive queue is claimed of the owner, only the claimant writes it.
+    /// - As long as the owner exists, the memory that the view names stays where it is, and the HCA
+    ///   uses it for this queue.
+    /// - While the owner's receive queue is claimed, only the claimant writes it.
     pub unsafe trait Receives {
-        /// What keeps it alive.
+        /// Returns the owner, which keeps the queue alive.
         fn owner(&self) -> Arc<dyn QueueOwner>;
 
-        /// Where it is and what it is like, if it is its own and takes receives.
+        /// Returns the queue's addresses and parameters, if it is the queue pair's own and takes
+        /// receives.
         ///
         /// # Errors
         /// [`Error::Queue`](crate::Error::Queue).
         fn receives(&self) -> Result<ReceiveView>;
 
-        /// The domain of the memory that its receives may name; `None` if it has no ring of its own.
+        /// Returns the domain of the memory that its receives may name. `None` if it has no ring of
+        /// its own.
         fn domain(&self) -> Option<DomainId>;
 
-        /// By what completions of a shared receive queue name it.
+        /// Returns how completions of a shared receive queue name it.
         fn member(&self) -> Member;
     }
 
-    /// Of a completion queue.
+    /// Hands over a completion queue.
     ///
     /// # Safety
-    /// - As long as the owner exists, the memory and the page that the view names stay where they are,
-    ///   and the HCA uses them for this queue.
-    /// - While the consumer side is claimed of the owner, only the claimant and the HCA access them.
+    /// - As long as the owner exists, the memory and the page that the view names stay where they
+    ///   are, and the HCA uses them for this queue.
+    /// - While the owner's consumer side is claimed, only the claimant and the HCA access them.
     pub unsafe trait Completes {
-        /// What keeps it alive.
+        /// Returns the owner, which keeps the CQ alive.
         fn owner(&self) -> Arc<dyn CqOwner>;
 
-        /// The device it belongs to.
+        /// Returns the device context that it belongs to.
         fn context(&self) -> &Context;
 
-        /// Where it is and what it is like.
+        /// Returns the CQ's addresses and parameters.
         ///
         /// # Errors
         /// [`Error::Queue`](crate::Error::Queue).
         fn completions(&self) -> Result<CompletionView>;
     }
 
-    /// Of a shared receive queue.
+    /// Hands over a shared receive queue.
     ///
     /// # Safety
-    /// - As long as the owner exists, the memory that the view names stays where it is, and the HCA uses
-    ///   it for this queue.
-    /// - While the queue is claimed of the owner, only the claimant writes it.
+    /// - As long as the owner exists, the memory that the view names stays where it is, and the HCA
+    ///   uses it for this queue.
+    /// - While the owner's queue is claimed, only the claimant writes it.
     pub unsafe trait Shares {
-        /// What keeps it alive.
+        /// Returns the owner, which keeps the queue alive.
         fn owner(&self) -> Arc<dyn SrqOwner>;
 
-        /// Where it is and what it is like. `order` is that in which the last owner left its WQEs, if
-        /// there was one.
+        /// Returns the queue's addresses and parameters. `order` is the order in which the last
+        /// claimant left its WQEs, if there was one.
         ///
         /// # Errors
         /// [`Error::Queue`](crate::Error::Queue).
         ///
         /// # Safety
-        /// The caller has claimed the queue of its [owner](Self::owner): the list of its WQEs is read.
+        /// The caller has claimed the queue from its [owner](Self::owner), so nothing writes the
+        /// list of WQEs, which is read.
         unsafe fn shared(&self, order: Option<Box<[u16]>>) -> Result<SharedView>;
 
-        /// Its number, by which commands name it.
+        /// Returns its number, by which commands name it.
         ///
         /// # Errors
         /// [`Error::Queue`](crate::Error::Queue).
         fn number(&self) -> Result<u32>;
 
-        /// Which one it is.
+        /// Returns the identity of the object.
         fn id(&self) -> ObjectId;
 
-        /// Whether queue pairs take from it, and not what each request names.
+        /// Returns whether queue pairs take from it directly, and not the receive that each request
+        /// names.
         fn is_plain(&self) -> bool;
     }
 }

@@ -28,7 +28,7 @@ use crate::verbs::{
 };
 use crate::wqe::Limits;
 
-/// What is known of a QP when it is taken over.
+/// The view of a QP that is taken over.
 pub(in crate::ring) struct QpView {
     dv: dv::mlx5dv_qp,
     number: u32,
@@ -42,15 +42,15 @@ pub(in crate::ring) struct QpView {
 }
 
 impl QpView {
-    /// Looks at a QP.
+    /// Queries a QP.
     ///
     /// # Safety
     /// `qp` is a live QP.
     pub(in crate::ring) unsafe fn new(qp: NonNull<ibv_qp>) -> Result<Self, QueueError> {
         let mut out = MaybeUninit::<dv::mlx5dv_qp>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-        // SAFETY: the structures are integers and pointers, for which zeros are values. The caller keeps
-        // the object alive, and the library writes `out`, which lives through the call.
+        // SAFETY: the structures are integers and pointers, for which zeros are values. The caller
+        // keeps the object alive, and the library writes `out`, which lives through the call.
         let (dv, status) = unsafe {
             let object = object.assume_init_mut();
             object.qp.in_ = qp.as_ptr();
@@ -63,8 +63,8 @@ impl QpView {
         }
         // SAFETY: the caller keeps the QP alive.
         let (state, init) = unsafe { query(qp)? };
-        // SAFETY: the caller keeps the QP alive; libibverbs sets these members at creation and does not
-        // change them.
+        // SAFETY: the caller keeps the QP alive; libibverbs sets these members at creation and does
+        // not change them.
         let (number, qp_type, send_cq, receive_cq, srq) = unsafe {
             let qp = qp.as_ptr();
             ((*qp).qp_num, (*qp).qp_type, (*qp).send_cq, (*qp).recv_cq, (*qp).srq)
@@ -82,7 +82,7 @@ impl QpView {
         })
     }
 
-    /// Its send queue, if it is in RTS.
+    /// Returns its send queue, if it is in RTS.
     pub(in crate::ring) fn sends<T: Transport>(&self) -> Result<SendView, QueueError> {
         if self.qp_type != T::QP_TYPE {
             return Err(QueueError::WrongTransport(self.qp_type));
@@ -116,7 +116,7 @@ impl QpView {
         })
     }
 
-    /// Its receive queue, if it is in INIT or later.
+    /// Returns its receive queue, if it is in INIT or later.
     pub(in crate::ring) fn receives(&self) -> Result<ReceiveView, QueueError> {
         require(self.state, &POSTABLE, "INIT or later")?;
         let (Some(buffer), Some(record)) =
@@ -138,14 +138,14 @@ impl QpView {
     }
 }
 
-/// By what completions of a shared receive queue name a QP. Not asked of libmlx5, which has an answer
-/// for queue pairs with queues alone: a target of dynamic connections is none.
+/// Returns how completions of a shared receive queue name a QP. Does not query libmlx5, which
+/// supports only queue pairs with queues: a target of dynamic connections has none.
 ///
 /// # Safety
 /// `qp` is a live QP that can receive.
 pub(in crate::ring) unsafe fn member(qp: NonNull<ibv_qp>) -> Member {
-    // SAFETY: the caller keeps the QP alive. libibverbs sets these members before the QP can receive, and
-    // does not change them.
+    // SAFETY: the caller keeps the QP alive. libibverbs sets these members before the QP can
+    // receive, and does not change them.
     let (number, cq, srq) = unsafe {
         let qp = qp.as_ptr();
         ((*qp).qp_num, (*qp).recv_cq, (*qp).srq)
@@ -162,8 +162,8 @@ unsafe fn query(qp: NonNull<ibv_qp>) -> Result<(u32, ibv_qp_init_attr), QueueErr
     let mut attr = MaybeUninit::<ibv_qp_attr>::zeroed();
     let mut init = MaybeUninit::<ibv_qp_init_attr>::zeroed();
     let mask = bit::IBV_QP_STATE | bit::IBV_QP_CAP;
-    // SAFETY: the structures are integers and pointers, for which zeros are values. The caller keeps the
-    // QP alive, and the library writes both structures, which live through the call.
+    // SAFETY: the structures are integers and pointers, for which zeros are values. The caller
+    // keeps the QP alive, and the library writes both structures, which live through the call.
     unsafe {
         let status = ibv_query_qp(qp.as_ptr(), attr.as_mut_ptr(), mask.0 as i32, init.as_mut_ptr());
         if status != 0 {
@@ -182,7 +182,7 @@ unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::Result<()> {
     let mut attr: ibv_qp_attr = unsafe { core::mem::zeroed() };
     attr.qp_state = ibv_qp_state::IBV_QPS_RTS;
     attr.cur_qp_state = ibv_qp_state::IBV_QPS_SQE;
-    // The kernel was not told that the card moved the pair to SQE.
+    // The kernel was not told that the HCA moved the pair to SQE.
     let mask = bit::IBV_QP_STATE.0 | bit::IBV_QP_CUR_STATE.0;
     // SAFETY: the caller keeps the QP alive. The call reads the attributes, which live through it.
     let result = unsafe { ibv_modify_qp(qp.as_ptr(), &mut attr, mask as libc::c_int) };
@@ -192,15 +192,15 @@ unsafe fn resume(qp: NonNull<ibv_qp>) -> crate::Result<()> {
     Ok(())
 }
 
-/// What is known of a CQ when it is taken over.
+/// Returns the view of a CQ that is taken over.
 ///
 /// # Safety
 /// `cq` is a live CQ.
 pub(in crate::ring) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionView, QueueError> {
     let mut out = MaybeUninit::<dv::mlx5dv_cq>::zeroed();
     let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
-    // SAFETY: the structures are integers and pointers, for which zeros are values. The caller keeps
-    // the object alive, and the library writes `out`, which lives through the call.
+    // SAFETY: the structures are integers and pointers, for which zeros are values. The caller
+    // keeps the object alive, and the library writes `out`, which lives through the call.
     let (out, status) = unsafe {
         let object = object.assume_init_mut();
         object.cq.in_ = cq.as_ptr();
@@ -233,7 +233,7 @@ pub(in crate::ring) unsafe fn view_cq(cq: NonNull<ibv_cq>) -> Result<CompletionV
     })
 }
 
-/// Looks whether the HCA has failed a CQ: a system call, and QUERY_CQ where an asynchronous event of
+/// Checks whether the HCA has failed a CQ: a system call, and QUERY_CQ if an asynchronous event of
 /// its context is unread. Reads no event.
 ///
 /// # Safety
@@ -249,7 +249,8 @@ pub(in crate::ring) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck
     let (mut query, mut reply) = ([0u8; query_cq_in::SIZE], [0u8; query_cq_out::SIZE]);
     cmd_in::OPCODE.set(&mut query, opcode::QUERY_CQ.into());
     query_cq_in::CQN.set(&mut query, cqn.into());
-    // SAFETY: the caller keeps the CQ alive; both buffers live through the call and have these sizes.
+    // SAFETY: the caller keeps the CQ alive; both buffers live through the call and have these
+    // sizes.
     let status = unsafe {
         dv::mlx5dv_devx_cq_query(
             cq.as_ptr(),
@@ -265,12 +266,13 @@ pub(in crate::ring) unsafe fn check_cq(cq: NonNull<ibv_cq>, cqn: u32) -> CqCheck
     CqCheck::of(&reply[query_cq_out::CQ_CONTEXT.bytes()])
 }
 
-/// A queue pair that this crate did not make: whoever took it over keeps it alive.
+/// A queue pair that this crate did not make. The caller that handed it over keeps it alive.
 pub(in crate::ring) struct Foreign(NonNull<ibv_qp>);
 
-// SAFETY: libibverbs locks what calls on one QP share, so they may come from any thread.
+// SAFETY: libibverbs locks the state that calls on one QP share, so they may come from any thread.
 unsafe impl Send for Foreign {}
-// SAFETY: libibverbs locks what calls on one QP share, so they may come from several threads at once.
+// SAFETY: libibverbs locks the state that calls on one QP share, so several threads may call at
+// once.
 unsafe impl Sync for Foreign {}
 
 impl Foreign {
@@ -345,10 +347,10 @@ impl QueueOwner for QueuePairHandle {
     }
 }
 
-// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim keeps
-// other writers of this crate away and forbids RESET; it is only given after RESET, or when nothing
-// is outstanding. Writers that are not of this crate reach the QP by its raw pointer only, whose
-// users guarantee the same.
+// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim
+// keeps other writers of this crate away and forbids RESET; it is only given after RESET, or when
+// nothing is outstanding. Writers that are not of this crate reach the QP by its raw pointer only,
+// whose users guarantee the same.
 unsafe impl<T: Transport> Sends for QueuePair<T, Rts> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::new(self.handle())
@@ -367,9 +369,9 @@ impl<T: Transport> SendSource for QueuePair<T, Rts> {
     type Transport = T;
 }
 
-// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim of the
-// receive queue keeps other writers of this crate away and forbids RESET. Writers that are not of this
-// crate reach the QP by its raw pointer only, whose users guarantee the same.
+// SAFETY: the handle keeps the queue pair alive, whose memory libmlx5 does not move. The claim of
+// the receive queue keeps other writers of this crate away and forbids RESET. Writers that are not
+// of this crate reach the QP by its raw pointer only, whose users guarantee the same.
 unsafe impl<T: crate::ib::Receives, S: CanReceive> Receives for QueuePair<T, S> {
     fn owner(&self) -> Arc<dyn QueueOwner> {
         Arc::new(self.handle())
@@ -425,8 +427,8 @@ impl CqOwner for CompletionQueueHandle {
 }
 
 // SAFETY: the handle keeps the CQ alive; one that was claimed is not resized. The claim keeps other
-// readers of this crate away; those that are not of this crate reach the CQ by its raw pointer only,
-// whose users guarantee the same.
+// readers of this crate away; those that are not of this crate reach the CQ by its raw pointer
+// only, whose users guarantee the same.
 unsafe impl Completes for CompletionQueue {
     fn owner(&self) -> Arc<dyn CqOwner> {
         Arc::new(self.handle())
@@ -465,16 +467,16 @@ impl SrqOwner for SharedReceiveQueue {
     }
 }
 
-// SAFETY: the owner keeps the SRQ alive. The claim keeps other writers of this crate away; those that
-// are not of this crate reach the SRQ by its raw pointer only, whose users guarantee the same.
+// SAFETY: the owner keeps the SRQ alive. The claim keeps other writers of this crate away; those
+// that are not of this crate reach the SRQ by its raw pointer only, whose users guarantee the same.
 unsafe impl Shares for SharedReceiveQueue {
     fn owner(&self) -> Arc<dyn SrqOwner> {
         Arc::new(self.clone())
     }
 
     unsafe fn shared(&self, order: Option<Box<[u16]>>) -> crate::Result<SharedView> {
-        // SAFETY: `self` keeps the SRQ alive. The caller has claimed it, which is given only where no
-        // receive is outstanding; so no other code writes its list.
+        // SAFETY: `self` keeps the SRQ alive. The caller has claimed it, which is given only where
+        // no receive is outstanding; so no other code writes its list.
         let view = unsafe { srq::view_of(self.as_raw(), self.xrc_domain().is_some(), order)? };
         let cq = self.cq().map(|cq| CqObject::of(cq.as_raw().as_ptr()));
         let index = view.index.or(self.list_name().map(UserIndex::Tagged));

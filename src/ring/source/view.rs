@@ -1,4 +1,4 @@
-//! What sources hand over: plain structures.
+//! Plain structures that sources return.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +25,8 @@ pub(crate) const POSTABLE: [u32; 6] = [
 pub(crate) const SENDABLE: [u32; 1] = [ibv_qp_state::IBV_QPS_RTS];
 
 /// The reader that a queue completes on: a serial number, never reused. Each reader of a CQ has its
-/// own, also where one CQ is taken over several times: CQ slots are counted by the reader, so a queue
-/// that was taken over with an earlier reader is not a queue of a later one.
+/// own, also where one CQ is taken over several times: CQ slots are counted by the reader, so a
+/// queue that was taken over with an earlier reader is not a queue of a later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CqId(u64);
 
@@ -68,13 +68,13 @@ impl CqObject {
 pub struct ObjectId(usize);
 
 impl ObjectId {
-    /// Of the object at this address.
+    /// Returns the id of the object at this address.
     pub(crate) fn at<O>(object: *const O) -> Self {
         Self(object.addr())
     }
 }
 
-/// A send queue.
+/// The view of a send queue.
 pub struct SendView {
     /// Its ring.
     pub(crate) buffer: NonNull<u8>,
@@ -84,15 +84,15 @@ pub struct SendView {
     pub(crate) record: NonNull<u32>,
     /// Its doorbell register.
     pub(crate) register: NonNull<u8>,
-    /// Size of each of the register's BlueFlame buffers; 0 where it has none.
+    /// Size of each of the register's BlueFlame buffers; 0 if it has none.
     pub(crate) half: usize,
-    /// Whether the card does not look at the record's send word: the register says what is posted.
+    /// Whether the HCA does not read the record's send word: the register tells it what is posted.
     pub(crate) recordless: bool,
     /// Number of the queue pair.
     pub(crate) number: u32,
-    /// What a request may be.
+    /// Limits of a request.
     pub(crate) limits: Limits,
-    /// Requests that it was made for.
+    /// Maximum number of requests, as given when the QP was created.
     pub(crate) max_wr: u32,
     /// Whether every request is signaled.
     pub(crate) signal_all: bool,
@@ -100,7 +100,7 @@ pub struct SendView {
     pub(crate) cq: CqObject,
 }
 
-/// A receive queue.
+/// The view of a receive queue.
 pub struct ReceiveView {
     /// Its ring.
     pub(crate) buffer: NonNull<u8>,
@@ -116,17 +116,17 @@ pub struct ReceiveView {
     pub(crate) cq: CqObject,
 }
 
-/// A queue pair as one that takes from a shared receive queue.
+/// A queue pair as a member of a shared receive queue.
 pub struct Member {
     /// Its number.
     pub(crate) number: u32,
     /// The CQ that its receives complete on.
     pub(crate) cq: CqObject,
-    /// What it takes from; its own receive queue, where there is none.
+    /// The shared receive queue that it takes from. `None` if it takes from its own receive queue.
     pub(crate) srq: Option<ObjectId>,
 }
 
-/// A completion queue.
+/// The view of a completion queue.
 pub struct CompletionView {
     /// Its ring.
     pub(crate) buffer: NonNull<u8>,
@@ -136,23 +136,23 @@ pub struct CompletionView {
     pub(crate) cqe_size: u32,
     /// Its record: two words.
     pub(crate) record: NonNull<u32>,
-    /// The UAR page that it is armed by.
+    /// The UAR page with its arm register.
     pub(crate) page: NonNull<u8>,
     /// Its number.
     pub(crate) cqn: u32,
-    /// The object, for queues to be compared with.
+    /// The object, for comparison with those of queues.
     pub(crate) object: CqObject,
-    /// The CQ of libibverbs, where it is one.
+    /// The CQ of libibverbs, if it is one.
     pub(crate) raw: Option<NonNull<ibv_cq>>,
-    /// What compressed CQEs have.
+    /// Format of mini CQEs.
     pub(crate) compression: CqeCompression,
-    /// Whether they are of the enhanced layout.
+    /// Whether compressed CQEs have the enhanced layout.
     pub(crate) enhanced: bool,
     /// Whether every CQE is written to the first slot.
     pub(crate) collapsed: bool,
 }
 
-/// A shared receive queue.
+/// The view of a shared receive queue.
 pub struct SharedView {
     /// Its WQEs.
     pub(crate) buffer: NonNull<u8>,
@@ -160,19 +160,19 @@ pub struct SharedView {
     pub(crate) wqes: u32,
     /// Bytes of a WQE.
     pub(crate) stride: u32,
-    /// The order in which the card takes them.
+    /// The order in which the HCA takes them.
     pub(crate) order: Box<[u16]>,
     /// Its record: one word.
     pub(crate) record: NonNull<u32>,
-    /// Whether the card goes round the WQEs, instead of by their list.
+    /// Whether the HCA takes the WQEs in cyclic order, not by their list.
     pub(crate) cyclic: bool,
-    /// What CQEs call it, if it is one of an XRC domain; what this crate does, if it matches tags.
+    /// How CQEs name it if it is of an XRC domain; this crate's id of its list if it matches tags.
     pub(crate) index: Option<UserIndex>,
-    /// Where its receives complete, if it says so and not its queue pairs.
+    /// The CQ of its receives, if it has one itself and its queue pairs do not determine it.
     pub(crate) cq: Option<CqObject>,
-    /// Which one it is.
+    /// Identity of the object.
     pub(crate) id: ObjectId,
-    /// Its number, for people; 0 where it is not known.
+    /// Its number, only for display; 0 if it is not known.
     pub(crate) number: u32,
 }
 

@@ -17,8 +17,8 @@ impl SharedReceives {
         Limits { max_sge: self.max_sge, max_inline: 0 }
     }
 
-    /// Writes a receive of one entry that is not empty at `head`. `false`, and nothing is written, if
-    /// it is not such a one, or the list is full there.
+    /// Writes a receive of one entry that is not empty at `head`. `false`, and nothing is written,
+    /// if it is not such a one, or the list is full there.
     ///
     /// # Safety
     /// `head` is the list's own, or a batch's.
@@ -32,7 +32,7 @@ impl SharedReceives {
         let (slot, next) = self.list.at(head);
         self.timing.stamp(Phase::Reserve);
         let wqe = self.wqe(slot);
-        // SAFETY: the WQE is free: the card does not read it before the record covers it, but for
+        // SAFETY: the WQE is free: the HCA does not read it before the record covers it, but for
         // its successor's index, which it does not use before. With more entries than one there is
         // place for the terminator.
         unsafe {
@@ -59,10 +59,9 @@ impl SharedReceives {
         let (slot, next) = self.list.at(head);
         self.timing.stamp(Phase::Reserve);
         let wqe = self.wqe(slot);
-        // SAFETY: the WQE is free: `head` is before the limit, and the HCA does not read the WQE before
-        // the record covers it, but for its successor's index, which it does not use before. The list
-        // is no longer than there is room for,
-        // and the terminator is only added to a shorter one.
+        // SAFETY: the WQE is free: `head` is before the limit, and the HCA does not read the WQE
+        // before the record covers it, but for its successor's index, which it does not use before.
+        // The list fits the WQE, and the terminator is only added to a shorter one.
         unsafe {
             wqe.add(NEXT).cast::<u16>().write_volatile(next.to_be());
             let mut writer = Linear::new(wqe.add(SEGMENT_SIZE));
@@ -79,9 +78,9 @@ impl SharedReceives {
     /// Posts any receive.
     ///
     /// # Safety
-    /// Until a poll returns the receive's completion, or the queue is destroyed: the memory that `list`
-    /// names stays allocated, and registered for local write under the `lkey` given, and nobody reads,
-    /// writes or holds a reference to it.
+    /// Until a poll returns the receive's completion, or the queue is destroyed: the memory that
+    /// `list` names stays allocated, and registered for local write under the `lkey` given, and
+    /// nothing reads, writes or holds a reference to it.
     #[inline(never)]
     pub(super) unsafe fn post_any<L: SgeList>(
         &mut self,
@@ -90,14 +89,14 @@ impl SharedReceives {
     ) -> Result<(), PostError> {
         let head = self.list.head();
         self.put_any(head, id, list)?;
-        // SAFETY: `put_any` wrote the receive; the caller keeps its memory registered and untouched until
-        // it completes.
+        // SAFETY: `put_any` wrote the receive; the caller keeps its memory registered and untouched
+        // until it completes.
         unsafe { self.commit(head + 1) };
         Ok(())
     }
 }
 
-/// Receives that are written to a shared receive queue and not yet known to the card. Dropping the
+/// Receives that are written to a shared receive queue and not yet known to the HCA. Dropping the
 /// batch posts nothing.
 #[must_use = "a batch posts nothing until it is rung"]
 #[derive(Debug)]
@@ -146,16 +145,17 @@ impl<'q> SharedReceiveBatch<'q> {
     /// completion, or the shared receive queue is destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
-    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - Nothing reads, writes or holds a reference to that memory.
     /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made for
-    ///   other code do), the memory is mapped, writable, in this process at the address in each entry.
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
+    ///   for other code do), the memory is mapped, writable, in this process at the address in each
+    ///   entry.
     #[inline]
     pub unsafe fn ring(self) {
         if !self.is_empty() {
             self.queue.timing.begin();
-            // SAFETY: `append` wrote the receives before `head`; the caller keeps their memory registered
-            // and untouched until they complete.
+            // SAFETY: `append` wrote the receives before `head`; the caller keeps their memory
+            // registered and untouched until they complete.
             unsafe { self.queue.commit(self.head) }
         }
     }

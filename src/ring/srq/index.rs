@@ -1,10 +1,10 @@
-//! Shared receive queues of verbs: where libmlx5 has them, and what CQEs call those of XRC domains.
+//! Shared receive queues of verbs: their memory in libmlx5, and user indices of XRC domains.
 //!
-//! A CQE of an ordinary shared receive queue has the number of the queue pair. That of an XRC target
-//! says little: the target may be another process's. Such CQEs name the shared receive queue itself,
-//! by its number in CQEs of version 0, and by a user index in those of version 1. libmlx5 chooses the
-//! index when it makes the queue, and tells nobody; the card knows it, and can be asked where the
-//! context may give firmware commands.
+//! A CQE of an ordinary shared receive queue has the number of the queue pair. For an XRC target
+//! that number does not help: the target may be another process's. So its CQEs name the shared
+//! receive queue itself: in version 0 by its number, in version 1 by a user index. libmlx5 chooses
+//! the index when it creates the queue, and does not report it. The HCA can be queried for it if
+//! the context may give firmware commands.
 
 use core::mem::MaybeUninit;
 use core::ptr::NonNull;
@@ -17,7 +17,7 @@ use super::UserIndex;
 use crate::ring::QueueError;
 use crate::ring::source::{ObjectId, SharedView};
 
-/// Where a shared receive queue's memory is, with its number.
+/// Returns a shared receive queue's memory and number, as libmlx5 reports them.
 ///
 /// # Safety
 /// `srq` is a live SRQ.
@@ -36,7 +36,7 @@ unsafe fn view(srq: NonNull<ibv_srq>) -> Result<dv::mlx5dv_srq, QueueError> {
     if status == 0 { Ok(out) } else { Err(QueueError::InitObj(status)) }
 }
 
-/// Number of a shared receive queue.
+/// Returns the number of a shared receive queue.
 ///
 /// # Safety
 /// `srq` is a live SRQ.
@@ -49,7 +49,7 @@ pub(crate) unsafe fn number(srq: NonNull<ibv_srq>) -> Result<u32, QueueError> {
     Ok(view.srqn)
 }
 
-/// WQEs in the memory of a shared receive queue: a system call.
+/// Returns the number of WQEs in the memory of a shared receive queue. A system call.
 ///
 /// # Safety
 /// `srq` is a live SRQ.
@@ -65,7 +65,7 @@ unsafe fn wqes(srq: NonNull<ibv_srq>) -> Result<u32, QueueError> {
     }
 }
 
-/// What CQEs call a shared receive queue of an XRC domain; `None` where that cannot be known.
+/// Returns the user index of a shared receive queue of an XRC domain; `None` if it cannot be known.
 ///
 /// # Safety
 /// `srq` is a live SRQ of an XRC domain, of libmlx5.
@@ -100,12 +100,13 @@ unsafe fn user_index(srq: NonNull<ibv_srq>) -> Option<u32> {
     (status == 0).then(|| index.get(&answer) as u32)
 }
 
-/// What is known of an SRQ when it is taken over. `order` is that in which a former direct owner left
-/// its WQEs; without one, the list is where libmlx5 has left it.
+/// Returns the view of an SRQ that is taken over. `order` is the order in which a former direct
+/// owner left its WQEs. Without it, the list continues where libmlx5 left it.
 ///
 /// # Safety
-/// `srq` is a live SRQ; `xrc` says whether it is one of an XRC domain. None of its receives is
-/// outstanding, and nobody writes its list.
+/// - `srq` is a live SRQ.
+/// - `xrc` says whether it is one of an XRC domain.
+/// - None of its receives is outstanding, and nothing writes its list.
 pub(in crate::ring) unsafe fn view_of(
     srq: NonNull<ibv_srq>,
     xrc: bool,
@@ -123,7 +124,7 @@ pub(in crate::ring) unsafe fn view_of(
         // SAFETY: the library's list, of which nothing is outstanding.
         None => unsafe { read_order(buffer, wqes, view.stride, view.head, view.tail)? },
     };
-    // SAFETY: the SRQ is alive, and one of an XRC domain where it is asked.
+    // SAFETY: the SRQ is alive. It is asked only if it is one of an XRC domain.
     let index = xrc.then(|| match unsafe { user_index(srq) } {
         Some(index) => UserIndex::Known(index),
         None => UserIndex::Alone,
@@ -149,7 +150,7 @@ pub(in crate::ring) unsafe fn view_of(
 /// Follows libmlx5's list from its head to its tail, where it ends.
 ///
 /// # Safety
-/// `buffer` is readable memory of `wqes` WQEs of `stride` bytes, at least two, that nobody writes.
+/// `buffer` is readable memory of `wqes` WQEs of `stride` bytes, at least two, that nothing writes.
 unsafe fn read_order(
     buffer: NonNull<u8>,
     wqes: u32,
@@ -174,7 +175,7 @@ unsafe fn read_order(
             unsafe { buffer.add(at as usize * stride as usize + 2).cast::<u16>().read_volatile() };
         at = u32::from(u16::from_be(next));
     }
-    // libmlx5 keeps half of the WQEs back, for receives that met a page fault, or none.
+    // libmlx5 keeps half of the WQEs back, for receives that met a page fault, or none of them.
     if !matches!(wqes / order.len() as u32, 1 | 2) || !order.len().is_power_of_two() {
         return Err(QueueError::Outstanding);
     }

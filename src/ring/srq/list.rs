@@ -1,16 +1,15 @@
-//! Which WQEs of a shared receive queue are free, and in which order the card takes them: all index
-//! arithmetic of linked lists.
+//! The free WQEs of a shared receive queue and their order: all index arithmetic of linked lists.
 //!
-//! The card goes from WQE to WQE by the index that each has of its successor, which it reads when it
-//! takes the WQE. So whoever posts a WQE has to know already which one will be posted after it: the
-//! last free one is never posted. They complete in any order, and are posted again in the order in
-//! which they have become free. That order lies here, in memory that the card cannot reach, and the
-//! successor is written with each post: a poll does not touch the queue's memory.
+//! Each WQE has the index of its successor. The HCA follows it, and reads it when it takes the WQE.
+//! So a poster must already know which WQE will be posted next: the last free one is never posted.
+//! WQEs complete in any order, and are posted again in the order in which they became free. That
+//! order is in memory that the HCA cannot reach. Each post writes the successor, so a poll does not
+//! touch the queue's memory.
 
-/// Where a WQE that is not posted was posted.
+/// The position of a WQE that is not posted.
 const NOWHERE: u64 = u64::MAX;
 
-/// What software must remember of a posted receive.
+/// What software remembers of a posted receive.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     id: u64,
@@ -18,27 +17,27 @@ pub(super) struct Place {
     at: u64,
 }
 
-/// The WQEs of a linked list, by the positions at which they are posted: a count from the queue's
-/// making on, of which the card knows the low 16 bits.
+/// The WQEs of a linked list, by the positions at which they are posted: a count since the queue
+/// was created, of which the HCA knows the low 16 bits.
 pub(super) struct List {
-    /// The position of the next post.
+    /// Position of the next post.
     head: u64,
-    /// The first position that may not be posted to, for lack of a free WQE or of a CQE.
+    /// First position that may not be posted to, for lack of a free WQE or of a CQ slot.
     limit: u64,
-    /// How many free WQEs lie behind the limit.
+    /// Number of free WQEs behind the limit.
     reserve: u64,
-    /// The number of WQEs, a power of two, less one.
+    /// Number of WQEs, a power of two, less one.
     mask: u64,
-    /// By position: which WQE is posted there.
+    /// By position: index of the WQE posted there.
     order: Box<[u16]>,
-    /// By WQE, and as many as there are in the queue's memory.
+    /// By WQE index: one for each WQE in the queue's memory.
     places: Box<[Place]>,
 }
 
 impl List {
-    /// A list whose WQEs are free, and are taken in that order. `wqes` are in the queue's memory, of
-    /// which `order` names some, each once; its length is a power of two. `start` is what the card
-    /// knows of the position.
+    /// Creates a list whose WQEs are free, and are taken in the order `order`. The queue's memory
+    /// has `wqes` WQEs. `order` names some of them, each once; its length is a power of two.
+    /// `start` is the part of the position that the HCA knows.
     pub(super) fn new(order: Box<[u16]>, wqes: usize, start: u16) -> Option<Self> {
         let mut seen = vec![false; wqes];
         for &slot in &order {
@@ -50,7 +49,7 @@ impl List {
             return None;
         }
         let head = u64::from(start);
-        // The position stays in step with the ring when the card's 16 bits wrap: a ring has at most
+        // The position stays in step with the ring when the HCA's 16 bits wrap: a ring has at most
         // 2^16 entries.
         let mut turned = order.clone();
         for (at, &slot) in order.iter().enumerate() {
@@ -66,7 +65,7 @@ impl List {
         })
     }
 
-    /// Receives that can be posted at a time, but for a lack of CQEs.
+    /// Returns the number of receives that can be posted at a time, if the CQ slots suffice.
     pub(super) fn capacity(&self) -> u32 {
         self.order.len() as u32 - 1
     }
@@ -81,7 +80,7 @@ impl List {
         self.head
     }
 
-    /// Whether nothing may be posted at `head`, which is this list's, or a batch's.
+    /// Returns whether no receive may be posted at `head`, which is this list's, or a batch's.
     #[inline(always)]
     pub(super) fn is_full_at(&self, head: u64) -> bool {
         head == self.limit
@@ -102,7 +101,8 @@ impl List {
         self.most() - self.free()
     }
 
-    /// Lets up to `most` receives be outstanding. `false`, and nothing changes, if more are already.
+    /// Lets up to `most` receives be outstanding. `false`, and nothing changes, if more are
+    /// already.
     pub(super) fn limit_to(&mut self, most: u32) -> bool {
         let most = most.min(self.capacity());
         if most < self.used() {
@@ -120,36 +120,36 @@ impl List {
         unsafe { *self.order.get_unchecked((position & self.mask) as usize) }
     }
 
-    /// The WQE to be posted at `head`, which is not [full](Self::is_full_at), and its successor.
+    /// Returns the WQE to post at `head`, which is not [full](Self::is_full_at), and its successor.
     /// Both are less than [`wqes`](Self::wqes).
     #[inline(always)]
     pub(super) fn at(&self, head: u64) -> (u16, u16) {
         (self.slot(head), self.slot(head + 1))
     }
 
-    /// Remembers what is posted at `head` once the list is [moved](Self::post) there.
+    /// Records the receive to be posted at `head` once the list is [moved](Self::post) there.
     #[inline(always)]
     pub(super) fn remember(&mut self, slot: u16, head: u64, id: u64) {
-        // SAFETY: the order names WQEs of the queue's memory only, as `new` has checked and `retire`
-        // keeps it.
+        // SAFETY: the order names only WQEs of the queue's memory: `new` has checked it, and
+        // `retire` preserves it.
         unsafe { *self.places.get_unchecked_mut(usize::from(slot)) = Place { id, at: head } };
     }
 
-    /// Everything before `head` is posted.
+    /// Marks everything before `head` as posted.
     #[inline(always)]
     pub(super) fn post(&mut self, head: u64) {
         debug_assert!(head - self.head <= self.limit - self.head);
         self.head = head;
     }
 
-    /// Whether that WQE is outstanding.
+    /// Returns whether that WQE is outstanding.
     #[inline(always)]
     pub(super) fn is_outstanding(&self, slot: u16) -> bool {
-        // What a batch that was dropped has remembered is at the head or behind it.
+        // Entries of a dropped batch are at the head or behind it.
         self.places.get(usize::from(slot)).is_some_and(|place| place.at < self.head)
     }
 
-    /// That WQE is free again. Returns its receive's id; `None`, and nothing changes, if it is not
+    /// Frees a WQE. Returns its receive's id. `None`, and nothing changes, if it is not
     /// outstanding.
     #[inline(always)]
     pub(super) fn retire(&mut self, slot: u16) -> Option<u64> {
@@ -160,16 +160,16 @@ impl List {
         place.at = NOWHERE;
         let id = place.id;
         let at = (self.limit + self.reserve) & self.mask;
-        // SAFETY: the length is a power of two and `at` is masked, so it is less. The entry is free: it
-        // is of a WQE that was posted a lap ago.
+        // SAFETY: the length is a power of two and `at` is masked, so it is less. The entry is
+        // free: its WQE was posted a lap ago.
         unsafe { *self.order.get_unchecked_mut(at as usize) = slot };
         self.limit += 1;
         Some(id)
     }
 
-    /// As [`retire`](Self::retire), of a ring, which the card goes round whatever completes first: a
-    /// WQE is free only once all that were posted before it are. `counter` is the low 16 bits of the
-    /// position at which it was posted.
+    /// Retires a receive of a cyclic queue. The HCA takes its WQEs in cyclic order, in whatever
+    /// order they complete, so a WQE is free only after all WQEs posted before it are. `counter` is
+    /// the low 16 bits of the position at which it was posted.
     pub(super) fn retire_in_ring(&mut self, counter: u16) -> Option<u64> {
         let slot = usize::from(counter) & self.mask as usize;
         let place = self.places.get_mut(slot)?;
@@ -178,7 +178,7 @@ impl List {
         }
         place.at = NOWHERE;
         let id = place.id;
-        // From the oldest position that was not free on.
+        // Frees positions from the oldest one on that was not free.
         while self.tail() < self.head {
             let slot = self.slot(self.tail());
             if self.places[usize::from(slot)].at != NOWHERE {
@@ -189,19 +189,20 @@ impl List {
         Some(id)
     }
 
-    /// The place of a receive of a ring that is outstanding: where `counter` says that it was posted.
+    /// Returns the slot of an outstanding receive of a cyclic queue, by the position `counter` at
+    /// which it was posted.
     pub(super) fn place_in_ring(&self, counter: u16) -> Option<u16> {
         let slot = usize::from(counter) & self.mask as usize;
         let place = self.places.get(slot)?;
         (place.at < self.head && place.at as u16 == counter).then_some(slot as u16)
     }
 
-    /// The first position of a ring that is not free.
+    /// Returns the first position of a cyclic queue that is not free.
     fn tail(&self) -> u64 {
         self.limit + self.reserve - self.order.len() as u64
     }
 
-    /// The order in which the card takes the WQEs next, if none is outstanding.
+    /// Returns the order in which the HCA takes the WQEs next, if none is outstanding.
     pub(super) fn order(&self) -> Option<Box<[u16]>> {
         let entries = self.order.len() as u64;
         (self.used() == 0).then(|| (0..entries).map(|at| self.slot(self.head + at)).collect())
@@ -228,7 +229,7 @@ mod tests {
         assert!(!list(&[0, 1, 2], 4), "no power of two");
     }
 
-    /// The oracle has what is posted in a deque, with those that completed before their turn marked.
+    /// The oracle is a deque of posted WQEs, with those marked that completed before their turn.
     #[test]
     fn a_ring_is_free_from_its_oldest_on_whatever_completes_first() {
         let mut random = Random::from_clock();

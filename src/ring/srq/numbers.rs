@@ -1,6 +1,6 @@
-//! Finding what belongs to a 24-bit number: of a queue pair, or a user index.
+//! A map from 24-bit numbers, of queue pairs or user indices, to values.
 
-/// What no number leads to.
+/// The value of a number without an entry.
 const NOTHING: u32 = u32::MAX;
 
 /// Bits of a number that choose within a leaf; the bits above choose the leaf.
@@ -9,12 +9,12 @@ const LEAF: usize = 1 << LEAF_BITS;
 const LEAVES: usize = 1 << (24 - LEAF_BITS);
 
 /// A map from 24-bit numbers to small values. A look-up is two loads, however many numbers there
-/// are. Numbers that a card gives out are close to each other: 4,096 neighbours share a leaf of
+/// are. Numbers that an HCA gives out are close to each other: 4,096 neighbours share a leaf of
 /// 16 KiB.
 pub(super) struct Numbers {
-    /// Which leaf the upper bits lead to.
+    /// The leaf of each value of the upper bits.
     leaf: Box<[u16; LEAVES]>,
-    /// All leaves, one after another. The first leads nowhere.
+    /// All leaves, one after another. The first has no entries.
     values: Vec<u32>,
 }
 
@@ -23,24 +23,25 @@ impl Numbers {
         Self { leaf: Box::new([0; LEAVES]), values: vec![NOTHING; LEAF] }
     }
 
-    /// What the number leads to.
+    /// Returns the value of a number.
     #[inline(always)]
     pub(super) fn get(&self, number: u32) -> Option<u32> {
         let leaf = *self.leaf.get((number >> LEAF_BITS) as usize)?;
         let at = usize::from(leaf) << LEAF_BITS | number as usize & (LEAF - 1);
-        // SAFETY: `at` is in the leaf with this index. The first leaf is there from `new` on, and `insert`
-        // stores an index only after it has made `values` longer by the whole leaf.
+        // SAFETY: `at` is in the leaf with this index. The first leaf is there from `new` on, and
+        // `insert` stores an index only after it has made `values` longer by the whole leaf.
         let value = unsafe { *self.values.get_unchecked(at) };
         (value != NOTHING).then_some(value)
     }
 
-    /// Has the number lead to `value`, which is not 2^32 − 1. Numbers of more than 24 bits lead
-    /// nowhere. Returns where it led before.
+    /// Sets the value of a number, which is not 2^32 − 1. Numbers of more than 24 bits get no
+    /// value. Returns the former value.
     pub(super) fn insert(&mut self, number: u32, value: u32) -> Option<u32> {
         let before = self.get(number);
         let leaf = self.leaf.get_mut((number >> LEAF_BITS) as usize)?;
         if *leaf == 0 {
-            // At most 4,096 besides the first. The index comes last: an allocation that fails may unwind.
+            // At most 4,096 besides the first. The index comes last: an allocation that fails may
+            // unwind.
             let index = (self.values.len() >> LEAF_BITS) as u16;
             self.values.resize(self.values.len() + LEAF, NOTHING);
             *leaf = index;
@@ -49,7 +50,7 @@ impl Numbers {
         before
     }
 
-    /// Has the number lead nowhere. Returns where it led before.
+    /// Removes a number. Returns its former value.
     pub(super) fn remove(&mut self, number: u32) -> Option<u32> {
         let before = self.get(number)?;
         self.insert(number, NOTHING);

@@ -31,18 +31,18 @@ use crate::watch::flight::{self, DoorbellKind, Facts, Queue};
 use crate::watch::timing::{Phase, Recorder};
 use crate::wqe::SgeList;
 
-/// A shared receive queue, written to directly.
+/// A shared receive queue. It writes WQEs directly, without libibverbs.
 ///
-/// Made by [`new`](Self::new), or [`from_raw`](Self::from_raw); queue pairs that take from it are
-/// [attached](Self::attach), so that polls find it by their numbers. Posting: a
-/// [`SharedReceiveBatch`] is filled and handed over, or [`post`](Self::post) does both for one
-/// receive. A post costs the stores of its WQE, with the index of its successor, and one to the
-/// doorbell record; no register is rung. A poll of a completion does not touch the queue's memory.
+/// Created by [`new`](Self::new) or [`from_raw`](Self::from_raw). Queue pairs that take receives
+/// from it are [attached](Self::attach), so that polls find the queue by their numbers. To post,
+/// fill a [`SharedReceiveBatch`] and hand it over, or call [`post`](Self::post), which does both
+/// for one receive. A post stores the WQE, with the index of its successor, and one word to the
+/// doorbell record. It rings no register. A poll of a completion does not touch the queue's memory.
 ///
-/// On memory on demand, a card may give up a receive whose page is not there: it completes with
-/// [`Status::RemoteAborted`](crate::cqe::Status::RemoteAborted) and vendor code 0x93, its queue pair
-/// goes on, and the message comes again. libmlx5 posts such a receive anew by itself; here the program
-/// does, after it has brought the pages in.
+/// With on-demand paging (ODP), an HCA may abort a receive whose page is not present. The receive
+/// completes with [`Status::RemoteAborted`](crate::cqe::Status::RemoteAborted) and vendor syndrome
+/// 0x93. Its queue pair continues, and the message comes again. libmlx5 posts such a receive again
+/// by itself. With this queue the program does so, after it has faulted the pages in.
 #[repr(align(64))]
 pub struct SharedReceives {
     pub(super) list: List,
@@ -51,21 +51,21 @@ pub struct SharedReceives {
     shift: u32,
     pub(super) max_sge: u32,
     record: Record,
-    /// The CQ that completions were met on first; none of one that the card goes round.
+    /// The CQ that the queue was taken over with. [`CqId::NONE`] for a cyclic queue.
     cq: CqId,
     /// Numbers of the queue pairs that take from it.
     members: Numbers,
-    /// What CQEs call it, if it is one of an XRC domain.
+    /// How CQEs name it, if it is one of an XRC domain.
     pub(in crate::ring) index: Option<UserIndex>,
-    /// Every CQ that it completes on, with what is promised there.
+    /// Every CQ that it completes on, with the slots reserved there.
     promises: Vec<(CqId, Credit)>,
-    /// Receive CQs of queue pairs that are attached, by place in `promises`; and what keeps these.
+    /// The attached queue pairs.
     attached: Vec<Attached>,
     detached: Box<AllDetached>,
     /// Ids of receives whose completions were dropped together with their queue pair.
     reclaimed: Vec<u64>,
     id: ObjectId,
-    /// Known to the reader of its CQ by its index, if it is one of an XRC domain.
+    /// Registers the queue with the reader of its CQ by its index, if it is one of an XRC domain.
     _member: Option<Membership>,
     keep: Option<Box<SrqKeep>>,
     pub(super) timing: Recorder,
@@ -76,14 +76,15 @@ pub struct SharedReceives {
 #[cfg(all(target_pointer_width = "64", not(any(feature = "timing", feature = "flight-recorder"))))]
 const _: () = assert!(size_of::<Option<SharedReceives>>() == 256);
 
-/// What CQEs call a shared receive queue of an XRC domain.
+/// How CQEs name a shared receive queue of an XRC domain, or one that matches tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserIndex {
-    /// This.
+    /// By this user index.
     Known(u32),
-    /// Something, and no other queue of an XRC domain completes on its CQ.
+    /// The index is not known. No other queue of an XRC domain completes on its CQ.
     Alone,
-    /// Something, and it matches tags: this list of them, which no other on its CQ is.
+    /// The index is not known. The queue matches tags by the list with this id. No other such list
+    /// is on its CQ.
     Tagged(u64),
 }
 
@@ -92,59 +93,62 @@ struct Attached {
     qpn: u32,
     cq: CqId,
     keep: Option<QueueKeep>,
-    /// Known to the reader of that CQ.
+    /// Registers the queue pair with the reader of that CQ.
     _member: Option<Membership>,
 }
 
 /// Queue pairs that were detached while receives were outstanding.
 struct AllDetached {
-    /// What CQs know the queue by that they belonged to.
+    /// The id by which CQs know the queue that the pairs belonged to.
     of: SharedId,
     queue_pairs: Vec<Detached>,
 }
 
-/// A queue pair that was let go of. All CQEs of its receives that have come since are of this queue,
-/// as long as it exists; another queue pair may have its number later.
+/// A detached queue pair. All CQEs of its receives that have come since belong to this queue, as
+/// long as the queue pair exists. Later, another queue pair may have its number.
 struct Detached {
     qpn: u32,
     cq: CqId,
-    /// Set when it is destroyed, and one of each queue pair: which one it was.
+    /// Set when the queue pair is destroyed. Each queue pair has its own flag, which identifies it.
     life: Arc<AtomicBool>,
 }
 
-/// What a shared receive queue is made of.
+/// Parts of a shared receive queue.
 pub(in crate::ring) struct SrqParts {
     pub(in crate::ring) buffer: NonNull<u8>,
     pub(in crate::ring) wqes: u32,
     pub(in crate::ring) stride: u32,
-    /// The order in which the card takes the WQEs.
+    /// The order in which the HCA takes the WQEs.
     pub(in crate::ring) order: Box<[u16]>,
     pub(in crate::ring) record: Record,
     pub(in crate::ring) index: Option<UserIndex>,
-    /// Whether the card goes round the WQEs, instead of by their list.
+    /// Whether the HCA takes the WQEs in cyclic order, not by their list.
     pub(in crate::ring) cyclic: bool,
     pub(in crate::ring) cq: CqId,
     pub(in crate::ring) credit: Credit,
     pub(in crate::ring) id: ObjectId,
-    /// Its number, or 0, and that of its CQ: for people.
+    /// Its number, or 0, and the number of its CQ. Only for display.
     pub(in crate::ring) number: u32,
     pub(in crate::ring) cqn: u32,
 }
 
-// SAFETY: the list's memory belongs to the queue alone (`from_raw`'s contract), and the card does
-// not mind which thread stores to it.
+// SAFETY: only the queue reaches the list's memory (`from_raw`'s contract), and the HCA accepts
+// stores from any thread.
 unsafe impl Send for SharedReceives {}
 
 impl SharedReceives {
     /// Takes over a shared receive queue whose receives complete on `completions`, and keeps it
-    /// alive; the queue of an XRC domain has that CQ itself, the queue pairs of another one will be
-    /// [attached](Self::attach). It can be taken over again once the result was dropped, if no
-    /// receive was outstanding then: a shared receive queue cannot be reset. CQEs that were promised
-    /// to it are promised to others when it is destroyed.
+    /// alive.
+    ///
+    /// A queue of an XRC domain completes on that CQ itself. For any other queue, the queue pairs
+    /// that will be [attached](Self::attach) do. The queue can be taken over again after the result
+    /// was dropped, if no receive was outstanding then: a shared receive queue cannot be reset.
+    /// Otherwise its CQ slots stay reserved until it is destroyed.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): as
-    /// [`from_raw`](Self::from_raw), and of an XRC domain with another CQ. Nothing is changed then.
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): an
+    /// error of [`from_raw`](Self::from_raw), or the queue is of an XRC domain and completes on
+    /// another CQ. Nothing is changed then.
     pub fn new<Q: SharedReceiveSource>(
         srq: &Q,
         completions: &mut Completions,
@@ -156,7 +160,7 @@ impl SharedReceives {
         })
     }
 
-    /// As [`new`](Self::new), of one that matches tags, whose name only its owner minds.
+    /// Takes over a tag-matching queue, see [`new`](Self::new). Its name is left to its owner.
     pub(in crate::ring) fn of_tagged(
         srq: &SharedReceiveQueue,
         completions: &mut Completions,
@@ -175,8 +179,8 @@ impl SharedReceives {
         // SAFETY: the keep has claimed the queue of its owner.
         let view = unsafe { srq.shared(order.clone()) };
         let queue = view.and_then(|view| {
-            // SAFETY: the keep holds the owner, and claims the queue of it, which is what the view is
-            // good for.
+            // SAFETY: the keep holds the owner, which keeps the queue alive, and the claim on it,
+            // which keeps other writers away. The view is of that queue.
             Ok(unsafe { Self::take_over(look(view)?, completions, config)? })
         });
         match queue {
@@ -191,36 +195,40 @@ impl SharedReceives {
         }
     }
 
-    /// Takes over a shared receive queue. Its list of WQEs goes on where libmlx5 has left it. Dropping
-    /// the result with receives outstanding leaves its CQ slots reserved as long as the reader lives.
+    /// Takes over a shared receive queue. Its list of WQEs continues where libmlx5 left it.
+    /// Dropping the result with receives outstanding leaves its CQ slots reserved as long as the
+    /// reader lives.
     ///
     /// # Errors
-    /// [`QueueError`]: not an SRQ of libmlx5, receives outstanding, an impossible geometry, no CQE
-    /// left to promise; [`QueueError::UnknownIndex`]. Nothing is changed then.
+    /// [`QueueError`]: the SRQ is not of libmlx5, has receives outstanding or an impossible
+    /// geometry, or the CQ has no free slot to reserve; [`QueueError::UnknownIndex`]. Nothing is
+    /// changed then.
     ///
     /// # Safety
-    /// - `srq` stays alive as long as the result; `xrc` says whether it is one of an XRC domain, which
-    ///   completes on `completions` then. None of its receives is outstanding, nor has a former direct
-    ///   owner posted to it.
+    /// - `srq` stays alive as long as the result.
+    /// - `xrc` says whether it is one of an XRC domain. If so, it completes on `completions`.
+    /// - None of its receives is outstanding. No former direct owner has posted to it.
     /// - Until the result is dropped, nothing else posts to it (`ibv_post_srq_recv`, another
     ///   `SharedReceives`).
-    /// - If it is one of an XRC domain, nothing else posts to other such queues that complete on the
-    ///   same CQ.
+    /// - If it is one of an XRC domain, nothing else posts to other such queues that complete on
+    ///   the same CQ.
     pub unsafe fn from_raw(
         srq: NonNull<ibv_srq>,
         xrc: bool,
         completions: &mut Completions,
         config: ReceiveConfig,
     ) -> Result<Self, QueueError> {
-        // SAFETY: the caller keeps the SRQ alive, with no receive outstanding, and lets nothing else post
-        // to it, so nothing writes its list.
+        // SAFETY: the caller keeps the SRQ alive, with no receive outstanding, and lets nothing
+        // else post to it, so nothing writes its list.
         unsafe { Self::take_over(index::view_of(srq, xrc, None)?, completions, config) }
     }
 
     /// # Safety
-    /// Until the result is dropped, the SRQ that the view was taken of stays alive, and nothing else
-    /// posts to it. None of its receives is outstanding, and the HCA takes its WQEs in the view's order.
-    /// Of an XRC domain, nothing else posts to other such queues that complete on the same CQ.
+    /// - Until the result is dropped, the SRQ that the view was taken of stays alive, and nothing
+    ///   else posts to it.
+    /// - None of its receives is outstanding, and the HCA takes its WQEs in the view's order.
+    /// - If it is of an XRC domain, nothing else posts to other such queues that complete on the
+    ///   same CQ.
     unsafe fn take_over(
         view: SharedView,
         completions: &mut Completions,
@@ -238,8 +246,8 @@ impl SharedReceives {
             completions.begin_index(index);
         }
         let receives = config.receives.min(view.order.len() as u32 - 1).max(1);
-        // SAFETY: the SRQ's record has one word and lives as long as the SRQ, which the caller keeps alive.
-        // Only posts write it, and the caller lets nothing else post.
+        // SAFETY: the SRQ's record has one word and lives as long as the SRQ, which the caller
+        // keeps alive. Only posts write it, and the caller lets nothing else post.
         let record = unsafe { Record::new(view.record, 0) };
         let parts = SrqParts {
             buffer: view.buffer,
@@ -255,17 +263,17 @@ impl SharedReceives {
             number: view.number,
             cqn: completions.cqn(),
         };
-        // SAFETY: the view describes the memory of the SRQ, which the caller keeps alive and lets nothing
-        // else post to; none of its receives is outstanding.
+        // SAFETY: the view describes the memory of the SRQ, which the caller keeps alive and lets
+        // nothing else post to; none of its receives is outstanding.
         let mut queue = unsafe { Self::from_parts(parts)? };
         queue._member = view.index.and_then(|index| completions.admit(Name::Index(index)));
         Ok(queue)
     }
 
     /// # Safety
-    /// `buffer` has `wqes` WQEs of `stride` bytes that only the result writes, and the record is its
-    /// own; both live as long as the result. None is outstanding, and the card takes them in that
-    /// order.
+    /// - `buffer` has `wqes` WQEs of `stride` bytes that only the result writes.
+    /// - The record belongs to the result. Buffer and record live as long as the result.
+    /// - No WQE is outstanding, and the HCA takes the WQEs in the order `order`.
     pub(in crate::ring) unsafe fn from_parts(parts: SrqParts) -> Result<Self, QueueError> {
         let stride = parts.stride as usize;
         if !stride.is_power_of_two() || !(2 * SEGMENT_SIZE..=1 << 16).contains(&stride) {
@@ -295,7 +303,7 @@ impl SharedReceives {
             shift: stride.trailing_zeros(),
             max_sge: (stride / SEGMENT_SIZE - 1) as u32,
             record: parts.record,
-            // So that the usual path of a poll leaves rings to the other.
+            // Makes the fast path of a poll leave cyclic queues to the slow path.
             cq: if parts.cyclic { CqId::NONE } else { parts.cq },
             members: Numbers::new(),
             index: parts.index,
@@ -311,24 +319,24 @@ impl SharedReceives {
         })
     }
 
-    /// Has polls find this queue by the number of a queue pair that takes from it, and keeps the
-    /// queue pair alive. To be called before its peer sends: what it receives before comes out
-    /// [unclaimed](crate::cqe::Completion::Unclaimed). Until it is [detached](Self::detach), it
-    /// cannot be reset.
+    /// Attaches a queue pair that takes receives from this queue, and keeps the queue pair alive.
+    /// Polls then find this queue by its number. Call it before its peer sends: completions that a
+    /// poll meets earlier are [unclaimed](crate::cqe::Completion::Unclaimed). The queue pair cannot
+    /// be reset until it is [detached](Self::detach).
     ///
-    /// `completions` is the reader of its receive CQ, which is another one for other queue pairs
-    /// where these complete elsewhere: then as many CQEs are promised there, too.
+    /// `completions` is the reader of its receive CQ. Queue pairs may complete on different CQs. On
+    /// each further CQ, as many slots are reserved, too.
     ///
-    /// CQEs with its number that are still in the CQ are dropped. They may be of an earlier queue pair
-    /// with the same number, which took from another queue, so the receives that they complete stay
-    /// outstanding as long as this queue lives. Only where the same queue pair was attached to this
-    /// queue before are they its own: then their receives are free again, see
+    /// CQEs with its number that are still in the CQ are dropped. They may be of an earlier queue
+    /// pair with the same number, which took from another queue, so the receives that they complete
+    /// stay outstanding as long as this queue lives. If the same queue pair was attached to this
+    /// queue before, the CQEs are its own, and their receives are free again, see
     /// [`reclaimed`](Self::reclaimed).
     ///
     /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): it
-    /// takes from another queue, completes on another CQ, or no CQE is left to promise. Nothing is
-    /// changed then.
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// queue pair takes from another queue or completes on another CQ, or the CQ has no free slot
+    /// to reserve. Nothing is changed then.
     pub fn attach<Q: ReceiveSource>(
         &mut self,
         qp: &Q,
@@ -341,7 +349,7 @@ impl SharedReceives {
         Ok(())
     }
 
-    /// Drops the CQEs of a queue pair's receives that are in the CQ, now that it is attached.
+    /// Drops the CQEs of a newly attached queue pair's receives that are in the CQ.
     fn begin(&mut self, qpn: u32, life: Option<&Arc<AtomicBool>>, completions: &mut Completions) {
         let cq = completions.id();
         let detached = &mut self.detached.queue_pairs;
@@ -355,8 +363,8 @@ impl SharedReceives {
         completions.discard(qpn, QueueKind::Receive);
     }
 
-    /// As [`attach`](Self::attach), of a queue that matches tags: what CQEs say of that is not of the
-    /// queue pair alone, so none is dropped.
+    /// Attaches a queue pair to a tag-matching queue, see [`attach`](Self::attach). Drops no CQEs:
+    /// tag-matching CQEs are not of the queue pair alone.
     pub(in crate::ring) fn attach_tagged<Q: ReceiveSource>(
         &mut self,
         qp: &Q,
@@ -367,7 +375,7 @@ impl SharedReceives {
         Ok(())
     }
 
-    /// Undoes that. Returns whether it was attached.
+    /// Detaches a queue pair from a tag-matching queue. Returns whether it was attached.
     pub(in crate::ring) fn detach_tagged(&mut self, qpn: u32) -> bool {
         let Some(at) = self.attached.iter().position(|qp| qp.qpn == qpn) else { return false };
         self.members.remove(qpn);
@@ -375,20 +383,20 @@ impl SharedReceives {
         true
     }
 
-    /// What a CQE completes that says so of a receive of this queue, whichever queue pair took it.
+    /// Returns the completion for a CQE of a receive of this queue, of any queue pair.
     pub(in crate::ring) fn complete(&mut self, cqe: &CqeRef<'_>) -> Completion {
         let (cq, member) = (self.cq, Member::Qpn(cqe.qpn()));
         ReceiveSide::shared(SharedSide { queue: self, member }).complete(cq, cqe)
     }
 
-    /// As [`attach`](Self::attach), of a queue pair that this crate did not make.
+    /// Attaches a queue pair that this crate did not make, see [`attach`](Self::attach).
     ///
     /// # Errors
-    /// [`QueueError`]: it takes from another queue, completes on another CQ, or no CQ slot is left.
-    /// Nothing is changed then.
+    /// [`QueueError`]: the queue pair takes from another queue or completes on another CQ, or the
+    /// CQ has no free slot to reserve. Nothing is changed then.
     ///
     /// # Safety
-    /// `qp` stays alive, and is not reset, until it is detached or the queue is dropped.
+    /// `qp` stays alive and is not reset, until it is detached or this queue is dropped.
     pub unsafe fn attach_raw(
         &mut self,
         qp: NonNull<ibv_qp>,
@@ -400,7 +408,7 @@ impl SharedReceives {
         Ok(())
     }
 
-    /// Returns the queue pair's number.
+    /// Adds a queue pair, and reserves slots on its CQ. Returns its number.
     pub(in crate::ring) fn join(
         &mut self,
         qp: Joining,
@@ -427,7 +435,7 @@ impl SharedReceives {
         Ok(qp.number)
     }
 
-    /// Has the queue be found by a queue pair's number.
+    /// Makes the queue found by a queue pair's number.
     pub(in crate::ring) fn enter(
         &mut self,
         qpn: u32,
@@ -439,13 +447,13 @@ impl SharedReceives {
         self.attached.push(Attached { qpn, cq, keep, _member: member });
     }
 
-    /// Lets go of a queue pair. Returns whether it was attached, and `completions` is the reader of
-    /// its receive CQ; nothing is changed if not.
+    /// Detaches a queue pair. Returns false, and changes nothing, if it is not attached or
+    /// `completions` is not the reader of its receive CQ.
     ///
-    /// To lose nothing: move the queue pair to ERROR, wait for its `QP_LAST_WQE_REACHED` event, poll
-    /// until the CQ is empty, and detach it then. CQEs of its receives that are still in the CQ are
-    /// dropped, see [`reclaimed`](Self::reclaimed); those that come later are nobody's, and their
-    /// receives stay outstanding as long as the queue lives.
+    /// To lose no completion: move the queue pair to ERROR, wait for its `QP_LAST_WQE_REACHED`
+    /// event, poll until the CQ is empty, then detach it. CQEs of its receives that are still in
+    /// the CQ are dropped, see [`reclaimed`](Self::reclaimed). CQEs that come later are of no
+    /// queue, and their receives stay outstanding as long as this queue lives.
     pub fn detach(&mut self, qpn: u32, completions: &mut Completions) -> bool {
         let id = completions.id();
         let Some(at) = self.attached.iter().position(|qp| qp.qpn == qpn && qp.cq == id) else {
@@ -465,7 +473,7 @@ impl SharedReceives {
         true
     }
 
-    /// Drops the CQEs of a queue pair's receives, which are free again.
+    /// Drops the CQEs of a queue pair's receives, and retires these receives.
     fn sweep(&mut self, qpn: u32, completions: &mut Completions) {
         let cyclic = self.is_cyclic();
         let Self { list, reclaimed, .. } = self;
@@ -482,40 +490,42 @@ impl SharedReceives {
         });
     }
 
-    /// Ids of receives whose completions were dropped when their queue pair was attached or detached.
-    /// Each is told once. What their memory holds is unknown; it may be used again.
+    /// Returns the ids of receives whose completions were dropped when their queue pair was
+    /// attached or detached. Each id is returned once. The content of their memory is unknown, but
+    /// the memory may be used again.
     pub fn reclaimed(&mut self) -> impl Iterator<Item = u64> + '_ {
         self.reclaimed.drain(..)
     }
 
-    /// Entries that a receive may have.
+    /// Returns the maximum number of entries of a receive.
     pub fn max_sge(&self) -> u32 {
         self.max_sge
     }
 
-    /// Receives that the queue holds.
+    /// Returns the number of receives that the queue holds.
     pub fn capacity(&self) -> u32 {
         self.list.capacity()
     }
 
-    /// Receives that may still be posted.
+    /// Returns the number of receives that can still be posted.
     pub fn free(&self) -> u32 {
         self.list.free()
     }
 
-    /// Receives that are outstanding.
+    /// Returns the number of outstanding receives.
     pub fn outstanding(&self) -> u32 {
         self.list.used()
     }
 
-    /// Numbers of the queue pairs that are attached.
+    /// Returns the numbers of the attached queue pairs.
     pub fn attached(&self) -> impl Iterator<Item = u32> + '_ {
         self.attached.iter().map(|qp| qp.qpn)
     }
 
-    /// What CQEs call the queue of an XRC domain, where that is known: the card is asked, which takes
-    /// a context that [may give firmware commands](crate::verbs::Context::devx). Where it is not
-    /// known, one such queue may complete on a CQ.
+    /// Returns the user index in CQEs of a queue of an XRC domain, if it is known. It is queried
+    /// from the HCA, which needs a context that [may give firmware
+    /// commands](crate::verbs::Context::devx). If it is not known, only one such queue may complete
+    /// on a CQ.
     pub fn user_index(&self) -> Option<u32> {
         match self.index {
             Some(UserIndex::Known(index)) => Some(index),
@@ -541,36 +551,39 @@ impl SharedReceives {
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA may put a message into the receive from now on. Until a poll returns its completion, or
-    /// the shared receive queue is destroyed:
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
+    /// or the shared receive queue is destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
-    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - Nothing reads, writes or holds a reference to that memory.
     /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made for
-    ///   other code do), the memory is mapped, writable, in this process at the address in each entry.
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
+    ///   for other code do), the memory is mapped, writable, in this process at the address in each
+    ///   entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         let head = self.list.head();
         // SAFETY: the list's own head.
         if !unsafe { self.put_usual(head, id, &list) } {
-            // Another one as far as the compiler knows, so that only this path needs it in memory.
+            // `black_box` makes it another list for the compiler, so that only this path needs it
+            // in memory.
             let rest = black_box(list);
-            // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
-            // completes, and `rest` names the same memory.
+            // SAFETY: the caller keeps the memory of `list` registered and untouched until the
+            // receive completes, and `rest` names the same memory.
             return unsafe { self.post_any(id, &rest) };
         }
-        // SAFETY: `put_usual` wrote the receive; the caller keeps its memory registered and untouched
-        // until it completes.
+        // SAFETY: `put_usual` wrote the receive; the caller keeps its memory registered and
+        // untouched until it completes.
         unsafe { self.commit(head + 1) };
         Ok(())
     }
 
-    /// Makes everything before `head` known to the card.
+    /// Publishes the producer index `head` to the HCA.
     ///
     /// # Safety
-    /// The receives before `head` were written. The memory that they name stays allocated, registered
-    /// for local write and untouched until each completes, or the queue is destroyed.
+    /// - The receives before `head` were written.
+    /// - The memory that they name stays allocated, registered for local write and untouched until
+    ///   each completes, or the queue is destroyed.
     #[inline(always)]
     pub(super) unsafe fn commit(&mut self, head: u64) {
         let before = self.list.head();
@@ -582,13 +595,13 @@ impl SharedReceives {
         }
     }
 
-    /// Records the receives from `before` to `head`, and that the card was told of them.
+    /// Records the receives from `before` to `head`, and the store to the doorbell record.
     #[cold]
     #[inline(never)]
     fn record_flight(&mut self, before: u64, head: u64) {
         for at in before..head {
             let (slot, _) = self.list.at(at);
-            // What a CQE will call it.
+            // The index that a CQE will have.
             let index = if self.is_cyclic() { at as u16 } else { slot };
             // SAFETY: a WQE of the queue's memory, of whole segments, which only this queue writes.
             unsafe { self.flight.receive(self.wqe(slot), 1 << self.shift, index) }
@@ -596,7 +609,7 @@ impl SharedReceives {
         self.flight.rang(DoorbellKind::RecordOnly, u32::from(head as u16), None);
     }
 
-    /// Records what a CQE says of the receive in `slot`, and how that was, if it failed.
+    /// Records what a CQE says of the receive in `slot`, and the receive's WQE, if it failed.
     pub(super) fn note(&mut self, slot: u16, cqe: &CqeRef<'_>) {
         if flight::Recorder::ON && cqe.opcode() == cqe_opcode::RESP_ERR {
             let wqe = self.wqe(slot);
@@ -606,32 +619,32 @@ impl SharedReceives {
         self.flight.cqe(cqe);
     }
 
-    /// What the phases of this queue's posts took so far.
+    /// Returns how long the phases of this queue's posts took so far.
     #[cfg(feature = "timing")]
     pub fn timing(&self) -> crate::watch::timing::Report {
         self.timing.report()
     }
 
-    /// Forgets what posts took so far.
+    /// Clears the times recorded so far.
     #[cfg(feature = "timing")]
     pub fn clear_timing(&mut self) {
         self.timing.clear();
     }
 
-    /// The last events of this queue; up to its last failure, if there was one. See
-    /// [`flight`](crate::watch::flight). Allocates; the first time in a process, it takes 10 ms.
+    /// Returns the last events of this queue, up to its last failure, if there was one. See
+    /// [`flight`](crate::watch::flight). Allocates. The first call in a process takes 10 ms.
     #[cfg(feature = "flight-recorder")]
     pub fn flight_record(&self) -> mlx5_diag::flight::Record {
         self.flight.record()
     }
 
-    /// Forgets what was recorded, and the failure.
+    /// Clears the recorded events, and the failure.
     #[cfg(feature = "flight-recorder")]
     pub fn clear_flight(&mut self) {
         self.flight.clear();
     }
 
-    /// Forgets what was recorded, and keeps so much from now on. Allocates.
+    /// Clears the recorded events, and applies `config` from now on. Allocates.
     #[cfg(feature = "flight-recorder")]
     pub fn set_flight(&mut self, config: crate::watch::flight::Config) {
         self.flight.configure(config);
@@ -645,8 +658,8 @@ impl SharedReceives {
         Some(ReceiveSide::shared(SharedSide { queue: self, member: Member::Qpn(qpn) }))
     }
 
-    /// For [`Queues`]: lets a poll retire receives of a queue of an XRC domain that CQEs call
-    /// `index`, if that is this one.
+    /// For [`Queues`]: lets a poll retire receives of a queue of an XRC domain that CQEs name by
+    /// `index`, if it is this one.
     #[inline(always)]
     pub fn side_of_index(&mut self, index: u32) -> Option<ReceiveSide<'_>> {
         match self.index? {
@@ -657,7 +670,7 @@ impl SharedReceives {
         }
     }
 
-    /// Whether receives complete on that CQ.
+    /// Returns whether receives complete on that CQ. False for a cyclic queue.
     #[inline(always)]
     pub(super) fn completes_on(&self, cq: CqId) -> bool {
         self.cq == cq || self.also_completes_on(cq)
@@ -668,12 +681,12 @@ impl SharedReceives {
         !self.is_cyclic() && self.has_promise_of(cq)
     }
 
-    /// Whether receives complete on that CQ, of a list or a ring.
+    /// Returns whether receives complete on that CQ, also for a cyclic queue.
     pub(super) fn has_promise_of(&self, cq: CqId) -> bool {
         self.promises.iter().any(|promise| promise.0 == cq)
     }
 
-    /// Whether the card goes round the WQEs, instead of by their list.
+    /// Returns whether the HCA takes the WQEs in cyclic order, not by their list.
     pub fn is_cyclic(&self) -> bool {
         self.cq == CqId::NONE
     }
@@ -682,7 +695,7 @@ impl SharedReceives {
     #[inline(always)]
     pub(super) fn wqe(&self, slot: u16) -> *mut u8 {
         debug_assert!(usize::from(slot) < self.list.wqes());
-        // SAFETY: the list has one of that index, which is in the memory.
+        // SAFETY: `slot` is less than the number of WQEs, so the result is in the memory.
         unsafe { self.buffer.as_ptr().add(usize::from(slot) << self.shift) }
     }
 }
@@ -715,7 +728,7 @@ impl Drop for SharedReceives {
                 continue;
             }
             let qpns = of.iter().filter(|qp| qp.1 == *cq).map(|qp| qp.0).collect();
-            // Nobody says when a queue of `from_raw` is destroyed: its slots stay reserved.
+            // Nothing says when a queue of `from_raw` is destroyed: its slots stay reserved.
             let destroyed = self.keep.as_ref().map_or_else(Arc::default, |keep| keep.destroyed());
             credit.owe_shared(qpns, Some(self.detached.of), self.index, destroyed);
         }

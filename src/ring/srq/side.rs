@@ -1,4 +1,4 @@
-//! A shared receive queue as a poll sees it.
+//! The side of a shared receive queue that a poll uses.
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::SEGMENT_SIZE;
@@ -8,16 +8,16 @@ use crate::cqe::{CqeRef, UnclaimedReason};
 use crate::ring::scatter;
 use crate::ring::source::CqId;
 
-/// What a shared receive queue was found by.
+/// How a CQE named a shared receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::ring) enum Member {
-    /// The number of a queue pair that takes from it.
+    /// By the number of a queue pair that takes from it.
     Qpn(u32),
-    /// What CQEs call it itself.
+    /// By its own user index.
     Index(u32),
 }
 
-/// A shared receive queue, found by what a CQE says.
+/// A shared receive queue that a CQE names.
 pub(in crate::ring) struct SharedSide<'a> {
     pub(in crate::ring) queue: &'a mut SharedReceives,
     /// Only one that has it makes a side.
@@ -65,12 +65,12 @@ impl SharedSide<'_> {
             if !self.is_of(cq, qpn, cqe) || !self.queue.list.is_outstanding(slot) {
                 return None;
             }
-            // SAFETY: the first entry of a WQE of this queue's memory: the list has one of that
+            // SAFETY: the first entry of a WQE of this queue's memory: the list has a WQE with this
             // index.
             let segment = unsafe { scatter::Segment::read(self.queue.wqe(slot).add(SEGMENT_SIZE)) };
             let (bytes, length) = cqe.short_data()?;
-            // SAFETY: whoever posted the receive promised memory that is mapped at the entry's address,
-            // if a QP puts payload into CQEs, and that nobody uses before this completion is reported.
+            // SAFETY: if a QP puts payload into CQEs, the contract of posting guarantees that the
+            // entry's memory is mapped at its address and unused until this completion is reported.
             if !unsafe { segment.put_short(&bytes, length) } {
                 return None;
             }
@@ -78,8 +78,8 @@ impl SharedSide<'_> {
         self.retire_plain(cq, qpn, cqe)
     }
 
-    /// Retires what any responder's CQE completes. Returns the id, and whether the message, if it is
-    /// in the CQE, went where the receive says.
+    /// Retires the receive that any responder's CQE completes. Returns the id, and whether a
+    /// message in the CQE was copied to the memory that the receive names.
     pub(in crate::ring) fn take(
         self,
         cq: CqId,
@@ -95,7 +95,8 @@ impl SharedSide<'_> {
         Ok((id, !inside || self.queue.scatter(slot, cqe)))
     }
 
-    /// As [`take`](Self::take), if the queue is a ring: then CQEs name the position.
+    /// Retires a receive like [`take`](Self::take) for a cyclic queue, whose CQEs name the
+    /// position.
     #[cold]
     fn take_of_ring(self, cq: CqId, cqe: &CqeRef<'_>) -> Result<(u64, bool), UnclaimedReason> {
         if !self.queue.is_cyclic() || !self.names(cqe.qpn(), cqe) || !self.queue.has_promise_of(cq)
@@ -113,7 +114,7 @@ impl SharedSide<'_> {
 }
 
 impl SharedReceives {
-    /// Puts a message that came in the CQE where the receive says.
+    /// Copies a message that came in the CQE to the memory that the receive names.
     #[cold]
     fn scatter(&self, slot: u16, cqe: &CqeRef<'_>) -> bool {
         let Some(data) = cqe.inline_data(cqe.byte_count()) else { return false };
@@ -121,8 +122,9 @@ impl SharedReceives {
             // SAFETY: a segment of this WQE.
             unsafe { scatter::Segment::read(self.wqe(slot).add(unit * SEGMENT_SIZE)) }
         });
-        // SAFETY: whoever posted the receive promised memory that is mapped at the entries' addresses,
-        // if a QP puts payload into CQEs, and that nobody uses before this completion is reported.
+        // SAFETY: if a QP puts payload into CQEs, the contract of posting guarantees that the
+        // entries' memory is mapped at their addresses and unused until this completion is
+        // reported.
         unsafe { scatter::scatter(data.bytes(), segments) }
     }
 }

@@ -1,4 +1,4 @@
-//! Any number of queues that complete on one CQ, found by number.
+//! A table of queues that complete on one CQ, found by number.
 
 use core::fmt;
 
@@ -9,8 +9,8 @@ use crate::ring::{
     Completions, Queues, ReceiveQueue, ReceiveSide, ReceiveSource, SendQueue, SendSide,
 };
 
-/// Queues, owned, that polls find by the number of the queue pair, or by the user index of a queue of
-/// an XRC domain. Finding one costs a bounded number of instructions, however many there are.
+/// Queues, owned, that polls find by the number of the queue pair, or by the user index of a queue
+/// of an XRC domain. Finding one costs a bounded number of instructions, however many there are.
 ///
 /// Send queues are all of one transport; for several, give polls a pair of tables.
 pub struct QueueTable<T: Transport = Rc> {
@@ -19,17 +19,17 @@ pub struct QueueTable<T: Transport = Rc> {
     shared: Slab<SharedReceives>,
     /// From the number of a queue pair to its send queue.
     senders: Numbers,
-    /// From the number of a queue pair to what it receives by: see [`Row`].
+    /// From the number of a queue pair to its receive queue: see [`Row`].
     receivers: Numbers,
     /// From user indices to shared receive queues.
     indices: Numbers,
     /// The shared receive queue of an XRC domain whose user index is not known.
     nameless: Option<u32>,
-    /// The send queue that a poll has met last.
+    /// The send queue that a poll found last.
     likely: u32,
 }
 
-/// What a queue pair receives by.
+/// The receive queue of a queue pair.
 #[derive(Clone, Copy)]
 enum Row {
     Own(u32),
@@ -54,7 +54,7 @@ impl Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SharedKey(u32);
 
-/// Values at places that stay theirs.
+/// Values at indices that do not change.
 struct Slab<V> {
     places: Vec<Option<V>>,
 }
@@ -89,7 +89,7 @@ impl<T: Transport> Default for QueueTable<T> {
 }
 
 impl<T: Transport> QueueTable<T> {
-    /// A table without queues.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self {
             sends: Slab::EMPTY,
@@ -103,7 +103,7 @@ impl<T: Transport> QueueTable<T> {
         }
     }
 
-    /// Adds a send queue. Returns the one that the same queue pair had here before.
+    /// Adds a send queue. Returns the queue pair's former one.
     pub fn insert_send(&mut self, queue: SendQueue<T>) -> Option<SendQueue<T>> {
         let qpn = queue.qpn();
         let before = self.remove_send(qpn);
@@ -112,7 +112,7 @@ impl<T: Transport> QueueTable<T> {
         before
     }
 
-    /// Adds a receive queue. Returns the one that the same queue pair had here before.
+    /// Adds a receive queue. Returns the queue pair's former one.
     pub fn insert_receive(&mut self, queue: ReceiveQueue) -> Option<ReceiveQueue> {
         let qpn = queue.qpn();
         let before = self.remove_receive(qpn);
@@ -124,8 +124,8 @@ impl<T: Transport> QueueTable<T> {
     /// Adds a shared receive queue, with the queue pairs that are attached to it.
     ///
     /// # Errors
-    /// A table finds one queue of an XRC domain whose user index is
-    /// [not known](SharedReceives::user_index); a second one is given back.
+    /// A table finds one queue of an XRC domain whose user index is [not
+    /// known](SharedReceives::user_index). A second one is returned.
     pub fn insert_shared(
         &mut self,
         queue: SharedReceives,
@@ -151,10 +151,10 @@ impl<T: Transport> QueueTable<T> {
     /// [Attaches](SharedReceives::attach) a queue pair to a shared receive queue of the table.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`SharedReceives::attach`].
     ///
     /// # Panics
-    /// Where the table has no queue of that key.
+    /// If the table has no queue with that key.
     pub fn attach<Q: ReceiveSource>(
         &mut self,
         key: SharedKey,

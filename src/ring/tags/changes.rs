@@ -1,12 +1,12 @@
-//! Which changes of a list are under way.
+//! The changes of a tag list that are under way.
 //!
-//! Each is a WQE of one block, so what software must know of it stands at its block's place. The card
-//! makes changes in the order in which they were posted, and reports those that it was asked to: so a
-//! report is of the oldest that was, and says of all before it that they are made.
+//! Each change is a WQE of one block, and software's record of it is kept by its block's slot. The
+//! HCA makes changes in the order in which they were posted, and reports those that it was asked to
+//! report. So a report is of the oldest such change, and shows that all changes before it are made.
 
 use crate::ib::{Counter, Shape};
 
-/// What a change does.
+/// The effect of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum What {
     Append(u16),
@@ -14,11 +14,11 @@ pub(super) enum What {
     Sync,
 }
 
-/// Who wants to know that a change is made.
+/// The reason for reporting a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Report {
     Nobody,
-    /// This crate, so that the queue does not run full.
+    /// This crate asked, so that the queue does not run full.
     Own,
     Program,
 }
@@ -28,24 +28,24 @@ pub(super) struct Change {
     pub(super) what: What,
     pub(super) report: Report,
     pub(super) id: u64,
-    /// Messages for no entry that the card was told of by it or before.
+    /// Number of messages for no entry that the HCA was told of, by this change or before.
     pub(super) known: u16,
 }
 
 pub(super) struct Changes {
     shape: Shape,
     ring: Box<[Change]>,
-    /// The oldest that is under way, and the next one.
+    /// The oldest change under way, and the position of the next one.
     tail: Counter,
     head: Counter,
-    /// Those under way that are to be reported.
+    /// Number of changes under way that are to be reported.
     reports: u32,
-    /// How many were posted since one was to be.
+    /// Number of changes posted since the last one to be reported.
     silent: u32,
 }
 
 impl Changes {
-    /// None, of a send queue whose next WQE is at `head`.
+    /// Creates an empty record for a send queue whose next WQE is at `head`.
     pub(super) fn new(shape: Shape, head: Counter) -> Self {
         let none = Change { what: What::Sync, report: Report::Nobody, id: 0, known: 0 };
         Self {
@@ -58,19 +58,20 @@ impl Changes {
         }
     }
 
-    /// Whether the next one is to be reported, lest the ring runs full of such as are not.
+    /// Returns whether the next change must be reported, so that unreported ones do not fill the
+    /// ring.
     #[inline(always)]
     pub(super) fn is_due(&self) -> bool {
         self.silent >= self.shape.entries() / 4
     }
 
-    /// Those under way that are to be reported.
+    /// Returns the number of changes under way that are to be reported.
     #[inline(always)]
     pub(super) fn reports(&self) -> u32 {
         self.reports
     }
 
-    /// One was posted. The send queue had a free block for it.
+    /// Records a posted change. The send queue had a free block for it.
     #[inline(always)]
     pub(super) fn post(&mut self, change: Change) {
         let slot = self.shape.slot(self.head);
@@ -88,7 +89,7 @@ impl Changes {
         self.ring.get(self.shape.slot(counter)).copied()
     }
 
-    /// The oldest that is to be reported, if any.
+    /// Returns the oldest change that is to be reported, if any.
     #[inline(always)]
     fn reported(&self) -> Option<(Counter, Change)> {
         if self.reports == 0 {
@@ -105,8 +106,8 @@ impl Changes {
         None
     }
 
-    /// The card has reported one that does `is`: returns it, and where it was. `None`, and nothing
-    /// changes, if the oldest that it was to report is another one.
+    /// Handles the HCA's report of a change that matches `is`. Returns the change and its position.
+    /// `None`, and nothing changes, if the oldest change that it was to report does not match.
     #[inline(always)]
     pub(super) fn report(&mut self, is: impl FnOnce(What) -> bool) -> Option<(Counter, Change)> {
         let (counter, change) = self.reported()?;
@@ -118,9 +119,9 @@ impl Changes {
         Some((counter, change))
     }
 
-    /// The card could not make the one with these low bits: it, and those before it, are under way no
-    /// longer. Those are given to `each`, with whether they were made. Nothing if it is not under
-    /// way.
+    /// Handles the failure of the change whose position has these low bits. It and those before it
+    /// are no longer under way. Passes each to `each`, with whether it was made. Does nothing if
+    /// the change is not under way.
     #[cold]
     pub(super) fn fail(&mut self, low: u16, mut each: impl FnMut(Change, bool)) {
         let failed = self.tail.next_with_low16(low);

@@ -1,28 +1,28 @@
-//! What a poll of a queue that matches tags finds.
+//! Completions of a tag-matching queue.
 
 use super::TagHandle;
 use crate::cqe::{Completion, Failure, ReceiveDone, ReceiveKind, Unclaimed};
 use crate::wqe::TagHeader;
 
-/// What one CQE said.
+/// The result of one CQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a completion says which memory is the program's again"]
 pub enum TagCompletion {
-    /// A message has taken an entry, and is on its way into its memory: an
+    /// A message has taken an entry, and is being written to its memory: an
     /// [`Arrived`](Self::Arrived) or [`Incomplete`](Self::Incomplete) of the same entry follows.
     Matched(TagMatch),
-    /// The message is in the memory of the entry, which is one no longer.
+    /// The message is in the memory of the entry. The entry no longer exists.
     Arrived(TagArrival),
-    /// A message has taken an entry, and will not come. What the entry's memory holds is unknown; it
-    /// is the program's again.
+    /// A message has taken an entry, and will not come. The content of the entry's memory is
+    /// unknown. The program may use the memory again.
     Incomplete(TagIncomplete),
-    /// A message with a tag for which there was no entry has taken a receive. Its
-    /// [header](TagHeader::parse) is in front of it. Before anything else is appended, entries that it
-    /// would have been for are to be [removed](super::TaggedReceives::remove).
+    /// A message with a tag that no entry matches has taken a receive. Its
+    /// [header](TagHeader::parse) is in front of it. Before another entry is appended,
+    /// [remove](super::TaggedReceives::remove) entries that it would have matched.
     Unexpected(ReceiveDone),
     /// A message without a tag has taken a receive.
     Untagged(ReceiveDone),
-    /// An entry was appended that was to be [reported](super::TagReceive::signaled).
+    /// An entry that was to be [reported](super::TagReceive::signaled) was appended.
     Appended {
         /// The entry's id.
         id: u64,
@@ -33,19 +33,19 @@ pub enum TagCompletion {
     Removed {
         /// The entry's id.
         id: u64,
-        /// The entry that was to be removed.
+        /// The entry to be removed.
         handle: TagHandle,
-        /// Whether it was there: its memory is the program's again, and no more is said of it. If
-        /// not, a message had taken it, which has been reported, or will be.
+        /// Whether it was in the list. If so, the program may use its memory again, and no more is
+        /// reported of it. If not, a message had taken it, which has been reported or will be.
         removed: bool,
     },
     /// The answer to [`sync`](super::TaggedReceives::sync), with its id.
     Synced(u64),
-    /// The card could not change the list, or a receive failed. After the failure of a change
-    /// ([`QueueKind::Send`](crate::cqe::QueueKind::Send)) no more are possible; entries that are in
-    /// the list are still taken by messages. The id is the entry's, or that of the sync.
+    /// The HCA could not change the list, or a receive failed. After the failure of a change
+    /// ([`QueueKind::Send`](crate::cqe::QueueKind::Send)) no more changes are possible. Messages
+    /// still take entries that are in the list. The id is the entry's, or that of the sync.
     Failed(Failure),
-    /// A CQE about tags that makes no sense for what this queue has asked for.
+    /// A tag-matching CQE that does not match any request of this queue.
     Unclaimed(Unclaimed),
     /// A completion of another queue.
     Other(Completion),
@@ -56,14 +56,14 @@ pub enum TagCompletion {
 pub struct TagMatch {
     /// The entry's id.
     pub id: u64,
-    /// The entry; it cannot be removed any more.
+    /// The entry. It cannot be removed any more.
     pub handle: TagHandle,
-    /// Number of the queue pair that the message came to.
+    /// Number of the queue pair that received the message.
     pub qpn: u32,
-    /// The message's header; `None` if it begins with none that is known.
+    /// The message's header; `None` if it does not begin with a known header.
     pub header: Option<TagHeader>,
-    /// Whether the card leaves it to software to fetch the message: then what arrives in the entry's
-    /// memory is the [`Rendezvous`](crate::wqe::Rendezvous).
+    /// Whether the HCA leaves fetching the message to software. Then the entry's memory receives
+    /// the [`Rendezvous`](crate::wqe::Rendezvous).
     pub fetch: bool,
 }
 
@@ -72,15 +72,15 @@ pub struct TagMatch {
 pub struct TagArrival {
     /// The entry's id.
     pub id: u64,
-    /// The entry, which is none any more.
+    /// The entry, which no longer exists.
     pub handle: TagHandle,
-    /// Number of the queue pair that it came to.
+    /// Number of the queue pair that received the message.
     pub qpn: u32,
-    /// By which operation.
+    /// The operation of the message.
     pub kind: ReceiveKind,
-    /// Its length in bytes.
+    /// Length of the message in bytes.
     pub byte_len: u32,
-    /// Its header, unless a [`TagMatch`] has told it.
+    /// The message's header, unless a [`TagMatch`] has reported it.
     pub header: Option<TagHeader>,
 }
 
@@ -89,13 +89,13 @@ pub struct TagArrival {
 pub struct TagIncomplete {
     /// The entry's id.
     pub id: u64,
-    /// The entry, which is none any more.
+    /// The entry, which no longer exists.
     pub handle: TagHandle,
-    /// Number of the queue pair that the message came to.
+    /// Number of the queue pair that received the message.
     pub qpn: u32,
-    /// Why.
+    /// Why the message will not come.
     pub reason: IncompleteReason,
-    /// The message's header, unless a [`TagMatch`] has told it, or none is known.
+    /// The message's header, unless a [`TagMatch`] has reported it, or it is not known.
     pub header: Option<TagHeader>,
 }
 
@@ -103,11 +103,11 @@ pub struct TagIncomplete {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IncompleteReason {
-    /// Its connection has failed, or the memory that the card was to fetch it from could not be read.
+    /// The connection has failed, or the HCA could not read the memory to fetch the message from.
     Canceled,
-    /// The card leaves it to software to fetch the message: the entry's memory has the
+    /// The HCA leaves fetching the message to software: the entry's memory holds the
     /// [`Rendezvous`](crate::wqe::Rendezvous).
     Fetch,
-    /// It came in the CQE, and is longer than the entry.
+    /// The message came in the CQE, and is longer than the entry.
     TooLong,
 }

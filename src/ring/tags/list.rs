@@ -1,30 +1,30 @@
-//! Which entries are in a list of tags: all that software knows of it.
+//! The entries of a tag list, as software knows them.
 //!
-//! Who appends an entry has to tell the card the index of the entry that will be appended after it.
-//! So the indices that are free stand in a queue, and the last of them is never used. An index is
-//! free again when nothing is to be said of its entry any more: neither of the message that took it,
-//! nor of the changes that name it.
+//! To append an entry, software must tell the HCA the index of the entry that will be appended
+//! after it. So the free indices form a queue, and the last of them is never used. An index is free
+//! again when nothing more will be reported of its entry: neither of the message that took it, nor
+//! of the changes that name it.
 
 use crate::wqe::Sge;
 
-/// An entry of a list of tags, as long as it is one: a handle of one that is gone names none, also
-/// when its index is used again.
+/// A handle of an entry of a tag list. After the entry is gone, the handle names no entry, even if
+/// the index is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TagHandle {
     pub(super) index: u16,
-    /// How many entries were appended before it.
+    /// Number of entries appended before it.
     pub(super) position: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// No entry.
+    /// There is no entry.
     Free,
     /// In the list, as far as software knows.
     Listed,
-    /// In the list, and asked to be taken out.
+    /// In the list, and asked to be removed.
     Leaving,
-    /// Taken by a message that has not come.
+    /// Taken by a message that has not arrived yet.
     Taken,
     /// No entry any more, but a change that names it is under way.
     Gone,
@@ -33,14 +33,14 @@ enum State {
 #[derive(Clone, Copy)]
 struct Entry {
     state: State,
-    /// Changes that name it and are still to be reported.
+    /// Number of changes that name it and are still to be reported.
     changes: u8,
     position: u64,
     id: u64,
     into: Sge,
 }
 
-/// What an entry was.
+/// The data of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) id: u64,
@@ -50,19 +50,19 @@ pub(super) struct Told {
 
 pub(super) struct List {
     entries: Box<[Entry]>,
-    /// Indices in the order in which they are used, as a ring whose length is a power of two: those
+    /// Indices in the order in which they are used, as a ring whose length is a power of two. Those
     /// from `position` to `end` are free.
     order: Box<[u16]>,
-    /// Entries that were appended, and how many there would be if all that is free was used.
+    /// Number of entries that were appended, and their number if all free indices were used.
     position: u64,
     end: u64,
-    /// Where the next entry may not be, for lack of indices: some are always free.
+    /// The position at which no entry may be appended, for lack of indices: some are always free.
     limit: u64,
 }
 
 impl List {
-    /// An empty list, whose free indices are taken in that order, each once; `None` if it names one
-    /// twice, or none. Of them, `most` may be entries at a time.
+    /// Creates an empty list. `order` names each free index once, in the order of use. `None` if it
+    /// names one twice, or none. At most `most` entries may exist at a time.
     pub(super) fn new(order: Vec<u16>, most: usize) -> Option<Self> {
         let mut seen = vec![false; order.len()];
         for &index in &order {
@@ -85,29 +85,29 @@ impl List {
         })
     }
 
-    /// Entries that there may be.
+    /// Returns the maximum number of entries.
     pub(super) fn capacity(&self) -> usize {
         self.entries.len() - (self.end - self.limit) as usize
     }
 
-    /// Indices in use.
+    /// Returns the number of indices in use.
     pub(super) fn used(&self) -> usize {
         self.entries.len() - (self.end - self.position) as usize
     }
 
-    /// The order of the free indices, if all of them are.
+    /// Returns the order of the free indices, if all are free.
     pub(super) fn order(&self) -> Option<Vec<u16>> {
         (self.used() == 0).then(|| (self.position..self.end).map(|at| self.at(at)).collect())
     }
 
-    /// What the ring has at a position.
+    /// Returns the index at a position of the ring.
     #[inline(always)]
     fn at(&self, position: u64) -> u16 {
         // The length is a power of two: masked, it is within.
         self.order.get(position as usize & (self.order.len() - 1)).copied().unwrap_or(0)
     }
 
-    /// The index of the next entry, and of the one after it; `None` if the list is full.
+    /// Returns the index of the next entry and of the one after it. `None` if the list is full.
     #[inline(always)]
     pub(super) fn next(&self) -> Option<(u16, u16)> {
         if self.position == self.limit {
@@ -116,8 +116,8 @@ impl List {
         Some((self.at(self.position), self.at(self.position + 1)))
     }
 
-    /// The next entry, of the index that [`next`](Self::next) said, was appended, by a change that is
-    /// `reported`.
+    /// Records that the next entry, with the index that [`next`](Self::next) returned, was appended
+    /// by a change that is `reported`.
     #[inline(always)]
     pub(super) fn append(&mut self, index: u16, id: u64, into: Sge, reported: bool) -> TagHandle {
         let position = self.position;
@@ -134,13 +134,13 @@ impl List {
         is.then_some(entry)
     }
 
-    /// Whether the handle names an entry that no message was reported to have taken, and that nobody
-    /// asked to be taken out.
+    /// Returns whether the handle names an entry that no message was reported to have taken, and
+    /// whose removal was not requested.
     pub(super) fn holds(&self, handle: TagHandle) -> bool {
         self.named(handle).is_some_and(|entry| entry.state == State::Listed)
     }
 
-    /// A change that takes it out is under way.
+    /// Records that a change that removes the entry is under way.
     pub(super) fn leave(&mut self, handle: TagHandle) -> Option<Told> {
         let told = self.told(handle.index)?;
         if !self.holds(handle) {
@@ -151,7 +151,7 @@ impl List {
         Some(told)
     }
 
-    /// What there is at an index, if anything.
+    /// Returns the data of the entry at an index, if there is one.
     fn told(&self, index: u16) -> Option<Told> {
         let entry = self.entries.get(usize::from(index))?;
         let there = matches!(entry.state, State::Listed | State::Leaving | State::Taken);
@@ -159,7 +159,8 @@ impl List {
         there.then_some(Told { id: entry.id, handle, into: entry.into })
     }
 
-    /// A message has taken it and is still to come. `None`, and nothing changes, if it is not there.
+    /// Records that a message has taken the entry and is still to arrive. `None`, and nothing
+    /// changes, if there is no entry.
     #[inline(always)]
     pub(super) fn take(&mut self, index: u16) -> Option<Told> {
         let told = self.told(index)?;
@@ -171,7 +172,7 @@ impl List {
         Some(told)
     }
 
-    /// It is an entry no longer. `None`, and nothing changes, if it is not there.
+    /// Records that the entry no longer exists. `None`, and nothing changes, if there is no entry.
     #[inline(always)]
     pub(super) fn end(&mut self, index: u16) -> Option<Told> {
         let entry = self.entries.get_mut(usize::from(index))?;
@@ -185,7 +186,7 @@ impl List {
         Some(told)
     }
 
-    /// A change that names it was reported. Returns its id and handle.
+    /// Records the report of a change that names the entry. Returns its id and handle.
     #[inline(always)]
     pub(super) fn changed(&mut self, index: u16) -> Option<(u64, TagHandle)> {
         let entry = self.entries.get_mut(usize::from(index))?;
@@ -201,7 +202,7 @@ impl List {
         if (entry.state, entry.changes) == (State::Gone, 0) {
             entry.state = State::Free;
             let at = self.end as usize & (self.order.len() - 1);
-            // There is a place: it is in use, and no longer twice.
+            // The ring has a free position for it: it is in use, and was not returned twice.
             if let Some(place) = self.order.get_mut(at) {
                 *place = index;
             }

@@ -1,10 +1,10 @@
-//! Shared receive queues that match tags, on the direct path.
+//! Tag-matching shared receive queues, on the direct path.
 //!
-//! [`TaggedReceives`] is a [shared receive queue](super::SharedReceives) with a list of tags beside
-//! it, which the card compares with the header that each message begins with. The list is changed by
-//! requests on a send queue (`queue`); what the card says of it comes as CQEs of the shared receive
-//! queue's CQ, which `poll` turns into a [`TagCompletion`]. Which entries there are, and which changes
-//! are under way, lies in private memory (`list`, `changes`): no index that a CQE names is believed.
+//! [`TaggedReceives`] is a [shared receive queue](super::SharedReceives) with a tag list. The HCA
+//! compares the list with the header at the start of each message. Requests on a send queue change
+//! the list (`queue`). The HCA's reports come as CQEs of the shared receive queue's CQ, which
+//! `poll` converts to [`TagCompletion`]s. Private memory holds the entries and the changes under
+//! way (`list`, `changes`): an index in a CQE is always checked against it.
 
 mod changes;
 mod completion;

@@ -1,4 +1,4 @@
-//! What CQEs about tags mean.
+//! Decoding of tag-matching CQEs.
 
 use mlx5_sys::cqe::tag_event as event;
 
@@ -11,7 +11,7 @@ use crate::ib::Rc;
 use crate::ring::completion::Completions;
 use crate::ring::{PollError, Queues, ReceiveSide, SendQueue, SendSide, SharedReceives};
 
-/// The queues that belong to one that matches tags, for CQEs that are not about tags: failures.
+/// The queues of a tag-matching queue, for CQEs that are not about tags: failures.
 struct Own<'a> {
     commands: &'a mut SendQueue<Rc>,
     shared: &'a mut SharedReceives,
@@ -30,7 +30,7 @@ impl Queues for Own<'_> {
 }
 
 impl TaggedReceives {
-    /// Takes the next completion, if there is one: of this queue, or of `others`, which complete on
+    /// Takes the next completion, if there is one, of this queue or of `others`, which complete on
     /// the same CQ (or `()`). Costs a few loads more than a poll of queues that match no tags.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl TaggedReceives {
         }
     }
 
-    /// What a CQE says; `None` if that is for this crate alone.
+    /// Returns the completion of a CQE. `None` if only this crate needs the CQE.
     #[inline]
     fn take(&mut self, cqe: &CqeRef<'_>) -> Option<TagCompletion> {
         let index = cqe.tag_index();
@@ -100,7 +100,7 @@ impl TaggedReceives {
                     return Some(unclaimed(UnclaimedReason::UnknownOpcode));
                 }
                 if code == event::UNEXPECTED {
-                    // Whatever becomes of it, the card has counted it.
+                    // The HCA has counted it in any case.
                     self.seen = self.seen.wrapping_add(1);
                 }
                 Some(match self.shared.complete(cqe) {
@@ -143,8 +143,8 @@ impl TaggedReceives {
         }
     }
 
-    /// A completion that is not about tags. The failure of a change says that entries which it, or
-    /// one before it, was to append or remove are not in the list, or are as they were.
+    /// Handles a completion that is not about tags. If a change failed, the entries that it, or one
+    /// before it, was to append or remove are not in the list, or are unchanged.
     #[cold]
     fn untagged(&mut self, completion: Completion) -> TagCompletion {
         let Completion::Failed(failure) = completion else {
@@ -164,7 +164,7 @@ impl TaggedReceives {
         changes.fail(failure.wqe_index, |change, made| {
             let reported = change.report != Report::Nobody;
             match change.what {
-                // One that was not made has no entry.
+                // If an append was not made, there is no entry.
                 What::Append(index) => {
                     if !made {
                         list.end(index);
@@ -186,8 +186,8 @@ impl TaggedReceives {
     }
 }
 
-/// Puts a message that came in the CQE into its entry's memory. Returns whether there is room, or
-/// nothing came in the CQE.
+/// Copies a message that came in the CQE to its entry's memory. Returns false if it does not fit;
+/// true also if there is no message in the CQE.
 #[inline(always)]
 fn put(told: &Told, cqe: &CqeRef<'_>) -> bool {
     !cqe.has_inline_data() || put_inside(told, cqe)
@@ -195,15 +195,15 @@ fn put(told: &Told, cqe: &CqeRef<'_>) -> bool {
 
 #[cold]
 fn put_inside(told: &Told, cqe: &CqeRef<'_>) -> bool {
-    // The first half of a CQE has the header, so only one of 128 bytes has room for the message.
+    // The first half of a CQE holds the header, so the message fits only a CQE of 128 bytes.
     let length = cqe.byte_count();
     let data = if length <= told.into.length { cqe.wide_data(length) } else { None };
     let Some(data) = data else { return false };
     let bytes = data.bytes();
     let into = core::ptr::with_exposed_provenance_mut::<u8>(told.into.addr as usize);
-    // SAFETY: a message in a CQE comes from a QP that puts payload into CQEs. So the caller of `append`
-    // keeps memory mapped at the entry's address, for its length, that nothing else uses before this
-    // completion is reported. The message is no longer than the entry.
+    // SAFETY: a message in a CQE comes from a QP that puts payload into CQEs. So the caller of
+    // `append` keeps memory mapped at the entry's address, for its length, that nothing else uses
+    // before this completion is reported. The message is no longer than the entry.
     unsafe { into.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     true
 }

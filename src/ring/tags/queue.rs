@@ -1,4 +1,4 @@
-//! The queue that matches tags, and its list.
+//! The tag-matching queue and its list.
 
 use core::fmt;
 
@@ -17,20 +17,20 @@ use crate::ring::{
 use crate::verbs::{ListState, QueuePair, Rts, SharedReceiveQueue};
 use crate::wqe::{AppendTag, ChangeTags, ListFlags, Sge, SgeList, Tag};
 
-/// Messages for no entry that the card is not told of before it should be. Of 2^16 that it counts, so
-/// that they are told from those before: `MLX5_TM_MAX_SYNC_DIFF` of rdma-core.
+/// Messages for no entry that the HCA is not told of before it should be. Of 2^16 that it counts,
+/// so that they are told from those before: `MLX5_TM_MAX_SYNC_DIFF` of rdma-core.
 const MOST_UNTOLD: u16 = 0x3fff;
 
-/// CQEs that say something of an entry: that it was taken, and that its message is there.
+/// Number of CQEs for an entry: that it was taken, and that its message has arrived.
 const CQES_OF_ENTRY: u32 = 2;
 
-/// How a queue that matches tags is taken over.
+/// Configuration of a [`TaggedReceives`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TagConfig {
-    /// Its receives.
+    /// Configuration of its receives.
     pub receives: ReceiveConfig,
-    /// The send queue that its list is changed by. [`SendConfig::signals`] are changes to be reported
-    /// that may be under way.
+    /// Configuration of the send queue that changes its list. [`SendConfig::signals`] is the number
+    /// of reported changes that may be under way.
     pub changes: SendConfig,
 }
 
@@ -38,10 +38,10 @@ pub struct TagConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TagError {
-    /// As many entries are in the list as it was made for, or as its CQ has room for.
+    /// The list has as many entries as it was made for, or as its CQ has slots for.
     #[error("the list of tags is full: wait for messages to take entries, or remove some")]
     ListFull,
-    /// The entry was taken by a message, or was asked to be removed before.
+    /// A message has taken the entry, or its removal was requested before.
     #[error("the handle names no entry any more: a message has taken it, or it is being removed")]
     Gone,
     /// The request could not be posted.
@@ -59,70 +59,74 @@ pub struct TagReceive {
 }
 
 impl TagReceive {
-    /// Takes one message whose tag is `tag`, into the memory of `into`, which may have no length where
-    /// messages have none.
+    /// Takes one message whose tag matches `tag`, into the memory of `into`. That may have no
+    /// length if messages have no bytes.
     pub const fn new(tag: Tag, into: Sge) -> Self {
         Self { tag, into, signaled: false }
     }
 
-    /// Has the card report that it was appended. Default: not.
+    /// Makes the HCA report that it was appended. Default: no.
     pub const fn signaled(mut self) -> Self {
         self.signaled = true;
         self
     }
 }
 
-/// A shared receive queue that matches tags, written to directly.
+/// A tag-matching shared receive queue. It writes WQEs directly, without libibverbs.
 ///
-/// The card compares the header of each message ([`TagHeader`](crate::wqe::TagHeader)) with the
-/// entries of a list, the oldest first. The first that takes its tag gets the message, without its
-/// header; a message that asks to be fetched ([`Rendezvous`](crate::wqe::Rendezvous)) is fetched by
-/// the card. Messages for no entry, and those without a tag, take [receives](Self::post).
+/// The HCA compares the header of each message ([`TagHeader`](crate::wqe::TagHeader)) with the
+/// entries of a list, the oldest first. The first entry that matches its tag gets the message,
+/// without its header. If the message asks to be fetched ([`Rendezvous`](crate::wqe::Rendezvous)),
+/// the HCA fetches it. Messages without a matching entry, and those without a tag, take
+/// [receives](Self::post).
 ///
-/// A program that finds no message among those that have come searches them, and then appends an
-/// entry. In between more may come: the card could give the entry to a later message than software
-/// has. Therefore the card counts messages for no entry, each change says how many of them polls have
-/// found, and entries take no message while the two counts differ. It is for the program to
-/// [remove](Self::remove) the entry that an [unexpected](super::TagCompletion::Unexpected) message
-/// would have been for before it appends or [syncs](Self::sync) again. Where
-/// [`needs_sync`](Self::needs_sync) says so, and nothing else is to be appended, it calls `sync`.
+/// A program that wants a message first searches those that have come, and then appends an entry if
+/// it finds none. In between more may come: the HCA could give the entry to a later message than
+/// software has. Therefore the HCA counts messages for no entry. Each change tells it how many of
+/// them polls have found, and entries take no message while the two counts differ. When an
+/// [unexpected](super::TagCompletion::Unexpected) message comes, the program must
+/// [remove](Self::remove) the entry that would have matched it before it appends or
+/// [syncs](Self::sync) again. If [`needs_sync`](Self::needs_sync) returns true, and no other entry
+/// is to be appended, it calls `sync`.
 ///
-/// A change of the list is a WQE on the send queue of a queue pair of its own: it costs the stores of
-/// a [post](SendQueue::post), and some ten to private memory.
+/// A change of the list is a WQE on the send queue of a separate queue pair. It costs the stores of
+/// a [post](SendQueue::post), and about ten stores to private memory.
 pub struct TaggedReceives {
     pub(super) shared: SharedReceives,
     pub(super) commands: SendQueue<Rc>,
     pub(super) list: List,
     pub(super) changes: Changes,
     pub(super) cq: CqId,
-    /// Messages for no entry, modulo 2^16: that polls have found, and that the card was told of.
+    /// Number of messages for no entry, modulo 2^16: as found by polls, and as told to the HCA.
     pub(super) seen: u16,
     pub(super) told: u16,
-    /// The card has said that entries wait until it is told of more.
+    /// Whether the HCA has reported that entries wait until it is told of more.
     pub(super) waiting: bool,
     credit: Credit,
-    /// Known to the reader of the CQ.
+    /// Registers the queue with the reader of the CQ.
     _member: Option<Membership>,
-    /// The list's, among all of this process.
+    /// Id of the list among all lists of this process.
     name: u64,
     srq: SharedReceiveQueue,
     _qp: QueuePair<Rc, Rts>,
 }
 
 impl TaggedReceives {
-    /// Takes over a queue that matches tags, and completes on `completions`; keeps it alive, and makes
-    /// the queue pair that its list is changed by. It can be taken over again once the result was
+    /// Takes over a tag-matching queue that completes on `completions`. Keeps it alive, and creates
+    /// the queue pair that changes its list. The queue can be taken over again after the result was
     /// dropped, if it had no entry, receive or change outstanding then.
     ///
-    /// Queue pairs of reliable connections that were made to [take from
-    /// it](crate::verbs::QueuePairBuilder::shared_receive_queue) are to be [attached](Self::attach).
-    /// Its CQ is polled by [`poll`](Self::poll) from now on. Another poll that meets a CQE of it fails
-    /// with [`PollError::QueueNotGiven`](crate::ring::PollError::QueueNotGiven), and takes nothing.
+    /// Queue pairs of reliable connections that were created to [take from
+    /// it](crate::verbs::QueuePairBuilder::shared_receive_queue) must be [attached](Self::attach).
+    /// Its CQ is polled by [`poll`](Self::poll) from now on. Another poll that meets a CQE of it
+    /// fails with [`PollError::QueueNotGiven`](crate::ring::PollError::QueueNotGiven), and takes
+    /// nothing.
     ///
     /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): it
-    /// matches no tags, completes on another CQ, was left with something outstanding, or shares its
-    /// CQ ([`QueueError::TagsElsewhere`]); and as [`SharedReceives::new`] and [`SendQueue::new`].
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// queue matches no tags, completes on another CQ, was left with work outstanding, or shares
+    /// its CQ ([`QueueError::TagsElsewhere`]). Also the errors of [`SharedReceives::new`] and
+    /// [`SendQueue::new`].
     pub fn new(
         srq: &SharedReceiveQueue,
         completions: &mut Completions,
@@ -175,12 +179,14 @@ impl TaggedReceives {
         })
     }
 
-    /// Keeps a queue pair alive that takes from the queue, and has its failures found. To be called
-    /// before its peer sends. Until it is [detached](Self::detach), it cannot be reset.
+    /// Attaches a queue pair that takes from the queue, and keeps it alive. Polls then find its
+    /// failures. Call it before its peer sends. The queue pair cannot be reset until it is
+    /// [detached](Self::detach).
     ///
     /// # Errors
-    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): it
-    /// takes from another queue, or its receive CQ is not the queue's. Nothing is changed then.
+    /// [`Error::QueueInUse`](crate::Error::QueueInUse), [`Error::Queue`](crate::Error::Queue): the
+    /// queue pair takes from another queue, or its receive CQ is not the queue's. Nothing is
+    /// changed then.
     pub fn attach<Q: ReceiveSource<Transport = Rc>>(
         &mut self,
         qp: &Q,
@@ -192,27 +198,28 @@ impl TaggedReceives {
         self.shared.attach_tagged(qp, completions)
     }
 
-    /// Lets go of a queue pair; `false` if it was not attached. Nothing of what it has received is
+    /// Detaches a queue pair. Returns whether it was attached. Completions of its messages are not
     /// lost.
     pub fn detach(&mut self, qpn: u32) -> bool {
         self.shared.detach_tagged(qpn)
     }
 
-    /// Posts a receive for a message that no entry takes, as [`SharedReceives::post`]. Its memory
-    /// begins with the message's header.
+    /// Posts a receive for a message that no entry matches, see [`SharedReceives::post`]. Its
+    /// memory will begin with the message's header.
     ///
     /// # Errors
     /// [`PostError`]; nothing is posted then.
     ///
     /// # Safety
-    /// The HCA may put a message into the receive from now on. Until a poll returns its completion, or
-    /// the shared receive queue is destroyed:
+    /// The HCA may put a message into the receive from now on. Until a poll returns its completion,
+    /// or the shared receive queue is destroyed:
     /// - The memory of its entries stays allocated, and registered for local write under the `lkey`
     ///   given.
-    /// - Nobody reads, writes or holds a reference to that memory.
+    /// - Nothing reads, writes or holds a reference to that memory.
     /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made for
-    ///   other code do), the memory is mapped, writable, in this process at the address in each entry.
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default, but QPs that libmlx5 made
+    ///   for other code do), the memory is mapped, writable, in this process at the address in each
+    ///   entry.
     #[inline]
     pub unsafe fn post<L: SgeList>(&mut self, id: u64, list: L) -> Result<(), PostError> {
         // SAFETY: the caller keeps the memory of `list` registered and untouched until the receive
@@ -231,15 +238,15 @@ impl TaggedReceives {
     /// [`TagError`]; nothing is changed then.
     ///
     /// # Safety
-    /// The HCA may put a message into the entry's memory from now on. Until a poll says of the entry
-    /// that its message [has arrived](super::TagCompletion::Arrived) or [is
-    /// incomplete](super::TagCompletion::Incomplete), or that it [was
+    /// The HCA may put a message into the entry's memory from now on. Until a poll reports that the
+    /// entry's message [has arrived](super::TagCompletion::Arrived) or [is
+    /// incomplete](super::TagCompletion::Incomplete), or that the entry [was
     /// removed](super::TagCompletion::Removed), or the shared receive queue is destroyed:
     /// - The memory stays allocated, and registered for local write under the `lkey` given.
-    /// - Nobody reads, writes or holds a reference to it.
+    /// - Nothing reads, writes or holds a reference to it.
     /// - If any QP that takes from the queue may put payload into CQEs
-    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default), it is mapped, writable, in this
-    ///   process at the entry's address.
+    ///   ([`ScatterToCqe`](crate::verbs::ScatterToCqe): not by default), it is mapped, writable, in
+    ///   this process at the entry's address.
     #[inline]
     pub unsafe fn append(&mut self, id: u64, entry: TagReceive) -> Result<TagHandle, TagError> {
         let Some((index, next)) = self.list.next() else { return Err(TagError::ListFull) };
@@ -251,16 +258,17 @@ impl TaggedReceives {
         let reported = self.may_report(report)?;
         let flags = ListFlags { report: reported, known: Some(self.seen) };
         let request = AppendTag { tag: entry.tag, into: entry.into, next, flags };
-        // SAFETY: the request names the entry's memory alone, which the caller keeps registered and
-        // untouched until the entry is reported to be none any more, or the queue is destroyed.
+        // SAFETY: the request names only the entry's memory. The caller keeps it registered and
+        // untouched until a poll reports that the entry no longer exists, or the queue is
+        // destroyed.
         unsafe { self.commands.post(id, request)? };
         self.told = self.seen;
         self.changes.post(Change { what: What::Append(index), report, id, known: self.told });
         Ok(self.list.append(index, id, entry.into, reported))
     }
 
-    /// Asks the card to take an entry out of the list, and to
-    /// [say](super::TagCompletion::Removed) whether it was there.
+    /// Asks the HCA to remove an entry from the list, and to
+    /// [report](super::TagCompletion::Removed) whether it was there.
     ///
     /// # Errors
     /// [`TagError`]; nothing is changed then.
@@ -269,7 +277,7 @@ impl TaggedReceives {
             return Err(TagError::Gone);
         }
         let report = Report::Program;
-        // The count is not told: an entry that this message is for may be removed next.
+        // The count is not sent: an entry that would have matched this message may be removed next.
         let flags = ListFlags { report: self.may_report(report)?, known: None };
         let request = ChangeTags { remove: Some(handle.index), flags };
         // SAFETY: a request to remove an entry names no memory.
@@ -280,8 +288,8 @@ impl TaggedReceives {
         Ok(())
     }
 
-    /// Tells the card how many messages for no entry polls have found, so that entries which wait for
-    /// that take messages; it [answers](super::TagCompletion::Synced).
+    /// Tells the HCA how many messages for no entry polls have found, so that entries that wait for
+    /// this take messages. The HCA [answers](super::TagCompletion::Synced).
     ///
     /// # Errors
     /// [`TagError::Post`]; nothing is changed then.
@@ -295,45 +303,45 @@ impl TaggedReceives {
         Ok(())
     }
 
-    /// Whether to [`sync`](Self::sync), unless something is appended: entries wait for messages that
-    /// polls have found since, or there are so many that the card's count is about to run round.
+    /// Returns whether to [`sync`](Self::sync), unless an entry is appended: entries wait for
+    /// messages that polls have found since, or the HCA's count is close to wrapping.
     pub fn needs_sync(&self) -> bool {
         let untold = self.seen.wrapping_sub(self.told);
         untold != 0 && self.waiting || untold > MOST_UNTOLD
     }
 
-    /// Messages for no entry that polls have found, modulo 2^16.
+    /// Returns the number of messages for no entry that polls have found, modulo 2^16.
     pub fn unexpected(&self) -> u16 {
         self.seen
     }
 
-    /// Whether the handle names an entry that no poll has said to be taken, and that nobody has asked
-    /// to be removed.
+    /// Returns whether the handle names an entry that no poll has reported as taken, and whose
+    /// removal was not requested.
     pub fn is_listed(&self, handle: TagHandle) -> bool {
         self.list.holds(handle)
     }
 
-    /// Entries that the list has room for.
+    /// Returns the maximum number of entries in the list.
     pub fn capacity(&self) -> u32 {
         self.list.capacity() as u32
     }
 
-    /// Entries that are in the list, or of which something is still to be said.
+    /// Returns the number of entries that are in the list, or of which a report is still to come.
     pub fn entries(&self) -> u32 {
         self.list.used() as u32
     }
 
-    /// The receives.
+    /// Returns the receives.
     pub fn receives(&self) -> &SharedReceives {
         &self.shared
     }
 
-    /// Number of the queue pair that the list is changed by.
+    /// Returns the number of the queue pair that changes the list.
     pub fn qpn(&self) -> u32 {
         self.commands.qpn()
     }
 
-    /// Whether there is a CQE for one more report, if it is to be one.
+    /// Returns whether the CQ has a slot for one more report, if the change is to be reported.
     #[inline(always)]
     fn may_report(&self, report: Report) -> Result<bool, PostError> {
         if report == Report::Nobody {
@@ -349,11 +357,11 @@ impl TaggedReceives {
 impl Drop for TaggedReceives {
     fn drop(&mut self) {
         match self.list.order() {
-            // Of changes that nobody is told of there are only appends, whose entries are gone.
+            // Unreported changes are only appends, whose entries are gone.
             Some(order) if self.changes.reports() == 0 => {
                 self.srq.leave_list(ListState { order, known: self.seen });
             }
-            // CQEs of it may come as long as the queue is there, and name nothing that others know.
+            // Its CQEs may come while the queue exists, and name nothing that other queues know.
             _ => {
                 let name = Some(UserIndex::Tagged(self.name));
                 self.credit.owe_shared(Vec::new(), None, name, self.srq.destroyed());

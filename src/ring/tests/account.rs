@@ -15,10 +15,11 @@ use crate::wqe::{Inline, InlineBytes, Nop, Read, Remote, Send, Sge};
 fn no_completion_names_a_block_inside_a_wqe() {
     let long = [7; 150];
     let mut cq = Cq::new(16, 64, 0);
-    // The blocks inside the long WQE are where WQEs of a dropped batch began, and of the lap before.
+    // The blocks inside the long WQE are where WQEs of a dropped batch began, and of the lap
+    // before.
     let mut sq = Sq::new(&mut cq, 8, 0xfffc, 0);
     for id in 0..8 {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { sq.queue.post(id, Nop::new().signaled_if(id == 7)).unwrap() };
     }
     cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, 3), &[]);
@@ -30,7 +31,7 @@ fn no_completion_names_a_block_inside_a_wqe() {
         batch.append(id, Nop::new()).unwrap();
     }
     drop(batch);
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.post(42, Send::new(Inline(&long)).signaled()).unwrap() };
     for inside in [5, 6] {
         cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, inside), &[]);
@@ -72,7 +73,7 @@ impl Mixed {
 
     fn post(self, queue: &mut SendQueue, id: u64) -> Result<(), PostError> {
         let (sge, remote) = (Sge::new(0x1000, 64, 7), Remote::new(0x2000, 9));
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe {
             match self.kind {
                 0 => queue.post(id, Send::new(sge).signaled_if(self.signaled)),
@@ -142,7 +143,7 @@ fn every_way_of_posting_keeps_one_account() {
                     id += 1;
                 }
                 if way == 2 {
-                    // SAFETY: no card is there.
+                    // SAFETY: no HCA is there.
                     unsafe { batch.ring() };
                     (posted, head) = (batched, batch_head);
                 }

@@ -65,7 +65,7 @@ fn outstanding(buffer: &Memory, cursor: &Cursor, padding: usize) -> Vec<Vec<u8>>
     wqes
 }
 
-/// Both sides of what the card sees: of the rings, what is outstanding, since one side may have
+/// Both sides of what the HCA sees: of the rings, what is outstanding, since one side may have
 /// written ahead.
 pub(super) fn same(card: (&Memory, &Memory, &Memory), plain: &Sq, padding: usize, what: &str) {
     let (buffer, record, page) = card;
@@ -124,7 +124,7 @@ where
             for _ in 0..random.below(waiting.len() as u32 + 1) {
                 let (id, values, after) = waiting.pop_front().unwrap();
                 let head = plain.sq.queue.ring.cursor.head();
-                // SAFETY: no card is there.
+                // SAFETY: no HCA is there.
                 unsafe {
                     armed.next().unwrap().fire(values);
                     plain.sq.queue.post(id, after).unwrap();
@@ -306,7 +306,7 @@ fn as_many_unsignaled_requests_as_there_are_blocks_wait_for_a_signaled_one() {
         armed.arm(99, eight(0)).unwrap();
         assert_eq!(armed.arm(100, unsignaled), Err(PostError::QueueFull));
         for byte in 0..16 {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe { armed.next().unwrap().fire([byte; 8]) };
         }
         assert_eq!(armed.next().unwrap_err(), FireError::NothingArmed);
@@ -318,10 +318,10 @@ fn as_many_unsignaled_requests_as_there_are_blocks_wait_for_a_signaled_one() {
     }
     // As much room as at first.
     for id in 0..4 {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { twin.sq.queue.post(id, eight(1)).unwrap() };
     }
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     assert_eq!(unsafe { twin.sq.queue.post(4, eight(1)) }, Err(PostError::CqOverrun));
 }
 
@@ -341,7 +341,7 @@ fn disarmed_requests_are_nops_where_they_lie() {
             let left = 6 - disarmed.len() as u32;
             assert_eq!((armed.len(), armed.disarm(left)), (left, None));
             for byte in 0..left as u8 {
-                // SAFETY: no card is there.
+                // SAFETY: no HCA is there.
                 unsafe { armed.next().unwrap().fire([byte; 8]) };
             }
             assert_eq!(armed.next().unwrap_err(), FireError::NothingArmed);
@@ -381,7 +381,7 @@ fn a_long_request_becomes_as_many_nops_and_one_completion() {
     armed.arm(2, Either::Second(Nop::new().signaled())).unwrap();
     assert_eq!(armed.disarm(0), Some(1));
     let Either::Second(next) = armed.next().unwrap() else { panic!() };
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { next.fire(()) };
     assert_eq!(twin.sq.record.be32(4), 6 + 4);
     let ring = twin.sq.buffer.read();
@@ -408,7 +408,7 @@ fn what_is_still_armed_is_not_posted() {
                 armed.arm(id, eight(0)).unwrap();
             }
             for byte in 0..fired {
-                // SAFETY: no card is there.
+                // SAFETY: no HCA is there.
                 unsafe { armed.next().unwrap().fire([byte; 8]) };
             }
             if leak {
@@ -425,12 +425,12 @@ fn what_is_still_armed_is_not_posted() {
             assert!(matches!(found, Ok(Some(Completion::Unclaimed(_)))), "{found:?}");
             // All the room is there, and not more; ids are the new ones.
             for id in 0..8 - u64::from(fired) {
-                // SAFETY: no card is there.
+                // SAFETY: no HCA is there.
                 unsafe {
                     twin.sq.queue.post(100 + id, Send::new(Sge::new(0, 1, 0)).signaled()).unwrap()
                 };
             }
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             let refused = unsafe { twin.sq.queue.post(9, Nop::new()) };
             assert_eq!(refused, Err(PostError::QueueFull));
             for at in 0..8 {
@@ -452,7 +452,7 @@ fn nothing_is_fired_after_an_error_was_seen() {
         armed.arm(id, eight(0)).unwrap();
     }
     for byte in 0..3 {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { armed.next().unwrap().fire([byte; 8]) };
     }
     let mut error = cqe(13, WRITE, 1);
@@ -467,7 +467,7 @@ fn nothing_is_fired_after_an_error_was_seen() {
     assert_eq!((armed.ring_disarmed(), armed.len()), (0, 2));
     assert_eq!(twin.sq.record.be32(4), 3, "nothing more is posted");
     drop(armed);
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     assert_eq!(unsafe { twin.sq.queue.post(9, Nop::new()) }, Err(PostError::WrongState));
 }
 
@@ -490,7 +490,7 @@ fn two_forms_are_fired_in_the_order_of_arming() {
         armed.arm(id, operation).unwrap();
     }
     for (id, &kind) in (0..).zip(&order) {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe {
             match armed.next().unwrap() {
                 Either::First(next) => {

@@ -1,4 +1,5 @@
-//! A collapsed CQ over plain memory: what its reader copies, and that the copies are memory of its own.
+//! A collapsed CQ over plain memory: what its reader copies, and that the copies are memory of its
+//! own.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -73,8 +74,8 @@ unsafe impl Completes for Slot {
 
 impl CompletionSource for Slot {}
 
-/// Run by Miri, this also checks that no copy goes to memory through a pointer that the reader may no
-/// longer use.
+/// Run by Miri, this also checks that no copy goes to memory through a pointer that the reader may
+/// no longer use.
 #[test]
 fn each_cqe_is_copied_to_memory_that_the_reader_owns() {
     let slot =
@@ -84,7 +85,7 @@ fn each_cqe_is_copied_to_memory_that_the_reader_owns() {
     let mut sq: Sq = Sq::of_reader(&mut collapsed.reader, 16, 0, 0);
     assert_eq!(collapsed.poll(&mut sq.queue), Ok(None));
     for id in 0..9 {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { sq.queue.post(id, Nop::new().signaled()).unwrap() };
         slot.buffer.write(0, cqe(cqe_opcode::REQ, opcode::NOP, id as u32).as_bytes());
         match collapsed.poll(&mut sq.queue) {

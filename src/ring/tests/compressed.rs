@@ -110,7 +110,7 @@ impl Side {
 const NOTHING: crate::cqe::SendDone =
     crate::cqe::SendDone { id: 0, qpn: 0, operation: crate::cqe::SendOperation::Nop, byte_len: 0 };
 
-/// What the card completes next.
+/// What the HCA completes next.
 #[derive(Clone, Copy, PartialEq)]
 enum Run {
     Send,
@@ -152,7 +152,7 @@ fn folded_as_whole(enhanced: bool) {
                 for side in &mut sides {
                     let (sge, id) = (Sge::new(0x1000, 64, 3), u64::from(counter));
                     let read = Read::new(sge, Remote::new(0, 0)).signaled();
-                    // SAFETY: no card is there.
+                    // SAFETY: no HCA is there.
                     let posted = unsafe {
                         match code {
                             opcode::SEND => side.sq.queue.post(id, Send::new(sge).signaled()),
@@ -166,7 +166,7 @@ fn folded_as_whole(enhanced: bool) {
             }
             while receives < cqes / 2 {
                 for side in &mut sides {
-                    // SAFETY: no card is there.
+                    // SAFETY: no HCA is there.
                     unsafe { side.rq.queue.post(u64::from(counter), Sge::new(0, 9, 3)) }.unwrap();
                 }
                 receives += 1;

@@ -1,5 +1,5 @@
-//! What the recorder keeps of every way of posting, against what lies in the ring and what came to the
-//! register.
+//! What the recorder keeps of every way of posting, against what lies in the ring and what came to
+//! the register.
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;
@@ -14,7 +14,7 @@ use crate::wqe::{
 };
 
 const BLOCKS: u32 = 32;
-/// What the page has where nobody has stored.
+/// What the page has where nothing has stored.
 const UNTOUCHED: u8 = 0x55;
 /// Where the BlueFlame register is, and that of queues without a record.
 const REGISTER: usize = 0x800;
@@ -109,7 +109,7 @@ impl<T: Transport> Watched<T> {
         Nop: PostOn<T>,
     {
         self.post(what, |queue| {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe { queue.post(1, operation).unwrap() };
             1
         });
@@ -117,7 +117,7 @@ impl<T: Transport> Watched<T> {
             let mut batch = queue.batch();
             batch.append(1, Nop::new()).unwrap();
             batch.append(2, operation).unwrap();
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe { batch.ring() };
             2
         });
@@ -130,7 +130,7 @@ impl<T: Transport> Watched<T> {
         Nop: PostOn<T>,
     {
         let last = self.sq.queue.ring.cursor.head().low16();
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { self.sq.queue.post(9, Nop::new().signaled()).unwrap() };
         self.cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, last.into()), &[]);
         self.cq.reader.clear_flight();
@@ -186,7 +186,7 @@ fn so_is_every_way_of_posting_datagrams() {
         let address = UdAddress::of_segments([(); 3].map(|()| [random.next(), random.next()]));
         let sge = Sge::new(random.next(), 8, 9);
         watched.post("a pointer", |queue| {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe { queue.post(1, Send::new(sge).to(&address)).unwrap() };
             1
         });
@@ -194,12 +194,12 @@ fn so_is_every_way_of_posting_datagrams() {
             let mut batch = queue.batch();
             batch.append(1, Send::new(InlineBytes([1; 8])).to(&address)).unwrap();
             batch.append(2, Send::new(sge).to(&address)).unwrap();
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe { batch.ring() };
             2
         });
         let last = watched.sq.queue.ring.cursor.head().low16();
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { watched.sq.queue.post(9, Send::new(sge).signaled().to(&address)).unwrap() };
         watched.cq.produce(cqe(cqe_opcode::REQ, opcode::SEND, last.into()), &[]);
         assert!(watched.cq.reader.poll(&mut watched.sq.queue).unwrap().is_some());
@@ -220,7 +220,7 @@ fn a_second_failure_that_is_no_flush_is_kept_in_place_of_the_first() {
     const FLUSH: u8 = 0x05;
     let mut watched = Watched::<Rc>::new(Bell::Plain, 0);
     for id in 0..4 {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { watched.sq.queue.post(id, Send::new(Inline(b"x")).signaled()).unwrap() };
     }
     let syndromes = |record: &flight::Record| -> Vec<u8> {
@@ -249,7 +249,7 @@ fn a_wqe_that_something_has_written_to_is_told_from_what_was_posted() {
     for overwritten in [false, true] {
         let mut watched = Watched::<Rc>::new(Bell::BlueFlame, 0xffff);
         let write = Write::new(InlineBytes([7; 8]), Remote::new(1, 2)).signaled();
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { watched.sq.queue.post(1, write).unwrap() };
         if overwritten {
             watched.sq.buffer.write((BLOCKS as usize - 1) * 64 + 20, b"stray");
@@ -274,7 +274,7 @@ fn a_ring_that_says_nonsense_of_its_wqes_is_recorded_within_its_bounds() {
             let ring = &mut watched.sq.queue.ring;
             let ahead = ring.cursor.head().plus(random.below(2 * BLOCKS));
             let shape = ring.cursor.shape();
-            // SAFETY: the ring's memory, which nobody else writes.
+            // SAFETY: the ring's memory, which nothing else writes.
             unsafe {
                 ring.doorbell.flight.posted(ring.buffer, shape, ahead);
                 ring.doorbell.flight.found_send(ring.buffer, shape, ahead);

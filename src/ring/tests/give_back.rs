@@ -45,7 +45,7 @@ impl Case {
     fn post(&mut self, random: &mut Random) {
         let (kind, signaled, id) = (random.below(3), random.below(3) == 0, self.next_id);
         let queue = &mut self.sq.queue;
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         let (result, blocks) = unsafe {
             match kind {
                 0 => (queue.post(id, Nop::new().signaled_if(signaled)), 1),

@@ -70,15 +70,16 @@ impl Memory {
     fn read_at(&self, offset: usize, bytes: usize) -> Vec<u8> {
         assert!(offset + bytes <= self.bytes);
         let mut copy = vec![0; bytes];
-        // SAFETY: both are `bytes` long, of different allocations, and nothing else writes meanwhile.
+        // SAFETY: both are `bytes` long, of different allocations, and nothing else writes
+        // meanwhile.
         unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(self.start().add(offset), bytes) };
         copy
     }
 
     fn write(&self, offset: usize, bytes: &[u8]) {
         assert!(offset + bytes.len() <= self.bytes);
-        // SAFETY: within the allocation, which `bytes` is no part of, and nothing else reads or writes
-        // meanwhile.
+        // SAFETY: within the allocation, which `bytes` is no part of, and nothing else reads or
+        // writes meanwhile.
         unsafe { self.start().add(offset).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }
 
@@ -168,7 +169,7 @@ impl Cq {
         let record = Memory::new(4096, 0);
         let page = Memory::new(4096, 0);
         record.write(0, &(start & 0xff_ffff).to_be_bytes());
-        // Slots that the card has not come to in this lap still have the last lap's owner bit.
+        // Slots that the HCA has not come to in this lap still have the last lap's owner bit.
         for slot in 0..cqes {
             let behind = slot < start % cqes;
             let lap = start / cqes % 2 == 1;

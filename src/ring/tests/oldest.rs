@@ -1,5 +1,5 @@
-//! The comparison with the oldest request's entry: it must not take what was never posted for it, and
-//! must know as much as the longer way.
+//! The comparison with the oldest request's entry: it must not take what was never posted for it,
+//! and must know as much as the longer way.
 
 use std::collections::VecDeque;
 
@@ -51,7 +51,7 @@ fn what_was_written_and_not_posted_is_not_completed() {
     cq.produce(nop(0xfffe), &[]);
     not_outstanding(&mut cq, &mut sq.queue);
     // One is posted over the first of them; the entry behind it is still the batch's.
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.post(1, Nop::new().signaled()).unwrap() };
     for counter in [0xfffe, 0xffff, 0x1_0000] {
         cq.produce(nop(counter), &[]);
@@ -63,7 +63,7 @@ fn what_was_written_and_not_posted_is_not_completed() {
     abandon(&mut sq, 4);
     let mut batch = sq.queue.batch();
     append(&mut batch, 2, 2);
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { batch.ring() };
     for counter in [0xffff, 0x1_0000, 0x1_0001, 0x1_0002] {
         cq.produce(nop(counter), &[]);
@@ -74,9 +74,9 @@ fn what_was_written_and_not_posted_is_not_completed() {
     not_outstanding(&mut cq, &mut sq.queue);
     assert!(sq.queue.is_idle() && sq.queue.free_blocks() == 16);
     // An empty batch changes nothing.
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.batch().ring() };
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.post(4, Nop::new().signaled()).unwrap() };
     cq.produce(nop(1), &[]);
     assert_eq!(done(&mut cq, &mut sq.queue).0, 4);
@@ -88,7 +88,7 @@ fn every_part_of_a_cqe_is_compared() {
     let mut cq = Cq::new(64, 64, 0);
     let mut other_cq = Cq::new(64, 64, 0);
     let mut sq = Sq::new(&mut cq, 16, 7, HALF);
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.post(5, Send::new(InlineBytes([0; 8])).signaled()).unwrap() };
     let right = cqe(cqe_opcode::REQ, opcode::SEND, 7);
     for bit in 0..24 {
@@ -111,7 +111,7 @@ fn every_part_of_a_cqe_is_compared() {
     signed.sop_drop_qpn = (u32::from(opcode::RDMA_WRITE) << 24 | QPN).into();
     cq.produce(signed, &[]);
     assert_eq!(done(&mut cq, &mut sq.queue), (5, SendOperation::Send));
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.post(6, Send::new(InlineBytes([0; 8])).signaled()).unwrap() };
     let mut signed = cqe(cqe_opcode::REQ, opcode::SEND, 8);
     signed.signature = 0x5a;
@@ -160,7 +160,7 @@ fn the_account_is_the_oracles() {
                         let request = $request.signaled_if(signaled);
                         let result = match &mut way {
                             Way::Batch(batch) => batch.append(id, request),
-                            // SAFETY: no card is there.
+                            // SAFETY: no HCA is there.
                             Way::Single(queue) => unsafe { queue.post(id, request) },
                         };
                         ($blocks, SendOperation::$operation, result)
@@ -194,13 +194,13 @@ fn the_account_is_the_oracles() {
                     drop(batch);
                     written.clear();
                 }
-                // SAFETY: no card is there.
+                // SAFETY: no HCA is there.
                 Way::Batch(batch) => unsafe { batch.ring() },
                 Way::Single(_) => {}
             }
             head += written.iter().map(|&(_, _, size, ..)| size).sum::<u32>();
             posted.extend(written);
-            // A card completes in order; now and then one makes something up.
+            // An HCA completes in order; now and then one makes something up.
             for _ in 0..random.below(4) {
                 if random.below(8) == 0 {
                     cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, head + random.below(3)), &[]);
@@ -222,8 +222,8 @@ fn the_account_is_the_oracles() {
     }
 }
 
-/// Messages of every length that fits, in the CQE, into one entry that is as long, longer, too short,
-/// or not the only one.
+/// Messages of every length that fits, in the CQE, into one entry that is as long, longer, too
+/// short, or not the only one.
 #[test]
 fn short_messages_come_out_of_the_cqe() {
     // Under Miri, those at the ends alone.

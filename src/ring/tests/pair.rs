@@ -1,5 +1,5 @@
-//! WQEs of two blocks on their quick way, against the same by way of a list of entries or of bytes of
-//! a length that the compiler does not know, which have none.
+//! WQEs of two blocks on their quick way, against the same by way of a list of entries or of bytes
+//! of a length that the compiler does not know, which have none.
 
 use super::*;
 use crate::ib::{Transport, Ud};
@@ -39,15 +39,15 @@ impl<T: Transport> Triplets<T> {
         let [single, batched, other] = &mut self.queues;
         let id = self.posted.into();
         let (head, clear) = (single.queue.ring.cursor.head(), single.queue.ring.clear);
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         let result = unsafe { single.queue.post(id, quick) };
         let mut batch = batched.queue.batch();
         assert_eq!(batch.append(id, quick), result);
         if result.is_ok() {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe { batch.ring() };
         }
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         assert_eq!(unsafe { other.queue.post(id, general) }, result);
         if result.is_err() {
             assert_eq!(result, Err(PostError::QueueFull));
@@ -189,12 +189,12 @@ fn a_refused_one_leaves_everything_as_it_was() {
     let address = UdAddress::of_segments([[1; 2]; 3]);
     let before = [sq.buffer.read(), sq.record.read(), sq.page.read()];
     let long = Sge::new(1, (1 << 31) + 1, 1);
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     let refused = unsafe { sq.queue.post(1, Send::new(long).to(&address)) };
     assert_eq!(refused, Err(PostError::Encode(EncodeError::SgeTooLong)));
     assert!([sq.buffer.read(), sq.record.read(), sq.page.read()] == before);
     // An empty entry is left out: one block.
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.post(1, Send::new(Sge::new(1, 0, 1)).to(&address)) }.unwrap();
     assert_eq!(sq.queue.free_blocks(), BLOCKS - 1);
 }
@@ -208,7 +208,7 @@ fn other_copies_take_two_blocks_as_well() {
         let address = UdAddress::of_segments([[1, 2], [3, 4], [5, 6]]);
         let request = Send::new(Sge::new(7, 8, 9)).to(&address);
         assert_eq!(1 + request.body_ds(), 5);
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { sq.queue.post(1, request) }.unwrap();
         let (ring, page) = (sq.buffer.read(), sq.page.read());
         assert!(ring[..80] == page[0x800..0x800 + 80], "{copy:?}");

@@ -41,7 +41,7 @@ fn completions_retire_what_was_posted_before_them() {
                 Ok(())
             };
             let request = Send::new(Inline(&bytes)).signaled_if(signaled);
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             assert_eq!(unsafe { sq.queue.post(id, request) }, expected);
             if expected.is_ok() {
                 posted.push_back((id, head, signaled, blocks));
@@ -52,7 +52,7 @@ fn completions_retire_what_was_posted_before_them() {
             if random.below(3) != 0 {
                 continue;
             }
-            // The card completes some signaled requests, in order.
+            // The HCA completes some signaled requests, in order.
             for _ in 0..random.below(4) {
                 let Some(at) = posted.iter().position(|(_, _, signaled, _)| *signaled) else {
                     break;
@@ -78,7 +78,7 @@ fn poll_many_and_drain_take_cqes_in_order_and_publish_each() {
     let mut cq = Cq::new(16, 64, 0);
     let mut sq = Sq::new(&mut cq, 32, 0, 0);
     for id in 0..10 {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { sq.queue.post(id, Nop::new().signaled()).unwrap() };
         cq.produce(cqe(cqe_opcode::REQ, opcode::NOP, id as u32), &[]);
     }
@@ -119,7 +119,7 @@ fn every_syndrome_comes_out_with_its_request() {
     for code in (0..=u8::MAX).step_by(if cfg!(miri) { 17 } else { 1 }) {
         let mut cq = Cq::new(16, 64, 0);
         let mut sq = Sq::new(&mut cq, 16, 5, 0);
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe {
             sq.queue.post(41, Nop::new()).unwrap();
             sq.queue.post(42, Send::new(Inline(b"x"))).unwrap();
@@ -140,7 +140,7 @@ fn every_syndrome_comes_out_with_its_request() {
         assert_eq!(completion, Completion::Failed(expected));
         let text = expected.to_string();
         assert!(text.contains("SEND 0x2a") && text.contains("vendor code 0x99"), "{text}");
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         let refused = unsafe { sq.queue.post(43, Nop::new()) };
         assert_eq!(refused, Err(PostError::WrongState));
         assert!(sq.queue.is_idle());
@@ -153,7 +153,7 @@ fn receives_complete_in_order_with_what_arrived() {
     let mut cq = Cq::new(16, 64, 0xff_fff8);
     let mut rq = Rq::new(&mut cq, 8, 16, 0xfffc);
     for id in 0..8 {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { rq.queue.post(id, Sge::new(0, 100, 0)).unwrap() };
     }
     let kinds = [
@@ -283,7 +283,7 @@ fn what_belongs_to_nobody_is_not_lost() {
     let mut other_cq = Cq::new(16, 64, 0);
     let mut sq = Sq::new(&mut cq, 16, 0, 0);
     let mut foreign = Sq::new(&mut other_cq, 16, 0, 0);
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe {
         sq.queue.post(1, Send::new(Inline(&[1; 100])).signaled()).unwrap();
         foreign.queue.post(1, Nop::new().signaled()).unwrap();

@@ -196,7 +196,7 @@ fn wqes_records_and_registers_are_as_the_oracle_lays_them_out() {
                 }
             }
             assert_eq!(batch.len() as usize, posted.len());
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe { batch.ring() };
             let mut last = None;
             for request in &posted {
@@ -253,10 +253,10 @@ fn a_batch_that_is_not_rung_posts_nothing() {
     assert_eq!(sq.record.be32(4), 0xfff8);
     assert!(sq.page.read().iter().all(|&byte| byte == 0));
     assert_eq!(sq.queue.free_blocks(), 16);
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.batch().ring() };
     assert!(sq.page.read().iter().all(|&byte| byte == 0), "an empty batch rings nothing");
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.post(9, Nop::new()).unwrap() };
     assert_eq!(sq.record.be32(4), 0xfff9);
 }
@@ -272,7 +272,7 @@ fn each_refusal_has_its_error_and_changes_nothing() {
     let before = sq.buffer.read();
     macro_rules! refused {
         ($error:expr, $op:expr) => {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             assert_eq!(unsafe { sq.queue.post(1, $op) }, Err(PostError::from($error)));
             assert_eq!(sq.record.be32(4) as u32, 8 - sq.queue.free_blocks());
         };
@@ -283,13 +283,13 @@ fn each_refusal_has_its_error_and_changes_nothing() {
     refused!(EncodeError::InlineTooLong, Write::new(Inline(&[0; 201]), remote));
     assert_eq!(sq.buffer.read(), before);
     for id in 0..4 {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { sq.queue.post(id, Send::new(sge).signaled()).unwrap() };
     }
     let (before, page) = (sq.buffer.read(), sq.page.read());
     refused!(PostError::CqOverrun, Nop::new().signaled());
     for id in 0..4 {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe { sq.queue.post(id, Nop::new()).unwrap() };
     }
     refused!(PostError::QueueFull, Nop::new());
@@ -303,7 +303,7 @@ fn two_gib_is_said_with_zero() {
     let mut cq = Cq::new(4, 64, 0);
     let mut sq = Sq::new(&mut cq, 8, 0, 0);
     let sge = Sge::new(0x1234, 1 << 31, 5);
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.post(0, Send::new(sge)).unwrap() };
     assert_eq!(sq.buffer.be32(16), 0);
     assert_eq!(sq.buffer.be32(20), 5);
@@ -323,7 +323,7 @@ fn receives_end_with_a_terminator_unless_full() {
             let list: Vec<_> = (0..random.below(max_sge + 1))
                 .map(|_| Sge::new(random.next(), random.below(3), random.next() as u32))
                 .collect();
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe { rq.queue.post(u64::from(posted), list.as_slice()).unwrap() };
             let mut wqe = Vec::new();
             for sge in list.iter().filter(|sge| sge.length != 0) {
@@ -341,7 +341,7 @@ fn receives_end_with_a_terminator_unless_full() {
         }
         let sge = Sge::new(0, 1, 0);
         let too_many = vec![sge; max_sge as usize + 1];
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe {
             assert_eq!(rq.queue.post(0, sge), Err(PostError::QueueFull));
             assert_eq!(

@@ -1,4 +1,4 @@
-//! When the card is told how far a CQ is read.
+//! When the HCA is told how far a CQ is read.
 
 use mlx5_sys::cqe::opcode as cqe_opcode;
 use mlx5_sys::wqe::opcode;
@@ -14,7 +14,7 @@ fn nop(counter: u32) -> Cqe64 {
 }
 
 fn post(sq: &mut Sq, id: u64) {
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.post(id, Nop::new().signaled()).unwrap() }
 }
 
@@ -72,8 +72,8 @@ fn many_at_once_count_each() {
     assert_eq!(cq.record.be32(0), 12);
 }
 
-/// A reader that publishes with every CQE has published all CQEs whose requests are retired, whenever
-/// other code runs: between the steps of an iterator, and after one that was leaked.
+/// A reader that publishes with every CQE has published all CQEs whose requests are retired,
+/// whenever other code runs: between the steps of an iterator, and after one that was leaked.
 #[test]
 fn drain_publishes_each_cqe_before_it_returns_the_completion() {
     for cqe_size in [64, 128] {
@@ -93,8 +93,8 @@ fn drain_publishes_each_cqe_before_it_returns_the_completion() {
     }
 }
 
-/// Queues that check, whenever a poll asks for one, that the record has as many CQEs as requests were
-/// retired.
+/// Queues that check, whenever a poll asks for one, that the record has as many CQEs as requests
+/// were retired.
 struct Strict<'a> {
     sq: &'a mut Sq,
     record: &'a Memory,
@@ -163,12 +163,12 @@ fn what_is_not_told_is_not_promised() {
     cq.reader.publish(Publish::Every(15)).unwrap();
     cq.reader.publish(Publish::EveryPoll).unwrap();
     assert_eq!(Sq::new(&mut cq, 32, 0, HALF).queue.signal_limit(), 16);
-    // A card that looks at the record has to be told.
+    // An HCA that looks at the record has to be told.
     assert_eq!(cq.reader.publish(Publish::Never), Err(QueueError::OverrunChecked));
 }
 
-/// CQEs of a queue that is dropped with requests outstanding may still come, also if nothing says when
-/// its queue pair is gone.
+/// CQEs of a queue that is dropped with requests outstanding may still come, also if nothing says
+/// when its queue pair is gone.
 #[test]
 fn a_queue_dropped_with_requests_outstanding_keeps_its_slots_until_it_is_taken_over_again() {
     let mut cq = Cq::new(16, 64, 0);
@@ -180,7 +180,7 @@ fn a_queue_dropped_with_requests_outstanding_keeps_its_slots_until_it_is_taken_o
     assert_eq!(Sq::new(&mut cq, 16, 0, HALF).queue.signal_limit(), 16);
 }
 
-/// The card's rule: it writes a CQE only if the record says that there is room. A queue that always
+/// The HCA's rule: it writes a CQE only if the record says that there is room. A queue that always
 /// posts as much as it may never makes it break that rule, whatever is held back.
 #[test]
 fn the_lag_cannot_cause_an_overrun() {
@@ -194,7 +194,7 @@ fn the_lag_cannot_cause_an_overrun() {
         let (mut posted, mut completed, mut taken) = (0, 0, 0);
         let mut most = 0;
         for _ in 0..rounds(800) {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             match unsafe { sq.queue.post(posted, Nop::new().signaled()) } {
                 Ok(()) => {
                     posted += 1;

@@ -73,11 +73,11 @@ impl Case {
         let (id, expected) = (self.next_id, self.expected(0));
         let (result, list) = if random.below(2) == 0 {
             let sge = Sge::new(random.next(), 1 + random.below(9), 7);
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             (unsafe { self.rq.queue.post(id, sge) }, vec![sge])
         } else {
             let list = self.list(random);
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             (unsafe { self.rq.queue.post(id, &list[..]) }, list)
         };
         assert_eq!(result, expected);
@@ -108,7 +108,7 @@ impl Case {
         }
         // Otherwise it is dropped, or leaked, which is the same.
         if random.below(2) == 0 {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe { batch.ring() };
             self.post(posted);
         }
@@ -138,7 +138,8 @@ impl Case {
     }
 }
 
-/// A CQE that names another receive than the oldest, of every kind: it says so, and retires nothing.
+/// A CQE that names another receive than the oldest, of every kind: it says so, and retires
+/// nothing.
 #[test]
 fn poll_reports_a_receive_out_of_order_with_both_indices() {
     for start in [0, 0xffff, 7] {
@@ -189,7 +190,7 @@ fn poll_reports_a_receive_out_of_order_with_both_indices() {
     }
 }
 
-/// The card sees what was posted, whole and in its place, whatever was dropped or leaked before.
+/// The HCA sees what was posted, whole and in its place, whatever was dropped or leaked before.
 #[test]
 fn receives_in_every_way_are_where_the_card_looks() {
     let mut random = Random::from_clock();

@@ -51,7 +51,7 @@ macro_rules! post {
         let (sge, remote, signaled) =
             (Sge::new(0x1000, 64, 7), Remote::new(0x2000, 9), $request.signaled);
         let id: u64 = $id;
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe {
             match $request.kind {
                 0 => $queue.post(id, Send::new(sge).signaled_if(signaled)),
@@ -67,7 +67,7 @@ macro_rules! post {
     }};
 }
 
-/// Where nobody else posts, the same is stored as by an exclusive queue, to ring, record and
+/// Where nothing else posts, the same is stored as by an exclusive queue, to ring, record and
 /// register, the same is refused, and the same completes; also when it is shared and unshared in
 /// between.
 #[test]
@@ -159,7 +159,7 @@ fn a_retirer_that_is_gone_leaves_a_queue_that_fills_up() {
     assert_eq!((retirer.is_idle(), retirer.qpn(), producer.qpn()), (false, QPN, QPN));
 }
 
-/// What a card finds when it looks at the record: whole WQEs, each in its place.
+/// What an HCA finds when it looks at the record: whole WQEs, each in its place.
 struct Card {
     head: u32,
     blocks: u32,
@@ -198,7 +198,7 @@ impl Card {
     }
 }
 
-/// Threads post as fast as they can, a card looks at the record. All that it covers is written, in
+/// Threads post as fast as they can, an HCA looks at the record. All that it covers is written, in
 /// order of place and of each thread, once; all completions come back with their ids.
 #[test]
 fn many_threads_post_whole_wqes_in_order() {
@@ -338,8 +338,8 @@ fn threads_post_while_another_polls_without_a_data_race() {
     assert!(halves.retirer.is_idle());
 }
 
-/// Looks at what a producer may post at the moment when the reader publishes the consumer index: the
-/// record's page is protected, and the store to it traps.
+/// Looks at what a producer may post at the moment when the reader publishes the consumer index:
+/// the record's page is protected, and the store to it traps.
 #[cfg(not(miri))]
 mod at_publication {
     use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
@@ -372,7 +372,7 @@ mod at_publication {
         }
         // SAFETY: it lives as long as the page is protected.
         let producer = unsafe { &*PRODUCER.load(Ordering::Relaxed) };
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         match unsafe { producer.post(99, Nop::new().signaled()) } {
             Ok(()) => ACCEPTED.fetch_add(1, Ordering::Relaxed),
             Err(_) => REFUSED.fetch_add(1, Ordering::Relaxed),
@@ -409,7 +409,7 @@ mod at_publication {
         let mut posted = 0;
         let mut traps = 0;
         for way in 0..5 {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             while unsafe { halves.producer.post(posted, Nop::new().signaled()) }.is_ok() {
                 posted += 1;
             }

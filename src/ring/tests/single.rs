@@ -8,7 +8,7 @@ use crate::wqe::{
     SendImm, Sge, Word, Write, WriteImm,
 };
 
-/// How a queue tells the card.
+/// How a queue tells the HCA.
 #[derive(Clone, Copy, Debug)]
 struct Way {
     half: usize,
@@ -37,12 +37,12 @@ impl Twins {
     fn post<O: PostOn<Rc> + Clone>(&mut self, operation: O) -> bool {
         let [single, batched] = &mut self.queues;
         let id = self.posted.into();
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         let result = unsafe { single.queue.post(id, operation.clone()) };
         let mut batch = batched.queue.batch();
         let expected = batch.append(id, operation);
         if expected.is_ok() {
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe { batch.ring() };
         }
         assert_eq!(result, expected, "{:?}, post {id}", self.way);

@@ -97,7 +97,7 @@ fn case(random: &mut Random) {
             let list: Vec<_> = (0..random.below(max_sge as u32 + 1))
                 .map(|_| Sge::new(random.next(), random.below(3), random.next() as u32))
                 .collect();
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             let (result, list) = unsafe {
                 match random.below(3) {
                     0 => {
@@ -176,7 +176,7 @@ fn wqes_are_linked_as_they_become_free() {
     }
 }
 
-/// A ring of 8 WQEs, one position before the card's count wraps.
+/// A ring of 8 WQEs, one position before the HCA's count wraps.
 fn ring(cq: &mut Cq, buffer: &Memory, record: &Memory) -> SharedReceives {
     const START: u16 = 0xfffc;
     record.write(0, &u32::from(START).to_be_bytes());
@@ -209,7 +209,7 @@ fn receives_of_a_ring_are_named_by_position_and_free_from_the_oldest_on() {
     let mut queue = ring(&mut cq, &buffer, &record);
     let mut posted = 0u64;
     let mut post = |queue: &mut SharedReceives| {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         let result = unsafe { queue.post(posted, Sge::new(posted, 9, 7)) };
         posted += u64::from(result.is_ok());
         result
@@ -288,7 +288,8 @@ fn a_table_finds_one_queue_whose_index_is_unknown() {
     assert!(table.shared(second).is_none());
 }
 
-/// A CQ may lie where another one lay that is gone; what was reserved on that one is not reserved on it.
+/// A CQ may lie where another one lay that is gone; what was reserved on that one is not reserved
+/// on it.
 #[test]
 fn a_cq_at_the_address_of_an_earlier_one_is_another_one() {
     let address = CqObject::of(core::ptr::without_provenance_mut(0x1000));
@@ -306,7 +307,7 @@ fn a_cq_at_the_address_of_an_earlier_one_is_another_one() {
     assert_eq!(second.reader.ledger.promised(), 7, "reserved on the new one, too");
     // What the first one's queues complete is not looked for on the second.
     let mut sq = Sq::new(&mut first, 16, 0, 0);
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe { sq.queue.post(1, Nop::new().signaled()).unwrap() };
     second.produce(cqe(opcode::REQ, 0, 0), &[]);
     let polled = second.reader.poll(&mut sq.queue).unwrap();

@@ -42,7 +42,7 @@ where
                 let signaled = random.below(2) == 0;
                 let (values, posted) = values(&mut random, signaled);
                 let head = plain.sq.queue.ring.cursor.head();
-                // SAFETY: no card is there.
+                // SAFETY: no HCA is there.
                 let (expected, found) = unsafe {
                     let expected = plain.sq.queue.post(id, posted);
                     let found = if signaled {
@@ -76,7 +76,7 @@ where
             }
             queue = template.into_queue();
             for byte in 0..random.below(3) as u8 {
-                // SAFETY: no card is there.
+                // SAFETY: no HCA is there.
                 unsafe {
                     let text = [byte; 90];
                     let expected = plain.sq.queue.post(id, Send::new(Inline(&text)));
@@ -85,7 +85,7 @@ where
             }
             // Everything is retired by a NOP, so that there is room.
             let named = plain.sq.queue.ring.cursor.head();
-            // SAFETY: no card is there.
+            // SAFETY: no HCA is there.
             unsafe {
                 let expected = plain.sq.queue.post(id, Nop::new());
                 assert_eq!(queue.post(id, Nop::new()), expected);
@@ -165,7 +165,7 @@ fn nothing_is_posted_from_a_template_after_an_error_was_seen() {
     let mut twin = Twin::new(8, 16, 0, HALF);
     let write = Write::new(InlineBytes([0; 8]), Remote::new(0, 0)).signaled();
     let mut template = Template::<_, _, Bytes>::new(&mut twin.sq.queue, write).unwrap();
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     unsafe {
         template.post(1, [1; 8]).unwrap();
         template.post(2, [2; 8]).unwrap();
@@ -175,7 +175,7 @@ fn nothing_is_posted_from_a_template_after_an_error_was_seen() {
     twin.cq.produce(error, &[]);
     let found = twin.cq.reader.poll(&mut template);
     assert!(matches!(found, Ok(Some(Completion::Failed(_)))), "{found:?}");
-    // SAFETY: no card is there.
+    // SAFETY: no HCA is there.
     assert_eq!(unsafe { template.post(3, [3; 8]) }, Err(PostError::WrongState));
     assert_eq!(twin.sq.record.be32(4), 2);
 }
@@ -188,7 +188,7 @@ fn as_many_unsignaled_requests_as_there_are_blocks_wait_for_a_signaled_one() {
     let mut twin = Twin::new(16, 4, 0, HALF);
     let mut template = Template::<_, _, Bytes>::new(&mut twin.sq.queue, write).unwrap();
     for round in 0..rounds(40) {
-        // SAFETY: no card is there.
+        // SAFETY: no HCA is there.
         unsafe {
             for id in 0..15 {
                 template.post(id, [1; 8]).unwrap();
