@@ -1,4 +1,4 @@
-//! What the card can do: QUERY_HCA_CAP, by group and by name.
+//! What the HCA can do: QUERY_HCA_CAP, by group and by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,7 +10,7 @@ use super::command::Command;
 use super::group::Group;
 use crate::verbs::{Context, Error, Result};
 
-/// A card's capabilities, each group of which is asked for once and kept with the context.
+/// An HCA's capabilities, each group of which is asked for once and kept with the context.
 ///
 /// ```no_run
 /// use mlx5::devx::Group;
@@ -29,25 +29,25 @@ pub struct Capabilities<'a> {
     context: &'a Context,
 }
 
-/// The groups that were asked for; `None` for those that the card does not have.
+/// The groups that were asked for; `None` for those that the HCA does not have.
 #[derive(Default)]
 pub(crate) struct Cache {
     groups: Mutex<BTreeMap<Group, Option<Arc<GroupValues>>>>,
 }
 
 impl Context {
-    /// What the card can do. Asked when it is first looked at.
+    /// What the HCA can do. Asked when it is first looked at.
     pub fn capabilities(&self) -> Capabilities<'_> {
         Capabilities { context: self }
     }
 }
 
 impl Capabilities<'_> {
-    /// A group with all its values; `None` if the card does not have it, as its general
+    /// A group with all its values; `None` if the HCA does not have it, as its general
     /// capabilities say. Two or three calls into the kernel for the first look, none for others.
     ///
     /// # Errors
-    /// Those of [`Command::query`]: of a group that the card claims, or of the general ones.
+    /// Those of [`Command::query`]: of a group that the HCA claims, or of the general ones.
     pub fn group(&self, group: Group) -> Result<Option<Arc<GroupValues>>> {
         if let Some(known) = self.known(group) {
             return Ok(known);
@@ -72,7 +72,7 @@ impl Capabilities<'_> {
         Ok(values)
     }
 
-    /// The current value of a capability; `None` if the card does not have its group.
+    /// The current value of a capability; `None` if the HCA does not have its group.
     ///
     /// # Errors
     /// As [`group`](Self::group).
@@ -132,7 +132,7 @@ impl Capabilities<'_> {
         self.context.inner.capabilities.groups.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the card tell the greatest (0) or the current (1) values of a group.
+    /// Has the HCA tell the greatest (0) or the current (1) values of a group.
     fn ask(&self, group: Group, current: u16) -> Result<Box<[u8]>> {
         let reply = Command::new(opcode::QUERY_HCA_CAP, query_hca_cap_in::SIZE)
             .op_mod(group.number() << 1 | current)
@@ -160,7 +160,7 @@ pub struct Capability {
     pub field: Field,
     /// What the function can do now.
     pub current: u64,
-    /// What the card could be configured to do.
+    /// What the HCA could be configured to do.
     pub maximum: u64,
 }
 
@@ -178,7 +178,7 @@ impl GroupValues {
         field.get(&self.current)
     }
 
-    /// What the card could be configured to do.
+    /// What the HCA could be configured to do.
     ///
     /// # Panics
     /// If the field is wider than 64 bits, or no group has room for it.
@@ -220,14 +220,14 @@ impl fmt::Debug for GroupValues {
     }
 }
 
-/// A capability that something needs and the card lacks.
+/// A capability that something needs and the HCA lacks.
 #[derive(Clone, PartialEq, Eq)]
 pub struct MissingCapability {
     device: String,
     group: Group,
     field: Field,
     least: u64,
-    /// Current and greatest value; `None` if the card does not have the group.
+    /// Current and greatest value; `None` if the HCA does not have the group.
     has: Option<(u64, u64)>,
     needed_by: &'static str,
 }
@@ -243,7 +243,7 @@ impl MissingCapability {
         self.field
     }
 
-    /// Its value; `None` if the card does not have the group.
+    /// Its value; `None` if the HCA does not have the group.
     pub fn current(&self) -> Option<u64> {
         self.has.map(|(current, _)| current)
     }

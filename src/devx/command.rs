@@ -61,7 +61,7 @@ impl Command {
         Command { bytes, reply: SHORTEST, sent: Vec::new(), wrong: None }
     }
 
-    /// Any command: `bytes` as the card is to see them, but for the user context's number, which the
+    /// Any command: `bytes` as the HCA is to see them, but for the user context's number, which the
     /// kernel writes into bytes 2 and 3.
     pub fn from_bytes(bytes: impl Into<Vec<u8>>) -> Command {
         Command { bytes: bytes.into(), reply: SHORTEST, sent: Vec::new(), wrong: None }
@@ -163,11 +163,11 @@ impl Command {
     /// # Errors
     /// - [`Error::Attribute`] if the opcode is none that only asks
     ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
-    /// - [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context may give no commands but those that ask for capabilities.
     pub fn query(&self, context: &Context) -> Result<Reply> {
         self.check_query()?;
-        // SAFETY: the command changes no object and gives the card access to no memory, as was just
+        // SAFETY: the command changes no object and gives the HCA access to no memory, as was just
         // checked.
         unsafe { self.execute(context) }
     }
@@ -178,11 +178,11 @@ impl Command {
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the command cannot be sent.
-    /// - [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context may give no commands but those that ask for capabilities.
     ///
     /// # Safety
-    /// - The command gives the card no access to memory that a Rust reference covers, that is freed
+    /// - The command gives the HCA no access to memory that a Rust reference covers, that is freed
     ///   while the access lasts, or in which a queue of this crate has its ring or doorbell record.
     /// - The command does not change the state, the counters or the memory of a queue that this
     ///   crate posts to or polls.
@@ -284,7 +284,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// What the card answered to a command that it executed.
+/// What the HCA answered to a command that it executed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Reply {
     bytes: Vec<u8>,

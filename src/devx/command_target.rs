@@ -32,7 +32,7 @@ pub trait CommandTarget: Sealed {
     /// # Errors
     /// - [`Error::Attribute`] if the opcode is none that only asks
     ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
-    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Refused`] by the HCA.
     /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     fn query_by(&self, command: &Command) -> Result<Reply>;
 
@@ -40,25 +40,25 @@ pub trait CommandTarget: Sealed {
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the command cannot be sent.
-    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Refused`] by the HCA.
     /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     ///
     /// # Safety
     /// - The command does not take a queue that this crate posts to or polls to RESET, and changes
     ///   neither its ring, its doorbell record, its counters nor its CQ. A queue that goes to RESET
     ///   and back executes the WQEs in its ring again, after their memory was given back.
-    /// - Memory that the change lets the card read or write stays registered as long as it may. No
-    ///   Rust reference covers what the card may write, no `&mut` what it may read, and no queue of
+    /// - Memory that the change lets the HCA read or write stays registered as long as it may. No
+    ///   Rust reference covers what the HCA may write, no `&mut` what it may read, and no queue of
     ///   this crate has its ring or doorbell record there.
     /// - Each object that the command names exists as long as this one, or until another change
     ///   takes it out.
     unsafe fn modify_by(&self, command: &Command) -> Result<Reply>;
 
-    /// What the card knows of it. One call into the kernel, with one before that asks libmlx5 for its
+    /// What the HCA knows of it. One call into the kernel, with one before that asks libmlx5 for its
     /// number where verbs do not tell it.
     ///
     /// # Errors
-    /// [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel, [`Error::Attribute`] where
+    /// [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel, [`Error::Attribute`] where
     /// no command asks for such an object.
     fn object_context(&self) -> Result<ObjectContext>;
 }
@@ -176,7 +176,7 @@ impl CommandTarget for Object {
 }
 
 impl<S: State> QueuePair<RawPacket, S> {
-    /// What the card knows of a queue pair for frames, which it does not have as one: the contexts of
+    /// What the HCA knows of a queue pair for frames, which it does not have as one: the contexts of
     /// its send queue, what that sends as (TIS), its receive queue, and where flows lead (TIR), of
     /// those that it has. One call into the kernel for each.
     ///
@@ -208,7 +208,7 @@ impl<S: State> QueuePair<RawPacket, S> {
     }
 }
 
-/// How the card is asked about what a command makes.
+/// How the HCA is asked about what a command makes.
 fn known(made_by: u16) -> Result<Query> {
     let rule = "no command asks what the card knows of such an object";
     Query::of(made_by)

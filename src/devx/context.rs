@@ -1,4 +1,4 @@
-//! Contexts: what the card knows of an object.
+//! Contexts: what the HCA knows of an object.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use mlx5_sys::ifc::{
 use super::command::{Command, Reply};
 use mlx5_diag::text::Structure;
 
-/// How the card is asked what it knows of an object of a kind.
+/// How the HCA is asked what it knows of an object of a kind.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Query {
     /// The command that makes one, and where its reply has the number.
@@ -81,7 +81,7 @@ impl Query {
     }
 }
 
-/// What the card knows of an object: QPC, CQC, RMPC and so on, as it was when it was asked.
+/// What the HCA knows of an object: QPC, CQC, RMPC and so on, as it was when it was asked.
 ///
 /// Its `Display` lists it by field name, as [`Structure`] does; the alternate form (`{:#}`) with the
 /// fields that are zero.

@@ -15,7 +15,7 @@ use super::{Command, Group, Object};
 use crate::ib::Transport;
 use crate::verbs::{Context, QueuePair, Result, Rts};
 
-/// A set of counters (`ALLOC_Q_COUNTER`), of which a card has 255 at most.
+/// A set of counters (`ALLOC_Q_COUNTER`), of which an HCA has 255 at most.
 ///
 /// Queues count in it that name it: queue pairs made by command and receive queues by their builder,
 /// queue pairs of verbs by [`count`](Self::count). What several queues count adds up.
@@ -90,7 +90,7 @@ impl QueueCounters {
     /// (`RTS2RTS_QP`). It counted in the port's set before, which sysfs shows as `hw_counters`. One
     /// call into the kernel.
     ///
-    /// The set must outlive that: a card may give its number to another. While the queue pair names
+    /// The set must outlive that: an HCA may give its number to another. While the queue pair names
     /// it, it refuses to go.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Why a command did not do what it was to: refused by the card, or withheld by the kernel.
+//! Why a command did not do what it was to: refused by the HCA, or withheld by the kernel.
 
 use std::fmt;
 
@@ -110,7 +110,7 @@ impl fmt::Display for Asked {
     }
 }
 
-/// A command that the card refused.
+/// A command that the HCA refused.
 ///
 /// The syndrome tells the vendor which of its checks failed; no list of them is public.
 #[derive(Clone, PartialEq, Eq)]
@@ -176,7 +176,7 @@ impl fmt::Display for CommandError {
     }
 }
 
-/// A command that never reached the card, or whose answer never came back.
+/// A command that never reached the HCA, or whose answer never came back.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WithheldCommand {
     asked: Asked,
@@ -263,7 +263,7 @@ impl fmt::Display for WithheldCommand {
     }
 }
 
-/// Tells what was executed from what the card refused and what the kernel withheld. libmlx5 may
+/// Tells what was executed from what the HCA refused and what the kernel withheld. libmlx5 may
 /// turn a refusal into an errno of its own, so the reply is asked first.
 pub(super) fn judge(
     command: &Command,
@@ -284,7 +284,7 @@ pub(super) fn judge(
     Err(withheld(command, call, errno))
 }
 
-/// The error of a call that gave no answer of the card.
+/// The error of a call that gave no answer of the HCA.
 pub(super) fn withheld(command: &Command, call: &'static str, errno: Errno) -> Error {
     Error::Withheld(Box::new(WithheldCommand { asked: Asked::of(command), call, errno }))
 }

@@ -44,7 +44,7 @@ impl Event {
         self.cookie
     }
 
-    /// The 64 bytes that the card wrote to its event queue; `None` on a channel
+    /// The 64 bytes that the HCA wrote to its event queue; `None` on a channel
     /// [without data](super::EventChannel::without_data).
     pub fn bytes(&self) -> Option<&[u8; eqe::SIZE]> {
         self.eqe.as_ref()

@@ -119,7 +119,7 @@ sources! {
 }
 
 impl EventChannel {
-    /// A channel whose events come with what the card wrote.
+    /// A channel whose events come with what the HCA wrote.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -152,7 +152,7 @@ impl EventChannel {
     /// same give two events.
     ///
     /// # Errors
-    /// [`Error::Call`]: EINVAL for a kind that the card does not offer of objects.
+    /// [`Error::Call`]: EINVAL for a kind that the HCA does not offer of objects.
     /// [`Error::Attribute`] for an object of another opened device.
     pub fn subscribe(&self, source: &impl EventSource, kind: EventKind, cookie: u64) -> Result<()> {
         self.check(source.object())?;
@@ -252,7 +252,7 @@ impl EventChannel {
     /// waited for may have happened. Those that are there can be read on.
     pub fn try_event(&self) -> Result<Option<Event>> {
         const CALL: &str = "mlx5dv_devx_get_event";
-        // The cookie, and what the card wrote.
+        // The cookie, and what the HCA wrote.
         let mut room = [0u64; 1 + eqe::SIZE / 8];
         loop {
             // SAFETY: the channel is alive, and there is as much room as said, aligned for the

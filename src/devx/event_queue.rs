@@ -11,7 +11,7 @@ use mlx5_sys::dv::{
 use super::command::{Command, Reply};
 use crate::verbs::{Cause, Context, Errno, Error, Result};
 
-/// The number of the card's event queue that a completion vector leads to, as CREATE_CQ wants it.
+/// The number of the HCA's event queue that a completion vector leads to, as CREATE_CQ wants it.
 /// Vectors are numbered from 0; the kernel shares its event queues among all programs. One call into
 /// the kernel.
 ///
@@ -133,12 +133,12 @@ impl EventQueue {
         Ok(EventQueue { queue, reply, _vector: vector })
     }
 
-    /// What the card answered: the queue's number.
+    /// What the HCA answered: the queue's number.
     pub fn reply(&self) -> &Reply {
         &self.reply
     }
 
-    /// The ring of 64-byte entries, which the card writes to. It lives as long as `self`.
+    /// The ring of 64-byte entries, which the HCA writes to. It lives as long as `self`.
     pub fn ring(&self) -> *mut u8 {
         // SAFETY: it lives, and the field does not change.
         unsafe { self.queue.as_ref() }.vaddr.cast()

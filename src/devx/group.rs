@@ -35,8 +35,8 @@ macro_rules! groups {
                 }
             }
 
-            /// General capabilities of which one says that the card has the group, with the bits
-            /// that say it. None for the general ones, which every card has.
+            /// General capabilities of which one says that the HCA has the group, with the bits
+            /// that say it. None for the general ones, which every HCA has.
             pub const fn claims(self) -> &'static [(Field, u64)] {
                 match self {
                     $(Group::$group => &[$((general::$claim, $mask)),*],)*
@@ -47,7 +47,7 @@ macro_rules! groups {
 }
 
 groups! {
-    /// What the card does at all, and how much of it.
+    /// What the HCA does at all, and how much of it.
     General = 0x0, cmd_hca_cap, [];
     /// Frames of Ethernet.
     Ethernet = 0x1, per_protocol_networking_offload_caps, [ETH_NET_OFFLOADS & ANY];
@@ -71,9 +71,9 @@ groups! {
     VectorCalc = 0xb, vector_calc_cap, [VECTOR_CALC & ANY];
     /// Rates and shares of sending.
     Qos = 0xc, qos_cap, [QOS & ANY];
-    /// What the card tells of itself to debug it.
+    /// What the HCA tells of itself to debug it.
     Debug = 0xd, debug_cap, [DEBUG & ANY];
-    /// Memory on the card.
+    /// Memory on the HCA.
     DeviceMemory = 0xf, device_mem_cap, [DEVICE_MEMORY & ANY];
     /// TLS.
     Tls = 0x11, tls_cap, [TLS_TX & ANY, TLS_RX & ANY];

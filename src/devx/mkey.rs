@@ -113,7 +113,7 @@ impl Mkey {
         LocalInvalidate::new(self.key)
     }
 
-    /// The card's context of it (`mkc`), at
+    /// The HCA's context of it (`mkc`), at
     /// [`MEMORY_KEY_MKEY_ENTRY`](mlx5_sys::ifc::query_mkey_out::MEMORY_KEY_MKEY_ENTRY) of the reply.
     /// One call into the kernel.
     ///
@@ -240,7 +240,7 @@ impl<'a> MkeyBuilder<'a> {
     /// [configures](Mkey::configure) it. One call into the kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for no entries, [`Error::NoCapability`] for more than the card has room
+    /// [`Error::Attribute`] for no entries, [`Error::NoCapability`] for more than the HCA has room
     /// for, those of [`Command::create`].
     pub fn free(self, entries: u32) -> Result<Mkey> {
         let leads = self.listed(KLMS, entries as usize, 0)?;
@@ -253,7 +253,7 @@ impl<'a> MkeyBuilder<'a> {
     ///
     /// # Errors
     /// [`Error::Attribute`] for no pieces, pieces of nothing or of 2 GiB and more, and rights that do
-    /// not go together; [`Error::NoCapability`] for more pieces than the card has room for; those of
+    /// not go together; [`Error::NoCapability`] for more pieces than the HCA has room for; those of
     /// [`Command::create`].
     ///
     /// # Safety
@@ -279,12 +279,12 @@ impl<'a> MkeyBuilder<'a> {
     }
 
     /// A key over pieces of `size` bytes each, a power of two from 4 KiB to 2 GiB, of which the first
-    /// `length` bytes are behind it (KSM). The card finds the piece of an address without a walk
+    /// `length` bytes are behind it (KSM). The HCA finds the piece of an address without a walk
     /// through the list. One call into the kernel.
     ///
     /// # Errors
     /// As [`list`](Self::list); [`Error::Attribute`] for another size, or more bytes than there are;
-    /// [`Error::NoCapability`] where the card has no such keys, or none of pieces so small.
+    /// [`Error::NoCapability`] where the HCA has no such keys, or none of pieces so small.
     ///
     /// # Safety
     /// As long as the key lives, for each piece:
@@ -340,7 +340,7 @@ impl<'a> MkeyBuilder<'a> {
     ///
     /// # Safety
     /// As long as the key lives, the memory that it leads to stays registered. No Rust reference
-    /// covers what its rights let the card write, and no `&mut` covers any of it. No queue has its
+    /// covers what its rights let the HCA write, and no `&mut` covers any of it. No queue has its
     /// ring or doorbell record there.
     unsafe fn make(
         self,

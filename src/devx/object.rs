@@ -44,7 +44,7 @@ impl Command {
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the command cannot be sent.
-    /// - [`Error::Refused`] by the card, [`Error::Withheld`] by the kernel.
+    /// - [`Error::Refused`] by the HCA, [`Error::Withheld`] by the kernel.
     /// - [`Error::NoDevx`] if the context may give no commands.
     ///
     /// # Safety
@@ -52,8 +52,8 @@ impl Command {
     /// - Each object that the command names by number (protection domain, umem, CQ, queue, key, UAR)
     ///   exists, too.
     /// - The memory that a memory key leads to, directly or through other keys, stays registered.
-    ///   No Rust reference covers what the key lets the card write, and no `&mut` covers what it
-    ///   lets the card read. No queue of this crate has its ring or doorbell record there.
+    ///   No Rust reference covers what the key lets the HCA write, and no `&mut` covers what it
+    ///   lets the HCA read. No queue of this crate has its ring or doorbell record there.
     /// - A queue's ring and doorbell record lie in parts of umems that no other queue has, that no
     ///   key leads to, and that no Rust reference covers.
     /// - WQEs that the caller writes to a queue's ring fulfill the contract of
@@ -84,7 +84,7 @@ impl Command {
 }
 
 impl Object {
-    /// What the card answered when it was made: its number, which the layout of that reply says
+    /// What the HCA answered when it was made: its number, which the layout of that reply says
     /// where.
     pub fn reply(&self) -> &Reply {
         &self.reply
@@ -105,7 +105,7 @@ impl Object {
     /// # Errors
     /// - [`Error::Attribute`] if the opcode is none that only asks
     ///   ([`is_query`](mlx5_sys::ifc::opcode::is_query)), or the command cannot be sent.
-    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Refused`] by the HCA.
     /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     pub fn query(&self, command: &Command) -> Result<Reply> {
         command.check_query()?;
@@ -128,14 +128,14 @@ impl Object {
     ///
     /// # Errors
     /// - [`Error::Attribute`] if the command cannot be sent.
-    /// - [`Error::Refused`] by the card.
+    /// - [`Error::Refused`] by the HCA.
     /// - [`Error::Withheld`] by the kernel, with EINVAL if the command names another object.
     ///
     /// # Safety
     /// - The command does not take a queue that this crate posts to or polls to RESET, and changes
     ///   neither its ring, its doorbell record, its counters nor its CQ. A queue that goes to RESET
     ///   and back executes the WQEs in its ring again, after their memory was given back.
-    /// - Memory that the change lets the card read or write fulfills what
+    /// - Memory that the change lets the HCA read or write fulfills what
     ///   [`Command::create`] asks of a new object: it stays registered, no Rust reference covers it,
     ///   and it holds no ring or doorbell record.
     /// - Each object that the command names exists as long as this one, or until another change
@@ -160,7 +160,7 @@ impl Object {
     ///
     /// # Errors
     /// With the object, unchanged: [`Error::Call`], with EBUSY or EINVAL while another object stands
-    /// on it, with EREMOTEIO where the card refuses otherwise.
+    /// on it, with EREMOTEIO where the HCA refuses otherwise.
     pub fn destroy(self) -> Result<(), Box<DestroyError>> {
         // SAFETY: the object is alive; if the call succeeds, it is not touched again.
         let result = unsafe { mlx5dv_devx_obj_destroy(self.object.as_ptr()) };
@@ -193,7 +193,7 @@ impl Drop for Object {
         // SAFETY: created by this crate, destroyed once: here, or by `destroy`, which forgets `self`.
         let result = unsafe { mlx5dv_devx_obj_destroy(self.object.as_ptr()) };
         if result != 0 {
-            // The card may go on using what the object stands on. The kernel destroys the object
+            // The HCA may go on using what the object stands on. The kernel destroys the object
             // with the opened device.
             std::mem::forget(std::mem::take(&mut self.kept));
         }

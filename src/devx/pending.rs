@@ -22,12 +22,12 @@ use crate::verbs::{
 /// What errors and judgements call the call that asks.
 const CALL: &str = "mlx5dv_devx_obj_query_async";
 
-/// A channel on which queries of objects are given without waiting, and answered when the card has
+/// A channel on which queries of objects are given without waiting, and answered when the HCA has
 /// come to them.
 ///
 /// Any number may be outstanding, as long as their replies together have no more bytes than the
 /// kernel keeps for a channel, 1 MiB; each gets a cookie of the program's. Answers come in the order
-/// in which the card executed the commands. Dropping the channel waits for what is outstanding and
+/// in which the HCA executed the commands. Dropping the channel waits for what is outstanding and
 /// forgets it.
 pub struct AsyncCommands {
     channel: NonNull<mlx5dv_devx_cmd_comp>,
@@ -47,7 +47,7 @@ struct Outstanding {
 pub struct Answer {
     /// What the program called the query.
     pub cookie: u64,
-    /// What the card said: [`Error::Refused`] if it refused.
+    /// What the HCA said: [`Error::Refused`] if it refused.
     pub reply: Result<Reply>,
 }
 
@@ -78,7 +78,7 @@ impl AsyncCommands {
     }
 
     /// Asks about an object by a command that names it. One call into the kernel, which does not wait
-    /// for the card. The object may be gone before the answer is there.
+    /// for the HCA. The object may be gone before the answer is there.
     ///
     /// # Errors
     /// [`Error::Withheld`], with EAGAIN while too many bytes of replies are outstanding or unread;

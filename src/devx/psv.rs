@@ -1,4 +1,4 @@
-//! Where the card keeps signatures while data passes.
+//! Where the HCA keeps signatures while data passes.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::verbs::{Context, Result};
 /// A place for a signature (PSV, `CREATE_PSV`), of which a key for protected data needs one for what
 /// lies in memory and one for what is on the wire.
 ///
-/// A card makes up to four at once; the kernel has one made at a time, so that each can go by itself.
+/// An HCA makes up to four at once; the kernel has one made at a time, so that each can go by itself.
 pub struct Psv {
     object: Object,
     number: u32,
@@ -27,7 +27,7 @@ impl Psv {
             .set(create_psv_in::NUM_PSV, 1u32)
             .set(create_psv_in::PD, pd.number()?)
             .reply(create_psv_out::SIZE);
-        // SAFETY: the PSV keeps its domain, and lies in the card's own memory.
+        // SAFETY: the PSV keeps its domain, and lies in the HCA's own memory.
         let mut object = unsafe { command.create(pd.context())? };
         object.keep(pd.keep());
         let number = object.reply().get(create_psv_out::PSV0_INDEX) as u32;

@@ -1,6 +1,6 @@
 //! Targets of dynamic connections, made by command.
 //!
-//! The card knows a target from the moment on in which everything about it is known: CREATE_DCT takes
+//! The HCA knows a target from the moment on in which everything about it is known: CREATE_DCT takes
 //! it all at once. So, as verbs', it has a number only in RTR; INIT collects what RTR will say.
 
 use std::any::Any;
@@ -34,7 +34,7 @@ const SCATTER_64: u32 = 2;
 /// A target of dynamic connections, made by command, that the program has moved to state `S`:
 /// [`verbs::QueuePair<Dct, S>`](crate::verbs::QueuePair) in all but what makes it.
 ///
-/// A move consumes it, and gives it back, unchanged, inside the error when the card refuses.
+/// A move consumes it, and gives it back, unchanged, inside the error when the HCA refuses.
 /// Initiators that were made by verbs send to it as to any other, and the other way round.
 pub struct DcTarget<S: State = Reset> {
     inner: Arc<TargetInner>,
@@ -60,7 +60,7 @@ struct TargetInner {
 impl Drop for TargetInner {
     fn drop(&mut self) {
         let Some((object, _)) = self.object.take() else { return };
-        // One that the card does not let go of is left to the end of its context. Its CQ and its
+        // One that the HCA does not let go of is left to the end of its context. Its CQ and its
         // shared receive queue follow.
         self.destroyed.store(object.destroy().is_ok(), Ordering::Release);
     }
@@ -136,7 +136,7 @@ impl DcTargetBuilder<'_> {
         self
     }
 
-    /// A target in state RESET, of which the card knows nothing yet.
+    /// A target in state RESET, of which the HCA knows nothing yet.
     ///
     /// # Errors
     /// [`Error::NoCapability`]; [`Error::Call`] where the protection domain is not one of libmlx5.
@@ -192,7 +192,7 @@ impl<S: State> DcTarget<S> {
 }
 
 impl DcTarget<Reset> {
-    /// RESET to INIT: which port, and what initiators may do. No call: the card is told in RTR.
+    /// RESET to INIT: which port, and what initiators may do. No call: the HCA is told in RTR.
     ///
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Attribute`], and whatever asking for the capabilities of
@@ -223,7 +223,7 @@ impl DcTarget<Reset> {
 }
 
 impl DcTarget<Init> {
-    /// INIT to RTR: the card is told everything at once, by CREATE_DCT. From now on it has a
+    /// INIT to RTR: the HCA is told everything at once, by CREATE_DCT. From now on it has a
     /// [number](Self::number), by which initiators find it.
     ///
     /// # Errors

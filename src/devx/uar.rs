@@ -217,7 +217,7 @@ impl Uar {
     }
 }
 
-/// Bytes of each buffer of a BlueFlame register: half of what the card says; 0 where it has none.
+/// Bytes of each buffer of a BlueFlame register: half of what the HCA says; 0 where it has none.
 fn blue_flame(context: &Context) -> Result<usize> {
     let general = |field| -> Result<u64> {
         Ok(context.capabilities().current(Group::General, field)?.unwrap_or(0))

@@ -1,6 +1,6 @@
 //! Compression of CQEs.
 
-/// What the card says of each completion of a receive queue that it compresses with others, see
+/// What the HCA says of each completion of a receive queue that it compresses with others, see
 /// [`compression`](CompletionQueueBuilder::compression). All else is what the first of them has: of
 /// every completion it says the length of the message and the WQE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]

@@ -91,7 +91,7 @@ transports! {
     /// queues of its own.
     XrcRecv = IBV_QPT_XRC_RECV, "XRC_RECV", 1;
     /// Frames of Ethernet that the program makes itself, header and all: [sent](crate::wqe::EthSend)
-    /// as they are, or with what the card fills in, and received where a
+    /// as they are, or with what the HCA fills in, and received where a
     /// [flow](crate::verbs::Flow) leads them to. On ports of Ethernet only.
     RawPacket = IBV_QPT_RAW_PACKET, "raw packet", 3;
     /// Initiator of dynamic connections: any number of targets, to which each request is

@@ -12,11 +12,11 @@ use super::error::non_null;
 use super::{AddressVector, Cause, Errno, Error, ProtectionDomain, Result};
 use crate::wqe::{DcAddress, UdAddress};
 
-/// The way to a destination of datagrams, in the card's words: what a request of an addressed
+/// The way to a destination of datagrams, in the HCA's words: what a request of an addressed
 /// transport carries before its payload.
 ///
 /// Making one is a system call on RoCE, where the kernel looks up the MAC address of the GID; on
-/// InfiniBand it stays in the process. Requests hold a copy of what the card needs of it, so it may
+/// InfiniBand it stays in the process. Requests hold a copy of what the HCA needs of it, so it may
 /// be dropped as soon as the addresses that are made from it are made. On RoCEv2 a handle whose flow
 /// label is 0 has libmlx5 choose a UDP source port by chance; with another, it follows from that.
 pub struct AddressHandle {
@@ -93,7 +93,7 @@ impl AddressHandle {
 
 impl UdAddress {
     /// Queue pair `qpn` (24 bits), which `handle` leads to, with its Q_Key. Bit 31 of `qkey` has
-    /// the card send the sender's own Q_Key instead. A multicast group has queue pair number
+    /// the HCA send the sender's own Q_Key instead. A multicast group has queue pair number
     /// [`MULTICAST`](Self::MULTICAST).
     pub fn new(handle: &AddressHandle, qpn: u32, qkey: u32) -> UdAddress {
         UdAddress::of(*handle.vector(), qpn, qkey)

@@ -7,7 +7,7 @@ use super::Pages;
 /// Bytes at an address that does not change while their owner is moved: a heap or mmap buffer.
 ///
 /// A region takes the buffer apart and keeps its parts, not the buffer, so that no owner with
-/// exclusive access exists while the card may write; it is put together again when the region
+/// exclusive access exists while the HCA may write; it is put together again when the region
 /// gives it back.
 ///
 /// # Safety

@@ -245,7 +245,7 @@ mod tests {
     fn numbers_have_names_and_flags_words() {
         let mut raw = ibv_device_attr_ex::zeroed();
         raw.orig_attr.max_qp = 7;
-        // One that overflows its signed type, as `max_ah` of cards does not quite.
+        // One that overflows its signed type, as `max_ah` of HCAs does not quite.
         raw.orig_attr.max_ah = -1;
         raw.device_cap_flags_ex = 1 << 36 | 1 << 20 | 1 << 50;
         raw.rss_caps.rx_hash_function = 1;

@@ -1,4 +1,4 @@
-//! The card's clock, which CQEs are stamped with, and what time of day its counts are.
+//! The HCA's clock, which CQEs are stamped with, and what time of day its counts are.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -111,7 +111,7 @@ impl Clock {
         read(page)
     }
 
-    /// The clock's count now: an access to the card, of about a microsecond. `None` where the kernel
+    /// The clock's count now: an access to the HCA, of about a microsecond. `None` where the kernel
     /// does not let programs read the register.
     pub fn count(&self) -> Option<u64> {
         let register = self.register?;
@@ -199,7 +199,7 @@ pub struct ClockReading {
 impl ClockReading {
     /// Nanoseconds since 1970 of a count, such as a CQE's, of before or after the reading. Exact to
     /// what the kernel's clock is; it is the farther off, the longer ago the reading is. Counts begin
-    /// anew when the card's counter passes its end: one that is farther away than half a round of it is
+    /// anew when the HCA's counter passes its end: one that is farther away than half a round of it is
     /// taken for another.
     pub fn nanoseconds(&self, count: u64) -> u64 {
         let after = count.wrapping_sub(self.cycles) & self.mask;

@@ -30,7 +30,7 @@ pub struct Context {
 pub(crate) struct ContextInner {
     context: NonNull<ibv_context>,
     devx: Devx,
-    /// What the card said of its capabilities.
+    /// What the HCA said of its capabilities.
     pub(crate) capabilities: crate::devx::Cache,
     /// The CQs that asynchronous events which this crate read have reported as failed.
     pub(super) failed_cqs: super::event::FailedCqs,
@@ -151,7 +151,7 @@ impl Context {
         device_name(self.device())
     }
 
-    /// The card's board id (PSID) from sysfs, where it is told.
+    /// The HCA's board id (PSID) from sysfs, where it is told.
     pub fn board_id(&self) -> Option<String> {
         board_id(&self.sysfs_path())
     }
@@ -255,7 +255,7 @@ fn why_not_open(errno: Errno, path: PathBuf) -> Option<Cause> {
 pub struct DeviceAttributes {
     /// Name in the system.
     pub name: String,
-    /// The card's board id (PSID), where sysfs tells.
+    /// The HCA's board id (PSID), where sysfs tells.
     pub board_id: Option<String>,
     /// Firmware version.
     pub firmware: String,
@@ -301,7 +301,7 @@ pub struct DeviceAttributes {
     pub atomics: bool,
     /// Entries of a port's P_Key table.
     pub max_pkeys: u16,
-    /// Delay of the card's own ACKs, in the code of [`AckTimeout`](super::AckTimeout).
+    /// Delay of the HCA's own ACKs, in the code of [`AckTimeout`](super::AckTimeout).
     pub ack_delay: u8,
 }
 

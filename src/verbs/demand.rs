@@ -138,7 +138,7 @@ impl ProtectionDomain {
     /// The region of no memory.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call) with ENOTSUP where the card has no key for it.
+    /// [`Error::Call`](super::Error::Call) with ENOTSUP where the HCA has no key for it.
     pub fn null_region(&self) -> Result<NullRegion> {
         // SAFETY: the PD is alive.
         let mr = unsafe { ibv_alloc_null_mr(self.as_raw().as_ptr()) };

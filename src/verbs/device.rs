@@ -97,7 +97,7 @@ impl Device {
         node_path(self.device)
     }
 
-    /// The card's board id (PSID) from sysfs, where it is told.
+    /// The HCA's board id (PSID) from sysfs, where it is told.
     pub fn board_id(&self) -> Option<String> {
         board_id(&self.sysfs_path())
     }

@@ -1,4 +1,4 @@
-//! Device memory: memory on the card itself.
+//! Device memory: memory on the HCA itself.
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -18,11 +18,11 @@ use crate::ib::Access;
 use crate::verbs::check_region_access;
 use crate::wqe::{Remote, Sge};
 
-/// Memory on the card, mapped into this process.
+/// Memory on the HCA, mapped into this process.
 ///
-/// The card reaches it without crossing PCIe: a source of sends, or a target of the peer's WRITEs
+/// The HCA reaches it without crossing PCIe: a source of sends, or a target of the peer's WRITEs
 /// and atomics, that costs no bus. This host's stores to it cross the bus as posted writes, and its
-/// loads wait for the card: some hundreds of nanoseconds each. There is little of it,
+/// loads wait for the HCA: some hundreds of nanoseconds each. There is little of it,
 /// [`Context::device_memory`] says how much.
 ///
 /// Requests name it by a [`DeviceRegion`]. It is given back when the last region over it, and the
@@ -41,7 +41,7 @@ struct DmInner {
 // SAFETY: libibverbs allows calls on device memory from several threads; what is mapped is written
 // through `&mut DeviceMemory` only.
 unsafe impl Send for DmInner {}
-// SAFETY: a shared reference only loads, volatile, since the card may write at any time. Stores
+// SAFETY: a shared reference only loads, volatile, since the HCA may write at any time. Stores
 // take `&mut DeviceMemory`.
 unsafe impl Sync for DmInner {}
 
@@ -53,7 +53,7 @@ impl Drop for DmInner {
 }
 
 impl Context {
-    /// Bytes of device memory that one allocation may have, 0 where the card has none. Other
+    /// Bytes of device memory that one allocation may have, 0 where the HCA has none. Other
     /// processes may have taken some of it.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl Context {
 }
 
 impl DeviceMemory {
-    /// Takes `length` bytes of the card's memory, which start at a multiple of
+    /// Takes `length` bytes of the HCA's memory, which start at a multiple of
     /// `1 << log_alignment` there. What they hold at first is undefined.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl DeviceMemory {
         &self.inner.context
     }
 
-    /// Where it is mapped, as write-combining memory on a card. It lives as long as `self`.
+    /// Where it is mapped, as write-combining memory on an HCA. It lives as long as `self`.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.inner.mapped
     }
@@ -136,11 +136,11 @@ impl DeviceMemory {
     pub fn store(&mut self, offset: usize, value: u64) {
         let place = self.inner.word(offset);
         // SAFETY: eight aligned bytes of the mapping; of this host's threads only this one writes,
-        // by `&mut self`. What the card reads meanwhile is either value, as for any store.
+        // by `&mut self`. What the HCA reads meanwhile is either value, as for any store.
         unsafe { place.write_volatile(value) }
     }
 
-    /// Loads eight bytes, in host byte order, by one load, which waits for the card.
+    /// Loads eight bytes, in host byte order, by one load, which waits for the HCA.
     ///
     /// # Panics
     /// Unless `offset` is a multiple of 8 inside the memory.
@@ -151,16 +151,16 @@ impl DeviceMemory {
         unsafe { self.inner.word(offset).read_volatile() }
     }
 
-    /// Sends this thread's stores on their way to the card. A fence.
+    /// Sends this thread's stores on their way to the HCA. A fence.
     #[inline]
     pub fn flush(&self) {
         fence::flush_register();
     }
 
-    /// Copies `data` to the card's memory by stores of four bytes, and sends them on their way.
+    /// Copies `data` to the HCA's memory by stores of four bytes, and sends them on their way.
     ///
     /// # Panics
-    /// If it does not fit, or offset or length are no multiples of 4: cards refuse smaller stores.
+    /// If it does not fit, or offset or length are no multiples of 4: HCAs refuse smaller stores.
     pub fn write(&mut self, offset: usize, data: &[u8]) {
         self.inner.check(offset, data.len(), 4);
         for (index, word) in data.chunks_exact(4).enumerate() {
@@ -172,7 +172,7 @@ impl DeviceMemory {
         self.flush();
     }
 
-    /// Copies out of the card's memory by loads of four bytes, each of which waits for the card.
+    /// Copies out of the HCA's memory by loads of four bytes, each of which waits for the HCA.
     ///
     /// # Panics
     /// If the memory does not reach so far, or offset or length are no multiples of 4.

@@ -35,7 +35,7 @@ impl ProtectionDomain {
     ///
     /// # Errors
     /// [`Error::Attribute`]; [`Error::Call`]: EOPNOTSUPP where the kernel's driver cannot (before
-    /// Linux 5.12, or a card without memory on demand), EINVAL where `fd` is no dma-buf or is
+    /// Linux 5.12, or an HCA without memory on demand), EINVAL where `fd` is no dma-buf or is
     /// shorter.
     ///
     /// # Safety
@@ -76,7 +76,7 @@ impl ProtectionDomain {
         let (pd, fd) = (self.as_raw().as_ptr(), fd.as_raw_fd());
         let bits = access.bits() as libc::c_int;
         // SAFETY: PD and descriptor are alive. The caller guarantees that no Rust reference covers
-        // what the card writes there.
+        // what the HCA writes there.
         let mr = unsafe { ibv_reg_dmabuf_mr(pd, offset, length, address, fd, bits) };
         let mr =
             non_null("ibv_reg_dmabuf_mr", mr).map_err(|error| {

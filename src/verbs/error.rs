@@ -48,10 +48,10 @@ pub enum Error {
         /// Why, where that is known.
         cause: Option<Cause>,
     },
-    /// The card refused a firmware command.
+    /// The HCA refused a firmware command.
     #[error(transparent)]
     Refused(Box<CommandError>),
-    /// The kernel did not pass a firmware command to the card.
+    /// The kernel did not pass a firmware command to the HCA.
     #[error(transparent)]
     Withheld(Box<WithheldCommand>),
     /// The context gives no firmware commands.
@@ -62,7 +62,7 @@ pub enum Error {
         /// Why.
         why: Devx,
     },
-    /// The card lacks a capability.
+    /// The HCA lacks a capability.
     #[error(transparent)]
     NoCapability(Box<MissingCapability>),
     /// No register page of any kind that was asked for.

@@ -10,12 +10,12 @@ const ETHERNET_HEADER: usize = 18;
 
 impl Context {
     /// How many bytes of a frame have to be in the WQE itself: 0 from ConnectX-5 on, else an
-    /// Ethernet header's with VLAN tag, 18. Asks the card by firmware command.
+    /// Ethernet header's with VLAN tag, 18. Asks the HCA by firmware command.
     ///
     /// # Errors
     /// [`Error::NoCapability`](crate::Error::NoCapability): the port is not one of Ethernet;
     /// [`Error::Withheld`](crate::Error::Withheld): this kernel lets no program ask. 18 is right for
-    /// every card.
+    /// every HCA.
     pub fn ethernet_inline(&self) -> Result<usize> {
         /// `MLX5_CAP_INLINE_MODE_NOT_REQUIRED`
         const NOT_REQUIRED: u64 = 2;

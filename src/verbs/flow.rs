@@ -225,7 +225,7 @@ impl FlowBuilder {
     /// Leads them to `target`.
     ///
     /// # Errors
-    /// [`Error::Call`](crate::Error::Call): no such port or priority, a description that the card
+    /// [`Error::Call`](crate::Error::Call): no such port or priority, a description that the HCA
     /// cannot look for, no right to do so (`CAP_NET_RAW`). [`Error::Attribute`](crate::Error) for the [rest](Self::rest) or a
     /// [sniffer](Self::sniffer) to a TIR, which the kernel leads to queue pairs alone.
     pub fn build(self, target: &impl FlowTarget) -> Result<Flow> {
@@ -286,7 +286,7 @@ impl FlowBuilder {
         explained("ibv_create_flow", flow.unwrap_or(std::ptr::null_mut()))
     }
 
-    /// The same as the card is told it.
+    /// The same as the HCA is told it.
     fn matching(&self) -> Matching {
         let mut matching = Matching::new(self.kind, self.priority, self.tag);
         if let Some(spec) = &self.ethernet {

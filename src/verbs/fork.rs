@@ -7,11 +7,11 @@ use mlx5_sys::verbs::{ibv_fork_init, ibv_is_fork_initialized};
 use super::pages::page_size;
 use super::{Cause, Errno, Error, Result};
 
-/// How memory that the card reaches is kept apart from forked children.
+/// How memory that the HCA reaches is kept apart from forked children.
 ///
 /// A fork shares the memory of the process with the child until one of them writes: then the writer
-/// gets a copy. If the parent writes first, the card goes on with the old page, and the parent no
-/// longer sees what the card writes. See [`fork_init`] for what prevents that.
+/// gets a copy. If the parent writes first, the HCA goes on with the old page, and the parent no
+/// longer sees what the HCA writes. See [`fork_init`] for what prevents that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ForkStatus {
     /// Nothing is done: if the process forks, its traffic may go wrong silently.
@@ -24,7 +24,7 @@ pub enum ForkStatus {
     Unneeded,
 }
 
-/// Returns how memory that the card reaches is kept apart from forked children. One or two system
+/// Returns how memory that the HCA reaches is kept apart from forked children. One or two system
 /// calls.
 pub fn fork_status() -> ForkStatus {
     // `enum ibv_fork_status` of `verbs.h`

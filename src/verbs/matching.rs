@@ -1,4 +1,4 @@
-//! Frames described as the card is told: values of headers' fields, and which of their bits count.
+//! Frames described as the HCA is told: values of headers' fields, and which of their bits count.
 
 use std::ptr::NonNull;
 

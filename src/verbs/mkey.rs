@@ -106,7 +106,7 @@ impl MkeyBuilder {
     /// # Errors
     /// [`Error::Attribute`] for no entries, or over 65,532; [`Error::Call`]: EOPNOTSUPP or EPROTONOSUPPORT where the
     /// context was not opened with DevX or the kernel does not offer it, EINVAL or EREMOTEIO where
-    /// the card has no room for so many entries.
+    /// the HCA has no room for so many entries.
     pub fn build(self) -> Result<Mkey> {
         // libmlx5 counts up to a multiple of four, in 16 bits.
         const MOST: u16 = u16::MAX - 3;

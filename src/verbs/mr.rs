@@ -1,4 +1,4 @@
-//! Memory regions: memory that the card may reach.
+//! Memory regions: memory that the HCA may reach.
 
 use std::any::TypeId;
 use std::fmt;
@@ -47,7 +47,7 @@ enum Backing {
 // SAFETY: the region owns its memory, or its caller promised that any thread may use it; verbs calls
 // on it are allowed from any thread.
 unsafe impl Send for MemoryRegion {}
-// SAFETY: through `&self` memory is only read, and by volatile loads, since the card may write it;
+// SAFETY: through `&self` memory is only read, and by volatile loads, since the HCA may write it;
 // verbs calls are allowed from any thread.
 unsafe impl Sync for MemoryRegion {}
 
@@ -110,7 +110,7 @@ impl ProtectionDomain {
     ///
     /// # Safety
     /// `length` bytes at `address` are initialised and stay mapped until the region is dropped, and
-    /// as long as it lives no reference to them exists that the region's methods or the card's
+    /// as long as it lives no reference to them exists that the region's methods or the HCA's
     /// accesses would contradict; any thread may do so.
     pub unsafe fn register_raw(
         &self,
@@ -170,7 +170,7 @@ impl MemoryRegion {
         self.address()
     }
 
-    /// Pointer to the first byte. Reading or writing through it while the card may do so takes
+    /// Pointer to the first byte. Reading or writing through it while the HCA may do so takes
     /// volatile accesses.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.address
@@ -246,14 +246,14 @@ impl MemoryRegion {
         unsafe { volatile::load(self.address.add(offset).as_ptr(), data) }
     }
 
-    /// The byte at `offset` as it is now; what the card wrote before it is seen by what is read
+    /// The byte at `offset` as it is now; what the HCA wrote before it is seen by what is read
     /// after. One load and an acquire fence: what polling for a peer's WRITE takes.
     ///
     /// # Panics
     /// If it lies outside the region.
     pub fn poll_byte(&self, offset: usize) -> u8 {
         self.check_range(offset, 1);
-        // SAFETY: inside the region, checked above; the load is volatile, since the card may write
+        // SAFETY: inside the region, checked above; the load is volatile, since the HCA may write
         // the byte at any time.
         let byte = unsafe { self.address.add(offset).read_volatile() };
         fence(Ordering::Acquire);
@@ -358,7 +358,7 @@ impl Drop for MemoryRegion {
         // SAFETY: registered by this crate and deregistered once, here.
         let result = unsafe { ibv_dereg_mr(self.mr.as_ptr()) };
         match self.backing {
-            // The card may still reach memory whose deregistration failed: it is leaked.
+            // The HCA may still reach memory whose deregistration failed: it is leaked.
             Backing::Buffer { word, free, .. } if result == 0 => {
                 // SAFETY: parts of the buffer that `free` was made for, used once.
                 unsafe { free(self.address, self.length, word) }

@@ -66,7 +66,7 @@ impl<K: WindowType> MemoryWindow<K> {
     /// Allocates a window. One system call.
     ///
     /// # Errors
-    /// [`Error::Call`]: EOPNOTSUPP where the card has no windows of the type.
+    /// [`Error::Call`]: EOPNOTSUPP where the HCA has no windows of the type.
     pub fn new(pd: &ProtectionDomain) -> Result<Self> {
         // SAFETY: the domain is alive.
         let mw = unsafe { ibv_alloc_mw(pd.as_raw().as_ptr(), K::TYPE) };

@@ -52,7 +52,7 @@ impl QueueBuffer {
 ///
 /// # Safety
 /// What [`allocate`](Self::allocate) returns is zeroed, as long and as aligned as asked for, on pages
-/// of its own or on such that hold nothing but memory of queues (the card gets whole pages of it),
+/// of its own or on such that hold nothing but memory of queues (the HCA gets whole pages of it),
 /// and nobody else's until [`free`](Self::free) is called for it.
 pub unsafe trait QueueAllocator: Send + Sync + 'static {
     /// Memory for a queue; `None`: there is none, and the queue is not made.
@@ -117,8 +117,8 @@ pub(super) unsafe extern "C" fn free(
 
 /// Places queues on huge pages, on one NUMA node, or both.
 ///
-/// Rings on huge pages take fewer entries of the processor's and the card's translation caches; on
-/// the node that the card is attached to, polls need not cross sockets. One placement serves any
+/// Rings on huge pages take fewer entries of the processor's and the HCA's translation caches; on
+/// the node that the HCA is attached to, polls need not cross sockets. One placement serves any
 /// number of queues, of any threads; its memory goes back to the system when the last of them, and
 /// it itself, are gone.
 ///

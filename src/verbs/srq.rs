@@ -247,7 +247,7 @@ impl SharedReceiveQueueBuilder {
     /// list that takes their tag, and others to its receives; all completes on `cq`.
     /// [`TaggedReceives`](crate::ring::TaggedReceives) appends entries.
     ///
-    /// On Linux, a card fetches [messages for their receivers](crate::wqe::Rendezvous) only on queue
+    /// On Linux, an HCA fetches [messages for their receivers](crate::wqe::Rendezvous) only on queue
     /// pairs that were made with [no room for sends](super::QueuePairBuilder::max_send_wr), as it
     /// uses their send queues itself.
     pub fn tags(mut self, cq: &CompletionQueue, capacity: TagCapacity) -> Self {

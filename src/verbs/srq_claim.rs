@@ -13,7 +13,7 @@ pub(crate) struct SrqClaim {
 
 #[derive(Debug)]
 enum Claim {
-    /// Nobody's. The order in which the card takes its WQEs next, where an owner has left it.
+    /// Nobody's. The order in which the HCA takes its WQEs next, where an owner has left it.
     Free(Option<Box<[u16]>>),
     /// One owner's.
     Taken,
@@ -47,7 +47,7 @@ impl SrqClaim {
         }
     }
 
-    /// Gives a claim back, with the order in which the card takes the WQEs next; `None` if receives
+    /// Gives a claim back, with the order in which the HCA takes the WQEs next; `None` if receives
     /// of the owner are outstanding.
     pub(crate) fn release(&self, order: Option<Box<[u16]>>) {
         *self.lock() = match order {

@@ -25,7 +25,7 @@ pub struct TagMatching {
     /// Pieces of memory of an entry. This crate gives it one.
     pub max_sge: u32,
     /// Whether messages that their receivers fetch ([`Rendezvous`](crate::wqe::Rendezvous)) are
-    /// fetched by the card, on reliable connections.
+    /// fetched by the HCA, on reliable connections.
     pub rendezvous: bool,
     /// The longest header of such a message, in bytes.
     pub max_rendezvous_header: u32,
@@ -71,7 +71,7 @@ pub(super) struct TagParts {
 /// Where the last writer of a list has left it, which is empty.
 #[derive(Clone, Debug)]
 pub(crate) struct ListState {
-    /// The indices of entries, in the order in which the card takes them.
+    /// The indices of entries, in the order in which the HCA takes them.
     pub(crate) order: Vec<u16>,
     /// Messages for no entry that software knows of, modulo 2^16.
     pub(crate) known: u16,
@@ -135,7 +135,7 @@ impl SharedReceiveQueue {
     /// A queue pair, in RTS with itself as its peer, that takes its receives from the queue: what is
     /// posted to its send queue may change the queue's list.
     ///
-    /// libmlx5 makes one for each such queue, with the same attributes, and tells nobody. A card
+    /// libmlx5 makes one for each such queue, with the same attributes, and tells nobody. An HCA
     /// goes by the number of the shared receive queue in the context of the queue pair that a change
     /// is posted on, so any may post some: UCX makes one of its own, too, in the same way
     /// (`uct_rc_mlx5_verbs_create_cmd_qp`).

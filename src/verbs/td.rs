@@ -23,7 +23,7 @@ use crate::verbs::Zeroed;
 /// thread and queue pairs that it alone uses.
 ///
 /// Clones are cheap and name the same domain, which is freed when the last of them, and the last
-/// queue pair made in it, is gone. Each takes a page of the card's register space.
+/// queue pair made in it, is gone. Each takes a page of the HCA's register space.
 #[derive(Clone)]
 pub struct ThreadDomain {
     inner: Arc<TdInner>,
@@ -53,7 +53,7 @@ impl ThreadDomain {
     /// A new domain.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call): ENOSPC or ENOMEM where the card has no register page
+    /// [`Error::Call`](super::Error::Call): ENOSPC or ENOMEM where the HCA has no register page
     /// left.
     pub fn new(context: &Context) -> Result<ThreadDomain> {
         let mut attributes = ibv_td_init_attr { comp_mask: 0 };

@@ -60,7 +60,7 @@ impl fmt::Display for Mtu {
 
 /// The local ACK timeout: how long a requester waits for an answer before it sends again.
 ///
-/// The card waits between one and four times the value (InfiniBand 9.7.6.1.3), and cards have a
+/// The HCA waits between one and four times the value (InfiniBand 9.7.6.1.3), and HCAs have a
 /// lower bound of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AckTimeout(u8);

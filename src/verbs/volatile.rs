@@ -1,4 +1,4 @@
-//! Copies into and out of memory that a card may write or read at the same time.
+//! Copies into and out of memory that an HCA may write or read at the same time.
 //!
 //! Every byte is accessed once, by a volatile load or store: in words where the shared side is
 //! aligned to words, in bytes at the ends.

@@ -171,7 +171,7 @@ impl StridingQueueBuilder {
         self
     }
 
-    /// Strides of a WQE, a power of two that the device offers (512 to 65,536, newer cards from 8).
+    /// Strides of a WQE, a power of two that the device offers (512 to 65,536, newer HCAs from 8).
     pub fn strides(mut self, strides: u32) -> Self {
         self.strides = strides;
         self

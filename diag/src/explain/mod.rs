@@ -1,4 +1,4 @@
-//! What the card's codes mean, why they come up, and what helps.
+//! What the HCA's codes mean, why they come up, and what helps.
 //!
 //! [`status`] has the reasons for which requests fail, [`vendor`] the vendor's own codes beside them,
 //! [`command`] what firmware says of a command it did not do, [`health`] what it says of itself. Few of
@@ -18,7 +18,7 @@ use core::fmt;
 /// What a code means, and its causes, the likeliest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// What the card says by it.
+    /// What the HCA says by it.
     pub meaning: &'static str,
     /// Why it does so.
     pub causes: &'static [Cause],

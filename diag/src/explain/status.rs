@@ -3,7 +3,7 @@
 use super::Status;
 use super::{Explanation, explanation};
 
-/// Every status that has a syndrome of its own, as the card numbers them.
+/// Every status that has a syndrome of its own, as the HCA numbers them.
 pub const STATUSES: [Status; 13] = [
     Status::LocalLength,
     Status::LocalQpOperation,

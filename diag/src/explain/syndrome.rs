@@ -61,7 +61,7 @@ impl Status {
     }
 
     /// The status that a value of `enum ibv_wc_status` is, as verbs programs print it; `None` of
-    /// success and of those that no card reports by a CQE's syndrome. What libmlx5 calls a general
+    /// success and of those that no HCA reports by a CQE's syndrome. What libmlx5 calls a general
     /// error has lost its syndrome: it is given as 0.
     pub const fn from_wc_status(value: ibv_wc_status::Type) -> Option<Self> {
         Some(match value {

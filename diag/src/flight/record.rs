@@ -52,7 +52,7 @@ impl Reason {
     }
 }
 
-/// How the card was told of what was posted.
+/// How the HCA was told of what was posted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DoorbellKind {
     /// The record, and eight bytes to the register.

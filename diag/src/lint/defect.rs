@@ -7,9 +7,9 @@ use super::Transport;
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Severity {
-    /// A card executes it, but it is hardly what was meant.
+    /// An HCA executes it, but it is hardly what was meant.
     Suspicious,
-    /// A card refuses it, does something else, or never completes it.
+    /// An HCA refuses it, does something else, or never completes it.
     Defect,
 }
 
@@ -74,7 +74,7 @@ defects! {
     Defect "not-on-transport", "queues of {transport} do not execute this operation",
         "post it on a queue pair of another transport, or use another operation";
 
-    /// The card cannot do it.
+    /// The HCA cannot do it.
     NotCapable {}
     Defect "not-capable", "the card does not have the capability that this operation needs",
         "ask for the capability before using it (ibv_query_device_ex, QUERY_HCA_CAP)";
@@ -190,7 +190,7 @@ defects! {
     Defect "reserved-field", "reserved, and {found:#x}, expected 0",
         "clear the segment before filling it in: the ring holds what was written one lap before";
 
-    /// Bytes that no card looks at are not zero.
+    /// Bytes that no HCA looks at are not zero.
     StaleBytes { /** The first of them. */ found: u8 }
     Suspicious "stale-bytes",
         "not looked at, and {found:#04x}, which the ring had there one lap before",

@@ -60,7 +60,7 @@ impl Transport {
     }
 
     /// Whether queues of it execute the opcode. Of RC, UC, XRC and DC as libmlx5 offers operations
-    /// (rdma-core `providers/mlx5/qp.c`, `MLX5_SUPPORTED_SEND_OPS_FLAGS_*`), and what a card executes
+    /// (rdma-core `providers/mlx5/qp.c`, `MLX5_SUPPORTED_SEND_OPS_FLAGS_*`), and what an HCA executes
     /// that libmlx5 does not post.
     pub(super) const fn executes(self, code: u8) -> bool {
         match code {
@@ -120,7 +120,7 @@ impl FromStr for Transport {
 }
 
 bitflags::bitflags! {
-    /// What a queue's card can do that not every card can.
+    /// What a queue's HCA can do that not every HCA can.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Capabilities: u32 {
         /// Atomics on 8 bytes.
@@ -131,7 +131,7 @@ bitflags::bitflags! {
         const UMR = 1 << 2;
         /// TCP segmentation.
         const TSO = 1 << 3;
-        /// Copies by the card.
+        /// Copies by the HCA.
         const MMO = 1 << 4;
         /// Lists of tags.
         const TAG_MATCHING = 1 << 5;
@@ -180,9 +180,9 @@ pub struct Facts {
     pub signatures: bool,
     /// Bytes of a frame that must be in the WQE, on queues of Ethernet.
     pub min_header: u32,
-    /// What the card can do.
+    /// What the HCA can do.
     pub capabilities: Capabilities,
-    /// Whether bytes are to be zero that no card looks at: words of the ring's lap before. libmlx5
+    /// Whether bytes are to be zero that no HCA looks at: words of the ring's lap before. libmlx5
     /// leaves some of them as they were, so its queues are not strict.
     pub strict: bool,
 }

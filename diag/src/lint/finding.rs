@@ -35,7 +35,7 @@ pub enum Segment {
     Psv,
     /// A change of a list of tags.
     TagMatching,
-    /// A copy by the card.
+    /// A copy by the HCA.
     Copy,
     /// What a queue waits for, or which it releases.
     Queue,

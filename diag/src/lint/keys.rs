@@ -88,7 +88,7 @@ pub(super) fn tag_matching(reader: &mut Reader<'_, '_>) {
     }
 }
 
-/// A copy by the card.
+/// A copy by the HCA.
 pub(super) fn copy(reader: &mut Reader<'_, '_>) {
     let Some((copy, at)) = reader.take::<MmoDma>(Segment::Copy) else { return };
     if copy.control.get() != 0 {

@@ -3,7 +3,7 @@
 //! [`Facts`] say what is known: transport, size of the ring, limits, capabilities. What is not known is
 //! not checked. A [`Lint`] goes over WQEs in the order of posting and reports each [`Finding`]: which
 //! WQE, which segment, at which byte, a typed [`Defect`] with what was expected and what was found, and
-//! the cure. A defect is what no card executes as it was meant; what a card executes, and nobody
+//! the cure. A defect is what no HCA executes as it was meant; what an HCA executes, and nobody
 //! means, is only [suspicious](Severity::Suspicious).
 //!
 //! The bytes come from anywhere: a ring in memory, a dump, a recording. Any bytes are taken, nothing

@@ -144,7 +144,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// As [`reserved`](Self::reserved), of bytes that no card looks at.
+    /// As [`reserved`](Self::reserved), of bytes that no HCA looks at.
     pub(super) fn unused(&mut self, segment: Segment, at: usize, bytes: &[u8]) {
         if let Some(first) = bytes.iter().position(|byte| *byte != 0).filter(|_| self.facts.strict)
         {
@@ -315,7 +315,7 @@ fn body(reader: &mut Reader<'_, '_>) -> Option<()> {
             data::atomic(reader, bytes, size);
         }
         // What follows the ctrl segment of a NOP is only room; of the others nothing is published
-        // that would hold for every card.
+        // that would hold for every HCA.
         _ => {}
     }
     Some(())

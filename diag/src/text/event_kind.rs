@@ -6,7 +6,7 @@ use mlx5_sys::ifc::event_type;
 
 /// A type of event (`MLX5_EVENT_TYPE_*` of Linux's `device.h`).
 ///
-/// Which of them a card has to subscribe to is in its capabilities, in the group of events.
+/// Which of them an HCA has to subscribe to is in its capabilities, in the group of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "`explanation` says what each means")]

@@ -1,4 +1,4 @@
-//! What the card sees, as text.
+//! What the HCA sees, as text.
 //!
 //! [`SendWqe`], [`ReceiveWqe`], [`Cqe`], [`Eqe`], [`QpRecord`] and [`CqRecord`] wrap bytes and implement
 //! `Display`: one line per segment. Any bytes print; what makes no sense is shown in hex and said

@@ -6,7 +6,7 @@ use mlx5_sys::ifc::{Field, Layout};
 
 use super::{Hex, words};
 
-/// A structure of the card's, by the names of its fields: a command, a reply, or a context.
+/// A structure of the HCA's, by the names of its fields: a command, a reply, or a context.
 ///
 /// A line each, those of nested structures with the name of that before. Values that are enumerated
 /// come with their meaning. Fields that are zero are left out unless they mean something; the

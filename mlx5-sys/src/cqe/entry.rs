@@ -48,7 +48,7 @@ layouts! {
         /// Length of the message in bytes, of a striding receive queue see [`MPRQ_FILLER`]; of a
         /// compressed block's title the number of mini CQEs.
         byte_cnt: U32 = 44, byte_cnt;
-        /// The card's clock, or wall clock time.
+        /// The HCA's clock, or wall clock time.
         timestamp: U64 = 48, timestamp;
         /// Requester: opcode of the WQE in bits 31–24. Always: QP number in 23–0.
         sop_drop_qpn: U32 = 56, sop_drop_qpn;
@@ -131,7 +131,7 @@ layouts! {
     TagMatchingCqe 20 = mlx5_tm_cqe {
         /// [`TM_SUCCESS`] or 0.
         success: U32 = 0, success;
-        /// The card's count of unexpected messages.
+        /// The HCA's count of unexpected messages.
         hw_phase_cnt: U16 = 4, hw_phase_cnt;
         /// Reserved.
         rsvd0: [u8; 12] = 6, rsvd0;
@@ -139,13 +139,13 @@ layouts! {
         padding: [u8; 2] = 18;
     }
 
-    /// Header of a tag-matching message, which the card scatters to the first 16 bytes of the CQE.
+    /// Header of a tag-matching message, which the HCA scatters to the first 16 bytes of the CQE.
     TagMatchingHeader 16 = ibv_tmh {
         /// `enum ibv_tmh_op`: 0 no tag, 1 rendezvous, 2 fin, 3 eager.
         opcode: u8 = 0, opcode;
         /// Zero.
         reserved: [u8; 3] = 1, reserved;
-        /// Opaque to the card.
+        /// Opaque to the HCA.
         app_ctx: U32 = 4, app_ctx;
         /// The tag.
         tag: U64 = 8, tag;

@@ -173,9 +173,9 @@ constants! {
     ACCESS_REMOTE_WRITE: u8 = 1 << 5, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE;
     /// Remote reads may use the key.
     ACCESS_REMOTE_READ: u8 = 1 << 4, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ;
-    /// The card may write for this side.
+    /// The HCA may write for this side.
     ACCESS_LOCAL_WRITE: u8 = 1 << 3, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE;
-    /// The card may read for this side.
+    /// The HCA may read for this side.
     ACCESS_LOCAL_READ: u8 = 1 << 2, MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_READ;
     /// Bit of [`MkeySeg::flags_pd`]: the key has a BSF. rdma-core `providers/mlx5/wqe.h`.
     MKEY_BSF_ENABLE: u32 = 1 << 30;

@@ -31,14 +31,14 @@ pub(super) struct Queue {
     /// Set when it is destroyed, so that it completes nothing any more.
     destroyed: Arc<AtomicBool>,
     cq: (CqObject, Arc<dyn CqOwner>),
-    /// Where it lies, longer than the card knows it.
+    /// Where it lies, longer than the HCA knows it.
     memory: Memory,
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
         let Some(object) = self.object.take() else { return };
-        // One that the card does not let go of is left to the end of its context.
+        // One that the HCA does not let go of is left to the end of its context.
         self.destroyed.store(object.destroy().is_ok(), Ordering::Release);
     }
 }
@@ -93,7 +93,7 @@ impl Queue {
         self.object().context()
     }
 
-    /// The whole context, as the card shows it.
+    /// The whole context, as the HCA shows it.
     pub(super) fn query(&self) -> Result<Vec<u8>> {
         let (command, at) = match self.kind {
             WorkQueue::Send => (
@@ -144,7 +144,7 @@ impl Queue {
     /// Starts anew from wherever it is: through reset, with nothing posted.
     pub(super) fn restart(&self) -> Result<()> {
         let reserved = self.claims.reserve()?;
-        // SAFETY: the claims are reserved until the end of this block. In RST the card does not look
+        // SAFETY: the claims are reserved until the end of this block. In RST the HCA does not look
         // at the record.
         unsafe {
             if self.code()? == RDY {

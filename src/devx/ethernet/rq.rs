@@ -111,7 +111,7 @@ impl Rq {
             .set(rqc::STATE.within(modify_rq_in::CTX), RDY)
             .set(rqc::COUNTER_SET_ID.within(modify_rq_in::CTX), number);
         // SAFETY: the queue stays in RDY, and the only field that is selected names its counters,
-        // which the card does not let go while they are named.
+        // which the HCA does not let go while they are named.
         unsafe { self.object().modify(&command) }.map(|_| ())
     }
 
@@ -124,7 +124,7 @@ impl Rq {
         self.queue.restart()
     }
 
-    /// Its context as the card shows it, laid out as [`rqc`](super::super::ifc::rqc). One call into
+    /// Its context as the HCA shows it, laid out as [`rqc`](super::super::ifc::rqc). One call into
     /// the kernel.
     ///
     /// # Errors

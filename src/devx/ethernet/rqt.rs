@@ -36,7 +36,7 @@ impl Rqt {
     ///
     /// # Errors
     /// [`Error::Attribute`] for another number of queues, [`Error::NoCapability`] for more room than
-    /// the card has, those of [`Command::create`].
+    /// the HCA has, those of [`Command::create`].
     pub fn new(queues: &[&Rq], room: usize) -> Result<Rqt> {
         check(queues, room)?;
         let context = queues[0].context();
@@ -86,7 +86,7 @@ impl Rqt {
         Ok(())
     }
 
-    /// The numbers of the queues in it, as the card shows them. One call into the kernel.
+    /// The numbers of the queues in it, as the HCA shows them. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Object::query`].

@@ -107,7 +107,7 @@ impl Sq {
         self.queue.restart()
     }
 
-    /// Its context as the card shows it, laid out as [`sqc`](super::super::ifc::sqc). One call into
+    /// Its context as the HCA shows it, laid out as [`sqc`](super::super::ifc::sqc). One call into
     /// the kernel.
     ///
     /// # Errors

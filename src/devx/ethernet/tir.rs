@@ -173,7 +173,7 @@ impl Tir {
         })
     }
 
-    /// Its context as the card shows it, laid out as [`tirc`](super::super::ifc::tirc). One call into
+    /// Its context as the HCA shows it, laid out as [`tirc`](super::super::ifc::tirc). One call into
     /// the kernel.
     ///
     /// # Errors

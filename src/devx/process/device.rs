@@ -24,7 +24,7 @@ pub struct ProcessDevice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionKeys {
-    /// Key of this side; the number of the card's key in its upper 24 bits.
+    /// Key of this side; the number of the HCA's key in its upper 24 bits.
     pub lkey: u32,
     /// Key for peers.
     pub rkey: u32,
@@ -107,7 +107,7 @@ impl ProcessDevice {
     ///
     /// # Errors
     /// [`Error::Attribute`] if the opcode is none that only asks
-    /// ([`is_query`](mlx5_sys::ifc::opcode::is_query)); [`Error::Refused`] by the card;
+    /// ([`is_query`](mlx5_sys::ifc::opcode::is_query)); [`Error::Refused`] by the HCA;
     /// [`Error::Withheld`] by the kernel: ENOENT or EINVAL where the handle is of another object, or
     /// of none.
     pub fn query(&self, handle: u32, command: &Command) -> Result<Reply> {
@@ -123,7 +123,7 @@ impl ProcessDevice {
         Ok(Reply::new(reply))
     }
 
-    /// What the card knows of the object of a handle and a number: a queue pair
+    /// What the HCA knows of the object of a handle and a number: a queue pair
     /// ([`opcode::CREATE_QP`]), a CQ and so on, by the command that makes such.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ impl ProcessDevice {
         Ok(query.context(&self.query(handle, &query.command(number))?))
     }
 
-    /// Whether the card may be asked here at all: whether the process opened the device with DevX.
+    /// Whether the HCA may be asked here at all: whether the process opened the device with DevX.
     /// Where it did not, the kernel refuses each command with EINVAL before it looks at its object
     /// (`devx_get_uid` in `drivers/infiniband/hw/mlx5/devx.c`), as it refuses those that name another
     /// object; so it is asked by one that names none, NOP.
@@ -152,7 +152,7 @@ impl ProcessDevice {
             .output(0x1001, &mut reply)
             .make(self.fd.as_fd());
         match made {
-            // The card itself refused it, so that it was asked.
+            // The HCA itself refused it, so that it was asked.
             Err(Errno(libc::EREMOTEIO)) => Ok(true),
             made => there(made),
         }

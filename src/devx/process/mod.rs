@@ -1,4 +1,4 @@
-//! Devices that other processes have open: what the card knows of their queues.
+//! Devices that other processes have open: what the HCA knows of their queues.
 //!
 //! A descriptor of a device may be copied from a process by whoever may trace it (`pidfd_getfd`); the
 //! copy is the same open device. Here it is only asked: nothing is made, changed or freed there, so the

@@ -69,11 +69,11 @@ pub struct ProcessObject {
     pub kind: ProcessObjectKind,
     /// What the process's device calls it.
     pub handle: u32,
-    /// What the card calls it: of a region the number of its key. `None` of a queue whose number nobody
+    /// What the HCA calls it: of a region the number of its key. `None` of a queue whose number nobody
     /// told.
     pub number: Option<u32>,
-    /// What the card knows of it. `None` of regions and protection domains, about which the kernel
-    /// lets nobody ask the card, and of everything where the process opened the device without DevX.
+    /// What the HCA knows of it. `None` of regions and protection domains, about which the kernel
+    /// lets nobody ask the HCA, and of everything where the process opened the device without DevX.
     pub context: Option<ObjectContext>,
     /// Of a region, its keys.
     pub keys: Option<RegionKeys>,
@@ -241,7 +241,7 @@ impl ProcessDevice {
                 Ok(context) => return Ok(Some(context)),
                 Err(Error::Withheld(withheld))
                     if !matches!(withheld.errno().0, libc::EIO | libc::ENODEV) => {}
-                // The card may refuse what it has destroyed meanwhile.
+                // The HCA may refuse what it has destroyed meanwhile.
                 Err(Error::Refused(_)) => {}
                 Err(error) => return Err(error),
             }

@@ -203,14 +203,14 @@ impl<T: ByCommand> QueuePairBuilder<T> {
         self
     }
 
-    /// Has every request make a completion. The card knows nothing of it: the rings that are made of
+    /// Has every request make a completion. The HCA knows nothing of it: the rings that are made of
     /// the queue pair say it for each request.
     pub fn signal_all(mut self, all: bool) -> Self {
         self.signal_all = all;
         self
     }
 
-    /// Has the card take from the doorbell itself how far requests are posted, and look at no doorbell
+    /// Has the HCA take from the doorbell itself how far requests are posted, and look at no doorbell
     /// record of the send queue: a post is one store less, and no memory of the program's is read
     /// before the request. The register then takes eight bytes, never a whole request (BlueFlame).
     pub fn without_send_record(mut self) -> Self {
@@ -395,7 +395,7 @@ impl<T: ByCommand> QueuePairBuilder<T> {
     }
 }
 
-/// Whether the card has send queues of so many blocks without a doorbell record.
+/// Whether the HCA has send queues of so many blocks without a doorbell record.
 fn check_recordless(context: &Context, blocks: u32) -> Result<()> {
     const WHAT: &str = "a send queue without a doorbell record";
     let capabilities = context.capabilities();
@@ -409,7 +409,7 @@ fn check_recordless(context: &Context, blocks: u32) -> Result<()> {
     Ok(())
 }
 
-/// Whether the card puts short messages of that transport into CQEs. Those of datagrams have a header
+/// Whether the HCA puts short messages of that transport into CQEs. Those of datagrams have a header
 /// in front.
 fn scatters<T: ByCommand>(context: &Context) -> Result<bool> {
     let able = context.capabilities().current(Group::General, cmd_hca_cap::SCTR_DATA_CQE)?;

@@ -2,7 +2,7 @@
 //! with more to choose.
 //!
 //! [`QueuePairBuilder`] makes them (`builder`), with rings that `shape` lays out; `transition` moves
-//! them, by the attributes that verbs take, which `context` puts into the card's words and reads back
+//! them, by the attributes that verbs take, which `context` puts into the HCA's words and reads back
 //! from them. `path` has addresses, `source` is how rings take them over.
 
 mod builder;
@@ -43,7 +43,7 @@ mod sealed {
         /// 16-byte units of the largest request that its rings are made for, before entries or inline
         /// data: control, addresses, and the operands of an atomic.
         const UNITS_BEFORE_DATA: u32;
-        /// What the card must have for it, besides reliable connections and datagrams.
+        /// What the HCA must have for it, besides reliable connections and datagrams.
         const CAPABILITY: Option<Field> = None;
     }
 }
@@ -80,7 +80,7 @@ services! {
 /// A queue pair of transport `T` that was made by CREATE_QP, and that the program has moved to state
 /// `S`: [`verbs::QueuePair`](crate::verbs::QueuePair) in all but what makes it.
 ///
-/// A move consumes it, and gives it back, unchanged, inside the error when the card refuses. Peers
+/// A move consumes it, and gives it back, unchanged, inside the error when the HCA refuses. Peers
 /// cannot tell it from one of verbs. Its asynchronous events do not come to the context's event file.
 pub struct QueuePair<T: Transport, S: State> {
     inner: Arc<QpInner>,
@@ -112,7 +112,7 @@ struct QpInner {
     uar: Uar,
     /// What it counts in from INIT on.
     counters: Option<QueueCounters>,
-    /// Where it lies, longer than the card knows it.
+    /// Where it lies, longer than the HCA knows it.
     memory: Memory,
     /// Its protection domain.
     pd: DomainId,
@@ -123,7 +123,7 @@ struct QpInner {
 impl Drop for QpInner {
     fn drop(&mut self) {
         let Some(object) = self.object.take() else { return };
-        // One that the card does not let go of is left to the end of its context.
+        // One that the HCA does not let go of is left to the end of its context.
         self.destroyed.store(object.destroy().is_ok(), Ordering::Release);
     }
 }
@@ -133,7 +133,7 @@ impl QpInner {
         self.object.as_ref().expect("it goes with the queue pair")
     }
 
-    /// Its context, as the card shows it. QUERY_QP.
+    /// Its context, as the HCA shows it. QUERY_QP.
     fn query(&self) -> Result<Vec<u8>> {
         let query = Command::new(opcode::QUERY_QP, query_qp_in::SIZE)
             .set(query_qp_in::QPN, self.number)
@@ -178,12 +178,12 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         self.inner.memory.record.start()
     }
 
-    /// The state the program moved it to last. One load; the card may have moved it to ERROR since.
+    /// The state the program moved it to last. One load; the HCA may have moved it to ERROR since.
     pub fn state(&self) -> QpState {
         QpState::from_code(self.inner.state.load(Ordering::Acquire))
     }
 
-    /// What the card says of it now. QUERY_QP.
+    /// What the HCA says of it now. QUERY_QP.
     ///
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused).
@@ -193,7 +193,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         Ok(context::attributes(&qpc, ethernet, self.inner.capacities, self.inner.signal_all))
     }
 
-    /// Its context as the card shows it, laid out as [`qpc`](super::ifc::qpc). QUERY_QP.
+    /// Its context as the HCA shows it, laid out as [`qpc`](super::ifc::qpc). QUERY_QP.
     ///
     /// # Errors
     /// [`Error::Refused`](crate::Error::Refused).

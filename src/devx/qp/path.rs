@@ -1,4 +1,4 @@
-//! Addresses: how packets find the peer, in the card's words (`ads`).
+//! Addresses: how packets find the peer, in the HCA's words (`ads`).
 
 use mlx5_sys::ifc::{Field, ads, qpc};
 
@@ -77,7 +77,7 @@ impl Path {
     }
 }
 
-/// Rates as the card counts them: from the port's own, 0, on (`mlx5_ib.h`, `MLX5_STAT_RATE_OFFSET`).
+/// Rates as the HCA counts them: from the port's own, 0, on (`mlx5_ib.h`, `MLX5_STAT_RATE_OFFSET`).
 fn stat_rate(rate: u8) -> u64 {
     if rate == 0 { 0 } else { u64::from(rate + 5) & 15 }
 }

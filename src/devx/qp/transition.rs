@@ -45,7 +45,7 @@ impl Step {
 }
 
 impl QpInner {
-    /// What the card is to take of the rights of a peer in this move: while no request of the peer's
+    /// What the HCA is to take of the rights of a peer in this move: while no request of the peer's
     /// could be answered, as before RTR, its right to write alone.
     fn rights(&self, step: &mut Step, access: Access, depth: u8) {
         let access = if depth == 0 { access & Access::REMOTE_WRITE } else { access };
@@ -163,11 +163,11 @@ impl<T: Connected + ByCommand> QueuePair<T, Rtr> {
 }
 
 impl<T: Connected + ByCommand> QueuePair<T, Rts> {
-    /// Gives a connection that is up an alternate path, and has card and peer make ready to move to
+    /// Gives a connection that is up an alternate path, and has HCA and peer make ready to move to
     /// it (both sides must do so). RTS2RTS_QP.
     ///
     /// # Errors
-    /// As for the address in [`rtr`](QueuePair::rtr); [`Error::Refused`] where the card has no
+    /// As for the address in [`rtr`](QueuePair::rtr); [`Error::Refused`] where the HCA has no
     /// automatic path migration.
     pub fn set_alternate_path(&self, path: &AlternatePath) -> Result<()> {
         path.check(self.context())?;
@@ -299,7 +299,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         // guarantees.
         let done = unsafe { self.inner.drop_to(opcode::QP_2RST) };
         if done.is_ok() {
-            // SAFETY: in RESET the card does not look at the record. Queues that own the rings post
+            // SAFETY: in RESET the HCA does not look at the record. Queues that own the rings post
             // nothing, and so do not write it, as the caller guarantees.
             unsafe { self.inner.memory.record.fill(0) };
         }

@@ -62,7 +62,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
         self
     }
 
-    /// Has the card tell once that fewer receives than this are posted, as
+    /// Has the HCA tell once that fewer receives than this are posted, as
     /// [`arm_limit`](SharedReceiveQueue::arm_limit) does later; which may be at once. Default: 0,
     /// never.
     pub fn limit(mut self, receives: u32) -> Self {
@@ -70,7 +70,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
         self
     }
 
-    /// Has the card go round the WQEs, instead of by a list that each WQE goes on: it can fetch the
+    /// Has the HCA go round the WQEs, instead of by a list that each WQE goes on: it can fetch the
     /// next ones before it has read one. Then a receive is free for a new post only once all that
     /// were posted before it are; and its completions take the longer way through a poll. Not of an
     /// XRC domain.
@@ -83,7 +83,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
 
     /// Makes it one for extended reliable connections: requests to any target of `domain` may name
     /// it, and its receives complete on `cq`, whoever made that. The domain is made by command, too:
-    /// those of verbs belong to no user context, and the card does not let commands of one in.
+    /// those of verbs belong to no user context, and the HCA does not let commands of one in.
     pub fn xrc<C: CompletionSource>(mut self, domain: &'a XrcDomain, cq: &'a C) -> Self {
         self.xrc = Some((domain, cq));
         self
@@ -115,7 +115,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
     ///
     /// # Errors
     /// [`Error::NoCapability`]; [`Error::Attribute`] beyond the device's limits, [`Error::Call`] where its memory cannot be
-    /// registered, [`Error::Refused`] by the card.
+    /// registered, [`Error::Refused`] by the HCA.
     pub fn build(self) -> Result<SharedReceiveQueue> {
         self.check()?;
         let context = self.pd.context();
@@ -123,7 +123,7 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
         let stride = ((self.max_sge + 1) * SEGMENT).next_power_of_two().max(LEAST_STRIDE);
         let length = wqes as usize * stride as usize;
         let memory = Memory::of(context, length, self.ring.as_ref(), self.record.as_ref())?;
-        // SAFETY: neither card nor process uses it before the queue is made.
+        // SAFETY: neither HCA nor process uses it before the queue is made.
         unsafe {
             memory.ring.fill(0);
             memory.record.fill(0);

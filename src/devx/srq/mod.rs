@@ -43,7 +43,7 @@ struct SrqInner {
     claim: SrqClaim,
     /// Set when the queue is destroyed, so that nothing completes any more.
     destroyed: Arc<AtomicBool>,
-    /// Where it lies, longer than the card knows it.
+    /// Where it lies, longer than the HCA knows it.
     memory: Memory,
     /// Where its receives complete, if not where its queue pairs say.
     cq: Option<(CqObject, Arc<dyn CqOwner>)>,
@@ -52,7 +52,7 @@ struct SrqInner {
 impl Drop for SrqInner {
     fn drop(&mut self) {
         let Some(object) = self.object.take() else { return };
-        // One that the card does not let go of is left to the end of its context.
+        // One that the HCA does not let go of is left to the end of its context.
         self.destroyed.store(object.destroy().is_ok(), Ordering::Release);
     }
 }
@@ -97,7 +97,7 @@ impl SharedReceiveQueue {
         unsafe { self.object().modify(&command) }.map(drop)
     }
 
-    /// What the card knows of it. One command.
+    /// What the HCA knows of it. One command.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -173,7 +173,7 @@ unsafe impl Shares for SharedReceiveQueue {
             buffer: inner.memory.ring.start(),
             wqes: inner.wqes,
             stride: inner.stride,
-            // The first WQE that the card takes is number 0.
+            // The first WQE that the HCA takes is number 0.
             order: order.unwrap_or_else(|| (0..=(inner.wqes - 1) as u16).collect()),
             cyclic: inner.kind.is_cyclic(),
             record: inner.memory.record.start().cast(),

@@ -33,7 +33,7 @@ pub struct GlobalRoute {
     pub dgid: Gid,
     /// Index of the own GID in the port's table; its type decides the packet's format.
     pub sgid_index: u8,
-    /// Flow label, 20 bits. RoCEv2 cards may derive the UDP source port from it.
+    /// Flow label, 20 bits. RoCEv2 HCAs may derive the UDP source port from it.
     pub flow_label: u32,
     /// How many routers may be crossed. RoCEv2 needs more than 1 between IP subnets.
     pub hop_limit: u8,

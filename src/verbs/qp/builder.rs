@@ -113,7 +113,7 @@ impl QueuePairBuilder<RawPacket> {
         self
     }
 
-    /// Has the card take VLAN tags out of frames that arrive; completions say what they were.
+    /// Has the HCA take VLAN tags out of frames that arrive; completions say what they were.
     /// Default: not.
     pub fn strip_vlan(mut self, strip: bool) -> Self {
         self.strip_vlan = strip;

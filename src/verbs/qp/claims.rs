@@ -38,7 +38,7 @@ pub(crate) struct Claims {
 
 impl Claims {
     /// Claims one of the queues for a writer on the direct path: two writers would overwrite each
-    /// other's WQEs. While claimed, the pair cannot be reset, which would set the card's counters
+    /// other's WQEs. While claimed, the pair cannot be reset, which would set the HCA's counters
     /// back under the writer.
     ///
     /// # Errors

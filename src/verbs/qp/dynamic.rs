@@ -26,7 +26,7 @@ use crate::verbs::{CompletionQueue, Error, Mtu, ProtectionDomain, Result, RnrTim
 /// streams a device can have is in `mlx5dv_query_device`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DciStreams {
-    /// log2 of the streams that the card works on at a time. A request may name any stream.
+    /// log2 of the streams that the HCA works on at a time. A request may name any stream.
     pub log_concurrent: u8,
     /// log2 of the streams that may fail, and are not
     /// [reset](QueuePair::reset_stream), before the queue pair does.

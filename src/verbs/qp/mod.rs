@@ -48,7 +48,7 @@ use crate::ib::{HasQueues, Transport};
 
 /// A queue pair of transport `T` that the program has moved to state `S`.
 ///
-/// The card moves a pair to ERROR by itself when a request fails; the type still says what the
+/// The HCA moves a pair to ERROR by itself when a request fails; the type still says what the
 /// program did, and [`query`](Self::query) says what is.
 pub struct QueuePair<T: Transport, S: State> {
     inner: Arc<QpInner>,
@@ -206,7 +206,7 @@ impl QueuePairHandle {
         self.inner.capacities
     }
 
-    /// The state the program moved it to last. One load; the card may have moved it to ERROR since.
+    /// The state the program moved it to last. One load; the HCA may have moved it to ERROR since.
     pub fn state(&self) -> QpState {
         QpState::from_code(self.inner.state.load(Ordering::Acquire))
     }

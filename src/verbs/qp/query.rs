@@ -1,4 +1,4 @@
-//! What the card says of a queue pair.
+//! What the HCA says of a queue pair.
 
 use mlx5_sys::verbs::{ibv_qp_attr, ibv_qp_attr_mask as bit, ibv_qp_init_attr, ibv_query_qp};
 
@@ -18,7 +18,7 @@ pub enum MigrationState {
     Armed,
 }
 
-/// Everything that a queue pair keeps, as the card reports it.
+/// Everything that a queue pair keeps, as the HCA reports it.
 ///
 /// Attributes that belong to a later state than the present one have no meaning yet; those that
 /// have an "unset" value are `None`.
@@ -99,7 +99,7 @@ const fn mask(kind: TransportKind) -> u32 {
 }
 
 impl<T: Transport, S: State> QueuePair<T, S> {
-    /// What the card says of the queue pair now. A firmware command: tens of microseconds.
+    /// What the HCA says of the queue pair now. A firmware command: tens of microseconds.
     ///
     /// # Errors
     /// [`Error::Call`](crate::Error::Call).

@@ -21,7 +21,7 @@ use crate::verbs::{AckTimeout, Cause, Context, Errno, Result, XrcDomain, Zeroed}
 pub struct XrcRtsAttributes {
     /// The first packet sequence number to send, 24 bits: the peer's `rq_psn`.
     pub sq_psn: u32,
-    /// The ACK timeout, which tells the card how long a connection may be silent.
+    /// The ACK timeout, which tells the HCA how long a connection may be silent.
     pub timeout: AckTimeout,
 }
 

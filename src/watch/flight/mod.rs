@@ -27,7 +27,7 @@
 //!
 //! Memory, once, when a queue is taken over: twice 64 WQEs of up to 256 bytes, 64 doorbells and 64
 //! CQEs, some 50 KiB in all. A post then also copies its WQE's blocks and reads the counter once, behind
-//! its doorbell, so the card does not wait for it; a poll copies the CQE, once for the queue and
+//! its doorbell, so the HCA does not wait for it; a poll copies the CQE, once for the queue and
 //! once for the reader. No allocation, no lock, no system call; an error CQE exchanges two pointers.
 //! `docs/performance.md` has the instructions.
 //!
@@ -36,7 +36,7 @@
 //! - What is posted by [`Producer`](crate::ring::Producer)s of a shared send queue is recorded when
 //!   its [`Retirer`](crate::ring::Retirer) polls, by whom alone it can be without a lock: the stamp
 //!   is of then, and there are no doorbells.
-//! - Batches that were not rung: the card has never seen them.
+//! - Batches that were not rung: the HCA has never seen them.
 //! - Consumer indices, which every poll stores; but requests for events are.
 //! - The WQEs of [`StridingReceives`](crate::ring::StridingReceives).
 

@@ -45,7 +45,7 @@ struct Inner {
 #[inline(always)]
 unsafe fn copy(from: *const u8, words: usize, to: &mut Block) {
     for (at, word) in to.iter_mut().enumerate().take(words) {
-        // SAFETY: within what the caller vouches for. Volatile: the card may look at it, too.
+        // SAFETY: within what the caller vouches for. Volatile: the HCA may look at it, too.
         *word = unsafe { from.cast::<u64>().add(at).read_volatile() };
     }
 }

@@ -136,7 +136,7 @@ pub(super) fn write_masked_atomic(
     Ok(())
 }
 
-/// A copy by the card: where its notes are, source, destination.
+/// A copy by the HCA: where its notes are, source, destination.
 pub(super) fn write_copy(rest: &mut &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let Some(copy) = segment::<MmoDma>(rest, "copy", f)? else { return Ok(()) };
     write!(f, "\n  notes: {:#x}, lkey {:#x}", copy.opaque_addr.get(), copy.opaque_lkey.get())?;
