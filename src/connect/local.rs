@@ -75,7 +75,7 @@ impl LocalPort {
         &self.port
     }
 
-    /// The GID that connections leave from, where one is used.
+    /// Returns the GID that connections leave from, where one is used.
     pub fn gid(&self) -> Option<GidEntry> {
         self.gid
     }
@@ -86,7 +86,7 @@ impl LocalPort {
         self.endpoint_of(queue_pair.number())
     }
 
-    /// The same, of a queue pair of that number, whatever made it.
+    /// Returns the same, of a queue pair of that number, whatever made it.
     pub fn endpoint_of(&self, number: u32) -> Endpoint {
         Endpoint {
             // A PSN of an earlier connection must not fit by accident: late packets of it would be
@@ -129,7 +129,7 @@ impl LocalPort {
         }
     }
 
-    /// Where the sender of a datagram is: for an address handle, to answer it. `header` is what came
+    /// Returns where the sender of a datagram is: for an address handle, to answer it. `header` is what came
     /// with it, where it had one.
     pub fn sender(&self, done: &ReceiveDone, header: Option<&DatagramHeader>) -> AddressVector {
         let global = header.map(|header| GlobalRoute {
@@ -144,7 +144,7 @@ impl LocalPort {
         AddressVector { service_level: done.sl, src_path_bits: done.dlid_path_bits, ..port }
     }
 
-    /// Where a multicast group is: for an address handle. `lid` is the group's on InfiniBand, where
+    /// Returns where a multicast group is: for an address handle. `lid` is the group's on InfiniBand, where
     /// the subnet manager gives it to those who join.
     pub fn multicast(&self, group: Gid, lid: u16) -> AddressVector {
         let global = Some(self.route(group));
@@ -157,7 +157,7 @@ impl LocalPort {
         GlobalRoute { dgid, sgid_index, flow_label: 0, hop_limit: 64, traffic_class: 0 }
     }
 
-    /// Where the peer is. If it told no GID and one is needed, moving to RTR, or making an address
+    /// Returns where the peer is. If it told no GID and one is needed, moving to RTR, or making an address
     /// handle, says so.
     pub fn address(&self, theirs: &Endpoint) -> AddressVector {
         let port = self.port.port;

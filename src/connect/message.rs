@@ -94,7 +94,7 @@ impl Endpoint {
         }
     }
 
-    /// The whole message.
+    /// Returns the whole message.
     ///
     /// # Errors
     /// [`ConnectError::Malformed`] where a field does not fit.

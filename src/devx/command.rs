@@ -132,13 +132,13 @@ impl Command {
         self
     }
 
-    /// Its opcode; 0 if it is too short to have one.
+    /// Returns its opcode; 0 if it is too short to have one.
     pub fn opcode(&self) -> u16 {
         let start = self.bytes.first_chunk::<2>();
         start.map_or(0, |bytes| u16::from_be_bytes(*bytes))
     }
 
-    /// Its opcode's name, or number.
+    /// Returns its opcode's name, or number.
     pub fn name(&self) -> Name {
         Name(self.opcode())
     }
@@ -227,7 +227,7 @@ impl Command {
         Err(Error::attribute("opcode", self.name(), rule))
     }
 
-    /// Whether it can be sent at all.
+    /// Returns whether it can be sent at all.
     pub(super) fn check(&self, context: &Context) -> Result<()> {
         let anyones = ANYONES.contains(&self.opcode());
         if let (devx @ Devx::Refused(_), false) = (context.devx(), anyones) {
@@ -296,7 +296,7 @@ impl Reply {
         Reply { bytes }
     }
 
-    /// A field of at most 64 bits; one of a nested structure by
+    /// Returns a field of at most 64 bits; one of a nested structure by
     /// [`Field::within`](mlx5_sys::ifc::Field::within).
     ///
     /// # Panics
@@ -305,7 +305,7 @@ impl Reply {
         field.get(&self.bytes)
     }
 
-    /// The bytes of a field that begins and ends on a byte, such as a nested structure.
+    /// Returns the bytes of a field that begins and ends on a byte, such as a nested structure.
     ///
     /// # Panics
     /// If it does not, or lies outside of what [`Command::reply`] asked for.
@@ -313,12 +313,12 @@ impl Reply {
         &self.bytes[field.bytes()]
     }
 
-    /// All of it, with status and syndrome, which are zero.
+    /// Returns all of it, with status and syndrome, which are zero.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// All of it.
+    /// Returns all of it.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

@@ -67,7 +67,7 @@ impl Query {
         QUERIES.iter().find(|query| query.made_by == made_by).copied()
     }
 
-    /// The command that asks about the object of a number.
+    /// Returns the command that asks about the object of a number.
     pub fn command(&self, number: u32) -> Command {
         // Tables are followed by their entries, of four bytes.
         let entries = if self.made_by == opcode::CREATE_RQT { MOST_ENTRIES * 4 } else { 0 };
@@ -75,7 +75,7 @@ impl Query {
         command.reply(self.output + entries)
     }
 
-    /// The context in its reply.
+    /// Returns the context in its reply.
     pub fn context(&self, reply: &Reply) -> ObjectContext {
         ObjectContext::of(self.layout, reply.bytes(self.context))
     }
@@ -101,7 +101,7 @@ impl ObjectContext {
         self.layout
     }
 
-    /// A field of it, or of a structure in it.
+    /// Returns a field of it, or of a structure in it.
     ///
     /// # Panics
     /// If the field is wider than 64 bits, or one of a larger structure.
@@ -109,12 +109,12 @@ impl ObjectContext {
         field.get(&self.bytes)
     }
 
-    /// Its bytes, big-endian.
+    /// Returns its bytes, big-endian.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The fields by which it differs from another of the same kind, with both values; what is wider
+    /// Returns the fields by which it differs from another of the same kind, with both values; what is wider
     /// than 64 bits in pieces.
     pub fn differences(&self, other: &ObjectContext) -> Vec<(Field, u64, u64)> {
         let fields = self.layout.leaves().into_iter().flat_map(Field::words);

@@ -46,17 +46,17 @@ impl QueueCounters {
         Ok(QueueCounters { object: Arc::new(object), number })
     }
 
-    /// Its number, by which queues name it; never 0.
+    /// Returns its number, by which queues name it; never 0.
     pub fn number(&self) -> u8 {
         self.number
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.object.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.object
     }
@@ -69,7 +69,7 @@ impl QueueCounters {
         self.query(false)
     }
 
-    /// The same, and starts from zero; nothing is lost between. One call into the kernel.
+    /// Returns the same, and starts from zero; nothing is lost between. One call into the kernel.
     ///
     /// # Errors
     /// As [`read`](Self::read).

@@ -29,12 +29,12 @@ impl Sent {
         Sent { field, value: Value::Bytes(bytes.to_vec()) }
     }
 
-    /// The field, as it lies in the command.
+    /// Returns the field, as it lies in the command.
     pub fn field(&self) -> Field {
         self.field
     }
 
-    /// Its number; `None` if bytes were copied into it.
+    /// Returns its number; `None` if bytes were copied into it.
     pub fn value(&self) -> Option<u64> {
         match self.value {
             Value::Number(value) => Some(value),
@@ -121,37 +121,37 @@ pub struct CommandError {
 }
 
 impl CommandError {
-    /// Its opcode.
+    /// Returns its opcode.
     pub fn opcode(&self) -> u16 {
         self.asked.opcode
     }
 
-    /// Its opcode's name, where that is known.
+    /// Returns its opcode's name, where that is known.
     pub fn name(&self) -> Option<&'static str> {
         opcode::name(self.asked.opcode)
     }
 
-    /// The opcode's modifier.
+    /// Returns the opcode's modifier.
     pub fn op_mod(&self) -> u16 {
         self.asked.op_mod
     }
 
-    /// The status, one of [`ifc::status`](mlx5_sys::ifc::status).
+    /// Returns the status, one of [`ifc::status`](mlx5_sys::ifc::status).
     pub fn status(&self) -> u8 {
         self.status
     }
 
-    /// The status's name, where that is known.
+    /// Returns the status's name, where that is known.
     pub fn status_name(&self) -> Option<&'static str> {
         status::name(self.status)
     }
 
-    /// Which check failed, in the firmware's own numbers.
+    /// Returns which check failed, in the firmware's own numbers.
     pub fn syndrome(&self) -> u32 {
         self.syndrome
     }
 
-    /// The fields that were set by name, in the order in which they were.
+    /// Returns the fields that were set by name, in the order in which they were.
     pub fn sent(&self) -> &[Sent] {
         &self.asked.sent
     }
@@ -185,12 +185,12 @@ pub struct WithheldCommand {
 }
 
 impl WithheldCommand {
-    /// Its opcode.
+    /// Returns its opcode.
     pub fn opcode(&self) -> u16 {
         self.asked.opcode
     }
 
-    /// The C function that was called.
+    /// Returns the C function that was called.
     pub fn call(&self) -> &'static str {
         self.call
     }
@@ -200,7 +200,7 @@ impl WithheldCommand {
         self.errno
     }
 
-    /// The fields that were set by name, in the order in which they were.
+    /// Returns the fields that were set by name, in the order in which they were.
     pub fn sent(&self) -> &[Sent] {
         &self.asked.sent
     }

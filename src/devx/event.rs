@@ -44,7 +44,7 @@ impl Event {
         self.cookie
     }
 
-    /// The 64 bytes that the HCA wrote to its event queue; `None` on a channel
+    /// Returns the 64 bytes that the HCA wrote to its event queue; `None` on a channel
     /// [without data](super::EventChannel::without_data).
     pub fn bytes(&self) -> Option<&[u8; eqe::SIZE]> {
         self.eqe.as_ref()
@@ -54,7 +54,7 @@ impl Event {
         Some(&self.eqe.as_ref()?[eqe::EVENT_DATA.bytes()])
     }
 
-    /// The number of the queue that it is of. `None` of the port's events, and without data.
+    /// Returns the number of the queue that it is of. `None` of the port's events, and without data.
     pub fn queue(&self) -> Option<u32> {
         let data = self.data()?;
         Some(match self.kind {

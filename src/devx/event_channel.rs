@@ -80,10 +80,10 @@ pub(crate) mod sealed {
     use super::Object;
 
     pub trait Source {
-        /// The object.
+        /// Returns the object.
         fn object(&self) -> &Object;
 
-        /// Where events of completions that were read are counted.
+        /// Returns where events of completions that were read are counted.
         fn taken(&self) -> Option<Arc<AtomicU32>> {
             None
         }
@@ -228,7 +228,7 @@ impl EventChannel {
         explain(check("mlx5dv_devx_subscribe_devx_event_fd", result))
     }
 
-    /// The next event, or `None` if none comes within `timeout`.
+    /// Returns the next event, or `None` if none comes within `timeout`.
     ///
     /// # Errors
     /// As [`try_event`](Self::try_event).
@@ -244,7 +244,7 @@ impl EventChannel {
         }
     }
 
-    /// The next event, if there is one: for event loops, which wait for the channel's
+    /// Returns the next event, if there is one: for event loops, which wait for the channel's
     /// [descriptor](AsFd). One call into the kernel.
     ///
     /// # Errors
@@ -289,19 +289,19 @@ impl EventChannel {
         self.inner.subscriptions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The descriptor that becomes readable when an event is there. It is non-blocking, and stays
+    /// Returns the descriptor that becomes readable when an event is there. It is non-blocking, and stays
     /// open as long as the channel.
     pub fn fd(&self) -> RawFd {
         // SAFETY: the channel is alive, and the field does not change.
         unsafe { (*self.as_raw().as_ptr()).fd }
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// The channel, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the channel, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<mlx5dv_devx_event_channel> {
         self.inner.channel
     }

@@ -62,13 +62,13 @@ impl MsiVector {
         Ok(MsiVector { vector: vector.map_err(only_vfio)?, _context: context.clone() })
     }
 
-    /// Its number, as CREATE_EQ wants it (`eqc.intr`).
+    /// Returns its number, as CREATE_EQ wants it (`eqc.intr`).
     pub fn number(&self) -> i32 {
         // SAFETY: it lives, and the field does not change.
         unsafe { self.vector.as_ref() }.vector
     }
 
-    /// The eventfd that counts interrupts.
+    /// Returns the eventfd that counts interrupts.
     pub fn fd(&self) -> std::os::fd::BorrowedFd<'_> {
         // SAFETY: it stays open as long as the vector.
         unsafe { std::os::fd::BorrowedFd::borrow_raw(self.vector.as_ref().fd) }
@@ -138,7 +138,7 @@ impl EventQueue {
         &self.reply
     }
 
-    /// The ring of 64-byte entries, which the HCA writes to. It lives as long as `self`.
+    /// Returns the ring of 64-byte entries, which the HCA writes to. It lives as long as `self`.
     pub fn ring(&self) -> *mut u8 {
         // SAFETY: it lives, and the field does not change.
         unsafe { self.queue.as_ref() }.vaddr.cast()

@@ -28,7 +28,7 @@ macro_rules! groups {
             /// Every group, in order of number.
             pub const ALL: &[Group] = &[$(Group::$group),*];
 
-            /// Its fields.
+            /// Returns its fields.
             pub const fn layout(self) -> &'static Layout {
                 match self {
                     $(Group::$group => &ifc::$layout::LAYOUT,)*
@@ -96,7 +96,7 @@ groups! {
 }
 
 impl Group {
-    /// Its number, which is the modifier of QUERY_HCA_CAP but for the lowest bit.
+    /// Returns its number, which is the modifier of QUERY_HCA_CAP but for the lowest bit.
     pub const fn number(self) -> u16 {
         self as u16
     }

@@ -114,7 +114,7 @@ impl AsyncCommands {
         Ok(())
     }
 
-    /// The next answer, if one is there. One system call.
+    /// Returns the next answer, if one is there. One system call.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -158,7 +158,7 @@ impl AsyncCommands {
         Ok(Some(Answer { cookie, reply }))
     }
 
-    /// The next answer, when it is there; `None` if it is not before the timeout, or nothing is
+    /// Returns the next answer, when it is there; `None` if it is not before the timeout, or nothing is
     /// outstanding.
     ///
     /// # Errors
@@ -175,17 +175,17 @@ impl AsyncCommands {
         }
     }
 
-    /// How many queries are not answered, or their answers not taken.
+    /// Returns how many queries are not answered, or their answers not taken.
     pub fn outstanding(&self) -> usize {
         self.lock().commands.len()
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.context
     }
 
-    /// The channel, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the channel, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<mlx5dv_devx_cmd_comp> {
         self.channel
     }

@@ -34,17 +34,17 @@ impl Psv {
         Ok(Psv { object, number })
     }
 
-    /// Its number, by which WQEs name it. 24 bits.
+    /// Returns its number, by which WQEs name it. 24 bits.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.object.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.object
     }

@@ -186,7 +186,7 @@ impl<S: State> DcTarget<S> {
         self.inner.object.get().map_or(0, |(_, number)| *number)
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
@@ -300,7 +300,7 @@ impl DcTarget<Rtr> {
         unsafe { self.object().modify(&command) }.map(drop)
     }
 
-    /// The object, for commands that this crate does not wrap.
+    /// Returns the object, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         self.inner.object().expect("made in RTR")
     }

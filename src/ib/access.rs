@@ -33,7 +33,7 @@ bitflags! {
 }
 
 impl Access {
-    /// Whether a peer may change the memory at any moment.
+    /// Returns whether a peer may change the memory at any moment.
     pub const fn peer_writes(self) -> bool {
         self.intersects(Access::REMOTE_WRITE.union(Access::REMOTE_ATOMIC).union(Access::MW_BIND))
     }

@@ -70,17 +70,17 @@ impl AddressHandle {
         Ok(handle)
     }
 
-    /// Where it leads.
+    /// Returns where it leads.
     pub fn address(&self) -> &AddressVector {
         &self.address
     }
 
-    /// The domain it belongs to.
+    /// Returns the domain it belongs to.
     pub fn protection_domain(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The handle, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the handle, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_ah> {
         self.ah
     }

@@ -102,7 +102,7 @@ impl Clock {
         Ok(clock)
     }
 
-    /// How counts become time of day now. `None` if the page is being written all the time, which the
+    /// Returns how counts become time of day now. `None` if the page is being written all the time, which the
     /// kernel does not. About a dozen loads.
     pub fn read(&self) -> Option<ClockReading> {
         // SAFETY: mapped as long as `self`, readable, and zeroes or what the kernel wrote are values
@@ -111,7 +111,7 @@ impl Clock {
         read(page)
     }
 
-    /// The clock's count now: an access to the HCA, of about a microsecond. `None` where the kernel
+    /// Returns the clock's count now: an access to the HCA, of about a microsecond. `None` where the kernel
     /// does not let programs read the register.
     pub fn count(&self) -> Option<u64> {
         let register = self.register?;
@@ -214,12 +214,12 @@ impl ClockReading {
         }
     }
 
-    /// The same as a time of the system's.
+    /// Returns the same as a time of the system's.
     pub fn time(&self, count: u64) -> SystemTime {
         UNIX_EPOCH + Duration::from_nanos(self.nanoseconds(count))
     }
 
-    /// How often the kernel writes the page at least: with a reading that is older, counts may be
+    /// Returns how often the kernel writes the page at least: with a reading that is older, counts may be
     /// taken for those of another round.
     pub fn longest_use(&self) -> Duration {
         Duration::from_nanos(self.overflow_period)

@@ -141,27 +141,27 @@ impl Context {
         Ok(context)
     }
 
-    /// Whether the device accepts firmware commands from this context.
+    /// Returns whether the device accepts firmware commands from this context.
     pub fn devx(&self) -> Devx {
         self.inner.devx
     }
 
-    /// The device's name.
+    /// Returns the device's name.
     pub fn name(&self) -> String {
         device_name(self.device())
     }
 
-    /// The HCA's board id (PSID) from sysfs, where it is told.
+    /// Returns the HCA's board id (PSID) from sysfs, where it is told.
     pub fn board_id(&self) -> Option<String> {
         board_id(&self.sysfs_path())
     }
 
-    /// The device's folder in sysfs.
+    /// Returns the device's folder in sysfs.
     pub fn sysfs_path(&self) -> PathBuf {
         sysfs_path(self.device())
     }
 
-    /// Its character device.
+    /// Returns its character device.
     pub fn node_path(&self) -> PathBuf {
         node_path(self.device())
     }
@@ -188,7 +188,7 @@ impl Context {
         Ok(raw)
     }
 
-    /// How many completion vectors (interrupts) CQs can be spread over.
+    /// Returns how many completion vectors (interrupts) CQs can be spread over.
     pub fn completion_vectors(&self) -> u32 {
         // SAFETY: the context is open, and the field does not change.
         unsafe { (*self.as_raw().as_ptr()).num_comp_vectors }.try_into().unwrap_or(0)
@@ -203,7 +203,7 @@ impl Context {
         unsafe { (*self.as_raw().as_ptr()).async_fd }
     }
 
-    /// The context, for calls that this crate does not wrap. It stays open as long as `self`.
+    /// Returns the context, for calls that this crate does not wrap. It stays open as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_context> {
         self.inner.context
     }
@@ -340,7 +340,7 @@ impl DeviceAttributes {
         }
     }
 
-    /// The product, by PCI device id.
+    /// Returns the product, by PCI device id.
     pub fn product(&self) -> &'static str {
         match self.vendor_part_id {
             0x1011 | 0x1012 => "Connect-IB",

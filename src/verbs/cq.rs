@@ -24,7 +24,7 @@ use super::{Cause, CompletionChannel, Context, Error, ProtectionDomain, Result};
 use crate::ib::CqeCompression;
 use crate::verbs::Zeroed;
 
-/// What errors call it.
+/// The name of the object in errors.
 const QUEUE: &str = "completion queue";
 
 /// The size of a completion queue entry.
@@ -274,7 +274,7 @@ impl CompletionQueueHandle {
         self.inner.ignores_overrun
     }
 
-    /// Whether an asynchronous event that this crate has read reported that the HCA failed it.
+    /// Returns whether an asynchronous event that this crate has read reported that the HCA failed it.
     pub(crate) fn has_failed(&self) -> bool {
         self.inner.context.failed_cqs().has(self.inner.cq)
     }

@@ -102,7 +102,7 @@ impl DeviceMemory {
         }
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.inner.length
     }
@@ -112,17 +112,17 @@ impl DeviceMemory {
         self.inner.length == 0
     }
 
-    /// The device it is on.
+    /// Returns the device it is on.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// Where it is mapped, as write-combining memory on an HCA. It lives as long as `self`.
+    /// Returns where it is mapped, as write-combining memory on an HCA. It lives as long as `self`.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.inner.mapped
     }
 
-    /// The memory, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the memory, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_dm> {
         self.inner.dm
     }
@@ -200,7 +200,7 @@ impl DmInner {
         );
     }
 
-    /// An aligned word of the mapping.
+    /// Returns an aligned word of the mapping.
     #[inline]
     fn word(&self, offset: usize) -> NonNull<u64> {
         self.check(offset, 8, 8);
@@ -310,7 +310,7 @@ impl DeviceRegion {
         Sge::new(offset, length, self.lkey())
     }
 
-    /// The bytes from `offset` on, for a request of the peer.
+    /// Returns the bytes from `offset` on, for a request of the peer.
     pub fn remote(&self, offset: u64) -> Remote {
         Remote::new(offset, self.rkey())
     }

@@ -102,7 +102,7 @@ impl DmaBufRegion {
         Sge::new(self.address.wrapping_add(offset), length, self.lkey())
     }
 
-    /// The bytes from `offset` of the region on, for a request of the peer.
+    /// Returns the bytes from `offset` of the region on, for a request of the peer.
     pub fn remote(&self, offset: u64) -> Remote {
         Remote::new(self.address.wrapping_add(offset), self.rkey())
     }

@@ -202,7 +202,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno of the call that failed, where a call failed.
+    /// Returns the errno of the call that failed, where a call failed.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Error::Call { errno, .. } | Error::HugePages { errno, .. } => Some(*errno),
@@ -263,7 +263,7 @@ impl Errno {
         Errno(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
     }
 
-    /// Its name in `errno.h`, where verbs calls are known to report it.
+    /// Returns its name in `errno.h`, where verbs calls are known to report it.
     pub fn name(self) -> Option<&'static str> {
         Some(match self.0 {
             libc::EPERM => "EPERM",

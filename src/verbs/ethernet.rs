@@ -9,7 +9,7 @@ use crate::devx::Group;
 const ETHERNET_HEADER: usize = 18;
 
 impl Context {
-    /// How many bytes of a frame have to be in the WQE itself: 0 from ConnectX-5 on, else an
+    /// Returns how many bytes of a frame have to be in the WQE itself: 0 from ConnectX-5 on, else an
     /// Ethernet header's with VLAN tag, 18. Asks the HCA by firmware command.
     ///
     /// # Errors

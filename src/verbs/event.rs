@@ -123,12 +123,12 @@ impl AsyncEvent {
         KINDS.get(self.code as usize).copied().unwrap_or(AsyncEventKind::Other(self.code))
     }
 
-    /// Whether it happened to that completion queue.
+    /// Returns whether it happened to that completion queue.
     pub fn is_of(&self, queue: &CompletionQueue) -> bool {
         self.source == EventSource::CompletionQueue(queue.as_raw().as_ptr().addr())
     }
 
-    /// The name after `IBV_EVENT_`, and what it means, where the code is known.
+    /// Returns the name after `IBV_EVENT_`, and what it means, where the code is known.
     pub fn explanation(&self) -> Option<(&'static str, &'static str)> {
         EVENTS.get(self.code as usize).copied()
     }
@@ -178,7 +178,7 @@ impl FailedCqs {
         }
     }
 
-    /// Whether a failure of the CQ, which exists, was reported.
+    /// Returns whether a failure of the CQ, which exists, was reported.
     pub(super) fn has(&self, cq: NonNull<ibv_cq>) -> bool {
         self.addresses().contains(&cq.addr().get())
     }
@@ -209,7 +209,7 @@ impl fmt::Display for AsyncEvent {
 }
 
 impl Context {
-    /// The next asynchronous event of the device, or `None` if none comes within `timeout`.
+    /// Returns the next asynchronous event of the device, or `None` if none comes within `timeout`.
     ///
     /// The event is acknowledged at once, so that the object it names can be destroyed.
     ///
@@ -227,7 +227,7 @@ impl Context {
         }
     }
 
-    /// The same, if there is one already.
+    /// Returns the same, if there is one already.
     ///
     /// # Errors
     /// [`Error::Call`].
@@ -252,12 +252,12 @@ impl Context {
         }
     }
 
-    /// The device's asynchronous events as a stream with a descriptor.
+    /// Returns the device's asynchronous events as a stream with a descriptor.
     pub fn async_events(&self) -> AsyncEvents {
         AsyncEvents { context: self.clone() }
     }
 
-    /// The descriptor that becomes readable when an asynchronous event is there, for a program's
+    /// Returns the descriptor that becomes readable when an asynchronous event is there, for a program's
     /// own event loop. It is non-blocking, and stays open as long as the context.
     pub fn async_event_fd(&self) -> RawFd {
         self.async_fd()

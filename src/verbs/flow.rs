@@ -286,7 +286,7 @@ impl FlowBuilder {
         explained("ibv_create_flow", flow.unwrap_or(std::ptr::null_mut()))
     }
 
-    /// The same as the HCA is told it.
+    /// Returns the same as the HCA is told it.
     fn matching(&self) -> Matching {
         let mut matching = Matching::new(self.kind, self.priority, self.tag);
         if let Some(spec) = &self.ethernet {

@@ -74,7 +74,7 @@ impl Context {
         }
     }
 
-    /// The entries in use of the GID table of port `port`. One call into the kernel for each.
+    /// Returns the entries in use of the GID table of port `port`. One call into the kernel for each.
     ///
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Call`].
@@ -83,7 +83,7 @@ impl Context {
         (0..length).filter_map(|index| self.gid_entry(port, index).transpose()).collect()
     }
 
-    /// The first entry of that type, with an IPv4 address preferred, which routers between
+    /// Returns the first entry of that type, with an IPv4 address preferred, which routers between
     /// subnets and most tools expect.
     ///
     /// # Errors

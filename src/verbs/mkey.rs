@@ -47,13 +47,13 @@ impl Mkey {
         MkeyBuilder { pd: pd.clone(), entries, flags: MLX5DV_MKEY_INIT_ATTR_FLAGS_INDIRECT }
     }
 
-    /// The key, for this host's work requests.
+    /// Returns the key, for this host's work requests.
     pub fn lkey(&self) -> u32 {
         // SAFETY: alive, and the field does not change.
         unsafe { self.mkey.as_ref() }.lkey
     }
 
-    /// The key that lets the peer in, if it has rights.
+    /// Returns the key that lets the peer in, if it has rights.
     pub fn rkey(&self) -> u32 {
         // SAFETY: the key is alive, and the field does not change while it is borrowed.
         unsafe { self.mkey.as_ref() }.rkey
@@ -64,22 +64,22 @@ impl Mkey {
         self.entries
     }
 
-    /// The request that puts it in use, to be told what for.
+    /// Returns the request that puts it in use, to be told what for.
     pub fn configure(&self) -> ConfigureKey {
         ConfigureKey::new(self.lkey())
     }
 
-    /// The request that takes it out of use.
+    /// Returns the request that takes it out of use.
     pub fn invalidate(&self) -> LocalInvalidate {
         LocalInvalidate::new(self.lkey())
     }
 
-    /// The domain it belongs to.
+    /// Returns the domain it belongs to.
     pub fn protection_domain(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The key, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the key, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<mlx5dv_mkey> {
         self.mkey
     }

@@ -165,7 +165,7 @@ impl MemoryRegion {
         self.address.as_ptr() as u64
     }
 
-    /// The address by which the peer names the first byte: the same.
+    /// Returns the address by which the peer names the first byte: the same.
     pub fn remote_address(&self) -> u64 {
         self.address()
     }
@@ -176,7 +176,7 @@ impl MemoryRegion {
         self.address
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -186,29 +186,29 @@ impl MemoryRegion {
         self.length == 0
     }
 
-    /// The key of this host's work requests.
+    /// Returns the key of this host's work requests.
     pub fn lkey(&self) -> u32 {
         // SAFETY: the region is registered, and the field does not change.
         unsafe { (*self.mr.as_ptr()).lkey }
     }
 
-    /// The key that lets the peer in.
+    /// Returns the key that lets the peer in.
     pub fn rkey(&self) -> u32 {
         // SAFETY: the region is registered, and the field does not change.
         unsafe { (*self.mr.as_ptr()).rkey }
     }
 
-    /// Its rights.
+    /// Returns its rights.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// The domain it belongs to.
+    /// Returns the domain it belongs to.
     pub fn protection_domain(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The region, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the region, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_mr> {
         self.mr
     }
@@ -246,7 +246,7 @@ impl MemoryRegion {
         unsafe { volatile::load(self.address.add(offset).as_ptr(), data) }
     }
 
-    /// The byte at `offset` as it is now; what the HCA wrote before it is seen by what is read
+    /// Returns the byte at `offset` as it is now; what the HCA wrote before it is seen by what is read
     /// after. One load and an acquire fence: what polling for a peer's WRITE takes.
     ///
     /// # Panics

@@ -76,7 +76,7 @@ impl<K: WindowType> MemoryWindow<K> {
         Ok(Self { mw, rkey, pd: pd.clone(), kind: PhantomData })
     }
 
-    /// The key that lets the peer in, where the window is bound.
+    /// Returns the key that lets the peer in, where the window is bound.
     pub fn rkey(&self) -> u32 {
         self.rkey
     }
@@ -93,17 +93,17 @@ impl<K: WindowType> MemoryWindow<K> {
         unsafe { (*self.mw.as_ptr()).rkey = rkey };
     }
 
-    /// The domain it belongs to.
+    /// Returns the domain it belongs to.
     pub fn protection_domain(&self) -> &ProtectionDomain {
         &self.pd
     }
 
-    /// The window, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the window, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_mw> {
         self.mw
     }
 
-    /// The part of a region, if a window with these rights may be bound to it.
+    /// Returns the part of a region, if a window with these rights may be bound to it.
     fn part(
         &self,
         region: &MemoryRegion,
@@ -141,7 +141,7 @@ impl<K: WindowType> MemoryWindow<K> {
 }
 
 impl MemoryWindow<Type1> {
-    /// The request that binds the window to a part of a region, `length` bytes at `offset`. Peers
+    /// Returns the request that binds the window to a part of a region, `length` bytes at `offset`. Peers
     /// then address it as the region.
     ///
     /// # Errors
@@ -158,14 +158,14 @@ impl MemoryWindow<Type1> {
         Ok(BindWindow::type_1(self.rkey, part, access))
     }
 
-    /// The request that binds it to nothing.
+    /// Returns the request that binds it to nothing.
     pub fn unbind(&self) -> BindWindow {
         BindWindow::type_1(self.rkey, Sge::default(), Access::empty())
     }
 }
 
 impl MemoryWindow<Type2> {
-    /// The request that binds the window, which is not bound, to a part of a region, `length` bytes
+    /// Returns the request that binds the window, which is not bound, to a part of a region, `length` bytes
     /// at `offset`, for the peer of queue pair `qpn`, on which it must be posted. The key's low byte
     /// is `tag` then; a tag that changes with each binding makes old keys worthless.
     ///
@@ -184,7 +184,7 @@ impl MemoryWindow<Type2> {
         Ok(BindWindow::type_2(self.rkey, tag, qpn, part, access))
     }
 
-    /// The request that ends what it grants. The key's low byte is 0 afterwards, which
+    /// Returns the request that ends what it grants. The key's low byte is 0 afterwards, which
     /// [`set_rkey`](Self::set_rkey) is told, or [`SendQueue::unbind`](crate::ring::SendQueue::unbind)
     /// tells it.
     pub fn invalidate(&self) -> LocalInvalidate {

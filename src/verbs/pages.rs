@@ -130,7 +130,7 @@ impl Pages {
         if result == 0 { Ok(()) } else { Err(Error::last("mbind")) }
     }
 
-    /// Where it lies.
+    /// Returns where it lies.
     pub fn as_ptr(&self) -> NonNull<u8> {
         self.address
     }
@@ -145,7 +145,7 @@ impl Pages {
         self.length == 0
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: `length` bytes are mapped, initialised by the kernel, and owned by `self`.
         unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.length) }

@@ -157,7 +157,7 @@ impl Placement {
         chunks.iter().flat_map(|chunk| chunk.taken.values()).sum()
     }
 
-    /// Whether an address lies in it.
+    /// Returns whether an address lies in it.
     pub fn contains(&self, address: *const u8) -> bool {
         let chunks = self.chunks.lock().unwrap_or_else(PoisonError::into_inner);
         chunks.iter().any(|chunk| chunk.offset(address).is_some())

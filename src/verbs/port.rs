@@ -38,7 +38,7 @@ impl PortState {
         }
     }
 
-    /// Whether packets get through, or will as soon as the subnet manager says so.
+    /// Returns whether packets get through, or will as soon as the subnet manager says so.
     pub fn usable(self) -> bool {
         matches!(self, PortState::Armed | PortState::Active | PortState::ActiveDefer)
     }
@@ -227,17 +227,17 @@ impl PortAttributes {
         }
     }
 
-    /// The link's signalling speed in Mbit/s; 0 where a code is unknown.
+    /// Returns the link's signalling speed in Mbit/s; 0 where a code is unknown.
     pub fn mbps(&self) -> u32 {
         u32::from(self.lanes) * self.lane_mbps
     }
 
-    /// Whether it speaks RoCE, where peers are addressed by GID alone.
+    /// Returns whether it speaks RoCE, where peers are addressed by GID alone.
     pub fn is_ethernet(&self) -> bool {
         self.link_layer == LinkLayer::Ethernet
     }
 
-    /// The capabilities by the names of the header (`enum ibv_port_cap_flags`, `_flags2`) without its
+    /// Returns the capabilities by the names of the header (`enum ibv_port_cap_flags`, `_flags2`) without its
     /// prefixes, with a number for bits that have none.
     pub fn capability_names(&self) -> Vec<String> {
         let mut names = words(CAPABILITIES, self.capabilities.into());
@@ -245,7 +245,7 @@ impl PortAttributes {
         names
     }
 
-    /// The physical state in words.
+    /// Returns the physical state in words.
     pub fn physical_state_name(&self) -> &'static str {
         match self.physical_state {
             1 => "sleep",

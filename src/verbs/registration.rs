@@ -68,7 +68,7 @@ macro_rules! registered {
         }
     };
     (@length) => {
-        /// Bytes.
+        /// Returns the length in bytes.
         pub fn len(&self) -> usize {
             self.length
         }
@@ -79,30 +79,30 @@ macro_rules! registered {
         }
     };
     (@lkey) => {
-        /// The key of this host's work requests.
+        /// Returns the key of this host's work requests.
         pub fn lkey(&self) -> u32 {
             self.registration.lkey()
         }
     };
     (@rkey) => {
-        /// The key that lets the peer in.
+        /// Returns the key that lets the peer in.
         pub fn rkey(&self) -> u32 {
             self.registration.rkey()
         }
     };
     (@rights) => {
-        /// Its rights.
+        /// Returns its rights.
         pub fn access(&self) -> $crate::ib::Access {
             self.registration.access()
         }
 
-        /// The domain it belongs to.
+        /// Returns the domain it belongs to.
         pub fn protection_domain(&self) -> &$crate::verbs::ProtectionDomain {
             self.registration.protection_domain()
         }
     };
     (@raw) => {
-        /// The region, for calls that this crate does not wrap. It lives as long as `self`.
+        /// Returns the region, for calls that this crate does not wrap. It lives as long as `self`.
         pub fn as_raw(&self) -> ::std::ptr::NonNull<::mlx5_sys::verbs::ibv_mr> {
             self.registration.as_raw()
         }

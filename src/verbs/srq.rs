@@ -178,7 +178,7 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// The queue, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the queue, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_srq> {
         self.inner.srq
     }

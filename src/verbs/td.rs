@@ -63,7 +63,7 @@ impl ThreadDomain {
         Ok(ThreadDomain { inner: Arc::new(TdInner { td, context: context.clone() }) })
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }

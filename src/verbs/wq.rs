@@ -20,7 +20,7 @@ use super::{
 };
 use crate::verbs::Zeroed;
 
-/// What errors call it.
+/// The name of the object in errors.
 const QUEUE: &str = "striding receive queue";
 
 /// A receive queue whose WQEs are large buffers, cut into strides: each frame of Ethernet takes as
@@ -102,18 +102,18 @@ impl StridingQueue {
         if self.inner.shift { 2 } else { 0 }
     }
 
-    /// Number of the work queue.
+    /// Returns the number of the work queue.
     pub fn number(&self) -> u32 {
         // SAFETY: the queue is alive; its number does not change.
         unsafe { (*self.inner.wq.as_ptr()).wq_num }
     }
 
-    /// The queue, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the queue, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_wq> {
         self.inner.wq
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.pd.context()
     }
@@ -122,7 +122,7 @@ impl StridingQueue {
         &self.inner.cq
     }
 
-    /// The domain of the memory that its WQEs may name.
+    /// Returns the domain of the memory that its WQEs may name.
     pub(crate) fn domain(&self) -> DomainId {
         self.inner.pd.id()
     }
@@ -133,7 +133,7 @@ impl StridingQueue {
         !self.inner.taken.swap(true, Ordering::AcqRel)
     }
 
-    /// Where the ring and the doorbell record are.
+    /// Returns where the ring and the doorbell record are.
     pub(crate) fn memory(&self) -> Result<dv::mlx5dv_rwq> {
         let mut out = MaybeUninit::<dv::mlx5dv_rwq>::zeroed();
         let mut object = MaybeUninit::<dv::mlx5dv_obj>::zeroed();
@@ -353,28 +353,28 @@ impl Spread {
         Ok(Self { inner: Arc::new(SpreadInner { qp, table }) })
     }
 
-    /// The queue pair that flows are led to. It lives as long as `self`.
+    /// Returns the queue pair that flows are led to. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_qp> {
         self.inner.qp
     }
 
-    /// Number of the table of queues.
+    /// Returns the number of the table of queues.
     pub fn number(&self) -> u32 {
         // SAFETY: the table is alive; its number does not change.
         unsafe { (*self.inner.table.table.as_ptr()).ind_tbl_num as u32 }
     }
 
-    /// The table of queues. It lives as long as `self`.
+    /// Returns the table of queues. It lives as long as `self`.
     pub(crate) fn table(&self) -> NonNull<ibv_rwq_ind_table> {
         self.inner.table.table
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.table.queues[0].context()
     }
 
-    /// How many queues there are.
+    /// Returns how many queues there are.
     pub fn queues(&self) -> usize {
         self.inner.table.queues.len()
     }

@@ -88,12 +88,12 @@ impl XrcDomain {
         Ok(XrcDomain { inner: Arc::new(XrcdInner { xrcd, context: context.clone() }) })
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
-    /// The domain, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the domain, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_xrcd> {
         self.inner.xrcd
     }

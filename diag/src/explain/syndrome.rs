@@ -83,7 +83,7 @@ impl Status {
         })
     }
 
-    /// The syndrome in a CQE that means this.
+    /// Returns the syndrome in a CQE that means this.
     pub const fn syndrome(self) -> u8 {
         match self {
             Self::LocalLength => syndrome::LOCAL_LENGTH,
@@ -103,7 +103,7 @@ impl Status {
         }
     }
 
-    /// The value of `enum ibv_wc_status`.
+    /// Returns the value of `enum ibv_wc_status`.
     pub const fn wc_status(self) -> ibv_wc_status::Type {
         match self {
             Self::LocalLength => ibv_wc_status::IBV_WC_LOC_LEN_ERR,
@@ -123,7 +123,7 @@ impl Status {
         }
     }
 
-    /// The name in `verbs.h`.
+    /// Returns the name in `verbs.h`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LocalLength => "IBV_WC_LOC_LEN_ERR",

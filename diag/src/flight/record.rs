@@ -19,7 +19,7 @@ impl Queue {
     /// All kinds.
     pub const ALL: [Self; 4] = [Self::Send, Self::Receive, Self::SharedReceive, Self::Completion];
 
-    /// The word for it in a dump.
+    /// Returns the word for it in a dump.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Send => "send",
@@ -43,7 +43,7 @@ impl Reason {
     /// Both.
     pub const ALL: [Self; 2] = [Self::Request, Self::Error];
 
-    /// The word for it in a dump.
+    /// Returns the word for it in a dump.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -72,7 +72,7 @@ impl DoorbellKind {
     pub const ALL: [Self; 5] =
         [Self::Doorbell, Self::BlueFlame, Self::RecordOnly, Self::RegisterOnly, Self::Arm];
 
-    /// The word for it in a dump.
+    /// Returns the word for it in a dump.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Doorbell => "doorbell",
@@ -150,7 +150,7 @@ pub struct Wqe {
 }
 
 impl Wqe {
-    /// Whether its end is missing.
+    /// Returns whether its end is missing.
     pub fn is_cut(&self) -> bool {
         self.bytes.len() < self.size as usize
     }
@@ -174,12 +174,12 @@ pub struct Doorbell {
 pub struct Cqe(pub [u8; 64]);
 
 impl Cqe {
-    /// Its opcode (`mlx5dv.h`, `MLX5_CQE_*`).
+    /// Returns its opcode (`mlx5dv.h`, `MLX5_CQE_*`).
     pub fn opcode(&self) -> u8 {
         self.0[63] >> OPCODE_SHIFT
     }
 
-    /// Number of the queue pair.
+    /// Returns the number of the queue pair.
     pub fn qpn(&self) -> u32 {
         let [.., a, b, c, d] = self.0[56..60] else { return 0 };
         u32::from_be_bytes([a, b, c, d]) & NUMBER_MASK
@@ -190,12 +190,12 @@ impl Cqe {
         u16::from_be_bytes([self.0[60], self.0[61]])
     }
 
-    /// Whether it reports an error.
+    /// Returns whether it reports an error.
     pub fn is_error(&self) -> bool {
         matches!(self.opcode(), opcode::REQ_ERR | opcode::RESP_ERR)
     }
 
-    /// Whether it reports an error that is but the consequence of another one.
+    /// Returns whether it reports an error that is but the consequence of another one.
     pub fn is_flush(&self) -> bool {
         self.is_error() && self.syndrome() == syndrome::WR_FLUSH
     }
@@ -210,7 +210,7 @@ impl Cqe {
         self.0[54]
     }
 
-    /// The queue whose WQE it is about: a send queue, or one of receives; `None` for other CQEs.
+    /// Returns the queue whose WQE it is about: a send queue, or one of receives; `None` for other CQEs.
     pub fn queue(&self) -> Option<Queue> {
         match self.opcode() {
             opcode::REQ | opcode::REQ_ERR => Some(Queue::Send),
@@ -221,7 +221,7 @@ impl Cqe {
 }
 
 impl Record {
-    /// The place in [`events`](Self::events) of the CQE that tells of a failure: of the error that
+    /// Returns the place in [`events`](Self::events) of the CQE that tells of a failure: of the error that
     /// froze the record, which is its last; of a record that was asked for, of the first error that
     /// is not a flush, or else of the first flush.
     pub fn failure(&self) -> Option<usize> {
@@ -235,7 +235,7 @@ impl Record {
         first(cause).or_else(|| first(Cqe::is_error))
     }
 
-    /// The place of the WQE that the CQE at the place `cqe` is about: the last one before it of its
+    /// Returns the place of the WQE that the CQE at the place `cqe` is about: the last one before it of its
     /// index. `None` if it is not in the record, or `cqe` is not the place of such a CQE.
     pub fn wqe_of(&self, cqe: usize) -> Option<usize> {
         let What::Cqe(named) = &self.events.get(cqe)?.what else { return None };
@@ -256,7 +256,7 @@ impl Record {
         of_this.then(|| self.events[..end].iter().rposition(it)).flatten()
     }
 
-    /// The WQE that failed.
+    /// Returns the WQE that failed.
     pub fn guilty(&self) -> Option<&Wqe> {
         match &self.events[self.wqe_of(self.failure()?)?].what {
             What::Wqe(wqe) => Some(wqe),
@@ -264,7 +264,7 @@ impl Record {
         }
     }
 
-    /// Whether the WQE that failed had other bytes in the ring when it failed than when it was
+    /// Returns whether the WQE that failed had other bytes in the ring when it failed than when it was
     /// posted; `None` if not both are in the record.
     pub fn changed(&self) -> Option<bool> {
         let end = self.failure()?;

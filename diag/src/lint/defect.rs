@@ -39,12 +39,12 @@ macro_rules! defects {
             /// Names of all of them, as [`name`](Self::name) has them.
             pub const NAMES: &'static [&'static str] = &[$($text),*];
 
-            /// Its name, for programs: words in lower case with hyphens.
+            /// Returns its name, for programs: words in lower case with hyphens.
             pub const fn name(&self) -> &'static str {
                 match self { $(Defect::$name { .. } => $text,)* }
             }
 
-            /// How bad it is.
+            /// Returns how bad it is.
             pub const fn severity(&self) -> Severity {
                 match self { $(Defect::$name { .. } => Severity::$severity,)* }
             }

@@ -33,7 +33,7 @@ impl Transport {
         Transport::RawPacket,
     ];
 
-    /// Its short name, which [`FromStr`] takes.
+    /// Returns its short name, which [`FromStr`] takes.
     pub const fn name(self) -> &'static str {
         match self {
             Transport::Rc => "rc",
@@ -59,7 +59,7 @@ impl Transport {
         })
     }
 
-    /// Whether queues of it execute the opcode. Of RC, UC, XRC and DC as libmlx5 offers operations
+    /// Returns whether queues of it execute the opcode. Of RC, UC, XRC and DC as libmlx5 offers operations
     /// (rdma-core `providers/mlx5/qp.c`, `MLX5_SUPPORTED_SEND_OPS_FLAGS_*`), and what an HCA executes
     /// that libmlx5 does not post.
     pub(super) const fn executes(self, code: u8) -> bool {

@@ -89,7 +89,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// How bad it is.
+    /// Returns how bad it is.
     pub fn severity(&self) -> Severity {
         self.defect.severity()
     }

@@ -32,7 +32,7 @@ pub struct Lint {
 pub trait Blocks {
     /// Size of the ring in blocks, a power of two.
     fn count(&self) -> u32;
-    /// The block at a counter.
+    /// Returns the block at a counter.
     fn block(&self, counter: u16) -> [u8; WQEBB_SIZE];
 }
 
@@ -303,7 +303,7 @@ impl Lint {
         wqes
     }
 
-    /// The first block of a WQE that is not its own, if its size (ds) takes other WQEs in. `left`
+    /// Returns the first block of a WQE that is not its own, if its size (ds) takes other WQEs in. `left`
     /// blocks were written from `counter` on.
     ///
     /// Looks only at blocks that begin with a data segment: inline data, operands and the entries of
@@ -382,7 +382,7 @@ impl Lint {
         }
     }
 
-    /// Whether a WQE of this queue begins at a counter, by its ctrl segment.
+    /// Returns whether a WQE of this queue begins at a counter, by its ctrl segment.
     fn begins(&self, ring: &impl Blocks, counter: u16) -> bool {
         let ctrl = ctrl_at(ring, counter);
         ctrl.index == counter

@@ -45,13 +45,13 @@ impl Ctrl {
         }
     }
 
-    /// Whether it asks for a CQE in any case.
+    /// Returns whether it asks for a CQE in any case.
     pub(super) fn is_signaled(&self) -> bool {
         // Both modes that do have this bit.
         self.flags & CE_MASK & CE_ALWAYS != 0
     }
 
-    /// The fence mode.
+    /// Returns the fence mode.
     pub(super) fn fence(&self) -> u8 {
         (self.flags & FENCE_MASK) >> 5
     }

@@ -16,7 +16,7 @@ impl Eqe<'_> {
         EventKind::from_number(eqe::EVENT_TYPE.get(self.0) as u16)
     }
 
-    /// The number of the queue that it is of: a CQ's of completions and CQ errors, else a queue
+    /// Returns the number of the queue that it is of: a CQ's of completions and CQ errors, else a queue
     /// pair's, receive queue's or target's. `None` of a port's events, and of kinds without a name.
     pub fn queue(&self) -> Option<u32> {
         let data = &self.0[eqe::EVENT_DATA.bytes()];

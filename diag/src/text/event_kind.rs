@@ -122,7 +122,7 @@ const KINDS: [(EventKind, u8, &str, &str); 16] = [
 ];
 
 impl EventKind {
-    /// Its number.
+    /// Returns its number.
     pub fn number(self) -> u16 {
         match self {
             EventKind::Other(number) => number,
@@ -136,7 +136,7 @@ impl EventKind {
         row.map_or(EventKind::Other(number), |row| row.0)
     }
 
-    /// Its name in Linux, without `MLX5_EVENT_TYPE_`; `None` of those that this crate does not know.
+    /// Returns its name in Linux, without `MLX5_EVENT_TYPE_`; `None` of those that this crate does not know.
     pub fn name(self) -> Option<&'static str> {
         KINDS.iter().find(|row| row.0 == self).map(|row| row.2)
     }

@@ -44,7 +44,7 @@ pub enum FieldValue<'a> {
 }
 
 impl<'a> Structure<'a> {
-    /// Its fields in the order of the header, those of nested structures in the place of these.
+    /// Returns its fields in the order of the header, those of nested structures in the place of these.
     ///
     /// A list of open length of which no byte is there is left out.
     pub fn fields(&self) -> Vec<StructureField<'a>> {
@@ -97,7 +97,7 @@ impl<'a> Structure<'a> {
         Some(StructureField { field, value, meaning })
     }
 
-    /// Whether a field says something: it is not zero, or its zero has a meaning.
+    /// Returns whether a field says something: it is not zero, or its zero has a meaning.
     pub fn says(&self, entry: &StructureField<'_>) -> bool {
         entry.meaning.is_some()
             || match entry.value {

@@ -163,12 +163,12 @@ impl Cqe64 {
         self.op_own >> FORMAT_SHIFT & 3
     }
 
-    /// Whether the sender asked for a solicited event.
+    /// Returns whether the sender asked for a solicited event.
     pub const fn solicited(&self) -> bool {
         self.op_own & SOLICITED != 0
     }
 
-    /// The owner bit.
+    /// Returns the owner bit.
     pub const fn owner(&self) -> u8 {
         self.op_own & OWNER_MASK
     }

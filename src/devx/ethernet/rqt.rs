@@ -57,7 +57,7 @@ impl Rqt {
         Ok(Rqt { inner: Arc::new(RqtInner { object, number, room, queues }) })
     }
 
-    /// Its number. 24 bits.
+    /// Returns its number. 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.number
     }
@@ -86,7 +86,7 @@ impl Rqt {
         Ok(())
     }
 
-    /// The numbers of the queues in it, as the HCA shows them. One call into the kernel.
+    /// Returns the numbers of the queues in it, as the HCA shows them. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Object::query`].
@@ -101,12 +101,12 @@ impl Rqt {
         Ok(list.take(size).map(|entry| rq_num::RQ_NUM.get(entry) as u32).collect())
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.object.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.inner.object
     }

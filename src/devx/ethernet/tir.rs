@@ -130,7 +130,7 @@ impl Tir {
         Ok(Tir { inner: Arc::new(TirInner { object, number, table }) })
     }
 
-    /// Its number. 24 bits.
+    /// Returns its number. 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.number
     }
@@ -173,7 +173,7 @@ impl Tir {
         })
     }
 
-    /// Its context as the HCA shows it, laid out as [`tirc`](super::super::ifc::tirc). One call into
+    /// Returns its context as the HCA shows it, laid out as [`tirc`](super::super::ifc::tirc). One call into
     /// the kernel.
     ///
     /// # Errors
@@ -185,12 +185,12 @@ impl Tir {
         Ok(self.inner.object.query(&query)?.bytes(query_tir_out::TIR_CONTEXT).to_vec())
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.object.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.inner.object
     }

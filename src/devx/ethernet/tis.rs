@@ -40,12 +40,12 @@ impl Tis {
         Ok(Tis { object: Arc::new(object), number })
     }
 
-    /// Its number. 24 bits.
+    /// Returns its number. 24 bits.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The priority, 0 to 7, of what is sent by it. One call into the kernel.
+    /// Returns the priority, 0 to 7, of what is sent by it. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Object::query`].
@@ -76,12 +76,12 @@ impl Tis {
         unsafe { self.object.modify(&command) }.map(|_| ())
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.object.context()
     }
 
-    /// The object behind it, for commands that this crate does not wrap.
+    /// Returns the object behind it, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         &self.object
     }

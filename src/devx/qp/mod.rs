@@ -150,7 +150,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         QueuePair { inner, marker: PhantomData }
     }
 
-    /// Its number, which the peer addresses. 24 bits.
+    /// Returns its number, which the peer addresses. 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.number
     }
@@ -160,7 +160,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         self.inner.capacities
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.object().context()
     }
@@ -206,7 +206,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         self.inner.query()
     }
 
-    /// The object, for commands that this crate does not wrap.
+    /// Returns the object, for commands that this crate does not wrap.
     pub fn object(&self) -> &Object {
         self.inner.object()
     }

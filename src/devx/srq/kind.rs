@@ -53,7 +53,7 @@ impl Kind {
         }
     }
 
-    /// The command that makes it.
+    /// Returns the command that makes it.
     pub(super) fn create(&self, place: &Place) -> Command {
         let (log_wqes, log_stride) = (place.wqes.ilog2(), place.stride.ilog2());
         match *self {
@@ -110,7 +110,7 @@ impl Kind {
         }
     }
 
-    /// Its number, of the reply to that.
+    /// Returns its number, of the reply to that.
     pub(super) fn number(&self, reply: &Reply) -> u32 {
         reply.get(match self {
             Kind::Pool { .. } => create_rmp_out::RMPN,
@@ -118,7 +118,7 @@ impl Kind {
         }) as u32
     }
 
-    /// The command that asks about it.
+    /// Returns the command that asks about it.
     pub(super) fn query(&self, number: u32) -> Command {
         match self {
             Kind::Pool { .. } => Command::new(opcode::QUERY_RMP, query_rmp_in::SIZE)
@@ -130,7 +130,7 @@ impl Kind {
         }
     }
 
-    /// Its limit, of the reply to that.
+    /// Returns its limit, of the reply to that.
     pub(super) fn limit(&self, reply: &Reply) -> u32 {
         reply.get(match self {
             Kind::Pool { .. } => wq::LWM.within(rmpc::WQ).within(query_rmp_out::RMP_CONTEXT),
@@ -138,7 +138,7 @@ impl Kind {
         }) as u32
     }
 
-    /// The command that arms its limit.
+    /// Returns the command that arms its limit.
     pub(super) fn arm(&self, number: u32, limit: u32) -> Command {
         match self {
             Kind::Pool { .. } => Command::new(opcode::MODIFY_RMP, modify_rmp_in::SIZE)

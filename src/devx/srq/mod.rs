@@ -74,7 +74,7 @@ impl SharedReceiveQueue {
         self.inner.max_sge
     }
 
-    /// Its number. 24 bits.
+    /// Returns its number. 24 bits.
     ///
     /// # Errors
     /// None: it is a result as of verbs' queues.
@@ -106,7 +106,7 @@ impl SharedReceiveQueue {
         Ok(SharedReceiveAttributes { max_wr: self.capacity(), max_sge: self.max_sge(), limit })
     }
 
-    /// The reply of the command that asks about it: QUERY_RMP, or QUERY_XRC_SRQ. One command.
+    /// Returns the reply of the command that asks about it: QUERY_RMP, or QUERY_XRC_SRQ. One command.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -119,12 +119,12 @@ impl SharedReceiveQueue {
         self.inner.kind.user_index()
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.object().context()
     }
 
-    /// The object, for commands that this crate does not wrap. It is there as long as the queue.
+    /// Returns the object, for commands that this crate does not wrap. It is there as long as the queue.
     pub fn object(&self) -> &Object {
         self.inner.object.as_ref().expect("it goes with the queue")
     }

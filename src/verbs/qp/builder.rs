@@ -122,7 +122,7 @@ impl QueuePairBuilder<RawPacket> {
 }
 
 impl<T: Receives> QueuePairBuilder<T> {
-    /// The queue for completions of receives, if it is another than that of sends.
+    /// Sets the queue for completions of receives, if it is another than that of sends.
     pub fn receive_cq(mut self, cq: &CompletionQueue) -> Self {
         self.receive_cq = cq.handle();
         self
@@ -140,7 +140,7 @@ impl<T: Receives> QueuePairBuilder<T> {
         self
     }
 
-    /// The shared receive queue that it takes its receives from, instead of one of its own.
+    /// Sets the shared receive queue that it takes its receives from, instead of one of its own.
     pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue) -> Self {
         self.shared_receives = Some(queue.clone());
         self.capacities.max_recv_wr = 0;
@@ -214,7 +214,7 @@ impl<T: HasQueues> QueuePairBuilder<T> {
         self
     }
 
-    /// The domain whose doorbell register the queue pair uses; one of libmlx5's choice if not
+    /// Sets the domain whose doorbell register the queue pair uses; one of libmlx5's choice if not
     /// called.
     pub fn thread_domain(mut self, domain: &ThreadDomain) -> Self {
         self.thread_domain = Some(domain.clone());

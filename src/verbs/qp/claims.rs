@@ -15,12 +15,12 @@ pub enum WorkQueue {
 }
 
 impl WorkQueue {
-    /// The bit that says that the last owner left work outstanding.
+    /// Returns the bit that says that the last owner left work outstanding.
     const fn unfinished(self) -> u8 {
         (self as u8) << 2
     }
 
-    /// What errors call it.
+    /// The name of the object in errors.
     const fn name(self) -> &'static str {
         match self {
             WorkQueue::Send => "send queue",

@@ -136,7 +136,7 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         QueuePair { inner, marker: PhantomData }
     }
 
-    /// Its number, which the peer addresses. 24 bits.
+    /// Returns its number, which the peer addresses. 24 bits.
     pub fn number(&self) -> u32 {
         self.inner.number.load(Ordering::Relaxed)
     }
@@ -146,12 +146,12 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         self.inner.capacities
     }
 
-    /// The device it belongs to.
+    /// Returns the device.
     pub fn context(&self) -> &Context {
         self.inner.parents.context()
     }
 
-    /// The shared receive queue that it was made with.
+    /// Returns the shared receive queue that it was made with.
     pub fn shared_receive_queue(&self) -> Option<&SharedReceiveQueue> {
         self.inner.shared_receives.as_ref()
     }
@@ -161,42 +161,42 @@ impl<T: Transport, S: State> QueuePair<T, S> {
         QueuePairHandle { inner: Arc::clone(&self.inner) }
     }
 
-    /// The domain of the memory that its requests may name; none of answering ends of extended
+    /// Returns the domain of the memory that its requests may name; none of answering ends of extended
     /// reliable connections.
     pub(crate) fn domain(&self) -> Option<DomainId> {
         self.inner.parents.pd().map(ProtectionDomain::id)
     }
 
-    /// The queue pair, for calls that this crate does not wrap. It lives as long as `self`.
+    /// Returns the queue pair, for calls that this crate does not wrap. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_qp> {
         self.inner.qp
     }
 }
 
 impl<T: HasQueues, S: State> QueuePair<T, S> {
-    /// The domain it belongs to.
+    /// Returns the domain it belongs to.
     pub fn protection_domain(&self) -> &ProtectionDomain {
         self.inner.parents.pd().expect(MADE_WITH)
     }
 
-    /// The queue that its send completions go to.
+    /// Returns the queue that its send completions go to.
     pub fn send_cq(&self) -> &CompletionQueueHandle {
         self.inner.parents.cqs().expect(MADE_WITH).0
     }
 
-    /// The queue that its receive completions go to.
+    /// Returns the queue that its receive completions go to.
     pub fn receive_cq(&self) -> &CompletionQueueHandle {
         self.inner.parents.cqs().expect(MADE_WITH).1
     }
 }
 
 impl QueuePairHandle {
-    /// The queue pair. It lives as long as `self`.
+    /// Returns the queue pair. It lives as long as `self`.
     pub fn as_raw(&self) -> NonNull<ibv_qp> {
         self.inner.qp
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn number(&self) -> u32 {
         self.inner.number.load(Ordering::Relaxed)
     }
@@ -206,18 +206,18 @@ impl QueuePairHandle {
         self.inner.capacities
     }
 
-    /// The state the program moved it to last. One load; the HCA may have moved it to ERROR since.
+    /// Returns the state the program moved it to last. One load; the HCA may have moved it to ERROR since.
     pub fn state(&self) -> QpState {
         QpState::from_code(self.inner.state.load(Ordering::Acquire))
     }
 
-    /// The queue that its send completions go to; none of an answering end of extended reliable
+    /// Returns the queue that its send completions go to; none of an answering end of extended reliable
     /// connections.
     pub fn send_cq(&self) -> Option<&CompletionQueueHandle> {
         self.inner.parents.cqs().map(|cqs| cqs.0)
     }
 
-    /// The queue that its receive completions go to; none of an answering end of extended reliable
+    /// Returns the queue that its receive completions go to; none of an answering end of extended reliable
     /// connections.
     pub fn receive_cq(&self) -> Option<&CompletionQueueHandle> {
         self.inner.parents.cqs().map(|cqs| cqs.1)

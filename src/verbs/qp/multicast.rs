@@ -61,12 +61,12 @@ pub struct MulticastMembership {
 }
 
 impl MulticastMembership {
-    /// The group.
+    /// Returns the group.
     pub fn group(&self) -> Gid {
         self.group
     }
 
-    /// Its LID on InfiniBand.
+    /// Returns its LID on InfiniBand.
     pub fn lid(&self) -> u16 {
         self.lid
     }

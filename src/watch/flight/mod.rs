@@ -73,10 +73,10 @@ pub(crate) struct Facts {
 /// A CQE, as a recorder looks at it.
 #[cfg_attr(not(feature = "flight-recorder"), allow(dead_code, reason = "nobody records"))]
 pub(crate) trait Observed {
-    /// Whether it reports an error.
+    /// Returns whether it reports an error.
     fn is_error(&self) -> bool;
-    /// Whether it reports an error that is but the consequence of another one.
+    /// Returns whether it reports an error that is but the consequence of another one.
     fn is_flush(&self) -> bool;
-    /// A copy of its 64 bytes, as words in memory's order.
+    /// Returns a copy of its 64 bytes, as words in memory's order.
     fn words(&self) -> [u64; 8];
 }

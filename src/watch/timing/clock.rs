@@ -84,12 +84,12 @@ impl Clock {
         self.hertz
     }
 
-    /// Where that is known from.
+    /// Returns where that is known from.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// Whether the processor promises that the rate never changes (x86-64: CPUID leaf 0x80000007,
+    /// Returns whether the processor promises that the rate never changes (x86-64: CPUID leaf 0x80000007,
     /// "invariant TSC"). If not, ticks are ticks, but nanoseconds may be wrong.
     pub fn is_constant(&self) -> bool {
         self.constant
@@ -106,7 +106,7 @@ impl Clock {
         ticks as f64 * 1e9 / self.hertz
     }
 
-    /// The same, rounded down, without floating point: one multiplication, for use between two
+    /// Returns the same, rounded down, without floating point: one multiplication, for use between two
     /// messages. It is at most 2^-32 of a nanosecond per tick from exact.
     #[inline(always)]
     pub fn whole_nanoseconds(&self, ticks: u64) -> u64 {

@@ -56,7 +56,7 @@ impl Phase {
         Self::Release,
     ];
 
-    /// The phase in one or two words.
+    /// Returns the phase in one or two words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Reserve => "reserve",

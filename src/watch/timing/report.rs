@@ -61,7 +61,7 @@ impl Report {
         Self { clock, phases: phases.collect() }
     }
 
-    /// The phases that occurred, in their order.
+    /// Returns the phases that occurred, in their order.
     pub fn phases(&self) -> &[PhaseReport] {
         &self.phases
     }
@@ -71,7 +71,7 @@ impl Report {
         self.phases.iter().find(|report| report.phase == phase)
     }
 
-    /// The clock that the ticks are of.
+    /// Returns the clock that the ticks are of.
     pub fn clock(&self) -> &'static Clock {
         self.clock
     }

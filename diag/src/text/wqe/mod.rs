@@ -73,7 +73,7 @@ pub struct WqeHead {
 }
 
 impl WqeHead {
-    /// The name of the opcode, where it is known.
+    /// Returns the name of the opcode, where it is known.
     pub const fn operation(&self) -> Option<&'static str> {
         opcode::name(self.opcode)
     }
