@@ -108,8 +108,8 @@ impl LocalPort {
         attributes
     }
 
-    /// INIT to RTR towards the peer: the smaller MTU, the PSN it told, the depth that was told it. An
-    /// unreliable connection takes them [into](crate::verbs::UcRtrAttributes) its own.
+    /// INIT to RTR towards the peer: the smaller MTU, the PSN it told, the depth that was told it.
+    /// An unreliable connection takes them [into](crate::verbs::UcRtrAttributes) its own.
     pub fn rtr(&self, mine: &Endpoint, theirs: &Endpoint) -> RtrAttributes {
         RtrAttributes {
             rq_psn: theirs.psn,
@@ -129,8 +129,8 @@ impl LocalPort {
         }
     }
 
-    /// Returns where the sender of a datagram is: for an address handle, to answer it. `header` is what came
-    /// with it, where it had one.
+    /// Returns where the sender of a datagram is: for an address handle, to answer it. `header` is
+    /// what came with it, where it had one.
     pub fn sender(&self, done: &ReceiveDone, header: Option<&DatagramHeader>) -> AddressVector {
         let global = header.map(|header| GlobalRoute {
             traffic_class: header.traffic_class,
@@ -144,8 +144,8 @@ impl LocalPort {
         AddressVector { service_level: done.sl, src_path_bits: done.dlid_path_bits, ..port }
     }
 
-    /// Returns where a multicast group is: for an address handle. `lid` is the group's on InfiniBand, where
-    /// the subnet manager gives it to those who join.
+    /// Returns where a multicast group is: for an address handle. `lid` is the group's on
+    /// InfiniBand, where the subnet manager gives it to those who join.
     pub fn multicast(&self, group: Gid, lid: u16) -> AddressVector {
         let global = Some(self.route(group));
         AddressVector { global, ..AddressVector::lid(self.port.port, lid) }
@@ -157,8 +157,8 @@ impl LocalPort {
         GlobalRoute { dgid, sgid_index, flow_label: 0, hop_limit: 64, traffic_class: 0 }
     }
 
-    /// Returns where the peer is. If it told no GID and one is needed, moving to RTR, or making an address
-    /// handle, says so.
+    /// Returns where the peer is. If it told no GID and one is needed, moving to RTR, or making an
+    /// address handle, says so.
     pub fn address(&self, theirs: &Endpoint) -> AddressVector {
         let port = self.port.port;
         match self.gid {

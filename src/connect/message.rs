@@ -21,8 +21,8 @@
 //! | 40 | 8 | its length; 0 if none is offered |
 //! | 48 | 4 | its rkey |
 //!
-//! A barrier is one byte: the number of the step. Data is what the programs make of it, at most 1024
-//! bytes.
+//! A barrier is one byte: the number of the step. Data is what the programs make of it, at most
+//! 1024 bytes.
 
 use super::ConnectError;
 use crate::ib::Gid;

@@ -83,8 +83,8 @@ impl Query {
 
 /// What the HCA knows of an object: QPC, CQC, RMPC and so on, as it was when it was asked.
 ///
-/// Its `Display` lists it by field name, as [`Structure`] does; the alternate form (`{:#}`) with the
-/// fields that are zero.
+/// Its `Display` lists it by field name, as [`Structure`] does; the alternate form (`{:#}`) with
+/// the fields that are zero.
 #[derive(Clone)]
 pub struct ObjectContext {
     layout: &'static Layout,
@@ -114,8 +114,8 @@ impl ObjectContext {
         &self.bytes
     }
 
-    /// Returns the fields by which it differs from another of the same kind, with both values; what is wider
-    /// than 64 bits in pieces.
+    /// Returns the fields by which it differs from another of the same kind, with both values; what
+    /// is wider than 64 bits in pieces.
     pub fn differences(&self, other: &ObjectContext) -> Vec<(Field, u64, u64)> {
         let fields = self.layout.leaves().into_iter().flat_map(Field::words);
         let within = |context: &ObjectContext, field: Field| {

@@ -17,11 +17,11 @@ use crate::verbs::{Context, QueuePair, Result, Rts};
 
 /// A set of counters (`ALLOC_Q_COUNTER`), of which an HCA has 255 at most.
 ///
-/// Queues count in it that name it: queue pairs made by command and receive queues by their builder,
-/// queue pairs of verbs by [`count`](Self::count). What several queues count adds up.
+/// Queues count in it that name it: queue pairs made by command and receive queues by their
+/// builder, queue pairs of verbs by [`count`](Self::count). What several queues count adds up.
 ///
-/// Clones are cheap and name the same set, which goes when the last of them, and the last queue made
-/// by command that names it, is gone.
+/// Clones are cheap and name the same set, which goes when the last of them, and the last queue
+/// made by command that names it, is gone.
 #[derive(Clone)]
 pub struct QueueCounters {
     object: Arc<Object>,
@@ -107,8 +107,8 @@ impl QueueCounters {
             .set(qpc::ST.within(rts2rts_qp_in::QPC), service(T::QP_TYPE))
             .set(qpc::COUNTER_SET_ID.within(rts2rts_qp_in::QPC), self.number)
             .run(context, "mlx5dv_devx_qp_modify", |command, reply| {
-                // SAFETY: the queue pair is alive, and both buffers live through the call and are as
-                // long as they are said to be.
+                // SAFETY: the queue pair is alive, and both buffers live through the call and are
+                // as long as they are said to be.
                 unsafe {
                     mlx5dv_devx_qp_modify(
                         qp.as_raw().as_ptr(),

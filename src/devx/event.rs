@@ -54,7 +54,8 @@ impl Event {
         Some(&self.eqe.as_ref()?[eqe::EVENT_DATA.bytes()])
     }
 
-    /// Returns the number of the queue that it is of. `None` of the port's events, and without data.
+    /// Returns the number of the queue that it is of. `None` of the port's events, and without
+    /// data.
     pub fn queue(&self) -> Option<u32> {
         let data = self.data()?;
         Some(match self.kind {

@@ -12,8 +12,8 @@ use super::command::{Command, Reply};
 use crate::verbs::{Cause, Context, Errno, Error, Result};
 
 /// The number of the HCA's event queue that a completion vector leads to, as CREATE_CQ wants it.
-/// Vectors are numbered from 0; the kernel shares its event queues among all programs. One call into
-/// the kernel.
+/// Vectors are numbered from 0; the kernel shares its event queues among all programs. One call
+/// into the kernel.
 ///
 /// # Errors
 /// [`Error::Call`]: EINVAL for a vector that there is not.
@@ -37,8 +37,8 @@ fn only_vfio(error: Error) -> Error {
 
 /// An interrupt of the device, as an eventfd.
 ///
-/// libmlx5 has them on devices that a program drives by VFIO, without the kernel's driver. On others,
-/// completions and events come to a program by an [`EventChannel`](super::EventChannel).
+/// libmlx5 has them on devices that a program drives by VFIO, without the kernel's driver. On
+/// others, completions and events come to a program by an [`EventChannel`](super::EventChannel).
 #[derive(Debug)]
 pub struct MsiVector {
     vector: NonNull<mlx5dv_devx_msi_vector>,

@@ -265,8 +265,8 @@ impl<'a> MkeyBuilder<'a> {
     /// - No Rust reference covers memory that the rights let requests of this host or peers write,
     ///   and no `&mut` covers any of the pieces' memory. If a region lends its memory as `&[u8]`,
     ///   the key grants no more than the region was registered with.
-    /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps queues
-    ///   out only as long as that key itself lives.
+    /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps
+    ///   queues out only as long as that key itself lives.
     pub unsafe fn list(self, pieces: &[Sge]) -> Result<Mkey> {
         const LONGEST: u32 = i32::MAX as u32;
         if let Some(piece) = pieces.iter().find(|piece| !(1..=LONGEST).contains(&piece.length)) {
@@ -297,8 +297,8 @@ impl<'a> MkeyBuilder<'a> {
     /// - No Rust reference covers memory that the rights let requests of this host or peers write,
     ///   and no `&mut` covers any of the pieces' memory. If a region lends its memory as `&[u8]`,
     ///   the key grants no more than the region was registered with.
-    /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps queues
-    ///   out only as long as that key itself lives.
+    /// - No queue has its ring or doorbell record in the memory. A direct key over a umem keeps
+    ///   queues out only as long as that key itself lives.
     pub unsafe fn equal(self, size: u64, length: u64, pieces: &[Piece]) -> Result<Mkey> {
         if !size.is_power_of_two() || !(12..=31).contains(&size.ilog2()) {
             let rule = "a power of two from 4 KiB to 2 GiB";

@@ -1,16 +1,15 @@
 //! What is made or asked by firmware command (DevX).
 //!
 //! A [`Command`] is the bytes of a firmware command with the names of what was set in it. It is
-//! executed for itself, or makes an [`Object`] that is asked about, changed and destroyed by further
-//! commands. A refusal comes back as [`Error::Refused`](crate::Error::Refused), in words and with
-//! what was sent; a command that the kernel did not let through to the HCA as
-//! [`Error::Withheld`](crate::Error::Withheld). [`ifc`] has the layouts and opcodes.
-//! What queues stand on is a [`Uar`], by which they ring, and a [`Umem`], in which they lie.
-//! [`CompletionQueue`] and [`QueuePair`] are as those of [`verbs`](crate::verbs), and rings are made
-//! of them alike.
-//! [`Capabilities`] tell what the HCA can do, by name. Commands are given on what verbs made, too
-//! ([`CommandTarget`]), which shows what the HCA knows of it, and queries need not be waited for
-//! ([`AsyncCommands`]).
+//! executed for itself, or makes an [`Object`] that is asked about, changed and destroyed by
+//! further commands. A refusal comes back as [`Error::Refused`](crate::Error::Refused), in words
+//! and with what was sent; a command that the kernel did not let through to the HCA as
+//! [`Error::Withheld`](crate::Error::Withheld). [`ifc`] has the layouts and opcodes. What queues
+//! stand on is a [`Uar`], by which they ring, and a [`Umem`], in which they lie.
+//! [`CompletionQueue`] and [`QueuePair`] are as those of [`verbs`](crate::verbs), and rings are
+//! made of them alike. [`Capabilities`] tell what the HCA can do, by name. Commands are given on
+//! what verbs made, too ([`CommandTarget`]), which shows what the HCA knows of it, and queries need
+//! not be waited for ([`AsyncCommands`]).
 //!
 //! What other processes have open is asked in [`process`].
 //!

@@ -31,8 +31,8 @@ pub struct Object {
 // SAFETY: libmlx5 allows calls on one object from any thread: each is one ioctl with the object's
 // handle, which does not change. What is kept is `Send`.
 unsafe impl Send for Object {}
-// SAFETY: libmlx5 allows calls on one object from several threads at once: each is one ioctl with the
-// object's handle, which does not change. What is kept is `Sync`.
+// SAFETY: libmlx5 allows calls on one object from several threads at once: each is one ioctl with
+// the object's handle, which does not change. What is kept is `Sync`.
 unsafe impl Sync for Object {}
 
 impl Command {
@@ -49,8 +49,8 @@ impl Command {
     ///
     /// # Safety
     /// As long as the object exists:
-    /// - Each object that the command names by number (protection domain, umem, CQ, queue, key, UAR)
-    ///   exists, too.
+    /// - Each object that the command names by number (protection domain, umem, CQ, queue, key,
+    ///   UAR) exists, too.
     /// - The memory that a memory key leads to, directly or through other keys, stays registered.
     ///   No Rust reference covers what the key lets the HCA write, and no `&mut` covers what it
     ///   lets the HCA read. No queue of this crate has its ring or doorbell record there.
@@ -135,9 +135,9 @@ impl Object {
     /// - The command does not take a queue that this crate posts to or polls to RESET, and changes
     ///   neither its ring, its doorbell record, its counters nor its CQ. A queue that goes to RESET
     ///   and back executes the WQEs in its ring again, after their memory was given back.
-    /// - Memory that the change lets the HCA read or write fulfills what
-    ///   [`Command::create`] asks of a new object: it stays registered, no Rust reference covers it,
-    ///   and it holds no ring or doorbell record.
+    /// - Memory that the change lets the HCA read or write fulfills what [`Command::create`] asks
+    ///   of a new object: it stays registered, no Rust reference covers it, and it holds no ring or
+    ///   doorbell record.
     /// - Each object that the command names exists as long as this one, or until another change
     ///   takes it out.
     pub unsafe fn modify(&self, command: &Command) -> Result<Reply> {

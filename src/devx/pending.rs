@@ -26,9 +26,9 @@ const CALL: &str = "mlx5dv_devx_obj_query_async";
 /// come to them.
 ///
 /// Any number may be outstanding, as long as their replies together have no more bytes than the
-/// kernel keeps for a channel, 1 MiB; each gets a cookie of the program's. Answers come in the order
-/// in which the HCA executed the commands. Dropping the channel waits for what is outstanding and
-/// forgets it.
+/// kernel keeps for a channel, 1 MiB; each gets a cookie of the program's. Answers come in the
+/// order in which the HCA executed the commands. Dropping the channel waits for what is outstanding
+/// and forgets it.
 pub struct AsyncCommands {
     channel: NonNull<mlx5dv_devx_cmd_comp>,
     /// What was asked and is not answered. The kernel has only the keys.
@@ -54,8 +54,8 @@ pub struct Answer {
 // SAFETY: libmlx5 allows calls on one channel from several threads: each is one system call on its
 // descriptor, which does not change.
 unsafe impl Send for AsyncCommands {}
-// SAFETY: libmlx5 allows calls on one channel from several threads at once: each is one system call on
-// its descriptor, which does not change. What is outstanding is behind a lock.
+// SAFETY: libmlx5 allows calls on one channel from several threads at once: each is one system call
+// on its descriptor, which does not change. What is outstanding is behind a lock.
 unsafe impl Sync for AsyncCommands {}
 
 impl AsyncCommands {
@@ -77,8 +77,8 @@ impl AsyncCommands {
         Ok(commands)
     }
 
-    /// Asks about an object by a command that names it. One call into the kernel, which does not wait
-    /// for the HCA. The object may be gone before the answer is there.
+    /// Asks about an object by a command that names it. One call into the kernel, which does not
+    /// wait for the HCA. The object may be gone before the answer is there.
     ///
     /// # Errors
     /// [`Error::Withheld`], with EAGAIN while too many bytes of replies are outstanding or unread;
@@ -158,8 +158,8 @@ impl AsyncCommands {
         Ok(Some(Answer { cookie, reply }))
     }
 
-    /// Returns the next answer, when it is there; `None` if it is not before the timeout, or nothing is
-    /// outstanding.
+    /// Returns the next answer, when it is there; `None` if it is not before the timeout, or
+    /// nothing is outstanding.
     ///
     /// # Errors
     /// [`Error::Call`].

@@ -8,10 +8,11 @@ use super::domain::Domain;
 use super::{Command, Object};
 use crate::verbs::{Context, Result};
 
-/// A place for a signature (PSV, `CREATE_PSV`), of which a key for protected data needs one for what
-/// lies in memory and one for what is on the wire.
+/// A place for a signature (PSV, `CREATE_PSV`), of which a key for protected data needs one for
+/// what lies in memory and one for what is on the wire.
 ///
-/// An HCA makes up to four at once; the kernel has one made at a time, so that each can go by itself.
+/// An HCA makes up to four at once; the kernel has one made at a time, so that each can go by
+/// itself.
 pub struct Psv {
     object: Object,
     number: u32,

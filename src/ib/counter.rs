@@ -1,8 +1,8 @@
 //! Counters of rings, and how they become slots.
 //!
-//! All counters are free-running 32-bit numbers here. The HCA sees their low 16 bits (WQE counters) or
-//! low 24 bits (CQ consumer index); entries are powers of two, so a slot is a counter masked, and the
-//! parity of a counter's lap is the ownership bit of a CQE.
+//! All counters are free-running 32-bit numbers here. The HCA sees their low 16 bits (WQE counters)
+//! or low 24 bits (CQ consumer index); entries are powers of two, so a slot is a counter masked,
+//! and the parity of a counter's lap is the ownership bit of a CQE.
 
 use std::fmt;
 
@@ -58,7 +58,8 @@ impl Counter {
         self.0 & 0xff_ffff
     }
 
-    /// Returns the counter whose low 16 bits are `low`, looked for in the 2^16 values from `self` on.
+    /// Returns the counter whose low 16 bits are `low`, looked for in the 2^16 values from `self`
+    /// on.
     #[inline(always)]
     pub const fn next_with_low16(self, low: u16) -> Self {
         self.plus(low.wrapping_sub(self.low16()) as u32)
@@ -111,8 +112,8 @@ impl Shape {
         counter.0 & (self.mask + 1) != 0
     }
 
-    /// Returns the number of the lap that `counter` is in, modulo 256: what a CQE of this lap carries in the
-    /// enhanced layout.
+    /// Returns the number of the lap that `counter` is in, modulo 256: what a CQE of this lap
+    /// carries in the enhanced layout.
     pub const fn iteration(self, counter: Counter) -> u8 {
         (counter.0 >> (self.mask + 1).trailing_zeros()) as u8
     }

@@ -35,7 +35,8 @@ impl Gid {
         self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
     }
 
-    /// Returns whether it is a multicast group: of IPv6 (ff00::/8), or of IPv4 (224.0.0.0/4), mapped.
+    /// Returns whether it is a multicast group: of IPv6 (ff00::/8), or of IPv4 (224.0.0.0/4),
+    /// mapped.
     pub fn is_multicast(self) -> bool {
         self.0[0] == 0xff || self.ipv4().is_some_and(|v4| v4.is_multicast())
     }

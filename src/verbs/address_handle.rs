@@ -17,8 +17,9 @@ use crate::wqe::{DcAddress, UdAddress};
 ///
 /// Making one is a system call on RoCE, where the kernel looks up the MAC address of the GID; on
 /// InfiniBand it stays in the process. Requests hold a copy of what the HCA needs of it, so it may
-/// be dropped as soon as the addresses that are made from it are made. On RoCEv2 a handle whose flow
-/// label is 0 has libmlx5 choose a UDP source port by chance; with another, it follows from that.
+/// be dropped as soon as the addresses that are made from it are made. On RoCEv2 a handle whose
+/// flow label is 0 has libmlx5 choose a UDP source port by chance; with another, it follows from
+/// that.
 pub struct AddressHandle {
     ah: NonNull<ibv_ah>,
     vector: AvSeg,

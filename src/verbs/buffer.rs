@@ -51,7 +51,8 @@ unsafe impl Buffer for Box<[u8]> {
     }
 }
 
-// SAFETY: a Vec that is not dropped is owned by whoever holds its pointer. The word is its capacity.
+// SAFETY: a Vec that is not dropped is owned by whoever holds its pointer. The word is its
+// capacity.
 unsafe impl Buffer for Vec<u8> {
     fn into_parts(self) -> (NonNull<u8>, usize, usize) {
         let mut vec = std::mem::ManuallyDrop::new(self);

@@ -209,8 +209,8 @@ impl VerbsCapabilities {
         self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
-    /// Returns the flags that are set in a field, by the names of the header without its prefixes, with a
-    /// number for bits that have none; `None` if the field does not have flags.
+    /// Returns the flags that are set in a field, by the names of the header without its prefixes,
+    /// with a number for bits that have none; `None` if the field does not have flags.
     pub fn flags(&self, name: &str) -> Option<Vec<String>> {
         let (_, bits) = FLAGS.iter().find(|(known, _)| *known == name)?;
         Some(words(bits, self.get(name)?))

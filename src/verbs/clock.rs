@@ -11,7 +11,8 @@ use mlx5_sys::dv::{MLX5DV_CONTEXT_MASK_HCA_CORE_CLOCK, mlx5dv_context, mlx5dv_qu
 use super::error::check;
 use super::{Context, Errno, Error, Result};
 
-/// `struct mlx5_ib_clock_info` of `rdma/mlx5-abi.h`: a page that the kernel writes and programs read.
+/// `struct mlx5_ib_clock_info` of `rdma/mlx5-abi.h`: a page that the kernel writes and programs
+/// read.
 #[repr(C)]
 struct Page {
     /// Odd while the rest is written, and another one afterwards.
@@ -39,9 +40,9 @@ const TRIES: u32 = 1 << 16;
 
 /// The clock of a device.
 ///
-/// CQEs carry its [raw counts](crate::ring::Peeked::timestamp). [`read`](Self::read) gets, without a
-/// system call, how they become time of day: the kernel keeps that in a page, which it writes anew
-/// now and then, following its own clock.
+/// CQEs carry its [raw counts](crate::ring::Peeked::timestamp). [`read`](Self::read) gets, without
+/// a system call, how they become time of day: the kernel keeps that in a page, which it writes
+/// anew now and then, following its own clock.
 ///
 /// ```no_run
 /// # fn show() -> mlx5::Result<()> {
@@ -102,17 +103,17 @@ impl Clock {
         Ok(clock)
     }
 
-    /// Returns how counts become time of day now. `None` if the page is being written all the time, which the
-    /// kernel does not. About a dozen loads.
+    /// Returns how counts become time of day now. `None` if the page is being written all the time,
+    /// which the kernel does not. About a dozen loads.
     pub fn read(&self) -> Option<ClockReading> {
-        // SAFETY: mapped as long as `self`, readable, and zeroes or what the kernel wrote are values
-        // of the atomics.
+        // SAFETY: mapped as long as `self`, readable, and zeroes or what the kernel wrote are
+        // values of the atomics.
         let page = unsafe { self.page.as_ref() };
         read(page)
     }
 
-    /// Returns the clock's count now: an access to the HCA, of about a microsecond. `None` where the kernel
-    /// does not let programs read the register.
+    /// Returns the clock's count now: an access to the HCA, of about a microsecond. `None` where
+    /// the kernel does not let programs read the register.
     pub fn count(&self) -> Option<u64> {
         let register = self.register?;
         // SAFETY: two words that the context keeps mapped.
@@ -183,8 +184,8 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// What the kernel said of a clock at one moment: a count, the time of day then, and how long a count
-/// takes.
+/// What the kernel said of a clock at one moment: a count, the time of day then, and how long a
+/// count takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReading {
     nsec: u64,
@@ -198,9 +199,9 @@ pub struct ClockReading {
 
 impl ClockReading {
     /// Nanoseconds since 1970 of a count, such as a CQE's, of before or after the reading. Exact to
-    /// what the kernel's clock is; it is the farther off, the longer ago the reading is. Counts begin
-    /// anew when the HCA's counter passes its end: one that is farther away than half a round of it is
-    /// taken for another.
+    /// what the kernel's clock is; it is the farther off, the longer ago the reading is. Counts
+    /// begin anew when the HCA's counter passes its end: one that is farther away than half a round
+    /// of it is taken for another.
     pub fn nanoseconds(&self, count: u64) -> u64 {
         let after = count.wrapping_sub(self.cycles) & self.mask;
         let scaled = |counts: u64| u128::from(counts) * u128::from(self.mult);
@@ -219,8 +220,8 @@ impl ClockReading {
         UNIX_EPOCH + Duration::from_nanos(self.nanoseconds(count))
     }
 
-    /// Returns how often the kernel writes the page at least: with a reading that is older, counts may be
-    /// taken for those of another round.
+    /// Returns how often the kernel writes the page at least: with a reading that is older, counts
+    /// may be taken for those of another round.
     pub fn longest_use(&self) -> Duration {
         Duration::from_nanos(self.overflow_period)
     }

@@ -203,7 +203,8 @@ impl Context {
         unsafe { (*self.as_raw().as_ptr()).async_fd }
     }
 
-    /// Returns the context, for calls that this crate does not wrap. It stays open as long as `self`.
+    /// Returns the context, for calls that this crate does not wrap. It stays open as long as
+    /// `self`.
     pub fn as_raw(&self) -> NonNull<ibv_context> {
         self.inner.context
     }

@@ -274,7 +274,8 @@ impl CompletionQueueHandle {
         self.inner.ignores_overrun
     }
 
-    /// Returns whether an asynchronous event that this crate has read reported that the HCA failed it.
+    /// Returns whether an asynchronous event that this crate has read reported that the HCA failed
+    /// it.
     pub(crate) fn has_failed(&self) -> bool {
         self.inner.context.failed_cqs().has(self.inner.cq)
     }

@@ -117,8 +117,9 @@ impl ProtectionDomain {
     /// pages are present. Without it, the kernel brings them in later, as far as it can.
     ///
     /// # Errors
-    /// [`Error::Call`](super::Error::Call): ENOENT for a key of another kind of region or domain, EPERM for
-    /// [`Prefetch::Write`] of a region without `LOCAL_WRITE`, EFAULT for memory that is not mapped.
+    /// [`Error::Call`](super::Error::Call): ENOENT for a key of another kind of region or domain,
+    /// EPERM for [`Prefetch::Write`] of a region without `LOCAL_WRITE`, EFAULT for memory that is
+    /// not mapped.
     pub fn prefetch(&self, memory: &[Sge], how: Prefetch, wait: bool) -> Result<()> {
         let mut list: Vec<ibv_sge> = memory
             .iter()

@@ -47,7 +47,8 @@ unsafe impl Sync for DmInner {}
 
 impl Drop for DmInner {
     fn drop(&mut self) {
-        // SAFETY: allocated by this crate, freed once, here; regions held an Arc of it and are gone.
+        // SAFETY: allocated by this crate, freed once, here; regions held an Arc of it and are
+        // gone.
         unsafe { ibv_free_dm(self.dm.as_ptr()) };
     }
 }
@@ -165,8 +166,8 @@ impl DeviceMemory {
         self.inner.check(offset, data.len(), 4);
         for (index, word) in data.chunks_exact(4).enumerate() {
             let word = u32::from_ne_bytes(word.try_into().expect("four bytes"));
-            // SAFETY: inside the mapping and aligned, by the check above. `&mut self` keeps other threads
-            // of this host from writing.
+            // SAFETY: inside the mapping and aligned, by the check above. `&mut self` keeps other
+            // threads of this host from writing.
             unsafe { self.inner.mapped.add(offset).cast::<u32>().add(index).write_volatile(word) }
         }
         self.flush();
@@ -179,8 +180,8 @@ impl DeviceMemory {
     pub fn read(&self, offset: usize, data: &mut [u8]) {
         self.inner.check(offset, data.len(), 4);
         for (index, word) in data.chunks_exact_mut(4).enumerate() {
-            // SAFETY: inside the mapping and aligned, by the check above. No thread of this host writes
-            // while `self` is borrowed.
+            // SAFETY: inside the mapping and aligned, by the check above. No thread of this host
+            // writes while `self` is borrowed.
             let value =
                 unsafe { self.inner.mapped.add(offset).cast::<u32>().add(index).read_volatile() };
             word.copy_from_slice(&value.to_ne_bytes());

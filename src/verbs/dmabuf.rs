@@ -1,4 +1,5 @@
-//! Regions over dma-bufs: memory of another device, or of an exporter, that a descriptor stands for.
+//! Regions over dma-bufs: memory of another device, or of an exporter, that a descriptor stands
+//! for.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -17,8 +18,8 @@ use crate::wqe::{Remote, Sge};
 /// program chose; it need not be mapped into the process.
 ///
 /// A QP that receives into such a region, or reads into it, must not put payload into CQEs:
-/// [`ScatterToCqe::Never`](super::ScatterToCqe), the default. Polls would write it to the region's address
-/// in this process.
+/// [`ScatterToCqe::Never`](super::ScatterToCqe), the default. Polls would write it to the region's
+/// address in this process.
 ///
 /// The region keeps the dma-buf, though not the descriptor, until it is dropped. What the exporter
 /// lets others do to the memory meanwhile is the exporter's matter: the region gives no access to

@@ -257,8 +257,8 @@ impl Context {
         AsyncEvents { context: self.clone() }
     }
 
-    /// Returns the descriptor that becomes readable when an asynchronous event is there, for a program's
-    /// own event loop. It is non-blocking, and stays open as long as the context.
+    /// Returns the descriptor that becomes readable when an asynchronous event is there, for a
+    /// program's own event loop. It is non-blocking, and stays open as long as the context.
     pub fn async_event_fd(&self) -> RawFd {
         self.async_fd()
     }

@@ -2,7 +2,8 @@
 
 use super::{Explanation, explanation};
 
-/// Where these stand: `mlx5_ifc.h`, `MLX5_INITIAL_SEG_HEALTH_SYNDROME_*`, and `health.c`, `hsynd_str`.
+/// Where these stand: `mlx5_ifc.h`, `MLX5_INITIAL_SEG_HEALTH_SYNDROME_*`, and `health.c`,
+/// `hsynd_str`.
 pub const SOURCE: &str = "https://git.kernel.org/pub/scm/linux/kernel/git/torvalds/linux.git/tree/drivers/net/ethernet/mellanox/mlx5/core/health.c";
 
 /// A syndrome of the health buffer.

@@ -1,9 +1,9 @@
 //! What the HCA's codes mean, why they come up, and what helps.
 //!
-//! [`status`] has the reasons for which requests fail, [`vendor`] the vendor's own codes beside them,
-//! [`command`] what firmware says of a command it did not do, [`health`] what it says of itself. Few of
-//! the vendor's codes are documented: each entry says how much is known of it ([`Knowledge`]) and names
-//! a public source. Of a code that is not here nothing public was found.
+//! [`status`] has the reasons for which requests fail, [`vendor`] the vendor's own codes beside
+//! them, [`command`] what firmware says of a command it did not do, [`health`] what it says of
+//! itself. Few of the vendor's codes are documented: each entry says how much is known of it
+//! ([`Knowledge`]) and names a public source. Of a code that is not here nothing public was found.
 
 pub mod command;
 pub mod health;

@@ -73,8 +73,8 @@ impl Dump {
         dump
     }
 
-    /// Returns the WQE that a CQE is about, in whichever record it is, as [`Record::wqe_of`]: places in
-    /// `records` and in its events. `record` and `event` are the CQE's.
+    /// Returns the WQE that a CQE is about, in whichever record it is, as [`Record::wqe_of`]:
+    /// places in `records` and in its events. `record` and `event` are the CQE's.
     pub fn wqe_of(&self, record: usize, event: usize) -> Option<(usize, usize)> {
         let its = self.records.get(record)?;
         if let Some(found) = its.wqe_of(event) {

@@ -210,7 +210,8 @@ impl Cqe {
         self.0[54]
     }
 
-    /// Returns the queue whose WQE it is about: a send queue, or one of receives; `None` for other CQEs.
+    /// Returns the queue whose WQE it is about: a send queue, or one of receives; `None` for other
+    /// CQEs.
     pub fn queue(&self) -> Option<Queue> {
         match self.opcode() {
             opcode::REQ | opcode::REQ_ERR => Some(Queue::Send),
@@ -221,9 +222,9 @@ impl Cqe {
 }
 
 impl Record {
-    /// Returns the place in [`events`](Self::events) of the CQE that tells of a failure: of the error that
-    /// froze the record, which is its last; of a record that was asked for, of the first error that
-    /// is not a flush, or else of the first flush.
+    /// Returns the place in [`events`](Self::events) of the CQE that tells of a failure: of the
+    /// error that froze the record, which is its last; of a record that was asked for, of the first
+    /// error that is not a flush, or else of the first flush.
     pub fn failure(&self) -> Option<usize> {
         let is =
             |event: &Event, is: fn(&Cqe) -> bool| matches!(&event.what, What::Cqe(cqe) if is(cqe));
@@ -235,8 +236,8 @@ impl Record {
         first(cause).or_else(|| first(Cqe::is_error))
     }
 
-    /// Returns the place of the WQE that the CQE at the place `cqe` is about: the last one before it of its
-    /// index. `None` if it is not in the record, or `cqe` is not the place of such a CQE.
+    /// Returns the place of the WQE that the CQE at the place `cqe` is about: the last one before
+    /// it of its index. `None` if it is not in the record, or `cqe` is not the place of such a CQE.
     pub fn wqe_of(&self, cqe: usize) -> Option<usize> {
         let What::Cqe(named) = &self.events.get(cqe)?.what else { return None };
         self.last_wqe_before(cqe, named, |_| true)
@@ -264,8 +265,8 @@ impl Record {
         }
     }
 
-    /// Returns whether the WQE that failed had other bytes in the ring when it failed than when it was
-    /// posted; `None` if not both are in the record.
+    /// Returns whether the WQE that failed had other bytes in the ring when it failed than when it
+    /// was posted; `None` if not both are in the record.
     pub fn changed(&self) -> Option<bool> {
         let end = self.failure()?;
         let What::Cqe(cqe) = &self.events[end].what else { return None };

@@ -45,8 +45,8 @@ impl Transport {
         }
     }
 
-    /// Of the number that queue pair contexts have (`qpc.st`); `None` for those that no send queue of
-    /// verbs has.
+    /// Of the number that queue pair contexts have (`qpc.st`); `None` for those that no send queue
+    /// of verbs has.
     pub const fn of_service(st: u8) -> Option<Transport> {
         Some(match st {
             0 => Transport::Rc,
@@ -59,9 +59,9 @@ impl Transport {
         })
     }
 
-    /// Returns whether queues of it execute the opcode. Of RC, UC, XRC and DC as libmlx5 offers operations
-    /// (rdma-core `providers/mlx5/qp.c`, `MLX5_SUPPORTED_SEND_OPS_FLAGS_*`), and what an HCA executes
-    /// that libmlx5 does not post.
+    /// Returns whether queues of it execute the opcode. Of RC, UC, XRC and DC as libmlx5 offers
+    /// operations (rdma-core `providers/mlx5/qp.c`, `MLX5_SUPPORTED_SEND_OPS_FLAGS_*`), and what an
+    /// HCA executes that libmlx5 does not post.
     pub(super) const fn executes(self, code: u8) -> bool {
         match code {
             opcode::NOP | opcode::WAIT | opcode::SEND_EN => true,
@@ -163,8 +163,8 @@ pub struct Facts {
     pub transport: Transport,
     /// Number of the queue pair. `None`: all WQEs must have that of the first.
     pub qpn: Option<u32>,
-    /// Size of the ring in 64-byte blocks, a power of two. A ring that is checked as a whole says it
-    /// itself.
+    /// Size of the ring in 64-byte blocks, a power of two. A ring that is checked as a whole says
+    /// it itself.
     pub blocks: Option<u32>,
     /// Largest size of a WQE in 16-byte units.
     pub max_ds: u32,
@@ -174,7 +174,8 @@ pub struct Facts {
     pub max_inline: Option<u32>,
     /// CQEs that WQEs of this queue may have outstanding.
     pub cqes: Option<u32>,
-    /// The queue pair was made to signal every request (`sq_sig_all`): software says so in each WQE.
+    /// The queue pair was made to signal every request (`sq_sig_all`): software says so in each
+    /// WQE.
     pub signal_all: bool,
     /// The queue pair was made to check signatures of WQEs.
     pub signatures: bool,

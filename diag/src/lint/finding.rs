@@ -75,8 +75,8 @@ impl fmt::Display for Segment {
 /// Something that is wrong, and where. `Display` says it whole, cure included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Counter of the WQE's first block modulo 2^16, by its place in the queue: what its ctrl segment
-    /// should say.
+    /// Counter of the WQE's first block modulo 2^16, by its place in the queue: what its ctrl
+    /// segment should say.
     pub wqe: u16,
     /// Its opcode.
     pub opcode: u8,

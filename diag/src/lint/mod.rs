@@ -1,14 +1,15 @@
 //! Checks of send queues: WQEs as they lie in a ring, against what is known of the queue.
 //!
-//! [`Facts`] say what is known: transport, size of the ring, limits, capabilities. What is not known is
-//! not checked. A [`Lint`] goes over WQEs in the order of posting and reports each [`Finding`]: which
-//! WQE, which segment, at which byte, a typed [`Defect`] with what was expected and what was found, and
-//! the cure. A defect is what no HCA executes as it was meant; what an HCA executes, and nobody
-//! means, is only [suspicious](Severity::Suspicious).
+//! [`Facts`] say what is known: transport, size of the ring, limits, capabilities. What is not
+//! known is not checked. A [`Lint`] goes over WQEs in the order of posting and reports each
+//! [`Finding`]: which WQE, which segment, at which byte, a typed [`Defect`] with what was expected
+//! and what was found, and the cure. A defect is what no HCA executes as it was meant; what an HCA
+//! executes, and nobody means, is only [suspicious](Severity::Suspicious).
 //!
-//! The bytes come from anywhere: a ring in memory, a dump, a recording. Any bytes are taken, nothing
-//! panics, nothing allocates. `facts` is what is known, `defect` the table of all that is looked for,
-//! `queue` what concerns one WQE after the other, `wqe`, `data` and `keys` the segments of one.
+//! The bytes come from anywhere: a ring in memory, a dump, a recording. Any bytes are taken,
+//! nothing panics, nothing allocates. `facts` is what is known, `defect` the table of all that is
+//! looked for, `queue` what concerns one WQE after the other, `wqe`, `data` and `keys` the segments
+//! of one.
 //!
 //! ```
 //! use mlx5_diag::lint::{Facts, Lint, Transport};

@@ -1,6 +1,6 @@
-//! What the kernel tells of an HCA's place in the machine, by files: the PCI function with its link and
-//! the slot's ([`PciFunction`]), the memory and processors that are near it, its interrupts, the
-//! network interface behind a GID ([`Interface`]), and the counters of a port. Reading takes
+//! What the kernel tells of an HCA's place in the machine, by files: the PCI function with its link
+//! and the slot's ([`PciFunction`]), the memory and processors that are near it, its interrupts,
+//! the network interface behind a GID ([`Interface`]), and the counters of a port. Reading takes
 //! microseconds and opens files; what a kernel does not tell is `None` or empty.
 
 mod counters;

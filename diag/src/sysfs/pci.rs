@@ -21,8 +21,8 @@ pub struct PciLink {
 }
 
 impl PciLink {
-    /// From what sysfs says: `16.0 GT/s PCIe`, or `16 GT/s` in older kernels, and the number of lanes.
-    /// `None` where either is unknown, as in many virtual machines.
+    /// From what sysfs says: `16.0 GT/s PCIe`, or `16 GT/s` in older kernels, and the number of
+    /// lanes. `None` where either is unknown, as in many virtual machines.
     fn parse(speed: &str, width: &str) -> Option<PciLink> {
         let (rate, unit) = speed.split_once(' ')?;
         let (whole, tenths) = rate.split_once('.').unwrap_or((rate, "0"));
@@ -33,9 +33,9 @@ impl PciLink {
         unit.starts_with("GT/s").then_some(PciLink { lane_mts, lanes })
     }
 
-    /// What it carries one way in Mbit/s, after the line's encoding (8 of 10 bits up to 5 GT/s, 128 of
-    /// 130 up to 32, 242 of 256 bytes of a flit at 64) and before headers of packets, which take a
-    /// tenth of it or more.
+    /// What it carries one way in Mbit/s, after the line's encoding (8 of 10 bits up to 5 GT/s, 128
+    /// of 130 up to 32, 242 of 256 bytes of a flit at 64) and before headers of packets, which take
+    /// a tenth of it or more.
     pub fn mbps(&self) -> u32 {
         let lane = u64::from(self.lane_mts);
         let lane = match self.lane_mts {
@@ -60,7 +60,8 @@ impl fmt::Display for PciLink {
 }
 
 impl PciFunction {
-    /// The one that a device's folder of the class `infiniband` leads to; `None` where there is none.
+    /// The one that a device's folder of the class `infiniband` leads to; `None` where there is
+    /// none.
     pub fn of(device: &Path) -> Option<PciFunction> {
         let folder = device.join("device").canonicalize().ok()?;
         PciFunction::at(folder)
@@ -100,8 +101,8 @@ impl PciFunction {
         PciLink::parse(&read("speed")?, &read("width")?)
     }
 
-    /// Returns the port that it is plugged into: a root port's or a switch's function. `None` if it is part of
-    /// the root complex, or the machine is a virtual one that shows none.
+    /// Returns the port that it is plugged into: a root port's or a switch's function. `None` if it
+    /// is part of the root complex, or the machine is a virtual one that shows none.
     pub fn slot(&self) -> Option<PciFunction> {
         PciFunction::at(self.folder.parent()?.to_owned())
     }
@@ -126,7 +127,8 @@ impl PciFunction {
         self.folder.join("physfn").exists()
     }
 
-    /// Returns the NUMA node whose memory is near; `None` on machines with one, or where it is not told.
+    /// Returns the NUMA node whose memory is near; `None` on machines with one, or where it is not
+    /// told.
     pub fn numa_node(&self) -> Option<u32> {
         number(self.folder.join("numa_node"))
     }

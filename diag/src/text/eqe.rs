@@ -16,8 +16,9 @@ impl Eqe<'_> {
         EventKind::from_number(eqe::EVENT_TYPE.get(self.0) as u16)
     }
 
-    /// Returns the number of the queue that it is of: a CQ's of completions and CQ errors, else a queue
-    /// pair's, receive queue's or target's. `None` of a port's events, and of kinds without a name.
+    /// Returns the number of the queue that it is of: a CQ's of completions and CQ errors, else a
+    /// queue pair's, receive queue's or target's. `None` of a port's events, and of kinds without a
+    /// name.
     pub fn queue(&self) -> Option<u32> {
         let data = &self.0[eqe::EVENT_DATA.bytes()];
         let field = match eqe::EVENT_TYPE.get(self.0) as u8 {

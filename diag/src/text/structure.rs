@@ -44,7 +44,8 @@ pub enum FieldValue<'a> {
 }
 
 impl<'a> Structure<'a> {
-    /// Returns its fields in the order of the header, those of nested structures in the place of these.
+    /// Returns its fields in the order of the header, those of nested structures in the place of
+    /// these.
     ///
     /// A list of open length of which no byte is there is left out.
     pub fn fields(&self) -> Vec<StructureField<'a>> {

@@ -77,8 +77,9 @@ layouts! {
         srqn_uidx: U32 = 32, srqn;
         /// Reserved.
         rsvd1: [u8; 16] = 36;
-        /// The hardware's own code for the cause, where it was the hardware that failed the request.
-        /// This and the next are UCX's `uct_ib_mlx5_err_cqe_t` and DPDK's `mlx5_error_cqe`.
+        /// The hardware's own code for the cause, where it was the hardware that failed the
+        /// request. This and the next are UCX's `uct_ib_mlx5_err_cqe_t` and DPDK's
+        /// `mlx5_error_cqe`.
         hw_err_synd: u8 = 52;
         /// Which part of the hardware it was, in bits 7–4.
         hw_synd_type: u8 = 53;

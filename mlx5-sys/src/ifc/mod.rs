@@ -146,14 +146,14 @@ impl Field {
         if name.is_empty() { None } else { Some(name) }
     }
 
-    /// Returns its name in lower case after those of the structures that it lies in, with dots between:
-    /// `qpc.primary_address_path.sl`. One without a name is named by where it lies.
+    /// Returns its name in lower case after those of the structures that it lies in, with dots
+    /// between: `qpc.primary_address_path.sl`. One without a name is named by where it lies.
     pub fn path(self) -> impl core::fmt::Display {
         Path(self)
     }
 
-    /// Returns the field itself if it has at most 64 bits; else pieces of that width, the last perhaps
-    /// narrower.
+    /// Returns the field itself if it has at most 64 bits; else pieces of that width, the last
+    /// perhaps narrower.
     pub fn words(self) -> impl Iterator<Item = Field> {
         (0..self.width).step_by(64).map(move |start| Self {
             bit: self.bit + start,

@@ -285,8 +285,8 @@ fn has_optional_access(access: c_uint) -> bool {
 ///
 /// # Safety
 /// - `pd` is alive.
-/// - `length` bytes at `addr` stay mapped until the region is deregistered, and the caller accepts what the
-///   HCA writes there under `access`.
+/// - `length` bytes at `addr` stay mapped until the region is deregistered, and the caller accepts
+///   what the HCA writes there under `access`.
 #[inline]
 pub unsafe fn __ibv_reg_mr(
     pd: *mut ibv_pd,
@@ -309,8 +309,9 @@ pub unsafe fn __ibv_reg_mr(
 ///
 /// # Safety
 /// - `pd` is alive.
-/// - `length` bytes at `addr` stay mapped until the region is deregistered, and the caller accepts what the
-///   HCA writes there under `access`. `iova` is the address that WQEs and peers use for `addr`.
+/// - `length` bytes at `addr` stay mapped until the region is deregistered, and the caller accepts
+///   what the HCA writes there under `access`. `iova` is the address that WQEs and peers use for
+///   `addr`.
 #[inline]
 pub unsafe fn __ibv_reg_mr_iova(
     pd: *mut ibv_pd,
@@ -388,7 +389,8 @@ pub unsafe fn ibv_create_srq_ex(
     let typed = ibv_srq_init_attr_mask::IBV_SRQ_INIT_ATTR_TYPE.0;
     let plain = mask == pd || mask == pd | typed && kind == ibv_srq_type::IBV_SRQT_BASIC;
     if plain {
-        // SAFETY: the caller's contract is the library's; extended attributes start with plain ones.
+        // SAFETY: the caller's contract is the library's; extended attributes start with plain
+        // ones.
         return Some(unsafe { ibv_create_srq((*srq_init_attr_ex).pd, srq_init_attr_ex.cast()) });
     }
     let Some(table) = verbs_get_ctx_op!(context, create_srq_ex) else {
@@ -433,7 +435,8 @@ pub unsafe fn ibv_create_qp_ex(
     // SAFETY: the caller gives valid attributes.
     let mask = unsafe { (*qp_init_attr_ex).comp_mask };
     if mask == ibv_qp_init_attr_mask::IBV_QP_INIT_ATTR_PD.0 {
-        // SAFETY: the caller's contract is the library's; extended attributes start with plain ones.
+        // SAFETY: the caller's contract is the library's; extended attributes start with plain
+        // ones.
         return Some(unsafe { ibv_create_qp((*qp_init_attr_ex).pd, qp_init_attr_ex.cast()) });
     }
     let Some(table) = verbs_get_ctx_op!(context, create_qp_ex) else {

@@ -2,8 +2,8 @@
 //! translation in a UMR.
 //!
 //! Neither structure is in an installed header. Both are laid out as rdma-core has them
-//! (`providers/mlx5/wqe.h`: `mlx5_bsf`, `mlx5_bsf_inl`, `mlx5_crypto_bsf`), the first as Linux does,
-//! too (`include/linux/mlx5/qp.h`: `mlx5_bsf`, `mlx5_bsf_inl`), and the second as SPDK does
+//! (`providers/mlx5/wqe.h`: `mlx5_bsf`, `mlx5_bsf_inl`, `mlx5_crypto_bsf`), the first as Linux
+//! does, too (`include/linux/mlx5/qp.h`: `mlx5_bsf`, `mlx5_bsf_inl`), and the second as SPDK does
 //! (`lib/mlx5/mlx5_umr.c`: `mlx5_crypto_bsf_seg`).
 
 use zerocopy::big_endian::{U16, U32};

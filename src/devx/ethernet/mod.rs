@@ -1,9 +1,9 @@
 //! Queues of Ethernet made by command, and what leads frames to and from them.
 //!
 //! A send queue ([`Sq`]) sends by an interface ([`Tis`]); a receive queue ([`Rq`]) gets the frames
-//! that a [`Tir`] leads to it, alone or as one of a table ([`Rqt`]) among which a hash spreads them. A
-//! [`verbs::Flow`](crate::verbs::Flow) says which frames go to a TIR. `queue` is what both queues have
-//! in common.
+//! that a [`Tir`] leads to it, alone or as one of a table ([`Rqt`]) among which a hash spreads
+//! them. A [`verbs::Flow`](crate::verbs::Flow) says which frames go to a TIR. `queue` is what both
+//! queues have in common.
 
 mod queue;
 mod rq;

@@ -15,8 +15,8 @@ use crate::verbs::{Context, Error, Result};
 /// A table of receive queues (`CREATE_RQT`) among which a [`Tir`](super::Tir) spreads frames by a
 /// hash: a queue may stand in it several times. It keeps the queues that stand in it.
 ///
-/// Clones are cheap and name the same table, which goes when the last of them, and the last TIR that
-/// leads to it, is gone.
+/// Clones are cheap and name the same table, which goes when the last of them, and the last TIR
+/// that leads to it, is gone.
 #[derive(Clone)]
 pub struct Rqt {
     inner: Arc<RqtInner>,
@@ -35,8 +35,8 @@ impl Rqt {
     /// kernel.
     ///
     /// # Errors
-    /// [`Error::Attribute`] for another number of queues, [`Error::NoCapability`] for more room than
-    /// the HCA has, those of [`Command::create`].
+    /// [`Error::Attribute`] for another number of queues, [`Error::NoCapability`] for more room
+    /// than the HCA has, those of [`Command::create`].
     pub fn new(queues: &[&Rq], room: usize) -> Result<Rqt> {
         check(queues, room)?;
         let context = queues[0].context();
@@ -67,8 +67,8 @@ impl Rqt {
         self.inner.room
     }
 
-    /// Has it list other queues from now on, a power of two of them: frames go by the new list or by
-    /// the old one, none is lost between. One call into the kernel.
+    /// Has it list other queues from now on, a power of two of them: frames go by the new list or
+    /// by the old one, none is lost between. One call into the kernel.
     ///
     /// # Errors
     /// As [`new`](Self::new), those of [`Object::modify`]; the list is as before then.
@@ -79,8 +79,8 @@ impl Rqt {
             .set(modify_rqt_in::RQTN, self.number())
             .set(rqt_bitmask::RQN_LIST.within(modify_rqt_in::BITMASK), 1u32);
         let command = listed(command, modify_rqt_in::CTX, queues);
-        // SAFETY: the table keeps the queues that it named and, from the next line on, those that it
-        // names now. No queue changes.
+        // SAFETY: the table keeps the queues that it named and, from the next line on, those that
+        // it names now. No queue changes.
         unsafe { self.inner.object.modify(&command)? };
         *listed_now = queues.iter().map(|queue| (*queue).clone()).collect();
         Ok(())

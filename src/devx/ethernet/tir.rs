@@ -20,11 +20,12 @@ const TOEPLITZ: u64 = 2;
 const KEY: usize = 40;
 const KEY_AT: usize = 0x28;
 
-/// Transport interface, receive (`CREATE_TIR`): where frames go that a [`verbs::Flow`](crate::verbs::Flow)
-/// leads to it, to one receive queue or to those of a table, spread by a hash.
+/// Transport interface, receive (`CREATE_TIR`): where frames go that a
+/// [`verbs::Flow`](crate::verbs::Flow) leads to it, to one receive queue or to those of a table,
+/// spread by a hash.
 ///
-/// Clones are cheap and name the same interface, which goes when the last of them, and the last flow
-/// that leads to it, is gone.
+/// Clones are cheap and name the same interface, which goes when the last of them, and the last
+/// flow that leads to it, is gone.
 #[derive(Clone)]
 pub struct Tir {
     inner: Arc<TirInner>,
@@ -94,8 +95,8 @@ impl Tir {
         Self::make(domain, command, rq.clone(), None)
     }
 
-    /// Leads to the queues of a table, among which Toeplitz's hash with `key` spreads frames. All that
-    /// has no such headers goes to the first. One call into the kernel.
+    /// Leads to the queues of a table, among which Toeplitz's hash with `key` spreads frames. All
+    /// that has no such headers goes to the first. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Command::create`].
@@ -122,8 +123,8 @@ impl Tir {
         let command = command
             .set(tirc::TRANSPORT_DOMAIN.within(create_tir_in::CTX), domain.number())
             .reply(create_tir_out::SIZE);
-        // SAFETY: the TIR keeps what it names, its domain and a queue or table, and gives access to no
-        // memory itself.
+        // SAFETY: the TIR keeps what it names, its domain and a queue or table, and gives access to
+        // no memory itself.
         let mut object = unsafe { command.create(domain.context())? };
         object.keep((keep, domain.clone()));
         let number = object.reply().get(create_tir_out::TIRN) as u32;
@@ -173,8 +174,8 @@ impl Tir {
         })
     }
 
-    /// Returns its context as the HCA shows it, laid out as [`tirc`](super::super::ifc::tirc). One call into
-    /// the kernel.
+    /// Returns its context as the HCA shows it, laid out as [`tirc`](super::super::ifc::tirc). One
+    /// call into the kernel.
     ///
     /// # Errors
     /// Those of [`Object::query`].

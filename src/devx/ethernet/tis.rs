@@ -13,8 +13,8 @@ use crate::verbs::{Context, Error, Result};
 
 /// Transport interface, send (`CREATE_TIS`): what a send queue of Ethernet sends by.
 ///
-/// Clones are cheap and name the same interface, which goes when the last of them, and the last queue
-/// that sends by it, is gone.
+/// Clones are cheap and name the same interface, which goes when the last of them, and the last
+/// queue that sends by it, is gone.
 #[derive(Clone)]
 pub struct Tis {
     object: Arc<Object>,

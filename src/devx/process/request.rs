@@ -1,5 +1,5 @@
-//! Requests of the verbs interface, as the kernel takes them (`rdma_user_ioctl_cmds.h`): a header and
-//! attributes, each with its value or a pointer to it.
+//! Requests of the verbs interface, as the kernel takes them (`rdma_user_ioctl_cmds.h`): a header
+//! and attributes, each with its value or a pointer to it.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 

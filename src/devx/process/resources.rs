@@ -36,7 +36,8 @@ pub struct QueuePairResource {
     pub number: u32,
     /// The process that made it; `None` for the kernel's own.
     pub pid: Option<u32>,
-    /// Type (`enum ib_qp_type`: 2 RC, 3 UC, 4 UD, 8 raw packet, 9 and 10 XRC, 255 the driver's own).
+    /// Type (`enum ib_qp_type`: 2 RC, 3 UC, 4 UD, 8 raw packet, 9 and 10 XRC, 255 the driver's
+    /// own).
     pub kind: u8,
     /// State (`enum ib_qp_state`, from 0 for RESET).
     pub state: u8,

@@ -136,8 +136,9 @@ impl<T: Receives + ByCommand> QueuePairBuilder<T> {
 }
 
 impl<T: HasQueues + ByCommand> QueuePairBuilder<T> {
-    /// A queue pair of transport `T` in `pd` that reports to `cq`, both made by verbs or by command: 64 sends, 64 receives, one SGE each, no inline data, and completions
-    /// only for the requests that ask for one.
+    /// Creates a builder for a queue pair of transport `T` in `pd` that completes on `cq`. Both may
+    /// be made by verbs or by command. Default: 64 sends, 64 receives, one SGE each, no inline
+    /// data, and completions only for signaled requests.
     pub fn new<C: CompletionSource>(pd: &dyn Domain, cq: &C) -> Self {
         Self::with(
             pd,
@@ -219,9 +220,9 @@ impl<T: ByCommand> QueuePairBuilder<T> {
         self
     }
 
-    /// Chooses which payload may come in CQEs, where the HCA can (the context's `cs_req` and `cs_res`).
-    /// Default: [`ScatterToCqe::Never`]. With another choice, every `lkey` that is posted must name memory
-    /// of this process at its own address, see [`ScatterToCqe`].
+    /// Chooses which payload may come in CQEs, where the HCA can (the context's `cs_req` and
+    /// `cs_res`). Default: [`ScatterToCqe::Never`]. With another choice, every `lkey` that is
+    /// posted must name memory of this process at its own address, see [`ScatterToCqe`].
     pub fn scatter_to_cqe(mut self, scatter: ScatterToCqe) -> Self {
         self.scatter_to_cqe = scatter;
         self

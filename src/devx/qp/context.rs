@@ -12,8 +12,8 @@ use crate::verbs::{
     QueuePairAttributes, Result, RnrTimer,
 };
 
-/// A request that asks for an acknowledgement comes every 2^8 packets at least (`qp.c` of the kernel's
-/// driver, `log_ack_req_freq`).
+/// A request that asks for an acknowledgement comes every 2^8 packets at least (`qp.c` of the
+/// kernel's driver, `log_ack_req_freq`).
 const ACK_FREQUENCY: u64 = 8;
 /// Datagrams: packets of up to 4096 bytes, which are whole messages.
 const DATAGRAM_MTU: u64 = 5;

@@ -27,8 +27,8 @@ pub(super) struct Geometry {
 }
 
 impl Geometry {
-    /// The rings for what is asked, and what they hold. `before` is the units of a request before its
-    /// entries or inline data.
+    /// The rings for what is asked, and what they hold. `before` is the units of a request before
+    /// its entries or inline data.
     ///
     /// # Errors
     /// [`Error::Attribute`] for what no ring holds.

@@ -129,8 +129,8 @@ impl<T: Connected + ByCommand> QueuePair<T, Init> {
     ///
     /// # Errors
     /// [`Error::PortNotActive`], [`Error::GidRequired`], [`Error::GidEmpty`], [`Error::GidKind`],
-    /// [`Error::Attribute`], [`Error::Refused`]; [`Error::Call`] where nothing is known of the GID's
-    /// MAC address.
+    /// [`Error::Attribute`], [`Error::Refused`]; [`Error::Call`] where nothing is known of the
+    /// GID's MAC address.
     pub fn rtr(self, attributes: &T::Rtr) -> Moved<T, Rtr, Init> {
         let mut step = Step::new(opcode::INIT2RTR_QP);
         step.mask = attributes.set(&mut step.attr);
@@ -279,8 +279,8 @@ impl<T: Transport, S: State> QueuePair<T, S> {
             Ok(reserved) => reserved,
             Err(error) => return Err(TransitionError { queue_pair: self, error }),
         };
-        // SAFETY: no queue of the direct path owns a ring, nor can one claim it while the claims are
-        // reserved.
+        // SAFETY: no queue of the direct path owns a ring, nor can one claim it while the claims
+        // are reserved.
         let reset = unsafe { self.reset_under_queues()? };
         reserved.was_reset();
         Ok(reset)

@@ -114,8 +114,8 @@ impl<'a> SharedReceiveQueueBuilder<'a> {
     /// Creates the queue. One command, and a system call if it allocates its own memory.
     ///
     /// # Errors
-    /// [`Error::NoCapability`]; [`Error::Attribute`] beyond the device's limits, [`Error::Call`] where its memory cannot be
-    /// registered, [`Error::Refused`] by the HCA.
+    /// [`Error::NoCapability`]; [`Error::Attribute`] beyond the device's limits; [`Error::Call`] if
+    /// its memory cannot be registered; [`Error::Refused`] by the HCA.
     pub fn build(self) -> Result<SharedReceiveQueue> {
         self.check()?;
         let context = self.pd.context();

@@ -1,8 +1,8 @@
 //! Shared receive queues, made by command.
 //!
-//! A plain one is a receive memory pool (RMP), which is what the kernel makes of verbs' ones, too: a
-//! linked list of WQEs, or, where the program asks for it, a ring. One of an XRC domain completes on
-//! a CQ of its own. `kind` has the commands of each, `builder` what the program asks for.
+//! A plain one is a receive memory pool (RMP), which is what the kernel makes of verbs' ones, too:
+//! a linked list of WQEs, or, where the program asks for it, a ring. One of an XRC domain completes
+//! on a CQ of its own. `kind` has the commands of each, `builder` what the program asks for.
 
 mod builder;
 mod kind;
@@ -22,8 +22,8 @@ use crate::ring::source::handover::Shares;
 use crate::ring::source::{CqObject, CqOwner, ObjectId, SharedView, SrqOwner, UserIndex};
 use crate::verbs::{Context, Error, Result, SharedReceiveAttributes, SrqClaim};
 
-/// A shared receive queue, made by command: receives that any number of queue pairs take from, which
-/// were made by command, too, or of which verbs need not know where their receives come from.
+/// A shared receive queue, made by command: receives that any number of queue pairs take from,
+/// which were made by command, too, or of which verbs need not know where their receives come from.
 ///
 /// Clones are cheap and name the same queue, which is destroyed when the last of them, and the last
 /// object made with it, is gone.
@@ -106,7 +106,8 @@ impl SharedReceiveQueue {
         Ok(SharedReceiveAttributes { max_wr: self.capacity(), max_sge: self.max_sge(), limit })
     }
 
-    /// Returns the reply of the command that asks about it: QUERY_RMP, or QUERY_XRC_SRQ. One command.
+    /// Returns the reply of the command that asks about it: QUERY_RMP, or QUERY_XRC_SRQ. One
+    /// command.
     ///
     /// # Errors
     /// [`Error::Refused`].
@@ -124,7 +125,8 @@ impl SharedReceiveQueue {
         self.object().context()
     }
 
-    /// Returns the object, for commands that this crate does not wrap. It is there as long as the queue.
+    /// Returns the object, for commands that this crate does not wrap. It is there as long as the
+    /// queue.
     pub fn object(&self) -> &Object {
         self.inner.object.as_ref().expect("it goes with the queue")
     }
@@ -160,8 +162,8 @@ impl SrqOwner for SharedReceiveQueue {
 }
 
 // SAFETY: the owner keeps the queue alive, and with it its memory, which does not move. The claim
-// keeps other writers of this crate away; nobody else is told where the ring is but as a umem, whose
-// users promise not to write where queues lie.
+// keeps other writers of this crate away; nobody else is told where the ring is but as a umem,
+// whose users promise not to write where queues lie.
 unsafe impl Shares for SharedReceiveQueue {
     fn owner(&self) -> Arc<dyn SrqOwner> {
         Arc::new(self.clone())

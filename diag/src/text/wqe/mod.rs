@@ -1,5 +1,5 @@
-//! WQEs as text: what every opcode has behind its ctrl segment, and what every transport puts before
-//! that. Segments that move data are in `data`, those that change keys and lists in `keys`.
+//! WQEs as text: what every opcode has behind its ctrl segment, and what every transport puts
+//! before that. Segments that move data are in `data`, those that change keys and lists in `keys`.
 
 mod data;
 mod keys;
