@@ -225,6 +225,7 @@ impl FlowBuilder {
 
     /// Steers matching packets to `target`.
     ///
+    /// # Errors
     /// [`Error::Call`](crate::Error::Call): no such port or priority, a match that the HCA does not
     /// support, or no right to steer packets (`CAP_NET_RAW`). [`Error::Attribute`](crate::Error)
     /// for the [rest](Self::rest) or a [sniffer](Self::sniffer) to a TIR, which the kernel steers

@@ -74,7 +74,8 @@ impl Context {
         }
     }
 
-    /// Returns the entries in use of the GID table of port `port`. One call into the kernel for each.
+    /// Returns the entries in use of the GID table of port `port`. One call into the kernel for
+    /// each.
     ///
     /// # Errors
     /// [`Error::NoSuchPort`], [`Error::Call`].

@@ -120,8 +120,8 @@ impl ProtectionDomain {
         length: usize,
         access: Access,
     ) -> Result<MemoryRegion> {
-        // SAFETY: the caller guarantees that the bytes stay mapped until the region is dropped, which
-        // deregisters it.
+        // SAFETY: the caller guarantees that the bytes stay mapped until the region is dropped,
+        // which deregisters it.
         let mr = unsafe { self.register_parts(address, length, access) }?;
         let backing = Backing::Caller;
         Ok(MemoryRegion { mr, address, length, access, backing, pd: self.clone() })

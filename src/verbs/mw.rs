@@ -27,8 +27,8 @@ pub trait WindowType: Sealed {}
 #[derive(Clone, Copy, Debug)]
 pub enum Type1 {}
 
-/// Windows of the queue pair that binds them (type 2B). They are invalidated, by this side or by the
-/// peer, before they are bound anew; the low byte of their key is the program's to choose.
+/// Windows of the queue pair that binds them (type 2B). They are invalidated, by this side or by
+/// the peer, before they are bound anew; the low byte of their key is the program's to choose.
 #[derive(Clone, Copy, Debug)]
 pub enum Type2 {}
 
@@ -141,8 +141,8 @@ impl<K: WindowType> MemoryWindow<K> {
 }
 
 impl MemoryWindow<Type1> {
-    /// Returns the request that binds the window to a part of a region, `length` bytes at `offset`. Peers
-    /// then address it as the region.
+    /// Returns the request that binds the window to a part of a region, `length` bytes at `offset`.
+    /// Peers then address it as the region.
     ///
     /// # Errors
     /// [`Error::Attribute`]: another domain's region, one without `MW_BIND`, rights that are not
@@ -165,9 +165,10 @@ impl MemoryWindow<Type1> {
 }
 
 impl MemoryWindow<Type2> {
-    /// Returns the request that binds the window, which is not bound, to a part of a region, `length` bytes
-    /// at `offset`, for the peer of queue pair `qpn`, on which it must be posted. The key's low byte
-    /// is `tag` then; a tag that changes with each binding makes old keys worthless.
+    /// Returns the request that binds the window, which is not bound, to a part of a region,
+    /// `length` bytes at `offset`, for the peer of queue pair `qpn`, on which it must be posted.
+    /// The key's low byte is `tag` then; a tag that changes with each binding makes old keys
+    /// worthless.
     ///
     /// # Errors
     /// As for [type 1](MemoryWindow::<Type1>::bind).
@@ -185,8 +186,8 @@ impl MemoryWindow<Type2> {
     }
 
     /// Returns the request that ends what it grants. The key's low byte is 0 afterwards, which
-    /// [`set_rkey`](Self::set_rkey) is told, or [`SendQueue::unbind`](crate::ring::SendQueue::unbind)
-    /// tells it.
+    /// [`set_rkey`](Self::set_rkey) is told, or
+    /// [`SendQueue::unbind`](crate::ring::SendQueue::unbind) tells it.
     pub fn invalidate(&self) -> LocalInvalidate {
         LocalInvalidate::new(self.rkey)
     }

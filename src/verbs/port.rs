@@ -237,8 +237,8 @@ impl PortAttributes {
         self.link_layer == LinkLayer::Ethernet
     }
 
-    /// Returns the capabilities by the names of the header (`enum ibv_port_cap_flags`, `_flags2`) without its
-    /// prefixes, with a number for bits that have none.
+    /// Returns the capabilities by the names of the header (`enum ibv_port_cap_flags`, `_flags2`)
+    /// without its prefixes, with a number for bits that have none.
     pub fn capability_names(&self) -> Vec<String> {
         let mut names = words(CAPABILITIES, self.capabilities.into());
         names.extend(words(CAPABILITIES_2, self.capabilities2.into()));

@@ -35,8 +35,8 @@ unsafe impl Sync for XrcdInner {}
 
 impl Drop for XrcdInner {
     fn drop(&mut self) {
-        // SAFETY: opened by this crate, closed once, here; what was made in it held an Arc of it and
-        // is gone.
+        // SAFETY: opened by this crate, closed once, here; what was made in it held an Arc of it
+        // and is gone.
         unsafe { ibv_close_xrcd(self.xrcd.as_ptr()) };
     }
 }
@@ -66,8 +66,8 @@ impl XrcDomain {
     /// them has the domain open. The file itself may be closed at once; nothing is written to it.
     ///
     /// # Errors
-    /// [`Error::Call`], with the reason where the file has a domain and should not, or the other way
-    /// round.
+    /// [`Error::Call`], with the reason where the file has a domain and should not, or the other
+    /// way round.
     pub fn of_file(context: &Context, file: impl AsFd, how: XrcOpen) -> Result<XrcDomain> {
         let flags = match how {
             XrcOpen::Either => libc::O_CREAT,

@@ -55,15 +55,15 @@ impl From<ibv_qp_cap> for Capacities {
 
 /// Which payload the HCA may put into CQEs instead of the memory that a WQE names (scatter to CQE).
 ///
-/// Payload of up to 32 bytes fits into a CQE of 64 bytes, and up to 64 bytes into one of 128. The HCA
-/// saves a write to memory. The poll then copies the payload with the CPU to the *address* in the WQE's
-/// data segments. It cannot ask what memory the `lkey` stands for. So all data segments of the queue must
-/// name memory of this process that is mapped at the same address: a
-/// [`MemoryRegion`](crate::verbs::MemoryRegion) does. A dma-buf region (GPU memory), device memory, and a
-/// key at an address of the program's choice or over other keys (KLM, KSM, UMR) do not.
+/// Payload of up to 32 bytes fits into a CQE of 64 bytes, and up to 64 bytes into one of 128. The
+/// HCA saves a write to memory. The poll then copies the payload with the CPU to the *address* in
+/// the WQE's data segments. It cannot ask what memory the `lkey` stands for. So all data segments
+/// of the queue must name memory of this process that is mapped at the same address: a
+/// [`MemoryRegion`](crate::verbs::MemoryRegion) does. A dma-buf region (GPU memory), device memory,
+/// and a key at an address of the program's choice or over other keys (KLM, KSM, UMR) do not.
 ///
-/// Requests of [`owned`](crate::ring::owned) name slices of a `MemoryRegion` only, so any choice is right
-/// there. For the raw queues it is a condition of their `unsafe` posts.
+/// Requests of [`owned`](crate::ring::owned) name slices of a `MemoryRegion` only, so any choice is
+/// right there. For the raw queues it is a condition of their `unsafe` posts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ScatterToCqe {
     /// None (`MLX5DV_QP_CREATE_DISABLE_SCATTER_TO_CQE`). Right for every kind of memory.
@@ -151,8 +151,9 @@ impl<T: Receives> QueuePairBuilder<T> {
 }
 
 impl<T: HasQueues> QueuePairBuilder<T> {
-    /// A queue pair of transport `T` in `pd` that reports to `cq`: 64 sends, 64 receives (where the
-    /// transport has any), one SGE each, no inline data, and completions only for the requests that ask for one.
+    /// Creates a builder for a queue pair of transport `T` in `pd` that completes on `cq`. Default:
+    /// 64 sends, 64 receives (if the transport has any), one SGE each, no inline data, and
+    /// completions only for signaled requests.
     ///
     /// `QueuePairBuilder::<Ud>::new(&pd, &cq).max_recv_wr(512).build()?`
     pub fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> Self {

@@ -10,9 +10,9 @@ use crate::verbs::error::check;
 use crate::verbs::{Cause, Error, Result};
 
 impl<S: State> QueuePair<Ud, S> {
-    /// Has the queue pair receive what is sent to a multicast group, until the result is dropped: what
-    /// other queue pairs send, here or elsewhere, and what it sends itself. Its Q_Key is asked for as
-    /// for any message. A group costs the HCA one of a limited number of entries.
+    /// Has the queue pair receive what is sent to a multicast group, until the result is dropped:
+    /// what other queue pairs send, here or elsewhere, and what it sends itself. Its Q_Key is asked
+    /// for as for any message. A group costs the HCA one of a limited number of entries.
     ///
     /// `lid` is the group's on InfiniBand, where the subnet manager gives it to those who join; on
     /// RoCE it means nothing, and is 0. Joining a group is another matter: on InfiniBand the subnet

@@ -11,11 +11,11 @@ use super::{
 use crate::ib::Ud;
 use crate::verbs::{Context, Mtu, Result};
 
-/// INIT to RTR of a connection that answers no READs: an unreliable one, or the requesting end of an
-/// extended reliable one. Who the peer is.
+/// INIT to RTR of a connection that answers no READs: an unreliable one, or the requesting end of
+/// an extended reliable one. Who the peer is.
 ///
-/// `UcRtrAttributes { path_mtu: Mtu::Mtu4096, ..UcRtrAttributes::new(qpn, address) }`, or from those
-/// of a reliable one, which have more.
+/// `UcRtrAttributes { path_mtu: Mtu::Mtu4096, ..UcRtrAttributes::new(qpn, address) }`, or from
+/// those of a reliable one, which have more.
 #[derive(Clone, Copy, Debug)]
 pub struct UcRtrAttributes {
     /// The peer's queue pair number, 24 bits.

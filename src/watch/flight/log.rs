@@ -1,7 +1,7 @@
 //! Events of a queue in memory of a fixed size.
 //!
-//! WQEs, doorbells and CQEs each have a ring of their own, so that none pushes out another's, and are
-//! put in order by a number that all events of a queue count.
+//! WQEs, doorbells and CQEs each have a ring of their own, so that none pushes out another's, and
+//! are put in order by a number that all events of a queue count.
 
 use mlx5_sys::wqe::WQEBB_SIZE;
 

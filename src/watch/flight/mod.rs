@@ -1,21 +1,21 @@
 //! What happened last on a queue, as it is told after an accident.
 //!
-//! With the feature `flight-recorder`, every queue keeps its last WQEs as they were posted, its last
-//! doorbells, and the last CQEs about it, each with a stamp of the CPU's constant-rate counter:
-//! `SendQueue::flight_record`, `ReceiveQueue::flight_record`, `SharedReceives::flight_record` and
-//! `Completions::flight_record` give them as a [`Record`]. Without the feature the recorder in each
-//! queue is a type without size whose methods are empty, and no instruction is left of it. What is
-//! here without the feature is what a record *is*: its text, which `Display` writes, and
-//! [`Dump::parse`], which finds it again in a log.
+//! With the feature `flight-recorder`, every queue keeps its last WQEs as they were posted, its
+//! last doorbells, and the last CQEs about it, each with a stamp of the CPU's constant-rate
+//! counter: `SendQueue::flight_record`, `ReceiveQueue::flight_record`,
+//! `SharedReceives::flight_record` and `Completions::flight_record` give them as a [`Record`].
+//! Without the feature the recorder in each queue is a type without size whose methods are empty,
+//! and no instruction is left of it. What is here without the feature is what a record *is*: its
+//! text, which `Display` writes, and [`Dump::parse`], which finds it again in a log.
 //!
 //! # On an error
 //!
 //! The first error CQE freezes the record: what follows, above all the flush of everything that was
 //! outstanding, is recorded elsewhere and pushes nothing out. The WQE that failed is read once more
-//! from the ring, where it still lies, so it is in the record however many were posted since; if its
-//! bytes are not those that were written, it is memory that is wrong, and [`Record::changed`] says
-//! so. A further error that is not a flush freezes the record anew. Until then `flight_record` gives
-//! the frozen one; `clear_flight` forgets it.
+//! from the ring, where it still lies, so it is in the record however many were posted since; if
+//! its bytes are not those that were written, it is memory that is wrong, and [`Record::changed`]
+//! says so. A further error that is not a flush freezes the record anew. Until then `flight_record`
+//! gives the frozen one; `clear_flight` forgets it.
 //!
 //! If `MLX5_FLIGHT_DUMP` is set, to `stderr` or to the name of a file, which is appended to, the
 //! record of a queue is written there at the moment that it freezes; `flight::dump_errors_to` says
@@ -26,10 +26,10 @@
 //! # What it costs
 //!
 //! Memory, once, when a queue is taken over: twice 64 WQEs of up to 256 bytes, 64 doorbells and 64
-//! CQEs, some 50 KiB in all. A post then also copies its WQE's blocks and reads the counter once, behind
-//! its doorbell, so the HCA does not wait for it; a poll copies the CQE, once for the queue and
-//! once for the reader. No allocation, no lock, no system call; an error CQE exchanges two pointers.
-//! `docs/performance.md` has the instructions.
+//! CQEs, some 50 KiB in all. A post then also copies its WQE's blocks and reads the counter once,
+//! behind its doorbell, so the HCA does not wait for it; a poll copies the CQE, once for the queue
+//! and once for the reader. No allocation, no lock, no system call; an error CQE exchanges two
+//! pointers. `docs/performance.md` has the instructions.
 //!
 //! # What is not recorded
 //!

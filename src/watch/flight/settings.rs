@@ -75,8 +75,8 @@ static TARGET: Mutex<Option<Target>> = Mutex::new(None);
 
 /// Says where the record of a queue is written when an error CQE freezes it, whatever
 /// `MLX5_FLIGHT_DUMP` says. For all queues of the process, from the next error on. The poll that
-/// takes the error CQE writes it, before it returns: that allocates, and calls the system; the first
-/// time it also takes 10 ms to learn the counter's frequency.
+/// takes the error CQE writes it, before it returns: that allocates, and calls the system; the
+/// first time it also takes 10 ms to learn the counter's frequency.
 pub fn dump_errors_to(target: Target) {
     *TARGET.lock().unwrap_or_else(PoisonError::into_inner) = Some(target);
 }

@@ -16,7 +16,8 @@ pub(crate) struct Refusal(pub(crate) Finding);
 
 impl Guard {
     pub(crate) fn new(facts: impl FnOnce() -> Option<Facts>) -> Guard {
-        // Room in the CQ is what the queue sees to itself, and which CQEs were read nobody tells here.
+        // Room in the CQ is what the queue sees to itself, and which CQEs were read nobody tells
+        // here.
         let lint = facts().map(|facts| Lint::new(Facts { cqes: None, ..facts }));
         Guard { lint, kept: None }
     }
@@ -64,8 +65,8 @@ impl Guard {
         }
     }
 
-    /// For calls that return nothing: says on standard error why nothing was rung, and keeps it for the
-    /// next call that returns an error. Until then nothing else is rung.
+    /// For calls that return nothing: says on standard error why nothing was rung, and keeps it for
+    /// the next call that returns an error. Until then nothing else is rung.
     #[cold]
     #[inline(never)]
     pub(crate) fn keep(&mut self, Refusal(finding): Refusal) {

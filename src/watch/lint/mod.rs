@@ -3,10 +3,10 @@
 //! On a defect nothing is rung, the queue is as it was before, and the caller gets
 //! `PostError::Refused` with the finding. Calls that return nothing, such as
 //! [`Batch::ring`](crate::ring::Batch::ring), print the finding on standard error; the next call of
-//! the queue that can fail returns it, and until then nothing is rung. The queue remembers where each
-//! WQE begins, so payload is never taken for a WQE. What is only suspicious passes. Not covered are
-//! queues that threads [share](crate::ring::Producer), whose producers have taken their places in the
-//! ring before they write, and receive queues.
+//! the queue that can fail returns it, and until then nothing is rung. The queue remembers where
+//! each WQE begins, so payload is never taken for a WQE. What is only suspicious passes. Not
+//! covered are queues that threads [share](crate::ring::Producer), whose producers have taken their
+//! places in the ring before they write, and receive queues.
 
 #[cfg(feature = "lint")]
 mod guard;

@@ -1,13 +1,13 @@
 //! Time by the CPU's counter, and where the time of a post and a poll goes.
 //!
-//! A [`Clock`] tells ticks of the CPU's constant-rate counter without a system call, and makes seconds
-//! of them; it is calibrated once per process.
+//! A [`Clock`] tells ticks of the CPU's constant-rate counter without a system call, and makes
+//! seconds of them; it is calibrated once per process.
 //!
-//! With the feature `timing`, queues stamp the phases of every post and poll (`Phase`) and keep, per
-//! phase, what the last call took and a histogram of all calls: `SendQueue::timing`,
+//! With the feature `timing`, queues stamp the phases of every post and poll (`Phase`) and keep,
+//! per phase, what the last call took and a histogram of all calls: `SendQueue::timing`,
 //! `ReceiveQueue::timing` and `Completions::timing` give them as a `Report`. What a stamp costs is
-//! measured, too, and taken off. Without the feature the recorder in each queue is a type without size
-//! whose methods are empty, so no instruction is left of it.
+//! measured, too, and taken off. Without the feature the recorder in each queue is a type without
+//! size whose methods are empty, so no instruction is left of it.
 //!
 //! # What a stamp tells
 //!

@@ -10,8 +10,8 @@
 pub enum Phase {
     /// From the call of a post, or of a batch's `append`, until a place in the ring is found.
     Reserve,
-    /// The WQE's stores to the ring, and the note of it in private memory. Of an armed request: what
-    /// varies is filled in.
+    /// The WQE's stores to the ring, and the note of it in private memory. Of an armed request:
+    /// what varies is filled in.
     Encode,
     /// What orders the WQEs before the doorbell record, and the head's move. No instruction on
     /// x86-64.
@@ -28,7 +28,8 @@ pub enum Phase {
     /// last WQE of that doorbell. Depends on when the program polls.
     #[cfg(feature = "timing")]
     Flight,
-    /// From the call of a poll until it has seen that the next CQE is there; of polls that find one.
+    /// From the call of a poll until it has seen that the next CQE is there; of polls that find
+    /// one.
     Sight,
     /// What the CQE says is read, its WQE found and retired.
     Decode,
