@@ -1,4 +1,4 @@
-//! Why a command did not do what it was to: refused by the HCA, or withheld by the kernel.
+//! Errors of commands: refused by the HCA, or withheld by the kernel.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use mlx5_sys::ifc::{Field, cmd_in, opcode, status};
 use super::command::{Command, Hex, Name, outcome};
 use crate::verbs::{Errno, Error, Result};
 
-/// A field that was set in a command, and what it was set to.
+/// A field that was set in a command, with its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent {
     field: Field,
@@ -42,7 +42,7 @@ impl Sent {
         }
     }
 
-    /// Name and value, for maps.
+    /// Returns name and value, for maps.
     pub(super) fn parts(&self) -> (impl fmt::Debug, impl fmt::Debug) {
         (Plain(self.field.path()), Plain(&self.value))
     }
@@ -64,7 +64,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// Prints in `Debug` what it prints in `Display`.
+/// Formats in `Debug` like in `Display`.
 struct Plain<T>(T);
 
 impl<T: fmt::Display> fmt::Debug for Plain<T> {
@@ -73,13 +73,13 @@ impl<T: fmt::Display> fmt::Debug for Plain<T> {
     }
 }
 
-/// What a command said, for errors.
+/// The contents of a command, for errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Asked {
     opcode: u16,
     op_mod: u16,
     sent: Vec<Sent>,
-    /// The whole command, where nothing was set by name.
+    /// The whole command, if no field was set by name.
     raw: Vec<u8>,
 }
 
@@ -176,7 +176,7 @@ impl fmt::Display for CommandError {
     }
 }
 
-/// A command that never reached the HCA, or whose answer never came back.
+/// A command that did not reach the HCA, or whose reply did not come back.
 #[derive(Clone, PartialEq, Eq)]
 pub struct WithheldCommand {
     asked: Asked,
@@ -195,7 +195,7 @@ impl WithheldCommand {
         self.call
     }
 
-    /// What the kernel said.
+    /// Returns the kernel's errno.
     pub fn errno(&self) -> Errno {
         self.errno
     }
@@ -205,7 +205,7 @@ impl WithheldCommand {
         &self.asked.sent
     }
 
-    /// Why the kernel does so, and what helps, where it is known.
+    /// Returns why the kernel does so, and what helps, if that is known.
     pub fn cause(&self) -> Option<&'static str> {
         Some(match self.errno.0 {
             libc::EINVAL => {
@@ -263,8 +263,8 @@ impl fmt::Display for WithheldCommand {
     }
 }
 
-/// Tells what was executed from what the HCA refused and what the kernel withheld. libmlx5 may
-/// turn a refusal into an errno of its own, so the reply is asked first.
+/// Tells executed commands from those that the HCA refused and those that the kernel withheld.
+/// libmlx5 may turn a refusal into an errno of its own, so the reply is checked first.
 pub(super) fn judge(
     command: &Command,
     call: &'static str,
@@ -284,7 +284,7 @@ pub(super) fn judge(
     Err(withheld(command, call, errno))
 }
 
-/// The error of a call that gave no answer of the HCA.
+/// Returns the error of a call without a reply of the HCA.
 pub(super) fn withheld(command: &Command, call: &'static str, errno: Errno) -> Error {
     Error::Withheld(Box::new(WithheldCommand { asked: Asked::of(command), call, errno }))
 }

@@ -54,7 +54,7 @@ pub struct Answer {
 // descriptor, which does not change.
 unsafe impl Send for AsyncCommands {}
 // SAFETY: libmlx5 allows calls on one channel from several threads at once: each is one system call
-// on its descriptor, which does not change. What is outstanding is behind a lock.
+// on its descriptor, which does not change. A lock guards the outstanding queries.
 unsafe impl Sync for AsyncCommands {}
 
 impl AsyncCommands {

@@ -1,4 +1,4 @@
-//! Where the HCA keeps signatures while data passes.
+//! Protected-data signatures that the HCA keeps while data passes.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use super::domain::Domain;
 use super::{Command, Object};
 use crate::verbs::{Context, Result};
 
-/// A place for a signature (PSV, `CREATE_PSV`), of which a key for protected data needs one for
-/// what lies in memory and one for what is on the wire.
+/// A signature object (PSV, `CREATE_PSV`). A key for protected data needs one for the data in
+/// memory and one for the data on the wire.
 ///
-/// An HCA makes up to four at once; the kernel has one made at a time, so that each can go by
-/// itself.
+/// An HCA can make up to four at once. The kernel has one made at a time, so that each can be freed
+/// alone.
 pub struct Psv {
     object: Object,
     number: u32,
 }
 
 impl Psv {
-    /// A new one. One call into the kernel.
+    /// Creates a new PSV. One call into the kernel.
     ///
     /// # Errors
     /// Those of [`Command::create`].

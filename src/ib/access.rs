@@ -1,4 +1,4 @@
-//! What may be done to memory, by whom.
+//! Access rights to memory.
 
 use bitflags::bitflags;
 use mlx5_sys::verbs::ibv_access_flags as raw;
