@@ -46,13 +46,13 @@ impl Counter {
         self.0.wrapping_sub(other.0) as i32 >= 0
     }
 
-    /// What WQEs, CQEs and QP doorbell records carry: bits 15–0.
+    /// Returns bits 15–0, as in WQEs, CQEs and QP doorbell records.
     #[inline(always)]
     pub const fn low16(self) -> u16 {
         self.0 as u16
     }
 
-    /// What CQ doorbell records carry: bits 23–0.
+    /// Returns bits 23–0, as in CQ doorbell records.
     #[inline(always)]
     pub const fn low24(self) -> u32 {
         self.0 & 0xff_ffff

@@ -77,8 +77,8 @@ macro_rules! transports {
 transports! {
     /// Reliable connection: one peer, in order, acknowledged; SEND, WRITE, READ and atomics.
     Rc = IBV_QPT_RC, "RC", 2;
-    /// Unreliable connection: one peer, in order, not acknowledged; SEND and WRITE. A message that
-    /// loses a packet is lost whole, and nobody is told.
+    /// Unreliable connection: one peer, in order, not acknowledged; SEND and WRITE. If a packet is
+    /// lost, the whole message is lost, without an error.
     Uc = IBV_QPT_UC, "UC", 2;
     /// Unreliable datagram: any number of peers, to which each SEND is
     /// [addressed](crate::wqe::Send::to), and multicast groups. A message is one packet at most.

@@ -1,4 +1,4 @@
-//! What verbs tell of a device's capabilities: numbers by the names of the header, flags in words.
+//! Device capabilities from verbs: numbers by the names of the header, flags in words.
 
 use std::fmt;
 
@@ -99,7 +99,7 @@ const FLAGS: &[(&str, Bits)] = &[
     ("pci_atomic_caps.compare_swap", ATOMIC_SIZES),
 ];
 
-/// The names of the bits that are set, and a number for those that have none.
+/// Returns the names of the set bits, and a number for bits without a name.
 pub(super) fn words(bits: Bits, value: u64) -> Vec<String> {
     let known = bits.iter().fold(0, |known, (bit, _)| known | 1u64 << bit);
     let named = bits.iter().filter(|(bit, _)| value >> bit & 1 != 0);
@@ -111,7 +111,7 @@ pub(super) fn words(bits: Bits, value: u64) -> Vec<String> {
 }
 
 impl Context {
-    /// What verbs tell of the device's capabilities. One call into the kernel.
+    /// Queries the device's capabilities by verbs. One call into the kernel.
     ///
     /// # Errors
     /// [`Error::Call`](super::Error::Call).

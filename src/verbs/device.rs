@@ -105,7 +105,7 @@ impl Device {
     /// Opens the device; see [`Context::open`].
     ///
     /// # Errors
-    /// As [`Context::open`].
+    /// Those of [`Context::open`].
     pub fn open(&self) -> Result<Context> {
         Context::open_device(self)
     }

@@ -1,4 +1,4 @@
-//! What the device wants of frames of Ethernet.
+//! The device's requirements for Ethernet packets.
 
 use mlx5_sys::ifc::per_protocol_networking_offload_caps as caps;
 

@@ -72,7 +72,7 @@ mod tests {
                 assert!(memory[..offset].iter().all(|&byte| byte == 0));
                 assert!(memory[offset + length..].iter().all(|&byte| byte == 0));
                 let mut back = vec![0; length];
-                // SAFETY: the bytes lie in `memory`, which nobody else has.
+                // SAFETY: the bytes lie in `memory`, which no other code accesses.
                 unsafe { load((&raw const memory).cast::<u8>().add(offset), &mut back) };
                 assert_eq!(back, &data[..length]);
             }

@@ -20,7 +20,7 @@ pub const STATUSES: [Status; 13] = [
     Status::RemoteAborted,
 ];
 
-/// What a status means and how it comes about.
+/// Returns the meaning and the causes of a status.
 ///
 /// Meanings are those of the InfiniBand Architecture Specification, volume 1, 11.6.2, and of
 /// `ibv_poll_cq(3)`.

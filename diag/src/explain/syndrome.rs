@@ -60,9 +60,9 @@ impl Status {
         }
     }
 
-    /// The status that a value of `enum ibv_wc_status` is, as verbs programs print it; `None` of
-    /// success and of those that no HCA reports by a CQE's syndrome. What libmlx5 calls a general
-    /// error has lost its syndrome: it is given as 0.
+    /// Returns the status for a value of `enum ibv_wc_status`, which verbs programs print. `None`
+    /// for success, and for values that no HCA reports by a CQE's syndrome. libmlx5's general error
+    /// has lost its syndrome, which is returned as 0.
     pub const fn from_wc_status(value: ibv_wc_status::Type) -> Option<Self> {
         Some(match value {
             ibv_wc_status::IBV_WC_LOC_LEN_ERR => Self::LocalLength,
@@ -143,7 +143,7 @@ impl Status {
         }
     }
 
-    /// What usually causes it, and what helps.
+    /// Returns the usual cause, and the cure.
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::LocalLength => {

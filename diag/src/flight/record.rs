@@ -1,8 +1,8 @@
-//! What a record consists of.
+//! The parts of a record.
 
 use mlx5_sys::cqe::{NUMBER_MASK, OPCODE_SHIFT, opcode, syndrome};
 
-/// What kind of queue a record is of.
+/// The kind of a record's queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Queue {
     /// A send queue; its number is that of the queue pair.
@@ -88,7 +88,7 @@ impl DoorbellKind {
 /// it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// What kind of queue.
+    /// The kind of the queue.
     pub queue: Queue,
     /// Number of the queue pair, shared receive queue or completion queue; 0 of a shared receive
     /// queue whose number is not known.
@@ -111,7 +111,7 @@ pub struct Record {
     pub lost: u64,
     /// In the order in which they happened.
     pub events: Vec<Event>,
-    /// Of a record that was read: events that it had when it was written, and that were not found.
+    /// For a parsed record: events that it had when it was written, but that were not found.
     pub missing: u64,
 }
 
@@ -120,11 +120,11 @@ pub struct Record {
 pub struct Event {
     /// Nanoseconds since the record's first event.
     pub at: u64,
-    /// What it was.
+    /// The event itself.
     pub what: What,
 }
 
-/// What happened.
+/// The contents of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// A WQE was posted, or looked at again.
@@ -161,15 +161,15 @@ impl Wqe {
 pub struct Doorbell {
     /// How it was rung.
     pub kind: DoorbellKind,
-    /// What was stored to the record: the producer counter, or what a CQ's request for an event has
-    /// there. Of a queue without a record, what its record would have.
+    /// The value that was stored to the doorbell record: the producer index, or the value with
+    /// which a CQ is armed. For a queue without a doorbell record, the value that it would have.
     pub record: u32,
     /// Offset of the register in its page; `None` if none was stored to.
     pub register: Option<u16>,
 }
 
-/// A CQE: 64 bytes as they lay in memory; of one of 128 bytes, the last 64; of a mini CQE, the CQE
-/// that it stands for.
+/// The 64 bytes of a CQE, as in memory. For a 128-byte CQE, the last 64 bytes. For a mini-CQE, the
+/// CQE that it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cqe(pub [u8; 64]);
 
@@ -185,7 +185,7 @@ impl Cqe {
         u32::from_be_bytes([a, b, c, d]) & NUMBER_MASK
     }
 
-    /// What it says of which WQE it is about, as [`Wqe::index`].
+    /// Returns the index of its WQE, like [`Wqe::index`].
     pub fn wqe_index(&self) -> u16 {
         u16::from_be_bytes([self.0[60], self.0[61]])
     }
@@ -200,12 +200,12 @@ impl Cqe {
         self.is_error() && self.syndrome() == syndrome::WR_FLUSH
     }
 
-    /// Of an error: the syndrome (`MLX5_CQE_SYNDROME_*`).
+    /// Returns the syndrome of an error (`MLX5_CQE_SYNDROME_*`).
     pub fn syndrome(&self) -> u8 {
         self.0[55]
     }
 
-    /// Of an error: the vendor's own code for the cause.
+    /// Returns the vendor syndrome of an error.
     pub fn vendor_syndrome(&self) -> u8 {
         self.0[54]
     }

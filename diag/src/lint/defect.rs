@@ -28,7 +28,7 @@ macro_rules! defects {
         $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty),* $(,)? }
         $severity:ident $text:literal, $says:literal, $cure:literal;
     )*) => {
-        /// What can be wrong with a send queue.
+        /// A defect of a send queue.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Defect {
@@ -49,7 +49,7 @@ macro_rules! defects {
                 match self { $(Defect::$name { .. } => Severity::$severity,)* }
             }
 
-            /// What to do.
+            /// Returns the cure.
             pub const fn cure(&self) -> &'static str {
                 match self { $(Defect::$name { .. } => $cure,)* }
             }
@@ -139,7 +139,7 @@ defects! {
         "names stream {stream}, which only initiators of dynamic connections have",
         "clear bytes 9 and 10 of the ctrl segment";
 
-    /// Immediate data where nobody looks at it.
+    /// Immediate data that is not used.
     ImmediateUnused { /** The word. */ imm: u32 }
     Suspicious "immediate-unused",
         "the immediate is {imm:#010x}, which this operation does not send",
@@ -347,7 +347,7 @@ defects! {
     WrongDoorbell {
         /// First eight bytes of the last WQE.
         expected: u64,
-        /// What was stored.
+        /// The value that was stored.
         found: u64,
     }
     Defect "wrong-doorbell",

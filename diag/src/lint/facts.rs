@@ -1,4 +1,4 @@
-//! What is known of a send queue.
+//! The known facts about a send queue.
 
 use core::fmt;
 use core::str::FromStr;
@@ -45,8 +45,8 @@ impl Transport {
         }
     }
 
-    /// Of the number that queue pair contexts have (`qpc.st`); `None` for those that no send queue
-    /// of verbs has.
+    /// Returns the transport for a number of queue pair contexts (`qpc.st`); `None` for those that
+    /// no verbs send queue has.
     pub const fn of_service(st: u8) -> Option<Transport> {
         Some(match st {
             0 => Transport::Rc,
@@ -120,7 +120,7 @@ impl FromStr for Transport {
 }
 
 bitflags::bitflags! {
-    /// What a queue's HCA can do that not every HCA can.
+    /// Capabilities that not every HCA has.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Capabilities: u32 {
         /// Atomics on 8 bytes.
@@ -141,7 +141,7 @@ bitflags::bitflags! {
 }
 
 impl Capabilities {
-    /// What an opcode needs.
+    /// Returns the capabilities that an opcode needs.
     pub(super) const fn needed(code: u8) -> Capabilities {
         match code {
             opcode::ATOMIC_CS | opcode::ATOMIC_FA => Capabilities::ATOMIC,
@@ -156,7 +156,7 @@ impl Capabilities {
     }
 }
 
-/// What is known of a send queue. What is `None` is not checked.
+/// The known facts about a send queue. Facts that are `None` are not checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The transport.
@@ -181,7 +181,7 @@ pub struct Facts {
     pub signatures: bool,
     /// Bytes of a frame that must be in the WQE, on queues of Ethernet.
     pub min_header: u32,
-    /// What the HCA can do.
+    /// The capabilities of the HCA.
     pub capabilities: Capabilities,
     /// Whether bytes are to be zero that no HCA looks at: words of the ring's lap before. libmlx5
     /// leaves some of them as they were, so its queues are not strict.

@@ -1,4 +1,4 @@
-//! What was found where.
+//! Findings: a defect and its place.
 
 use core::fmt;
 
@@ -29,7 +29,7 @@ pub enum Segment {
     UmrControl,
     /// The context of a key.
     Mkey,
-    /// What a key leads to, and how it is signed or encrypted.
+    /// The translation of a key, and its signature or encryption.
     Translation,
     /// A protection signature value.
     Psv,
@@ -37,13 +37,13 @@ pub enum Segment {
     TagMatching,
     /// A copy by the HCA.
     Copy,
-    /// What a queue waits for, or which it releases.
+    /// The queue that a WQE waits for or releases.
     Queue,
     /// The WQE as a whole.
     Whole,
     /// The doorbell record.
     Record,
-    /// What was stored to the doorbell register.
+    /// The value that was stored to the doorbell register.
     Register,
 }
 
@@ -84,7 +84,7 @@ pub struct Finding {
     pub segment: Segment,
     /// Byte of the WQE that is wrong, from its start.
     pub offset: u16,
-    /// What is wrong.
+    /// The defect.
     pub defect: Defect,
 }
 

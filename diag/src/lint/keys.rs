@@ -104,8 +104,8 @@ pub(super) fn copy(reader: &mut Reader<'_, '_>) {
     reader.end();
 }
 
-/// What a queue waits for, or which it releases. WAIT has more forms in other drivers (DPDK waits
-/// for a time so), which have a modifier.
+/// Checks the queue that a WQE waits for or releases. WAIT has more forms in other drivers, with a
+/// modifier (DPDK waits for a time in this way).
 pub(super) fn queue(reader: &mut Reader<'_, '_>) {
     if reader.opcode == opcode::WAIT && reader.modifier != 0 {
         return;

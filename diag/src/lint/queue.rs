@@ -1,4 +1,4 @@
-//! What concerns a queue, one WQE after the other: indices, sizes, completions, doorbells.
+//! Checks across the WQEs of a queue: indices, sizes, completions, doorbells.
 
 use mlx5_sys::wqe::{MAX_DS, SEGMENT_SIZE, WQEBB_SIZE, opcode};
 
@@ -29,7 +29,7 @@ pub struct Lint {
     last: Option<u64>,
 }
 
-/// Where WQEs lie.
+/// The memory of a ring's WQEs.
 pub trait Blocks {
     /// Size of the ring in blocks, a power of two.
     fn count(&self) -> u32;
@@ -94,7 +94,7 @@ impl Lint {
         Lint { next: Some(next), ..Lint::new(facts) }
     }
 
-    /// What is known of the queue.
+    /// Returns the known facts about the queue.
     pub const fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -221,7 +221,7 @@ impl Lint {
         self.span(&ring, record, report)
     }
 
-    /// As [`ring`](Self::ring), of a ring anywhere.
+    /// Checks WQEs like [`ring`](Self::ring), in a ring from any source.
     fn span(
         &mut self,
         ring: &impl Blocks,

@@ -8,10 +8,10 @@ use super::{names, number};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PortCounters {
-    /// Of the port (`counters`): what every process and the kernel sent and received. Data counts
-    /// in words of four bytes.
+    /// Counters of the port (`counters`): what all processes and the kernel sent and received. Data
+    /// counts in words of four bytes.
     pub port: Vec<(String, u64)>,
-    /// Of the transport (`hw_counters`): retries, NAKs and the like.
+    /// Counters of the transport (`hw_counters`): retries, NAKs and the like.
     pub transport: Vec<(String, u64)>,
 }
 

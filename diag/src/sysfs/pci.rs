@@ -33,9 +33,9 @@ impl PciLink {
         unit.starts_with("GT/s").then_some(PciLink { lane_mts, lanes })
     }
 
-    /// What it carries one way in Mbit/s, after the line's encoding (8 of 10 bits up to 5 GT/s, 128
-    /// of 130 up to 32, 242 of 256 bytes of a flit at 64) and before headers of packets, which take
-    /// a tenth of it or more.
+    /// Returns the bandwidth of one direction in Mbit/s. The line's encoding is subtracted (8 of 10
+    /// bits up to 5 GT/s, 128 of 130 up to 32, 242 of 256 bytes of a flit at 64). Packet headers,
+    /// which take a tenth or more, are not.
     pub fn mbps(&self) -> u32 {
         let lane = u64::from(self.lane_mts);
         let lane = match self.lane_mts {
@@ -46,7 +46,7 @@ impl PciLink {
         u32::try_from(lane * u64::from(self.lanes)).unwrap_or(u32::MAX)
     }
 
-    /// What a link between this and another can do.
+    /// Returns the fastest link that both this and another support.
     pub fn common(&self, other: &PciLink) -> PciLink {
         PciLink { lane_mts: self.lane_mts.min(other.lane_mts), lanes: self.lanes.min(other.lanes) }
     }

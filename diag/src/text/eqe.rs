@@ -11,7 +11,7 @@ use super::{EventKind, Hex};
 pub struct Eqe<'a>(pub &'a [u8; eqe::SIZE]);
 
 impl Eqe<'_> {
-    /// What happened.
+    /// Returns the kind of the event.
     pub fn kind(&self) -> EventKind {
         EventKind::from_number(eqe::EVENT_TYPE.get(self.0) as u16)
     }
@@ -32,7 +32,7 @@ impl Eqe<'_> {
     }
 }
 
-/// What became of a port (`device.h`, `MLX5_PORT_CHANGE_SUBTYPE_*`).
+/// Returns the change of a port (`device.h`, `MLX5_PORT_CHANGE_SUBTYPE_*`).
 fn port_change(subtype: u8) -> Option<&'static str> {
     Some(match subtype {
         1 => "down",

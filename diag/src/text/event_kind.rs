@@ -136,13 +136,13 @@ impl EventKind {
         row.map_or(EventKind::Other(number), |row| row.0)
     }
 
-    /// Returns its name in Linux, without `MLX5_EVENT_TYPE_`; `None` of those that this crate does
+    /// Returns its name in Linux, without `MLX5_EVENT_TYPE_`; `None` for kinds that this crate does
     /// not know.
     pub fn name(self) -> Option<&'static str> {
         KINDS.iter().find(|row| row.0 == self).map(|row| row.2)
     }
 
-    /// What it means.
+    /// Returns its meaning.
     pub fn explanation(self) -> Option<&'static str> {
         KINDS.iter().find(|row| row.0 == self).map(|row| row.3)
     }

@@ -13,7 +13,7 @@ use super::{Hex, words};
 /// alternate form (`{:#}`) has them all. What the bytes are too short for is said to be missing.
 #[derive(Clone, Copy, Debug)]
 pub struct Structure<'a> {
-    /// What it is.
+    /// The layout.
     pub layout: &'static Layout,
     /// Its bytes, big-endian.
     pub bytes: &'a [u8],
@@ -22,15 +22,15 @@ pub struct Structure<'a> {
 /// A field of a [`Structure`], with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StructureField<'a> {
-    /// Where it lies, and its names.
+    /// The place and the names of the field.
     pub field: Field,
-    /// What is there.
+    /// The value of the field.
     pub value: FieldValue<'a>,
-    /// What a number means, where its values are enumerated and this one is known.
+    /// The meaning of a number, if its values are enumerated and this one is known.
     pub meaning: Option<&'static str>,
 }
 
-/// What is in a field.
+/// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldValue<'a> {
     /// A number, of a field of at most 64 bits.

@@ -17,7 +17,7 @@ layouts! {
         rsvd4: [u8; 8] = 4;
         /// RSS hash of the packet.
         rss_hash_result: U32 = 12;
-        /// What the hash was made of.
+        /// The header fields that the hash covers.
         rss_hash_type: u8 = 16;
         /// Path bits of the destination LID.
         ml_path: u8 = 17, __bindgen_anon_1.__bindgen_anon_1.ml_path;

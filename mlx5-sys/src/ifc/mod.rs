@@ -50,9 +50,9 @@ pub struct Layout {
 /// A field of a layout.
 #[derive(Clone, Copy, Debug)]
 pub struct Member {
-    /// Where it lies, and its name.
+    /// The place and the name of the field.
     pub field: Field,
-    /// What lies in it, if that is a structure.
+    /// The layout of a nested structure, if the field is one.
     pub nested: Option<&'static Layout>,
 }
 

@@ -251,7 +251,7 @@ pub unsafe fn __ibv_get_device_list(num_devices: *mut c_int) -> *mut *mut ibv_de
     unsafe { ibv_get_device_list(num_devices) }
 }
 
-/// What C calls `ibv_query_port`: fills all of `port_attr`. Returns 0 or an `errno`.
+/// `ibv_query_port` of C: fills all of `port_attr`. Returns 0 or an `errno`.
 ///
 /// # Safety
 /// `context` is open, `port_attr` is writable.
@@ -280,8 +280,8 @@ fn has_optional_access(access: c_uint) -> bool {
     access & ib_uverbs_access_flags::IB_UVERBS_ACCESS_OPTIONAL_RANGE.0 != 0
 }
 
-/// What C calls `ibv_reg_mr`. `is_access_const` not 0 allows the older call of the kernel where
-/// `access` does not need the newer.
+/// `ibv_reg_mr` of C. `is_access_const` not 0 allows the older kernel call where `access` does not
+/// need the newer.
 ///
 /// # Safety
 /// - `pd` is alive.
@@ -305,7 +305,7 @@ pub unsafe fn __ibv_reg_mr(
     }
 }
 
-/// What C calls `ibv_reg_mr_iova`; see [`__ibv_reg_mr`].
+/// `ibv_reg_mr_iova` of C; see [`__ibv_reg_mr`].
 ///
 /// # Safety
 /// - `pd` is alive.
@@ -490,8 +490,8 @@ pub unsafe fn ibv_create_wq(
     let Some(table) = verbs_get_ctx_op!(context, create_wq) else {
         return fail(EOPNOTSUPP);
     };
-    // SAFETY: the table was found with this member set. A WQ that is not null is new and nobody
-    // else's, and libibverbs expects these members to be set here.
+    // SAFETY: the table was found with this member set. A WQ that is not null is new and has no
+    // other user, and libibverbs expects these members to be set here.
     unsafe {
         let wq = (*table).create_wq.expect("create_wq")(context, wq_init_attr);
         if !wq.is_null() {

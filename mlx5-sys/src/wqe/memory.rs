@@ -13,7 +13,7 @@ layouts! {
         rsvd0: [u8; 3] = 1, rsvd0;
         /// Size of the translation that follows, in 16-byte units.
         klm_octowords: U16 = 4, klm_octowords;
-        /// Where in the key's translation the new one starts, or, without
+        /// The place in the key's translation where the new one starts, or, without
         /// [`UMR_TRANSLATION_OFFSET`], the size of the BSF that follows in 16-byte units.
         offset_or_bsf_octowords: U16 = 6, __bindgen_anon_1.bsf_octowords;
         /// `MKEY_MASK_*`: the fields of the [`MkeySeg`] that count.

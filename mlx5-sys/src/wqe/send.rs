@@ -40,9 +40,9 @@ layouts! {
         compare: U64 = 8, compare;
     }
 
-    /// What [`WAIT`](super::opcode::WAIT) waits for, or how far [`SEND_EN`](super::opcode::SEND_EN)
-    /// lets a queue run. DPDK `mlx5_prm.h`, `mlx5_wqe_qseg`; Mellanox OFED's libmlx5,
-    /// `mlx5_wqe_wait_en_seg`.
+    /// The operand of [`WAIT`](super::opcode::WAIT), which waits for a queue, and of
+    /// [`SEND_EN`](super::opcode::SEND_EN), which lets a queue run up to an index. DPDK
+    /// `mlx5_prm.h`, `mlx5_wqe_qseg`; Mellanox OFED's libmlx5, `mlx5_wqe_wait_en_seg`.
     QueueSeg 16 {
         /// Zero.
         reserved: U64 = 0;

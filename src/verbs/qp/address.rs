@@ -87,7 +87,7 @@ impl AddressVector {
         self.check_datagram(context)
     }
 
-    /// As [`check`](Self::check), of a destination of datagrams, which may be a multicast group.
+    /// Checks an address of datagrams like [`check`](Self::check). It may be a multicast group.
     pub(crate) fn check_datagram(&self, context: &Context) -> Result<PortAttributes> {
         let port = context.port(self.port)?;
         if !port.state.usable() {

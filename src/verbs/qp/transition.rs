@@ -18,7 +18,7 @@ use crate::verbs::{Cause, Errno, Error, Result, Zeroed};
 pub struct TransitionError<T: Transport, S: State> {
     /// The queue pair.
     pub queue_pair: QueuePair<T, S>,
-    /// What went wrong.
+    /// The error.
     pub error: Error,
 }
 

@@ -79,7 +79,7 @@ impl Log {
         self.counts = [0; 3];
     }
 
-    /// Adds a WQE, whose blocks `fill` writes by their numbers, of those that are kept.
+    /// Adds a WQE. `fill` writes the blocks that are kept, by their numbers.
     #[inline(always)]
     pub(super) fn wqe(&mut self, wqe: Wqe, mut fill: impl FnMut(usize, &mut Block)) {
         let at = self.counts[0] as usize & self.mask;
